@@ -1,0 +1,142 @@
+"""The values that rules are written in: small, frozen, and free of tokens.
+
+A rule never sees a payload. It sees lanes (how many groups of which size wait for which environment, and
+the oldest few of them), the bounds each environment must be kept within, and answers with a plan or with
+the reason why there is none.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class QueuedGroup:
+    """A group in the queue, as far as selection needs to know it.
+
+    ``arrival`` is the run's submission counter: unique, and smaller for older groups.
+    """
+
+    arrival: int
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """The queued groups of one environment and one size.
+
+    Attributes:
+        environment: Environment id, or None for groups that no registered environment owns (they have no share).
+        size: Sequences in each group, ``>= 1``.
+        queued: Groups in the lane, ``>= len(heads)``.
+        heads: The oldest groups, oldest first; at least ``min(queued, batch_size // size)`` of them.
+    """
+
+    environment: int | None
+    size: int
+    queued: int
+    heads: tuple[QueuedGroup, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How many sequences of one batch an environment must (at least) and may (at most) have."""
+
+    minimum: int = 0
+    maximum: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedGroup:
+    """A group chosen for a batch."""
+
+    arrival: int
+    group_id: str
+    environment: int | None
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPlan:
+    """Whole groups whose sizes sum to exactly the batch size, in arrival order.
+
+    Attributes:
+        groups: The chosen groups, oldest first.
+        relaxed: Whether some minimum is not kept (only after ``relax_after_s``).
+        shortfall: Sequences missing to the minimum, by environment; empty unless relaxed.
+    """
+
+    groups: tuple[PlannedGroup, ...]
+    relaxed: bool = False
+    shortfall: Mapping[int, int] = field(default_factory=dict)
+
+
+class Blocker(StrEnum):
+    """Why no batch can be had now. The first that applies, in this order."""
+
+    NOT_REGISTERED = "not_registered"
+    TOO_FEW_SEQUENCES = "too_few_sequences"
+    MINIMUM_SHORT = "minimum_short"
+    MINIMUMS_CONFLICT = "minimums_conflict"
+    NO_EXACT_FIT = "no_exact_fit"
+
+
+@dataclass(frozen=True, slots=True)
+class NotReady:
+    """Why no batch can be had now, in numbers an operator can act on.
+
+    Attributes:
+        blocker: The reason.
+        detail: The same as a sentence with the values in it.
+        missing_sequences: Sequences that must still arrive, over all environments (0 if only the fit is wrong).
+        missing_by_environment: Sequences each environment is short of its own minimum.
+        oversized_groups: Groups set aside because they can never fit, by environment (None: no environment).
+        unblocked_by: One group each of which would let a batch form: (environment, size) pairs, smallest first.
+    """
+
+    blocker: Blocker
+    detail: str
+    missing_sequences: int = 0
+    missing_by_environment: Mapping[int, int] = field(default_factory=dict)
+    oversized_groups: Mapping[int | None, int] = field(default_factory=dict)
+    unblocked_by: tuple[tuple[int | None, int], ...] = ()
+
+
+class DropReason(StrEnum):
+    """Every way a group can leave the store other than delivered and acknowledged."""
+
+    PAYLOAD_LOST = "payload_lost"
+    CORRUPT = "corrupt"
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """A producer registered with a run.
+
+    Attributes:
+        environment: Its id, ``>= 0``, unique in the run.
+        desired_name: The name it asked for.
+        name: The name it got, ``<desired_name>_<n>``; also its checkpoint folder.
+        group_size: Sequences it declared per group.
+        max_token_length: Context length it declared, tokens.
+        weight: Relative inference weight it declared.
+        min_share: Promised fraction of each batch, 0 to 1, or None.
+        max_share: Largest fraction of each batch, 0 to 1, or None.
+        connected: False once it said goodbye.
+        last_seen_ms: Run clock at its last sign of life, milliseconds.
+    """
+
+    environment: int
+    desired_name: str
+    name: str
+    group_size: int
+    max_token_length: int
+    weight: float
+    min_share: float | None
+    max_share: float | None
+    connected: bool
+    last_seen_ms: int
+
+    def alive(self, clock_ms: int, ttl_ms: int) -> bool:
+        """Whether it still binds: connected, and heard of within ``ttl_ms`` of run clock ``clock_ms``."""
+        return self.connected and clock_ms - self.last_seen_ms <= ttl_ms

@@ -1,0 +1,1 @@
+"""Lachesis: exact, fair, durable batches between rollout workers and trainers."""
