@@ -5,6 +5,7 @@
     │   ├── MalformedBody           not the format it claims to be (JSON, gzip, UTF-8)         400
     │   ├── BodyTooLarge            over the limit, as sent or once inflated                   413
     │   ├── UnsupportedEncoding     a Content-Encoding we do not read                          415
+    │   ├── RequestTimeout          the body stopped arriving                                  408
     │   └── InvalidField            a value is wrong; `location` says where                    422
     ├── RunNotFound                 no such run                                                404
     └── StoreUnavailable            Redis did not answer in time; the outcome is unknown       503
@@ -45,6 +46,12 @@ class UnsupportedEncoding(InvalidInput):
     """The body uses a Content-Encoding that is not read here."""
 
     code = "unsupported_encoding"
+
+
+class RequestTimeout(InvalidInput):
+    """The body made no progress for too long; nothing was stored."""
+
+    code = "request_timeout"
 
 
 class InvalidField(InvalidInput):

@@ -9,6 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+LaneId = tuple[int | None, int]
+"""(environment id or None, size in sequences)."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class QueuedGroup:
@@ -36,6 +39,14 @@ class Lane:
     size: int
     queued: int
     heads: tuple[QueuedGroup, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The fraction of each batch, 0 to 1, that an environment was promised and may at most have."""
+
+    min_share: float | None = None
+    max_share: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,3 +151,115 @@ class Environment:
     def alive(self, clock_ms: int, ttl_ms: int) -> bool:
         """Whether it still binds: connected, and heard of within ``ttl_ms`` of run clock ``clock_ms``."""
         return self.connected and clock_ms - self.last_seen_ms <= ttl_ms
+
+
+@dataclass(frozen=True, slots=True)
+class RunConfig:
+    """What a trainer registered. The fields are those of the Atropos contract."""
+
+    batch_size: int
+    max_token_len: int
+    wandb_group: str
+    wandb_project: str
+    checkpoint_dir: str
+    save_checkpoint_interval: int
+    starting_step: int
+    num_steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeasedGroup:
+    """A group in a batch that a trainer holds; `arrival` is its place in its lane, should it go back there."""
+
+    group_id: str
+    arrival: int
+    environment: int | None
+    size: int
+    payload_bytes: int
+    checksum: str
+    accepted_ms: int
+
+
+class LeaseState(StrEnum):
+    """Where a batch that was taken is: on its way, with its trainer, or waiting to be handed out again."""
+
+    SENDING = "sending"
+    SENT = "sent"
+    RETURNED = "returned"
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A batch in a trainer's hands.
+
+    Attributes:
+        batch_id: Its id.
+        state: See `LeaseState`.
+        worker: The API process that sends or sent it.
+        deliveries: How often it was handed out, ``>= 1``.
+        step: The run's step after it was taken.
+    """
+
+    batch_id: str
+    state: LeaseState
+    worker: str
+    deliveries: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Groups and bytes by where they are; ``accepted = queued + buffered + leased + delivered + dropped``."""
+
+    accepted_groups: int = 0
+    queued_groups: int = 0
+    buffered_groups: int = 0
+    leased_groups: int = 0
+    delivered_groups: int = 0
+    queued_bytes: int = 0
+    buffered_bytes: int = 0
+    leased_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """What a run looks like now, without its queue: one consistent-enough read that every use case starts from.
+
+    Attributes:
+        config: None before a trainer registered.
+        epoch: Changes whenever configuration or environments do.
+        step: Batches taken so far, from the starting step on.
+        started: Whether the trainer has asked for a batch since it registered.
+        clock_ms: The run clock.
+        environments: By id, in id order.
+        lanes: Groups queued, by (environment, size).
+        buffers: Groups buffered, by (environment, size).
+        leases: In the order they were taken.
+        workers: API processes and the run clock at their last tick, ms.
+        served: Sequences handed out, by environment (None: no environment).
+        dropped: Groups dropped, by reason.
+        debts: Sequences owed to environments by relaxed batches.
+        conflict_since_ms: Run clock since which minimums are impossible together, or None.
+        last_batch_ms: Run clock when the last batch was planned, or None.
+        relaxed_batches: Batches served without keeping every minimum.
+        latest: The newest group's id, or None.
+    """
+
+    config: RunConfig | None
+    epoch: int
+    step: int
+    started: bool
+    clock_ms: int
+    environments: Mapping[int, Environment]
+    lanes: Mapping[LaneId, int]
+    buffers: Mapping[LaneId, int]
+    leases: tuple[Lease, ...]
+    workers: Mapping[str, int]
+    served: Mapping[int | None, int]
+    dropped: Mapping[str, int]
+    totals: Totals
+    debts: Mapping[int, int]
+    conflict_since_ms: int | None
+    last_batch_ms: int | None
+    relaxed_batches: int
+    latest: str | None

@@ -1,0 +1,89 @@
+"""What routes get handed: the services, and a request's body read with care."""
+
+from dataclasses import dataclass
+from typing import Annotated, TypeVar
+
+from fastapi import Depends, Path, Request
+from pydantic import BaseModel, ValidationError
+
+from app.api.body import read_body
+from app.api.json_reader import check_structure, parse_in_python
+from app.core.errors import InvalidField
+from app.services.dispatch import Dispatch
+from app.services.intake import Intake
+from app.services.registry import Registry
+from app.services.status import Status
+from app.settings import Settings
+from app.store.connection import Connection
+from app.store.groups import GroupStore
+
+M = TypeVar("M", bound=BaseModel)
+DEFAULT_RUN = "default"
+_SMALL_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """The use cases, wired once per process by `app.main`."""
+
+    settings: Settings
+    connection: Connection
+    groups: GroupStore
+    registry: Registry
+    intake: Intake
+    dispatch: Dispatch
+    status: Status
+
+
+def services(request: Request) -> Services:
+    """Return the process's services (from the lifespan state)."""
+    found: Services = request.state.services
+    return found
+
+
+def default_run() -> str:
+    """Name the run that the root endpoints are about."""
+    return DEFAULT_RUN
+
+
+def named_run(
+    run: Annotated[
+        str, Path(description="The run's name.", pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", examples=["default"])
+    ],
+) -> str:
+    """Take the run's name from the path."""
+    return run
+
+
+async def body(request: Request, found: Annotated[Services, Depends(services)]) -> bytes:
+    """Read the request's body whole, inflated, within the limits."""
+    settings = found.settings
+    return await read_body(request, limit_bytes=settings.max_body_bytes, timeout_s=settings.body_timeout_s)
+
+
+async def small_body(request: Request, found: Annotated[Services, Depends(services)]) -> bytes:
+    """Read the body of a request that has little to say."""
+    settings = found.settings
+    limit = min(settings.max_body_bytes, _SMALL_BYTES)
+    return await read_body(request, limit_bytes=limit, timeout_s=settings.body_timeout_s)
+
+
+def parse(model: type[M], text: bytes) -> M:
+    """Read a small body as ``model``.
+
+    Raises:
+        MalformedBody: It is not JSON, or has duplicate keys.
+        InvalidField: A value is wrong.
+    """
+    value = parse_in_python(text)
+    check_structure(value)
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise InvalidField(first["msg"], tuple(first["loc"])) from None
+
+
+Found = Annotated[Services, Depends(services)]
+Body = Annotated[bytes, Depends(body)]
+SmallBody = Annotated[bytes, Depends(small_body)]

@@ -1,0 +1,93 @@
+"""Errors as RFC 9457 problem details: one table from error class to status."""
+
+import logging
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from app.core import errors
+
+STATUS: dict[type[errors.LachesisError], int] = {
+    errors.MalformedBody: 400,
+    errors.RequestTimeout: 408,
+    errors.BodyTooLarge: 413,
+    errors.UnsupportedEncoding: 415,
+    errors.InvalidField: 422,
+    errors.InvalidInput: 422,
+    errors.StoreUnavailable: 503,
+    errors.StoreMisconfigured: 503,
+    errors.StoreFull: 507,
+}
+_RETRY_AFTER_S = {503: "2", 507: "10"}
+
+log = logging.getLogger("lachesis.api")
+
+
+def status_of(error: errors.LachesisError) -> int:
+    """Return the HTTP status of an error: that of its class, or of the nearest class above it."""
+    return next(STATUS[cls] for cls in type(error).__mro__ if cls in STATUS)
+
+
+def problem(
+    status: int, code: str, detail: str, problems: Sequence[dict[str, Any]] = (), headers: dict[str, str] | None = None
+) -> Response:
+    """Build a problem reply. ``problems`` lists wrong values: ``loc`` (path from the body's root) and ``msg``."""
+    body: dict[str, Any] = {
+        "type": "about:blank",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "code": code,
+        "detail": detail,
+    }
+    if problems:
+        body["errors"] = list(problems)
+    extra = dict(headers or {})
+    if status in _RETRY_AFTER_S:
+        extra["Retry-After"] = _RETRY_AFTER_S[status]
+    return Response(orjson.dumps(body), status, extra, "application/problem+json")
+
+
+def place(location: Sequence[str | int]) -> str:
+    """Write a location as people do: ``tokens[3][17]``."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).removeprefix(".")
+
+
+async def _on_lachesis_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, errors.LachesisError)  # noqa: S101 - registered for that class only
+    location = getattr(error, "location", ())
+    listed = [{"loc": list(location), "msg": str(error)}] if location else []
+    detail = f"{place(location)}: {error}" if location else str(error)
+    # A body that was refused while it arrives is not read to its end, so the connection cannot be used again.
+    closing = isinstance(error, (errors.BodyTooLarge, errors.RequestTimeout, errors.UnsupportedEncoding))
+    return problem(status_of(error), error.code, detail, listed, {"Connection": "close"} if closing else None)
+
+
+async def _on_validation_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for that class only
+    listed = [{"loc": list(item["loc"]), "msg": item["msg"]} for item in error.errors()]
+    first = listed[0]
+    return problem(422, errors.InvalidField.code, f"{place(first['loc'])}: {first['msg']}", listed)
+
+
+async def _on_http_exception(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101 - registered for that class only
+    code = HTTPStatus(error.status_code).phrase.lower().replace(" ", "_")
+    return problem(error.status_code, code, str(error.detail), headers=dict(error.headers or {}))
+
+
+async def _on_bug(request: Request, error: Exception) -> Response:
+    log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return problem(500, "internal_error", "this is a bug of ours; the server's log has the details")
+
+
+def install(app: FastAPI) -> None:
+    """Answer every error of ``app`` as a problem."""
+    app.add_exception_handler(errors.LachesisError, _on_lachesis_error)
+    app.add_exception_handler(RequestValidationError, _on_validation_error)
+    app.add_exception_handler(HTTPException, _on_http_exception)
+    app.add_exception_handler(Exception, _on_bug)

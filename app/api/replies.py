@@ -1,0 +1,88 @@
+"""Replies built from bytes, and the one that must know whether it arrived."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import orjson
+from fastapi import Request, Response
+from starlette.types import Receive, Scope, Send
+
+from app.api.compression import compress_if_accepted
+from app.api.protocol import connection_of
+
+_CHUNK_BYTES = 256 * 1024
+_IN_THREAD_BYTES = 256 * 1024
+
+
+def json_reply(value: object) -> Response:
+    """Answer a small JSON value."""
+    return Response(orjson.dumps(value), media_type="application/json")
+
+
+async def compressed(request: Request, content: bytes) -> tuple[bytes, dict[str, str]]:
+    """Compress a reply's body if the client asked for it; large ones beside the event loop."""
+    accepted = request.headers.get("accept-encoding")
+    if len(content) < _IN_THREAD_BYTES:
+        return compress_if_accepted(content, accepted)
+    return await asyncio.to_thread(compress_if_accepted, content, accepted)
+
+
+async def large_json_reply(request: Request, content: bytes) -> Response:
+    """Answer JSON text that may be worth compressing."""
+    body, headers = await compressed(request, content)
+    return Response(body, headers=headers, media_type="application/json")
+
+
+class WatchedReply(Response):
+    """A reply whose sender learns whether it arrived.
+
+    Args:
+        content: The body.
+        headers: Its headers.
+        sent: Awaited once the last byte was handed to the connection.
+        broke_off: Awaited if the connection was lost before that, or reset after it with bytes unread.
+    """
+
+    media_type = "application/json"
+
+    def __init__(
+        self,
+        content: bytes,
+        headers: dict[str, str],
+        sent: Callable[[], Awaitable[None]],
+        broke_off: Callable[[], Awaitable[None]],
+    ) -> None:
+        super().__init__(content, headers=headers)
+        self._sent = sent
+        self._broke_off = broke_off
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's
+        lost = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def on_reset() -> None:
+            lost.set()
+            task = loop.create_task(_finish(self._broke_off))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+        connection = connection_of(scope)
+        if connection is not None:
+            connection.on_reset(on_reset)
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        view = memoryview(bytes(self.body))
+        for start in range(0, len(view), _CHUNK_BYTES):
+            if lost.is_set():
+                return
+            # The server makes us wait here while the client is behind, so a client that is gone is noticed.
+            await send(
+                {"type": "http.response.body", "body": bytes(view[start : start + _CHUNK_BYTES]), "more_body": True}
+            )
+        if not lost.is_set():
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            await self._sent()
+
+
+async def _finish(callback: Callable[[], Awaitable[None]]) -> None:
+    await callback()

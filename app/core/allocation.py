@@ -1,0 +1,69 @@
+"""From promised shares to sequences: what each environment must and may have in a batch, and what it is still owed."""
+
+from collections.abc import Mapping
+from math import floor
+
+from app.core.model import Bounds, Share
+
+_FLOAT_ERROR = 1e-9  # 100 * 0.29 is 28.999999999999996 and means 29
+
+
+def bounds_for(batch_size: int, shares: Mapping[int, Share]) -> dict[int, Bounds]:
+    """Turn shares of a batch into sequences of a batch.
+
+    A minimum is ``floor(batch_size * min_share)``, so a share of less than one sequence does not bind. Minimum shares
+    that sum to more than one are scaled down in proportion, by largest remainder (ties go to the smaller environment
+    id), so that they fill the batch exactly. A maximum is rounded down too, and where it is below the minimum, the
+    maximum holds: it is never exceeded, and the minimum shrinks to it.
+
+    Args:
+        batch_size: Sequences in a batch, ``>= 1``.
+        shares: By environment id, for those that bind now; fractions from 0 to 1.
+
+    Returns:
+        One entry per key of ``shares``.
+
+    Source: Balinski & Young, *Fair Representation* (1982): Hamilton's method.
+    """
+    minimums = _minimums(batch_size, {environment: share.min_share or 0.0 for environment, share in shares.items()})
+    bounds = {}
+    for environment, share in shares.items():
+        maximum = None if share.max_share is None else floor(batch_size * share.max_share + _FLOAT_ERROR)
+        minimum = minimums[environment] if maximum is None else min(minimums[environment], maximum)
+        bounds[environment] = Bounds(minimum, maximum)
+    return bounds
+
+
+def settle_debts(
+    debts: Mapping[int, int], bounds: Mapping[int, Bounds], got: Mapping[int | None, int]
+) -> dict[int, int]:
+    """Return what each environment is owed after a batch: ``max(0, debt + minimum - got)`` sequences.
+
+    Args:
+        debts: Sequences owed before the batch, by environment.
+        bounds: What the batch was planned with. An environment without a minimum is owed nothing.
+        got: Sequences each environment had in the batch.
+
+    Returns:
+        The debts that are not zero.
+    """
+    owed = {
+        environment: debts.get(environment, 0) + bound.minimum - got.get(environment, 0)
+        for environment, bound in bounds.items()
+        if bound.minimum > 0
+    }
+    return {environment: debt for environment, debt in owed.items() if debt > 0}
+
+
+def _minimums(batch_size: int, shares: Mapping[int, float]) -> dict[int, int]:
+    total = sum(shares.values())
+    if total <= 1 + _FLOAT_ERROR:
+        return {environment: floor(batch_size * share + _FLOAT_ERROR) for environment, share in shares.items()}
+    quotas = {environment: batch_size * share / total for environment, share in shares.items()}
+    seats = {environment: floor(quota + _FLOAT_ERROR) for environment, quota in quotas.items()}
+    by_remainder = sorted(
+        quotas, key=lambda environment: (round(seats[environment] - quotas[environment], 9), environment)
+    )
+    for environment in by_remainder[: batch_size - sum(seats.values())]:
+        seats[environment] += 1
+    return seats

@@ -1,0 +1,82 @@
+"""What a trainer that asks for a batch gets: the rules of selection, and when a minimum may be relaxed."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from app.core.allocation import bounds_for, settle_debts
+from app.core.model import BatchPlan, Blocker, Bounds, Lane, NotReady, RunView
+from app.core.pacing import live_shares
+from app.core.selection import minimums_conflict, select, select_relaxed, smallest_shortfall
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A plan or the reason why there is none, and what to remember.
+
+    Attributes:
+        plan: The batch to serve, or None.
+        not_ready: Why there is none, or None.
+        debts: Sequences owed to environments once the plan is carried out.
+        conflict_since_ms: Since when minimums have been impossible together, or None if they are not.
+    """
+
+    plan: BatchPlan | None
+    not_ready: NotReady | None = None
+    debts: Mapping[int, int] = field(default_factory=dict)
+    conflict_since_ms: int | None = None
+
+
+def decide(view: RunView, lanes: Sequence[Lane], ttl_ms: int, relax_after_ms: int) -> Decision:
+    """Choose the next batch of a run, or say why there is none.
+
+    Minimums of live environments bind. Where group sizes make them impossible together, the batch waits
+    ``relax_after_ms`` from the first time that was seen; then batches come with the smallest shortfall that sizes
+    allow, and what they fall short by is owed to later ones. A shortfall beyond that, because a live environment
+    has not sent enough, is accepted only after another ``relax_after_ms`` without a batch.
+
+    Args:
+        view: The run; ``view.config`` must be set.
+        lanes: Its lanes with their heads.
+        ttl_ms: Silence after which an environment no longer binds, milliseconds.
+        relax_after_ms: The run's patience with impossible minimums, milliseconds.
+    """
+    assert view.config is not None, "only a configured run can be decided on"  # noqa: S101
+    batch_size = view.config.batch_size
+    bounds = bounds_for(batch_size, live_shares(view, ttl_ms))
+    sizes = _known_sizes(view, lanes)
+    strict = select(batch_size, lanes, bounds, sizes)
+    if isinstance(strict, BatchPlan):
+        return Decision(strict, debts=_debts_after(view.debts, bounds, strict))
+    if not minimums_conflict(batch_size, sizes, bounds):
+        return Decision(None, strict, view.debts)
+    since = view.clock_ms if view.conflict_since_ms is None else view.conflict_since_ms
+    relaxed = select_relaxed(batch_size, lanes, bounds, view.debts)
+    if isinstance(relaxed, BatchPlan):
+        deeper = sum(relaxed.shortfall.values()) > (smallest_shortfall(batch_size, sizes, bounds) or 0)
+        waited_from = max(since, view.last_batch_ms or 0) if deeper else since
+        left_ms = waited_from + relax_after_ms - view.clock_ms
+        if left_ms <= 0:
+            return Decision(relaxed, None, _debts_after(view.debts, bounds, relaxed), since)
+        strict = replace(
+            strict,
+            blocker=Blocker.MINIMUMS_CONFLICT,
+            detail=f"group sizes make the minimums impossible together; relaxing in {left_ms / 1000:.1f} s",
+        )
+    return Decision(None, strict, view.debts, since)
+
+
+def _known_sizes(view: RunView, lanes: Sequence[Lane]) -> dict[int | None, set[int]]:
+    sizes: defaultdict[int | None, set[int]] = defaultdict(set)
+    for lane in lanes:
+        sizes[lane.environment].add(lane.size)
+    for key, environment in view.environments.items():
+        sizes[key].add(environment.group_size)
+    return dict(sizes)
+
+
+def _debts_after(debts: Mapping[int, int], bounds: Mapping[int, Bounds], plan: BatchPlan) -> dict[int, int]:
+    got: defaultdict[int | None, int] = defaultdict(int)
+    for group in plan.groups:
+        got[group.environment] += group.size
+    return settle_debts(debts, bounds, got)

@@ -1,0 +1,21 @@
+"""When an environment's groups of other sizes than it declared add up to a set of the declared size."""
+
+from collections.abc import Sequence
+
+from app.core.model import BatchPlan, Lane, PlannedGroup
+from app.core.selection import select
+
+
+def completed_set(group_size: int, buffered: Sequence[Lane]) -> tuple[PlannedGroup, ...]:
+    """Return buffered groups that sum to exactly the declared size: the oldest such set, or none.
+
+    Args:
+        group_size: Sequences per group that the environment declared, ``>= 1``.
+        buffered: Its buffered groups, as lanes; at least the ``group_size // size`` oldest of each.
+
+    Returns:
+        The groups to release to the queue, in arrival order; empty if no set is complete. Ask again after releasing:
+        there may be another.
+    """
+    plan = select(group_size, buffered, {})
+    return plan.groups if isinstance(plan, BatchPlan) else ()

@@ -1,0 +1,153 @@
+"""Which totals whole groups can sum to: pure arithmetic, no queue.
+
+A set of totals is one Python integer: bit ``t`` is set if the total ``t`` can be had. Adding a group of size ``s``
+to every total is a shift by ``s``, so thousands of totals move in one machine-speed operation, and the cost depends
+on the batch size and on how many different sizes there are, never on how many groups wait.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import gcd
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+_UNREACHABLE = 1 << 61  # above every cost, and far enough below 2**63 that a cost can be added to it
+
+
+class Part(NamedTuple):
+    """What one environment can still bring to a batch, on top of what was taken from it already.
+
+    Attributes:
+        environment: Its id; None for the groups of all environments without bounds, taken together.
+        taken: Sequences taken already.
+        least: Sequences it must still bring, ``>= 0``.
+        most: Sequences it may still bring; negative if too many were taken.
+        counts: Groups it has left, by size in sequences.
+    """
+
+    environment: int | None
+    taken: int
+    least: int
+    most: int
+    counts: Mapping[int, int]
+
+    @property
+    def available(self) -> int:
+        """Sequences it has left."""
+        return sum(size * count for size, count in self.counts.items())
+
+
+def plausible(total: int, parts: Iterable[Part]) -> bool:
+    """Whether `attainable` is not ruled out by addition alone: enough of everything, too much of nothing."""
+    least = most = 0
+    for part in parts:
+        ceiling = min(part.most, part.available)
+        if part.least > ceiling or ceiling < 0:
+            return False
+        least += part.least
+        most += ceiling
+    return least <= total <= most
+
+
+def attainable(total: int, parts: Sequence[Part]) -> bool:
+    """Whether groups of the parts can sum to exactly ``total`` sequences with every part within its bounds."""
+    if not plausible(total, parts):
+        return False
+    # What is above the minimums is all that is open: every part counts from its minimum, and the integers stay short.
+    slack = total - sum(part.least for part in parts)
+    mask = (2 << slack) - 1
+    free: Counter[int] = Counter()
+    bound: list[Part] = []
+    for part in parts:
+        if part.least > 0 or part.most < min(slack, part.available):
+            bound.append(part)
+        else:
+            free.update(part.counts)
+    sums = reachable(free, slack)
+    for part in bound:
+        above = reachable(part.counts, min(part.most, part.least + slack)) >> part.least
+        sums = _sumset(sums, above, gcd(*part.counts), mask)
+        if not sums:
+            return False
+    return bool(sums >> slack & 1)
+
+
+def reachable(counts: Mapping[int, int], limit: int) -> int:
+    """Return the totals from 0 to ``limit`` that groups of these sizes sum to, as bits."""
+    mask = (2 << limit) - 1
+    sums = 1
+    for size, count in counts.items():
+        sums = _repeated(sums, size, min(count, limit // size), mask)
+    return sums
+
+
+def cheapest(total: int, parts: Sequence[Part], price: Callable[[Part, NDArray[np.int64]], NDArray[np.int64]]) -> int:
+    """Return the smallest sum of prices for which groups of the parts sum to exactly ``total``.
+
+    Args:
+        total: Sequences, ``>= 0``.
+        parts: At most one per environment; the one for environment None costs nothing.
+        price: What a part costs by how many more sequences it brings: int64 in, int64 below 2**40 out, ``>= 0``.
+
+    Returns:
+        The cost, or a number above every cost if there is no such set of groups.
+    """
+    if not plausible(total, parts):
+        return _UNREACHABLE
+    best = np.full(total + 1, _UNREACHABLE, np.int64)
+    best[0] = 0
+    for part in parts:
+        brought = _positions(reachable(part.counts, min(part.most, total)))
+        cost = np.zeros_like(brought) if part.environment is None else price(part, brought)
+        best = _combined(best, brought, cost)
+    return int(best[total])
+
+
+def _combined(best: NDArray[np.int64], brought: NDArray[np.int64], cost: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return, for each total, the cheapest way to reach it with one more part (a min-plus convolution)."""
+    combined = np.full_like(best, _UNREACHABLE)
+    for more, extra in zip(brought.tolist(), cost.tolist(), strict=True):
+        reached = combined[more:]
+        np.minimum(reached, best[: len(best) - more] + extra, out=reached)
+    return combined
+
+
+def _positions(bits: int) -> NDArray[np.int64]:
+    """Return the positions of the set bits, ascending."""
+    raw = np.frombuffer(bits.to_bytes((bits.bit_length() + 7) // 8, "little"), np.uint8)
+    return np.flatnonzero(np.unpackbits(raw, bitorder="little")).astype(np.int64)
+
+
+def _repeated(sums: int, step: int, times: int, mask: int) -> int:
+    """Add 0, 1, ... ``times`` steps to each total, doubling the number of steps each time."""
+    span = 1
+    while times > 0:
+        hop = min(span, times)
+        sums |= (sums << step * hop) & mask
+        times -= hop
+        span *= 2
+    return sums
+
+
+def _sumset(left: int, right: int, step: int, mask: int) -> int:
+    """Return the totals that are one of ``left`` plus one of ``right``.
+
+    Args:
+        left: Totals.
+        right: Totals which differ by multiples of ``step``. They mostly lie in a few unbroken runs of that step, and
+            a whole run is added in as many shifts as its length has binary digits.
+        step: The greatest common divisor of the sizes behind ``right``.
+        mask: Which totals are wanted.
+    """
+    sums = 0
+    starts = right & ~(right << step)
+    ends = right & ~(right >> step)
+    while starts:
+        start = (starts & -starts).bit_length() - 1
+        end = (ends & -ends).bit_length() - 1
+        sums |= _repeated((left << start) & mask, step, (end - start) // step, mask)
+        starts &= starts - 1
+        ends &= ends - 1
+    return sums

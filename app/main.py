@@ -1,0 +1,109 @@
+"""The composition root: settings in, application out."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from typing import Any, TypedDict
+
+from fastapi import FastAPI
+
+from app.api import problems
+from app.api.deps import Services
+from app.api.routes import atropos, system
+from app.core.errors import StoreMisconfigured
+from app.services.dispatch import Dispatch, Timing
+from app.services.intake import Intake
+from app.services.maintenance import Maintenance
+from app.services.presence import Presence
+from app.services.registry import Registry
+from app.services.status import Status
+from app.settings import Settings
+from app.store.batches import BatchStore
+from app.store.connection import Connection
+from app.store.groups import GroupStore
+from app.store.probe import probe
+from app.store.runs import RunStore
+
+DESCRIPTION = """Exact, fair, durable batches between rollout workers and trainers in reinforcement learning.
+
+Atropos environments and trainers use the endpoints at the root (run `default`), or those under
+`/runs/{run}/atropos` for any other run. Errors are RFC 9457 problem details."""
+
+
+class State(TypedDict):
+    """What the lifespan hands to requests."""
+
+    services: Services
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """Build the application. It connects when it starts up, not before.
+
+    Raises:
+        StoreMisconfigured: (at start-up) there is no Redis to connect to, or it cannot keep our promises.
+    """
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[State]:
+        if settings.redis_url is None:
+            raise StoreMisconfigured(
+                "LACHESIS_REDIS_URL is not set; `python -m app serve` starts a Redis of its own, this does not"
+            )
+        connection = Connection(settings.redis_url.get_secret_value(), settings.store_patience_s)
+        try:
+            facts = await connection.patiently(lambda: probe(connection.redis))
+            services, maintenance = wire(settings, connection, facts.summary)
+            loop = asyncio.create_task(maintenance.run_forever())
+            try:
+                yield {"services": services}
+            finally:
+                loop.cancel()
+                await asyncio.gather(loop, return_exceptions=True)
+        finally:
+            await connection.aclose()
+
+    logging.getLogger("lachesis").setLevel(settings.log_level.upper())
+    app = FastAPI(
+        title="Lachesis", version=system.lachesis_version(), description=DESCRIPTION, lifespan=lifespan, redoc_url=None
+    )
+    problems.install(app)
+    app.include_router(system.router)
+    for router, prefix in atropos.routers:
+        app.include_router(router, prefix=prefix)
+    return app
+
+
+def wire(settings: Settings, connection: Connection, durability: str) -> tuple[Services, Maintenance]:
+    """Put the use cases together."""
+    ttl_ms = round(settings.environment_ttl_s * 1000)
+    runs, groups, batches = RunStore(connection), GroupStore(connection), BatchStore(connection)
+    presence = Presence()
+    intake = Intake(runs, groups, presence)
+    dispatch = Dispatch(runs, groups, batches, Timing(ttl_ms, round(settings.relax_after_s * 1000)))
+    services = Services(
+        settings=settings,
+        connection=connection,
+        groups=groups,
+        registry=Registry(runs, presence, ttl_ms),
+        intake=intake,
+        dispatch=dispatch,
+        status=Status(runs, groups, dispatch, ttl_ms, durability),
+    )
+    maintenance = Maintenance(
+        runs,
+        groups,
+        intake,
+        dispatch,
+        presence,
+        buffer_release_ms=round(settings.buffer_release_s * 1000),
+        orphan_ttl_ms=round(settings.orphan_ttl_s * 1000),
+    )
+    return services, maintenance
+
+
+def __getattr__(name: str) -> Any:
+    """Build `app` when a server asks for it (`uvicorn app.main:app`), not when the module is imported."""
+    if name == "app":
+        return create_app(Settings())
+    raise AttributeError(name)

@@ -1,0 +1,238 @@
+"""Handing batches out: what waits to be served again first, then what the rules choose from the queue."""
+
+import asyncio
+import os
+import socket
+import uuid
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from app.core.decision import Decision, decide
+from app.core.model import (
+    BatchPlan,
+    Blocker,
+    DropReason,
+    Lane,
+    Lease,
+    LeasedGroup,
+    LeaseState,
+    NotReady,
+    PlannedGroup,
+    RunView,
+)
+from app.store.batches import BatchStore
+from app.store.codec import checksum
+from app.store.groups import GroupStore
+from app.store.runs import RunStore
+
+_WORKER_SILENT_MS = 15_000
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """The run's patience, milliseconds on the run clock."""
+
+    environment_ttl_ms: int
+    relax_after_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch to send: its lease, its groups' columns in training order, and whether minimums were relaxed."""
+
+    lease: Lease
+    payloads: tuple[bytes, ...]
+    relaxed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a trainer that asked gets.
+
+    Attributes:
+        batch: The batch, or None.
+        not_ready: Why there is none, or None.
+        acknowledges: The leases whose batches had reached the trainer before it asked: once this answer has
+            reached it too, they are delivered.
+    """
+
+    batch: Batch | None
+    not_ready: NotReady | None
+    acknowledges: tuple[Lease, ...] = field(default=())
+
+
+class Dispatch:
+    """The way out."""
+
+    def __init__(self, runs: RunStore, groups: GroupStore, batches: BatchStore, timing: Timing) -> None:
+        self._runs = runs
+        self._groups = groups
+        self._batches = batches
+        self._timing = timing
+        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self.worker = f"{socket.gethostname()}/{os.getpid()}/{uuid.uuid4().hex[:8]}"
+
+    async def take(self, run: str) -> Answer:
+        """Take the next batch for the run's trainer.
+
+        A batch that broke off on its way, or that a former trainer did not acknowledge, is served again first,
+        the same groups in the same order. Then come new ones, by `app.core.decision`.
+        """
+        # Trainers that ask at the same time would plan the same batch; in one process they can simply queue up.
+        async with self._turns[run]:
+            view = await self._runs.view(run)
+            if view.config is None:
+                return Answer(None, _unregistered())
+            if not view.started:
+                await self._runs.start(run)
+            sent = tuple(lease for lease in view.leases if lease.state is LeaseState.SENT)
+            while True:
+                batch = await self._again(run, view)
+                if batch is not None:
+                    return Answer(batch, None, sent)
+                outcome = await self._new(run, view)
+                if isinstance(outcome, Batch):
+                    return Answer(outcome, None, sent)
+                if isinstance(outcome, NotReady):
+                    return Answer(None, outcome, sent)
+                view = await self._runs.view(run)
+
+    async def finish(self, run: str, answer: Answer) -> None:
+        """Note that an answer was written out whole: it acknowledges the batches that had come before."""
+        if answer.batch is not None:
+            await self._batches.mark_sent(run, answer.batch.lease)
+        if answer.acknowledges and await self._batches.acknowledge(run, answer.acknowledges):
+            await self._groups.sweep(run)
+
+    async def break_off(self, run: str, batch: Batch) -> None:
+        """Note that a batch did not reach its trainer: it is served again first."""
+        await self._batches.give_back(run, batch.lease)
+
+    async def explain(self, run: str, view: RunView) -> Decision:
+        """Decide what would happen if a trainer asked now, without doing it."""
+        return decide(view, await self._lanes(run, view), self._timing.environment_ttl_ms, self._timing.relax_after_ms)
+
+    async def _lanes(self, run: str, view: RunView) -> list[Lane]:
+        """Read each lane's heads: no more of them than fit into one batch."""
+        size_limit = 0 if view.config is None else view.config.batch_size
+        return await self._groups.heads(
+            run, {lane: (queued, max(size_limit // lane[1], 0) or 1) for lane, queued in view.lanes.items()}
+        )
+
+    async def _again(self, run: str, view: RunView) -> Batch | None:
+        for lease in view.leases:
+            if not self.waits(lease, view):
+                continue
+            groups = await self._batches.groups_of(run, lease)
+            if groups is None:
+                continue
+            whole = view.config is not None and sum(group.size for group in groups) == view.config.batch_size
+            payloads = await self._verified(run, groups) if whole else None
+            if payloads is None:
+                # Registered anew with another size, or damaged: its sound groups are packed into other batches.
+                await self._batches.dissolve(run, lease, groups)
+                continue
+            claimed = await self._batches.claim(run, lease, self.worker)
+            if claimed is not None:
+                return Batch(claimed, payloads)
+        return None
+
+    def waits(self, lease: Lease, view: RunView) -> bool:
+        """Whether a lease's batch waits to be served again: returned, or its sender is gone."""
+        if lease.state is LeaseState.RETURNED:
+            return True
+        return lease.state is LeaseState.SENDING and not self._alive(lease.worker, view)
+
+    def _alive(self, worker: str, view: RunView) -> bool:
+        if worker == self.worker:
+            return True
+        host, pid, _ = worker.rsplit("/", 2)
+        if host == socket.gethostname() and not _process_exists(int(pid)):
+            return False
+        ticked = view.workers.get(worker)
+        return ticked is not None and view.clock_ms - ticked <= _WORKER_SILENT_MS
+
+    async def _new(self, run: str, view: RunView) -> Batch | NotReady | None:
+        """Plan and commit a batch; None if the world moved on meanwhile."""
+        decision = await self.explain(run, view)
+        if decision.conflict_since_ms != view.conflict_since_ms:
+            await self._runs.note_conflict(run, decision.conflict_since_ms)
+        if decision.plan is None:
+            return decision.not_ready
+        groups = await self._leasable(run, decision.plan)
+        if groups is None:
+            return None
+        payloads = await self._verified(run, groups)
+        if payloads is None:
+            await self._drop_damaged(run, groups)
+            return None
+        lease = await self._batches.commit(
+            run,
+            batch_id=uuid.uuid4().hex,
+            worker=self.worker,
+            plan=decision.plan,
+            groups=groups,
+            epoch=view.epoch,
+            step=view.step,
+            debts=decision.debts,
+            clock_ms=view.clock_ms,
+        )
+        return None if lease is None else Batch(lease, payloads, decision.plan.relaxed)
+
+    async def _leasable(self, run: str, plan: BatchPlan) -> list[LeasedGroup] | None:
+        entries = await self._groups.entries(run, [group.group_id for group in plan.groups])
+        groups = []
+        for group, entry in zip(plan.groups, entries, strict=True):
+            if entry is None:
+                return None
+            groups.append(
+                LeasedGroup(
+                    group.group_id,
+                    group.arrival,
+                    group.environment,
+                    group.size,
+                    entry.payload_bytes,
+                    entry.checksum,
+                    entry.accepted_ms,
+                )
+            )
+        return groups
+
+    async def _verified(self, run: str, groups: Sequence[LeasedGroup]) -> tuple[bytes, ...] | None:
+        """Read payloads; None if one is missing or not what was stored."""
+        payloads = await self._groups.payloads(run, [group.group_id for group in groups])
+        sound = [
+            payload
+            for group, payload in zip(groups, payloads, strict=True)
+            if _damage(group, payload) is None and payload
+        ]
+        return tuple(sound) if len(sound) == len(groups) else None
+
+    async def _drop_damaged(self, run: str, groups: Sequence[LeasedGroup]) -> None:
+        payloads = await self._groups.payloads(run, [group.group_id for group in groups])
+        for group, payload in zip(groups, payloads, strict=True):
+            reason = _damage(group, payload)
+            if reason is not None:
+                planned = PlannedGroup(group.arrival, group.group_id, group.environment, group.size)
+                await self._groups.drop(run, planned, reason)
+
+
+def _damage(group: LeasedGroup, payload: bytes | None) -> DropReason | None:
+    if payload is None:
+        return DropReason.PAYLOAD_LOST
+    return None if checksum(payload) == group.checksum else DropReason.CORRUPT
+
+
+def _process_exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _unregistered() -> NotReady:
+    return NotReady(Blocker.NOT_REGISTERED, "no trainer has registered with this run")

@@ -1,0 +1,114 @@
+"""Taking groups in: write, place, index, and complete sets of groups of other sizes than declared."""
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from app.core.grouping import completed_set
+from app.core.model import Environment, LaneId, PlannedGroup, RunView
+from app.services.presence import Presence
+from app.store.codec import EncodedGroup
+from app.store.groups import GroupStore, Placement, Submission
+from app.store.runs import RunStore
+
+_MOST_RELEASED = 1000  # groups let out of overdue buffers per lane and pass
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What became of a group: queued, or buffered with so many sequences of its environment still waiting."""
+
+    buffered: bool
+    waiting_sequences: int = 0
+
+
+class Intake:
+    """The way in."""
+
+    def __init__(self, runs: RunStore, groups: GroupStore, presence: Presence) -> None:
+        self._runs = runs
+        self._groups = groups
+        self._presence = presence
+        self._announced: set[str] = set()
+
+    async def submit(self, run: str, groups: Sequence[EncodedGroup]) -> list[Receipt]:
+        """Store groups, all or none; once this returns they survive any crash.
+
+        A group of another size than its environment declared goes to that environment's buffer, until others
+        make a full set with it.
+
+        Raises:
+            StoreFull: Redis is out of memory; nothing was stored.
+            StoreUnavailable: Redis did not answer; nothing is promised.
+        """
+        if not groups:
+            return []
+        if run not in self._announced:
+            await self._runs.announce(run)
+            self._announced.add(run)
+        submissions = [Submission(uuid.uuid4().hex, group) for group in groups]
+        claimed = {group.environment for group in groups if group.environment is not None}
+        while True:
+            environments = await self._groups.write(run, submissions, claimed)
+            placements = [_place(group, environments) for group in groups]
+            if await self._groups.admit(run, submissions, placements):
+                break
+        for environment in environments:
+            self._presence.heard(run, environment)
+        return await self._receipts(run, placements, groups, environments)
+
+    async def _receipts(
+        self,
+        run: str,
+        placements: Sequence[Placement],
+        groups: Sequence[EncodedGroup],
+        environments: dict[int, Environment],
+    ) -> list[Receipt]:
+        waiting = {
+            environment: await self.complete_sets(run, environments[environment])
+            for environment in {p.environment for p in placements if p.buffered}
+            if environment is not None
+        }
+        return [
+            Receipt(True, waiting.get(placement.environment, 0))
+            if placement.environment is not None and group.size != environments[placement.environment].group_size
+            else Receipt(False)
+            for placement, group in zip(placements, groups, strict=True)
+        ]
+
+    async def complete_sets(self, run: str, environment: Environment) -> int:
+        """Release every full set from an environment's buffer; returns the sequences still waiting."""
+        while True:
+            view = await self._runs.view(run)
+            own = {lane: count for lane, count in view.buffers.items() if lane[0] == environment.environment}
+            wanted = {lane: (count, max(1, environment.group_size // lane[1])) for lane, count in own.items()}
+            planned = completed_set(environment.group_size, await self._groups.buffer_heads(run, wanted))
+            if not planned:
+                return sum(size * count for (_, size), count in own.items())
+            await self._groups.release_buffered(run, planned)
+
+    async def release_overdue(self, run: str, view: RunView, release_ms: int) -> int:
+        """Let groups that waited longer than ``release_ms`` for a set join the queue; returns how many."""
+        wanted: dict[LaneId, tuple[int, int]] = {lane: (n, _MOST_RELEASED) for lane, n in view.buffers.items()}
+        released = 0
+        for lane in await self._groups.buffer_heads(run, wanted):
+            entries = await self._groups.entries(run, [head.group_id for head in lane.heads]) if lane.heads else []
+            overdue = [
+                PlannedGroup(head.arrival, head.group_id, lane.environment, lane.size)
+                for head, entry in zip(lane.heads, entries, strict=True)
+                if entry is not None and view.clock_ms - entry.accepted_ms >= release_ms
+            ]
+            if overdue and await self._groups.release_buffered(run, overdue):
+                released += len(overdue)
+        return released
+
+
+def _place(group: EncodedGroup, environments: dict[int, Environment]) -> Placement:
+    """Decide whose account a group goes to, and whether it must wait for a set.
+
+    An environment nobody registered has no share; a group larger than declared can never be part of a set.
+    """
+    if group.environment is None or group.environment not in environments:
+        return Placement(None, buffered=False)
+    declared = environments[group.environment].group_size
+    return Placement(group.environment, buffered=group.size < declared)

@@ -1,0 +1,64 @@
+"""Who takes part in a run: its trainer and its environments."""
+
+import uuid
+from dataclasses import replace
+
+from app.core.enrolment import Application, enrol
+from app.core.model import Environment, RunConfig, RunView
+from app.core.pacing import Pace, pace
+from app.services.presence import Presence
+from app.store.runs import RunStore
+
+
+class Registry:
+    """Registers trainers and environments, and answers what they ask about the run."""
+
+    def __init__(self, runs: RunStore, presence: Presence, environment_ttl_ms: int) -> None:
+        self._runs = runs
+        self._presence = presence
+        self._ttl_ms = environment_ttl_ms
+
+    async def view(self, run: str) -> RunView:
+        """Read the run without its queue."""
+        return await self._runs.view(run)
+
+    async def register_trainer(self, run: str, config: RunConfig) -> None:
+        """Register a trainer. The same configuration again changes nothing; another one replaces it.
+
+        Batches that a former trainer has not acknowledged are served again first.
+        """
+        await self._runs.announce(run)
+        await self._runs.register(run, config)
+
+    async def register_environment(self, run: str, application: Application) -> tuple[Environment, RunView] | None:
+        """Register an environment, or take an old one's place (`app.core.enrolment`).
+
+        Returns:
+            Its record and the run it joined, or None while the trainer has not asked for its first batch.
+        """
+        while True:
+            view = await self._runs.view(run)
+            if view.config is None or not view.started:
+                return None
+            environment = enrol(application, view.environments, view.clock_ms, self._ttl_ms)
+            if await self._runs.put_environment(run, environment, view.epoch):
+                return environment, view
+
+    async def disconnect_environment(self, run: str, environment: int) -> bool:
+        """Note that an environment said goodbye; False if there is none of that id."""
+        while True:
+            view = await self._runs.view(run)
+            known = view.environments.get(environment)
+            if known is None:
+                return False
+            if await self._runs.put_environment(run, replace(known, connected=False), view.epoch):
+                return True
+
+    async def pace(self, run: str, environment: int) -> Pace:
+        """Tell an environment how full the queue is; a sign of life."""
+        self._presence.heard(run, environment)
+        return pace(await self._runs.view(run), environment, self._ttl_ms)
+
+    async def reset(self, run: str) -> None:
+        """Forget everything about a run."""
+        await self._runs.reset(run, uuid.uuid4().hex)

@@ -1,0 +1,135 @@
+"""What operators see of a run."""
+
+from app.core.allocation import bounds_for
+from app.core.model import Blocker, Bounds, Environment, NotReady, RunView
+from app.core.pacing import live_shares
+from app.services.dispatch import Dispatch
+from app.store.groups import GroupStore
+from app.store.runs import RunStore
+from lachesis.wire.status import (
+    Blocked,
+    ByteCounts,
+    EnvironmentStatus,
+    GroupCounts,
+    LeaseStatus,
+    RunStatus,
+)
+
+
+class Status:
+    """Looks at a run without changing it."""
+
+    def __init__(
+        self, runs: RunStore, groups: GroupStore, dispatch: Dispatch, environment_ttl_ms: int, durability: str
+    ) -> None:
+        self._runs = runs
+        self._groups = groups
+        self._dispatch = dispatch
+        self._ttl_ms = environment_ttl_ms
+        self._durability = durability
+
+    async def of(self, run: str) -> RunStatus:
+        """Describe a run: who takes part, what waits, what blocks."""
+        view = await self._runs.view(run)
+        config = view.config
+        if config is None:
+            not_ready: NotReady | None = NotReady(
+                Blocker.NOT_REGISTERED, "no trainer has registered with this run: POST /register"
+            )
+        else:
+            not_ready = (await self._dispatch.explain(run, view)).not_ready
+            if any(self._dispatch.waits(lease, view) for lease in view.leases):
+                not_ready = None
+        set_aside = _set_aside(view)
+        return RunStatus(
+            current_step=view.step,
+            queue_size=view.totals.queued_groups - set_aside,
+            run=run,
+            batch_size=config.batch_size if config else -1,
+            trainer_started=view.started,
+            ready=not_ready is None,
+            blocked=_blocked(not_ready),
+            oldest_waiting_s=await self._oldest_waiting_s(run, view),
+            environments=_environments(view, self._ttl_ms),
+            unowned_groups=sum(count for (environment, _), count in view.lanes.items() if environment is None),
+            groups=GroupCounts(
+                accepted=view.totals.accepted_groups,
+                queued=view.totals.queued_groups,
+                buffered=view.totals.buffered_groups,
+                leased=view.totals.leased_groups,
+                delivered=view.totals.delivered_groups,
+                set_aside=set_aside,
+            ),
+            bytes=ByteCounts(
+                queued=view.totals.queued_bytes, buffered=view.totals.buffered_bytes, leased=view.totals.leased_bytes
+            ),
+            dropped=dict(view.dropped),
+            leases=[
+                LeaseStatus(batch=lease.batch_id, state=lease.state.value, step=lease.step, deliveries=lease.deliveries)
+                for lease in view.leases
+            ],
+            relaxed_batches=view.relaxed_batches,
+            durability=self._durability,
+        )
+
+    async def _oldest_waiting_s(self, run: str, view: RunView) -> float | None:
+        limit = view.config.batch_size if view.config else None
+        wanted = {lane: (count, 1) for lane, count in view.lanes.items() if limit is None or lane[1] <= limit}
+        heads = [head for lane in await self._groups.heads(run, wanted) for head in lane.heads]
+        if not heads:
+            return None
+        (entry,) = await self._groups.entries(run, [min(heads).group_id])
+        return None if entry is None else (view.clock_ms - entry.accepted_ms) / 1000
+
+
+def _set_aside(view: RunView) -> int:
+    if view.config is None:
+        return 0
+    return sum(count for (_, size), count in view.lanes.items() if size > view.config.batch_size)
+
+
+def _blocked(not_ready: NotReady | None) -> Blocked | None:
+    if not_ready is None:
+        return None
+    return Blocked(
+        reason=not_ready.blocker.value,
+        detail=not_ready.detail,
+        missing_sequences=not_ready.missing_sequences,
+        missing_by_environment=dict(not_ready.missing_by_environment),
+        unblocked_by=list(not_ready.unblocked_by),
+    )
+
+
+def _environments(view: RunView, ttl_ms: int) -> list[EnvironmentStatus]:
+    bounds = bounds_for(view.config.batch_size, live_shares(view, ttl_ms)) if view.config else {}
+    handed_out = sum(view.served.values())
+    return [
+        _environment(environment, view, bounds.get(key, Bounds()), handed_out, ttl_ms)
+        for key, environment in view.environments.items()
+    ]
+
+
+def _environment(env: Environment, view: RunView, bound: Bounds, handed_out: int, ttl_ms: int) -> EnvironmentStatus:
+    key = env.environment
+    queued = {size: count for (owner, size), count in view.lanes.items() if owner == key}
+    buffered = {size: count for (owner, size), count in view.buffers.items() if owner == key}
+    served = view.served.get(key, 0)
+    return EnvironmentStatus(
+        environment=key,
+        name=env.name,
+        alive=env.alive(view.clock_ms, ttl_ms),
+        connected=env.connected,
+        last_seen_s=max(0, view.clock_ms - env.last_seen_ms) / 1000,
+        group_size=env.group_size,
+        weight=env.weight,
+        queued_groups=sum(queued.values()),
+        queued_sequences=sum(size * count for size, count in queued.items()),
+        buffered_groups=sum(buffered.values()),
+        buffered_sequences=sum(size * count for size, count in buffered.items()),
+        served_sequences=served,
+        share_promised=env.min_share or 0.0,
+        share_limit=env.max_share,
+        share_got=served / handed_out if handed_out else None,
+        needs_sequences=bound.minimum,
+        owed_sequences=view.debts.get(key, 0),
+    )

@@ -1,0 +1,118 @@
+"""The connection to Redis: patient with a server that restarts or stalls, clear when it cannot be waited for."""
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+import redis.asyncio as redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import NoScriptError, OutOfMemoryError, ReadOnlyError, ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from app.core.errors import StoreFull, StoreUnavailable
+from app.store import scripts
+
+T = TypeVar("T")
+Argument = str | bytes | int | float
+Pipeline = Any  # redis-py's own pipeline types are too loose to name
+
+_ATTEMPT_TIMEOUT_S = 5.0
+_LONGEST_PAUSE_S = 0.25
+_MAX_CONNECTIONS = 64
+
+
+class Connection:
+    """A pool of connections whose operations wait for Redis instead of failing.
+
+    Everything sent through it is repeated after a lost connection, so every command and script here must be safe
+    to run twice: ids are chosen by the caller, and scripts recognise what was done already.
+
+    Args:
+        url: ``redis://``, ``rediss://`` or ``unix://``.
+        patience_s: How long one operation may take in all, with its repetitions.
+    """
+
+    def __init__(self, url: str, patience_s: float) -> None:
+        self._patience_s = patience_s
+        self._jitter = random.Random()
+        pool: redis.BlockingConnectionPool = redis.BlockingConnectionPool.from_url(
+            url,
+            max_connections=_MAX_CONNECTIONS,
+            timeout=patience_s,
+            socket_timeout=min(_ATTEMPT_TIMEOUT_S, patience_s),
+            socket_connect_timeout=min(_ATTEMPT_TIMEOUT_S, patience_s),
+            retry=Retry(NoBackoff(), 0),
+        )
+        self.redis: redis.Redis = redis.Redis.from_pool(pool)
+
+    async def aclose(self) -> None:
+        await self.redis.aclose()
+
+    async def ping(self) -> None:
+        """Ask Redis for a sign of life, once.
+
+        Raises:
+            StoreUnavailable: It gave none.
+        """
+        try:
+            await self.redis.ping()
+        except (RedisConnectionError, RedisTimeoutError, OSError) as error:
+            raise StoreUnavailable(f"Redis does not answer: {error}") from error
+
+    async def patiently(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Run ``attempt`` until Redis answers it.
+
+        Raises:
+            StoreUnavailable: No answer within the patience; whether the change was made is unknown.
+            StoreFull: Redis is out of memory; the change was not made.
+        """
+        deadline = time.monotonic() + self._patience_s
+        pause = 0.01
+        while True:
+            try:
+                return await attempt()
+            except NoScriptError:
+                await self._load_scripts()
+            except OutOfMemoryError as error:
+                raise StoreFull(f"Redis is out of memory: {error}") from error
+            except (RedisConnectionError, RedisTimeoutError, ReadOnlyError, OSError) as error:
+                if time.monotonic() + pause >= deadline:
+                    raise StoreUnavailable(f"Redis did not answer within {self._patience_s:g} s: {error}") from error
+            except ResponseError as error:
+                # Inside a script redis-py does not recognise these by class.
+                if "OOM" in str(error):
+                    raise StoreFull(f"Redis is out of memory: {error}") from error
+                raise
+            await asyncio.sleep(pause * self._jitter.uniform(0.5, 1.0))
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+    async def _load_scripts(self) -> None:
+        try:
+            for script in scripts.all_scripts():
+                await self.redis.script_load(script.source)
+        except (RedisConnectionError, RedisTimeoutError, OSError):
+            pass  # the attempt that needs them meets the same trouble, and waits
+
+    async def call(self, command: str, *arguments: Argument) -> Any:
+        """Send one command, with the patience of `patiently`."""
+        return await self.patiently(lambda: self.redis.execute_command(command, *arguments))  # type: ignore[no-untyped-call]
+
+    async def run(self, script: str, keys: Sequence[str], arguments: Sequence[Argument]) -> Any:
+        """Run a script, with the patience of `patiently`."""
+        digest = scripts.load(script).digest
+        return await self.call("EVALSHA", digest, len(keys), *keys, *arguments)
+
+    async def pipeline(self, fill: Callable[[Pipeline], object]) -> list[Any]:
+        """Send what ``fill`` puts into a pipeline in one round trip; returns one reply per command."""
+
+        async def attempt() -> list[Any]:
+            async with self.redis.pipeline(transaction=False) as pipe:
+                fill(pipe)
+                replies: list[Any] = await pipe.execute()
+                return replies
+
+        return await self.patiently(attempt)

@@ -1,0 +1,224 @@
+"""Groups on their way in and out: payloads first, index second, garbage last."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from app.core.model import DropReason, Environment, Lane, LaneId, PlannedGroup, QueuedGroup
+from app.store import scripts
+from app.store.codec import EncodedGroup, checksum
+from app.store.connection import Argument, Connection, Pipeline
+from app.store.keys import RunKeys, lane_name
+from app.store.runs import parse_environment
+
+WantedHeads = Mapping[LaneId, tuple[int, int]]
+_SWEEP = 1000  # payloads removed per round trip
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A group on its way in: its columns, and an id chosen by the caller so that a repetition stores nothing."""
+
+    group_id: str
+    encoded: EncodedGroup
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a submission goes: to which environment's account, and to its buffer or the queue.
+
+    Attributes:
+        environment: A registered environment, or None.
+        buffered: Whether it waits in that environment's buffer for a set to complete.
+    """
+
+    environment: int | None
+    buffered: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StoredGroup:
+    """A group's index entry."""
+
+    payload_bytes: int
+    checksum: str
+    accepted_ms: int
+
+
+class GroupStore:
+    """Takes groups in, reads them, and removes them."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def write(
+        self, run: str, submissions: Sequence[Submission], environments: Collection[int]
+    ) -> dict[int, Environment]:
+        """Write payloads that `admit` then indexes, and look up the environments they claim, in one round trip.
+
+        A payload is written by a command of its own, before any index entry: a write torn by a crash leaves an
+        orphan, which is reaped, never half a group. Safe to repeat.
+
+        Returns:
+            The environments that are registered, by id.
+        """
+        keys = RunKeys(run)
+        claimed = sorted(environments)
+        reserve = scripts.load("reserve_groups").digest
+
+        def fill(pipe: Pipeline) -> None:
+            pipe.evalsha(reserve, 3, keys.run, keys.recent, keys.unindexed, *(s.group_id for s in submissions))
+            for submission in submissions:
+                pipe.set(keys.payload(submission.group_id), submission.encoded.payload)
+            if claimed:
+                pipe.hmget(keys.environments, claimed)
+
+        replies = await self._connection.pipeline(fill)
+        records = replies[-1] if claimed else []
+        return {
+            environment: parse_environment(record)
+            for environment, record in zip(claimed, records, strict=True)
+            if record is not None
+        }
+
+    async def admit(self, run: str, submissions: Sequence[Submission], placements: Sequence[Placement]) -> bool:
+        """Index groups whose payloads are written, all or none. Once this returns True they survive any crash.
+
+        Returns:
+            False if a reservation was given up after `orphan_ttl_s` (or lost by a Redis without persistence):
+            nothing was stored; write the payloads again.
+        """
+        keys = RunKeys(run)
+        arguments: list[Argument] = []
+        lanes: list[str] = []
+        for submission, placement in zip(submissions, placements, strict=True):
+            name = lane_name(placement.environment, submission.encoded.size)
+            payload = submission.encoded.payload
+            arguments += [submission.group_id, name, "buffered" if placement.buffered else "queued"]
+            arguments += [len(payload), checksum(payload)]
+            arguments.append("" if placement.environment is None else placement.environment)
+            lanes.append(keys.buffer(name) if placement.buffered else keys.lane(name))
+        reply = await self._connection.run(
+            "admit_groups",
+            [keys.run, keys.recent, keys.unindexed, keys.groups, keys.seen, keys.lanes, keys.buffers, *lanes],
+            arguments,
+        )
+        return bool(reply[0])
+
+    async def heads(self, run: str, wanted: WantedHeads) -> list[Lane]:
+        """Read the oldest groups of lanes.
+
+        Args:
+            wanted: Lane -> (groups queued, most heads to read).
+        """
+        return await self._heads(wanted, RunKeys(run).lane)
+
+    async def buffer_heads(self, run: str, wanted: WantedHeads) -> list[Lane]:
+        """Read the oldest groups of buffers; like `heads`."""
+        return await self._heads(wanted, RunKeys(run).buffer)
+
+    async def _heads(self, wanted: WantedHeads, key_of: Callable[[str], str]) -> list[Lane]:
+        def fill(pipe: Pipeline) -> None:
+            for lane, (_, most) in wanted.items():
+                pipe.zrange(key_of(lane_name(*lane)), 0, most - 1, withscores=True)
+
+        replies = await self._connection.pipeline(fill) if wanted else []
+        return [
+            Lane(
+                environment,
+                size,
+                max(queued, len(reply)),
+                tuple(QueuedGroup(int(arrival), group.decode()) for group, arrival in reply),
+            )
+            for ((environment, size), (queued, _)), reply in zip(wanted.items(), replies, strict=True)
+        ]
+
+    async def release_buffered(self, run: str, groups: Sequence[PlannedGroup]) -> bool:
+        """Move buffered groups to the queue, all or none; False if one of them is not buffered any more."""
+        keys = RunKeys(run)
+        places: list[str] = []
+        arguments: list[Argument] = []
+        for group in groups:
+            name = lane_name(group.environment, group.size)
+            places += [keys.buffer(name), keys.lane(name)]
+            arguments += [group.group_id, name]
+        reply = await self._connection.run(
+            "release_buffered", [keys.run, keys.groups, keys.buffers, keys.lanes, *places], arguments
+        )
+        return bool(reply[0])
+
+    async def entries(self, run: str, group_ids: Sequence[str]) -> list[StoredGroup | None]:
+        """Read index entries; None where the run does not hold the group."""
+        keys = RunKeys(run)
+        replies = await self._connection.call("HMGET", keys.groups, *group_ids)
+        return [None if reply is None else _stored_group(reply) for reply in replies]
+
+    async def payloads(self, run: str, group_ids: Sequence[str]) -> list[bytes | None]:
+        """Read payloads; None where one is missing."""
+        keys = RunKeys(run)
+
+        def fill(pipe: Pipeline) -> None:
+            for group_id in group_ids:
+                pipe.get(keys.payload(group_id))
+
+        return await self._connection.pipeline(fill)
+
+    async def latest(self, run: str) -> bytes | None:
+        """Read the columns of the newest group (kept even if it has left the store), or None before there is one."""
+        keys = RunKeys(run)
+        group_id = await self._connection.call("HGET", keys.run, "latest")
+        return None if group_id is None else (await self.payloads(run, [group_id.decode()]))[0]
+
+    async def drop(self, run: str, group: PlannedGroup, reason: DropReason) -> bool:
+        """Take a queued group out of the store for a stated reason; False if it was not queued any more."""
+        keys = RunKeys(run)
+        name = lane_name(group.environment, group.size)
+        dropped = await self._connection.run(
+            "drop_group",
+            [keys.run, keys.groups, keys.lanes, keys.lane(name), keys.dropped, keys.unindexed],
+            [group.group_id, name, reason.value],
+        )
+        return bool(dropped)
+
+    async def give_up_orphans(self, run: str, before_ms: int) -> int:
+        """Give up on payloads reserved before a run clock and never indexed; `sweep` then removes them."""
+        return int(await self._connection.run("condemn_orphans", [RunKeys(run).unindexed], [before_ms, _SWEEP]))
+
+    async def sweep(self, run: str) -> int:
+        """Remove the payloads that no index entry names any more; returns how many."""
+        keys = RunKeys(run)
+        removed = 0
+        while True:
+            garbage = await self._connection.call("ZRANGEBYSCORE", keys.unindexed, -1, -1, "LIMIT", 0, _SWEEP)
+            if garbage:
+                await self._unlink(keys, garbage)
+                await self._connection.call("ZREM", keys.unindexed, *garbage)
+            removed += len(garbage)
+            if len(garbage) < _SWEEP:
+                return removed + await self._sweep_trash(keys)
+
+    async def _sweep_trash(self, keys: RunKeys) -> int:
+        """Remove the payloads of runs that were reset."""
+        removed = 0
+        for token in await self._connection.call("SMEMBERS", keys.trash):
+            trashed = keys.trashed(token.decode())
+            cursor = None
+            while cursor != 0:
+                cursor, entries = await self._connection.call("HSCAN", trashed, cursor or 0, "COUNT", _SWEEP)
+                if entries:
+                    await self._unlink(keys, list(entries))
+                removed += len(entries)
+            await self._connection.call("UNLINK", trashed)
+            await self._connection.call("SREM", keys.trash, token)
+        return removed
+
+    async def _unlink(self, keys: RunKeys, group_ids: Sequence[bytes]) -> None:
+        def fill(pipe: Pipeline) -> None:
+            for group_id in group_ids:
+                pipe.unlink(keys.payload(group_id.decode()))
+
+        await self._connection.pipeline(fill)
+
+
+def _stored_group(entry: bytes) -> StoredGroup:
+    size, digest, accepted = entry.decode().split()
+    return StoredGroup(int(size), digest, int(accepted))

@@ -1,0 +1,136 @@
+"""Every key this service writes, in one table.
+
+| key | type | holds |
+|---|---|---|
+| `lachesis:1:runs` | set | names of runs that have any state |
+| `lachesis:1:payload:RUN:GROUP` | string | the group's columns (safetensors); no hash tag: a cluster spreads them |
+| `…:run` | hash | configuration, step, run clock, totals, debts (fields: `RunField`) |
+| `…:environments` | hash | environment id -> JSON record |
+| `…:seen` | hash | environment id -> run clock at its last sign of life, ms |
+| `…:served` | hash | environment id or `-` -> sequences handed out in batches |
+| `…:groups` | hash | group id -> `bytes checksum accepted_ms`, for every group the run holds |
+| `…:lanes` | hash | `environment:size` -> groups queued in that lane |
+| `…:lane:{environment}:{size}` | zset | queued group ids by arrival |
+| `…:buffers` | hash | `environment:size` -> groups buffered (waiting for a set to complete) |
+| `…:buffer:{environment}:{size}` | zset | buffered group ids by arrival |
+| `…:recent` | zset | ids of groups admitted lately, by run clock: repetitions are recognised |
+| `…:unindexed` | zset | payloads that no index entry names: reserved (score: run clock) or garbage (score: -1) |
+| `…:leases` | hash | batch id -> JSON list of its groups, in training order |
+| `…:lease_states` | hash | batch id -> `state|worker|deliveries|step` |
+| `…:workers` | zset | API process -> run clock at its last tick |
+| `…:dropped` | hash | reason -> groups |
+| `…:trash` | set | names of `groups` hashes of reset runs whose payloads are being removed |
+| `…:trash:{token}` | hash | one of those |
+
+`…` is `lachesis:1:{run}`: the braces are a hash tag, so a run's index lives on one slot and scripts work in a
+cluster. `1` is the schema version.
+"""
+
+import re
+from dataclasses import dataclass
+
+from app.core.errors import InvalidField
+
+PREFIX = "lachesis:1"
+RUNS = f"{PREFIX}:runs"
+NO_ENVIRONMENT = "-"
+_RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+def lane_name(environment: int | None, size: int) -> str:
+    """Name a lane in the `lanes` and `buffers` hashes."""
+    return f"{NO_ENVIRONMENT if environment is None else environment}:{size}"
+
+
+def parse_lane_name(name: str) -> tuple[int | None, int]:
+    """Invert `lane_name`."""
+    environment, size = name.split(":")
+    return (None if environment == NO_ENVIRONMENT else int(environment)), int(size)
+
+
+@dataclass(frozen=True, slots=True)
+class RunKeys:
+    """The keys of one run.
+
+    Raises:
+        InvalidField: The name has characters that do not belong in a run's name.
+    """
+
+    name: str
+
+    def __post_init__(self) -> None:
+        if not _RUN_NAME.fullmatch(self.name):
+            raise InvalidField(
+                f"run name {self.name[:80]!r}: use 1 to 64 letters, digits, dots, dashes, underscores", ("run",)
+            )
+
+    def _key(self, what: str) -> str:
+        return f"{PREFIX}:{{{self.name}}}:{what}"
+
+    @property
+    def run(self) -> str:
+        return self._key("run")
+
+    @property
+    def environments(self) -> str:
+        return self._key("environments")
+
+    @property
+    def seen(self) -> str:
+        return self._key("seen")
+
+    @property
+    def served(self) -> str:
+        return self._key("served")
+
+    @property
+    def groups(self) -> str:
+        return self._key("groups")
+
+    @property
+    def lanes(self) -> str:
+        return self._key("lanes")
+
+    @property
+    def buffers(self) -> str:
+        return self._key("buffers")
+
+    @property
+    def recent(self) -> str:
+        return self._key("recent")
+
+    @property
+    def unindexed(self) -> str:
+        return self._key("unindexed")
+
+    @property
+    def leases(self) -> str:
+        return self._key("leases")
+
+    @property
+    def lease_states(self) -> str:
+        return self._key("lease_states")
+
+    @property
+    def workers(self) -> str:
+        return self._key("workers")
+
+    @property
+    def dropped(self) -> str:
+        return self._key("dropped")
+
+    @property
+    def trash(self) -> str:
+        return self._key("trash")
+
+    def trashed(self, token: str) -> str:
+        return self._key(f"trash:{token}")
+
+    def lane(self, name: str) -> str:
+        return self._key(f"lane:{name}")
+
+    def buffer(self, name: str) -> str:
+        return self._key(f"buffer:{name}")
+
+    def payload(self, group_id: str) -> str:
+        return f"{PREFIX}:payload:{self.name}:{group_id}"

@@ -1,0 +1,21 @@
+#!lua
+-- reserve_groups: announce payloads that are about to be written, so that none is ever lost track of.
+--
+-- KEYS[1] run        hash  run clock
+-- KEYS[2] recent     zset  group id -> run clock at admission, ms
+-- KEYS[3] unindexed  zset  group id -> run clock at reservation, ms, or -1 for garbage
+-- ARGV[1..n] group ids
+--
+-- Returns the number reserved; groups that were admitted already are passed over.
+-- Cost: O(n log m), n the groups, m the unindexed payloads.
+--
+-- include clock
+local clock = advance_clock(KEYS[1])
+local reserved = 0
+for _, group in ipairs(ARGV) do
+  if not redis.call('ZSCORE', KEYS[2], group) then
+    redis.call('ZADD', KEYS[3], clock, group)
+    reserved = reserved + 1
+  end
+end
+return reserved

@@ -1,0 +1,26 @@
+#!lua flags=allow-oom
+-- reset_run: forget the run's configuration, environments, queue and leases; its payloads become trash.
+--
+-- KEYS[1] run        hash  clock and epoch are kept
+-- KEYS[2] groups     hash  becomes KEYS[3]
+-- KEYS[3] trashed    hash  new name of the groups hash
+-- KEYS[4] trash      set   tokens of trashed hashes
+-- KEYS[5] unindexed  zset  payloads to remove
+-- KEYS[6] lanes      hash  lane -> groups queued
+-- KEYS[7] buffers    hash  lane -> groups buffered
+-- KEYS[8..] the keys that simply go: those of environments, leases, and every lane and buffer
+-- ARGV[1] token of the trashed hash   ARGV[2] lanes and buffers among the keys
+--
+-- Returns 1, or 0 if a lane or buffer appeared meanwhile; then nothing has changed.
+-- Cost: O(number of keys); values are freed in the background.
+if redis.call('HLEN', KEYS[6]) + redis.call('HLEN', KEYS[7]) > tonumber(ARGV[2]) then return 0 end
+local kept = redis.call('HMGET', KEYS[1], 'clock_ms', 'time_ms', 'epoch', 'latest')
+if redis.call('EXISTS', KEYS[2]) == 1 then
+  redis.call('RENAME', KEYS[2], KEYS[3])
+  redis.call('SADD', KEYS[4], ARGV[1])
+end
+if kept[4] then redis.call('ZADD', KEYS[5], -1, kept[4]) end
+redis.call('UNLINK', KEYS[1], KEYS[6], KEYS[7])
+for i = 8, #KEYS do redis.call('UNLINK', KEYS[i]) end
+redis.call('HSET', KEYS[1], 'clock_ms', kept[1] or 0, 'time_ms', kept[2] or 0, 'epoch', (kept[3] or 0) + 1)
+return 1

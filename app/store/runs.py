@@ -1,0 +1,190 @@
+"""Runs: their view, configuration, environments, clock, and end."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from app.core.model import Environment, LaneId, Lease, LeaseState, RunConfig, RunView, Totals
+from app.store.connection import Connection, Pipeline
+from app.store.keys import NO_ENVIRONMENT, RUNS, RunKeys, lane_name, parse_lane_name
+
+_LONGEST_CLOCK_STEP_MS = 30_000
+_TOTALS = tuple(Totals.__dataclass_fields__)
+
+
+class RunStore:
+    """Reads and changes what a run is, not what is in its queue."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def names(self) -> list[str]:
+        """Return the names of all runs that have any state, sorted."""
+        members = await self._connection.call("SMEMBERS", RUNS)
+        return sorted(name.decode() for name in members)
+
+    async def announce(self, run: str) -> None:
+        """Note that ``run`` exists, so that every API process looks after it."""
+        await self._connection.call("SADD", RUNS, run)
+
+    async def view(self, run: str) -> RunView:
+        """Read the run without its queue, in one round trip."""
+        keys = RunKeys(run)
+
+        def fill(pipe: Pipeline) -> None:
+            pipe.time()
+            for hash_key in (keys.run, keys.environments, keys.seen, keys.lanes, keys.buffers):
+                pipe.hgetall(hash_key)
+            for hash_key in (keys.lease_states, keys.served, keys.dropped):
+                pipe.hgetall(hash_key)
+            pipe.zrange(keys.workers, 0, -1, withscores=True)
+
+        time, *hashes, workers = await self._connection.pipeline(fill)
+        return _view(time, *(_text(a_hash) for a_hash in hashes), workers={w.decode(): int(ms) for w, ms in workers})
+
+    async def register(self, run: str, config: RunConfig) -> bool:
+        """Set the run's configuration, and return every batch a former trainer has not acknowledged.
+
+        Returns:
+            Whether the configuration is new. The same one again changes nothing: the step goes on.
+        """
+        keys = RunKeys(run)
+        changed = await self._connection.run(
+            "register_trainer",
+            [keys.run, keys.lease_states],
+            [json.dumps(asdict(config), sort_keys=True), config.starting_step],
+        )
+        return bool(changed)
+
+    async def start(self, run: str) -> None:
+        """Note that the trainer has asked for its first batch: environments may register now."""
+        await self._connection.call("HSET", RunKeys(run).run, "started", 1)
+
+    async def put_environment(self, run: str, environment: Environment, epoch: int) -> bool:
+        """Write an environment's record; its `last_seen_ms` becomes now.
+
+        Returns:
+            False if any environment or the configuration changed since ``epoch``: look again, decide again.
+        """
+        keys = RunKeys(run)
+        record = asdict(environment)
+        del record["last_seen_ms"]
+        written = await self._connection.run(
+            "put_environment",
+            [keys.run, keys.environments, keys.seen],
+            [epoch, environment.environment, json.dumps(record)],
+        )
+        return bool(written)
+
+    async def note_conflict(self, run: str, since_ms: int | None) -> None:
+        """Remember since when minimums have been impossible together, or (None) that they are not."""
+        keys = RunKeys(run)
+        if since_ms is None:
+            await self._connection.call("HDEL", keys.run, "conflict_since_ms")
+        else:
+            # The first observer's time counts: others must not start the wait anew.
+            await self._connection.call("HSETNX", keys.run, "conflict_since_ms", since_ms)
+
+    async def tick(self, run: str, worker: str, heard_of: Iterable[int], recognised_for_ms: int) -> int:
+        """Move the run clock on and note who is alive; returns the run clock in milliseconds."""
+        keys = RunKeys(run)
+        clock = await self._connection.run(
+            "tick",
+            [keys.run, keys.workers, keys.seen, keys.environments, keys.recent],
+            [worker, recognised_for_ms, *heard_of],
+        )
+        return int(clock)
+
+    async def reset(self, run: str, token: str) -> None:
+        """Forget everything about the run but its clock. Payloads are removed in the background."""
+        keys = RunKeys(run)
+        while True:
+            view = await self.view(run)
+            lanes = [keys.lane(lane_name(*lane)) for lane in view.lanes]
+            lanes += [keys.buffer(lane_name(*lane)) for lane in view.buffers]
+            doomed = [keys.environments, keys.seen, keys.served, keys.leases, keys.lease_states, keys.dropped]
+            done = await self._connection.run(
+                "reset_run",
+                [
+                    *(keys.run, keys.groups, keys.trashed(token), keys.trash, keys.unindexed),
+                    *(keys.lanes, keys.buffers, *doomed, *lanes),
+                ],
+                [token, len(lanes)],
+            )
+            if done:
+                return
+
+
+def parse_environment(record: str | bytes, last_seen_ms: int = 0) -> Environment:
+    """Read an environment's JSON record."""
+    fields: dict[str, Any] = json.loads(record)
+    return Environment(**fields, last_seen_ms=last_seen_ms)
+
+
+def _text(a_hash: Mapping[bytes, bytes]) -> dict[str, str]:
+    return {key.decode(): value.decode() for key, value in a_hash.items()}
+
+
+def _clock(time: Sequence[int], run: Mapping[str, str]) -> int:
+    """The run clock as `lua/clock.lua` would advance it now, without writing it down."""
+    now = time[0] * 1000 + time[1] // 1000
+    passed = now - int(run.get("time_ms", now))
+    return int(run.get("clock_ms", 0)) + min(max(passed, 0), _LONGEST_CLOCK_STEP_MS)
+
+
+def _optional_int(text: str | None) -> int | None:
+    return None if text is None else int(text)
+
+
+def _lanes(a_hash: Mapping[str, str]) -> dict[LaneId, int]:
+    return {parse_lane_name(name): int(count) for name, count in a_hash.items()}
+
+
+def parse_lease(batch_id: str, state: str) -> Lease:
+    """Read a lease's ``state|worker|deliveries|step``."""
+    name, worker, deliveries, step = state.split("|")
+    return Lease(batch_id, LeaseState(name), worker, int(deliveries), int(step))
+
+
+def lease_text(lease: Lease) -> str:
+    """Invert `parse_lease`."""
+    return f"{lease.state.value}|{lease.worker}|{lease.deliveries}|{lease.step}"
+
+
+def _view(
+    time: Sequence[int],
+    run: dict[str, str],
+    environments: dict[str, str],
+    seen: dict[str, str],
+    lanes: dict[str, str],
+    buffers: dict[str, str],
+    leases: dict[str, str],
+    served: dict[str, str],
+    dropped: dict[str, str],
+    *,
+    workers: dict[str, int],
+) -> RunView:
+    return RunView(
+        config=RunConfig(**json.loads(run["config"])) if "config" in run else None,
+        epoch=int(run.get("epoch", 0)),
+        step=int(run.get("step", 0)),
+        started=run.get("started") == "1",
+        clock_ms=_clock(time, run),
+        environments={
+            int(key): parse_environment(record, int(seen.get(key, 0)))
+            for key, record in sorted(environments.items(), key=lambda item: int(item[0]))
+        },
+        lanes=_lanes(lanes),
+        buffers=_lanes(buffers),
+        leases=tuple(sorted((parse_lease(*item) for item in leases.items()), key=lambda lease: lease.step)),
+        workers=workers,
+        served={None if key == NO_ENVIRONMENT else int(key): int(count) for key, count in served.items()},
+        dropped={reason: int(count) for reason, count in dropped.items()},
+        totals=Totals(**{name: int(run.get(name, 0)) for name in _TOTALS}),
+        debts={int(key): owed for key, owed in json.loads(run.get("debts", "{}")).items()},
+        conflict_since_ms=_optional_int(run.get("conflict_since_ms")),
+        last_batch_ms=_optional_int(run.get("last_batch_ms")),
+        relaxed_batches=int(run.get("relaxed_batches", 0)),
+        latest=run.get("latest"),
+    )

@@ -1,0 +1,36 @@
+"""The Lua scripts: loaded from `lua/*.lua`, called by name, each an atomic commit.
+
+A script's header is its contract; `tests/store/test_scripts.py` parses each header and lets Redis compile it.
+"""
+
+import hashlib
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+LUA_DIR = Path(__file__).parent / "lua"
+_INCLUDE = re.compile(r"^-- include (\w+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A Lua script with its includes, and the digest Redis knows it by."""
+
+    name: str
+    source: str
+    digest: str
+
+
+@cache
+def load(name: str) -> Script:
+    """Read ``lua/<name>.lua``, put in what its ``-- include`` lines name, and digest it."""
+    source = _INCLUDE.sub(
+        lambda include: (LUA_DIR / f"{include[1]}.lua").read_text(), (LUA_DIR / f"{name}.lua").read_text()
+    )
+    return Script(name, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
+
+
+def all_scripts() -> list[Script]:
+    """Every script that is a command of its own (those that start with ``#!lua``)."""
+    return [load(path.stem) for path in sorted(LUA_DIR.glob("*.lua")) if path.read_text().startswith("#!lua")]

@@ -1,0 +1,156 @@
+"""How a group is stored and sent in binary: flat columns in one safetensors blob.
+
+A per-token field is one flat tensor of its values plus the lengths of its rows, so a group costs four bytes a token
+and column, and is read without touching a token:
+
+    <name>                 i32 where every value fits, else i64; f32 where every value survives bit for bit, else f64
+    <name>.lengths         values per sequence (or positions, where a position holds several values)
+    <name>.inner_lengths   values per position, of all sequences one after the other
+    details                bytes of one JSON object: all of `DETAIL_FIELDS`, which are not columns; null where absent
+
+A lengths tensor that is missing equals that of the column all others are measured by: `tokens` for lengths,
+`distill_token_ids` for inner lengths. So the row lengths of a usual group are stored once.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load, save
+
+DETAILS = "details"
+"""Name of the tensor that holds the fields which are not columns, as the bytes of one JSON object."""
+
+DETAIL_FIELDS = ("messages", "generation_params", "overrides", "group_overrides", "images", "env_id")
+"""The keys of that object."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A field that is stored as numbers.
+
+    Attributes:
+        name: The field's name in JSON, and its tensor's.
+        kind: Whether its values are integers or floats.
+        depth: Levels of nesting in JSON: 1 is a value per sequence, 2 per token, 3 several per token.
+        required: Whether a group must have it.
+    """
+
+    name: str
+    kind: Literal["int", "float"]
+    depth: Literal[1, 2, 3]
+    required: bool = False
+
+
+COLUMNS = (
+    Column("tokens", "int", 2, required=True),
+    Column("masks", "int", 2, required=True),
+    Column("scores", "float", 1, required=True),
+    Column("advantages", "float", 2),
+    Column("ref_logprobs", "float", 2),
+    Column("inference_logprobs", "float", 2),
+    Column("distill_token_ids", "int", 3),
+    Column("distill_logprobs", "float", 3),
+)
+
+_LENGTHS = ("lengths", "inner_lengths")
+_MEASURE = ("tokens", "distill_token_ids")
+
+
+@dataclass(frozen=True, slots=True)
+class Ragged:
+    """Rows of unequal length, as one flat array and the lengths that cut it.
+
+    Attributes:
+        values: All values in reading order, 1-d.
+        lengths: One array per level of nesting below the first, outermost first: ``()`` for depth 1, values per
+            sequence for depth 2, positions per sequence and values per position for depth 3.
+    """
+
+    values: NDArray[Any]
+    lengths: tuple[NDArray[Any], ...] = ()
+
+
+def pack(columns: Mapping[str, Ragged], details: bytes) -> bytes:
+    """Lay a group out as one safetensors blob.
+
+    Args:
+        columns: The columns the group has, by name; `tokens` among them. Values of any integer or float type.
+        details: A JSON object with each of `DETAIL_FIELDS` as a key.
+
+    Returns:
+        The blob. Equal columns and details give equal bytes.
+    """
+    tensors: dict[str, NDArray[Any]] = {}
+    for column in COLUMNS:
+        ragged = columns.get(column.name)
+        if ragged is None:
+            continue
+        tensors[column.name] = narrowed(ragged.values)
+        for level, lengths in enumerate(ragged.lengths):
+            if not _implied(columns, column.name, level):
+                tensors[f"{column.name}.{_LENGTHS[level]}"] = narrowed(lengths)
+    tensors[DETAILS] = np.frombuffer(details, np.uint8)
+    return save(tensors)
+
+
+def unpack(payload: bytes) -> tuple[dict[str, Ragged], bytes]:
+    """Read a blob that `pack` wrote.
+
+    Returns:
+        The columns the group has, by name, and its details: the bytes of a JSON object.
+
+    Raises:
+        safetensors.SafetensorError: This is not a safetensors blob, or it is damaged.
+        KeyError: A tensor that every group has is missing.
+    """
+    tensors = load(payload)
+    columns: dict[str, Ragged] = {}
+    for column in COLUMNS:
+        if column.name in tensors:
+            lengths = tuple(_lengths(tensors, column.name, level) for level in range(column.depth - 1))
+            columns[column.name] = Ragged(tensors[column.name], lengths)
+    return columns, tensors[DETAILS].tobytes()
+
+
+def narrowed(values: NDArray[Any]) -> NDArray[Any]:
+    """The same values in half the bytes where that loses nothing: i64 as i32, f64 as f32 (bit for bit, -0.0 too)."""
+    if values.dtype.kind == "f":
+        if values.dtype == np.float32:
+            return values
+        with np.errstate(over="ignore"):  # what overflows f32 comes back as infinity, and so stays f64
+            narrow = values.astype(np.float32)
+        same = np.array_equal(narrow.astype(np.float64).view(np.int64), values.view(np.int64))
+        return narrow if same else values
+    narrow = values.astype(np.int32)
+    return narrow if np.array_equal(narrow, values) else values
+
+
+def nested(ragged: Ragged) -> Any:
+    """The rows of a column as contiguous views, nested as in JSON: arrays, or lists of arrays where rows differ."""
+    rows: Any = ragged.values
+    for lengths in reversed(ragged.lengths):
+        rows = _cut(rows, lengths)
+    return rows
+
+
+def _cut(rows: Any, lengths: NDArray[Any]) -> Any:
+    """Cut ``rows`` (an array, or a list of them) into pieces of ``lengths``; equal pieces give one array."""
+    if isinstance(rows, np.ndarray) and lengths.size and lengths[0] and (lengths == lengths[0]).all():
+        return rows.reshape(len(lengths), int(lengths[0]), *rows.shape[1:])
+    ends = np.cumsum(lengths, dtype=np.int64).tolist()
+    return [rows[end - length : end] for end, length in zip(ends, lengths.tolist(), strict=True)]
+
+
+def _implied(columns: Mapping[str, Ragged], name: str, level: int) -> bool:
+    measure = columns.get(_MEASURE[level])
+    if measure is None or name == _MEASURE[level]:
+        return False
+    return np.array_equal(columns[name].lengths[level], measure.lengths[level])
+
+
+def _lengths(tensors: Mapping[str, NDArray[Any]], name: str, level: int) -> NDArray[Any]:
+    own = tensors.get(f"{name}.{_LENGTHS[level]}")
+    return tensors[f"{_MEASURE[level]}.{_LENGTHS[level]}"] if own is None else own

@@ -1,0 +1,92 @@
+"""What `GET /status` answers: the two keys of the Atropos contract, and what operators want to know."""
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class EnvironmentStatus(_Answer):
+    """One environment, as operators see it."""
+
+    environment: int = Field(description="Its id (`env_id` on the Atropos surface).")
+    name: str = Field(description="Its name, `<desired_name>_<n>`; also its checkpoint folder.")
+    alive: bool = Field(description="Whether it binds: connected, and heard of within `LACHESIS_ENVIRONMENT_TTL_S`.")
+    connected: bool = Field(description="False once it said goodbye.")
+    last_seen_s: float = Field(description="Seconds since its last sign of life (any call).")
+    group_size: int = Field(description="Sequences it declared per group.")
+    weight: float = Field(description="Inference weight it declared.")
+    queued_groups: int = Field(description="Groups of it in the queue.")
+    queued_sequences: int = Field(description="Sequences in those groups.")
+    buffered_groups: int = Field(description="Groups of it waiting for a set of its declared size to complete.")
+    buffered_sequences: int = Field(description="Sequences in those groups.")
+    served_sequences: int = Field(description="Sequences of it handed out in batches.")
+    share_promised: float = Field(description="Fraction of each batch it was promised (0 without a minimum).")
+    share_limit: float | None = Field(description="Largest fraction of each batch it may have, or null.")
+    share_got: float | None = Field(description="Fraction of all sequences handed out so far, or null before any.")
+    needs_sequences: int = Field(description="Sequences the next batch must have of it (0 when it is not alive).")
+    owed_sequences: int = Field(description="Sequences that relaxed batches fell short of its minimum.")
+
+
+class Blocked(_Answer):
+    """What blocks the next batch."""
+
+    reason: str = Field(
+        description="`not_registered`, `too_few_sequences`, `minimum_short`, `minimums_conflict` or `no_exact_fit`."
+    )
+    detail: str = Field(description="The same as a sentence with the values in it.")
+    missing_sequences: int = Field(description="Sequences that must still arrive, over all environments.")
+    missing_by_environment: dict[int, int] = Field(description="Sequences each environment is short of its minimum.")
+    unblocked_by: list[tuple[int | None, int]] = Field(
+        description="Single groups that would let a batch form: [environment or null, size], at most 8."
+    )
+
+
+class GroupCounts(_Answer):
+    """Where all accepted groups are: `accepted = queued + buffered + leased + delivered + sum(dropped)`."""
+
+    accepted: int = Field(description="Groups answered with success since the run began or was reset.")
+    queued: int = Field(description="Waiting to be packed into a batch, those set aside among them.")
+    buffered: int = Field(description="Waiting for a set of the declared size to complete.")
+    leased: int = Field(description="In batches that were handed out and not yet acknowledged.")
+    delivered: int = Field(description="In batches that were acknowledged.")
+    set_aside: int = Field(description="Queued groups that can never fit a batch; they are in nobody's way.")
+
+
+class ByteCounts(_Answer):
+    """Bytes of payloads held."""
+
+    queued: int = Field(description="Payload bytes of queued groups.")
+    buffered: int = Field(description="Payload bytes of buffered groups.")
+    leased: int = Field(description="Payload bytes of leased groups.")
+
+
+class LeaseStatus(_Answer):
+    """A batch in a trainer's hands."""
+
+    batch: str = Field(description="Its id.")
+    state: str = Field(description="`sending`, `sent`, or `returned` (it is served again next).")
+    step: int = Field(description="The run's step after it was taken.")
+    deliveries: int = Field(description="How often it was handed out.")
+
+
+class RunStatus(_Answer):
+    """A run, as operators see it. The first two keys are those of the Atropos contract."""
+
+    current_step: int = Field(description="Batches served, counted from the trainer's starting step.")
+    queue_size: int = Field(description="Groups in the queue that fit a batch.")
+    run: str = Field(description="The run's name.")
+    batch_size: int = Field(description="Sequences per batch; -1 before a trainer registered.")
+    trainer_started: bool = Field(description="Whether the trainer has asked for a batch since it registered.")
+    ready: bool = Field(description="Whether a trainer that asked now would get a batch.")
+    blocked: Blocked | None = Field(description="What blocks the next batch; null when ready.")
+    oldest_waiting_s: float | None = Field(description="Age of the oldest queued group that fits, seconds; or null.")
+    environments: list[EnvironmentStatus] = Field(description="Every registered environment, by id.")
+    unowned_groups: int = Field(description="Queued groups that no registered environment owns; they have no share.")
+    groups: GroupCounts = Field(description="Where all accepted groups are.")
+    bytes: ByteCounts = Field(description="Payload bytes held, by where they are.")
+    dropped: dict[str, int] = Field(description="Groups dropped, by reason: `payload_lost` or `corrupt`.")
+    leases: list[LeaseStatus] = Field(description="Batches handed out and not yet acknowledged.")
+    relaxed_batches: int = Field(description="Batches served without keeping every minimum.")
+    durability: str = Field(description="What an acknowledged write survives, as found when this process started.")

@@ -1,0 +1,43 @@
+"""What an environment is told about the queue."""
+
+from dataclasses import replace
+
+import pytest
+
+from app.core.pacing import pace
+from tests.core.views import EMPTY, environment
+
+TTL_MS = 120_000
+
+
+def test_others_count_beyond_their_promised_minimum_in_groups_of_the_caller() -> None:
+    view = replace(
+        EMPTY,
+        environments={0: environment(0, 4), 1: environment(1, 4, min_share=0.5)},
+        lanes={(0, 4): 2, (1, 4): 3, (None, 2): 1},
+    )
+    told = pace(view, 0, TTL_MS)
+    assert (told.queue_size, told.self_queue_size, told.max_group_size) == ((8 + (12 - 4) + 2) // 4, 2, 4)
+    assert told.unallocated_fraction == 0.5
+
+
+def test_groups_too_large_for_a_batch_keep_nobody_waiting() -> None:
+    told = pace(replace(EMPTY, environments={0: environment(0)}, lanes={(0, 9): 50}), 0, TTL_MS)
+    assert (told.queue_size, told.self_queue_size, told.max_group_size) == (0, 0, 1)
+
+
+def test_a_dead_environment_has_no_weight_and_no_promise() -> None:
+    dead = environment(1, min_share=0.9, connected=False)
+    told = pace(replace(EMPTY, environments={0: environment(0), 1: dead}), 0, TTL_MS)
+    assert (told.env_weight, told.unallocated_fraction) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize("weight", [0.0, -1.0])
+def test_an_environment_without_weight_is_not_starved(weight: float) -> None:
+    view = replace(EMPTY, environments={0: environment(0, weight=weight), 1: environment(1)})
+    assert pace(view, 0, TTL_MS).env_weight == 0.01
+
+
+def test_weights_are_in_proportion_to_context_length_times_weight() -> None:
+    view = replace(EMPTY, environments={0: environment(0, max_token_length=1000), 1: environment(1, weight=0.5)})
+    assert pace(view, 0, TTL_MS).env_weight == pytest.approx(1000 / (1000 + 256))

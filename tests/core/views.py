@@ -1,0 +1,42 @@
+"""A run's view for tests of rules: what matters given, the rest empty."""
+
+from typing import Any
+
+from app.core.model import Environment, RunConfig, RunView, Totals
+
+EMPTY = RunView(
+    config=RunConfig(8, 512, "group", "project", "checkpoints", 10, 0, 100),
+    epoch=0,
+    step=0,
+    started=True,
+    clock_ms=0,
+    environments={},
+    lanes={},
+    buffers={},
+    leases=(),
+    workers={},
+    served={},
+    dropped={},
+    totals=Totals(),
+    debts={},
+    conflict_since_ms=None,
+    last_batch_ms=None,
+    relaxed_batches=0,
+    latest=None,
+)
+
+
+def environment(number: int, group_size: int = 4, min_share: float | None = None, **changes: Any) -> Environment:
+    fields: dict[str, Any] = {
+        "environment": number,
+        "desired_name": f"env{number}",
+        "name": f"env{number}_0",
+        "group_size": group_size,
+        "max_token_length": 512,
+        "weight": 1.0,
+        "min_share": min_share,
+        "max_share": None,
+        "connected": True,
+        "last_seen_ms": 0,
+    }
+    return Environment(**(fields | changes))

@@ -1,0 +1,165 @@
+"""Many producers and trainers at once, over real Redis: every group is accounted for."""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+from redis.asyncio import Redis
+
+from app.core.enrolment import Application
+from app.core.model import RunConfig
+from app.services.dispatch import Answer
+from app.store.codec import EncodedGroup
+from tests.services.accounting import books_of
+from tests.services.conftest import Process
+
+RUN = "run"
+
+
+def config(batch_size: int) -> RunConfig:
+    return RunConfig(batch_size, 512, "group", "project", "checkpoints", 10, 0, 100)
+
+
+def encoded(size: int, mark: int, environment: int | None = None) -> EncodedGroup:
+    """A stand-in for columns: the use cases never look inside."""
+    return EncodedGroup(size, environment, f"{mark}|".encode() + b"x" * (50 * size))
+
+
+def marks(answer: Answer) -> list[int]:
+    assert answer.batch is not None
+    return [int(payload.split(b"|")[0]) for payload in answer.batch.payloads]
+
+
+async def test_every_group_sent_is_served_once_or_still_there(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    processes = [process() for _ in range(3)]
+    first = processes[0][0]
+    await first.registry.register_trainer(RUN, config(16))
+    await first.dispatch.take(RUN)
+    shares = (None, 0.25, None)
+    environments = []
+    for name, share in zip(("plain", "promised", "mixed"), shares, strict=True):
+        enrolled = await first.registry.register_environment(RUN, Application(name, 4, 512, 1.0, share))
+        assert enrolled is not None
+        environments.append(enrolled[0].environment)
+    generator = random.Random(7)
+    sent: list[int] = []
+    served: Counter[int] = Counter()
+    producing = True
+
+    async def produce(environment: int, sizes: tuple[int, ...], services_index: int) -> None:
+        for _ in range(60):
+            group = [encoded(generator.choice(sizes), len(sent) + n, environment) for n in range(2)]
+            sent.extend(range(len(sent), len(sent) + 2))
+            await processes[services_index][0].intake.submit(RUN, group)
+
+    async def train(services_index: int) -> None:
+        dispatch = processes[services_index][0].dispatch
+        while True:
+            answer = await dispatch.take(RUN)
+            if answer.batch is None:
+                if not producing:
+                    return
+                await asyncio.sleep(0.01)
+                continue
+            if generator.random() < 0.2:
+                await dispatch.break_off(RUN, answer.batch)
+                continue
+            served.update(marks(answer))
+            await dispatch.finish(RUN, answer)
+
+    trainers = [asyncio.create_task(train(n)) for n in range(3)]
+    sizes = ((4,), (4,), (1, 2, 3, 4, 5))
+    await asyncio.gather(*(produce(env, sizes[n], n) for n, env in enumerate(environments)))
+    producing = False
+    await asyncio.gather(*trainers)
+
+    assert max(served.values()) == 1, "no group was trained on twice"
+    books = await books_of(redis_client, RUN)
+    assert len(sent) == 360
+    assert len(served) + len(books["queued"]) + len(books["buffered"]) == len(sent)
+    assert len(served) > 100
+
+
+async def test_a_repeated_submission_stores_nothing(process: Callable[..., Process], redis_client: Redis) -> None:
+    """A retry after a lost reply: same ids, so the second time changes nothing, wherever the group has gone."""
+    from app.store.groups import Placement, Submission
+
+    services, _ = process()
+    submission = [Submission("one", encoded(2, 1))]
+    placement = [Placement(None, buffered=False)]
+    for _ in range(2):
+        await services.groups.write(RUN, submission, ())
+        assert await services.groups.admit(RUN, submission, placement)
+    assert (await books_of(redis_client, RUN))["queued"] == {"one"}
+
+    await services.registry.register_trainer(RUN, config(2))
+    await services.intake.submit(RUN, [encoded(2, 2)])
+    for _ in range(3):
+        answer = await services.dispatch.take(RUN)
+        await services.dispatch.finish(RUN, answer)
+    assert (await books_of(redis_client, RUN))["delivered"] == 2
+    await services.groups.write(RUN, submission, ())
+    assert await services.groups.admit(RUN, submission, placement)
+    books = await books_of(redis_client, RUN)
+    assert (books["queued"], books["delivered"]) == (set(), 2)
+
+
+async def test_a_payload_without_an_index_entry_is_reaped(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    from app.store.groups import Placement, Submission
+
+    services, maintenance = process(orphan_ttl_s=1)
+    await services.registry.register_trainer(RUN, config(2))
+    orphan = [Submission("orphan", encoded(2, 1))]
+    await services.groups.write(RUN, orphan, ())
+    await redis_client.zadd("lachesis:1:{run}:unindexed", {"orphan": 0})
+    await redis_client.hset("lachesis:1:{run}:run", "clock_ms", 100_000)
+    await maintenance.look_after(RUN)
+    assert [key async for key in redis_client.scan_iter("lachesis:1:payload:*")] == []
+    assert not await services.groups.admit(RUN, orphan, [Placement(None, buffered=False)]), "it was given up"
+
+
+@pytest.mark.parametrize("damage", ["missing", "changed"])
+@pytest.mark.parametrize("when", ["queued", "leased"])
+async def test_a_damaged_payload_is_dropped_with_its_reason_and_replaced(
+    process: Callable[..., Process], redis_client: Redis, damage: str, when: str
+) -> None:
+    services, _ = process()
+    await services.registry.register_trainer(RUN, config(4))
+    for mark in range(3):
+        await services.intake.submit(RUN, [encoded(2, mark)])
+    if when == "leased":
+        answer = await services.dispatch.take(RUN)
+        assert answer.batch is not None
+        await services.dispatch.break_off(RUN, answer.batch)
+    keys = [key async for key in redis_client.scan_iter("lachesis:1:payload:*")]
+    for key in keys:
+        if (await redis_client.get(key)).startswith(b"0|"):
+            await (redis_client.delete(key) if damage == "missing" else redis_client.setrange(key, 3, "?"))
+    answer = await services.dispatch.take(RUN)
+    assert marks(answer) == [1, 2]
+    dropped = (await services.registry.view(RUN)).dropped
+    assert dropped == {"payload_lost" if damage == "missing" else "corrupt": 1}
+    await books_of(redis_client, RUN)
+
+
+async def test_reset_leaves_no_payload_behind(process: Callable[..., Process], redis_client: Redis) -> None:
+    services, maintenance = process()
+    await services.registry.register_trainer(RUN, config(4))
+    await services.dispatch.take(RUN)
+    enrolled = await services.registry.register_environment(RUN, Application("env", 8, 512, 1.0))
+    assert enrolled is not None
+    for mark in range(5):
+        await services.intake.submit(RUN, [encoded(2, mark), encoded(3, mark, enrolled[0].environment)])
+    await services.dispatch.take(RUN)
+    await services.registry.reset(RUN)
+    await maintenance.look_after(RUN)
+    await books_of(redis_client, RUN)
+    left = {key.decode().split(":", 3)[-1] async for key in redis_client.scan_iter("lachesis:1:*")}
+    assert left <= {"run", "workers", "recent", "runs"} | {"lachesis:1:runs"} | left & {"runs"}, left
+    assert not [key async for key in redis_client.scan_iter("lachesis:1:payload:*")]
