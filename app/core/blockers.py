@@ -101,10 +101,9 @@ def _bound(environment: int | None, bounds: Mapping[int, Bounds]) -> Bounds:
 def _supply(batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, Bounds]) -> dict[int | None, Counter[int]]:
     supply: dict[int | None, Counter[int]] = {}
     for lane in lanes:
-        most = limit_of(lane.environment, batch_size, bounds) // lane.size
-        if most > 0:
+        if lane.size <= limit_of(lane.environment, batch_size, bounds):
             account = account_of(lane.environment, batch_size, bounds)
-            supply.setdefault(account, Counter())[lane.size] += min(lane.queued, most)
+            supply.setdefault(account, Counter())[lane.size] += lane.queued
     return supply
 
 
@@ -157,7 +156,8 @@ def _detail(blocker: Blocker, batch_size: int, usable: int, short: Mapping[int, 
         return f"group sizes make the minimums impossible together in a batch of {batch_size}: {promised}"
     kept = f" with {promised}" if promised else ""
     sizes = ", ".join(map(str, sorted({size for part in parts for size in part.counts})))
-    return f"{usable} usable sequences are queued, but no groups of sizes {sizes} sum to exactly {batch_size}{kept}"
+    queued = sum(part.available for part in parts)
+    return f"{queued} usable sequences are queued, but no groups of sizes {sizes} sum to exactly {batch_size}{kept}"
 
 
 def _unblocked_by(

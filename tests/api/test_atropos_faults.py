@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import json
+import socket
 from collections import Counter
 from urllib.parse import urlsplit
 
@@ -383,7 +384,9 @@ async def test_fault_18_lengths_that_do_not_match_are_refused(
 async def _ask_for_a_batch_and_hang_up(client: httpx.AsyncClient) -> None:
     """Send a GET /batch, see the reply begin, and vanish without reading it."""
     url = urlsplit(str(client.base_url))
-    reader, writer = await asyncio.open_connection(url.hostname, url.port)
-    writer.write(b"GET /batch HTTP/1.1\r\nHost: x\r\n\r\n")
-    await reader.readexactly(9)
-    writer.transport.abort()
+    loop = asyncio.get_running_loop()
+    with socket.socket() as connection:
+        connection.setblocking(False)
+        await loop.sock_connect(connection, (url.hostname, url.port))
+        await loop.sock_sendall(connection, b"GET /batch HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert await loop.sock_recv(connection, 9) == b"HTTP/1.1 "

@@ -90,7 +90,7 @@ class ScoredData(_Body):
     ref_logprobs: list[list[float]] | None = Field(default=None, description="The reference model's, per token.")
     messages: list[list[dict[str, Any]]] | None = Field(
         default=None,
-        description="A conversation per sequence; each message has `role` and `content` of any kind, and any other key.",
+        description="A conversation per sequence; each message has `role` and `content`, and any other keys.",
         examples=[[[{"role": "user", "content": "Hello!"}]]],
     )
     generation_params: dict[str, Any] | None = Field(default=None, description="How the group was sampled.")

@@ -1,0 +1,124 @@
+"""Read a request's body within bounds: of size as sent and inflated, of the ratio between them, and of patience."""
+
+import asyncio
+import io
+import reprlib
+from typing import Any
+
+from starlette.requests import Request
+
+from app.core.errors import BodyTooLarge, MalformedBody, RequestTimeout, UnsupportedEncoding
+
+try:
+    from isal import isal_zlib as zlib
+except ImportError:  # no wheel for this Python
+    import zlib  # type: ignore[no-redef]
+
+_DAMAGED: Any = zlib.error
+
+_GZIP = 31  # window bits of zlib for a gzip member
+_INPUT_BYTES = 64 * 1024  # inflated at a time: what is left of a piece is copied with each step
+_OUTPUT_BYTES = 1024 * 1024  # a step's output at most, so a bomb is seen before it has gone off
+_HARMLESS_BYTES = 32 * 1024 * 1024
+_MAX_RATIO = 200
+_MAX_LENGTH_DIGITS = 20
+
+
+async def read_body(request: Request, *, limit_bytes: int, timeout_s: float) -> bytes:
+    """Read a request's body and undo its Content-Encoding (none, or one layer of gzip).
+
+    What is too large is refused as soon as that shows: by its Content-Length before reading, else while reading.
+
+    Args:
+        request: A request whose body nobody has read.
+        limit_bytes: Largest body, both as sent and inflated.
+        timeout_s: A body that makes no progress for this long is given up.
+
+    Raises:
+        UnsupportedEncoding: The body is encoded other than by gzip, or more than once.
+        BodyTooLarge: It is over the limit, or inflates like a bomb.
+        MalformedBody: It is not the gzip it claims to be: damaged, cut off, or with something after it.
+        RequestTimeout: It stopped arriving.
+        starlette.requests.ClientDisconnect: The client went away.
+    """
+    inflater = _Inflater(limit_bytes) if _is_gzip(request) else None
+    _refuse_announced(request, limit_bytes)
+    sent_bytes = 0
+    collected = io.BytesIO()
+    clock = asyncio.get_running_loop().time
+    try:
+        async with asyncio.timeout(timeout_s) as patience:
+            async for chunk in request.stream():
+                sent_bytes += len(chunk)
+                if sent_bytes > limit_bytes:
+                    raise BodyTooLarge(f"the body is larger than {limit_bytes} bytes")
+                if inflater:
+                    inflater.feed(chunk, collected)
+                else:
+                    collected.write(chunk)
+                patience.reschedule(clock() + timeout_s)
+    except TimeoutError as error:
+        raise RequestTimeout(f"no more of the body came for {timeout_s} s, after {sent_bytes} bytes") from error
+    if inflater:
+        inflater.finish()
+    return collected.getvalue()
+
+
+def _is_gzip(request: Request) -> bool:
+    coding = ", ".join(request.headers.getlist("content-encoding")).strip().lower()
+    if coding not in ("", "identity", "gzip", "x-gzip"):
+        raise UnsupportedEncoding(f"Content-Encoding {reprlib.repr(coding)}; this service reads gzip, one layer of it")
+    return coding.endswith("gzip")
+
+
+def _refuse_announced(request: Request, limit_bytes: int) -> None:
+    announced = request.headers.get("content-length", "0")
+    if not (announced.isascii() and announced.isdigit()):
+        raise MalformedBody(f"Content-Length {reprlib.repr(announced)}")
+    if len(announced) > _MAX_LENGTH_DIGITS or int(announced) > limit_bytes:
+        raise BodyTooLarge(f"a body of {announced[:_MAX_LENGTH_DIGITS]} bytes is announced; the limit is {limit_bytes}")
+
+
+class _Inflater:
+    """Inflates gzip, of one member or more, as it arrives."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._member: Any = None
+        self._sent_bytes = 0
+        self._inflated_bytes = 0
+
+    def feed(self, chunk: bytes, out: io.BytesIO) -> None:
+        """Inflate the next part of the body into ``out``."""
+        self._sent_bytes += len(chunk)
+        for start in range(0, len(chunk), _INPUT_BYTES):
+            piece = chunk[start : start + _INPUT_BYTES]
+            while piece:
+                piece = self._inflate(piece, out)
+
+    def finish(self) -> None:
+        """Check that the body ended where its last member does."""
+        if self._member is None or not self._member.eof:
+            raise MalformedBody(f"the gzip body is cut off after {self._sent_bytes} bytes")
+
+    def _inflate(self, piece: bytes, out: io.BytesIO) -> bytes:
+        """Inflate what is now complete of ``piece``; returns what belongs to the next member."""
+        if self._member is None or self._member.eof:
+            self._member = zlib.decompressobj(wbits=_GZIP)
+        full = True
+        while full and not self._member.eof:  # a full step may have left more behind
+            try:
+                inflated = self._member.decompress(piece, _OUTPUT_BYTES)
+            except _DAMAGED as error:
+                raise MalformedBody(f"not gzip, or damaged, within {self._sent_bytes} bytes: {error}") from error
+            piece, full = self._member.unconsumed_tail, len(inflated) == _OUTPUT_BYTES
+            self._count(len(inflated))
+            out.write(inflated)
+        return bytes(self._member.unused_data)
+
+    def _count(self, inflated_bytes: int) -> None:
+        self._inflated_bytes += inflated_bytes
+        if self._inflated_bytes > self._limit_bytes:
+            raise BodyTooLarge(f"the body inflates to more than {self._limit_bytes} bytes")
+        if self._inflated_bytes > max(_HARMLESS_BYTES, _MAX_RATIO * self._sent_bytes):
+            raise BodyTooLarge(f"the body inflates more than {_MAX_RATIO} times, beyond {_HARMLESS_BYTES} bytes")

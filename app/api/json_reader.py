@@ -1,0 +1,195 @@
+"""Read JSON strictly: what two readers could understand differently is refused, with the place where that is known.
+
+Two parsers give the same results. simdjson parses at C speed into proxies, which look like lists and dicts but make a
+Python object only for what is touched; it knows neither places nor integers beyond 64 bits, so what it refuses is read
+again by the standard library's parser, which also stands in where simdjson has no wheel.
+
+A JSON value below is a scalar, or a proxy (simdjson) or a list or dict (standard library): `ARRAYS` and `OBJECTS`.
+"""
+
+import json
+import math
+import re
+import reprlib
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from app.core.errors import InvalidField, MalformedBody
+
+try:
+    import simdjson
+except ImportError:  # no wheel for this Python
+    ARRAYS: tuple[Any, ...] = (list,)
+    OBJECTS: tuple[Any, ...] = (dict,)
+    ARRAY_PROXIES: tuple[Any, ...] = ()
+    OBJECT_PROXIES: tuple[Any, ...] = ()
+else:
+    ARRAYS = (simdjson.Array, list)
+    OBJECTS = (simdjson.Object, dict)
+    ARRAY_PROXIES = (simdjson.Array,)
+    OBJECT_PROXIES = (simdjson.Object,)
+
+PROXIES = ARRAY_PROXIES + OBJECT_PROXIES
+
+Path = tuple[str | int, ...]
+
+MAX_DEPTH = 128
+"""Levels of nesting; the parsers' own limits differ (and the standard library's with the depth of the caller)."""
+
+MAX_REREAD_BYTES = 8 * 1024 * 1024
+"""Largest body that is read a second time to name the place of an error: Python lists cost many times the body."""
+
+_MANY_KEYS = 32  # a proxy finds a key by scanning, so more keys than these are read as a dict
+_MAX_WIDE_BYTES = 16 * 1024 * 1024  # and are not, beyond this size
+_PLAIN = (str, int, type(None))
+_BOM = b"\xef\xbb\xbf"
+_SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+def parse(body: bytes) -> Any:
+    """Parse a body with the fastest parser there is.
+
+    The result may hold duplicate keys, infinities and any depth; `check_structure` refuses them.
+
+    Raises:
+        MalformedBody: It is not JSON in UTF-8. The message names the place, in bodies up to `MAX_REREAD_BYTES`.
+    """
+    if not PROXIES:
+        return parse_in_python(body)
+    _refuse_bom(body)
+    try:
+        return simdjson.Parser().parse(body)
+    except (ValueError, RuntimeError) as error:
+        if len(body) > MAX_REREAD_BYTES:
+            raise MalformedBody(f"not JSON we can read: {error}") from error
+    return parse_in_python(body)
+
+
+def parse_in_python(body: bytes) -> Any:
+    """Parse a body with the standard library: exact for integers of up to 4,300 digits, and it knows the place.
+
+    NaN and infinities, also those that come from an exponent too large, are in the result as floats.
+
+    Raises:
+        MalformedBody: It is not JSON in UTF-8, or an object names a key twice.
+    """
+    _refuse_bom(body)
+    try:
+        text = body.decode()
+    except UnicodeDecodeError as error:
+        raise MalformedBody(f"not UTF-8 at byte {error.start}") from error
+    try:
+        value = _load(text)
+        if _SURROGATE_ESCAPE.search(body):
+            json.dumps(value, ensure_ascii=False).encode()
+    except json.JSONDecodeError as error:
+        place = len(text[: error.pos].encode())
+        raise MalformedBody(f"not JSON at byte {place}: {error.msg}") from error
+    except UnicodeEncodeError as error:
+        raise MalformedBody("a string holds half of a surrogate pair") from error
+    except RecursionError as error:
+        raise MalformedBody(f"nested deeper than {MAX_DEPTH} levels") from error
+    return value
+
+
+def check_structure(value: Any, path: Path = ()) -> None:
+    """Refuse what JSON's grammar allows and readers disagree about, anywhere inside ``value``.
+
+    Raises:
+        MalformedBody: An object names a key twice, or values are nested deeper than `MAX_DEPTH`.
+        InvalidField: A number is not finite, or an object with very many keys is very large.
+    """
+    if isinstance(value, ARRAYS):
+        _check_depth(path)
+        for position, item in enumerate(value):
+            _check_item(item, path, position)
+    elif isinstance(value, OBJECTS):
+        _check_depth(path)
+        for key, item in members(value, path):
+            _check_item(item, path, key)
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise InvalidField("not a finite number, or one of too many digits", path)
+
+
+def members(value: Any, path: Path) -> Iterator[tuple[str, Any]]:
+    """The keys of an object and their values, refusing a key that comes twice.
+
+    Raises:
+        MalformedBody: A key comes twice.
+        InvalidField: The object has too many keys for its size to be read.
+    """
+    if isinstance(value, dict):
+        return iter(value.items())
+    keys = list(islice(value, _MANY_KEYS + 1))
+    if len(keys) <= _MANY_KEYS:
+        _refuse_duplicates(keys)
+        return ((key, value[key]) for key in keys)
+    text = value.mini
+    if len(text) > _MAX_WIDE_BYTES:
+        raise InvalidField(f"an object of more than {_MANY_KEYS} keys may not exceed {_MAX_WIDE_BYTES} bytes", path)
+    return iter(parse_in_python(text).items())
+
+
+def minified(value: Any) -> bytes:
+    """A JSON value as JSON, without white space. Numbers keep their value, strings their characters."""
+    if isinstance(value, PROXIES):
+        return bytes(value.mini)
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+
+
+def described(value: Any) -> str:
+    """A JSON value in a few words, for an error's message."""
+    if isinstance(value, ARRAYS):
+        return "an array"
+    if isinstance(value, OBJECTS):
+        return "an object"
+    return "null" if value is None else reprlib.repr(value)
+
+
+def _check_item(item: Any, path: Path, key: str | int) -> None:
+    if not isinstance(item, _PLAIN) and not (isinstance(item, float) and math.isfinite(item)):
+        check_structure(item, (*path, key))
+
+
+def _check_depth(path: Path) -> None:
+    if len(path) >= MAX_DEPTH:
+        raise MalformedBody(f"nested deeper than {MAX_DEPTH} levels")
+
+
+def _load(text: str) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=_object)
+    except json.JSONDecodeError:
+        raise
+    except ValueError:  # an integer of too many digits; as an infinity, the check of the structure names its place
+        return json.loads(text, object_pairs_hook=_object, parse_int=_integer)
+
+
+def _integer(digits: str) -> int | float:
+    try:
+        return int(digits)
+    except ValueError:
+        return math.inf
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        _refuse_duplicates([key for key, _ in pairs])
+    return members
+
+
+def _refuse_duplicates(keys: list[str]) -> None:
+    seen: set[str] = set()
+    for key in keys:
+        if key in seen:
+            raise MalformedBody(f"an object names the key {reprlib.repr(key)} twice")
+        seen.add(key)
+
+
+def _refuse_bom(body: bytes) -> None:
+    if not body:
+        raise MalformedBody("the body is empty")
+    if body.startswith(_BOM):
+        raise MalformedBody("a byte order mark at byte 0")

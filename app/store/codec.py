@@ -1,0 +1,29 @@
+"""A group as the store keeps it: bytes, and the little that must be known without reading them."""
+
+from dataclasses import dataclass
+
+import xxhash
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedGroup:
+    """A checked group, ready to be stored.
+
+    Attributes:
+        size: Sequences in it, ``>= 1``.
+        environment: The environment id it claims to come from, ``0 <= id < 2**53``, or None.
+        payload: Its columns (`lachesis.wire.columns`), a safetensors blob.
+    """
+
+    size: int
+    environment: int | None
+    payload: bytes
+
+
+def checksum(payload: bytes) -> str:
+    """The payload's fingerprint, 16 hex digits (xxh3, 64 bits).
+
+    It tells damage, which Redis's own files do not (they carry no checksums), from what was written; it does
+    not guard against forgery.
+    """
+    return xxhash.xxh3_64_hexdigest(payload)

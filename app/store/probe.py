@@ -1,0 +1,140 @@
+"""What a Redis is and how durable it is, asked of the server itself at start."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from redis.asyncio import Redis
+from redis.exceptions import ResponseError
+
+from app.core.errors import StoreMisconfigured
+from app.store.engine import Engine
+
+
+class Durability(StrEnum):
+    """What an acknowledged write survives. The rungs of RELIABILITY.md, P1."""
+
+    FSYNC = "fsync"
+    EVERYSEC = "everysec"
+    MEMORY = "memory"
+
+
+_PROMISES = {
+    Durability.FSYNC: "every acknowledged write is fsynced",
+    Durability.EVERYSEC: "written to disk once a second: a crash can lose 2 s of acknowledged writes",
+    Durability.MEMORY: "NOT durable: when Redis ends, what it held is lost",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFacts:
+    """What the service needs to know, and say, about its Redis.
+
+    Attributes:
+        engine: ``Redis`` or ``Valkey``.
+        version: Its version, as ``9.1.2``.
+        durability: What an acknowledged write survives.
+        promise: ``durability`` in words.
+        maxmemory_bytes: Its memory limit; 0 means none.
+        torn_multi_bug: Whether a torn append-only file can swallow later writes (RELIABILITY.md, finding 1).
+        warnings: What an operator should change, one sentence each.
+    """
+
+    engine: str
+    version: str
+    durability: Durability
+    promise: str
+    maxmemory_bytes: int
+    torn_multi_bug: bool
+    warnings: tuple[str, ...]
+
+    @property
+    def summary(self) -> str:
+        """One sentence, such as ``Valkey 9.1.2, every acknowledged write is fsynced``."""
+        return f"{self.engine} {self.version}, {self.promise}"
+
+
+async def probe(client: Redis) -> StoreFacts:
+    """Ask a Redis what it is, and refuse one that cannot keep our promises.
+
+    Reads only. Where CONFIG is forbidden, as on managed servers, INFO says most of it; what it does not say
+    is assumed to be the weaker case.
+
+    Raises:
+        StoreMisconfigured: Too old, a replica, or it evicts keys; the message says which setting to change.
+        redis.exceptions.RedisError: It cannot be asked (down, loading, wrong password).
+    """
+    info = await _info(client)
+    config = await _config(client)
+    engine = _engine(info)
+    _refuse_unfit(engine, info, config)
+    durability, remarks = _durability(info, config)
+    warnings = list(remarks)
+    if engine.torn_multi_bug and durability is not Durability.MEMORY:
+        warnings.append(
+            f"{engine} can lose writes made after a restart that followed a crash (a torn script in its append-only "
+            "file). Run redis-check-aof --fix before each start, or use Valkey >= 9.1.2 or 8.1.10"
+        )
+    return StoreFacts(
+        engine=engine.name,
+        version=".".join(map(str, engine.version)),
+        durability=durability,
+        promise=_PROMISES[durability],
+        maxmemory_bytes=int(info.get("maxmemory", 0)),
+        torn_multi_bug=engine.torn_multi_bug,
+        warnings=tuple(warnings),
+    )
+
+
+async def _info(client: Redis) -> dict[str, Any]:
+    try:
+        answer: dict[str, Any] = await client.info()
+    except ResponseError as error:
+        raise StoreMisconfigured(f"this Redis does not let its user run INFO ({error}); grant +info") from error
+    return answer
+
+
+async def _config(client: Redis) -> dict[str, str] | None:
+    try:
+        answer: dict[Any, Any] = await client.config_get("appendfsync", "maxmemory-policy", "save")
+    except ResponseError:  # forbidden by ACL, or renamed away
+        return None
+    return {_text(name): _text(value) for name, value in answer.items()}
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _engine(info: dict[str, Any]) -> Engine:
+    if "valkey_version" in info:
+        return Engine.parse("Valkey", str(info["valkey_version"]))
+    return Engine.parse("Redis", str(info.get("redis_version", "0")))
+
+
+def _refuse_unfit(engine: Engine, info: dict[str, Any], config: dict[str, str] | None) -> None:
+    if not engine.supported:
+        raise StoreMisconfigured(f"this is {engine}; Redis >= 7.0 or Valkey is needed")
+    if info.get("role") != "master":
+        raise StoreMisconfigured(f"this Redis is a {info.get('role')}, which takes no writes; name its primary")
+    policy = info.get("maxmemory_policy") or (config or {}).get("maxmemory-policy")
+    if policy not in ("noeviction", None):
+        raise StoreMisconfigured(
+            f"this Redis drops data when its memory is full (maxmemory-policy {policy}); set it to noeviction"
+        )
+
+
+def _durability(info: dict[str, Any], config: dict[str, str] | None) -> tuple[Durability, list[str]]:
+    if not int(info.get("aof_enabled", 0)):
+        snapshots = " (snapshots only)" if (config or {}).get("save") else ""
+        return Durability.MEMORY, [
+            f"Redis keeps no append-only file{snapshots}: set appendonly yes, appendfsync always"
+        ]
+    if config is None:
+        return Durability.EVERYSEC, ["appendfsync cannot be read (CONFIG is forbidden); taken to be everysec"]
+    fsync = config.get("appendfsync")
+    if fsync == "always":
+        return Durability.FSYNC, []
+    if fsync == "everysec":
+        return Durability.EVERYSEC, ["to lose nothing in a crash set appendfsync always"]
+    return Durability.MEMORY, [f"appendfsync {fsync} leaves writing to the kernel: set appendfsync always"]

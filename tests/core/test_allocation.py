@@ -1,0 +1,86 @@
+"""Shares of a batch as sequences, and the debts that relaxed batches leave."""
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core.allocation import bounds_for, settle_debts
+from app.core.model import Bounds, Share
+
+SHARES = st.dictionaries(st.integers(0, 9), st.integers(0, 100), max_size=8)  # percent
+
+
+def minimums(batch_size: int, *shares: float | None) -> list[int]:
+    bounds = bounds_for(batch_size, {environment: Share(share) for environment, share in enumerate(shares)})
+    return [bound.minimum for bound in bounds.values()]
+
+
+def test_fault_16_a_minimum_is_rounded_down_without_the_float_error() -> None:
+    assert int(100 * 0.29) == 28, "the error this is about"
+    assert minimums(100, 0.29) == [29]
+
+
+@given(st.integers(1, 5000), st.integers(0, 1000))
+def test_a_minimum_is_the_floor_of_the_exact_product(batch_size: int, permille: int) -> None:
+    assert minimums(batch_size, permille / 1000) == [batch_size * permille // 1000]
+
+
+def test_a_minimum_below_one_sequence_does_not_bind() -> None:
+    assert bounds_for(8, {0: Share(0.1), 1: Share(None), 2: Share(0.0)}) == dict.fromkeys(range(3), Bounds(0))
+
+
+def test_shares_that_sum_to_one_are_not_scaled() -> None:
+    assert minimums(10, *[0.1] * 10) == [1] * 10
+    assert minimums(8, 0.3, 0.3, 0.4) == [2, 2, 3]
+
+
+def test_shares_above_one_are_scaled_to_fill_the_batch_and_ties_go_to_the_smaller_id() -> None:
+    assert minimums(8, 0.5, 0.5, 0.5) == [3, 3, 2]
+    assert minimums(100, 0.9, 0.9) == [50, 50]
+    assert minimums(7, 1.0, 0.5, 0.25) == [4, 2, 1]
+    shares = {9: Share(0.5), 2: Share(0.5), 5: Share(0.5)}
+    assert bounds_for(4, shares) == {9: Bounds(1), 2: Bounds(2), 5: Bounds(1)}
+
+
+@given(st.integers(1, 5000), SHARES.filter(lambda shares: sum(shares.values()) > 100))
+def test_scaled_minimums_sum_to_the_batch_and_stay_within_one_of_their_proportion(
+    batch_size: int, shares: dict[int, int]
+) -> None:
+    bounds = bounds_for(batch_size, {environment: Share(share / 100) for environment, share in shares.items()})
+    assert sum(bound.minimum for bound in bounds.values()) == batch_size
+    for environment, share in shares.items():
+        assert abs(bounds[environment].minimum - Fraction(batch_size * share, sum(shares.values()))) < 1
+
+
+@given(st.integers(1, 5000), SHARES)
+def test_minimums_never_sum_to_more_than_the_batch(batch_size: int, shares: dict[int, int]) -> None:
+    assert sum(minimums(batch_size, *(share / 100 for share in shares.values()))) <= batch_size
+
+
+@pytest.mark.parametrize(
+    ("share", "expected"),
+    [
+        (Share(None, 0.29), Bounds(0, 29)),
+        (Share(0.2, 1.0), Bounds(20, 100)),
+        (Share(0.2, None), Bounds(20, None)),
+        (Share(0.5, 0.2), Bounds(20, 20)),
+        (Share(0.1, 0.001), Bounds(0, 0)),
+    ],
+)
+def test_a_maximum_is_rounded_down_and_wins_over_a_larger_minimum(share: Share, expected: Bounds) -> None:
+    assert bounds_for(100, {0: share}) == {0: expected}
+
+
+def test_a_debt_grows_by_what_a_batch_fell_short_and_shrinks_by_what_it_gave_beyond_the_minimum() -> None:
+    bounds = {0: Bounds(2), 1: Bounds(2), 2: Bounds(2)}
+    after_one = settle_debts({}, bounds, {0: 4, 1: 4})
+    assert after_one == {2: 2}
+    after_two = settle_debts(after_one, bounds, {0: 4, None: 4})
+    assert after_two == {1: 2, 2: 4}
+    assert settle_debts(after_two, bounds, {1: 3, 2: 8}) == {0: 2, 1: 1}
+
+
+def test_an_environment_that_no_longer_binds_is_owed_nothing() -> None:
+    assert settle_debts({0: 5, 1: 5}, {1: Bounds(0, 4)}, {}) == {}
