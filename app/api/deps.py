@@ -35,18 +35,18 @@ class Services:
     status: Status
 
 
-def services(request: Request) -> Services:
-    """Return the process's services (from the lifespan state)."""
+async def services(request: Request) -> Services:
+    """Return the process's services (from the lifespan state). A coroutine, since FastAPI runs functions in threads."""
     found: Services = request.state.services
     return found
 
 
-def default_run() -> str:
+async def default_run() -> str:
     """Name the run that the root endpoints are about."""
     return DEFAULT_RUN
 
 
-def named_run(
+async def named_run(
     run: Annotated[
         str, Path(description="The run's name.", pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", examples=["default"])
     ],

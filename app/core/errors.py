@@ -7,7 +7,6 @@
     │   ├── UnsupportedEncoding     a Content-Encoding we do not read                          415
     │   ├── RequestTimeout          the body stopped arriving                                  408
     │   └── InvalidField            a value is wrong; `location` says where                    422
-    ├── RunNotFound                 no such run                                                404
     └── StoreUnavailable            Redis did not answer in time; the outcome is unknown       503
         ├── StoreFull               Redis is out of memory; nothing was stored                 507
         └── StoreMisconfigured      Redis cannot keep our promises; refuse to start
@@ -67,12 +66,6 @@ class InvalidField(InvalidInput):
     def __init__(self, message: str, location: tuple[str | int, ...] = ()) -> None:
         super().__init__(message)
         self.location = location
-
-
-class RunNotFound(LachesisError):
-    """There is no run of that name."""
-
-    code = "run_not_found"
 
 
 class StoreUnavailable(LachesisError):

@@ -16,7 +16,12 @@ _MOST_RELEASED = 1000  # groups let out of overdue buffers per lane and pass
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What became of a group: queued, or buffered with so many sequences of its environment still waiting."""
+    """What became of a group.
+
+    Attributes:
+        buffered: Whether its size differs from the declared one (also if it has completed a set by now).
+        waiting_sequences: Sequences of its environment still waiting for a set, if so.
+    """
 
     buffered: bool
     waiting_sequences: int = 0
@@ -55,26 +60,17 @@ class Intake:
                 break
         for environment in environments:
             self._presence.heard(run, environment)
-        return await self._receipts(run, placements, groups, environments)
-
-    async def _receipts(
-        self,
-        run: str,
-        placements: Sequence[Placement],
-        groups: Sequence[EncodedGroup],
-        environments: dict[int, Environment],
-    ) -> list[Receipt]:
-        waiting = {
-            environment: await self.complete_sets(run, environments[environment])
-            for environment in {p.environment for p in placements if p.buffered}
-            if environment is not None
-        }
-        return [
-            Receipt(True, waiting.get(placement.environment, 0))
-            if placement.environment is not None and group.size != environments[placement.environment].group_size
-            else Receipt(False)
-            for placement, group in zip(placements, groups, strict=True)
-        ]
+        waiting: dict[int, int] = {}
+        receipts = []
+        for group, placement in zip(groups, placements, strict=True):
+            key = placement.environment
+            if key is None or group.size == environments[key].group_size:
+                receipts.append(Receipt(buffered=False))
+                continue
+            if key not in waiting:
+                waiting[key] = await self.complete_sets(run, environments[key])
+            receipts.append(Receipt(True, waiting[key]))
+        return receipts
 
     async def complete_sets(self, run: str, environment: Environment) -> int:
         """Release every full set from an environment's buffer; returns the sequences still waiting."""

@@ -5,7 +5,7 @@ does wrong is not. `docs/atropos.md` has the differences.
 """
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -56,7 +56,7 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def make_router(run_of: Callable[..., str]) -> APIRouter:
+def make_router(run_of: Callable[..., Awaitable[str]]) -> APIRouter:
     """Build the surface for the run that the dependency ``run_of`` names."""
     router = APIRouter(tags=["atropos"], responses=_PROBLEMS)
     Run = Annotated[str, Depends(run_of)]  # noqa: N806 - an annotation, used as a type below

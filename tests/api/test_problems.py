@@ -1,0 +1,34 @@
+"""Every error class has a status, and every reply for people to read names the place."""
+
+import httpx
+import pytest
+
+from app.api.problems import STATUS, place, status_of
+from app.core import errors
+
+
+def subclasses(cls: type[errors.LachesisError]) -> list[type[errors.LachesisError]]:
+    return [found for sub in cls.__subclasses__() for found in (sub, *subclasses(sub))]
+
+
+@pytest.mark.parametrize("cls", subclasses(errors.LachesisError))
+def test_every_error_class_is_in_the_table(cls: type[errors.LachesisError]) -> None:
+    assert cls in STATUS
+    assert 400 <= status_of(cls("message")) < 600
+
+
+def test_no_error_of_the_caller_is_answered_as_ours() -> None:
+    for cls, status in STATUS.items():
+        assert (status < 500) == issubclass(cls, errors.InvalidInput)
+
+
+def test_a_place_reads_as_people_write_it() -> None:
+    assert place((2, "tokens", 0, 17)) == "[2].tokens[0][17]"
+
+
+async def test_a_problem_has_a_code_a_detail_and_places(client: httpx.AsyncClient) -> None:
+    reply = await client.post("/register", json={"batch_size": "many"})
+    problem = reply.json()
+    assert (reply.status_code, problem["status"], problem["code"]) == (422, 422, "invalid_field")
+    assert problem["errors"][0]["loc"]
+    assert problem["detail"]

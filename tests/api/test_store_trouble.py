@@ -1,0 +1,126 @@
+"""Redis stalls, dies, forgets its scripts, fills up: requests wait and succeed, or say clearly that they did not."""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+
+import httpx
+import pytest
+from redis.asyncio import Redis
+
+from app.store.embedded import EmbeddedRedis
+from tests.api.atropos_calls import batch, group, marks, post, register, register_env, status
+from tests.api.conftest import running_service
+from tests.services.accounting import books_of
+from tests.waiting import wait_until
+
+
+@pytest.fixture
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedRedis]:
+    """A Redis of the test's own, to be hurt."""
+    with EmbeddedRedis.start(tmp_path_factory.mktemp("hurt")) as embedded:
+        yield embedded
+
+
+@pytest.fixture
+async def redis(server: EmbeddedRedis) -> AsyncIterator[Redis]:
+    client = Redis.from_url(server.url)
+    yield client
+    await client.aclose()
+
+
+async def _everything(client: httpx.AsyncClient, env_id: int) -> list[httpx.Response]:
+    """One call of each kind that must not fail, at the same time."""
+    return await asyncio.gather(
+        client.post("/scored_data", json=group(4, 1, env_id)),
+        client.get("/status-env", params={"env_id": env_id}),
+        client.get("/batch"),
+        client.get("/status"),
+    )
+
+
+@pytest.mark.parametrize("stall_s", [1.0, pytest.param(10.0, marks=pytest.mark.slow)])
+async def test_requests_wait_for_a_redis_that_stalls(server: EmbeddedRedis, stall_s: float) -> None:
+    async with running_service(server.url) as client:
+        await register(client, 8)
+        env_id = (await register_env(client))["env_id"]
+        os.kill(server.pid, signal.SIGSTOP)
+        try:
+            calls = asyncio.create_task(_everything(client, env_id))
+            done, _ = await asyncio.wait({calls}, timeout=stall_s)
+            assert not done, "nobody was answered by a server that stands still"
+        finally:
+            os.kill(server.pid, signal.SIGCONT)
+        assert [reply.status_code for reply in await calls] == [200] * 4
+
+
+async def test_requests_wait_for_a_redis_that_is_killed_and_nothing_is_lost(
+    server: EmbeddedRedis, redis: Redis
+) -> None:
+    async with running_service(server.url) as client:
+        await register(client, 4)
+        sent = 0
+
+        async def produce() -> None:
+            nonlocal sent
+            for _ in range(40):
+                await post(client, group(4, sent))
+                sent += 1
+
+        producers = [asyncio.create_task(produce()) for _ in range(4)]
+        for _ in range(3):
+            await asyncio.sleep(0.15)
+            os.kill(server.pid, signal.SIGKILL)
+        await asyncio.gather(*producers)
+        assert sent == 160
+
+        async def answers() -> bool:
+            with contextlib.suppress(Exception):
+                return bool(await redis.ping())
+            return False
+
+        await wait_until(answers)
+        assert len((await books_of(redis, "default"))["queued"]) == 160
+
+
+async def test_scripts_that_redis_forgot_are_loaded_again_unseen(server: EmbeddedRedis, redis: Redis) -> None:
+    async with running_service(server.url) as client:
+        await register(client, 4)
+        await redis.script_flush()
+        await post(client, group(4, 1))
+        await redis.script_flush()
+        assert marks(await batch(client) or []) == [1]
+
+
+async def test_a_redis_that_stays_away_is_reported_after_our_patience(server: EmbeddedRedis) -> None:
+    async with running_service(server.url, store_patience_s=0.5) as client:
+        server.stop()
+        reply = await client.post("/scored_data", json=group(4, 1))
+        assert (reply.status_code, reply.json()["code"]) == (503, "store_unavailable")
+        assert int(reply.headers["retry-after"]) > 0
+        assert (await client.get("/readyz")).status_code == 503
+        assert (await client.get("/healthz")).status_code == 200
+
+
+async def test_a_full_redis_is_a_clear_507_that_loses_nothing_and_drains(server: EmbeddedRedis, redis: Redis) -> None:
+    async with running_service(server.url) as client:
+        await register(client, 4)
+        big = {"messages": [[{"role": "user", "content": "x" * 200_000}]] * 4}
+        await redis.config_set("maxmemory", (await redis.info("memory"))["used_memory"] + 4_000_000)
+        accepted = 0
+        while (reply := await client.post("/scored_data", json=group(4, accepted, **big))).status_code == 200:
+            accepted += 1
+            assert accepted < 1000
+        assert (reply.status_code, reply.json()["code"]) == (507, "store_full")
+        assert (await status(client))["groups"]["accepted"] == accepted
+        for mark in range(accepted):
+            assert marks(await batch(client) or []) == [mark], "it is full, and still gives out what it has"
+        assert await batch(client) is None
+
+        async def takes_more() -> bool:
+            return (await client.post("/scored_data", json=group(4, 0, **big))).status_code == 200
+
+        await wait_until(takes_more)
+        await books_of(redis, "default")
