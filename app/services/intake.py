@@ -1,7 +1,7 @@
 """Taking groups in: write, place, index, and complete sets of groups of other sizes than declared."""
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from app.core.grouping import completed_set
@@ -9,9 +9,10 @@ from app.core.model import Environment, LaneId, PlannedGroup, RunView
 from app.services.presence import Presence
 from app.store.codec import EncodedGroup
 from app.store.groups import GroupStore, Placement, Submission
-from app.store.runs import RunStore
+from app.store.runs import Roster, RunStore
 
-_MOST_RELEASED = 1000  # groups let out of overdue buffers per lane and pass
+_NOBODY = Roster(0, {})
+_MOST_BUFFERED = 256  # groups of one environment that may wait for a set; with more, all of them are released
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ class Intake:
         self._groups = groups
         self._presence = presence
         self._announced: set[str] = set()
+        self._rosters: dict[str, Roster] = {}
 
     async def submit(self, run: str, groups: Sequence[EncodedGroup]) -> list[Receipt]:
         """Store groups, all or none; once this returns they survive any crash.
@@ -52,31 +54,40 @@ class Intake:
             await self._runs.announce(run)
             self._announced.add(run)
         submissions = [Submission(uuid.uuid4().hex, group) for group in groups]
-        claimed = {group.environment for group in groups if group.environment is not None}
-        while True:
-            environments = await self._groups.write(run, submissions, claimed)
-            placements = [_place(group, environments) for group in groups]
-            if await self._groups.admit(run, submissions, placements):
-                break
-        for environment in environments:
-            self._presence.heard(run, environment)
+        roster, placements = await self._admit(run, submissions)
         waiting: dict[int, int] = {}
         receipts = []
         for group, placement in zip(groups, placements, strict=True):
             key = placement.environment
-            if key is None or group.size == environments[key].group_size:
+            if key is None or group.size == roster.environments[key].group_size:
                 receipts.append(Receipt(buffered=False))
                 continue
             if key not in waiting:
-                waiting[key] = await self.complete_sets(run, environments[key])
+                waiting[key] = await self.complete_sets(run, roster.environments[key])
             receipts.append(Receipt(True, waiting[key]))
         return receipts
+
+    async def _admit(self, run: str, submissions: Sequence[Submission]) -> tuple[Roster, list[Placement]]:
+        """Place and store groups on the roster as we last saw it; the commit says if that is outdated."""
+        claims = any(submission.encoded.environment is not None for submission in submissions)
+        roster = self._rosters.get(run, _NOBODY)
+        while True:
+            placements = [_place(submission.encoded, roster.environments) for submission in submissions]
+            if await self._groups.admit(run, submissions, placements, roster.epoch if claims else None):
+                for environment in {placement.environment for placement in placements}:
+                    if environment is not None:
+                        self._presence.heard(run, environment)
+                return roster, placements
+            roster = self._rosters[run] = await self._runs.roster(run)
 
     async def complete_sets(self, run: str, environment: Environment) -> int:
         """Release every full set from an environment's buffer; returns the sequences still waiting."""
         while True:
             view = await self._runs.view(run)
             own = {lane: count for lane, count in view.buffers.items() if lane[0] == environment.environment}
+            if sum(own.values()) > _MOST_BUFFERED:
+                await self._release(run, {lane: (count, _MOST_BUFFERED) for lane, count in own.items()}, view, 0)
+                return 0
             wanted = {lane: (count, max(1, environment.group_size // lane[1])) for lane, count in own.items()}
             planned = completed_set(environment.group_size, await self._groups.buffer_heads(run, wanted))
             if not planned:
@@ -85,7 +96,11 @@ class Intake:
 
     async def release_overdue(self, run: str, view: RunView, release_ms: int) -> int:
         """Let groups that waited longer than ``release_ms`` for a set join the queue; returns how many."""
-        wanted: dict[LaneId, tuple[int, int]] = {lane: (n, _MOST_RELEASED) for lane, n in view.buffers.items()}
+        return await self._release(
+            run, {lane: (n, _MOST_BUFFERED) for lane, n in view.buffers.items()}, view, release_ms
+        )
+
+    async def _release(self, run: str, wanted: dict[LaneId, tuple[int, int]], view: RunView, release_ms: int) -> int:
         released = 0
         for lane in await self._groups.buffer_heads(run, wanted):
             entries = await self._groups.entries(run, [head.group_id for head in lane.heads]) if lane.heads else []
@@ -99,7 +114,7 @@ class Intake:
         return released
 
 
-def _place(group: EncodedGroup, environments: dict[int, Environment]) -> Placement:
+def _place(group: EncodedGroup, environments: Mapping[int, Environment]) -> Placement:
     """Decide whose account a group goes to, and whether it must wait for a set.
 
     An environment nobody registered has no share; a group larger than declared can never be part of a set.

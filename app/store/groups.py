@@ -1,14 +1,13 @@
 """Groups on their way in and out: payloads first, index second, garbage last."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from app.core.model import DropReason, Environment, Lane, LaneId, PlannedGroup, QueuedGroup
+from app.core.model import DropReason, Lane, LaneId, PlannedGroup, QueuedGroup
 from app.store import scripts
 from app.store.codec import EncodedGroup, checksum
 from app.store.connection import Argument, Connection, Pipeline
 from app.store.keys import RunKeys, lane_name
-from app.store.runs import parse_environment
 
 WantedHeads = Mapping[LaneId, tuple[int, int]]
 _SWEEP = 1000  # payloads removed per round trip
@@ -50,59 +49,41 @@ class GroupStore:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    async def write(
-        self, run: str, submissions: Sequence[Submission], environments: Collection[int]
-    ) -> dict[int, Environment]:
-        """Write payloads that `admit` then indexes, and look up the environments they claim, in one round trip.
+    async def admit(
+        self, run: str, submissions: Sequence[Submission], placements: Sequence[Placement], epoch: int | None
+    ) -> bool:
+        """Store groups, all or none, in one round trip. Once this returns True they survive any crash.
 
-        A payload is written by a command of its own, before any index entry: a write torn by a crash leaves an
-        orphan, which is reaped, never half a group. Safe to repeat.
+        Each payload is written by a command of its own, then a small script indexes them: a write torn by a crash
+        leaves an orphan, which is reaped, never half a group. Safe to repeat.
+
+        Args:
+            run: The run's name.
+            submissions: What to store.
+            placements: Where each goes.
+            epoch: The run's epoch that placements were decided on, or None if they do not depend on it.
 
         Returns:
-            The environments that are registered, by id.
+            False if the epoch has moved on, or a reservation was given up: nothing was stored; place and try again.
+
+        Raises:
+            StoreFull: Redis is out of memory; nothing was stored.
+            StoreUnavailable: The outcome is unknown; repeat with the same ids.
         """
         keys = RunKeys(run)
-        claimed = sorted(environments)
-        reserve = scripts.load("reserve_groups").digest
+        ids = [submission.group_id for submission in submissions]
+        own_keys, own_arguments = _index_arguments(keys, submissions, placements)
+        reserve, index = scripts.load("reserve_groups").digest, scripts.load("admit_groups").digest
+        run_keys = (keys.run, keys.recent, keys.unindexed, keys.groups, keys.seen, keys.lanes, keys.buffers)
 
         def fill(pipe: Pipeline) -> None:
-            pipe.evalsha(reserve, 3, keys.run, keys.recent, keys.unindexed, *(s.group_id for s in submissions))
+            pipe.evalsha(reserve, 3, keys.run, keys.recent, keys.unindexed, *ids)
             for submission in submissions:
                 pipe.set(keys.payload(submission.group_id), submission.encoded.payload)
-            if claimed:
-                pipe.hmget(keys.environments, claimed)
+            every_key = (*run_keys, *own_keys)
+            pipe.evalsha(index, len(every_key), *every_key, "" if epoch is None else epoch, *own_arguments)
 
-        replies = await self._connection.pipeline(fill)
-        records = replies[-1] if claimed else []
-        return {
-            environment: parse_environment(record)
-            for environment, record in zip(claimed, records, strict=True)
-            if record is not None
-        }
-
-    async def admit(self, run: str, submissions: Sequence[Submission], placements: Sequence[Placement]) -> bool:
-        """Index groups whose payloads are written, all or none. Once this returns True they survive any crash.
-
-        Returns:
-            False if a reservation was given up after `orphan_ttl_s` (or lost by a Redis without persistence):
-            nothing was stored; write the payloads again.
-        """
-        keys = RunKeys(run)
-        arguments: list[Argument] = []
-        lanes: list[str] = []
-        for submission, placement in zip(submissions, placements, strict=True):
-            name = lane_name(placement.environment, submission.encoded.size)
-            payload = submission.encoded.payload
-            arguments += [submission.group_id, name, "buffered" if placement.buffered else "queued"]
-            arguments += [len(payload), checksum(payload)]
-            arguments.append("" if placement.environment is None else placement.environment)
-            lanes.append(keys.buffer(name) if placement.buffered else keys.lane(name))
-        reply = await self._connection.run(
-            "admit_groups",
-            [keys.run, keys.recent, keys.unindexed, keys.groups, keys.seen, keys.lanes, keys.buffers, *lanes],
-            arguments,
-        )
-        return bool(reply[0])
+        return bool((await self._connection.pipeline(fill))[-1])
 
     async def heads(self, run: str, wanted: WantedHeads) -> list[Lane]:
         """Read the oldest groups of lanes.
@@ -217,6 +198,24 @@ class GroupStore:
                 pipe.unlink(keys.payload(group_id.decode()))
 
         await self._connection.pipeline(fill)
+
+
+def _index_arguments(
+    keys: RunKeys, submissions: Sequence[Submission], placements: Sequence[Placement]
+) -> tuple[list[str], list[Argument]]:
+    own_keys: list[str] = []
+    arguments: list[Argument] = []
+    for submission, placement in zip(submissions, placements, strict=True):
+        name = lane_name(placement.environment, submission.encoded.size)
+        payload = submission.encoded.payload
+        own_keys += [
+            keys.buffer(name) if placement.buffered else keys.lane(name),
+            keys.payload(submission.group_id),
+        ]
+        arguments += [submission.group_id, name, "buffered" if placement.buffered else "queued"]
+        arguments += [len(payload), checksum(payload)]
+        arguments.append("" if placement.environment is None else placement.environment)
+    return own_keys, arguments
 
 
 def _stored_group(entry: bytes) -> StoredGroup:

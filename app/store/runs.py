@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from app.core.model import Environment, LaneId, Lease, LeaseState, RunConfig, RunView, Totals
@@ -11,6 +11,14 @@ from app.store.keys import NO_ENVIRONMENT, RUNS, RunKeys, lane_name, parse_lane_
 
 _LONGEST_CLOCK_STEP_MS = 30_000
 _TOTALS = tuple(Totals.__dataclass_fields__)
+
+
+@dataclass(frozen=True, slots=True)
+class Roster:
+    """The environments of a run, as of an epoch; their `last_seen_ms` is not filled in."""
+
+    epoch: int
+    environments: Mapping[int, Environment]
 
 
 class RunStore:
@@ -42,6 +50,18 @@ class RunStore:
 
         time, *hashes, workers = await self._connection.pipeline(fill)
         return _view(time, *(_text(a_hash) for a_hash in hashes), workers={w.decode(): int(ms) for w, ms in workers})
+
+    async def roster(self, run: str) -> Roster:
+        """Read who is registered, and the epoch that this is true of."""
+        keys = RunKeys(run)
+
+        def fill(pipe: Pipeline) -> None:
+            pipe.hget(keys.run, "epoch")
+            pipe.hgetall(keys.environments)
+
+        # The epoch first: if environments change in between, the older epoch is found to be outdated.
+        epoch, records = await self._connection.pipeline(fill)
+        return Roster(int(epoch or 0), {int(key): parse_environment(record) for key, record in records.items()})
 
     async def register(self, run: str, config: RunConfig) -> bool:
         """Set the run's configuration, and return every batch a former trainer has not acknowledged.

@@ -25,7 +25,7 @@ async def books_of(redis: "Redis", run: str) -> dict[str, Any]:
     held = {group.decode(): entry.decode() for group, entry in (await redis.hgetall(keys.groups)).items()}
 
     assert leases.keys() == states.keys()
-    assert not (queued & buffered or queued & leased or buffered & leased), "a group is in two places"
+    assert len(queued) + len(buffered) + len(leased) == len(queued | buffered | leased), "a group is in two places"
     assert held.keys() == queued | buffered | leased
     for place, ids in (("queued", queued), ("buffered", buffered), ("leased", leased)):
         assert int(total.get(f"{place}_groups", 0)) == len(ids)

@@ -12,6 +12,8 @@ from app.core.enrolment import Application
 from app.core.model import RunConfig
 from app.services.dispatch import Answer
 from app.store.codec import EncodedGroup
+from app.store.groups import Placement, Submission
+from app.store.keys import RunKeys
 from tests.services.accounting import books_of
 from tests.services.conftest import Process
 
@@ -86,14 +88,11 @@ async def test_every_group_sent_is_served_once_or_still_there(
 
 async def test_a_repeated_submission_stores_nothing(process: Callable[..., Process], redis_client: Redis) -> None:
     """A retry after a lost reply: same ids, so the second time changes nothing, wherever the group has gone."""
-    from app.store.groups import Placement, Submission
-
     services, _ = process()
     submission = [Submission("one", encoded(2, 1))]
     placement = [Placement(None, buffered=False)]
     for _ in range(2):
-        await services.groups.write(RUN, submission, ())
-        assert await services.groups.admit(RUN, submission, placement)
+        assert await services.groups.admit(RUN, submission, placement, None)
     assert (await books_of(redis_client, RUN))["queued"] == {"one"}
 
     await services.registry.register_trainer(RUN, config(2))
@@ -102,26 +101,22 @@ async def test_a_repeated_submission_stores_nothing(process: Callable[..., Proce
         answer = await services.dispatch.take(RUN)
         await services.dispatch.finish(RUN, answer)
     assert (await books_of(redis_client, RUN))["delivered"] == 2
-    await services.groups.write(RUN, submission, ())
-    assert await services.groups.admit(RUN, submission, placement)
+    assert await services.groups.admit(RUN, submission, placement, None)
     books = await books_of(redis_client, RUN)
     assert (books["queued"], books["delivered"]) == (set(), 2)
 
 
-async def test_a_payload_without_an_index_entry_is_reaped(
-    process: Callable[..., Process], redis_client: Redis
-) -> None:
-    from app.store.groups import Placement, Submission
-
+async def test_a_payload_without_an_index_entry_is_reaped(process: Callable[..., Process], redis_client: Redis) -> None:
+    """What a crash between the payload and its index entry leaves behind."""
     services, maintenance = process(orphan_ttl_s=1)
     await services.registry.register_trainer(RUN, config(2))
-    orphan = [Submission("orphan", encoded(2, 1))]
-    await services.groups.write(RUN, orphan, ())
-    await redis_client.zadd("lachesis:1:{run}:unindexed", {"orphan": 0})
-    await redis_client.hset("lachesis:1:{run}:run", "clock_ms", 100_000)
+    keys = RunKeys(RUN)
+    await redis_client.zadd(keys.unindexed, {"orphan": 0, "young": 99_500})
+    for group in ("orphan", "young"):
+        await redis_client.set(keys.payload(group), b"columns")
+    await redis_client.hset(keys.run, "clock_ms", 100_000)  # type: ignore[misc]
     await maintenance.look_after(RUN)
-    assert [key async for key in redis_client.scan_iter("lachesis:1:payload:*")] == []
-    assert not await services.groups.admit(RUN, orphan, [Placement(None, buffered=False)]), "it was given up"
+    assert [key async for key in redis_client.scan_iter(keys.payload("*"))] == [keys.payload("young").encode()]
 
 
 @pytest.mark.parametrize("damage", ["missing", "changed"])
