@@ -6,10 +6,10 @@ import logging
 from collections.abc import AsyncIterator
 from typing import Any, TypedDict
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 
 from app.api import problems
-from app.api.deps import Services
+from app.api.deps import Services, checked_run_name
 from app.api.routes import atropos, system
 from app.core.errors import StoreMisconfigured
 from app.services.dispatch import Dispatch, Timing
@@ -24,6 +24,7 @@ from app.store.connection import Connection
 from app.store.groups import GroupStore
 from app.store.probe import probe
 from app.store.runs import RunStore
+from app.version import lachesis_version
 
 DESCRIPTION = """Exact, fair, durable batches between rollout workers and trainers in reinforcement learning.
 
@@ -65,12 +66,12 @@ def create_app(settings: Settings) -> FastAPI:
 
     logging.getLogger("lachesis").setLevel(settings.log_level.upper())
     app = FastAPI(
-        title="Lachesis", version=system.lachesis_version(), description=DESCRIPTION, lifespan=lifespan, redoc_url=None
+        title="Lachesis", version=lachesis_version(), description=DESCRIPTION, lifespan=lifespan, redoc_url=None
     )
     problems.install(app)
     app.include_router(system.router)
-    for router, prefix in atropos.routers:
-        app.include_router(router, prefix=prefix)
+    app.include_router(atropos.router)
+    app.include_router(atropos.router, prefix="/runs/{run}/atropos", dependencies=[Depends(checked_run_name)])
     return app
 
 

@@ -41,17 +41,18 @@ async def services(request: Request) -> Services:
     return found
 
 
-async def default_run() -> str:
-    """Name the run that the root endpoints are about."""
-    return DEFAULT_RUN
+async def run_name(request: Request) -> str:
+    """Name the run a request is about: the one in its path, or the default one."""
+    name: str = request.path_params.get("run", DEFAULT_RUN)
+    return name
 
 
-async def named_run(
+async def checked_run_name(
     run: Annotated[
         str, Path(description="The run's name.", pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", examples=["default"])
     ],
 ) -> str:
-    """Take the run's name from the path."""
+    """Check a run's name in a path, and show it in OpenAPI."""
     return run
 
 
@@ -84,6 +85,7 @@ def parse(model: type[M], text: bytes) -> M:
         raise InvalidField(first["msg"], tuple(first["loc"])) from None
 
 
+Run = Annotated[str, Depends(run_name)]
 Found = Annotated[Services, Depends(services)]
 Body = Annotated[bytes, Depends(body)]
 SmallBody = Annotated[bytes, Depends(small_body)]

@@ -5,23 +5,23 @@ does wrong is not. `docs/atropos.md` has the differences.
 """
 
 import uuid
-from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import PlainTextResponse
-from lachesis.wire.atropos import EnvironmentIdentifier, RegisterEnvironment, Registration, ScoredData
 
 from app.api.batch_json import group_json
-from app.api.deps import Body, Found, SmallBody, default_run, named_run, parse
+from app.api.deps import Body, Found, Run, SmallBody, parse
 from app.api.replies import json_reply, large_json_reply
+from app.api.routes import atropos_docs as docs
 from app.api.sending import batch_reply
 from app.api.submitting import decode_many, decode_one
 from app.core.enrolment import Application
 from app.core.errors import InvalidField
 from app.core.model import Blocker, RunConfig
 from app.services.intake import Receipt
+from lachesis.wire.atropos import EnvironmentIdentifier, RegisterEnvironment, Registration, ScoredData
 from lachesis.wire.status import RunStatus
 
 _EMPTY_EXAMPLE_KEYS = (
@@ -37,163 +37,180 @@ _EMPTY_EXAMPLE_KEYS = (
 )
 
 
-def _takes(model: type[Any], *, many: bool = False, required: bool = True) -> dict[str, Any]:
-    """Describe a body that is read as bytes, for OpenAPI."""
-    schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
-    schema.pop("$defs", None)
-    content: dict[str, Any] = {"type": "array", "items": schema} if many else schema
-    return {"requestBody": {"required": required, "content": {"application/json": {"schema": content}}}}
+router = APIRouter(tags=["atropos"], responses=docs.PROBLEMS)
 
 
-_PROBLEMS: dict[int | str, dict[str, Any]] = {
-    400: {"description": "Not JSON, or not the compression it claims to be; nothing was stored."},
-    408: {"description": "The body stopped arriving."},
-    413: {"description": "The body is over the limit, as sent or once inflated."},
-    415: {"description": "A Content-Encoding other than gzip."},
-    422: {"description": "A value is wrong; `errors` names the place. Nothing was stored."},
-    503: {"description": "Redis did not answer in time; ask again."},
-    507: {"description": "Redis is out of memory; nothing was stored."},
-}
+@router.get("/", summary="Who is this?", responses=docs.ANSWERS_ROOT)
+async def root() -> Response:
+    """Answer as the original does; clients use it to see whether the server is up."""
+    return json_reply({"message": "AtroposLib API"})
 
 
-def make_router(run_of: Callable[..., Awaitable[str]]) -> APIRouter:
-    """Build the surface for the run that the dependency ``run_of`` names."""
-    router = APIRouter(tags=["atropos"], responses=_PROBLEMS)
-    Run = Annotated[str, Depends(run_of)]  # noqa: N806 - an annotation, used as a type below
+@router.post(
+    "/register",
+    summary="Register the trainer",
+    responses=docs.ANSWERS_REGISTER,
+    openapi_extra=docs.takes(Registration),
+)
+async def register(run: Run, found: Found, body: SmallBody) -> Response:
+    """Set the run's configuration. The same one again changes nothing; another one replaces it.
 
-    @router.get("/", summary="Who is this?", dependencies=[Depends(run_of)])
-    async def root() -> Response:
-        """Answer as the original does; clients use it to see whether the server is up."""
-        return json_reply({"message": "AtroposLib API"})
+    Batches a former trainer did not acknowledge are served again first.
+    """
+    registration = parse(Registration, body)
+    await found.registry.register_trainer(run, RunConfig(**registration.model_dump()))
+    return json_reply({"uuid": uuid.uuid4().int >> 75})  # below 2^53: JavaScript and floats keep it
 
-    @router.post("/register", summary="Register the trainer", openapi_extra=_takes(Registration))
-    async def register(run: Run, found: Found, body: SmallBody) -> Response:
-        """Set the run's configuration. The same one again changes nothing; another one replaces it.
 
-        Batches a former trainer did not acknowledge are served again first.
-        """
-        registration = parse(Registration, body)
-        await found.registry.register_trainer(run, RunConfig(**registration.model_dump()))
-        return json_reply({"uuid": uuid.uuid4().int >> 75})  # below 2^53: JavaScript and floats keep it
+@router.post(
+    "/register-env",
+    summary="Register an environment",
+    responses=docs.ANSWERS_REGISTER_ENV,
+    openapi_extra=docs.takes(RegisterEnvironment),
+)
+async def register_env(run: Run, found: Found, body: SmallBody) -> Response:
+    """Register an environment, or give one that came back its old place.
 
-    @router.post("/register-env", summary="Register an environment", openapi_extra=_takes(RegisterEnvironment))
-    async def register_env(run: Run, found: Found, body: SmallBody) -> Response:
-        """Register an environment, or give one that came back its old place.
-
-        Until the trainer has asked for its first batch the answer is `wait for trainer to start`.
-        """
-        asked = parse(RegisterEnvironment, body)
-        application = Application(
-            desired_name=asked.desired_name,
-            group_size=asked.group_size,
-            max_token_length=asked.max_token_length,
-            weight=asked.weight,
-            min_share=asked.min_batch_allocation,
-        )
-        enrolled = await found.registry.register_environment(run, application)
-        if enrolled is None:
-            return json_reply({"status": "wait for trainer to start"})
-        environment, view = enrolled
-        assert view.config is not None, "environments enrol in configured runs only"  # noqa: S101
-        return json_reply(
-            {
-                "status": "success",
-                "env_id": environment.environment,
-                "wandb_name": environment.name,
-                "checkpoint_dir": view.config.checkpoint_dir,
-                "starting_step": view.step,
-                "checkpoint_interval": view.config.save_checkpoint_interval,
-                "num_steps": view.config.num_steps,
-            }
-        )
-
-    @router.post("/disconnect-env", summary="Say goodbye", openapi_extra=_takes(EnvironmentIdentifier))
-    async def disconnect_env(run: Run, found: Found, body: SmallBody) -> Response:
-        """Note that an environment leaves: its minimum no longer binds, its groups stay usable."""
-        environment = parse(EnvironmentIdentifier, body).env_id
-        if await found.registry.disconnect_environment(run, environment):
-            return json_reply({"status": "success"})
-        return json_reply({"status": "failure", "error": f"there is no environment {environment}"})
-
-    @router.get("/wandb_info", summary="Where to log")
-    async def wandb_info(run: Run, found: Found) -> Response:
-        """Answer group and project, null before `/register`."""
-        config = (await found.registry.view(run)).config
-        return json_reply(
-            {"group": config.wandb_group if config else None, "project": config.wandb_project if config else None}
-        )
-
-    @router.get("/info", summary="Batch size and context length")
-    async def info(run: Run, found: Found) -> Response:
-        """Answer batch_size and max_token_len, -1 before `/register`."""
-        config = (await found.registry.view(run)).config
-        return json_reply(
-            {"batch_size": config.batch_size if config else -1, "max_token_len": config.max_token_len if config else -1}
-        )
-
-    @router.get("/batch", summary="Take the next batch")
-    async def get_batch(run: Run, found: Found, request: Request) -> Response:
-        """Take a batch of exactly batch_size sequences, or `{"batch": null}` at once.
-
-        A completed reply acknowledges the batch before it. A batch whose reply broke off is served again first.
-        Headers say more: `Lachesis-Waiting` why there is none, `Lachesis-Relaxed` whether minimums were relaxed,
-        `Lachesis-Deliveries` how often it was handed out.
-        """
-        answer = await found.dispatch.take(run)
-        if answer.not_ready is not None and answer.not_ready.blocker is Blocker.NOT_REGISTERED:
-            message = "Trainer not registered. Call /register first."
-            return json_reply({"status": "error", "message": message, "batch": []})
-        return await batch_reply(request, found.dispatch, run, answer)
-
-    @router.get("/latest_example", summary="The newest group")
-    async def latest_example(run: Run, found: Found, request: Request) -> Response:
-        """Answer the newest group, or empty lists before there is one."""
-        payload = await found.groups.latest(run)
-        if payload is None:
-            return json_reply({key: [] for key in _EMPTY_EXAMPLE_KEYS})
-        return await large_json_reply(request, group_json(payload))
-
-    @router.post("/scored_data", summary="Submit a group", openapi_extra=_takes(ScoredData))
-    async def scored_data(run: Run, found: Found, body: Body) -> Response:
-        """Store one group. Once this is answered the group survives any crash."""
-        (receipt,) = await found.intake.submit(run, [await decode_one(body)])
-        if receipt.buffered:
-            return json_reply({"status": "buffered", "buffer_size": receipt.waiting_sequences})
-        return json_reply({"status": "received"})
-
-    @router.post("/scored_data_list", summary="Submit groups", openapi_extra=_takes(ScoredData, many=True))
-    async def scored_data_list(run: Run, found: Found, body: Body) -> Response:
-        """Store a list of groups, all or none."""
-        return json_reply(_list_answer(await found.intake.submit(run, await decode_many(body))))
-
-    @router.get("/status", summary="How the run is doing", response_model=RunStatus)
-    async def status(run: Run, found: Found, request: Request) -> Response:
-        """Answer the contract's `current_step` and `queue_size`, and what operators want to know."""
-        return await large_json_reply(request, (await found.status.of(run)).model_dump_json().encode())
-
-    @router.get(
-        "/status-env", summary="Pace an environment", openapi_extra=_takes(EnvironmentIdentifier, required=False)
+    Until the trainer has asked for its first batch the answer is `wait for trainer to start`.
+    """
+    asked = parse(RegisterEnvironment, body)
+    application = Application(
+        desired_name=asked.desired_name,
+        group_size=asked.group_size,
+        max_token_length=asked.max_token_length,
+        weight=asked.weight,
+        min_share=asked.min_batch_allocation,
     )
-    async def status_env(
-        run: Run,
-        found: Found,
-        body: SmallBody,
-        env_id: Annotated[int | None, Query(ge=0, description="Instead of a body: proxies drop those of GETs.")] = None,
-    ) -> Response:
-        """Tell an environment how full the queue is from where it stands; a sign of life."""
-        if env_id is None and not body:
-            raise InvalidField("field required, as ?env_id= or in a JSON body", ("env_id",))
-        environment = parse(EnvironmentIdentifier, body).env_id if body else env_id
-        assert environment is not None  # noqa: S101 - one of the two is there
-        return json_reply(asdict(await found.registry.pace(run, environment)))
+    enrolled = await found.registry.register_environment(run, application)
+    if enrolled is None:
+        return json_reply({"status": "wait for trainer to start"})
+    environment, view = enrolled
+    assert view.config is not None, "environments enrol in configured runs only"  # noqa: S101
+    return json_reply(
+        {
+            "status": "success",
+            "env_id": environment.environment,
+            "wandb_name": environment.name,
+            "checkpoint_dir": view.config.checkpoint_dir,
+            "starting_step": view.step,
+            "checkpoint_interval": view.config.save_checkpoint_interval,
+            "num_steps": view.config.num_steps,
+        }
+    )
 
-    @router.get("/reset_data", summary="Start over", response_class=PlainTextResponse)
-    async def reset_data(run: Run, found: Found) -> Response:
-        """Forget the run's configuration, environments and groups."""
-        await found.registry.reset(run)
-        return PlainTextResponse("Reset successful")
 
-    return router
+@router.post(
+    "/disconnect-env",
+    summary="Say goodbye",
+    responses=docs.ANSWERS_DISCONNECT_ENV,
+    openapi_extra=docs.takes(EnvironmentIdentifier),
+)
+async def disconnect_env(run: Run, found: Found, body: SmallBody) -> Response:
+    """Note that an environment leaves: its minimum no longer binds, its groups stay usable."""
+    environment = parse(EnvironmentIdentifier, body).env_id
+    if await found.registry.disconnect_environment(run, environment):
+        return json_reply({"status": "success"})
+    return json_reply({"status": "failure", "error": f"there is no environment {environment}"})
+
+
+@router.get("/wandb_info", summary="Where to log", responses=docs.ANSWERS_WANDB_INFO)
+async def wandb_info(run: Run, found: Found) -> Response:
+    """Answer group and project, null before `/register`."""
+    config = (await found.registry.view(run)).config
+    return json_reply(
+        {"group": config.wandb_group if config else None, "project": config.wandb_project if config else None}
+    )
+
+
+@router.get("/info", summary="Batch size and context length", responses=docs.ANSWERS_INFO)
+async def info(run: Run, found: Found) -> Response:
+    """Answer batch_size and max_token_len, -1 before `/register`."""
+    config = (await found.registry.view(run)).config
+    return json_reply(
+        {"batch_size": config.batch_size if config else -1, "max_token_len": config.max_token_len if config else -1}
+    )
+
+
+@router.get("/batch", summary="Take the next batch", responses=docs.ANSWERS_BATCH)
+async def get_batch(run: Run, found: Found, request: Request) -> Response:
+    """Take a batch of exactly batch_size sequences, or `{"batch": null}` at once.
+
+    A completed reply acknowledges the batch before it. A batch whose reply broke off is served again first.
+    Headers say more: `Lachesis-Waiting` why there is none, `Lachesis-Relaxed` whether minimums were relaxed,
+    `Lachesis-Deliveries` how often it was handed out.
+    """
+    answer = await found.dispatch.take(run)
+    if answer.not_ready is not None and answer.not_ready.blocker is Blocker.NOT_REGISTERED:
+        message = "Trainer not registered. Call /register first."
+        return json_reply({"status": "error", "message": message, "batch": []})
+    return await batch_reply(request, found.dispatch, run, answer)
+
+
+@router.get("/latest_example", summary="The newest group", responses=docs.ANSWERS_LATEST_EXAMPLE)
+async def latest_example(run: Run, found: Found, request: Request) -> Response:
+    """Answer the newest group, or empty lists before there is one."""
+    payload = await found.groups.latest(run)
+    if payload is None:
+        return json_reply({key: [] for key in _EMPTY_EXAMPLE_KEYS})
+    return await large_json_reply(request, group_json(payload))
+
+
+@router.post(
+    "/scored_data",
+    summary="Submit a group",
+    responses=docs.ANSWERS_SCORED_DATA,
+    openapi_extra=docs.takes(ScoredData),
+)
+async def scored_data(run: Run, found: Found, body: Body) -> Response:
+    """Store one group. Once this is answered the group survives any crash."""
+    (receipt,) = await found.intake.submit(run, [await decode_one(body)])
+    if receipt.buffered:
+        return json_reply({"status": "buffered", "buffer_size": receipt.waiting_sequences})
+    return json_reply({"status": "received"})
+
+
+@router.post(
+    "/scored_data_list",
+    summary="Submit groups",
+    responses=docs.ANSWERS_SCORED_DATA_LIST,
+    openapi_extra=docs.takes(ScoredData, many=True),
+)
+async def scored_data_list(run: Run, found: Found, body: Body) -> Response:
+    """Store a list of groups, all or none."""
+    return json_reply(_list_answer(await found.intake.submit(run, await decode_many(body))))
+
+
+@router.get("/status", summary="How the run is doing", response_model=RunStatus)
+async def status(run: Run, found: Found, request: Request) -> Response:
+    """Answer the contract's `current_step` and `queue_size`, and what operators want to know."""
+    return await large_json_reply(request, (await found.status.of(run)).model_dump_json().encode())
+
+
+@router.get(
+    "/status-env",
+    summary="Pace an environment",
+    responses=docs.ANSWERS_STATUS_ENV,
+    openapi_extra=docs.takes(EnvironmentIdentifier, required=False),
+)
+async def status_env(
+    run: Run,
+    found: Found,
+    body: SmallBody,
+    env_id: Annotated[int | None, Query(ge=0, description="Instead of a body: proxies drop those of GETs.")] = None,
+) -> Response:
+    """Tell an environment how full the queue is from where it stands; a sign of life."""
+    if env_id is None and not body:
+        raise InvalidField("field required, as ?env_id= or in a JSON body", ("env_id",))
+    environment = parse(EnvironmentIdentifier, body).env_id if body else env_id
+    assert environment is not None  # noqa: S101 - one of the two is there
+    return json_reply(asdict(await found.registry.pace(run, environment)))
+
+
+@router.get("/reset_data", summary="Start over", response_class=PlainTextResponse)
+async def reset_data(run: Run, found: Found) -> Response:
+    """Forget the run's configuration, environments and groups."""
+    await found.registry.reset(run)
+    return PlainTextResponse("Reset successful")
 
 
 def _list_answer(receipts: list[Receipt]) -> dict[str, Any]:
@@ -202,9 +219,3 @@ def _list_answer(receipts: list[Receipt]) -> dict[str, Any]:
     if buffered:
         answer |= {"buffered": len(buffered), "last_buffer_size": buffered[-1].waiting_sequences}
     return answer
-
-
-routers = (
-    (make_router(default_run), ""),
-    (make_router(named_run), "/runs/{run}/atropos"),
-)

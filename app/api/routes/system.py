@@ -1,21 +1,12 @@
 """Health and version, for load balancers and people."""
 
-from importlib.metadata import PackageNotFoundError, version
-
 from fastapi import APIRouter, Response
 
 from app.api.deps import Found
 from app.api.replies import json_reply
+from app.version import lachesis_version
 
 router = APIRouter(tags=["system"])
-
-
-def lachesis_version() -> str:
-    """Return the version this tree was installed as, or ``0+tree`` when it is run uninstalled."""
-    try:
-        return version("lachesis")
-    except PackageNotFoundError:
-        return "0+tree"
 
 
 @router.get("/healthz", summary="Is this process alive?")
