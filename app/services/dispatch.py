@@ -79,11 +79,12 @@ class Dispatch:
         A batch that broke off on its way, or that a former trainer did not acknowledge, is served again first,
         the same groups in the same order. Then come new ones, by `app.core.decision`.
         """
+        view = await self._runs.view(run)
+        if view.config is None:
+            return Answer(None, _unregistered())
         # Trainers that ask at the same time would plan the same batch; in one process they can simply queue up.
         async with self._turns[run]:
             view = await self._runs.view(run)
-            if view.config is None:
-                return Answer(None, _unregistered())
             if not view.started:
                 await self._runs.start(run)
             sent = tuple(lease for lease in view.leases if lease.state is LeaseState.SENT)

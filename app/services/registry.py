@@ -4,10 +4,14 @@ import uuid
 from dataclasses import replace
 
 from app.core.enrolment import Application, enrol
+from app.core.errors import InvalidField
 from app.core.model import Environment, RunConfig, RunView
 from app.core.pacing import Pace, pace
 from app.services.presence import Presence
 from app.store.runs import RunStore
+
+MOST_ENVIRONMENTS = 4096
+"""Environments a run takes. Every view reads their records, so a worker gone mad must not add them without end."""
 
 
 class Registry:
@@ -33,6 +37,9 @@ class Registry:
     async def register_environment(self, run: str, application: Application) -> tuple[Environment, RunView] | None:
         """Register an environment, or take an old one's place (`app.core.enrolment`).
 
+        Raises:
+            InvalidField: The run is full.
+
         Returns:
             Its record and the run it joined, or None while the trainer has not asked for its first batch.
         """
@@ -41,6 +48,8 @@ class Registry:
             if view.config is None or not view.started:
                 return None
             environment = enrol(application, view.environments, view.clock_ms, self._ttl_ms)
+            if environment.environment not in view.environments and len(view.environments) >= MOST_ENVIRONMENTS:
+                raise InvalidField(f"the run has {MOST_ENVIRONMENTS} environments, and takes no more")
             if await self._runs.put_environment(run, environment, view.epoch):
                 return environment, view
 
@@ -56,8 +65,10 @@ class Registry:
 
     async def pace(self, run: str, environment: int) -> Pace:
         """Tell an environment how full the queue is; a sign of life."""
-        self._presence.heard(run, environment)
-        return pace(await self._runs.view(run), environment, self._ttl_ms)
+        view = await self._runs.view(run)
+        if environment in view.environments:
+            self._presence.heard(run, environment)
+        return pace(view, environment, self._ttl_ms)
 
     async def reset(self, run: str) -> None:
         """Forget everything about a run."""

@@ -5,10 +5,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from app.core.errors import InvalidField
 from app.core.model import Environment, LaneId, Lease, LeaseState, RunConfig, RunView, Totals
 from app.store.connection import Connection, Pipeline
 from app.store.keys import NO_ENVIRONMENT, RUNS, RunKeys, lane_name, parse_lane_name
 
+MOST_RUNS = 1000
 _LONGEST_CLOCK_STEP_MS = 30_000
 _TOTALS = tuple(Totals.__dataclass_fields__)
 
@@ -33,7 +35,21 @@ class RunStore:
         return sorted(name.decode() for name in members)
 
     async def announce(self, run: str) -> None:
-        """Note that ``run`` exists, so that every API process looks after it."""
+        """Note that ``run`` exists, so that every API process looks after it.
+
+        Raises:
+            InvalidField: There are as many runs as we look after.
+        """
+
+        def fill(pipe: Pipeline) -> None:
+            pipe.sismember(RUNS, run)
+            pipe.scard(RUNS)
+
+        known, runs = await self._connection.pipeline(fill)
+        if known:
+            return
+        if runs >= MOST_RUNS:
+            raise InvalidField(f"there are {MOST_RUNS} runs, and no more are taken", ("run",))
         await self._connection.call("SADD", RUNS, run)
 
     async def view(self, run: str) -> RunView:

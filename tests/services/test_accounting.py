@@ -9,8 +9,11 @@ import pytest
 from redis.asyncio import Redis
 
 from app.core.enrolment import Application
+from app.core.errors import InvalidField
 from app.core.model import RunConfig
+from app.services import registry
 from app.services.dispatch import Answer
+from app.store import runs
 from app.store.codec import EncodedGroup
 from app.store.groups import Placement, Submission
 from app.store.keys import RunKeys
@@ -158,3 +161,25 @@ async def test_reset_leaves_no_payload_behind(process: Callable[..., Process], r
     left = {key.decode().split(":", 3)[-1] async for key in redis_client.scan_iter("lachesis:1:*")}
     assert left <= {"run", "workers", "recent", "runs"} | {"lachesis:1:runs"} | left & {"runs"}, left
     assert not [key async for key in redis_client.scan_iter("lachesis:1:payload:*")]
+
+
+async def test_a_run_takes_only_so_many_environments(
+    process: Callable[..., Process], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "MOST_ENVIRONMENTS", 2)
+    services, _ = process()
+    await services.registry.register_trainer(RUN, config(4))
+    await services.dispatch.take(RUN)
+    for name in ("one", "two"):
+        await services.registry.register_environment(RUN, Application(name, 4, 512, 1.0))
+    with pytest.raises(InvalidField, match="takes no more"):
+        await services.registry.register_environment(RUN, Application("three", 4, 512, 1.0))
+
+
+async def test_there_are_only_so_many_runs(process: Callable[..., Process], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "MOST_RUNS", 1)
+    services, _ = process()
+    await services.registry.register_trainer(RUN, config(4))
+    await services.registry.register_trainer(RUN, config(8))
+    with pytest.raises(InvalidField, match="no more are taken"):
+        await services.intake.submit("another", [encoded(2, 1)])
