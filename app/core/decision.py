@@ -30,10 +30,11 @@ class Decision:
 def decide(view: RunView, lanes: Sequence[Lane], ttl_ms: int, relax_after_ms: int) -> Decision:
     """Choose the next batch of a run, or say why there is none.
 
-    Minimums of live environments bind. Where group sizes make them impossible together, the batch waits
-    ``relax_after_ms`` from the first time that was seen; then batches come with the smallest shortfall that sizes
-    allow, and what they fall short by is owed to later ones. A shortfall beyond that, because a live environment
-    has not sent enough, is accepted only after another ``relax_after_ms`` without a batch.
+    Minimums of live environments bind. Where group sizes make them impossible together (those each environment is known
+    to send, or those that are queued although nothing is missing), the batch waits ``relax_after_ms`` from the first
+    time that was seen; then batches come that leave the least owed, and what they fall short by is owed to later ones.
+    A shortfall larger than sizes force, because a live environment has not sent enough, is accepted only after
+    another ``relax_after_ms`` without a batch.
 
     Args:
         view: The run; ``view.config`` must be set.
@@ -48,12 +49,14 @@ def decide(view: RunView, lanes: Sequence[Lane], ttl_ms: int, relax_after_ms: in
     strict = select(batch_size, lanes, bounds, sizes)
     if isinstance(strict, BatchPlan):
         return Decision(strict, debts=_debts_after(view.debts, bounds, strict))
-    if not minimums_conflict(batch_size, sizes, bounds):
+    if strict.blocker is not Blocker.NO_EXACT_FIT and not minimums_conflict(batch_size, sizes, bounds):
         return Decision(None, strict, view.debts)
     since = view.clock_ms if view.conflict_since_ms is None else view.conflict_since_ms
     relaxed = select_relaxed(batch_size, lanes, bounds, view.debts)
     if isinstance(relaxed, BatchPlan):
-        deeper = sum(relaxed.shortfall.values()) > (smallest_shortfall(batch_size, sizes, bounds) or 0)
+        least = select_relaxed(batch_size, lanes, bounds, {})
+        assert isinstance(least, BatchPlan), "there is an exact batch, whatever is owed"  # noqa: S101
+        deeper = sum(least.shortfall.values()) > (smallest_shortfall(batch_size, sizes, bounds) or 0)
         waited_from = max(since, view.last_batch_ms or 0) if deeper else since
         left_ms = waited_from + relax_after_ms - view.clock_ms
         if left_ms <= 0:
@@ -63,7 +66,8 @@ def decide(view: RunView, lanes: Sequence[Lane], ttl_ms: int, relax_after_ms: in
             blocker=Blocker.MINIMUMS_CONFLICT,
             detail=f"group sizes make the minimums impossible together; relaxing in {left_ms / 1000:.1f} s",
         )
-    return Decision(None, strict, view.debts, since)
+        return Decision(None, strict, view.debts, since)
+    return Decision(None, strict, view.debts)
 
 
 def _known_sizes(view: RunView, lanes: Sequence[Lane]) -> dict[int | None, set[int]]:

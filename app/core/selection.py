@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 
 from app.core.blockers import account_of, explain, limit_of, minimums_conflict, parts_of, unlimited
 from app.core.model import BatchPlan, Bounds, Lane, NotReady, PlannedGroup
-from app.core.sums import Part, attainable, cheapest, plausible
+from app.core.sums import Part, affordable, attainable, cheapest, plausible
 
 __all__ = ["minimums_conflict", "select", "select_relaxed", "smallest_shortfall"]
 
@@ -67,9 +67,11 @@ def select_relaxed(
 ) -> BatchPlan | NotReady:
     """Choose the next batch where the minimums cannot all be kept; maximums still are.
 
-    Of all exact batches, those with the smallest total shortfall ``sum(max(0, minimum - got))`` count; of these, those
-    with the smallest sum of what remains owed, ``sum(max(0, minimum + debt - got))``; of these, the law chooses. (The
-    exchange of point 1 leaves every environment with as many sequences as before, so it holds here too.)
+    Of all exact batches, those that leave the least owed, ``sum(max(0, minimum + debt - got))``, count; of these, those
+    with the smallest shortfall, ``sum(max(0, minimum - got))``; of these, the law chooses. (The exchange of point 1
+    leaves every environment with as many sequences as before, so it holds here too.) Without debts both sums are the
+    same: the smallest total shortfall. With them, what is owed comes first, or an environment whose minimum is
+    small beside the others' would be left out each time.
 
     Args:
         batch_size: Sequences in a batch, ``>= 1``.
@@ -80,13 +82,19 @@ def select_relaxed(
     Returns:
         A plan, marked relaxed if some minimum is not kept; `NotReady` if there is no exact batch at all.
     """
-    price = _price(bounds, debts)
-    walk = _Walk(batch_size, lanes, bounds, minimums_bind=False)
-    whole = walk.remaining(walk.nothing, walk.everything)
-    if not attainable(*whole):
+    minimums = {environment: bound.minimum for environment, bound in bounds.items() if bound.minimum > 0}
+    dues = {environment: minimum + debts.get(environment, 0) for environment, minimum in minimums.items()}
+    one_owed = 1 + sum(minimums.values())  # a sequence owed costs more than all that can be short
+
+    def price(part: Part, brought: NDArray[np.int64]) -> NDArray[np.int64]:
+        due = dues.get(part.environment, 0) - part.taken if part.environment is not None else 0
+        return _below(due, brought) * one_owed + _below(part.least, brought)
+
+    walk = _Walk(batch_size, lanes, bounds)
+    lowest = cheapest(*walk.remaining(walk.nothing, walk.everything), price)
+    if lowest is None:
         return explain(batch_size, lanes, _without_minimums(bounds), {})
-    lowest = cheapest(*whole, price)
-    taken = walk.oldest(lambda total, parts: cheapest(total, parts, price) == lowest)
+    taken = walk.oldest(lambda total, parts: affordable(total, parts, price, lowest), lowest % one_owed)
     assert taken is not None, "the batch of lowest cost exists"  # noqa: S101
     groups = walk.groups(taken)
     shortfall = _shortfall(groups, bounds)
@@ -98,11 +106,7 @@ def smallest_shortfall(
 ) -> int | None:
     """Return the smallest total shortfall that group sizes allow, were every queue full; None if no batch is exact."""
     parts = parts_of(batch_size, unlimited(batch_size, sizes, bounds), bounds)
-    minimums = {part.environment: part.least for part in parts}
-    unbound = [part._replace(least=0) for part in parts]
-    if not attainable(batch_size, unbound):
-        return None
-    return cheapest(batch_size, unbound, lambda part, brought: _below(minimums[part.environment], brought))
+    return cheapest(batch_size, parts, lambda part, brought: _below(part.least, brought))
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,27 +129,25 @@ class _Pool:
 class _Walk:
     """The walk of the law over one snapshot of the queue."""
 
-    def __init__(
-        self, batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, Bounds], *, minimums_bind: bool = True
-    ) -> None:
+    def __init__(self, batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, Bounds]) -> None:
         self._batch_size = batch_size
         self._pools = _pools(batch_size, lanes, bounds)
-        parts = parts_of(batch_size, {}, bounds)
-        self._untouched = parts if minimums_bind else [part._replace(least=0) for part in parts]
+        self._untouched = parts_of(batch_size, {}, bounds)
         self.nothing: _Counts = [0] * len(self._pools)
         self.everything: _Counts = [len(pool.keys) for pool in self._pools]
 
-    def oldest(self, possible: _Question) -> _Counts | None:
+    def oldest(self, possible: _Question, lack: int = 0) -> _Counts | None:
         """Return how many groups of each pool the law takes, or None if there is no valid batch.
 
         Args:
             possible: Whether some valid batch lies between what was taken and what is left.
+            lack: Sequences which every valid batch, over all environments, is short of the minimums.
         """
         low, high = self.nothing, self.everything
-        if not plausible(*self.remaining(low, high)):
+        if not plausible(*self.remaining(low, high), lack):
             return None
         while low != high:
-            further = self._stretch(low, high, possible)
+            further = self._stretch(low, high, possible, lack)
             if further is None:
                 return None
             low, high = further
@@ -177,7 +179,7 @@ class _Walk:
             raise ValueError("two queued groups have the same arrival number")
         return tuple(sorted(planned, key=lambda group: group.arrival))
 
-    def _stretch(self, low: _Counts, high: _Counts, possible: _Question) -> tuple[_Counts, _Counts] | None:
+    def _stretch(self, low: _Counts, high: _Counts, possible: _Question, lack: int) -> tuple[_Counts, _Counts] | None:
         """Take groups from ``low`` on up to the first that must be skipped, and close that group's pool.
 
         Returns:
@@ -194,7 +196,7 @@ class _Walk:
         def possible_after(count: int) -> bool:
             return possible(*self.remaining(after(count), high))
 
-        count = _last(0, len(order), lambda count: plausible(*self.remaining(after(count), high)))
+        count = _last(0, len(order), lambda count: plausible(*self.remaining(after(count), high), lack))
         if not possible_after(count):
             if low is self.nothing and not possible_after(0):
                 return None
@@ -203,12 +205,12 @@ class _Walk:
         if count < len(order):
             skipped = order[count] % len(self._pools)
             limit[skipped] = taken[skipped]
-        return taken, self._narrowed(taken, limit)
+        return taken, self._narrowed(taken, limit, lack)
 
-    def _narrowed(self, low: _Counts, high: _Counts) -> _Counts:
+    def _narrowed(self, low: _Counts, high: _Counts, lack: int) -> _Counts:
         """Leave out groups for which there is no room: they would be skipped one pool at a time."""
         total, parts = self.remaining(low, high)
-        slack = total - sum(part.least for part in parts)
+        slack = total - sum(part.least for part in parts) + lack
         room = {part.environment: min(part.most, part.least + slack) for part in parts}
         return [
             min(most, have + room[pool.account] // pool.size)
@@ -241,23 +243,6 @@ def _last_from_above(failing: int, test: Callable[[int], bool]) -> int:
         failing -= step
         step *= 2
     return _last(max(0, failing - step), failing - 1, test)
-
-
-def _price(
-    bounds: Mapping[int, Bounds], debts: Mapping[int, int]
-) -> Callable[[Part, NDArray[np.int64]], NDArray[np.int64]]:
-    """Return the price of a batch: shortfall first, then what remains owed, as one number."""
-    minimums = {environment: bound.minimum for environment, bound in bounds.items() if bound.minimum > 0}
-    dues = {environment: minimum + debts.get(environment, 0) for environment, minimum in minimums.items()}
-    one_short = 1 + sum(dues.values())  # more than all that can be owed
-
-    def price(part: Part, brought: NDArray[np.int64]) -> NDArray[np.int64]:
-        got = brought + part.taken
-        if part.environment not in minimums:
-            return np.zeros_like(got)
-        return _below(minimums[part.environment], got) * one_short + _below(dues[part.environment], got)
-
-    return price
 
 
 def _below(wanted: int, got: NDArray[np.int64]) -> NDArray[np.int64]:

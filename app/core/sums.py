@@ -39,16 +39,29 @@ class Part(NamedTuple):
         return sum(size * count for size, count in self.counts.items())
 
 
-def plausible(total: int, parts: Iterable[Part]) -> bool:
-    """Whether `attainable` is not ruled out by addition alone: enough of everything, too much of nothing."""
+Price = Callable[[Part, NDArray[np.int64]], NDArray[np.int64]]
+"""What a part costs by how many more sequences it brings: int64 in, int64 from 0 to below 2**40 out."""
+
+
+def plausible(total: int, parts: Iterable[Part], lack: int = 0) -> bool:
+    """Whether addition alone leaves it open that groups of the parts sum to ``total`` within all bounds.
+
+    Args:
+        total: Sequences.
+        parts: At most one per environment.
+        lack: Sequences by which the parts may, together, stay below what they must bring.
+    """
     least = most = 0
     for part in parts:
         ceiling = min(part.most, part.available)
-        if part.least > ceiling or ceiling < 0:
+        if ceiling < 0:
             return False
-        least += part.least
+        least += min(part.least, ceiling)
         most += ceiling
-    return least <= total <= most
+        lack -= max(0, part.least - ceiling)
+        if lack < 0:
+            return False
+    return least - lack <= total <= most
 
 
 def attainable(total: int, parts: Sequence[Part]) -> bool:
@@ -83,35 +96,70 @@ def reachable(counts: Mapping[int, int], limit: int) -> int:
     return sums
 
 
-def cheapest(total: int, parts: Sequence[Part], price: Callable[[Part, NDArray[np.int64]], NDArray[np.int64]]) -> int:
-    """Return the smallest sum of prices for which groups of the parts sum to exactly ``total``.
+def cheapest(total: int, parts: Sequence[Part], price: Price) -> int | None:
+    """Return the smallest sum of prices for which groups of the parts sum to exactly ``total``; None if none do.
 
-    Args:
-        total: Sequences, ``>= 0``.
-        parts: At most one per environment; the one for environment None costs nothing.
-        price: What a part costs by how many more sequences it brings: int64 in, int64 below 2**40 out, ``>= 0``.
-
-    Returns:
-        The cost, or a number above every cost if there is no such set of groups.
+    What parts must bring does not bind here: it is for the price to say what bringing less costs.
     """
-    if not plausible(total, parts):
-        return _UNREACHABLE
+    if not attainable(total, _without_least(parts)):
+        return None
+    budget = 1
+    # Most ways to bring much too little are dearer than the best batch: a small budget leaves them out.
+    while (cost := _cost(total, parts, price, budget)) > budget:
+        budget *= 4
+    return cost
+
+
+def affordable(total: int, parts: Sequence[Part], price: Price, budget: int) -> bool:
+    """Whether `cheapest` is at most ``budget``."""
+    return attainable(total, _without_least(parts)) and _cost(total, parts, price, budget) <= budget
+
+
+def _without_least(parts: Sequence[Part]) -> list[Part]:
+    return [part._replace(least=0) for part in parts]
+
+
+def _cost(total: int, parts: Sequence[Part], price: Price, budget: int) -> int:
+    """Return the smallest sum of prices if it is at most ``budget``, else some number above it."""
     best = np.full(total + 1, _UNREACHABLE, np.int64)
     best[0] = 0
     for part in parts:
         brought = _positions(reachable(part.counts, min(part.most, total)))
-        cost = np.zeros_like(brought) if part.environment is None else price(part, brought)
-        best = _combined(best, brought, cost)
+        cost = price(part, brought)
+        best = _combined(best, brought[cost <= budget], cost[cost <= budget], gcd(*part.counts))
     return int(best[total])
 
 
-def _combined(best: NDArray[np.int64], brought: NDArray[np.int64], cost: NDArray[np.int64]) -> NDArray[np.int64]:
+def _combined(
+    best: NDArray[np.int64], brought: NDArray[np.int64], cost: NDArray[np.int64], step: int
+) -> NDArray[np.int64]:
     """Return, for each total, the cheapest way to reach it with one more part (a min-plus convolution)."""
     combined = np.full_like(best, _UNREACHABLE)
-    for more, extra in zip(brought.tolist(), cost.tolist(), strict=True):
-        reached = combined[more:]
-        np.minimum(reached, best[: len(best) - more] + extra, out=reached)
+    for more, extra in zip(brought[cost > 0].tolist(), cost[cost > 0].tolist(), strict=True):
+        _lower(combined, more, best[: len(best) - more] + extra)
+    gratis = brought[cost == 0]
+    breaks = np.flatnonzero(np.diff(gratis) != step) + 1
+    for run in np.split(gratis, breaks) if len(gratis) else ():
+        start = int(run[0])
+        _lower(combined, start, _repeated_lowest(best[: len(best) - start], step, len(run) - 1))
     return combined
+
+
+def _lower(costs: NDArray[np.int64], start: int, others: NDArray[np.int64]) -> None:
+    np.minimum(costs[start : start + len(others)], others, out=costs[start : start + len(others)])
+
+
+def _repeated_lowest(best: NDArray[np.int64], step: int, times: int) -> NDArray[np.int64]:
+    """Return the cheapest way to each total with 0, 1, ... ``times`` steps added for nothing; see `_repeated`."""
+    span = 1
+    while times > 0 and step * span < len(best):
+        hop = min(span, times)
+        shifted = best[: len(best) - step * hop]
+        best = best.copy()
+        _lower(best, step * hop, shifted)
+        times -= hop
+        span *= 2
+    return best
 
 
 def _positions(bits: int) -> NDArray[np.int64]:

@@ -68,11 +68,11 @@ def oldest_batch(queue: Sequence[Group], batch_size: int, bounds: Mapping[int, B
 def relaxed_cost(
     sequences: Mapping[int | None, int], bounds: Mapping[int, Bounds], debts: Mapping[int, int]
 ) -> tuple[int, int]:
-    """Return the shortfall of a batch, and what remains owed after it."""
+    """Return what remains owed after a batch, and its shortfall."""
     bound = {environment: b.minimum for environment, b in bounds.items() if b.minimum > 0}
     return (
-        sum(max(0, least - sequences.get(e, 0)) for e, least in bound.items()),
         sum(max(0, least + debts.get(e, 0) - sequences.get(e, 0)) for e, least in bound.items()),
+        sum(max(0, least - sequences.get(e, 0)) for e, least in bound.items()),
     )
 
 

@@ -52,7 +52,9 @@ def test_shares_hold_over_time_through_debts() -> None:
         decision = at(view, queue)
         assert decision.plan is not None
         taken = {group.arrival for group in decision.plan.groups}
-        got.update({group.environment: group.size for group in decision.plan.groups if group.environment is not None})
+        for group in decision.plan.groups:
+            assert group.environment is not None
+            got[group.environment] += group.size
         queue = [lane for arrival, lane in enumerate(queue) if arrival not in taken]
         view = replace(view, debts=decision.debts, step=view.step + 1)
     assert sum(got.values()) == 120
@@ -68,6 +70,25 @@ def test_more_than_sizes_force_is_given_up_only_after_another_wait_without_a_bat
     served = at(three(clock_ms=50_000, conflict_since_ms=0, last_batch_ms=20_000), queue)
     assert served.plan is not None
     assert served.plan.shortfall == {1: 2, 2: 2}
+
+
+def test_a_stray_group_that_could_help_only_in_numbers_does_not_wedge_the_run() -> None:
+    """Environment 0 makes groups of 5; one stray group of 2 of it makes 8 possible on paper, with more like it."""
+    view = replace(EMPTY, environments={0: environment(0, 5, 0.5), 1: environment(1, 4)})
+    queue = [(0, 5), (0, 2), (1, 4), (1, 4), (1, 4)]
+    first = at(view, queue)
+    assert first.not_ready is not None
+    assert first.conflict_since_ms == 0
+    assert first.not_ready.blocker is Blocker.MINIMUMS_CONFLICT
+    later = at(replace(view, clock_ms=PATIENCE_MS, conflict_since_ms=0), queue)
+    assert later.plan is not None
+    assert later.plan.relaxed
+
+
+def test_sizes_that_fit_no_batch_even_without_minimums_start_no_wait() -> None:
+    decision = at(replace(EMPTY, environments={0: environment(0, 5)}), [(0, 5), (0, 5)])
+    assert decision.not_ready is not None
+    assert (decision.not_ready.blocker, decision.conflict_since_ms) == (Blocker.NO_EXACT_FIT, None)
 
 
 def test_a_slow_live_environment_is_waited_for_without_end() -> None:

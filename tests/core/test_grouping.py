@@ -17,7 +17,7 @@ def test_groups_that_do_not_add_up_stay() -> None:
     assert completed_set(8, []) == ()
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(st.lists(st.integers(1, 7), max_size=9), st.integers(1, 8))
 def test_the_oldest_set_is_found_whenever_one_exists(sizes: list[int], group_size: int) -> None:
     buffered = [Group(1, size) for size in sizes]
