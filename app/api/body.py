@@ -22,6 +22,7 @@ _OUTPUT_BYTES = 1024 * 1024  # a step's output at most, so a bomb is seen before
 _HARMLESS_BYTES = 32 * 1024 * 1024
 _MAX_RATIO = 200
 _MAX_LENGTH_DIGITS = 20
+_SLOWEST_BYTES_PER_S = 16 * 1024
 
 
 async def read_body(request: Request, *, limit_bytes: int, timeout_s: float) -> bytes:
@@ -32,7 +33,7 @@ async def read_body(request: Request, *, limit_bytes: int, timeout_s: float) -> 
     Args:
         request: A request whose body nobody has read.
         limit_bytes: Largest body, both as sent and inflated.
-        timeout_s: A body that makes no progress for this long is given up.
+        timeout_s: A body that makes no progress for this long, or is this far behind 16 KiB/s, is given up.
 
     Raises:
         UnsupportedEncoding: The body is encoded other than by gzip, or more than once.
@@ -46,6 +47,7 @@ async def read_body(request: Request, *, limit_bytes: int, timeout_s: float) -> 
     sent_bytes = 0
     collected = io.BytesIO()
     clock = asyncio.get_running_loop().time
+    started = clock()
     try:
         async with asyncio.timeout(timeout_s) as patience:
             async for chunk in request.stream():
@@ -56,9 +58,9 @@ async def read_body(request: Request, *, limit_bytes: int, timeout_s: float) -> 
                     inflater.feed(chunk, collected)
                 else:
                     collected.write(chunk)
-                patience.reschedule(clock() + timeout_s)
+                patience.reschedule(min(clock(), started + sent_bytes / _SLOWEST_BYTES_PER_S) + timeout_s)
     except TimeoutError as error:
-        raise RequestTimeout(f"no more of the body came for {timeout_s} s, after {sent_bytes} bytes") from error
+        raise RequestTimeout(f"the body stopped, or came too slowly, after {sent_bytes} bytes") from error
     if inflater:
         inflater.finish()
     return collected.getvalue()

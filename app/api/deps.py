@@ -8,6 +8,7 @@ from pydantic import BaseModel, ValidationError
 
 from app.api.body import read_body
 from app.api.json_reader import check_structure, parse_in_python
+from app.api.submitting import Decoder
 from app.core.errors import InvalidField
 from app.services.dispatch import Dispatch
 from app.services.intake import Intake
@@ -30,6 +31,7 @@ class Services:
     connection: Connection
     groups: GroupStore
     registry: Registry
+    decoder: Decoder
     intake: Intake
     dispatch: Dispatch
     status: Status

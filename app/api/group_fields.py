@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from app.api.json_reader import ARRAY_PROXIES, PROXIES, Path, check_structure, members
 from lachesis.wire.columns import COLUMNS, DETAIL_FIELDS, Column, Ragged, narrowed
@@ -100,13 +101,12 @@ def _plain(column: Column, value: Any) -> Ragged | None:
         values = np.frombuffer(value.as_buffer(of_type=kind), dtype)
     except (TypeError, ValueError):  # strings, booleans, null, floats among integers; beyond 64 bits
         return None
-    expected = sum(lengths[-1]) if lengths else len(value)
-    if len(values) != expected:
+    if len(values) != (int(lengths[-1].sum()) if lengths else len(value)):
         return None
-    return Ragged(narrowed(values), tuple(np.frombuffer(level, np.int64) for level in lengths))
+    return Ragged(narrowed(values), tuple(map(narrowed, lengths)))
 
 
-def _lengths(rows: Any, depth: int) -> "tuple[array[int], ...] | None":
+def _lengths(rows: Any, depth: int) -> tuple[NDArray[np.int64], ...] | None:
     """How many elements each row has, outermost level first, or None if something else than rows is among them.
 
     simdjson counts no further than 0xFFFFFF; the sum then falls short of the values, and the column is not plain.
@@ -120,7 +120,7 @@ def _lengths(rows: Any, depth: int) -> "tuple[array[int], ...] | None":
             if not isinstance(place, ARRAY_PROXIES):
                 return None
             levels[1].append(len(place))
-    return levels
+    return tuple(np.frombuffer(level, np.int64) for level in levels)
 
 
 def _count_brackets(body: bytes) -> int:

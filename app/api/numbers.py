@@ -8,7 +8,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from app.api.json_reader import ARRAYS, Path, described
 from app.core.errors import InvalidField
-from lachesis.wire.columns import Column, Ragged
+from lachesis.wire.columns import Column, Ragged, narrowed
 
 MAX_ENVIRONMENT = 2**53 - 1
 """Largest environment id: beyond it, JSON readers that take numbers as doubles would see another one."""
@@ -34,7 +34,8 @@ def read_column(column: Column, value: Any, path: Path) -> Ragged:
     reader = _ColumnReader(column)
     reader.read(value, 0, path)
     dtype = np.int64 if column.kind == "int" else np.float64
-    return Ragged(np.frombuffer(reader.values, dtype), tuple(np.frombuffer(own, np.int64) for own in reader.lengths))
+    lengths = tuple(narrowed(np.frombuffer(own, np.int64)) for own in reader.lengths)
+    return Ragged(narrowed(np.frombuffer(reader.values, dtype)), lengths)
 
 
 def read_environment(value: Any, path: Path) -> int:

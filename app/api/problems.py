@@ -9,6 +9,7 @@ import orjson
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from app.core import errors
 
@@ -80,6 +81,10 @@ async def _on_http_exception(_: Request, error: Exception) -> Response:
     return problem(error.status_code, code, str(error.detail), headers=dict(error.headers or {}))
 
 
+async def _on_disconnect(_: Request, __: Exception) -> Response:
+    return problem(400, errors.MalformedBody.code, "the connection was lost before the body had arrived")
+
+
 async def _on_bug(request: Request, error: Exception) -> Response:
     log.error("%s %s failed", request.method, request.url.path, exc_info=error)
     return problem(500, "internal_error", "this is a bug of ours; the server's log has the details")
@@ -90,4 +95,5 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(errors.LachesisError, _on_lachesis_error)
     app.add_exception_handler(RequestValidationError, _on_validation_error)
     app.add_exception_handler(HTTPException, _on_http_exception)
+    app.add_exception_handler(ClientDisconnect, _on_disconnect)
     app.add_exception_handler(Exception, _on_bug)

@@ -6,6 +6,7 @@ taken; a property test holds the three ways equal.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,19 @@ from app.store.codec import EncodedGroup
 from lachesis.wire.columns import COLUMNS, DETAIL_FIELDS, Ragged, pack
 
 Parse = Callable[[bytes], Any]
+GroupsOf = Callable[[Any], list[tuple[Path, Any]]]
 
 MAX_GROUPS = 10_000
 """Most groups in one request: each takes a thousand bytes and more, and little JSON suffices to say it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _CheckedGroup:
+    """A group whose values are right, no longer JSON and not yet one blob."""
+
+    columns: dict[str, Ragged]
+    environment: int | None
+    details: bytes
 
 
 def decode_group(body: bytes, *, parse: Parse = parse, shortcut: bool = True) -> EncodedGroup:
@@ -35,21 +46,30 @@ def decode_group(body: bytes, *, parse: Parse = parse, shortcut: bool = True) ->
         MalformedBody: It is not one JSON object, or not one that all readers understand alike.
         InvalidField: A value is wrong; the location is a path in the group: ``("advantages", 3, 17)``.
     """
-    document = parse(body)
-    if not isinstance(document, OBJECTS):
-        raise MalformedBody(f"expected one group, a JSON object, not {described(document)}")
-    return _encode(_read(document, [((), document)], body, shortcut)[0])
+    (group,) = _checked_groups(body, _only, parse, shortcut)
+    return _packed(group)
 
 
 def decode_groups(body: bytes, *, parse: Parse = parse, shortcut: bool = True) -> list[EncodedGroup]:
     """Decode a JSON array of groups. Like `decode_group`; locations start with the group's position in the array."""
+    return [_packed(group) for group in _checked_groups(body, _elements, parse, shortcut)]
+
+
+def _checked_groups(body: bytes, groups_of: GroupsOf, parse: Parse, shortcut: bool) -> list[_CheckedGroup]:
+    """Check the groups of a body. The parsed document, many times the body's size, does not outlive this call."""
     document = parse(body)
-    if not isinstance(document, ARRAYS):
-        raise MalformedBody(f"expected an array of groups, not {described(document)}")
-    return [_encode(fields) for fields in _read(document, _elements(document), body, shortcut)]
+    return [_checked(fields) for fields in _read(document, groups_of(document), body, shortcut)]
+
+
+def _only(document: Any) -> list[tuple[Path, Any]]:
+    if not isinstance(document, OBJECTS):
+        raise MalformedBody(f"expected one group, a JSON object, not {described(document)}")
+    return [((), document)]
 
 
 def _elements(document: Any) -> list[tuple[Path, Any]]:
+    if not isinstance(document, ARRAYS):
+        raise MalformedBody(f"expected an array of groups, not {described(document)}")
     groups: list[tuple[Path, Any]] = []
     for position, group in enumerate(document):
         if position == MAX_GROUPS:
@@ -76,7 +96,7 @@ def _read(document: Any, groups: Sequence[tuple[Path, Any]], body: bytes, shortc
     return [read_fields(group, path) for path, group in groups]
 
 
-def _encode(fields: GroupFields) -> EncodedGroup:
+def _checked(fields: GroupFields) -> _CheckedGroup:
     columns = _columns(fields)
     _check_rows(columns, fields.path)
     for name, check in _DETAIL_CHECKS.items():
@@ -85,7 +105,12 @@ def _encode(fields: GroupFields) -> EncodedGroup:
     environment = None
     if "env_id" in fields.values:
         environment = read_environment(fields.values["env_id"], (*fields.path, "env_id"))
-    return EncodedGroup(len(columns["tokens"].lengths[0]), environment, pack(columns, _details(fields, environment)))
+    return _CheckedGroup(columns, environment, _details(fields, environment))
+
+
+def _packed(group: _CheckedGroup) -> EncodedGroup:
+    size = len(group.columns["tokens"].lengths[0])
+    return EncodedGroup(size, group.environment, pack(group.columns, group.details))
 
 
 def _columns(fields: GroupFields) -> dict[str, Ragged]:

@@ -2,6 +2,7 @@
 
 import json
 import math
+from copy import deepcopy
 from typing import Any
 
 from hypothesis import strategies as st
@@ -40,7 +41,10 @@ json_values = st.recursive(
 )
 json_objects = st.dictionaries(st.text(max_size=5), json_values, max_size=3)
 messages = st.builds(
-    lambda extra, role, content: extra | {"role": role, "content": content}, json_objects, st.text(), json_values
+    lambda extra, role, content: extra | {"role": role, "content": content},
+    json_objects,
+    st.text(max_size=8),
+    json_values,
 )
 
 
@@ -86,8 +90,9 @@ def exact(value: Any) -> str:
 
 
 ODD_VALUES: tuple[Any, ...] = (
-    None, True, False, 0, 1, -1, 1.0, 1.5, -0.0, "", "7", " 8 ", "1.0", "nan", "x", "[", 2**63, -(2**63) - 1, 2**64, 10**30,
-    math.nan, math.inf, [], [[]], [1], [[1]], [[[1]]], ["1"], {}, {"role": "user"}, {"role": 1, "content": None}, {"a": [1]},
+    None, True, False, 0, 1, -1, 1.0, 1.5, -0.0, math.nan, math.inf, 2**63, -(2**63) - 1, 2**64, 10**30,
+    "", "7", " 8 ", "1.0", "nan", "x", "[", [], [[]], [1], [[1]], [[[1]]], ["1"],
+    {}, {"role": "user"}, {"role": 1, "content": None}, {"a": [1]},
 )  # fmt: skip
 
 
@@ -103,7 +108,7 @@ def mutated(draw: st.DrawFn) -> dict[str, Any]:
             if key is None or not isinstance(parent[key], list | dict) or draw(st.integers(0, 3)) == 0:
                 break
             parent = parent[key]
-        odd = draw(st.sampled_from(ODD_VALUES))
+        odd = deepcopy(draw(st.sampled_from(ODD_VALUES)))
         if key is None:
             parent.append(odd) if isinstance(parent, list) else parent.update(odd=odd)
         elif draw(st.integers(0, 5)) == 0:

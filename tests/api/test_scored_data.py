@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from app.api.batch_json import group_json
-from app.api.json_reader import MAX_REREAD_BYTES, PROXIES, parse_in_python
+from app.api.group_fields import accounts_for, read_fields_by_shortcut
+from app.api.json_reader import MAX_REREAD_BYTES, PROXIES, parse, parse_in_python
 from app.api.scored_data import MAX_GROUPS, decode_group, decode_groups
 from app.core.errors import InvalidField, InvalidInput, MalformedBody
 from lachesis.wire.atropos import ScoredData
@@ -53,7 +54,14 @@ def refusal(text: bytes, **options: Any) -> InvalidInput:
     return caught.value
 
 
-@settings(max_examples=300)
+def run_python(script: str, *arguments: str, stdin: str = "") -> str:
+    """Run a script in a Python of its own; what it printed."""
+    command = [sys.executable, "-c", script, *arguments]
+    env = {"PYTHONPATH": f"{ROOT}:{ROOT / 'clients'}"}
+    return subprocess.run(command, input=stdin, env=env, capture_output=True, text=True, check=True).stdout
+
+
+@settings(max_examples=150)
 @given(group=groups(), ascii_only=st.booleans(), indent=st.none() | st.just(1))
 def test_what_came_in_comes_back_equal_value_for_value(
     group: dict[str, Any], ascii_only: bool, indent: int | None
@@ -62,13 +70,13 @@ def test_what_came_in_comes_back_equal_value_for_value(
     assert agreed_outcome(text) == (len(group["tokens"]), group.get("env_id"), exact(served(group)))
 
 
-@settings(max_examples=400)
+@settings(max_examples=150)
 @given(group=mutated())
 def test_shortcut_reference_and_fallback_agree_on_wrong_values(group: dict[str, Any]) -> None:
     agreed_outcome(json.dumps(group).encode())
 
 
-@settings(max_examples=400)
+@settings(max_examples=150)
 @given(group=groups(), cut=st.randoms(use_true_random=False), junk=st.binary(max_size=3))
 def test_shortcut_reference_and_fallback_agree_on_damaged_bodies(group: dict[str, Any], cut: Any, junk: bytes) -> None:
     text = json.dumps(group, ensure_ascii=False).encode()
@@ -76,7 +84,7 @@ def test_shortcut_reference_and_fallback_agree_on_damaged_bodies(group: dict[str
     agreed_outcome(text[:start] + junk + text[start + cut.randrange(3) :])
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(group=mutated())
 def test_numbers_are_coerced_as_atropos_coerces_them(group: dict[str, Any]) -> None:
     """What pydantic makes of a body in its lax mode is what is stored, if it is stored."""
@@ -97,7 +105,7 @@ def test_a_value_is_taken_where_pydantic_takes_it_and_refused_at_its_place_other
     got = agreed_outcome(body(**{field: rows}))
     try:
         row = ScoredData.model_validate(GROUP | {field: rows}).model_dump()[field]
-        fits = all(abs(value) < 2**63 for value in row[0])
+        fits = all(isinstance(value, float) or -(2**63) <= value < 2**63 for value in row[0])
     except ValidationError:
         fits = False
     assert (got[0] == 2) == fits, got
@@ -123,9 +131,6 @@ def test_a_value_is_taken_where_pydantic_takes_it_and_refused_at_its_place_other
         ({"tokens": {"a": 1}}, ("tokens",)),
         ({"tokens": [[1, 2, 2**63], [4]]}, ("tokens", 0, 2)),
         ({"tokens": [[1, 2, 10**30], [4]]}, ("tokens", 0, 2)),
-        ({"tokens": [[1, 2, 10**5000], [4]]}, ("tokens", 0, 2))
-        if sys.version_info < (3, 11)
-        else ({"env_id": "x"}, ("env_id",)),
         ({"advantages": [[0.5], [float("nan")]]}, ("advantages", 1, 0)),
         ({"scores": [1.0, float("-inf")]}, ("scores", 1)),
         ({"messages": [[{"role": "user", "content": [1, float("nan")]}]]}, ("messages", 0, 0, "content", 1)),
@@ -213,16 +218,12 @@ def test_brackets_that_hide_from_the_count_do_not_hide_nested_rows() -> None:
 
 
 @pytest.mark.skipif(not PROXIES, reason="there is no shortcut without simdjson")
-def test_the_shortcut_is_taken_for_plain_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No number of a plain column may pass through Python: the reader of single values must not be called."""
-
-    def forbidden(*_: object) -> None:
-        raise AssertionError("read value by value")
-
-    monkeypatch.setattr("app.api.scored_data.read_column", forbidden)
-    plain = body(inference_logprobs=[[1.0, 1, -0.25], [1]], distill_token_ids=[[[1], [2, 3]], []], advantages=[])
-    decode_group(plain)
-    decode_groups(b"[" + plain + b"," + body(messages=[[{"role": "user", "content": "[x]\n"}]], extra=[[]]) + b"]")
+def test_the_shortcut_is_taken_for_plain_columns() -> None:
+    columns = {"inference_logprobs": [[1.0, 1, -0.25], [1]], "distill_token_ids": [[[1], [2, 3]], []], "advantages": []}
+    text = body(messages=[[{"role": "user", "content": "[x]\n"}]], extra=[[]], **columns)
+    fields = read_fields_by_shortcut(parse(text), ())
+    assert fields.plain.keys() == GROUP.keys() | columns.keys()
+    assert accounts_for(text, fields.brackets)
 
 
 def test_an_object_of_many_keys_is_read_like_any_other() -> None:
@@ -282,6 +283,23 @@ def test_a_large_body_that_is_not_json_is_refused_without_reading_it_again() -> 
     assert isinstance(refusal(large), MalformedBody)
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(not (PROXIES and sys.platform == "linux"), reason="asks the kernel for the peak")
+def test_memory_stays_a_small_multiple_of_the_body(tmp_path: Path) -> None:
+    """Eight times is simdjson's tape and index, the columns, and the blob; Python lists of ints would take 20."""
+    row = json.dumps([token * 37 % 128_000 for token in range(2048)]).replace(" ", "")
+    rows = ",".join([row] * 1000)
+    text = f'{{"tokens":[{rows}],"masks":[{rows}],"scores":[{",".join(["1.0"] * 1000)}]}}'
+    (tmp_path / "body.json").write_text(text)
+    script = (
+        "import sys; from app.api.scored_data import decode_group\n"
+        "peak = lambda: int(open('/proc/self/status').read().split('VmHWM:')[1].split()[0]) * 1024\n"
+        "before = peak(); body = open(sys.argv[1], 'rb').read(); decode_group(body); print(peak() - before)"
+    )
+    run = run_python(script, str(tmp_path / "body.json"))
+    assert int(run) < 10 * len(text)
+
+
 def test_results_are_the_same_where_simdjson_has_no_wheel() -> None:
     texts = [body(env_id=4, messages=[[{"role": "u", "content": 10**30}]]), body(tokens=[["1", 2.0, True], [4]])]
     script = (
@@ -290,14 +308,7 @@ def test_results_are_the_same_where_simdjson_has_no_wheel() -> None:
         "from app.api.scored_data import decode_group; from app.api.batch_json import group_json\n"
         "print(json.dumps([group_json(decode_group(t.encode()).payload).decode() for t in json.load(sys.stdin)]))"
     )
-    run = subprocess.run(
-        [sys.executable, "-c", script],
-        input=json.dumps([text.decode() for text in texts]),
-        env={"PYTHONPATH": f"{ROOT}:{ROOT / 'clients'}"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert [json.loads(text) for text in json.loads(run.stdout)] == [
+    printed = run_python(script, stdin=json.dumps([text.decode() for text in texts]))
+    assert [json.loads(text) for text in json.loads(printed)] == [
         json.loads(group_json(decode_group(text).payload)) for text in texts
     ]

@@ -16,7 +16,6 @@ from app.api.deps import Body, Found, Run, SmallBody, parse
 from app.api.replies import json_reply, large_json_reply
 from app.api.routes import atropos_docs as docs
 from app.api.sending import batch_reply
-from app.api.submitting import decode_many, decode_one
 from app.core.enrolment import Application
 from app.core.errors import InvalidField
 from app.core.model import Blocker, RunConfig
@@ -163,7 +162,7 @@ async def latest_example(run: Run, found: Found, request: Request) -> Response:
 )
 async def scored_data(run: Run, found: Found, body: Body) -> Response:
     """Store one group. Once this is answered the group survives any crash."""
-    (receipt,) = await found.intake.submit(run, [await decode_one(body)])
+    (receipt,) = await found.intake.submit(run, [await found.decoder.one(body)])
     if receipt.buffered:
         return json_reply({"status": "buffered", "buffer_size": receipt.waiting_sequences})
     return json_reply({"status": "received"})
@@ -177,7 +176,7 @@ async def scored_data(run: Run, found: Found, body: Body) -> Response:
 )
 async def scored_data_list(run: Run, found: Found, body: Body) -> Response:
     """Store a list of groups, all or none."""
-    return json_reply(_list_answer(await found.intake.submit(run, await decode_many(body))))
+    return json_reply(_list_answer(await found.intake.submit(run, await found.decoder.many(body))))
 
 
 @router.get("/status", summary="How the run is doing", response_model=RunStatus)

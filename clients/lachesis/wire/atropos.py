@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-MAX_BATCH_SIZE = 1_000_000
+MAX_BATCH_SIZE = 131_072
 """Most sequences in a batch, and in a group that is declared: forming a batch takes memory in proportion."""
 
 _MAX_EXACT = 2**53 - 1  # integers beyond it change in readers that take numbers as doubles

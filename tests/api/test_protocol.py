@@ -1,0 +1,263 @@
+"""Connections that dawdle, flood or break off. Raw sockets against uvicorn on uvloop, as in the service."""
+
+import queue
+import socket
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+
+from app.api.protocol import MAX_HEADER_BYTES, connection_of, make_protocol
+from tests.e2e.processes import wait_until
+
+HEADER_TIMEOUT_S = 0.4
+GET = b"GET %s HTTP/1.1\r\nhost: x\r\n\r\n"
+
+
+class Service:
+    """An application that answers ``?bytes=`` bytes in two halves, and notes which replies broke off."""
+
+    def __init__(self) -> None:
+        self.broken: queue.Queue[str] = queue.Queue()
+        self.answered: queue.Queue[str] = queue.Queue()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = self._listener.getsockname()
+        config = uvicorn.Config(
+            self._app,
+            interface="asgi3",
+            loop="uvloop",
+            http=make_protocol(HEADER_TIMEOUT_S),
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            timeout_keep_alive=60,
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._server.run, args=([self._listener],))
+        self._thread.start()
+        wait_until("it has started", lambda: self._server.started, 5)
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+        self._server.force_exit = True
+        self._thread.join()
+
+    async def _app(
+        self,
+        scope: MutableMapping[str, Any],
+        receive: Callable[[], Awaitable[dict[str, Any]]],
+        send: Callable[[dict[str, Any]], Awaitable[None]],
+    ) -> None:
+        path, half = scope["path"], int(scope["query_string"] or 2) // 2
+        while (await receive()).get("more_body"):
+            pass
+        connection = connection_of(scope)
+        assert connection is not None
+        if path == "/late":  # the client leaves before it is asked about
+            while (await receive())["type"] != "http.disconnect":
+                pass
+        connection.on_reset(lambda: self.broken.put(path))
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % (2 * half))]})
+        await send({"type": "http.response.body", "body": b"x" * half, "more_body": True})
+        if path == "/unfinished":
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            return
+        await send({"type": "http.response.body", "body": b"x" * half})
+        self.answered.put(path)
+
+    def connect(self) -> socket.socket:
+        client = socket.create_connection(self.address)
+        client.settimeout(10)
+        return client
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Service]:
+    service = Service()
+    yield service
+    service.stop()
+
+
+@pytest.fixture
+def service(running: Service) -> Service:
+    running.broken, running.answered = queue.Queue(), queue.Queue()
+    return running
+
+
+def read_reply(client: socket.socket, body_bytes: int = 2) -> bytes:
+    """Read one reply; of a long body only the beginning is given back."""
+    reply = b""
+    while b"\r\n\r\n" not in reply:
+        part = client.recv(1 << 16)
+        assert part, f"closed after {reply!r}"
+        reply += part
+    missing = body_bytes - len(reply.partition(b"\r\n\r\n")[2])
+    while missing > 0:
+        part = client.recv(1 << 16)
+        assert part, f"closed with {missing} bytes missing"
+        missing -= len(part)
+    return reply
+
+
+def seconds_until_closed(client: socket.socket, drip: bytes = b"") -> float:
+    """Send ``drip`` byte by byte, over and over, until the other end closes."""
+    client.settimeout(0.05)
+    started = time.monotonic()
+    for turn in range(200):
+        try:
+            if drip:
+                client.send(drip[turn % len(drip) :][:1])
+            if client.recv(1 << 16) == b"":
+                break
+        except TimeoutError:
+            continue
+        except (ConnectionResetError, BrokenPipeError):
+            break
+    else:
+        pytest.fail("never closed")
+    return time.monotonic() - started
+
+
+# Headers: time
+
+
+@pytest.mark.parametrize("drip", [b"", b"GET / HTTP/1.1\r\nx-slow: " + b"y" * 200], ids=["silent", "byte by byte"])
+def test_a_new_connection_that_does_not_send_its_headers_in_time_is_closed(service: Service, drip: bytes) -> None:
+    with service.connect() as client:
+        assert HEADER_TIMEOUT_S * 0.9 < seconds_until_closed(client, drip) < HEADER_TIMEOUT_S + 1
+
+
+@pytest.mark.parametrize("drip", [b"GET / HTTP/1.1\r\nx-slow: " + b"y" * 200, b"\r\n"], ids=["headers", "empty lines"])
+def test_slow_headers_on_a_connection_used_before_are_no_better(service: Service, drip: bytes) -> None:
+    with service.connect() as client:
+        client.sendall(GET % b"/")
+        read_reply(client)
+        assert seconds_until_closed(client, drip) < HEADER_TIMEOUT_S + 1
+
+
+def test_a_slow_body_and_an_idle_connection_are_not_the_headers_business(service: Service) -> None:
+    with service.connect() as client:
+        client.sendall(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\n\r\n")
+        for _ in range(4):
+            time.sleep(HEADER_TIMEOUT_S / 2)
+            client.sendall(b"x")
+        assert read_reply(client).startswith(b"HTTP/1.1 200")
+        time.sleep(HEADER_TIMEOUT_S * 1.5)
+        client.sendall(GET % b"/")
+        assert read_reply(client).startswith(b"HTTP/1.1 200")
+
+
+def test_half_a_next_request_does_not_cut_off_the_reply_under_way(service: Service) -> None:
+    with service.connect() as client:
+        client.sendall(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\n\r\n")
+        time.sleep(HEADER_TIMEOUT_S * 1.5)
+        client.sendall(b"x" + (GET % b"/")[:10])
+        assert read_reply(client).startswith(b"HTTP/1.1 200")
+
+
+# Headers: size
+
+
+def test_headers_just_under_the_limit_are_read(service: Service) -> None:
+    with service.connect() as client:
+        client.sendall(b"GET / HTTP/1.1\r\nhost: x\r\nx-big: " + b"y" * (MAX_HEADER_BYTES - 100) + b"\r\n\r\n")
+        assert read_reply(client).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize(
+    "request_head",
+    [
+        b"GET / HTTP/1.1\r\nx-big: " + b"y" * MAX_HEADER_BYTES + b"\r\n\r\n",
+        b"GET / HTTP/1.1\r\n" + b"".join(b"x-%d: y\r\n" % n for n in range(5000)) + b"\r\n",
+        b"GET /" + b"y" * MAX_HEADER_BYTES + b" HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nx-endless: " + b"y" * (MAX_HEADER_BYTES + 1),
+    ],
+    ids=["one long header", "many headers", "long path", "a header that does not end"],
+)
+def test_headers_over_the_limit_are_refused_with_431_and_the_connection_closed(
+    service: Service, request_head: bytes
+) -> None:
+    with service.connect() as client:
+        client.sendall(request_head)
+        reply = b"".join(iter(lambda: client.recv(1 << 16), b""))
+    assert reply.startswith(b"HTTP/1.1 431 Request Header Fields Too Large\r\n")
+    assert reply.endswith(b"The headers are over 32768 bytes.")
+    assert service.answered.empty()
+
+
+def test_small_headers_of_many_requests_do_not_add_up(service: Service) -> None:
+    with service.connect() as client:
+        for _ in range(5):
+            client.sendall(b"GET / HTTP/1.1\r\nhost: x\r\nx: " + b"y" * (MAX_HEADER_BYTES // 3) + b"\r\n\r\n")
+            assert read_reply(client).startswith(b"HTTP/1.1 200")
+
+
+def test_a_large_body_does_not_count_as_headers(service: Service) -> None:
+    url = "http://{}:{}/".format(*service.address)
+    assert httpx.post(url, content=b"y" * (1 << 20), trust_env=False).status_code == 200
+
+
+def test_what_is_not_http_still_gets_400(service: Service) -> None:
+    with service.connect() as client:
+        client.sendall(b"nonsense\r\n\r\n")
+        assert client.recv(1 << 16).startswith(b"HTTP/1.1 400")
+
+
+# Replies that break off
+
+
+@pytest.mark.parametrize("body_bytes", [100, 200_000, 40_000_000])
+def test_a_client_that_dies_with_the_reply_unread_is_noticed(service: Service, body_bytes: int) -> None:
+    """Also when the last byte had long left: a small reply waits in the client's kernel, and its end resets."""
+    with service.connect() as client:
+        client.sendall(GET % b"/batch?%d" % body_bytes)
+        if body_bytes <= 200_000:
+            assert service.answered.get(timeout=5) == "/batch"
+        assert client.recv(20), "it has begun to read"
+    assert service.broken.get(timeout=5) == "/batch"
+
+
+@pytest.mark.parametrize("body_bytes", [100, 40_000_000])
+def test_a_client_that_reads_all_and_leaves_is_not_mistaken(service: Service, body_bytes: int) -> None:
+    with service.connect() as client:
+        client.sendall(GET % b"/read?%d" % body_bytes)
+        read_reply(client, body_bytes)
+    with service.connect() as other:  # by the time it breaks off, the first one's end has been seen
+        other.sendall(GET % b"/unread?100")
+        assert other.recv(1)
+    assert service.broken.get(timeout=5) == "/unread"
+
+
+def test_asking_again_shows_that_the_reply_before_was_read(service: Service) -> None:
+    with service.connect() as client:
+        client.sendall(GET % b"/first?100")
+        read_reply(client, 100)
+        client.sendall(GET % b"/second?100")
+        assert client.recv(1)
+    assert service.broken.get(timeout=5) == "/second"
+    assert service.broken.empty()
+
+
+def test_asking_ahead_shows_nothing(service: Service) -> None:
+    with service.connect() as client:
+        client.sendall(GET % b"/unfinished?100" + GET % b"/ahead?100")
+        assert client.recv(1)
+    assert service.broken.get(timeout=5) == "/unfinished"
+
+
+def test_a_client_that_leaves_before_the_reply_is_complete_is_noticed(service: Service) -> None:
+    with service.connect() as client:
+        client.sendall(GET % b"/unfinished?100")
+        read_reply(client, 50)  # all there is: it leaves with nothing unread
+    assert service.broken.get(timeout=5) == "/unfinished"
+
+
+def test_whoever_asks_too_late_is_told_at_once(service: Service) -> None:
+    with service.connect() as client:
+        client.sendall(GET % b"/late?100")
+    assert service.broken.get(timeout=5) == "/late"
