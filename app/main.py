@@ -11,6 +11,7 @@ from fastapi import Depends, FastAPI
 from app.api import problems
 from app.api.deps import Services, checked_run_name
 from app.api.routes import atropos, system
+from app.api.submitting import Decoder
 from app.core.errors import StoreMisconfigured
 from app.services.dispatch import Dispatch, Timing
 from app.services.intake import Intake
@@ -87,6 +88,7 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
         connection=connection,
         groups=groups,
         registry=Registry(runs, presence, ttl_ms),
+        decoder=Decoder(),
         intake=intake,
         dispatch=dispatch,
         status=Status(runs, groups, dispatch, ttl_ms, durability),
