@@ -1,0 +1,40 @@
+# The service as an image.
+#   docker build -t lachesis .
+#   docker run -p 8000:8000 -v lachesis:/data lachesis       one container, with the embedded Valkey
+#   docker compose up                                                     many, on a Valkey of their own
+ARG PYTHON_IMAGE=python:3.12.12-slim-trixie
+
+FROM ${PYTHON_IMAGE} AS builder
+COPY requirements/server.lock /build/server.lock
+RUN python -m venv --without-pip /opt/venv \
+    && python -m pip --python /opt/venv/bin/python install --no-cache-dir --disable-pip-version-check \
+        --require-hashes --only-binary :all: -r /build/server.lock
+
+FROM ${PYTHON_IMAGE}
+LABEL org.opencontainers.image.title="Lachesis" \
+      org.opencontainers.image.description="Exact, fair, durable batches between rollout workers and trainers in reinforcement learning." \
+      org.opencontainers.image.version="0.1.0" \
+      org.opencontainers.image.licenses="MIT"
+
+COPY --from=builder /opt/venv /opt/venv
+WORKDIR /srv/lachesis
+COPY app ./app
+COPY clients/lachesis ./lachesis
+# Bytecode is written now: at run time the root file system may be read-only.
+RUN /opt/venv/bin/python -m compileall -q app lachesis \
+    && install -d -o 10001 -g 10001 -m 0700 /data
+
+ENV PATH=/opt/venv/bin:$PATH \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1 \
+    LACHESIS_HOST=0.0.0.0 \
+    LACHESIS_PORT=8000 \
+    LACHESIS_DATA_DIR=/data
+USER 10001:10001
+VOLUME /data
+EXPOSE 8000
+
+# Liveness of this process; whether its Redis answers is /readyz, which must not get a container killed.
+HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \
+    CMD ["python", "-c", "import os, urllib.request as r; r.urlopen('http://127.0.0.1:' + os.environ['LACHESIS_PORT'] + '/healthz', timeout=4)"]
+CMD ["python", "-m", "app", "serve"]

@@ -1,0 +1,63 @@
+# The one vocabulary for people and for CI. It needs Python >= 3.11 and make; all else goes into .venv.
+# ARGS=... is passed on to the tool behind a target, e.g. `make test ARGS="-k lease"`.
+
+.DEFAULT_GOAL := help
+.SUFFIXES:
+.PHONY: help run test test-fast lint format e2e bench openapi lock build clean venv-server venv-dev
+
+python := .venv/bin/python
+# Settings come from the environment, then from .env. `dotenv run` replaces itself, so signals still reach the service.
+with_dotenv := $(if $(wildcard .env),$(python) -m dotenv --file .env run --no-override --)
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+
+run: venv-server  ## set everything up and serve on LACHESIS_HOST:LACHESIS_PORT (127.0.0.1:8000) with a Redis of its own
+	@exec $(with_dotenv) $(python) -m app serve $(ARGS)
+
+test: venv-dev  ## all tests but e2e
+	@$(python) -m pytest -m "not e2e" $(ARGS)
+
+test-fast: venv-dev  ## the tests that take less than a few seconds each
+	@$(python) -m pytest -q -m "not slow and not e2e" $(ARGS)
+
+lint: venv-dev  ## style, format, types (strict), import contracts
+	@$(python) -m ruff check .
+	@$(python) -m ruff format --check .
+	@$(python) -m mypy
+	@$(python) -c 'from importlinter.cli import lint_imports_command; lint_imports_command()'
+
+format: venv-dev  ## rewrite the code in the house format
+	@$(python) -m ruff check --fix .
+	@$(python) -m ruff format .
+
+e2e: venv-dev  ## real Atropos clients, workers and Redis killed in the middle (a virtual environment of its own, once)
+	@$(python) -m pytest -m e2e tests/e2e $(ARGS)
+
+bench: venv-dev  ## measure against Atropos and against the limit of this machine
+	@$(python) -m benchmarks $(ARGS)
+
+openapi: venv-dev  ## write docs/openapi.json from the code
+	@$(python) -c 'import json; from app.main import create_app; from app.settings import Settings; \
+	    print(json.dumps(create_app(Settings()).openapi(), indent=2, ensure_ascii=False))' > docs/openapi.json.new
+	@mv docs/openapi.json.new docs/openapi.json
+
+lock_with := $(python) -m uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
+	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --extra server pyproject.toml
+
+lock: venv-dev  ## re-lock requirements/ from pyproject.toml (ARGS=--upgrade for the newest of everything)
+	@$(lock_with) --output-file requirements/server.lock $(ARGS)
+	@$(lock_with) --group dev --output-file requirements/dev.lock $(ARGS)
+
+build: venv-dev  ## the wheel of the SDK, in dist/
+	@$(python) -m hatchling build --target wheel
+
+clean:  ## remove what these targets made, except data/
+	rm -rf .venv .venv-* dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find app clients tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
+
+venv-server:
+	@PYTHON='$(PYTHON)' tools/venv server
+
+venv-dev:
+	@PYTHON='$(PYTHON)' tools/venv dev
