@@ -4,12 +4,16 @@ One service at a time owns a data directory (`server_dir.py`). The server is in 
 Ctrl-C nor a killed service ends it under requests in flight; the next service finds such an orphan and takes it over.
 """
 
+import contextlib
+import itertools
 import logging
 import os
 import signal
 import subprocess
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -130,7 +134,7 @@ class EmbeddedRedis:
                     return False
                 if time.monotonic() > deadline:
                     logger.warning("a Redis (pid %d) left from before does not answer; ending it", orphan)
-                    _end(orphan)  # safe: what it acknowledged is fsynced
+                    _end(orphan, partial(_exists, orphan), _HUNG_S)  # safe: what it acknowledged is fsynced
                     return False
             time.sleep(_WATCH_S)
         self.pid, self.adopted = int(info["process_id"]), True
@@ -213,25 +217,23 @@ class EmbeddedRedis:
     # Stopping
 
     def _shut_down(self) -> None:
-        try:
+        with contextlib.suppress(RedisError, OSError):  # it cannot take a command; a signal makes it do the same
             self._client.shutdown()
-        except (RedisError, OSError):  # it cannot take a command; a signal makes it do the same
-            _signal(self.pid, signal.SIGTERM)
-        deadline = time.monotonic() + _SHUTDOWN_S
-        while self._alive():
-            if time.monotonic() > deadline:
-                logger.warning("%s (pid %d) did not shut down in %g s; killed", self.engine, self.pid, _SHUTDOWN_S)
-                _signal(self.pid, signal.SIGKILL)
-                deadline = float("inf")
-            time.sleep(0.01)
+        _end(self.pid, self._alive, _SHUTDOWN_S)
 
 
-def _end(pid: int) -> None:
-    for number, patience_s in ((signal.SIGTERM, 5.0), (signal.SIGKILL, 5.0)):
-        _signal(pid, number)
-        deadline = time.monotonic() + patience_s
-        while _exists(pid) and time.monotonic() < deadline:
-            time.sleep(0.01)
+def _end(pid: int, alive: Callable[[], bool], patience_s: float) -> None:
+    deadline = time.monotonic() + patience_s
+    for turn in itertools.count():
+        if not alive():
+            return
+        late = time.monotonic() > deadline
+        if late:
+            logger.warning("Redis (pid %d) did not end in %g s; killed", pid, patience_s)
+            deadline = float("inf")
+        if late or turn % 100 == 0:  # again each second: it refuses while its first append-only file is being written
+            _signal(pid, signal.SIGKILL if late else signal.SIGTERM)
+        time.sleep(0.01)
 
 
 def _signal(pid: int, number: signal.Signals) -> None:
@@ -248,4 +250,8 @@ def _exists(pid: int) -> bool:
         return False
     except PermissionError:
         return True
-    return True
+    try:
+        # Of a process that is not our child, nobody may collect the exit code; it has ended all the same.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return not Path("/proc/self/stat").exists()

@@ -1,0 +1,141 @@
+"""The command line for operators: `python -m app serve | status | version`."""
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Annotated, NoReturn
+from urllib.parse import quote
+
+import httpx
+import typer
+from pydantic import ValidationError
+
+from app.settings import Settings
+from app.version import lachesis_version
+from lachesis.wire.status import RunStatus
+
+cli = typer.Typer(
+    name="lachesis",
+    help="Lachesis: exact, fair, durable batches between rollout workers and trainers.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def main() -> None:
+    """Run the command line."""
+    cli(prog_name="python -m app")
+
+
+@cli.callback(invoke_without_command=True)
+def _help(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@cli.command()
+def serve() -> None:
+    """Start the service, and the embedded Redis unless LACHESIS_REDIS_URL names another. Settings: LACHESIS_*."""
+    settings = _settings()
+    from app.serve import serve as run  # late: the other commands need not wait for it
+
+    sys.exit(run(settings))
+
+
+@cli.command()
+def version() -> None:
+    """Print the version."""
+    typer.echo(f"lachesis {lachesis_version()}")
+
+
+@cli.command()
+def status(
+    url: Annotated[str | None, typer.Option(help="The service; default: LACHESIS_HOST and LACHESIS_PORT.")] = None,
+    run: Annotated[str, typer.Option(help="The run to ask about.")] = "default",
+    json: Annotated[bool, typer.Option("--json", help="Print the answer as it came.")] = False,
+) -> None:
+    """Ask a running service who takes part in a run, what waits and what blocks."""
+    base = (url or _own_url(_settings())).rstrip("/")
+    path = "/status" if run == "default" else f"/runs/{quote(run, safe='')}/atropos/status"
+    try:
+        answer = httpx.get(base + path, timeout=10.0, trust_env=False)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        _fail(f"no answer from {httpx.URL(base).copy_with(userinfo=b'') if '://' in base else base}: {error}")
+    if answer.status_code != httpx.codes.OK:
+        _fail(f"the service answered {answer.status_code}: {answer.text[:300]}")
+    if json:
+        typer.echo(answer.text)
+        return
+    try:
+        found = RunStatus.model_validate_json(answer.content)
+    except ValidationError:
+        _fail("the answer is not that of a Lachesis service of this version; --json prints it as it came")
+    typer.echo("\n".join(_describe(found)))
+
+
+def _settings() -> Settings:
+    try:
+        return Settings()
+    except ValidationError as error:
+        for problem in error.errors(include_url=False, include_input=False):
+            name = "_".join(str(part) for part in problem["loc"]).upper()
+            typer.echo(f"lachesis: LACHESIS_{name}: {problem['msg']}", err=True)
+        sys.exit(1)
+
+
+def _fail(message: str) -> NoReturn:
+    typer.echo(f"lachesis: {' '.join(message.split())}", err=True)
+    sys.exit(1)
+
+
+def _own_url(settings: Settings) -> str:
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)  # noqa: S104 - nothing is bound here
+    return f"http://[{host}]:{settings.port}" if ":" in host else f"http://{host}:{settings.port}"
+
+
+def _describe(found: RunStatus) -> Iterable[str]:
+    yield f"run {found.run} · step {found.current_step} · batch size {found.batch_size} · {found.durability}"
+    groups = found.groups
+    dropped = sum(found.dropped.values())
+    yield (
+        f"groups: {groups.accepted} accepted = {groups.queued} queued + {groups.buffered} buffered + {groups.leased} "
+        f"leased + {groups.delivered} delivered + {dropped} dropped"
+    )
+    if groups.set_aside:
+        yield f"set aside: {groups.set_aside} queued groups are larger than a batch"
+    if found.oldest_waiting_s is not None:
+        yield f"oldest waiting: {found.oldest_waiting_s:.0f} s"
+    if found.ready:
+        yield "next batch: ready"
+    else:
+        yield f"next batch: blocked: {found.blocked.detail if found.blocked else 'unknown'}"
+    if found.environments:
+        yield ""
+        yield from _table(_rows(found))
+
+
+def _rows(found: RunStatus) -> Iterable[Sequence[str]]:
+    yield ("id", "environment", "alive", "seen", "queued", "buffered", "served", "promised", "got")
+    for env in found.environments:
+        yield (
+            str(env.environment),
+            env.name,
+            "yes" if env.alive else "no",
+            f"{env.last_seen_s:.0f} s ago",
+            f"{env.queued_groups} ({env.queued_sequences} seq)",
+            f"{env.buffered_groups} ({env.buffered_sequences} seq)",
+            f"{env.served_sequences} seq",
+            f"{env.share_promised:.1%}",
+            "-" if env.share_got is None else f"{env.share_got:.1%}",
+        )
+
+
+def _table(rows: Iterable[Sequence[str]]) -> Iterable[str]:
+    cells = [[_printable(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for row in cells:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def _printable(text: str) -> str:
+    # Names are chosen by environments: none may move an operator's cursor.
+    return "".join(character if character.isprintable() else "?" for character in text)

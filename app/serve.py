@@ -1,0 +1,152 @@
+"""The service as processes: Redis first, then the API processes on one socket; and the other way round at the end."""
+
+import asyncio
+import errno
+import ipaddress
+import logging.config
+import os
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from redis.asyncio import Redis
+from redis.exceptions import AuthenticationError, RedisError
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from app.core.errors import StoreMisconfigured, StoreUnavailable
+from app.settings import Settings
+from app.store.embedded import EmbeddedRedis
+from app.store.probe import StoreFacts, probe
+from app.version import lachesis_version
+from app.workers import BACKLOG, heed_signals, log_config, run_workers
+
+
+@dataclass(frozen=True, slots=True)
+class _Store:
+    url: str
+    name: str
+    facts: StoreFacts
+
+
+def serve(settings: Settings, app: str = "app.main:app") -> int:
+    """Run the service until a signal ends it.
+
+    Prints one line to stdout once it is listening, and warnings to stderr. SIGTERM or SIGINT finishes requests
+    in flight, then stops Redis; a second one does not wait for them.
+
+    Args:
+        settings: How; the API processes read the same settings from the environment.
+        app: The ASGI application as ``module:attribute``.
+
+    Returns:
+        The exit code: 0 after a signal, 1 if it could not start (one line on stderr says why).
+    """
+    logging.config.dictConfig(log_config(settings.log_level))
+    heed_signals()
+    try:
+        return _serve(settings, app)
+    except KeyboardInterrupt:
+        return 0
+    except StoreUnavailable as error:
+        return _fail(str(error))
+
+
+def _serve(settings: Settings, app: str) -> int:
+    try:
+        listener = _listen(settings.host, settings.port)
+    except OSError as error:
+        used = error.errno == errno.EADDRINUSE
+        return _fail(
+            f"cannot listen on {settings.host}:{settings.port}: "
+            f"{'the address is in use (LACHESIS_PORT sets another)' if used else error.strerror or error}"
+        )
+    with listener:
+        if not ipaddress.ip_address(listener.getsockname()[0]).is_loopback:
+            _warn(f"listening on {settings.host}: anyone who can reach it can use it, there is no authentication yet")
+        with _store(settings) as store:
+            for warning in store.facts.warnings:
+                _warn(warning)
+            os.environ["LACHESIS_REDIS_URL"] = store.url
+            line = _announcement(settings, listener, store)
+            return run_workers(settings, app, listener, lambda: print(line, flush=True))
+
+
+def _fail(message: str) -> int:
+    print(f"lachesis: {message}", file=sys.stderr)
+    return 1
+
+
+def _warn(message: str) -> None:
+    print(f"lachesis: warning: {message}", file=sys.stderr)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, _, _, _, address = min(addresses, key=lambda found: found[0] != socket.AF_INET)
+    # Listening, not only bound: else two services could both hold the port and find out late.
+    return socket.create_server(address[:2], family=family, backlog=BACKLOG)
+
+
+def _announcement(settings: Settings, listener: socket.socket, store: _Store) -> str:
+    address, port = listener.getsockname()[:2]
+    host = f"[{address}]" if ":" in address else address
+    workers = "1 worker" if settings.workers == 1 else f"{settings.workers} workers"
+    where = f"Lachesis {lachesis_version()} listening on http://{host}:{port}"
+    return f"{where} · {workers} · {store.name} · {store.facts.promise}"
+
+
+# Redis
+
+
+@contextmanager
+def _store(settings: Settings) -> Iterator[_Store]:
+    url = settings.redis_url.get_secret_value() if settings.redis_url else ""
+    if url:
+        facts = asyncio.run(_probe_patiently(url, settings.store_patience_s))
+        yield _Store(url, f"{facts.engine} {facts.version} at {_place(url)}", facts)
+        return
+    with EmbeddedRedis.start(
+        settings.data_dir,
+        binary=settings.redis_bin,
+        maxmemory_bytes=settings.redis_maxmemory_bytes,
+        max_value_bytes=4 * settings.max_body_bytes,  # "0," in JSON is 2 bytes, as a float of the widest kind 8
+    ) as redis:
+        facts = asyncio.run(_probe_patiently(redis.url, settings.store_patience_s))
+        yield _Store(redis.url, f"embedded {facts.engine} {facts.version} in {settings.data_dir}/", facts)
+
+
+async def _probe_patiently(url: str, patience_s: float) -> StoreFacts:
+    """Probe a Redis that may be starting itself.
+
+    Raises:
+        StoreMisconfigured: It cannot keep our promises, or the URL or password is wrong.
+        StoreUnavailable: It did not answer within ``patience_s``.
+    """
+    try:
+        client = Redis.from_url(url, socket_connect_timeout=5.0, socket_timeout=5.0)
+    except ValueError as error:
+        raise StoreMisconfigured(f"LACHESIS_REDIS_URL is not a Redis URL: {error}") from error
+    deadline = time.monotonic() + patience_s
+    async with client:
+        while True:
+            try:
+                return await probe(client)
+            except AuthenticationError as error:
+                raise StoreMisconfigured(f"Redis at {_place(url)} refuses the user or password: {error}") from error
+            except (RedisConnectionError, RedisTimeoutError) as error:
+                if time.monotonic() > deadline:
+                    raise StoreUnavailable(f"Redis at {_place(url)} does not answer: {error}") from error
+            except RedisError as error:
+                raise StoreMisconfigured(f"Redis at {_place(url)}: {error}") from error
+            await asyncio.sleep(0.1)
+
+
+def _place(url: str) -> str:
+    """Where a Redis is, without its user and password."""
+    parts = urlsplit(url)
+    return parts.netloc.rpartition("@")[2] or parts.path

@@ -1,0 +1,17 @@
+"""Which version this is."""
+
+import tomllib
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+
+def lachesis_version() -> str:
+    """Return the version in this tree's pyproject.toml, else the installed one; ``unknown`` if there is neither."""
+    try:
+        project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    except OSError:  # an image may hold no more than app/
+        try:
+            return version("lachesis")
+        except PackageNotFoundError:
+            return "unknown"
+    return str(project["version"])

@@ -1,0 +1,212 @@
+"""The API processes: one in this process, or several that are watched, all on one listening socket."""
+
+import logging
+import multiprocessing
+import multiprocessing.resource_tracker
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import uvicorn
+from uvicorn.config import STARTUP_FAILURE
+from uvicorn.supervisors.multiprocess import SIGNALS, Multiprocess, Process
+
+from app.api.protocol import make_protocol
+from app.settings import Settings
+
+logger = logging.getLogger("lachesis.workers")
+
+BACKLOG = 2048
+_KEEP_ALIVE_S = 75  # longer than clients keep idle connections: they, not we, close first, so no request meets a close
+_HUNG_WORKER_S = 30
+_ORPHANED_WORKER_S = 1.5
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+def run_workers(settings: Settings, app: str, listener: socket.socket, announce: Callable[[], None]) -> int:
+    """Serve ``app`` on ``listener`` until a signal ends it; requests in flight finish first.
+
+    Args:
+        settings: How many processes, how patient; the processes read the same settings from the environment.
+        app: The ASGI application as ``module:attribute``.
+        listener: A listening socket.
+        announce: Called once, when all processes serve.
+
+    Returns:
+        The exit code: 0 after a signal, 1 if the application did not start (its log says why).
+    """
+    config = _uvicorn_config(settings, app)
+    return _run_here(config, listener, announce) if settings.workers == 1 else _run_many(config, listener, announce)
+
+
+def heed_signals() -> None:
+    """Have signals to stop raise KeyboardInterrupt, so that whatever is under way is left in good order."""
+    for number in _STOP_SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+            signal.signal(number, signal.default_int_handler)
+
+
+def _uvicorn_config(settings: Settings, app: str) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        loop="uvloop",
+        http=make_protocol(settings.header_timeout_s),
+        ws="none",
+        lifespan="on",
+        workers=settings.workers,
+        log_config=log_config(settings.log_level),
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=_KEEP_ALIVE_S,
+        timeout_graceful_shutdown=settings.shutdown_grace_s,
+        timeout_worker_healthcheck=_HUNG_WORKER_S,
+    )
+
+
+def log_config(level: str) -> dict[str, Any]:
+    """Log to stderr, as `logging.config.dictConfig` takes it."""
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(name)s [%(process)d] %(message)s"}},
+        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "plain"}},
+        "root": {"level": level.upper(), "handlers": ["stderr"]},
+        # uvicorn tells each step of its start at info; ours is one line.
+        "loggers": {"uvicorn": {"level": "DEBUG" if level == "debug" else "WARNING"}},
+    }
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server, which says when it listens and does not wait after a second signal."""
+
+    def __init__(self, config: uvicorn.Config, announce: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._announce = announce
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._announce()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self.should_exit:
+            self.force_exit = True
+        super().handle_exit(sig, frame)
+
+
+def _run_here(config: uvicorn.Config, listener: socket.socket, announce: Callable[[], None]) -> int:
+    try:
+        _Server(config, announce).run([listener])
+    except SystemExit:  # the application did not start; uvicorn has logged why
+        return 1
+    return 0
+
+
+class _Worker(Process):
+    """An API process, which ends with the process that started it."""
+
+    def target(self, sockets: list[socket.socket] | None = None) -> None:
+        threading.Thread(target=_end_with_parent, name="end-with-parent", daemon=True).start()
+        super().target(sockets)
+
+    def start(self) -> None:
+        # Ctrl-C reaches the whole process group. A worker must not see it: the supervisor tells it to end, once.
+        multiprocessing.resource_tracker.ensure_running()  # it would unblock the signal if it were started below
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        try:
+            super().start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+    parent.join()
+    # The next service needs the port, and what was acknowledged is in Redis: finish what is quick, then go.
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(_ORPHANED_WORKER_S)
+    os._exit(1)
+
+
+class _Supervisor(Multiprocess):
+    """uvicorn's supervisor; it also says when all serve, outlives a worker that fails later, heeds a second signal."""
+
+    def __init__(self, config: uvicorn.Config, sockets: list[socket.socket], announce: Callable[[], None]) -> None:
+        before = {number: signal.getsignal(number) for number in SIGNALS}
+        super().__init__(config, sockets)
+        for number, handler in before.items():
+            # It also takes signals to add, drop and replace workers; those would not be of our kind.
+            if number not in _STOP_SIGNALS or handler is signal.SIG_IGN:
+                signal.signal(number, handler)
+        self._announce = announce
+        self._announced = False
+        self.failed = False
+
+    def init_processes(self) -> None:
+        self.processes = [self._started() for _ in range(self.processes_num)]
+        while (
+            not self._announced and not self.should_exit.is_set() and all(p.process.is_alive() for p in self.processes)
+        ):
+            self.handle_signals()
+            self._announce_if_ready()
+
+    def keep_subprocess_alive(self) -> None:
+        for index, process in enumerate(self.processes):
+            if self.should_exit.is_set() or process.is_alive(self.config.timeout_worker_healthcheck):
+                continue
+            process.kill()
+            process.join()
+            if not self._announced and process.exitcode in (1, STARTUP_FAILURE):
+                self.failed = True  # it would fail again; the worker has logged why
+                self.should_exit.set()
+                return
+            logger.error("API process %s ended by itself (code %s); starting another", process.pid, process.exitcode)
+            self.processes[index] = self._started()
+        if not self._announced:
+            self._announce_if_ready()
+
+    def handle_hup(self) -> None:
+        self.handle_term()
+
+    def terminate_all(self) -> None:
+        for listener in self.sockets:
+            listener.close()  # else new connections would wait here for workers that have gone
+        super().terminate_all()
+
+    def join_all(self) -> None:
+        self.signal_queue.clear()
+        deadline = time.monotonic() + (self.config.timeout_graceful_shutdown or 0) + 5
+        for process in self.processes:
+            while process.process.is_alive():
+                process.process.join(0.05)
+                if self.signal_queue or time.monotonic() > deadline:
+                    process.process.kill()
+
+    def _announce_if_ready(self) -> None:
+        if all(process.is_ready(timeout=0.5) for process in self.processes):
+            self._announce()
+            self._announced = True
+        else:
+            time.sleep(0.02)
+
+    def _started(self) -> _Worker:
+        worker = _Worker(self.config, self.sockets)
+        worker.start()
+        return worker
+
+
+def _run_many(config: uvicorn.Config, listener: socket.socket, announce: Callable[[], None]) -> int:
+    supervisor = _Supervisor(config, [listener], announce)
+    try:
+        supervisor.run()
+    finally:
+        heed_signals()  # uvicorn's supervisor leaves its own behind
+    return 1 if supervisor.failed else 0

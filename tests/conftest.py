@@ -1,0 +1,26 @@
+"""One real Redis for the whole session; every test starts with it empty."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+from app.store.embedded import EmbeddedRedis
+
+
+@pytest.fixture(scope="session")
+def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a server like the one users get: embedded, every write fsynced."""
+    data_dir: Path = tmp_path_factory.mktemp("redis")
+    with EmbeddedRedis.start(data_dir) as server:
+        yield server.url
+
+
+@pytest.fixture
+async def redis_client(redis_url: str) -> AsyncIterator[Redis]:
+    """A client of the emptied server."""
+    client = Redis.from_url(redis_url)
+    await client.flushall()
+    yield client
+    await client.aclose()

@@ -1,0 +1,300 @@
+"""The server of our own: it keeps what it acknowledged, whatever is killed, and nobody shares its data."""
+
+import logging
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from redis import Redis
+from redis.exceptions import RedisError
+
+from app.core.errors import StoreMisconfigured, StoreUnavailable
+from app.store import embedded
+from app.store.embedded import EmbeddedRedis
+from app.store.engine import Engine, find_server
+from tests.e2e.processes import wait_until
+
+ROOT = Path(__file__).parents[2]
+SERVICE = """
+import sys, time
+from pathlib import Path
+from app.store.embedded import EmbeddedRedis
+print(EmbeddedRedis.start(Path(sys.argv[1])).pid, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+@pytest.fixture(params=["short", "deeper than a socket path may be", 'with spaces, 100% and "quotes" # é'])
+def any_data_dir(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    names = {"short": "data", "deeper than a socket path may be": "/".join(["deeply-nested"] * 15)}
+    return tmp_path / names.get(request.param, request.param)
+
+
+@pytest.fixture
+def killed_service() -> Iterator[Callable[[Path], int]]:
+    """Start a process that starts a server on a directory, and kill it (-9); answers the server's process id."""
+    left_running = []
+
+    def start_and_kill(data_dir: Path) -> int:
+        command = [sys.executable, "-c", SERVICE, data_dir]
+        service = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+        with service:
+            assert service.stdout is not None
+            server = int(service.stdout.readline())
+            service.kill()
+        left_running.append(server)
+        return server
+
+    yield start_and_kill
+    for server in left_running:
+        if is_running(server):
+            os.kill(server, signal.SIGKILL)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def answers(server: EmbeddedRedis) -> bool:
+    with Redis.from_url(server.url) as client:
+        try:
+            return bool(client.ping())
+        except RedisError:
+            return False
+
+
+def test_what_was_acknowledged_survives_kill_9_of_the_server_which_is_healed_within_a_second(
+    data_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with EmbeddedRedis.start(data_dir) as server, Redis.from_url(server.url) as client:
+        killed = server.pid
+        client.set("group", b"\0tokens\r\n")
+        os.kill(killed, signal.SIGKILL)
+        died = time.monotonic()
+        wait_until("it is not there", lambda: not is_running(killed), 5)
+        wait_until("it answers", lambda: answers(server), 5)
+        healed_s = time.monotonic() - died
+        assert client.get("group") == b"\0tokens\r\n"
+        wait_until("the log says so", lambda: "is back" in caplog.text, 5)
+        assert server.pid != killed
+    assert healed_s < 1.5
+    assert f"(pid {killed}) ended by itself (code -9)" in caplog.text
+
+
+def test_a_server_that_cannot_be_started_again_is_tried_until_it_can(
+    data_dir: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    binary, away = tmp_path / "valkey-server", tmp_path / "away"
+    shutil.copy2(find_server(None)[0], binary)
+    with EmbeddedRedis.start(data_dir, binary=binary) as server:
+        binary.rename(away)
+        os.kill(server.pid, signal.SIGKILL)
+        wait_until("it was tried in vain", lambda: "No such file" in caplog.text, 5)
+        away.rename(binary)
+        wait_until("it answers", lambda: answers(server), 5)
+
+
+def test_it_is_configured_to_lose_nothing_and_to_be_private(data_dir: Path) -> None:
+    with EmbeddedRedis.start(data_dir, maxmemory_bytes=64 << 20, max_value_bytes=1 << 30) as server:
+        with Redis.from_url(server.url, decode_responses=True) as client:
+            config = client.config_get("*")
+        expected = {
+            "port": "0",
+            "appendonly": "yes",
+            "appendfsync": "always",
+            "no-appendfsync-on-rewrite": "no",
+            "aof-use-rdb-preamble": "no",
+            "aof-load-truncated": "yes",
+            "save": "",
+            "maxmemory": str(64 << 20),
+            "maxmemory-policy": "noeviction",
+            "proto-max-bulk-len": str(1 << 30),
+            "busy-reply-threshold": "1000",
+            "enable-debug-command": "no",
+        }
+        assert {name: config[name] for name in expected} == expected
+        home = data_dir / "redis"
+        assert stat.S_IMODE(home.stat().st_mode) == 0o700
+        assert stat.S_IMODE((home / "redis.sock").stat().st_mode) == 0o700
+        assert os.getsid(server.pid) == server.pid, "Ctrl-C must not reach it"
+
+
+def test_without_a_limit_it_may_use_half_the_memory(data_dir: Path) -> None:
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with EmbeddedRedis.start(data_dir) as server, Redis.from_url(server.url) as client:
+        assert 0 < int(client.config_get("maxmemory")["maxmemory"]) <= machine // 2
+
+
+def test_the_next_service_takes_over_the_server_of_a_killed_one(
+    any_data_dir: Path, killed_service: Callable[[Path], int]
+) -> None:
+    orphan = killed_service(any_data_dir)
+    with EmbeddedRedis.start(any_data_dir, maxmemory_bytes=77 << 20) as server:
+        assert (server.pid, server.adopted) == (orphan, True)
+        with Redis.from_url(server.url) as client:
+            assert int(client.config_get("maxmemory")["maxmemory"]) == 77 << 20, "with its own settings"
+            client.set("group", "kept")
+    assert not is_running(orphan)
+    with EmbeddedRedis.start(any_data_dir) as server, Redis.from_url(server.url) as client:
+        assert not server.adopted
+        assert client.get("group") == b"kept"
+
+
+def test_a_server_that_was_taken_over_is_healed_too(data_dir: Path, killed_service: Callable[[Path], int]) -> None:
+    orphan = killed_service(data_dir)
+    with EmbeddedRedis.start(data_dir) as server:
+        os.kill(orphan, signal.SIGKILL)
+        wait_until("another one runs", lambda: server.pid != orphan and answers(server), 5)
+
+
+@pytest.mark.slow
+def test_a_server_left_hanging_is_ended_and_its_data_kept(
+    data_dir: Path, killed_service: Callable[[Path], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with EmbeddedRedis.start(data_dir) as server, Redis.from_url(server.url) as client:
+        client.set("group", "kept")
+    orphan = killed_service(data_dir)
+    os.kill(orphan, signal.SIGSTOP)
+    monkeypatch.setattr(embedded, "_HUNG_S", 0.1)
+    with EmbeddedRedis.start(data_dir) as server, Redis.from_url(server.url) as client:
+        assert not is_running(orphan), "two servers on the same data would ruin it"
+        assert client.get("group") == b"kept"
+
+
+def test_a_second_service_on_the_same_data_is_refused_and_told_whose_it_is(data_dir: Path) -> None:
+    with EmbeddedRedis.start(data_dir) as server:
+        with pytest.raises(StoreMisconfigured, match=rf"running service \(pid {os.getpid()}\)") as refused:
+            EmbeddedRedis.start(data_dir)
+        assert "\n" not in str(refused.value)
+        assert answers(server), "the first is not disturbed"
+
+
+def test_the_lock_falls_with_the_service_not_with_the_server(
+    data_dir: Path, killed_service: Callable[[Path], int]
+) -> None:
+    assert is_running(killed_service(data_dir))
+    EmbeddedRedis.start(data_dir).stop()
+
+
+def test_stopping_leaves_neither_process_nor_temporary_directory(any_data_dir: Path) -> None:
+    server = EmbeddedRedis.start(any_data_dir)
+    with Redis.from_url(server.url) as client:
+        socket = Path(client.connection_pool.connection_kwargs["path"])
+    assert socket.is_socket()
+    server.stop()
+    assert not is_running(server.pid)
+    assert not socket.exists()
+    assert socket.parent == any_data_dir / "redis" or not socket.parent.exists()
+    server.stop()  # twice is once
+
+
+def test_a_recorded_socket_directory_that_others_could_have_made_is_not_used(tmp_path: Path) -> None:
+    data_dir, planted = tmp_path.joinpath(*["deeply-nested"] * 15), tmp_path / "planted"
+    (data_dir / "redis").mkdir(parents=True)
+    planted.mkdir(mode=0o755)
+    (data_dir / "redis" / "socket-path").write_text(str(planted / "redis.sock"))
+    with EmbeddedRedis.start(data_dir) as server:
+        assert "planted" not in server.url
+        assert answers(server)
+
+
+def test_an_older_engine_does_not_touch_newer_data(data_dir: Path) -> None:
+    (data_dir / "redis").mkdir(parents=True)
+    record = data_dir / "redis" / "engine.json"
+    record.write_text('{"name": "Valkey", "version": "99.0.0"}')
+    with pytest.raises(StoreMisconfigured, match=r"written by Valkey 99\.0\.0"):
+        EmbeddedRedis.start(data_dir)
+    assert "99.0.0" in record.read_text()
+
+
+@pytest.mark.parametrize(
+    ("engine", "data", "may"),
+    [
+        (("Valkey", "9.1.2"), ("Valkey", "9.1.2"), True),
+        (("Valkey", "9.1.3"), ("Valkey", "8.1.8"), True),
+        (("Valkey", "8.1.8"), ("Valkey", "9.1.2"), False),
+        (("Valkey", "9.1.2"), ("Redis", "7.0.15"), True),
+        (("Valkey", "9.1.2"), ("Redis", "8.2.3"), False),
+        (("Redis", "8.2.3"), ("Valkey", "8.1.8"), False),
+    ],
+)
+def test_which_engine_may_open_whose_data(engine: tuple[str, str], data: tuple[str, str], may: bool) -> None:
+    assert Engine.parse(*engine).can_open(Engine.parse(*data)) is may
+
+
+@pytest.mark.parametrize(
+    ("engine", "has_it"),
+    [
+        (("Valkey", "9.1.2"), False),
+        (("Valkey", "9.0.4"), True),
+        (("Valkey", "8.1.10"), False),
+        (("Valkey", "8.1.9"), True),
+        (("Redis", "8.2.3"), True),
+    ],
+)
+def test_which_engines_have_the_torn_multi_bug(engine: tuple[str, str], has_it: bool) -> None:
+    assert Engine.parse(*engine).torn_multi_bug is has_it
+
+
+def installed_engines() -> list[Path | None]:
+    """The wheel's and, where there are others, those: the repair of torn files matters for them."""
+    others = {shutil.which(name) for name in ("valkey-server", "redis-server")} | {os.environ.get("TEST_REDIS_BIN")}
+    return [None, *(Path(found) for found in sorted(filter(None, others)))]
+
+
+@pytest.mark.parametrize("binary", installed_engines(), ids=str)
+@pytest.mark.parametrize("cut_bytes", [30, 700, 1900])
+def test_what_is_written_after_a_torn_start_survives_the_next_crash(
+    data_dir: Path, binary: Path | None, cut_bytes: int
+) -> None:
+    with EmbeddedRedis.start(data_dir, binary=binary) as server, Redis.from_url(server.url) as client:
+        client.eval("for i = 1, 20 do redis.call('SET', 'old' .. i, string.rep('x', 100)) end", 0)
+    (written,) = (data_dir / "redis" / "appendonlydir").glob("*.incr.aof")
+    os.truncate(written, written.stat().st_size - cut_bytes)
+    with EmbeddedRedis.start(data_dir, binary=binary) as server, Redis.from_url(server.url) as client:
+        assert client.dbsize() == 0, "half a script is none"
+        for number in range(50):
+            client.set(f"new{number}", number)
+        killed = server.pid
+        os.kill(killed, signal.SIGKILL)
+        wait_until("another one runs", lambda: server.pid != killed and answers(server), 5)
+        assert client.dbsize() == 50
+
+
+def test_a_binary_that_is_no_server_is_refused_by_the_name_of_its_setting(data_dir: Path) -> None:
+    with pytest.raises(StoreMisconfigured, match="LACHESIS_REDIS_BIN=/bin/true does not run"):
+        EmbeddedRedis.start(data_dir, binary=Path("/bin/true"))
+
+
+def test_a_data_directory_that_cannot_be_made_is_refused_by_the_name_of_its_setting(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreMisconfigured, match="LACHESIS_DATA_DIR"):
+        EmbeddedRedis.start(tmp_path / "file" / "data")
+
+
+def test_a_server_that_does_not_start_is_reported_with_its_last_words(
+    data_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    EmbeddedRedis.start(data_dir).stop()
+    manifest = data_dir / "redis" / "appendonlydir" / "appendonly.aof.manifest"
+    manifest.write_text("nonsense")
+    with caplog.at_level(logging.CRITICAL), pytest.raises(StoreUnavailable, match=r"did not start: .*MANIFEST"):
+        EmbeddedRedis.start(data_dir)
+    manifest.unlink()
+    EmbeddedRedis.start(data_dir).stop()  # the failed start gave the directory back

@@ -1,0 +1,402 @@
+"""The service as processes: how it starts, what it says, and how it ends, whoever is killed."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from redis import Redis
+
+from app.store.embedded import EmbeddedRedis
+from tests.e2e.processes import command_line, descendants, wait_until
+
+ROOT = Path(__file__).parents[1]
+LINE = re.compile(r"Lachesis \S+ listening on (http://\S+:\d+) · (\d+) workers? · (.+) · (.+)\n")
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+class Served:
+    """A service as a process, on a free port, with what it printed."""
+
+    def __init__(self, folder: Path, module: list[str], wait: bool, **settings: str) -> None:
+        self.data_dir = Path(settings.get("LACHESIS_DATA_DIR", folder / "data"))
+        self._out, self._err = folder / "stdout", folder / "stderr"
+        own = {name: value for name, value in os.environ.items() if not name.startswith("LACHESIS_")}
+        env = {"LACHESIS_PORT": "0", "LACHESIS_DATA_DIR": str(self.data_dir), "PYTHONPATH": "clients", **settings}
+        started = time.monotonic()
+        with self._out.open("wb") as out, self._err.open("wb") as err:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", *module], cwd=ROOT, env=own | env, stdout=out, stderr=err, start_new_session=True
+            )
+        if wait:
+            wait_until("it listens or ends", lambda: "\n" in self.said or self.process.poll() is not None, 30)
+        self.start_s = time.monotonic() - started
+
+    @property
+    def said(self) -> str:
+        return self._out.read_text()
+
+    @property
+    def complained(self) -> str:
+        return self._err.read_text()
+
+    @property
+    def url(self) -> str:
+        match = LINE.fullmatch(self.said)
+        assert match, (self.said, self.complained)
+        return match[1]
+
+    @property
+    def descendants(self) -> list[int]:
+        return list(descendants(self.process.pid))
+
+    @property
+    def redis_pid(self) -> int:
+        return int((self.data_dir / "redis" / "redis.pid").read_text())
+
+    def worker_pids(self, count: int) -> set[int]:
+        """Ask until ``count`` different processes have answered."""
+        found: set[int] = set()
+
+        def all_answered() -> bool:
+            found.add(self.ask())
+            return len(found) == count
+
+        wait_until(f"{count} workers answer", all_answered, 10)
+        return found
+
+    def ask(self, path: str = "/pid") -> int:
+        return int(httpx.get(self.url + path, timeout=30, trust_env=False).raise_for_status().text)
+
+    @property
+    def begun(self) -> bool:
+        """Whether a slow request has begun since this was last asked."""
+        with Redis(unix_socket_path=str(self.data_dir / "redis" / "redis.sock")) as client:
+            return client.getdel("begun") is not None
+
+    def in_flight(self, path: str) -> Callable[[], int]:
+        """Begin a request, and once a worker is at it give back what waits for its answer."""
+        answers: list[int] = []
+        thread = threading.Thread(target=lambda: answers.append(self.ask(path)), daemon=True)
+        thread.start()
+        wait_until("a worker is at it", lambda: self.begun, 10)
+
+        def answer() -> int:
+            thread.join()
+            return answers[0]
+
+        return answer
+
+    def end(self) -> None:
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+        if (self.data_dir / "redis" / "redis.pid").exists() and is_running(self.redis_pid):
+            os.kill(self.redis_pid, signal.SIGKILL)
+
+
+Serve = Callable[..., Served]
+pytestmark = pytest.mark.slow  # about a second each, and there are many
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Serve]:
+    """Serve the small application of `serve_app.py` with these settings; what runs is ended with the test."""
+    started: list[Served] = []
+
+    def start(module: list[str] | None = None, wait: bool = True, **settings: str) -> Served:
+        folder = tmp_path / str(len(started))
+        folder.mkdir()
+        started.append(Served(folder, module or ["tests.serve_app"], wait, **settings))
+        return started[-1]
+
+    yield start
+    for service in started:
+        service.end()
+
+
+workers = pytest.mark.parametrize("workers", ["1", "2"])
+
+
+# Starting
+
+
+@workers
+def test_it_says_in_one_line_where_it_listens_which_redis_and_how_durable_within_three_seconds(
+    serve: Serve, workers: str
+) -> None:
+    service = serve(LACHESIS_WORKERS=workers)
+    match = LINE.fullmatch(service.said)
+    assert match
+    assert match.group(2, 3, 4) == (
+        workers,
+        f"embedded Valkey 9.1.2 in {service.data_dir}/",
+        "every acknowledged write is fsynced",
+    )
+    assert service.complained == ""
+    assert service.start_s < 3
+    assert service.ask() > 0, "the line is only said when it is true"
+
+
+def test_a_redis_of_the_users_is_named_without_its_password(serve: Serve, tmp_path: Path) -> None:
+    with EmbeddedRedis.start(tmp_path / "theirs") as theirs, Redis.from_url(theirs.url) as client:
+        client.acl_setuser("me", enabled=True, passwords=["+pa55word"], keys="*", commands=["+@all"])
+        client.config_set("appendfsync", "everysec")
+        url = theirs.url.replace("unix://", "unix://me:pa55word@")
+        service = serve(LACHESIS_REDIS_URL=url)
+        assert " · Valkey 9.1.2 at /" in service.said
+        assert "written to disk once a second" in service.said
+        assert "appendfsync always" in service.complained
+        assert "pa55word" not in service.said + service.complained
+        service.ask()
+        assert client.get("requests") == b"1"
+        assert not service.data_dir.exists()
+        service.process.terminate()
+        assert service.process.wait(10) == 0
+        assert client.ping(), "it is theirs: it is not stopped"
+
+
+def failed_start(service: Served) -> str:
+    assert service.process.wait(20) == 1
+    assert service.said == ""
+    (line,) = service.complained.splitlines()
+    return line
+
+
+def test_a_redis_that_evicts_is_refused_in_one_line(serve: Serve, tmp_path: Path) -> None:
+    with EmbeddedRedis.start(tmp_path / "theirs") as theirs, Redis.from_url(theirs.url) as client:
+        client.config_set("maxmemory-policy", "allkeys-lru")
+        assert "maxmemory-policy allkeys-lru" in failed_start(serve(LACHESIS_REDIS_URL=theirs.url))
+
+
+@pytest.mark.parametrize(
+    ("url", "complaint"),
+    [
+        ("redis://me:pa55word@127.0.0.1:1/0", "Redis at 127.0.0.1:1 does not answer"),
+        ("http://me:pa55word@127.0.0.1:1", "LACHESIS_REDIS_URL is not a Redis URL"),
+        ("redis://me:pa55word@127.0.0.1:port/0", "LACHESIS_REDIS_URL is not a Redis URL"),
+    ],
+)
+def test_a_redis_that_cannot_be_reached_is_reported_in_one_line_without_its_password(
+    serve: Serve, url: str, complaint: str
+) -> None:
+    line = failed_start(serve(LACHESIS_REDIS_URL=url, LACHESIS_STORE_PATIENCE_S="0.3"))
+    assert complaint in line
+    assert "pa55word" not in line
+
+
+def test_an_address_in_use_is_reported_in_one_line(serve: Serve) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        line = failed_start(serve(LACHESIS_PORT=str(taken.getsockname()[1])))
+    assert "the address is in use" in line
+
+
+def test_data_in_use_is_reported_in_one_line_that_names_the_process(serve: Serve) -> None:
+    first = serve()
+    second = serve(LACHESIS_DATA_DIR=str(first.data_dir))
+    assert f"(pid {first.process.pid})" in failed_start(second)
+    assert first.ask()
+
+
+@workers
+def test_an_application_that_does_not_start_ends_the_service(serve: Serve, workers: str) -> None:
+    service = serve(FAIL_AT_START="1", LACHESIS_WORKERS=workers)
+    assert service.process.wait(20) == 1
+    assert service.said == ""
+    assert "as told" in service.complained
+    assert not (service.data_dir / "redis" / "redis.pid").exists(), "Redis was stopped"
+
+
+def test_listening_beyond_this_machine_is_warned_about(serve: Serve) -> None:
+    service = serve(LACHESIS_HOST="0.0.0.0")
+    assert "there is no authentication yet" in service.complained
+
+
+# Ending
+
+
+@workers
+def test_sigterm_finishes_a_request_in_flight_and_stops_redis_last(serve: Serve, workers: str) -> None:
+    service = serve(LACHESIS_WORKERS=workers)
+    redis = service.redis_pid
+    answer = service.in_flight("/slow/1")
+    service.process.terminate()
+    assert answer() > 0
+    assert service.process.wait(10) == 0
+    assert not is_running(redis)
+    assert service.complained == ""
+
+
+def test_ctrl_c_which_reaches_every_process_finishes_requests_too(serve: Serve) -> None:
+    service = serve(LACHESIS_WORKERS="2")
+    answer = service.in_flight("/slow/1")
+    os.killpg(service.process.pid, signal.SIGINT)
+    assert answer() > 0
+    assert service.process.wait(10) == 0
+    assert service.complained == ""
+
+
+def is_importing(pid: int) -> bool:
+    """Whether a worker is past the start of Python itself, so that Ctrl-C would leave a traceback."""
+    maps = Path(f"/proc/{pid}/maps")
+    return "spawn_main" in command_line(pid) and maps.exists() and "hiredis" in maps.read_text()
+
+
+def test_ctrl_c_while_workers_start_is_quiet(serve: Serve) -> None:
+    service = serve(LACHESIS_WORKERS="2", wait=False)
+    wait_until("a worker is starting", lambda: any(map(is_importing, service.descendants)), 10)
+    os.killpg(service.process.pid, signal.SIGINT)
+    assert service.process.wait(10) == 0
+    assert service.complained == ""
+
+
+@workers
+def test_who_comes_while_it_ends_is_refused_at_once(serve: Serve, workers: str) -> None:
+    service = serve(LACHESIS_WORKERS=workers)
+    answer = service.in_flight("/slow/2")
+    service.process.terminate()
+    address = ("127.0.0.1", httpx.URL(service.url).port or 0)
+
+    def is_refused() -> bool:
+        try:
+            socket.create_connection(address).close()
+        except ConnectionRefusedError:
+            return True
+        return False
+
+    wait_until("it is refused", is_refused, 1.5)
+    assert answer() > 0
+
+
+@workers
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_does_not_wait_for_requests(serve: Serve, workers: str, number: signal.Signals) -> None:
+    service = serve(LACHESIS_WORKERS=workers)
+    redis = service.redis_pid
+    with socket.create_connection(("127.0.0.1", httpx.URL(service.url).port or 0)) as client:
+        client.sendall(b"GET /slow/60 HTTP/1.1\r\nhost: x\r\n\r\n")
+        wait_until("a worker is at it", lambda: service.begun, 10)
+        service.process.send_signal(number)
+        with pytest.raises(subprocess.TimeoutExpired):
+            service.process.wait(0.8)  # the first one waits
+        service.process.send_signal(number)
+        service.process.wait(3)
+    assert service.process.returncode == 0
+    assert not is_running(redis)
+
+
+# Killing
+
+
+def test_a_killed_worker_is_replaced_while_the_others_serve(serve: Serve) -> None:
+    service = serve(LACHESIS_WORKERS="2")
+    killed, other = service.worker_pids(2)
+    os.kill(killed, signal.SIGKILL)
+    died = time.monotonic()
+    wait_until("it is gone", lambda: not is_running(killed), 5)
+    assert service.ask() == other
+    (replacement,) = service.worker_pids(2) - {other}
+    assert replacement != killed
+    assert time.monotonic() - died < 3
+    assert f"API process {killed} ended by itself (code -9)" in service.complained
+
+
+@workers
+def test_redis_killed_is_back_in_about_a_second(serve: Serve, workers: str) -> None:
+    service = serve(LACHESIS_WORKERS=workers)
+    killed = service.redis_pid
+    os.kill(killed, signal.SIGKILL)
+    died = time.monotonic()
+    wait_until("another one runs", lambda: service.redis_pid != killed, 5)
+    wait_until("requests succeed", lambda: httpx.get(service.url + "/pid", trust_env=False).is_success, 5)
+    assert time.monotonic() - died < 1.5
+    wait_until("it says so", lambda: "is back" in service.complained, 5)
+
+
+def test_when_the_service_is_killed_its_workers_end_and_the_next_start_finds_its_redis(serve: Serve) -> None:
+    service = serve(LACHESIS_WORKERS="2")
+    orphans, redis = service.worker_pids(2), service.redis_pid
+    busy = service.in_flight("/slow/0.5")
+    service.process.kill()
+    killed = time.monotonic()
+    assert busy() in orphans, "what is quick is finished"
+    wait_until("the workers end", lambda: not any(map(is_running, orphans)), 5)
+    assert time.monotonic() - killed < 2.5
+    assert is_running(redis)
+    port = str(httpx.URL(service.url).port)
+    again = serve(LACHESIS_PORT=port, LACHESIS_DATA_DIR=str(service.data_dir))
+    assert again.redis_pid == redis
+    assert again.ask() > 0
+    again.process.terminate()
+    assert again.process.wait(10) == 0
+    assert not is_running(redis)
+
+
+# The command line
+
+
+def lachesis(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    own = {name: value for name, value in os.environ.items() if not name.startswith("LACHESIS_")}
+    command = [sys.executable, "-m", "app", *arguments]
+    env = own | {"PYTHONPATH": "clients", "COLUMNS": "200"} | settings
+    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_without_a_command_it_shows_help() -> None:
+    done = lachesis()
+    assert done.returncode == 0
+    assert all(command in done.stdout for command in ("serve", "status", "version"))
+
+
+def test_wrong_settings_are_named_one_line_each() -> None:
+    done = lachesis("serve", LACHESIS_PORT="high", LACHESIS_WORKERS="0")
+    assert done.returncode == 1
+    assert [line.split(": ")[:2] for line in done.stderr.splitlines()] == [
+        ["lachesis", "LACHESIS_PORT"],
+        ["lachesis", "LACHESIS_WORKERS"],
+    ]
+
+
+def test_the_status_of_a_running_service_is_shown_as_a_table_and_raw(serve: Serve) -> None:
+    service = serve(["app", "serve"])
+    assert service.start_s < 3
+    trainer = {"wandb_group": "g", "wandb_project": "p", "batch_size": 8, "max_token_len": 99, "checkpoint_dir": "c"}
+    steps = {"save_checkpoint_interval": 1, "starting_step": 0, "num_steps": 9}
+    environment = {"max_token_length": 99, "desired_name": "ma\x1bth", "weight": 1.0, "group_size": 4}
+    with httpx.Client(base_url=service.url, trust_env=False) as client:
+        client.post("/register", json=trainer | steps).raise_for_status()
+        client.get("/batch").raise_for_status()
+        client.post("/register-env", json=environment | {"min_batch_allocation": 0.5}).raise_for_status()
+    shown = lachesis("status", "--url", service.url)
+    assert shown.returncode == 0, shown.stderr
+    assert "batch size 8" in shown.stdout
+    assert "blocked: " in shown.stdout
+    assert "ma?th_0" in shown.stdout
+    assert "50.0%" in shown.stdout
+    raw = lachesis("status", "--json", LACHESIS_PORT=str(httpx.URL(service.url).port))
+    assert '"batch_size":8' in raw.stdout
+    other = lachesis("status", "--url", service.url, "--run", "other")
+    assert "run other" in other.stdout
+    service.process.terminate()
+    assert service.process.wait(10) == 0
+
+
+def test_the_status_of_a_service_that_is_not_there_is_one_line() -> None:
+    done = lachesis("status", "--url", "http://me:pa55word@127.0.0.1:1")
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert "no answer from http://127.0.0.1:1" in line
