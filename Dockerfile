@@ -18,6 +18,7 @@ LABEL org.opencontainers.image.title="Lachesis" \
 
 COPY --from=builder /opt/venv /opt/venv
 WORKDIR /srv/lachesis
+COPY pyproject.toml ./
 COPY app ./app
 COPY clients/lachesis ./lachesis
 # Bytecode is written now: at run time the root file system may be read-only.

@@ -10,7 +10,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 class Settings(BaseSettings):
     """The service's settings. `docs/operations.md` lists them for people; a test keeps it complete."""
 
-    model_config = SettingsConfigDict(env_prefix="LACHESIS_", frozen=True, extra="ignore")
+    model_config = SettingsConfigDict(env_prefix="LACHESIS_", frozen=True, extra="ignore", env_ignore_empty=True)
 
     host: Annotated[str, Field(description="Address to listen on.")] = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535, description="Port to listen on; 0 picks a free one.")] = 8000

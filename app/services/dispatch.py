@@ -7,6 +7,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from app.core.decision import Decision, decide
 from app.core.model import (
@@ -71,7 +72,8 @@ class Dispatch:
         self._batches = batches
         self._timing = timing
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self.worker = f"{socket.gethostname()}/{os.getpid()}/{uuid.uuid4().hex[:8]}"
+        self._place = _place()
+        self.worker = f"{self._place}/{os.getpid()}/{uuid.uuid4().hex[:8]}"
 
     async def take(self, run: str) -> Answer:
         """Take the next batch for the run's trainer.
@@ -148,8 +150,8 @@ class Dispatch:
     def _alive(self, worker: str, view: RunView) -> bool:
         if worker == self.worker:
             return True
-        host, pid, _ = worker.rsplit("/", 2)
-        if host == socket.gethostname() and not _process_exists(int(pid)):
+        place, pid, _ = worker.rsplit("/", 2)
+        if place == self._place and (int(pid) == os.getpid() or not _process_exists(int(pid))):
             return False
         ticked = view.workers.get(worker)
         return ticked is not None and view.clock_ms - ticked <= _WORKER_SILENT_MS
@@ -223,6 +225,12 @@ def _damage(group: LeasedGroup, payload: bytes | None) -> DropReason | None:
     if payload is None:
         return DropReason.PAYLOAD_LOST
     return None if checksum(payload) == group.checksum else DropReason.CORRUPT
+
+
+def _place() -> str:
+    """Name where process ids mean what they mean here: this host, and this PID namespace on it."""
+    namespace = Path("/proc/self/ns/pid")
+    return f"{socket.gethostname()}:{namespace.stat().st_ino if namespace.exists() else 0}"
 
 
 def _process_exists(pid: int) -> bool:

@@ -117,6 +117,8 @@ def _refuse_unfit(engine: Engine, info: dict[str, Any], config: dict[str, str] |
         raise StoreMisconfigured(f"this is {engine}; Redis >= 7.0 or Valkey is needed")
     if info.get("role") != "master":
         raise StoreMisconfigured(f"this Redis is a {info.get('role')}, which takes no writes; name its primary")
+    if info.get("redis_mode", info.get("server_mode")) == "cluster":
+        raise StoreMisconfigured("this Redis runs in cluster mode, which is not supported yet; name a single server")
     policy = info.get("maxmemory_policy") or (config or {}).get("maxmemory-policy")
     if policy not in ("noeviction", None):
         raise StoreMisconfigured(

@@ -1,14 +1,20 @@
 """What a Redis is asked at start, and which one is refused."""
 
+import contextlib
+import subprocess
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
 
 from app.core.errors import StoreMisconfigured
 from app.store.embedded import EmbeddedRedis
-from app.store.engine import Engine
+from app.store.engine import Engine, find_server
 from app.store.probe import Durability, probe
+from tests.ports import free_port
+from tests.waiting import wait_until
 
 FSYNCED = {"appendonly": "yes", "appendfsync": "always", "maxmemory-policy": "noeviction", "maxmemory": str(1 << 30)}
 
@@ -104,3 +110,27 @@ async def test_where_info_is_forbidden_too_it_says_what_to_grant(client: Redis, 
 )
 def test_which_engines_are_new_enough(name: str, version: str, supported: bool) -> None:
     assert Engine.parse(name, version).supported is supported
+
+
+@pytest.fixture
+def cluster_socket(tmp_path: Path) -> Iterator[Path]:
+    """The socket of a server in cluster mode."""
+    binary, _ = find_server(None)
+    options = ["--port", "0", "--unixsocket", str(tmp_path / "s"), "--dir", str(tmp_path), "--cluster-enabled", "yes"]
+    with subprocess.Popen([binary, *options, "--cluster-port", str(free_port())], stdout=subprocess.DEVNULL) as server:
+        yield tmp_path / "s"
+        server.kill()
+
+
+async def test_a_server_in_cluster_mode_is_refused(cluster_socket: Path) -> None:
+    """Better at start than by a MOVED at the first request."""
+    async with Redis(unix_socket_path=str(cluster_socket)) as client:
+
+        async def answers() -> bool:
+            with contextlib.suppress(RedisConnectionError):
+                return bool(await client.ping())
+            return False
+
+        await wait_until(answers)
+        with pytest.raises(StoreMisconfigured, match="cluster mode"):
+            await probe(client)
