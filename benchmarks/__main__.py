@@ -1,0 +1,57 @@
+"""``python -m benchmarks [SECTION ...] [--quick] [--publish]``."""
+
+import argparse
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import uvloop
+
+from benchmarks import batch, forming, ingest, machine, memory, report
+from benchmarks.arena import FULL, QUICK, Arena, Effort, arena
+from benchmarks.results import Results
+from tests.e2e.venv import REPOSITORY
+
+# Memory first: Atropos's process must not have grown from anything else.
+SECTIONS: dict[str, Callable[[Arena, Results], Awaitable[None]]] = {
+    "memory": memory.measure,
+    "ingest": ingest.measure,
+    "batch": batch.measure,
+    "forming": forming.measure,
+}
+
+
+def main() -> None:
+    """Measure, print the tables, and keep them."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"some of: {', '.join(SECTIONS)} (default: all)")
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds, shallower queues")
+    parser.add_argument("--publish", action="store_true", help="write the page, data and picture into docs/ too")
+    parser.add_argument("--output", type=Path, default=REPOSITORY / "benchmarks" / "results", help="where to keep them")
+    asked = parser.parse_args()
+    if unknown := set(asked.sections) - set(SECTIONS):
+        parser.error(f"no such section: {', '.join(unknown)}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the contestants are ended on the way out
+    results = uvloop.run(measure(asked.sections or list(SECTIONS), QUICK if asked.quick else FULL))
+    described = machine.describe()
+    for folder in [asked.output, *[REPOSITORY / "docs"] * asked.publish]:
+        report.write(folder, results, described)
+    print(report.page(results, described))
+
+
+async def measure(sections: list[str], effort: Effort) -> Results:
+    """Run sections one after the other."""
+    results = Results()
+    with arena(effort) as everyone:
+        for name in SECTIONS:
+            if name in sections:
+                began = time.perf_counter()
+                await SECTIONS[name](everyone, results)
+                print(f"{name}: {time.perf_counter() - began:.0f} s", flush=True)
+    return results
+
+
+if __name__ == "__main__":
+    main()

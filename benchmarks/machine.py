@@ -1,0 +1,58 @@
+"""The machine and the versions that figures hold for."""
+
+import os
+import platform
+import re
+import statistics
+import subprocess
+import tempfile
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+from app.store.engine import find_server
+from tests.e2e.venv import REQUIREMENTS
+
+FSYNCS = 100
+
+
+def describe() -> dict[str, str | int | float]:
+    """Name what was measured on and with."""
+    cpu = re.search(r"^model name\s*: (.*)$", _read("/proc/cpuinfo"), re.MULTILINE)
+    memory = re.search(r"^MemTotal:\s*(\d+)", _read("/proc/meminfo"), re.MULTILINE)
+    engine = find_server(None)[1]
+    atropos = re.search(r"^atroposlib==(.*)$", REQUIREMENTS.read_text(), re.MULTILINE)
+    return {
+        "cpu": cpu[1] if cpu else platform.processor(),
+        "cores": os.cpu_count() or 0,
+        "memory_gb": round(int(memory[1]) / 1e6, 1) if memory else 0,
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "uvicorn": version("uvicorn"),
+        "redis": f"{engine.name} {'.'.join(map(str, engine.version))}, appendfsync always",
+        "atroposlib": atropos[1] if atropos else "",
+        "fsync_ms": round(fsync_ms(), 2),
+        "commit": _commit(),
+    }
+
+
+def fsync_ms() -> float:
+    """Wait for the disk as Redis does before each answer: the median of appending 4 KB and `fdatasync`."""
+    waits_s = []
+    with tempfile.NamedTemporaryFile() as file:
+        for _ in range(FSYNCS):
+            began = time.perf_counter()
+            os.write(file.fileno(), b"x" * 4096)
+            os.fdatasync(file.fileno())
+            waits_s.append(time.perf_counter() - began)
+    return statistics.median(waits_s) * 1000
+
+
+def _read(path: str) -> str:
+    return Path(path).read_text() if Path(path).exists() else ""
+
+
+def _commit() -> str:
+    git = ["git", "describe", "--always", "--dirty"]
+    done = subprocess.run(git, capture_output=True, text=True, check=False, cwd=Path(__file__).parent)
+    return done.stdout.strip()

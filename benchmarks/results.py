@@ -1,0 +1,76 @@
+"""What was measured: every value of every round, and what is made of them."""
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+US = "lachesis"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One comparison.
+
+    Attributes:
+        key: Its name in the JSON file.
+        title: Its heading.
+        unit: Of its values.
+        more_is_better: Whether a larger value is the better one.
+        versus: Contestants that this service is set in proportion to; above 1 means that this service is better.
+        note: What a reader must know to trust it.
+    """
+
+    key: str
+    title: str
+    unit: str
+    more_is_better: bool
+    versus: tuple[str, ...]
+    note: str
+
+
+@dataclass
+class Results:
+    """Values by table, case and contestant, in the order measured."""
+
+    tables: dict[str, Table] = field(default_factory=dict)
+    values: dict[str, dict[str, dict[str, list[float]]]] = field(default_factory=dict)
+
+    def add(self, table: Table, case: str, contestant: str, value: float) -> None:
+        """Take down one value of one round."""
+        self.tables[table.key] = table
+        cases = self.values.setdefault(table.key, {})
+        cases.setdefault(case, {}).setdefault(contestant, []).append(value)
+
+    def median(self, table: str, case: str, contestant: str) -> float | None:
+        """The middle value over the rounds, or None if it was not measured."""
+        values = self.values[table][case].get(contestant)
+        return statistics.median(values) if values else None
+
+    def ratio(self, table: str, case: str, other: str) -> float | None:
+        """How many times better this service is than another; below 1 it is worse."""
+        ours, theirs = self.median(table, case, US), self.median(table, case, other)
+        if ours is None or theirs is None or not ours or not theirs:
+            return None
+        return ours / theirs if self.tables[table].more_is_better else theirs / ours
+
+    def contestants(self, table: str) -> list[str]:
+        """All who took part, in order of appearance."""
+        return list(dict.fromkeys(who for case in self.values[table].values() for who in case))
+
+    def as_json(self, machine: Mapping[str, Any]) -> dict[str, Any]:
+        """Everything, for machines."""
+        return {"machine": dict(machine), "tables": [self._table_as_json(table) for table in self.tables.values()]}
+
+    def _table_as_json(self, table: Table) -> dict[str, Any]:
+        cases = [
+            {
+                "case": case,
+                "medians": {who: self.median(table.key, case, who) for who in rounds},
+                "rounds": rounds,
+                "ratios": {other: self.ratio(table.key, case, other) for other in table.versus},
+            }
+            for case, rounds in self.values[table.key].items()
+        ]
+        head = {"key": table.key, "title": table.title, "unit": table.unit, "more_is_better": table.more_is_better}
+        return head | {"note": table.note, "cases": cases}

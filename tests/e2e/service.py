@@ -1,0 +1,71 @@
+"""The service under test, as an operator starts it, and the ways an operator's bad day ends it."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.e2e.processes import Process, command_line, descendants, kill, wait_until
+from tests.e2e.venv import REPOSITORY
+from tests.ports import free_port
+
+READY_WITHIN_S = 60.0
+
+
+class Service:
+    """``python -m app serve`` with its own Redis and its own data directory."""
+
+    def __init__(self, folder: Path, workers: int = 1, port: int | None = None) -> None:
+        self.folder = folder
+        self.port = port or free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._env = {
+            "LACHESIS_HOST": "127.0.0.1",
+            "LACHESIS_PORT": str(self.port),
+            "LACHESIS_WORKERS": str(workers),
+            "LACHESIS_DATA_DIR": str(folder / "data"),
+        }
+        self.start()
+
+    def start(self) -> None:
+        """Start it and wait until it says where it listens."""
+        log = self.folder / "service.log"
+        said_before = log.read_text().count("listening on") if log.exists() else 0
+        self.process = Process("service", [sys.executable, "-m", "app", "serve"], log, self._env, REPOSITORY)
+        wait_until(
+            f"the service listens\n{self.process.last_words()}",
+            lambda: not self.process.alive or log.read_text().count("listening on") > said_before,
+            READY_WITHIN_S,
+        )
+        assert self.process.alive, self.process.last_words()
+
+    def status(self) -> dict[str, Any]:
+        """Read ``/status``."""
+        reply = httpx.get(f"{self.url}/status", timeout=30, trust_env=False)
+        reply.raise_for_status()
+        found: dict[str, Any] = reply.json()
+        return found
+
+    def redis_pid(self) -> int:
+        """Find the embedded Redis by its command line, which names our data directory or is our child."""
+        engines = [p for p in self._everything() if "valkey" in command_line(p) or "redis-server" in command_line(p)]
+        assert len(engines) == 1, [command_line(p) for p in self._everything()]
+        return engines[0]
+
+    def worker_pids(self) -> list[int]:
+        """Find the API processes: Python children of the one we started."""
+        mine = [p for p in descendants(self.process.pid) if p != self.redis_pid()]
+        return [p for p in mine if "resource_tracker" not in command_line(p)]
+
+    def kill_everything(self) -> None:
+        """End the supervisor, its workers and Redis at once, as a power cut would."""
+        kill(self.process.pid, *self._everything())
+        self.process.wait()
+
+    def stop(self) -> None:
+        """End it as an operator does; it must leave nothing behind."""
+        self.process.stop()
+
+    def _everything(self) -> list[int]:
+        return descendants(self.process.pid)

@@ -1,0 +1,94 @@
+"""Unmodified Atropos environments and the library's trainer client against the service, on good days and on bad ones.
+
+`make e2e` runs all of it; `-m "e2e and not slow"` leaves out the long versions.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.ledger import Account, Batch
+from tests.e2e.processes import kill
+from tests.e2e.service import Service
+from tests.e2e.story import BATCH_SIZE, MINIMUM_SEQUENCES, Story
+
+pytestmark = pytest.mark.e2e
+
+LENGTHS = [pytest.param(30, id="short"), pytest.param(300, id="long", marks=pytest.mark.slow)]
+PATIENCE_S = 300.0
+PLENTY_OF_BATCHES = 4
+
+
+@pytest.fixture
+def one_worker(tmp_path: Path) -> Iterator[Service]:
+    service = Service(tmp_path)
+    yield service
+    service.stop()
+
+
+@pytest.fixture
+def three_workers(tmp_path: Path) -> Iterator[Service]:
+    service = Service(tmp_path, workers=3)
+    yield service
+    service.stop()
+
+
+@pytest.mark.parametrize("batches", LENGTHS)
+def test_real_clients_get_exact_batches_with_their_minimums_and_no_group_is_lost(
+    batches: int, one_worker: Service, tmp_path: Path
+) -> None:
+    """The good day: nothing fails, so nothing is sent twice, served twice or left unexplained."""
+    with Story(one_worker, tmp_path) as story:
+        story.wait_for_batches(batches, PATIENCE_S)
+        account = story.finish()
+        assert_promises_kept(story, account)
+        assert account.redelivered == 0
+        assert all(sent.retried == 0 for sent in account.sent), "a request failed on a good day"
+        assert not any(sent.refused for sent in account.sent), "a valid group was refused"
+
+
+@pytest.mark.parametrize("between", [pytest.param(8, id="short"), pytest.param(60, id="long", marks=pytest.mark.slow)])
+def test_real_clients_notice_nothing_when_workers_redis_and_the_whole_service_are_killed(
+    between: int, three_workers: Service, tmp_path: Path
+) -> None:
+    """The bad day: kill -9 of a worker, of Redis, of everything at once; the clients are never touched."""
+    service = three_workers
+    with Story(service, tmp_path) as story:
+        story.wait_for_batches(between, PATIENCE_S)
+        kill(service.worker_pids()[0])
+        story.wait_for_batches(between, PATIENCE_S)
+        kill(service.redis_pid())
+        story.wait_for_batches(between, PATIENCE_S)
+        assert max(sent.most_attempts for sent in story.sent()) <= 2, "a client needed more than one retry"
+        service.kill_everything()
+        service.start()
+        story.wait_for_batches(between, PATIENCE_S)
+        account = story.finish()
+        assert_promises_kept(story, account)
+
+
+def assert_promises_kept(story: Story, account: Account) -> None:
+    """Check what must hold on any day, and print the account."""
+    print(account.summary())
+    assert account.complaints() == []
+    assert [batch.sequences for batch in account.batches] == [BATCH_SIZE] * len(account.batches)
+    assert all(sent.acknowledged for sent in account.sent), "an environment sent nothing"
+    minimum = story.env_id("minimum")
+    bound = [batch for batch in account.batches if must_keep_minimum(batch, minimum)]
+    assert len(bound) >= PLENTY_OF_BATCHES, "too few batches were formed while the minimum was in force"
+    assert [b.sequences_of(minimum) for b in bound if b.sequences_of(minimum) < MINIMUM_SEQUENCES] == []
+    status = story.service.status()
+    groups = status["groups"]
+    assert groups["accepted"] == groups["queued"] + groups["buffered"] + groups["leased"] + groups["delivered"]
+    assert status["dropped"] == {}
+    assert status["relaxed_batches"] == 0
+    assert {environment["name"] for environment in status["environments"]} == {"plain_0", "minimum_0", "lists_0"}
+
+
+def must_keep_minimum(batch: Batch, environment: int) -> bool:
+    """Whether an environment was alive both before and after the batch was asked for, so that its minimum bound it."""
+    return all(
+        any(e["environment"] == environment and e["alive"] for e in status.get("environments", []))
+        for status in (batch.before, batch.after)
+    )
