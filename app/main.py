@@ -71,8 +71,9 @@ def create_app(settings: Settings) -> FastAPI:
     )
     problems.install(app)
     app.include_router(system.router)
-    app.include_router(atropos.router)
-    app.include_router(atropos.router, prefix="/runs/{run}/atropos", dependencies=[Depends(checked_run_name)])
+    for router in (atropos.submissions, atropos.router):
+        app.include_router(router)
+        app.include_router(router, prefix="/runs/{run}/atropos", dependencies=[Depends(checked_run_name)])
     return app
 
 

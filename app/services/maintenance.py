@@ -11,7 +11,7 @@ from app.store.groups import GroupStore
 from app.store.runs import RunStore
 
 _PERIOD_S = 1.0
-_RECOGNISED_FOR_MS = 600_000  # a repeated submission is recognised this long; far longer than any retry lasts
+_RECOGNISED_FOR_MS = 120_000  # a repeated submission is recognised this long; far longer than any retry lasts
 
 log = logging.getLogger("lachesis.maintenance")
 

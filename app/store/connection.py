@@ -43,8 +43,8 @@ class Connection:
             url,
             max_connections=_MAX_CONNECTIONS,
             timeout=patience_s,
-            socket_timeout=min(_ATTEMPT_TIMEOUT_S, patience_s),
-            socket_connect_timeout=min(_ATTEMPT_TIMEOUT_S, patience_s),
+            socket_timeout=None,  # a timer for every reply costs a fifth of a round trip; `patiently` sets one in all
+            socket_connect_timeout=None,
             retry=Retry(NoBackoff(), 0),
         )
         self.redis: redis.Redis = redis.Redis.from_pool(pool)
@@ -59,7 +59,8 @@ class Connection:
             StoreUnavailable: It gave none.
         """
         try:
-            await self.redis.ping()
+            async with asyncio.timeout(min(_ATTEMPT_TIMEOUT_S, self._patience_s)):
+                await self.redis.ping()
         except (RedisConnectionError, RedisTimeoutError, OSError) as error:
             raise StoreUnavailable(f"Redis does not answer: {error}") from error
 
@@ -74,12 +75,18 @@ class Connection:
         pause = 0.01
         while True:
             try:
-                return await attempt()
+                async with asyncio.timeout(min(_ATTEMPT_TIMEOUT_S, self._patience_s)):
+                    return await attempt()
             except NoScriptError:
                 await self._load_scripts()
             except OutOfMemoryError as error:
                 raise StoreFull(f"Redis is out of memory: {error}") from error
-            except (RedisConnectionError, RedisTimeoutError, ReadOnlyError, OSError) as error:
+            except (
+                RedisConnectionError,
+                RedisTimeoutError,
+                ReadOnlyError,
+                OSError,
+            ) as error:  # TimeoutError is an OSError
                 if time.monotonic() + pause >= deadline:
                     raise StoreUnavailable(f"Redis did not answer within {self._patience_s:g} s: {error}") from error
             except ResponseError as error:
@@ -92,8 +99,9 @@ class Connection:
 
     async def _load_scripts(self) -> None:
         try:
-            for script in scripts.all_scripts():
-                await self.redis.script_load(script.source)
+            async with asyncio.timeout(_ATTEMPT_TIMEOUT_S):
+                for script in scripts.all_scripts():
+                    await self.redis.script_load(script.source)
         except (RedisConnectionError, RedisTimeoutError, OSError):
             pass  # the attempt that needs them meets the same trouble, and waits
 

@@ -193,11 +193,7 @@ class GroupStore:
         return removed
 
     async def _unlink(self, keys: RunKeys, group_ids: Sequence[bytes]) -> None:
-        def fill(pipe: Pipeline) -> None:
-            for group_id in group_ids:
-                pipe.unlink(keys.payload(group_id.decode()))
-
-        await self._connection.pipeline(fill)
+        await self._connection.call("UNLINK", *(keys.payload(group_id.decode()) for group_id in group_ids))
 
 
 def _index_arguments(

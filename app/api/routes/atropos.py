@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import PlainTextResponse
 
 from app.api.batch_json import group_json
-from app.api.deps import Body, Found, Run, SmallBody, parse
+from app.api.deps import DirectRoute, Found, Run, SmallBody, parse, submission
 from app.api.replies import json_reply, large_json_reply
 from app.api.routes import atropos_docs as docs
 from app.api.sending import batch_reply
@@ -37,6 +37,7 @@ _EMPTY_EXAMPLE_KEYS = (
 
 
 router = APIRouter(tags=["atropos"], responses=docs.PROBLEMS)
+submissions = APIRouter(tags=["atropos"], responses=docs.PROBLEMS, route_class=DirectRoute)
 
 
 @router.get("/", summary="Who is this?", responses=docs.ANSWERS_ROOT)
@@ -154,28 +155,30 @@ async def latest_example(run: Run, found: Found, request: Request) -> Response:
     return await large_json_reply(request, group_json(payload))
 
 
-@router.post(
+@submissions.post(
     "/scored_data",
     summary="Submit a group",
     responses=docs.ANSWERS_SCORED_DATA,
     openapi_extra=docs.takes(ScoredData),
 )
-async def scored_data(run: Run, found: Found, body: Body) -> Response:
+async def scored_data(request: Request) -> Response:
     """Store one group. Once this is answered the group survives any crash."""
+    run, found, body = await submission(request)
     (receipt,) = await found.intake.submit(run, [await found.decoder.one(body)])
     if receipt.buffered:
         return json_reply({"status": "buffered", "buffer_size": receipt.waiting_sequences})
     return json_reply({"status": "received"})
 
 
-@router.post(
+@submissions.post(
     "/scored_data_list",
     summary="Submit groups",
     responses=docs.ANSWERS_SCORED_DATA_LIST,
     openapi_extra=docs.takes(ScoredData, many=True),
 )
-async def scored_data_list(run: Run, found: Found, body: Body) -> Response:
+async def scored_data_list(request: Request) -> Response:
     """Store a list of groups, all or none."""
+    run, found, body = await submission(request)
     return json_reply(_list_answer(await found.intake.submit(run, await found.decoder.many(body))))
 
 
