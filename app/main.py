@@ -25,6 +25,7 @@ from app.store.connection import Connection
 from app.store.groups import GroupStore
 from app.store.probe import probe
 from app.store.runs import RunStore
+from app.tuning import tune_process
 from app.version import lachesis_version
 
 DESCRIPTION = """Exact, fair, durable batches between rollout workers and trainers in reinforcement learning.
@@ -57,6 +58,7 @@ def create_app(settings: Settings) -> FastAPI:
             facts = await connection.patiently(lambda: probe(connection.redis))
             services, maintenance = wire(settings, connection, facts.summary)
             loop = asyncio.create_task(maintenance.run_forever())
+            tune_process()
             try:
                 yield {"services": services}
             finally:

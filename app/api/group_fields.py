@@ -81,6 +81,8 @@ def _keep(fields: GroupFields, name: str, value: Any) -> None:
 def _check_other(fields: GroupFields, name: str, value: Any) -> None:
     """Check a field that is not a plain column, and count the brackets in its text and name."""
     fields.brackets += name.count("[")
+    if value is None:
+        return
     if isinstance(value, PROXIES):
         check_structure(value, (*fields.path, name))
         text = bytes(value.mini)
@@ -101,17 +103,17 @@ def _plain(column: Column, value: Any) -> Ragged | None:
         values = np.frombuffer(value.as_buffer(of_type=kind), dtype)
     except (TypeError, ValueError):  # strings, booleans, null, floats among integers; beyond 64 bits
         return None
-    if len(values) != (int(lengths[-1].sum()) if lengths else len(value)):
+    if len(values) != (int(lengths[-1].sum(dtype=np.int64)) if lengths else len(value)):
         return None
-    return Ragged(narrowed(values), tuple(map(narrowed, lengths)))
+    return Ragged(narrowed(values), lengths)
 
 
-def _lengths(rows: Any, depth: int) -> tuple[NDArray[np.int64], ...] | None:
+def _lengths(rows: Any, depth: int) -> tuple[NDArray[np.int32], ...] | None:
     """How many elements each row has, outermost level first, or None if something else than rows is among them.
 
     simdjson counts no further than 0xFFFFFF; the sum then falls short of the values, and the column is not plain.
     """
-    levels = tuple(array("q") for _ in range(depth - 1))
+    levels = tuple(array("i") for _ in range(depth - 1))
     for row in rows if levels else ():
         if not isinstance(row, ARRAY_PROXIES):
             return None
@@ -120,7 +122,7 @@ def _lengths(rows: Any, depth: int) -> tuple[NDArray[np.int64], ...] | None:
             if not isinstance(place, ARRAY_PROXIES):
                 return None
             levels[1].append(len(place))
-    return tuple(np.frombuffer(level, np.int64) for level in levels)
+    return tuple(np.frombuffer(level, np.int32) for level in levels)
 
 
 def _count_brackets(body: bytes) -> int:

@@ -177,6 +177,9 @@ _DETAIL_CHECKS: dict[str, Callable[[Any, Path], None]] = {
 }
 
 
+_DETAILS_TEMPLATE = b"{%b}" % b",".join(b'"%b":%%b' % name.encode() for name in DETAIL_FIELDS)
+
+
 def _details(fields: GroupFields, environment: int | None) -> bytes:
     """The fields that are not columns as one JSON object, null where absent."""
     texts = dict.fromkeys(DETAIL_FIELDS, b"null")
@@ -184,4 +187,4 @@ def _details(fields: GroupFields, environment: int | None) -> bytes:
         if name in fields.values:
             texts[name] = fields.texts.get(name) or minified(fields.values[name])
     texts["env_id"] = b"null" if environment is None else b"%d" % environment
-    return b"{" + b",".join(b'"%b":%b' % (name.encode(), text) for name, text in texts.items()) + b"}"
+    return _DETAILS_TEMPLATE % tuple(texts.values())

@@ -122,10 +122,11 @@ def narrowed(values: NDArray[Any]) -> NDArray[Any]:
     if values.dtype.kind == "f":
         with np.errstate(over="ignore"):  # what overflows f32 comes back as infinity, and so stays f64
             narrow = values.astype(np.float32)
-        same = np.array_equal(narrow.astype(np.float64).view(np.int64), values.view(np.int64))
-        return narrow if same else values
-    narrow = values.astype(np.int32)
-    return narrow if np.array_equal(narrow, values) else values
+        same = (narrow.astype(np.float64).view(np.int64) == values.view(np.int64)).all()
+    else:
+        narrow = values.astype(np.int32)
+        same = (narrow == values).all()
+    return narrow if same else values
 
 
 def nested(ragged: Ragged) -> Any:
