@@ -1,0 +1,138 @@
+"""A bad day: workers, then Redis, then everything is killed -9 under load, and nothing that was acknowledged is lost.
+
+`LACHESIS_CHAOS_SEED` repeats the clients' choices (not the timing); a failure prints the seed.
+"""
+
+import asyncio
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.processes import kill
+from tests.e2e.service import Service
+from tests.scenarios.chaos_clients import Ledger, Producer, Trainer
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+
+BATCH_SIZE = 32
+WORKERS = 3
+SIZES = (4, 8)
+MINIMUMS = {"math": 0.25, "code": None, "games": None, "logic": None}
+PROGRESS = 25
+"""Batches that the trainer must get after each disaster."""
+ROUNDS = 2
+
+
+@pytest.fixture
+def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
+    monkeypatch.setenv("LACHESIS_BUFFER_RELEASE_S", "2")
+    started = Service(tmp_path, workers=WORKERS)
+    yield started
+    started.stop()
+
+
+class Day:
+    """The clients at work, from ``begin`` to ``end``."""
+
+    def __init__(self, url: str, seed: int) -> None:
+        self.ledger = Ledger()
+        self._trainer = Trainer(url, self.ledger, seed)
+        self._producers = {name: Producer(url, self.ledger, seed + n + 1) for n, name in enumerate(MINIMUMS)}
+        self._evening = asyncio.Event()
+
+    async def begin(self) -> None:
+        await self._begin_training()
+        self._producing = [
+            asyncio.create_task(producer.run(name, SIZES, MINIMUMS[name], self._evening))
+            for name, producer in self._producers.items()
+        ]
+        await self._progress()
+
+    async def survive(self, phase: str, disaster: Callable[[], None]) -> None:
+        """Let a disaster happen, and wait until the trainer has had `PROGRESS` batches more."""
+        self.ledger.phase = phase
+        self.ledger.excuses += 1
+        await asyncio.to_thread(disaster)
+        await self._progress()
+        self.ledger.phase = "calm"
+
+    async def crash_trainer(self) -> None:
+        """End the trainer wherever it is, and start another."""
+        self._training.cancel()
+        await asyncio.wait({self._training})
+        self.ledger.excuses += 1
+        await self._begin_training()
+        await self._progress()
+
+    async def end(self) -> None:
+        """Let calls in flight end, then have everything served that is queued."""
+        self._evening.set()
+        await asyncio.gather(*self._producing, self._training)
+        await wait_until(self._nothing_is_buffered)
+        for environment in (await self.status())["environments"]:
+            identity = {"env_id": environment["environment"]}
+            await self._trainer.call("POST", "/disconnect-env", lambda body=identity: body)  # type: ignore[misc]
+        for batch_size in (BATCH_SIZE, *sorted(SIZES, reverse=True)):
+            await self._trainer.register(batch_size)
+            while await self._trainer.take():
+                pass
+            await wait_until(self._all_is_acknowledged)  # else the next size would break the last batch up
+
+    async def status(self) -> dict[str, Any]:
+        answer, _ = await self._trainer.call("GET", "/status")
+        found: dict[str, Any] = answer
+        return found
+
+    async def _begin_training(self) -> None:
+        await self._trainer.register(BATCH_SIZE)
+        self._training = asyncio.create_task(self._trainer.run(self._evening))
+
+    async def _progress(self) -> None:
+        target = len(self.ledger.served) + PROGRESS
+
+        async def made() -> bool:
+            for task in (self._training, *self._producing):
+                assert not task.done(), task.exception()
+            return len(self.ledger.served) >= target
+
+        await wait_until(made, 60)
+
+    async def _nothing_is_buffered(self) -> bool:
+        return (await self.status())["groups"]["buffered"] == 0  # type: ignore[no-any-return]
+
+    async def _all_is_acknowledged(self) -> bool:
+        return not (await self.status())["leases"]
+
+
+async def test_nothing_acknowledged_is_lost_or_served_twice_whoever_is_killed(service: Service) -> None:
+    seed = int(os.environ.get("LACHESIS_CHAOS_SEED") or secrets.randbelow(2**32))
+    print(f"LACHESIS_CHAOS_SEED={seed}")
+    day = Day(service.url, seed)
+    await day.begin()
+    for _ in range(ROUNDS):
+        for worker in service.worker_pids():
+            await day.survive("a worker was killed", partial(kill, worker))
+        await day.survive("Redis was killed", lambda: kill(service.redis_pid()))
+        await day.crash_trainer()
+        await day.survive("all were killed", partial(kill_everything_and_restart, service))
+    await day.end()
+
+    failures = day.ledger.failures
+    assert failures["a worker was killed"] <= 1, failures
+    assert failures["Redis was killed"] == 0, "requests wait for Redis"
+    assert failures["calm"] == 0, failures
+    assert day.ledger.faults({BATCH_SIZE, *SIZES}) == []
+    groups = (await day.status())["groups"]
+    assert groups["queued"] == groups["buffered"] == groups["leased"] == 0
+    assert len(day.ledger.acknowledged) <= groups["delivered"] == groups["accepted"] <= day.ledger.attempts
+
+
+def kill_everything_and_restart(service: Service) -> None:
+    service.kill_everything()
+    service.start()
