@@ -1,6 +1,6 @@
 # The service as an image.
 #   docker build -t lachesis .
-#   docker run -p 8000:8000 -v lachesis:/data lachesis       one container, with the embedded Valkey
+#   docker run --stop-timeout 40 -p 127.0.0.1:8000:8000 -v lachesis:/data lachesis       one container, with the embedded Valkey
 #   docker compose up                                                     many, on a Valkey of their own
 ARG PYTHON_IMAGE=python:3.12.12-slim-trixie
 

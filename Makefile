@@ -6,14 +6,12 @@
 .PHONY: help run test test-fast lint format e2e bench openapi lock build clean venv-server venv-dev
 
 python := .venv/bin/python
-# Settings come from the environment, then from .env. `dotenv run` replaces itself, so signals still reach the service.
-with_dotenv := $(if $(wildcard .env),$(python) -m dotenv --file .env run --no-override --)
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
 
 run: venv-server  ## set everything up and serve on LACHESIS_HOST:LACHESIS_PORT (127.0.0.1:8000) with a Redis of its own
-	@exec $(with_dotenv) $(python) -m app serve $(ARGS)
+	@exec $(python) -m app serve $(ARGS)
 
 test: venv-dev  ## all tests but e2e
 	@$(python) -m pytest -m "not e2e" $(ARGS)

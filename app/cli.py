@@ -9,6 +9,7 @@ import httpx
 import typer
 from pydantic import ValidationError
 
+from app.environment import InvalidSettings, load_settings
 from app.settings import Settings
 from app.version import lachesis_version
 from lachesis.wire.status import RunStatus
@@ -55,13 +56,15 @@ def status(
 ) -> None:
     """Ask a running service who takes part in a run, what waits and what blocks."""
     base = (url or _own_url(_settings())).rstrip("/")
+    if "://" not in base:
+        base = f"http://{base}"
     path = "/status" if run == "default" else f"/runs/{quote(run, safe='')}/atropos/status"
     try:
         answer = httpx.get(base + path, timeout=10.0, trust_env=False)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        _fail(f"no answer from {httpx.URL(base).copy_with(userinfo=b'') if '://' in base else base}: {error}")
+        _fail(f"no answer from {_shown(base)}: {error}")
     if answer.status_code != httpx.codes.OK:
-        _fail(f"the service answered {answer.status_code}: {answer.text[:300]}")
+        _fail(f"the service answered {answer.status_code}: {_detail_of(answer)[:300]}")
     if json:
         typer.echo(answer.text)
         return
@@ -69,16 +72,30 @@ def status(
         found = RunStatus.model_validate_json(answer.content)
     except ValidationError:
         _fail("the answer is not that of a Lachesis service of this version; --json prints it as it came")
-    typer.echo("\n".join(_describe(found)))
+    typer.echo("\n".join((_shown(base), *_describe(found))))
+
+
+def _shown(base: str) -> str:
+    """The service's URL without a user and password."""
+    try:
+        return str(httpx.URL(base).copy_with(userinfo=b""))
+    except httpx.InvalidURL:
+        return base
+
+
+def _detail_of(answer: httpx.Response) -> str:
+    try:
+        return str(answer.json()["detail"])
+    except (ValueError, KeyError, TypeError):
+        return answer.text
 
 
 def _settings() -> Settings:
     try:
-        return Settings()
-    except ValidationError as error:
-        for problem in error.errors(include_url=False, include_input=False):
-            name = "_".join(str(part) for part in problem["loc"]).upper()
-            typer.echo(f"lachesis: LACHESIS_{name}: {problem['msg']}", err=True)
+        return load_settings()
+    except InvalidSettings as error:
+        for line in str(error).splitlines():
+            typer.echo(f"lachesis: {line}", err=True)
         sys.exit(1)
 
 
@@ -101,7 +118,7 @@ def _describe(found: RunStatus) -> Iterable[str]:
         f"leased + {groups.delivered} delivered + {dropped} dropped"
     )
     if groups.set_aside:
-        yield f"set aside: {groups.set_aside} queued groups are larger than a batch"
+        yield f"set aside, larger than a batch: {groups.set_aside}"
     if found.oldest_waiting_s is not None:
         yield f"oldest waiting: {found.oldest_waiting_s:.0f} s"
     if found.ready:

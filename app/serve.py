@@ -7,21 +7,14 @@ import logging.config
 import os
 import socket
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
-from redis.asyncio import Redis
-from redis.exceptions import AuthenticationError, RedisError
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import TimeoutError as RedisTimeoutError
-
-from app.core.errors import StoreMisconfigured, StoreUnavailable
+from app.core.errors import StoreUnavailable
 from app.settings import Settings
 from app.store.embedded import EmbeddedRedis
-from app.store.probe import StoreFacts, probe
+from app.store.probe import StoreFacts, place_of, probe_patiently
 from app.version import lachesis_version
 from app.workers import BACKLOG, heed_signals, log_config, run_workers
 
@@ -107,8 +100,8 @@ def _announcement(settings: Settings, listener: socket.socket, store: _Store) ->
 def _store(settings: Settings) -> Iterator[_Store]:
     url = settings.redis_url.get_secret_value() if settings.redis_url else ""
     if url:
-        facts = asyncio.run(_probe_patiently(url, settings.store_patience_s))
-        yield _Store(url, f"{facts.engine} {facts.version} at {_place(url)}", facts)
+        facts = asyncio.run(probe_patiently(url, settings.store_patience_s))
+        yield _Store(url, f"{facts.engine} {facts.version} at {place_of(url)}", facts)
         return
     with EmbeddedRedis.start(
         settings.data_dir,
@@ -116,37 +109,5 @@ def _store(settings: Settings) -> Iterator[_Store]:
         maxmemory_bytes=settings.redis_maxmemory_bytes,
         max_value_bytes=4 * settings.max_body_bytes,  # "0," in JSON is 2 bytes, as a float of the widest kind 8
     ) as redis:
-        facts = asyncio.run(_probe_patiently(redis.url, settings.store_patience_s))
+        facts = asyncio.run(probe_patiently(redis.url, settings.store_patience_s))
         yield _Store(redis.url, f"embedded {facts.engine} {facts.version} in {settings.data_dir}/", facts)
-
-
-async def _probe_patiently(url: str, patience_s: float) -> StoreFacts:
-    """Probe a Redis that may be starting itself.
-
-    Raises:
-        StoreMisconfigured: It cannot keep our promises, or the URL or password is wrong.
-        StoreUnavailable: It did not answer within ``patience_s``.
-    """
-    try:
-        client = Redis.from_url(url, socket_connect_timeout=5.0, socket_timeout=5.0)
-    except ValueError as error:
-        raise StoreMisconfigured(f"LACHESIS_REDIS_URL is not a Redis URL: {error}") from error
-    deadline = time.monotonic() + patience_s
-    async with client:
-        while True:
-            try:
-                return await probe(client)
-            except AuthenticationError as error:
-                raise StoreMisconfigured(f"Redis at {_place(url)} refuses the user or password: {error}") from error
-            except (RedisConnectionError, RedisTimeoutError) as error:
-                if time.monotonic() > deadline:
-                    raise StoreUnavailable(f"Redis at {_place(url)} does not answer: {error}") from error
-            except RedisError as error:
-                raise StoreMisconfigured(f"Redis at {_place(url)}: {error}") from error
-            await asyncio.sleep(0.1)
-
-
-def _place(url: str) -> str:
-    """Where a Redis is, without its user and password."""
-    parts = urlsplit(url)
-    return parts.netloc.rpartition("@")[2] or parts.path

@@ -1,10 +1,22 @@
 """Every setting, read once from ``LACHESIS_*`` variables and passed in from there. The unit is in the name."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, SecretStr
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+_LEAST_MAXMEMORY_BYTES = 64 * 1024 * 1024
+
+
+def _lowered(value: Any) -> Any:
+    return value.lower() if isinstance(value, str) else value
+
+
+def _none_or_enough(value: int) -> int:
+    if 0 < value < _LEAST_MAXMEMORY_BYTES:
+        raise ValueError(f"is less than {_LEAST_MAXMEMORY_BYTES}, with which no group could be stored")
+    return value
 
 
 class Settings(BaseSettings):
@@ -26,6 +38,7 @@ class Settings(BaseSettings):
     ] = None
     redis_maxmemory_bytes: Annotated[
         int,
+        AfterValidator(_none_or_enough),
         Field(ge=0, description="Memory limit of the embedded Redis; 0 means half of what the machine or cgroup has."),
     ] = 0
     store_patience_s: Annotated[
@@ -72,4 +85,6 @@ class Settings(BaseSettings):
         float,
         Field(ge=1, description="A payload that was written but never indexed is removed after this long."),
     ] = 600.0
-    log_level: Annotated[str, Field(pattern="^(debug|info|warning|error)$", description="Log level.")] = "info"
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], BeforeValidator(_lowered), Field(description="Log level.")
+    ] = "info"

@@ -4,9 +4,17 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from redis.asyncio import Redis
 
 from app.store.embedded import EmbeddedRedis
+from tests import properties
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Run properties on fewer examples where slow tests are left out, as in `make test-fast`."""
+    if "not slow" in config.option.markexpr:
+        settings.load_profile(properties.FAST)
 
 
 @pytest.fixture(scope="session")

@@ -16,17 +16,10 @@ import pytest
 from redis import Redis
 
 from app.store.embedded import EmbeddedRedis
-from tests.e2e.processes import command_line, descendants, wait_until
+from tests.e2e.processes import command_line, descendants, is_running, wait_until
 
 ROOT = Path(__file__).parents[1]
 LINE = re.compile(r"Lachesis \S+ listening on (http://\S+:\d+) · (\d+) workers? · (.+) · (.+)\n")
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 class Served:

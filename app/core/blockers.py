@@ -91,7 +91,8 @@ def explain(
     blocker = _blocker(batch_size, missing, short, known, bounds)
     detail = _detail(blocker, batch_size, usable, short, parts)
     hints = _unblocked_by(batch_size, parts, known, bounds)
-    return NotReady(blocker, detail, missing, short, _oversized(batch_size, lanes, bounds), hints)
+    oversized = _oversized(batch_size, lanes, bounds)
+    return NotReady(blocker, detail + _set_aside(oversized), missing, short, oversized, hints)
 
 
 def _bound(environment: int | None, bounds: Mapping[int, Bounds]) -> Bounds:
@@ -158,6 +159,14 @@ def _detail(blocker: Blocker, batch_size: int, usable: int, short: Mapping[int, 
     sizes = ", ".join(map(str, sorted({size for part in parts for size in part.counts})))
     queued = sum(part.available for part in parts)
     return f"{queued} usable sequences are queued, but no groups of sizes {sizes} sum to exactly {batch_size}{kept}"
+
+
+def _set_aside(oversized: Mapping[int | None, int]) -> str:
+    whose = ", ".join(
+        f"{count} of {'no environment' if environment is None else f'environment {environment}'}"
+        for environment, count in oversized.items()
+    )
+    return whose and f"; groups too large for any batch are set aside: {whose}"
 
 
 def _unblocked_by(

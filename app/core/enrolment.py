@@ -1,7 +1,7 @@
 """Who an environment that registers is: a new one, or an old one that came back."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from app.core.model import Environment
 
@@ -35,29 +35,18 @@ def enrol(application: Application, environments: Mapping[int, Environment], clo
         environments: The run's environments, by id.
         clock_ms: The run clock, milliseconds.
         ttl_ms: Silence after which an environment no longer binds, milliseconds.
+
+    Returns:
+        The environment as it is to be recorded, alive from now on.
     """
     namesakes = [env for _, env in sorted(environments.items()) if env.desired_name == application.desired_name]
     for old in namesakes:
         if not old.alive(clock_ms, ttl_ms // TAKEOVER_FRACTION):
-            return replace(
-                old,
-                group_size=application.group_size,
-                max_token_length=application.max_token_length,
-                weight=application.weight,
-                min_share=application.min_share,
-                max_share=application.max_share,
-                connected=True,
-                last_seen_ms=clock_ms,
-            )
+            return replace(old, **asdict(application), connected=True, last_seen_ms=clock_ms)
     return Environment(
         environment=max(environments, default=-1) + 1,
-        desired_name=application.desired_name,
         name=f"{application.desired_name}_{len(namesakes)}",
-        group_size=application.group_size,
-        max_token_length=application.max_token_length,
-        weight=application.weight,
-        min_share=application.min_share,
-        max_share=application.max_share,
+        **asdict(application),
         connected=True,
         last_seen_ms=clock_ms,
     )

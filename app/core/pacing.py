@@ -40,9 +40,14 @@ def live_shares(view: RunView, ttl_ms: int) -> dict[int, Share]:
 
 
 def pace(view: RunView, caller: int, ttl_ms: int) -> Pace:
-    """Tell environment ``caller`` (which may be unknown) how full the queue is.
+    """Tell an environment how full the queue is, and how much of the inference is its own.
 
     Groups too large for any batch do not count: nobody should wait for them to be trained on.
+
+    Args:
+        view: The run, configured or not.
+        caller: Who asks; an unknown id gets an answer it can live with.
+        ttl_ms: Silence after which an environment no longer binds, milliseconds.
     """
     batch_size = view.config.batch_size if view.config else 0
     fitting = {lane: count for lane, count in view.lanes.items() if not batch_size or lane[1] <= batch_size}

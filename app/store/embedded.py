@@ -38,7 +38,13 @@ _SETTLED_S = 10.0
 
 
 class EmbeddedRedis:
-    """A running server of ours; make one with `start`, end it with `stop` or as a context manager."""
+    """A running server of ours; make one with `start`, end it with `stop` or as a context manager.
+
+    Attributes:
+        engine: What runs, which need not be what is installed: see `adopted`.
+        pid: Its process; another one once it died and was started again.
+        adopted: Whether a service that was killed had left it running.
+    """
 
     def __init__(self, directory: ServerDir, binary: Path, engine: Engine, limits: dict[str, int]) -> None:
         self._directory = directory

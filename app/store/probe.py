@@ -1,18 +1,23 @@
 """What a Redis is and how durable it is, asked of the server itself at start."""
 
+import asyncio
+import time
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
+from urllib.parse import urlsplit
 
 from redis.asyncio import Redis
-from redis.exceptions import ResponseError
+from redis.exceptions import AuthenticationError, RedisError, ResponseError
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from app.core.errors import StoreMisconfigured
+from app.core.errors import StoreMisconfigured, StoreUnavailable
 from app.store.engine import Engine
 
 
 class Durability(StrEnum):
-    """What an acknowledged write survives. The rungs of RELIABILITY.md, P1."""
+    """What an acknowledged write survives; `docs/operations.md` has the same rungs for people."""
 
     FSYNC = "fsync"
     EVERYSEC = "everysec"
@@ -36,7 +41,7 @@ class StoreFacts:
         durability: What an acknowledged write survives.
         promise: ``durability`` in words.
         maxmemory_bytes: Its memory limit; 0 means none.
-        torn_multi_bug: Whether a torn append-only file can swallow later writes (RELIABILITY.md, finding 1).
+        torn_multi_bug: Whether a torn append-only file can swallow later writes (`Engine.torn_multi_bug`).
         warnings: What an operator should change, one sentence each.
     """
 
@@ -84,6 +89,38 @@ async def probe(client: Redis) -> StoreFacts:
         torn_multi_bug=engine.torn_multi_bug,
         warnings=tuple(warnings),
     )
+
+
+async def probe_patiently(url: str, patience_s: float) -> StoreFacts:
+    """Probe the Redis at ``url``, which may just be starting.
+
+    Raises:
+        StoreMisconfigured: It cannot keep our promises, or the URL or password is wrong.
+        StoreUnavailable: It did not answer within ``patience_s`` seconds.
+    """
+    try:
+        client = Redis.from_url(url, socket_connect_timeout=5.0, socket_timeout=5.0)
+    except ValueError as error:
+        raise StoreMisconfigured(f"LACHESIS_REDIS_URL is not a Redis URL: {error}") from error
+    deadline = time.monotonic() + patience_s
+    async with client:
+        while True:
+            try:
+                return await probe(client)
+            except AuthenticationError as error:
+                raise StoreMisconfigured(f"Redis at {place_of(url)} refuses the user or password: {error}") from error
+            except (RedisConnectionError, RedisTimeoutError) as error:
+                if time.monotonic() > deadline:
+                    raise StoreUnavailable(f"Redis at {place_of(url)} does not answer: {error}") from error
+            except RedisError as error:
+                raise StoreMisconfigured(f"Redis at {place_of(url)}: {error}") from error
+            await asyncio.sleep(0.1)
+
+
+def place_of(url: str) -> str:
+    """Say where the Redis at ``url`` is, without its user and password."""
+    parts = urlsplit(url)
+    return parts.netloc.rpartition("@")[2] or parts.path
 
 
 async def _info(client: Redis) -> dict[str, Any]:

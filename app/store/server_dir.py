@@ -57,7 +57,7 @@ class ServerDir:
         self._lock = None
 
     def socket(self) -> Path:
-        """Where the server listens: here, or in a private temporary directory where this path is too long.
+        """Return where the server listens: here, or in a private temporary directory where this path is too long.
 
         The same answer again until `give_back`, also for the next process: so it finds a server left running.
         """
@@ -93,7 +93,7 @@ class ServerDir:
         _write_whole(record, json.dumps({"name": engine.name, "version": version}))
 
     def running_server(self) -> int | None:
-        """The process that keeps its data here, if the pid file names one that really is such a server."""
+        """Return the process that keeps its data here, if the pid file names one that really is such a server."""
         try:
             pid = int((self.home / "redis.pid").read_text())
             arguments = Path(f"/proc/{pid}/cmdline").read_bytes()
@@ -103,7 +103,14 @@ class ServerDir:
         return pid if b"-server" in arguments and cwd == self.home.resolve() else None
 
     def write_configuration(self, limits: dict[str, int]) -> Path:
-        """Write the server's configuration: private, fsync before each answer, never evicting."""
+        """Write the server's configuration: private, fsync before each answer, never evicting.
+
+        Args:
+            limits: Further settings by name, in bytes.
+
+        Returns:
+            The file.
+        """
         settings: dict[str, str | int] = {
             "port": 0,
             "unixsocket": _quoted(self.socket()),
@@ -136,7 +143,7 @@ class ServerDir:
         return path.open("ab")
 
     def log_end(self) -> str:
-        """The last words of the server, on one line."""
+        """Return the last words of the server, on one line."""
         lines = (self.home / "redis.log").read_text(errors="replace").split("\n")
         return " | ".join([line.strip() for line in lines if line.strip()][-3:])
 

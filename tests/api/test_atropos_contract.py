@@ -8,24 +8,8 @@ import httpx
 import pytest
 
 from tests.api.atropos_calls import batch, group, marks, post, register, register_env, registration, sequences, status
+from tests.api.bodies import FIELDS
 from tests.api.conftest import Start
-
-KEYS = {
-    "tokens",
-    "masks",
-    "scores",
-    "advantages",
-    "ref_logprobs",
-    "messages",
-    "generation_params",
-    "inference_logprobs",
-    "overrides",
-    "group_overrides",
-    "images",
-    "env_id",
-    "distill_token_ids",
-    "distill_logprobs",
-}
 
 
 async def get(client: httpx.AsyncClient, path: str) -> Any:
@@ -119,10 +103,10 @@ async def test_absent_fields_come_back_as_null(client: httpx.AsyncClient) -> Non
     await register(client, 1)
     await post(client, {"tokens": [["1", 2.0, True]], "masks": [[1, 2, 3]], "scores": [1]})
     (served,) = await batch(client) or []
-    assert served.keys() == KEYS
+    assert served.keys() == set(FIELDS)
     assert served["tokens"] == [[1, 2, 1]]
     assert served["scores"] == [1.0]
-    assert [key for key in KEYS if served[key] is not None and key not in ("tokens", "masks", "scores")] == []
+    assert [key for key in FIELDS if served[key] is not None and key not in ("tokens", "masks", "scores")] == []
 
 
 async def test_groups_of_another_size_than_declared_are_buffered_until_they_make_a_set(

@@ -126,12 +126,14 @@ def seconds_until_closed(client: socket.socket, drip: bytes = b"") -> float:
 # Headers: time
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("drip", [b"", b"GET / HTTP/1.1\r\nx-slow: " + b"y" * 200], ids=["silent", "byte by byte"])
 def test_a_new_connection_that_does_not_send_its_headers_in_time_is_closed(service: Service, drip: bytes) -> None:
     with service.connect() as client:
         assert HEADER_TIMEOUT_S * 0.9 < seconds_until_closed(client, drip) < HEADER_TIMEOUT_S + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("drip", [b"GET / HTTP/1.1\r\nx-slow: " + b"y" * 200, b"\r\n"], ids=["headers", "empty lines"])
 def test_slow_headers_on_a_connection_used_before_are_no_better(service: Service, drip: bytes) -> None:
     with service.connect() as client:
@@ -140,6 +142,7 @@ def test_slow_headers_on_a_connection_used_before_are_no_better(service: Service
         assert seconds_until_closed(client, drip) < HEADER_TIMEOUT_S + 1
 
 
+@pytest.mark.slow
 def test_a_slow_body_and_an_idle_connection_are_not_the_headers_business(service: Service) -> None:
     with service.connect() as client:
         client.sendall(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\n\r\n")
@@ -152,6 +155,7 @@ def test_a_slow_body_and_an_idle_connection_are_not_the_headers_business(service
         assert read_reply(client).startswith(b"HTTP/1.1 200")
 
 
+@pytest.mark.slow
 def test_half_a_next_request_does_not_cut_off_the_reply_under_way(service: Service) -> None:
     with service.connect() as client:
         client.sendall(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\n\r\n")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -19,6 +19,7 @@ from app.core.errors import InvalidField, InvalidInput, MalformedBody
 from lachesis.wire.atropos import ScoredData
 from lachesis.wire.columns import unpack
 from tests.api.bodies import ODD_VALUES, exact, groups, mutated, served
+from tests.properties import examples
 
 ROOT = Path(__file__).parents[2]
 GROUP: dict[str, Any] = {"tokens": [[1, 2, 3], [4]], "masks": [[-100, 2, 3], [4]], "scores": [1.0, 0.5]}
@@ -61,7 +62,7 @@ def run_python(script: str, *arguments: str, stdin: str = "") -> str:
     return subprocess.run(command, input=stdin, env=env, capture_output=True, text=True, check=True).stdout
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(group=groups(), ascii_only=st.booleans(), indent=st.none() | st.just(1))
 def test_what_came_in_comes_back_equal_value_for_value(
     group: dict[str, Any], ascii_only: bool, indent: int | None
@@ -70,13 +71,13 @@ def test_what_came_in_comes_back_equal_value_for_value(
     assert agreed_outcome(text) == (len(group["tokens"]), group.get("env_id"), exact(served(group)))
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(group=mutated())
 def test_shortcut_reference_and_fallback_agree_on_wrong_values(group: dict[str, Any]) -> None:
     agreed_outcome(json.dumps(group).encode())
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(group=groups(), cut=st.randoms(use_true_random=False), junk=st.binary(max_size=3))
 def test_shortcut_reference_and_fallback_agree_on_damaged_bodies(group: dict[str, Any], cut: Any, junk: bytes) -> None:
     text = json.dumps(group, ensure_ascii=False).encode()
@@ -84,7 +85,7 @@ def test_shortcut_reference_and_fallback_agree_on_damaged_bodies(group: dict[str
     agreed_outcome(text[:start] + junk + text[start + cut.randrange(3) :])
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(group=mutated())
 def test_numbers_are_coerced_as_atropos_coerces_them(group: dict[str, Any]) -> None:
     """What pydantic makes of a body in its lax mode is what is stored, if it is stored."""

@@ -41,7 +41,8 @@ async def _everything(client: httpx.AsyncClient, env_id: int) -> list[httpx.Resp
     )
 
 
-@pytest.mark.parametrize("stall_s", [1.0, pytest.param(10.0, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("stall_s", [1.0, 10.0])
 async def test_requests_wait_for_a_redis_that_stalls(server: EmbeddedRedis, stall_s: float) -> None:
     async with running_service(server.url) as client:
         await register(client, 8)
@@ -56,6 +57,7 @@ async def test_requests_wait_for_a_redis_that_stalls(server: EmbeddedRedis, stal
         assert [reply.status_code for reply in await calls] == [200] * 4
 
 
+@pytest.mark.slow
 async def test_requests_wait_for_a_redis_that_is_killed_and_nothing_is_lost(
     server: EmbeddedRedis, redis: Redis
 ) -> None:
@@ -94,6 +96,7 @@ async def test_scripts_that_redis_forgot_are_loaded_again_unseen(server: Embedde
         assert marks(await batch(client) or []) == [1]
 
 
+@pytest.mark.slow
 async def test_a_redis_that_stays_away_is_reported_after_our_patience(server: EmbeddedRedis) -> None:
     async with running_service(server.url, store_patience_s=0.5) as client:
         server.stop()

@@ -1,10 +1,11 @@
 """Groups of other sizes than declared wait until they add up to a set."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.grouping import completed_set
 from tests.core.oracle import Group, arrivals, lanes_of, oldest_batch
+from tests.properties import examples
 
 
 def test_groups_that_add_up_to_the_declared_size_are_released_oldest_first() -> None:
@@ -17,7 +18,7 @@ def test_groups_that_do_not_add_up_stay() -> None:
     assert completed_set(8, []) == ()
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.lists(st.integers(1, 7), max_size=9), st.integers(1, 8))
 def test_the_oldest_set_is_found_whenever_one_exists(sizes: list[int], group_size: int) -> None:
     buffered = [Group(1, size) for size in sizes]

@@ -82,6 +82,14 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
+def is_running(pid: int) -> bool:
+    """Say whether a process runs; a zombie, which only waits to be buried, does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 def command_line(pid: int) -> str:
     """Give a process's command line; empty once it is gone."""
     try:

@@ -19,7 +19,7 @@ from app.core.errors import StoreMisconfigured, StoreUnavailable
 from app.store import embedded
 from app.store.embedded import EmbeddedRedis
 from app.store.engine import Engine, find_server
-from tests.e2e.processes import wait_until
+from tests.e2e.processes import is_running, wait_until
 
 ROOT = Path(__file__).parents[2]
 SERVICE = """
@@ -63,14 +63,6 @@ def killed_service() -> Iterator[Callable[[Path], int]]:
             os.kill(server, signal.SIGKILL)
 
 
-def is_running(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
-
-
 def answers(server: EmbeddedRedis) -> bool:
     with Redis.from_url(server.url) as client:
         try:
@@ -97,6 +89,7 @@ def test_what_was_acknowledged_survives_kill_9_of_the_server_which_is_healed_wit
     assert f"(pid {killed}) ended by itself (code -9)" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_server_that_cannot_be_started_again_is_tried_until_it_can(
     data_dir: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -141,6 +134,7 @@ def test_without_a_limit_it_may_use_half_the_memory(data_dir: Path) -> None:
         assert 0 < int(client.config_get("maxmemory")["maxmemory"]) <= machine // 2
 
 
+@pytest.mark.slow
 def test_the_next_service_takes_over_the_server_of_a_killed_one(
     any_data_dir: Path, killed_service: Callable[[Path], int]
 ) -> None:
@@ -156,6 +150,7 @@ def test_the_next_service_takes_over_the_server_of_a_killed_one(
         assert client.get("group") == b"kept"
 
 
+@pytest.mark.slow
 def test_a_server_that_was_taken_over_is_healed_too(data_dir: Path, killed_service: Callable[[Path], int]) -> None:
     orphan = killed_service(data_dir)
     with EmbeddedRedis.start(data_dir) as server:
@@ -259,6 +254,7 @@ def installed_engines() -> list[Path | None]:
 
 
 @pytest.mark.parametrize("binary", installed_engines(), ids=str)
+@pytest.mark.slow
 @pytest.mark.parametrize("cut_bytes", [30, 700, 1900])
 def test_what_is_written_after_a_torn_start_survives_the_next_crash(
     data_dir: Path, binary: Path | None, cut_bytes: int

@@ -1,0 +1,66 @@
+"""Where settings come from: the environment, and below it a `.env` file in the working directory."""
+
+import difflib
+import os
+import sys
+from pathlib import Path
+
+from dotenv.parser import parse_stream
+from pydantic import ValidationError
+
+from app.settings import Settings
+
+PREFIX = "LACHESIS_"
+_OF_COMPOSE = {"LACHESIS_API_REPLICAS", "LACHESIS_STORE_MAXMEMORY", "LACHESIS_STORE_MEMORY_LIMIT"}
+
+
+class InvalidSettings(Exception):
+    """Settings that cannot be used: one line of text for each thing that is wrong."""
+
+
+def load_settings(env_file: Path = Path(".env")) -> Settings:
+    """Read the settings, and put what ``env_file`` adds into the environment, for API processes to find.
+
+    Raises:
+        InvalidSettings: A line of the file is no setting, or a value is wrong.
+    """
+    for name, value in _lines(env_file).items():
+        os.environ.setdefault(name, value)
+    for typo in sorted(_unknown(set(os.environ))):
+        print(f"lachesis: warning: {typo} is not a setting{_hint(typo)}", file=sys.stderr)
+    try:
+        return Settings()
+    except ValidationError as error:
+        raise InvalidSettings(
+            "\n".join(
+                f"{PREFIX}{'_'.join(str(part) for part in problem['loc']).upper()}={problem['input']}: {problem['msg']}"
+                for problem in error.errors(include_url=False)
+            )
+        ) from error
+
+
+def _lines(env_file: Path) -> dict[str, str]:
+    if not env_file.is_file():
+        return {}
+    found = {}
+    with env_file.open() as stream:
+        for binding in parse_stream(stream):
+            if binding.error:
+                line = binding.original.string.strip()
+                raise InvalidSettings(f"{env_file}, line {binding.original.line}: {line!r} is not NAME=value")
+            if binding.key is not None:
+                found[binding.key] = binding.value or ""
+    return found
+
+
+def _known() -> set[str]:
+    return {f"{PREFIX}{name.upper()}" for name in Settings.model_fields} | _OF_COMPOSE
+
+
+def _unknown(names: set[str]) -> set[str]:
+    return {name for name in names if name.startswith(PREFIX)} - _known()
+
+
+def _hint(typo: str) -> str:
+    near = difflib.get_close_matches(typo, _known(), n=1)
+    return f"; did you mean {near[0]}?" if near else ""
