@@ -57,13 +57,13 @@ def create_app(settings: Settings) -> FastAPI:
         try:
             facts = await connection.patiently(lambda: probe(connection.redis))
             services, maintenance = wire(settings, connection, facts.summary)
-            loop = asyncio.create_task(maintenance.run_forever())
+            upkeep = asyncio.create_task(maintenance.run_forever())
             tune_process()
             try:
                 yield {"services": services}
             finally:
-                loop.cancel()
-                await asyncio.gather(loop, return_exceptions=True)
+                upkeep.cancel()
+                await asyncio.gather(upkeep, return_exceptions=True)
         finally:
             await connection.aclose()
 

@@ -16,12 +16,11 @@ def tune_process() -> None:
     time, and the page faults of getting them again made up more than half of decoding 8 x 512 tokens. Other C
     libraries are left as they are.
     """
+    gc.collect()
+    gc.freeze()
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError):
         return
-    finally:
-        gc.collect()
-        gc.freeze()
     mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
     mallopt(_M_MMAP_THRESHOLD, _MAPPED_FROM_BYTES)

@@ -19,6 +19,7 @@ from app.services.status import Status
 from app.settings import Settings
 from app.store.connection import Connection
 from app.store.groups import GroupStore
+from app.store.keys import RUN_NAME
 
 M = TypeVar("M", bound=BaseModel)
 DEFAULT_RUN = "default"
@@ -52,9 +53,7 @@ async def run_name(request: Request) -> str:
 
 
 async def checked_run_name(
-    run: Annotated[
-        str, Path(description="The run's name.", pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", examples=["default"])
-    ],
+    run: Annotated[str, Path(description="The run's name.", pattern=f"^{RUN_NAME}$", examples=["default"])],
 ) -> str:
     """Check a run's name in a path, and show it in OpenAPI."""
     return run

@@ -23,6 +23,7 @@ STATUS: dict[type[errors.LachesisError], int] = {
     errors.StoreUnavailable: 503,
     errors.StoreMisconfigured: 503,
     errors.StoreFull: 507,
+    errors.StoreRefused: 500,
 }
 _RETRY_AFTER_S = {503: "2", 507: "10"}
 

@@ -1,7 +1,8 @@
 """Replies built from bytes, and the one that must know whether it arrived."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import orjson
 from fastapi import Request, Response
@@ -49,8 +50,8 @@ class WatchedReply(Response):
         self,
         content: bytes,
         headers: dict[str, str],
-        sent: Callable[[], Awaitable[None]],
-        broke_off: Callable[[], Awaitable[None]],
+        sent: Callable[[], Coroutine[Any, Any, None]],
+        broke_off: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
         super().__init__(content, headers=headers)
         self._sent = sent
@@ -63,7 +64,7 @@ class WatchedReply(Response):
 
         def on_reset() -> None:
             lost.set()
-            task = loop.create_task(_finish(self._broke_off))
+            task = loop.create_task(self._broke_off())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
@@ -82,7 +83,3 @@ class WatchedReply(Response):
         if not lost.is_set():
             await send({"type": "http.response.body", "body": b"", "more_body": False})
             await self._sent()
-
-
-async def _finish(callback: Callable[[], Awaitable[None]]) -> None:
-    await callback()

@@ -9,6 +9,7 @@
     │   └── InvalidField            a value is wrong; `location` says where                    422
     └── StoreUnavailable            Redis did not answer in time; the outcome is unknown       503
         ├── StoreFull               Redis is out of memory; nothing was stored                 507
+        ├── StoreRefused            Redis took a command for wrong: look at its keys and ACL   500
         └── StoreMisconfigured      Redis cannot keep our promises; refuse to start
 
 Each class has a stable ``code``; the message says what was wrong with the values.
@@ -78,6 +79,12 @@ class StoreFull(StoreUnavailable):
     """Redis is out of memory. Nothing was stored, nothing is lost; make room or raise ``maxmemory``."""
 
     code = "store_full"
+
+
+class StoreRefused(StoreUnavailable):
+    """Redis took a command for wrong: a key of another type than ours, or a command its ACL forbids."""
+
+    code = "store_refused"
 
 
 class StoreMisconfigured(StoreUnavailable):

@@ -2,12 +2,10 @@
 
 import asyncio
 import os
-import socket
 import uuid
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from app.core.decision import Decision, decide
 from app.core.model import (
@@ -22,6 +20,7 @@ from app.core.model import (
     PlannedGroup,
     RunView,
 )
+from app.liveness import place, process_exists
 from app.store.batches import BatchStore
 from app.store.codec import checksum
 from app.store.groups import GroupStore
@@ -72,7 +71,7 @@ class Dispatch:
         self._batches = batches
         self._timing = timing
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._place = _place()
+        self._place = place()
         self.worker = f"{self._place}/{os.getpid()}/{uuid.uuid4().hex[:8]}"
 
     async def take(self, run: str) -> Answer:
@@ -83,7 +82,7 @@ class Dispatch:
         """
         view = await self._runs.view(run)
         if view.config is None:
-            return Answer(None, _unregistered())
+            return Answer(None, unregistered())
         # Trainers that ask at the same time would plan the same batch; in one process they can simply queue up.
         async with self._turns[run]:
             view = await self._runs.view(run)
@@ -118,9 +117,9 @@ class Dispatch:
 
     async def _lanes(self, run: str, view: RunView) -> list[Lane]:
         """Read each lane's heads: no more of them than fit into one batch."""
-        size_limit = 0 if view.config is None else view.config.batch_size
+        batch_size = 0 if view.config is None else view.config.batch_size
         return await self._groups.heads(
-            run, {lane: (queued, max(size_limit // lane[1], 0) or 1) for lane, queued in view.lanes.items()}
+            run, {lane: (queued, max(1, batch_size // lane[1])) for lane, queued in view.lanes.items()}
         )
 
     async def _again(self, run: str, view: RunView) -> Batch | None:
@@ -150,8 +149,8 @@ class Dispatch:
     def _alive(self, worker: str, view: RunView) -> bool:
         if worker == self.worker:
             return True
-        place, pid, _ = worker.rsplit("/", 2)
-        if place == self._place and (int(pid) == os.getpid() or not _process_exists(int(pid))):
+        there, pid, _ = worker.rsplit("/", 2)
+        if there == self._place and (int(pid) == os.getpid() or not process_exists(int(pid))):
             return False
         ticked = view.workers.get(worker)
         return ticked is not None and view.clock_ms - ticked <= _WORKER_SILENT_MS
@@ -227,21 +226,6 @@ def _damage(group: LeasedGroup, payload: bytes | None) -> DropReason | None:
     return None if checksum(payload) == group.checksum else DropReason.CORRUPT
 
 
-def _place() -> str:
-    """Name where process ids mean what they mean here: this host, and this PID namespace on it."""
-    namespace = Path("/proc/self/ns/pid")
-    return f"{socket.gethostname()}:{namespace.stat().st_ino if namespace.exists() else 0}"
-
-
-def _process_exists(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
-def _unregistered() -> NotReady:
-    return NotReady(Blocker.NOT_REGISTERED, "no trainer has registered with this run")
+def unregistered() -> NotReady:
+    """Say that the run has no trainer yet."""
+    return NotReady(Blocker.NOT_REGISTERED, "no trainer has registered with this run: POST /register")

@@ -1,4 +1,4 @@
-"""Taking groups in: write, place, index, and complete sets of groups of other sizes than declared."""
+"""Taking groups in: write, place, index, and complete sets of groups smaller than declared."""
 
 import uuid
 from collections.abc import Mapping, Sequence
@@ -41,7 +41,7 @@ class Intake:
     async def submit(self, run: str, groups: Sequence[EncodedGroup]) -> list[Receipt]:
         """Store groups, all or none; once this returns they survive any crash.
 
-        A group of another size than its environment declared goes to that environment's buffer, until others
+        A group smaller than its environment declared goes to that environment's buffer, until others
         make a full set with it.
 
         Raises:

@@ -41,16 +41,30 @@ class Maintenance:
     async def run_forever(self) -> None:
         """Look after all runs until cancelled; trouble with Redis is logged once per pass and waited out."""
         while True:
-            try:
-                for run in await self._runs.names():
-                    await self.look_after(run)
-            except LachesisError as error:
-                log.warning("maintenance waits: %s", error)
+            await self._pass()
             await asyncio.sleep(_PERIOD_S)
+
+    async def _pass(self) -> None:
+        try:
+            names = await self._runs.names()
+        except LachesisError as error:
+            log.warning("maintenance waits: %s", error)
+            return
+        for run in names:
+            try:
+                await self.look_after(run)
+            except LachesisError as error:  # one run's trouble must not keep the others waiting
+                log.warning("maintenance of run %s waits: %s", run, error)
 
     async def look_after(self, run: str) -> None:
         """Do one pass over a run."""
-        clock_ms = await self._runs.tick(run, self._worker, self._presence.drain(run), _RECOGNISED_FOR_MS)
+        heard_of = self._presence.drain(run)
+        try:
+            clock_ms = await self._runs.tick(run, self._worker, heard_of, _RECOGNISED_FOR_MS)
+        except LachesisError:
+            for environment in heard_of:
+                self._presence.heard(run, environment)
+            raise
         view = await self._runs.view(run)
         if view.buffers:
             await self._intake.release_overdue(run, view, self._buffer_release_ms)

@@ -13,6 +13,7 @@ class Presence:
         self._heard: defaultdict[str, set[int]] = defaultdict(set)
 
     def heard(self, run: str, environment: int) -> None:
+        """Note a sign of life."""
         self._heard[run].add(environment)
 
     def drain(self, run: str) -> set[int]:

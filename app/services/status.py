@@ -1,9 +1,9 @@
 """What operators see of a run."""
 
 from app.core.allocation import bounds_for
-from app.core.model import Blocker, Bounds, Environment, NotReady, RunView
+from app.core.model import Bounds, Environment, NotReady, RunView
 from app.core.pacing import live_shares
-from app.services.dispatch import Dispatch
+from app.services.dispatch import Dispatch, unregistered
 from app.store.groups import GroupStore
 from app.store.runs import RunStore
 from lachesis.wire.status import (
@@ -33,9 +33,7 @@ class Status:
         view = await self._runs.view(run)
         config = view.config
         if config is None:
-            not_ready: NotReady | None = NotReady(
-                Blocker.NOT_REGISTERED, "no trainer has registered with this run: POST /register"
-            )
+            not_ready: NotReady | None = unregistered()
         else:
             not_ready = (await self._dispatch.explain(run, view)).not_ready
             if any(self._dispatch.waits(lease, view) for lease in view.leases):

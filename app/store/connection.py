@@ -13,7 +13,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, OutOfMemoryError, ReadOnlyError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from app.core.errors import StoreFull, StoreUnavailable
+from app.core.errors import StoreFull, StoreRefused, StoreUnavailable
 from app.store import scripts
 
 T = TypeVar("T")
@@ -50,6 +50,7 @@ class Connection:
         self.redis: redis.Redis = redis.Redis.from_pool(pool)
 
     async def aclose(self) -> None:
+        """Close every connection."""
         await self.redis.aclose()
 
     async def ping(self) -> None:
@@ -70,6 +71,7 @@ class Connection:
         Raises:
             StoreUnavailable: No answer within the patience; whether the change was made is unknown.
             StoreFull: Redis is out of memory; the change was not made.
+            StoreRefused: Redis took it for wrong: a key of another type, a command that is forbidden.
         """
         deadline = time.monotonic() + self._patience_s
         pause = 0.01
@@ -93,7 +95,7 @@ class Connection:
                 # Inside a script redis-py does not recognise these by class.
                 if "OOM" in str(error):
                     raise StoreFull(f"Redis is out of memory: {error}") from error
-                raise
+                raise StoreRefused(f"Redis refused a command: {error}") from error
             await asyncio.sleep(pause * self._jitter.uniform(0.5, 1.0))
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 

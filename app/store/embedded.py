@@ -25,6 +25,7 @@ from redis.exceptions import BusyLoadingError, RedisError
 from redis.retry import Retry
 
 from app.core.errors import StoreUnavailable
+from app.liveness import process_exists
 from app.store.engine import Engine, find_server, half_of_memory
 from app.store.server_dir import ServerDir
 
@@ -140,7 +141,7 @@ class EmbeddedRedis:
                     return False
                 if time.monotonic() > deadline:
                     logger.warning("a Redis (pid %d) left from before does not answer; ending it", orphan)
-                    _end(orphan, partial(_exists, orphan), _HUNG_S)  # safe: what it acknowledged is fsynced
+                    _end(orphan, partial(process_exists, orphan), _HUNG_S)  # safe: what it acknowledged is fsynced
                     return False
             time.sleep(_WATCH_S)
         self.pid, self.adopted = int(info["process_id"]), True
@@ -199,7 +200,7 @@ class EmbeddedRedis:
     # Running
 
     def _alive(self) -> bool:
-        return _exists(self.pid) if self._process is None else self._process.poll() is None
+        return process_exists(self.pid) if self._process is None else self._process.poll() is None
 
     def _supervise(self) -> None:
         delay, started = 0.0, time.monotonic()
@@ -247,17 +248,3 @@ def _signal(pid: int, number: signal.Signals) -> None:
         os.kill(pid, number)
     except ProcessLookupError:
         return
-
-
-def _exists(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    try:
-        # Of a process that is not our child, nobody may collect the exit code; it has ended all the same.
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return not Path("/proc/self/stat").exists()

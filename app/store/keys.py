@@ -4,7 +4,7 @@
 |---|---|---|
 | `lachesis:1:runs` | set | names of runs that have any state |
 | `lachesis:1:payload:RUN:GROUP` | string | the group's columns (safetensors); no hash tag: a cluster spreads them |
-| `…:run` | hash | configuration, step, run clock, totals, debts (fields: `RunField`) |
+| `…:run` | hash | configuration, step, run clock, totals, debts |
 | `…:environments` | hash | environment id -> JSON record |
 | `…:seen` | hash | environment id -> run clock at its last sign of life, ms |
 | `…:served` | hash | environment id or `-` -> sequences handed out in batches |
@@ -34,7 +34,7 @@ from app.core.errors import InvalidField
 PREFIX = "lachesis:1"
 RUNS = f"{PREFIX}:runs"
 NO_ENVIRONMENT = "-"
-_RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+RUN_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 
 
 def lane_name(environment: int | None, size: int) -> str:
@@ -59,7 +59,7 @@ class RunKeys:
     name: str
 
     def __post_init__(self) -> None:
-        if not _RUN_NAME.fullmatch(self.name):
+        if not re.fullmatch(RUN_NAME, self.name):
             raise InvalidField(
                 f"run name {self.name[:80]!r}: use 1 to 64 letters, digits, dots, dashes, underscores", ("run",)
             )
