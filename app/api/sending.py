@@ -8,6 +8,7 @@ from app.api.batch_json import batch_json
 from app.api.replies import WatchedReply, compressed
 from app.services.dispatch import Answer, Dispatch
 
+_MOST_HEADER_CHARACTERS = 1000  # clients refuse headers of some kilobytes; the status has it all
 _NO_BATCH = b'{"batch":null}'
 
 
@@ -23,7 +24,8 @@ async def batch_reply(request: Request, dispatch: Dispatch, run: str, answer: An
 
     if answer.batch is None:
         assert answer.not_ready is not None  # noqa: S101 - an answer has one or the other
-        headers = {"Lachesis-Waiting": f"{answer.not_ready.blocker.value}: {answer.not_ready.detail}"}
+        why = f"{answer.not_ready.blocker.value}: {answer.not_ready.detail}"
+        headers = {"Lachesis-Waiting": why[:_MOST_HEADER_CHARACTERS]}
         return WatchedReply(_NO_BATCH, headers, sent, broke_off)
     try:
         text = await asyncio.to_thread(batch_json, answer.batch.payloads)

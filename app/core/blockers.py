@@ -7,6 +7,7 @@ from app.core.model import Blocker, Bounds, Lane, NotReady
 from app.core.sums import Part, attainable
 
 _MOST_HINTS = 8
+_MOST_TRIED = 64
 
 Supply = Mapping[int | None, Mapping[int, int]]
 """Groups by environment and size; environments without bounds are one, None."""
@@ -175,7 +176,10 @@ def _unblocked_by(
     known: Mapping[int | None, Collection[int]],
     bounds: Mapping[int, Bounds],
 ) -> tuple[tuple[int | None, int], ...]:
-    """Return groups that would, arriving alone, let a batch form, smallest first; at most `_MOST_HINTS`."""
+    """Return groups that would, arriving alone, let a batch form, smallest first; at most `_MOST_HINTS`.
+
+    Only the `_MOST_TRIED` smallest are tried: each try costs as much as a search, and a worker may have sent any sizes.
+    """
     candidates = sorted(
         ((environment, size) for environment, own in known.items() for size in own if size > 0),
         key=lambda lane: (lane[1], -1 if lane[0] is None else lane[0]),
@@ -185,6 +189,8 @@ def _unblocked_by(
     for environment, size in candidates:
         account = account_of(environment, batch_size, bounds)
         if (account, size) not in helps:
+            if len(helps) == _MOST_TRIED:
+                break
             helps[account, size] = _helps(batch_size, parts, account, size)
         if helps[account, size]:
             found.append((environment, size))

@@ -27,6 +27,7 @@ from app.store.groups import GroupStore
 from app.store.runs import RunStore
 
 _WORKER_SILENT_MS = 15_000
+_MANY_LANES = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,13 @@ class Dispatch:
 
     async def explain(self, run: str, view: RunView) -> Decision:
         """Decide what would happen if a trainer asked now, without doing it."""
-        return decide(view, await self._lanes(run, view), self._timing.environment_ttl_ms, self._timing.relax_after_ms)
+        lanes = await self._lanes(run, view)
+        if len(lanes) < _MANY_LANES:
+            return decide(view, lanes, self._timing.environment_ttl_ms, self._timing.relax_after_ms)
+        # With a thousand lanes this takes long enough for other requests to notice.
+        return await asyncio.to_thread(
+            decide, view, lanes, self._timing.environment_ttl_ms, self._timing.relax_after_ms
+        )
 
     async def _lanes(self, run: str, view: RunView) -> list[Lane]:
         """Read each lane's heads: no more of them than fit into one batch."""

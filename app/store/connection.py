@@ -22,6 +22,7 @@ Pipeline = Any  # redis-py's own pipeline types are too loose to name
 
 _ATTEMPT_TIMEOUT_S = 5.0
 _LONGEST_PAUSE_S = 0.25
+_PASSING = ("BUSY", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "CLUSTERDOWN", "TRYAGAIN")  # what may pass
 _MAX_CONNECTIONS = 64
 
 
@@ -95,7 +96,10 @@ class Connection:
                 # Inside a script redis-py does not recognise these by class.
                 if "OOM" in str(error):
                     raise StoreFull(f"Redis is out of memory: {error}") from error
-                raise StoreRefused(f"Redis refused a command: {error}") from error
+                if not str(error).startswith(_PASSING):
+                    raise StoreRefused(f"Redis refused a command: {error}") from error
+                if time.monotonic() + pause >= deadline:
+                    raise StoreUnavailable(f"Redis was not ready within {self._patience_s:g} s: {error}") from error
             await asyncio.sleep(pause * self._jitter.uniform(0.5, 1.0))
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 

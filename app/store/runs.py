@@ -40,17 +40,8 @@ class RunStore:
         Raises:
             InvalidField: There are as many runs as we look after.
         """
-
-        def fill(pipe: Pipeline) -> None:
-            pipe.sismember(RUNS, run)
-            pipe.scard(RUNS)
-
-        known, runs = await self._connection.pipeline(fill)
-        if known:
-            return
-        if runs >= MOST_RUNS:
+        if not await self._connection.run("announce_run", [RUNS], [run, MOST_RUNS]):
             raise InvalidField(f"there are {MOST_RUNS} runs, and no more are taken", ("run",))
-        await self._connection.call("SADD", RUNS, run)
 
     async def view(self, run: str) -> RunView:
         """Read the run without its queue, in one round trip."""
@@ -95,7 +86,7 @@ class RunStore:
 
     async def start(self, run: str) -> None:
         """Note that the trainer has asked for its first batch: environments may register now."""
-        await self._connection.call("HSET", RunKeys(run).run, "started", 1)
+        await self._connection.run("note_field", [RunKeys(run).run], ["started", 1, 0])
 
     async def put_environment(self, run: str, environment: Environment, epoch: int) -> bool:
         """Write an environment's record; its `last_seen_ms` becomes now.
@@ -120,7 +111,7 @@ class RunStore:
             await self._connection.call("HDEL", keys.run, "conflict_since_ms")
         else:
             # The first observer's time counts: others must not start the wait anew.
-            await self._connection.call("HSETNX", keys.run, "conflict_since_ms", since_ms)
+            await self._connection.run("note_field", [keys.run], ["conflict_since_ms", since_ms, 1])
 
     async def tick(self, run: str, worker: str, heard_of: Iterable[int], recognised_for_ms: int) -> int:
         """Move the run clock on and note who is alive; returns the run clock in milliseconds."""

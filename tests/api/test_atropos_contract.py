@@ -246,3 +246,21 @@ async def test_two_processes_answer_alike(start: Start) -> None:
     assert await get(other, "/info") == await get(one, "/info")
     assert marks(await batch(other) or []) == [1]
     assert await batch(one) is None
+
+
+async def test_a_run_may_start_before_step_zero(client: httpx.AsyncClient) -> None:
+    await register(client, 4, starting_step=-5)
+    await post(client, group(4, 1))
+    assert marks(await batch(client) or []) == [1]
+    assert (await status(client))["current_step"] == -4
+    assert (await client.post("/register", json=registration(4, starting_step=-5))).status_code == 200
+    assert marks(await batch(client) or []) == [1]
+
+
+async def test_the_header_that_says_why_stays_short_whoever_takes_part(client: httpx.AsyncClient) -> None:
+    """Clients refuse replies whose headers are some kilobytes long."""
+    await register(client, 1000)
+    for number in range(40):
+        await register_env(client, f"env{number}", 4, minimum=0.02)
+    reply = await client.get("/batch")
+    assert 100 < len(reply.headers["lachesis-waiting"]) <= 1000

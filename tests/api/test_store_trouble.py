@@ -11,7 +11,7 @@ import pytest
 from redis.asyncio import Redis
 
 from app.store.embedded import EmbeddedRedis
-from tests.api.atropos_calls import batch, group, marks, post, register, register_env, status
+from tests.api.atropos_calls import batch, group, marks, post, register, register_env, registration, status
 from tests.api.conftest import running_service
 from tests.services.accounting import books_of
 from tests.waiting import wait_until
@@ -127,3 +127,29 @@ async def test_a_full_redis_is_a_clear_507_that_loses_nothing_and_drains(server:
 
         await wait_until(takes_more)
         await books_of(redis, "default")
+
+
+async def test_a_redis_that_was_full_before_the_trainer_came_drains_all_the_same(
+    server: EmbeddedRedis, redis: Redis
+) -> None:
+    async with running_service(server.url) as client:
+        await post(client, group(4, 1))
+        await redis.config_set("maxmemory", 1_000_000)
+        assert (await client.post("/scored_data", json=group(4, 2))).status_code == 507
+        assert (await client.post("/register", json=registration(4))).status_code == 200
+        assert marks(await batch(client) or []) == [1]
+
+
+@pytest.mark.slow
+async def test_requests_wait_while_a_script_keeps_redis_busy(server: EmbeddedRedis, redis: Redis) -> None:
+    """Redis then answers everybody else with BUSY instead of making them wait."""
+    async with running_service(server.url) as client:
+        await register(client, 4)
+        busy = "local t = redis.call('TIME')[1]; while redis.call('TIME')[1] - t < 3 do end"
+        await redis.config_set("busy-reply-threshold", 100)
+        spinning = asyncio.create_task(redis.eval(f"redis.set_repl(redis.REPL_NONE); {busy}", 0))
+        await asyncio.sleep(0.3)
+        reply = await client.post("/scored_data", json=group(4, 1))
+        await spinning
+        assert reply.status_code == 200
+        assert marks(await batch(client) or []) == [1]

@@ -5,11 +5,13 @@ so the ledger can tell a group that was served twice from one that its sender, l
 """
 
 import asyncio
+import socket
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 
@@ -93,7 +95,8 @@ class Client:
                 ):
                     assert not 400 <= reply.status < 500, f"{method} {path}: {reply.status} {await reply.text()}"
                     reply.raise_for_status()
-                    return await reply.json(), reply.headers
+                    is_json = reply.content_type == "application/json"
+                    return await reply.json() if is_json else await reply.text(), reply.headers
             except (aiohttp.ClientError, TimeoutError, OSError):
                 failures += 1
                 phase = phase or self._ledger.phase
@@ -109,17 +112,9 @@ class Producer(Client):
         env_id = await self._enrol(name, max(sizes), minimum)
         while not stop.is_set():
             await self.call("GET", "/status-env", lambda: {"env_id": env_id})
-            await self._send([self._random.choice(list(sizes)) for _ in range(self._random.randint(0, 3))], env_id)
+            await self.send([self._random.choice(list(sizes)) for _ in range(self._random.randint(0, 3))], env_id)
 
-    async def _enrol(self, name: str, group_size: int, minimum: float | None) -> int:
-        about = {"max_token_length": 512, "desired_name": name, "weight": 1.0, "group_size": group_size}
-        while True:
-            answer, _ = await self.call("POST", "/register-env", lambda: about | {"min_batch_allocation": minimum})
-            if answer["status"] == "success":
-                return int(answer["env_id"])
-            await asyncio.sleep(self._random.uniform(*_PAUSE_S))
-
-    async def _send(self, sizes: list[int], env_id: int) -> None:
+    async def send(self, sizes: list[int], env_id: int | None = None) -> None:
         """Send a group of each size as a list, or a single group of 4 if there is none."""
         tried: list[int] = []
 
@@ -130,6 +125,14 @@ class Producer(Client):
 
         await self.call("POST", "/scored_data_list" if sizes else "/scored_data", next_attempt)
         self._ledger.acknowledged.update(tried)
+
+    async def _enrol(self, name: str, group_size: int, minimum: float | None) -> int:
+        about = {"max_token_length": 512, "desired_name": name, "weight": 1.0, "group_size": group_size}
+        while True:
+            answer, _ = await self.call("POST", "/register-env", lambda: about | {"min_batch_allocation": minimum})
+            if answer["status"] == "success":
+                return int(answer["env_id"])
+            await asyncio.sleep(self._random.uniform(*_PAUSE_S))
 
 
 class Trainer(Client):
@@ -153,6 +156,15 @@ class Trainer(Client):
             )
         )
         return True
+
+    async def give_up(self, after_s: float) -> None:
+        """Ask for a batch, and hang up ``after_s`` later, whatever has come by then, without reading it."""
+        url, loop = urlsplit(self._url), asyncio.get_running_loop()
+        with socket.socket() as connection:  # not a stream: that would read what comes
+            connection.setblocking(False)
+            await loop.sock_connect(connection, (url.hostname, url.port))
+            await loop.sock_sendall(connection, b"GET /batch HTTP/1.1\r\nHost: trainer\r\n\r\n")
+            await asyncio.sleep(after_s)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Take batches until told to stop."""

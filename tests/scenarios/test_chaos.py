@@ -9,10 +9,12 @@ import secrets
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
+from tests.api.atropos_calls import registration
 from tests.e2e.processes import kill
 from tests.e2e.service import Service
 from tests.scenarios.chaos_clients import Ledger, Producer, Trainer
@@ -26,7 +28,9 @@ SIZES = (4, 8)
 MINIMUMS = {"math": 0.25, "code": None, "games": None, "logic": None}
 PROGRESS = 25
 """Batches that the trainer must get after each disaster."""
-ROUNDS = 2
+ROUNDS = 4
+HANG_UPS = 500
+CALLERS, CALLS = 10, 250
 
 
 @pytest.fixture
@@ -77,7 +81,7 @@ class Day:
         await wait_until(self._nothing_is_buffered)
         for environment in (await self.status())["environments"]:
             identity = {"env_id": environment["environment"]}
-            await self._trainer.call("POST", "/disconnect-env", lambda body=identity: body)  # type: ignore[misc]
+            await self._trainer.call("POST", "/disconnect-env", identity.copy)
         for batch_size in (BATCH_SIZE, *sorted(SIZES, reverse=True)):
             await self._trainer.register(batch_size)
             while await self._trainer.take():
@@ -131,6 +135,64 @@ async def test_nothing_acknowledged_is_lost_or_served_twice_whoever_is_killed(se
     groups = (await day.status())["groups"]
     assert groups["queued"] == groups["buffered"] == groups["leased"] == 0
     assert len(day.ledger.acknowledged) <= groups["delivered"] == groups["accepted"] <= day.ledger.attempts
+
+
+async def test_no_batch_is_lost_at_whatever_moment_its_trainer_hangs_up(service: Service) -> None:
+    """Also between its close and our write, when the reply goes into a connection that still looks sound."""
+    seed = int(os.environ.get("LACHESIS_CHAOS_SEED") or secrets.randbelow(2**32))
+    print(f"LACHESIS_CHAOS_SEED={seed}")
+    moments, ledger = Random(seed), Ledger()
+    trainer, producer = Trainer(service.url, ledger, seed), Producer(service.url, ledger, seed)
+    await trainer.register(4)
+    for _ in range(HANG_UPS // 100):
+        await producer.send([4] * 100)
+    for _ in range(HANG_UPS):
+        await trainer.give_up(moments.uniform(0.0005, 0.008))
+        await trainer.take()
+
+    async def nothing_is_left() -> bool:
+        while await trainer.take():
+            pass
+        groups = (await trainer.call("GET", "/status"))[0]["groups"]
+        return bool(groups["delivered"] == groups["accepted"])
+
+    await wait_until(nothing_is_left)
+    assert ledger.faults({4}) == []
+
+
+async def test_no_order_of_calls_makes_one_of_them_fail(service: Service) -> None:
+    """Trainers start over while others ask, environments come and go: each call is answered 200."""
+    seed = int(os.environ.get("LACHESIS_CHAOS_SEED") or secrets.randbelow(2**32))
+    print(f"LACHESIS_CHAOS_SEED={seed}")
+    ledger = Ledger()
+    async with asyncio.TaskGroup() as tasks:
+        for n in range(CALLERS):
+            tasks.create_task(call_anything(Producer(service.url, ledger, seed + n), Random(seed + n)))
+    assert not ledger.failures
+    assert service.worker_pids()
+
+
+async def call_anything(client: Producer, choices: Random) -> None:
+    """Make `CALLS` calls of any kind, most of them submissions and requests for batches."""
+    for _ in range(CALLS):
+        size, environment = choices.choice((1, 2, 4, 8, 16)), choices.randrange(3)
+        identity = {"env_id": environment}
+        enrolment = {"desired_name": f"env{environment}", "group_size": size, "min_batch_allocation": 0.3}
+        enrolment |= {"max_token_length": 512, "weight": 1.0}
+        call = choices.choices(
+            (
+                partial(client.send, [size] * choices.randint(1, 4), choices.choice((None, environment))),
+                partial(client.call, "GET", "/batch"),
+                partial(client.call, "GET", choices.choice(("/status", "/latest_example"))),
+                partial(client.call, "GET", "/status-env", identity.copy),
+                partial(client.call, "POST", "/disconnect-env", identity.copy),
+                partial(client.call, "POST", "/register-env", enrolment.copy),
+                partial(client.call, "POST", "/register", registration(size).copy),
+                partial(client.call, "GET", "/reset_data"),
+            ),
+            (8, 8, 2, 2, 2, 2, 2, 1),
+        )[0]
+        await call()
 
 
 def kill_everything_and_restart(service: Service) -> None:

@@ -19,6 +19,7 @@ from app.store.groups import Placement, Submission
 from app.store.keys import RunKeys
 from tests.services.accounting import books_of
 from tests.services.conftest import Process
+from tests.waiting import wait_until
 
 RUN = "run"
 
@@ -183,3 +184,22 @@ async def test_there_are_only_so_many_runs(process: Callable[..., Process], monk
     await services.registry.register_trainer(RUN, config(8))
     with pytest.raises(InvalidField, match="no more are taken"):
         await services.intake.submit("another", [encoded(2, 1)])
+
+
+async def test_the_trouble_of_one_run_does_not_keep_the_others_waiting(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    services, maintenance = process()
+    for name in ("a", RUN):
+        await services.registry.register_trainer(name, config(4))
+    await redis_client.set(RunKeys("a").workers, "not a sorted set")
+    upkeep = asyncio.create_task(maintenance.run_forever())
+    try:
+
+        async def looked_after() -> bool:
+            return bool((await services.registry.view(RUN)).workers)
+
+        await wait_until(looked_after)
+        assert not upkeep.done()
+    finally:
+        upkeep.cancel()

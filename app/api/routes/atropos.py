@@ -198,7 +198,9 @@ async def status_env(
     run: Run,
     found: Found,
     body: SmallBody,
-    env_id: Annotated[int | None, Query(ge=0, description="Instead of a body: proxies drop those of GETs.")] = None,
+    env_id: Annotated[
+        int | None, Query(ge=0, le=2**53 - 1, description="Instead of a body: proxies drop those of GETs.")
+    ] = None,
 ) -> Response:
     """Tell an environment how full the queue is from where it stands; a sign of life."""
     if env_id is None and not body:

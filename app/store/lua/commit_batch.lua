@@ -16,7 +16,7 @@
 -- Cost: O(n log m), n the groups of the batch, m the groups in a lane.
 local FIRST, FIELDS = 9, 4
 local known = redis.call('HGET', KEYS[6], ARGV[1])
-if known then return {1, tonumber(string.match(known, '%d+$'))} end
+if known then return {1, tonumber(string.match(known, '%-?%d+$'))} end
 local now = redis.call('HMGET', KEYS[1], 'epoch', 'step')
 if (now[1] or '0') ~= ARGV[4] or (now[2] or '0') ~= ARGV[5] then return {0, 'the run moved on'} end
 for i = FIRST, #ARGV, FIELDS do

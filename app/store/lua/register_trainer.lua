@@ -12,7 +12,7 @@
 advance_clock(KEYS[1])
 local states = redis.call('HGETALL', KEYS[2])
 for i = 1, #states, 2 do
-  local worker, deliveries, step = string.match(states[i + 1], '^%a+|([^|]*)|(%d+)|(%d+)$')
+  local worker, deliveries, step = string.match(states[i + 1], '^%a+|([^|]*)|(%d+)|(%-?%d+)$')
   redis.call('HSET', KEYS[2], states[i], 'returned|' .. worker .. '|' .. deliveries .. '|' .. step)
 end
 if redis.call('HGET', KEYS[1], 'config') == ARGV[1] then return 0 end

@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- release_buffered: move buffered groups to their lanes in the queue, all or none, in their order of arrival.
 --
 -- KEYS[1] run      hash  totals
