@@ -136,9 +136,9 @@ class Protocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def eof_received(self) -> None:
-        # A client that gave up just before our reply was written has closed cleanly; that nobody took the reply shows
-        # only in the state of the socket (0.5 to 1 % of clients that hung up around the time of their reply).
-        if not self._replying and _was_refused(self.transport.get_extra_info("socket")):
+        # A client that gave up around the time of its reply has closed cleanly, and our end closes with it. Whether the
+        # reply was still to come, or nobody took it, is known only now (1 % of clients that hung up just then).
+        if self._replying or _was_refused(self.transport.get_extra_info("socket")):
             self._break_unread()
         super().eof_received()
 

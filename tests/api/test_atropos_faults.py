@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import json
+import random
 import socket
 from collections import Counter
 from urllib.parse import urlsplit
@@ -39,6 +40,20 @@ async def test_fault_01_a_batch_whose_reply_broke_off_is_served_again_first(clie
     assert first is not None
     assert marks(first) == [0, 1], "the same groups in the same order"
     assert (await status(client))["current_step"] == 1, "served again is not another step"
+
+
+@pytest.mark.slow
+async def test_fault_01_whenever_a_client_hangs_up_around_its_reply_no_batch_is_lost(client: httpx.AsyncClient) -> None:
+    """A close that crosses the reply looks clean to the server: only the socket's state tells that nobody read it."""
+    await register(client, 4)
+    await client.post("/scored_data_list", json=[group(4, mark) for mark in range(300)])
+    generator = random.Random(1)
+    served: set[int] = set()
+    while len(served) < 300:
+        await _ask_and_leave(client, generator.uniform(0.0005, 0.006))
+        await asyncio.sleep(0.05)
+        served.update(marks(await batch(client) or []))
+        assert (await status(client))["groups"]["delivered"] <= len(served), "delivered, but nobody had it"
 
 
 async def test_fault_01_an_unacknowledged_batch_is_served_again_when_a_trainer_registers_anew(
@@ -383,6 +398,17 @@ async def test_fault_18_lengths_that_do_not_match_are_refused(
     assert reply.status_code == 422
     assert reply.json()["errors"][0]["loc"] == location
     assert (await status(client))["groups"]["accepted"] == 0
+
+
+async def _ask_and_leave(client: httpx.AsyncClient, patience_s: float) -> None:
+    """Send a GET /batch and close, whatever has come by then, without looking."""
+    url = urlsplit(str(client.base_url))
+    loop = asyncio.get_running_loop()
+    with socket.socket() as connection:
+        connection.setblocking(False)
+        await loop.sock_connect(connection, (url.hostname, url.port))
+        await loop.sock_sendall(connection, b"GET /batch HTTP/1.1\r\nHost: x\r\n\r\n")
+        await asyncio.sleep(patience_s)
 
 
 async def _ask_for_a_batch_and_hang_up(client: httpx.AsyncClient) -> None:
