@@ -359,8 +359,8 @@ def test_wrong_settings_are_named_one_line_each() -> None:
     done = lachesis("serve", LACHESIS_PORT="high", LACHESIS_WORKERS="0")
     assert done.returncode == 1
     assert [line.split(": ")[:2] for line in done.stderr.splitlines()] == [
-        ["lachesis", "LACHESIS_PORT"],
-        ["lachesis", "LACHESIS_WORKERS"],
+        ["lachesis", "LACHESIS_PORT=high"],
+        ["lachesis", "LACHESIS_WORKERS=0"],
     ]
 
 

@@ -87,19 +87,17 @@ class Dispatch:
         # Trainers that ask at the same time would plan the same batch; in one process they can simply queue up.
         async with self._turns[run]:
             view = await self._runs.view(run)
-            if not view.started:
+            if view.config is not None and not view.started:
                 await self._runs.start(run)
             sent = tuple(lease for lease in view.leases if lease.state is LeaseState.SENT)
-            while True:
-                batch = await self._again(run, view)
-                if batch is not None:
-                    return Answer(batch, None, sent)
-                outcome = await self._new(run, view)
+            while view.config is not None:  # a reset may come in between
+                outcome: Batch | NotReady | None = await self._again(run, view) or await self._new(run, view)
                 if isinstance(outcome, Batch):
                     return Answer(outcome, None, sent)
                 if isinstance(outcome, NotReady):
                     return Answer(None, outcome, sent)
                 view = await self._runs.view(run)
+        return Answer(None, unregistered())
 
     async def finish(self, run: str, answer: Answer) -> None:
         """Note that an answer was written out whole: it acknowledges the batches that had come before."""
@@ -194,6 +192,8 @@ class Dispatch:
         groups = []
         for group, entry in zip(plan.groups, entries, strict=True):
             if entry is None:
+                # Taken by somebody else meanwhile; were it still in its lane, it would be chosen again for ever.
+                await self._groups.drop(run, group, DropReason.PAYLOAD_LOST)
                 return None
             groups.append(
                 LeasedGroup(

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import starmap
 from typing import Any
 
 from app.core.errors import InvalidField
@@ -128,16 +129,16 @@ class RunStore:
         keys = RunKeys(run)
         while True:
             view = await self.view(run)
-            lanes = [keys.lane(lane_name(*lane)) for lane in view.lanes]
-            lanes += [keys.buffer(lane_name(*lane)) for lane in view.buffers]
+            queues = {f"lane {name}": keys.lane(name) for name in starmap(lane_name, view.lanes)}
+            queues |= {f"buffer {name}": keys.buffer(name) for name in starmap(lane_name, view.buffers)}
             doomed = [keys.environments, keys.seen, keys.served, keys.leases, keys.lease_states, keys.dropped]
             done = await self._connection.run(
                 "reset_run",
                 [
                     *(keys.run, keys.groups, keys.trashed(token), keys.trash, keys.unindexed),
-                    *(keys.lanes, keys.buffers, *doomed, *lanes),
+                    *(keys.lanes, keys.buffers, *doomed, *queues.values()),
                 ],
-                [token, len(lanes)],
+                [token, *queues],
             )
             if done:
                 return

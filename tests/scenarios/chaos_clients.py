@@ -37,7 +37,7 @@ class Ledger:
 
     Attributes:
         phase: What is being done to the service now.
-        failures: The most times in a row that one call failed, by the phase in which it first did.
+        failures: The most times that one call failed, by phase.
         attempts: Groups sent so far, tries of the same one counted apart; marks are numbers below it.
         acknowledged: Marks of attempts that were answered 200.
         served: What the trainer got, in order.
@@ -86,7 +86,7 @@ class Client:
         Raises:
             AssertionError: The answer is a 4xx: the service refused what it must accept.
         """
-        failures, phase = 0, ""
+        failures: Counter[str] = Counter()
         while True:
             try:
                 async with (
@@ -98,9 +98,8 @@ class Client:
                     is_json = reply.content_type == "application/json"
                     return await reply.json() if is_json else await reply.text(), reply.headers
             except (aiohttp.ClientError, TimeoutError, OSError):
-                failures += 1
-                phase = phase or self._ledger.phase
-                self._ledger.failures[phase] = max(self._ledger.failures[phase], failures)
+                failures[self._ledger.phase] += 1
+                self._ledger.failures |= failures
                 await asyncio.sleep(self._random.uniform(*_PAUSE_S))
 
 

@@ -123,16 +123,16 @@ async def test_nothing_acknowledged_is_lost_or_served_twice_whoever_is_killed(se
     await day.begin()
     for _ in range(ROUNDS):
         for worker in service.worker_pids():
-            await day.survive("a worker was killed", partial(kill, worker))
+            await day.survive(f"worker {worker} was killed", partial(kill, worker))
         await day.survive("Redis was killed", lambda: kill(service.redis_pid()))
         await day.crash_trainer()
         await day.survive("all were killed", partial(kill_everything_and_restart, service))
     await day.end()
 
-    failures = day.ledger.failures
-    assert failures["a worker was killed"] <= 1, failures
-    assert failures["Redis was killed"] == 0, "requests wait for Redis"
-    assert failures["calm"] == 0, failures
+    assert day.ledger.failures.pop("all were killed") > 0
+    assert all(phase.startswith("worker") and times == 1 for phase, times in day.ledger.failures.items()), (
+        f"one retry when a worker is killed, none when Redis is: {day.ledger.failures}"
+    )
     assert day.ledger.faults({BATCH_SIZE, *SIZES}) == []
     groups = (await day.status())["groups"]
     assert groups["queued"] == groups["buffered"] == groups["leased"] == 0

@@ -13,7 +13,7 @@ from app.core.errors import InvalidField
 from app.core.model import RunConfig
 from app.services import registry
 from app.services.dispatch import Answer
-from app.store import runs
+from app.store import runs, scripts
 from app.store.codec import EncodedGroup
 from app.store.groups import Placement, Submission
 from app.store.keys import RunKeys
@@ -203,3 +203,30 @@ async def test_the_trouble_of_one_run_does_not_keep_the_others_waiting(
         assert not upkeep.done()
     finally:
         upkeep.cancel()
+
+
+async def test_a_reset_that_was_planned_on_other_lanes_changes_nothing(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    """One lane emptied and another filled in between: as many as before, yet a reset must leave none behind."""
+    services, _ = process()
+    await services.intake.submit(RUN, [encoded(2, 1)])
+    keys = RunKeys(RUN)
+    reset = scripts.load("reset_run")
+    await redis_client.script_load(reset.source)
+    run_keys = [keys.run, keys.groups, keys.trashed("t"), keys.trash, keys.unindexed, keys.lanes, keys.buffers]
+    arguments = [*run_keys, keys.lane("-:3"), "t", "lane -:3"]
+    assert await redis_client.evalsha(reset.digest, 8, *arguments) == 0
+    assert len((await books_of(redis_client, RUN))["queued"]) == 1
+
+
+async def test_a_group_without_an_index_entry_is_in_nobodys_way(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    services, _ = process()
+    await services.registry.register_trainer(RUN, config(2))
+    for mark in range(2):
+        await services.intake.submit(RUN, [encoded(2, mark)])
+    oldest = (await redis_client.zrange(RunKeys(RUN).lane("-:2"), 0, 0))[0]
+    await redis_client.hdel(RunKeys(RUN).groups, oldest)
+    assert marks(await asyncio.wait_for(services.dispatch.take(RUN), 5)) == [1]

@@ -9,11 +9,14 @@
 -- KEYS[6] lanes      hash  lane -> groups queued
 -- KEYS[7] buffers    hash  lane -> groups buffered
 -- KEYS[8..] the keys that simply go: those of environments, leases, and every lane and buffer
--- ARGV[1] token of the trashed hash   ARGV[2] lanes and buffers among the keys
+-- ARGV[1] token of the trashed hash   ARGV[2..] the lanes and buffers among the keys: 'lane NAME', 'buffer NAME'
 --
 -- Returns 1, or 0 if a lane or buffer appeared meanwhile; then nothing has changed.
 -- Cost: O(number of keys); values are freed in the background.
-if redis.call('HLEN', KEYS[6]) + redis.call('HLEN', KEYS[7]) > tonumber(ARGV[2]) then return 0 end
+local named = {}
+for i = 2, #ARGV do named[ARGV[i]] = true end
+for _, name in ipairs(redis.call('HKEYS', KEYS[6])) do if not named['lane ' .. name] then return 0 end end
+for _, name in ipairs(redis.call('HKEYS', KEYS[7])) do if not named['buffer ' .. name] then return 0 end end
 local kept = redis.call('HMGET', KEYS[1], 'clock_ms', 'time_ms', 'epoch', 'latest')
 if redis.call('EXISTS', KEYS[2]) == 1 then
   redis.call('RENAME', KEYS[2], KEYS[3])
