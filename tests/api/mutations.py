@@ -266,7 +266,7 @@ def _bad_chunks(rnd: Random, request: Request) -> Request:
 
 def _wrong_length(rnd: Random, request: Request) -> Request:
     length = len(request.body)
-    wrong = rnd.choice((str(length + 1), str(max(0, length - 1)), "0", "-1", "1e3", "9" * 30, "268435457", "5, 5", "x"))
+    wrong = rnd.choice((str(length + 1), str(length // 2), "0", "-1", "1e3", "9" * 30, "268435457", "5, 5", "x"))
     return _with(request, request.body, f"Content-Length: {wrong}", well_formed=False)
 
 
