@@ -123,6 +123,7 @@ class Protocol(HttpToolsProtocol):
         self._unfinished_bytes = 0
         self._headers_too_large = False
         self._unread: list[Connection] = []
+        self._receiving = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -148,7 +149,7 @@ class Protocol(HttpToolsProtocol):
         self._unread.clear()
 
     def data_received(self, data: bytes) -> None:
-        if self._headers_due is None and not self._replying:
+        if self._headers_due is None and not self._replying and not self._receiving:
             self._expect_headers()
         super().data_received(data)
         if self._headers_due is not None and not self.transport.is_closing():
@@ -179,8 +180,13 @@ class Protocol(HttpToolsProtocol):
 
     # Parser callbacks
 
+    def on_message_complete(self) -> None:
+        self._receiving = False
+        super().on_message_complete()
+
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self._receiving = True  # until its body is through, which may be after an early answer
         self._header_bytes = 0
         if not self._replying:
             # The client asks for more, so it has what it asked for before (unless it is pipelining).

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
@@ -22,7 +23,8 @@ Pipeline = Any  # redis-py's own pipeline types are too loose to name
 
 _ATTEMPT_TIMEOUT_S = 5.0
 _LONGEST_PAUSE_S = 0.25
-_PASSING = ("BUSY", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "CLUSTERDOWN", "TRYAGAIN")  # what may pass
+# What may pass. redis-py puts words of its own before the errors of a pipeline.
+_PASSING = re.compile(r"\b(?:BUSY|LOADING|MASTERDOWN|MISCONF|NOREPLICAS|CLUSTERDOWN|TRYAGAIN)\b")
 _MAX_CONNECTIONS = 64
 
 
@@ -96,7 +98,7 @@ class Connection:
                 # Inside a script redis-py does not recognise these by class.
                 if "OOM" in str(error):
                     raise StoreFull(f"Redis is out of memory: {error}") from error
-                if not str(error).startswith(_PASSING):
+                if not _PASSING.search(str(error)):
                     raise StoreRefused(f"Redis refused a command: {error}") from error
                 if time.monotonic() + pause >= deadline:
                     raise StoreUnavailable(f"Redis was not ready within {self._patience_s:g} s: {error}") from error
@@ -108,7 +110,7 @@ class Connection:
             async with asyncio.timeout(_ATTEMPT_TIMEOUT_S):
                 for script in scripts.all_scripts():
                     await self.redis.script_load(script.source)
-        except (RedisConnectionError, RedisTimeoutError, OSError):
+        except (RedisConnectionError, RedisTimeoutError, ResponseError, OSError):
             pass  # the attempt that needs them meets the same trouble, and waits
 
     async def call(self, command: str, *arguments: Argument) -> Any:

@@ -12,6 +12,7 @@ from app.store.connection import Connection, Pipeline
 from app.store.keys import NO_ENVIRONMENT, RUNS, RunKeys, lane_name, parse_lane_name
 
 MOST_RUNS = 1000
+RECOGNISED_FOR_MS = 120_000  # a repeated submission is recognised this long; far longer than any retry lasts
 _LONGEST_CLOCK_STEP_MS = 30_000
 _TOTALS = tuple(Totals.__dataclass_fields__)
 

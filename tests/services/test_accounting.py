@@ -230,3 +230,12 @@ async def test_a_group_without_an_index_entry_is_in_nobodys_way(
     oldest = (await redis_client.zrange(RunKeys(RUN).lane("-:2"), 0, 0))[0]
     await redis_client.hdel(RunKeys(RUN).groups, oldest)
     assert marks(await asyncio.wait_for(services.dispatch.take(RUN), 5)) == [1]
+
+
+async def test_who_sends_a_batch_is_known_to_be_alive_from_the_start(process: Callable[..., Process]) -> None:
+    """A process of another host that never ticked would be taken for dead, and its batch handed out twice."""
+    services, _ = process()
+    await services.registry.register_trainer(RUN, config(2))
+    await services.intake.submit(RUN, [encoded(2, 1)])
+    await services.dispatch.take(RUN)
+    assert services.dispatch.worker in (await services.registry.view(RUN)).workers

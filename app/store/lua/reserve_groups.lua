@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- reserve_groups: announce payloads that are about to be written, so that none is ever lost track of.
 --
 -- KEYS[1] run        hash  run clock
