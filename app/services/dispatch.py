@@ -24,7 +24,7 @@ from app.liveness import place, process_exists
 from app.store.batches import BatchStore
 from app.store.codec import checksum
 from app.store.groups import GroupStore
-from app.store.runs import RECOGNISED_FOR_MS, RunStore
+from app.store.runs import RunStore
 
 _WORKER_SILENT_MS = 15_000
 _MANY_LANES = 128
@@ -91,7 +91,7 @@ class Dispatch:
                 await self._runs.start(run)
             if self.worker not in view.workers:
                 # Others take a sender they never heard of for dead, and would hand out what it is sending.
-                await self._runs.tick(run, self.worker, (), RECOGNISED_FOR_MS)
+                await self._runs.tick(run, self.worker, ())
             sent = tuple(lease for lease in view.leases if lease.state is LeaseState.SENT)
             while view.config is not None:  # a reset may come in between
                 outcome: Batch | NotReady | None = await self._again(run, view) or await self._new(run, view)

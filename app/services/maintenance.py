@@ -8,7 +8,7 @@ from app.services.dispatch import Dispatch
 from app.services.intake import Intake
 from app.services.presence import Presence
 from app.store.groups import GroupStore
-from app.store.runs import RECOGNISED_FOR_MS, RunStore
+from app.store.runs import RunStore
 
 _PERIOD_S = 1.0
 
@@ -59,7 +59,7 @@ class Maintenance:
         """Do one pass over a run."""
         heard_of = self._presence.drain(run)
         try:
-            clock_ms = await self._runs.tick(run, self._worker, heard_of, RECOGNISED_FOR_MS)
+            clock_ms = await self._runs.tick(run, self._worker, heard_of)
         except LachesisError:
             for environment in heard_of:
                 self._presence.heard(run, environment)

@@ -12,7 +12,7 @@ from app.store.connection import Connection, Pipeline
 from app.store.keys import NO_ENVIRONMENT, RUNS, RunKeys, lane_name, parse_lane_name
 
 MOST_RUNS = 1000
-RECOGNISED_FOR_MS = 120_000  # a repeated submission is recognised this long; far longer than any retry lasts
+_RECOGNISED_FOR_MS = 120_000  # a repeated submission is recognised this long; far longer than any retry lasts
 _LONGEST_CLOCK_STEP_MS = 30_000
 _TOTALS = tuple(Totals.__dataclass_fields__)
 
@@ -115,13 +115,13 @@ class RunStore:
             # The first observer's time counts: others must not start the wait anew.
             await self._connection.run("note_field", [keys.run], ["conflict_since_ms", since_ms, 1])
 
-    async def tick(self, run: str, worker: str, heard_of: Iterable[int], recognised_for_ms: int) -> int:
+    async def tick(self, run: str, worker: str, heard_of: Iterable[int]) -> int:
         """Move the run clock on and note who is alive; returns the run clock in milliseconds."""
         keys = RunKeys(run)
         clock = await self._connection.run(
             "tick",
             [keys.run, keys.workers, keys.seen, keys.environments, keys.recent],
-            [worker, recognised_for_ms, *heard_of],
+            [worker, _RECOGNISED_FOR_MS, *heard_of],
         )
         return int(clock)
 

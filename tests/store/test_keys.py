@@ -53,7 +53,7 @@ async def test_every_key_is_in_the_table_and_every_row_of_the_table_is_a_key(
     await runs.announce(RUN)
     await runs.register(RUN, RunConfig(2, 512, "group", "project", "checkpoints", 10, 0, 100))
     assert await runs.put_environment(RUN, MATH, (await runs.view(RUN)).epoch)
-    await runs.tick(RUN, "host/1/x", {0}, 60_000)
+    await runs.tick(RUN, "host/1/x", {0})
     for group_id, buffered in (("taken", False), ("lost", False), ("waits", True)):
         await submit(groups, group_id, buffered=buffered)
     await look()
@@ -92,5 +92,5 @@ async def test_the_clock_that_a_view_shows_is_clamped_as_the_scripts_clamp_it(
     clock = {"clock_ms": 1_000_000, "time_ms": seconds * 1000 - passed_ms}
     await redis_client.hset(keys.RunKeys(RUN).run, mapping=clock)  # type: ignore[arg-type]
     shown_ms = (await runs.view(RUN)).clock_ms
-    assert shown_ms == await runs.tick(RUN, "host/1/x", (), 60_000)
+    assert shown_ms == await runs.tick(RUN, "host/1/x", ())
     assert shown_ms == 1_000_000 + (30_000 if passed_ms > 0 else 0)
