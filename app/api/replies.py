@@ -41,7 +41,8 @@ class WatchedReply(Response):
         content: The body.
         headers: Its headers.
         sent: Awaited once the last byte was handed to the connection.
-        broke_off: Awaited if the connection was lost before that, or reset after it with bytes unread.
+        broke_off: Awaited if the connection was lost before that, or reset after it with bytes unread, or if
+            sending failed. Perhaps twice.
     """
 
     media_type = "application/json"
@@ -71,6 +72,15 @@ class WatchedReply(Response):
         connection = connection_of(scope)
         if connection is not None:
             connection.on_reset(on_reset)
+        try:
+            await self._write(send, lost)
+        except BaseException:
+            await self._broke_off()
+            raise
+        if not lost.is_set():
+            await self._sent()
+
+    async def _write(self, send: Send, lost: asyncio.Event) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         view = memoryview(bytes(self.body))
         for start in range(0, len(view), _CHUNK_BYTES):
@@ -82,4 +92,3 @@ class WatchedReply(Response):
             )
         if not lost.is_set():
             await send({"type": "http.response.body", "body": b"", "more_body": False})
-            await self._sent()
