@@ -198,6 +198,7 @@ class Lease:
         worker: The API process that sends or sent it.
         deliveries: How often it was handed out, ``>= 1``.
         step: The run's step after it was taken.
+        relaxed: Whether it does not keep some minimum.
     """
 
     batch_id: str
@@ -205,6 +206,7 @@ class Lease:
     worker: str
     deliveries: int
     step: int
+    relaxed: bool
 
 
 @dataclass(frozen=True, slots=True)

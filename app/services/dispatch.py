@@ -3,9 +3,9 @@
 import asyncio
 import os
 import uuid
-from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass, field, replace
+from weakref import WeakValueDictionary
 
 from app.core.decision import Decision, decide
 from app.core.model import (
@@ -40,11 +40,10 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch to send: its lease, its groups' columns in training order, and whether minimums were relaxed."""
+    """A batch to send: its lease, and its groups' columns in training order."""
 
     lease: Lease
     payloads: tuple[bytes, ...]
-    relaxed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +70,8 @@ class Dispatch:
         self._groups = groups
         self._batches = batches
         self._timing = timing
-        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # a run's, while somebody asks
+        self._sending: set[Lease] = set()  # what Redis says we are sending, and we are
         self._place = place()
         self.worker = f"{self._place}/{os.getpid()}/{uuid.uuid4().hex[:8]}"
 
@@ -80,14 +80,16 @@ class Dispatch:
 
         A batch that broke off on its way, or that a former trainer did not acknowledge, is served again first,
         the same groups in the same order. Then come new ones, by `app.core.decision`.
+
+        An answer with a batch must come to an end: `finish` or `break_off` it, whatever happens.
         """
-        view = await self._runs.view(run)
-        if view.config is None:
-            return Answer(None, unregistered())
         # Trainers that ask at the same time would plan the same batch; in one process they can simply queue up.
-        async with self._turns[run]:
+        turn = self._turns.setdefault(run, asyncio.Lock())
+        async with turn:
             view = await self._runs.view(run)
-            if view.config is not None and not view.started:
+            if view.config is None:
+                return Answer(None, unregistered())
+            if not view.started:
                 await self._runs.start(run)
             if self.worker not in view.workers:
                 # Others take a sender they never heard of for dead, and would hand out what it is sending.
@@ -105,13 +107,30 @@ class Dispatch:
     async def finish(self, run: str, answer: Answer) -> None:
         """Note that an answer was written out whole: it acknowledges the batches that had come before."""
         if answer.batch is not None:
-            await self._batches.mark_sent(run, answer.batch.lease)
+            try:
+                await self._batches.mark_sent(run, answer.batch.lease)
+            finally:
+                # Not marked, because Redis stayed away: then it is served again. Better twice than not at all.
+                self._sending.discard(answer.batch.lease)
         if answer.acknowledges and await self._batches.acknowledge(run, answer.acknowledges):
             await self._groups.sweep(run)
 
     async def break_off(self, run: str, batch: Batch) -> None:
-        """Note that a batch did not reach its trainer: it is served again first."""
-        await self._batches.give_back(run, batch.lease)
+        """Note that a batch did not reach its trainer, although it may be marked as sent: it is served again first."""
+        try:
+            await self._batches.give_back(run, batch.lease)
+            await self._batches.give_back(run, replace(batch.lease, state=LeaseState.SENT))
+        finally:
+            self._sending.discard(batch.lease)
+
+    async def give_back_lost(self, run: str, view: RunView) -> None:
+        """Give back the leases this process is said to be sending and is not: Redis did what it never answered.
+
+        Any API process can serve them then; before, others see that we live, and leave them alone.
+        """
+        for lease in view.leases:
+            if lease.state is LeaseState.SENDING and lease.worker == self.worker and self.waits(lease, view):
+                await self._batches.give_back(run, lease)
 
     async def explain(self, run: str, view: RunView) -> Decision:
         """Decide what would happen if a trainer asked now, without doing it."""
@@ -138,25 +157,40 @@ class Dispatch:
             if groups is None:
                 continue
             whole = view.config is not None and sum(group.size for group in groups) == view.config.batch_size
-            payloads = await self._verified(run, groups) if whole else None
-            if payloads is None:
+            payloads, damage = await self._payloads(run, groups) if whole else ((), {})
+            if damage or not whole:
                 # Registered anew with another size, or damaged: its sound groups are packed into other batches.
                 await self._batches.dissolve(run, lease, groups)
                 continue
-            claimed = await self._batches.claim(run, lease, self.worker)
-            if claimed is not None:
+            claimed = replace(lease, state=LeaseState.SENDING, worker=self.worker, deliveries=lease.deliveries + 1)
+            if await self._begin_sending(claimed, self._batches.change(run, lease, claimed)):
                 return Batch(claimed, payloads)
         return None
 
+    async def _begin_sending(self, lease: Lease, take: Coroutine[None, None, bool]) -> bool:
+        """Take a lease: we are sending it from just before Redis can know until its answer has ended.
+
+        If we never hear whether we have it, we are not sending it: should we have it, it `waits` to be served again.
+        """
+        self._sending.add(lease)
+        taken = False
+        try:
+            taken = await take
+        finally:
+            if not taken:
+                self._sending.discard(lease)
+        return taken
+
     def waits(self, lease: Lease, view: RunView) -> bool:
-        """Whether a lease's batch waits to be served again: returned, or its sender is gone."""
-        if lease.state is LeaseState.RETURNED:
-            return True
-        return lease.state is LeaseState.SENDING and not self._alive(lease.worker, view)
+        """Whether a lease's batch waits to be served again: returned, or nobody is sending it any more."""
+        if lease.state is LeaseState.SENDING:
+            return not self._is_being_sent(lease, view)
+        return lease.state is LeaseState.RETURNED
+
+    def _is_being_sent(self, lease: Lease, view: RunView) -> bool:
+        return lease in self._sending if lease.worker == self.worker else self._alive(lease.worker, view)
 
     def _alive(self, worker: str, view: RunView) -> bool:
-        if worker == self.worker:
-            return True
         there, pid, _ = worker.rsplit("/", 2)
         if there == self._place and (int(pid) == os.getpid() or not process_exists(int(pid))):
             return False
@@ -173,22 +207,18 @@ class Dispatch:
         groups = await self._leasable(run, decision.plan)
         if groups is None:
             return None
-        payloads = await self._verified(run, groups)
-        if payloads is None:
-            await self._drop_damaged(run, groups)
+        payloads, damage = await self._payloads(run, groups)
+        if damage:
+            for group, reason in damage.items():
+                planned = PlannedGroup(group.arrival, group.group_id, group.environment, group.size)
+                await self._groups.drop(run, planned, reason)
             return None
-        lease = await self._batches.commit(
-            run,
-            batch_id=uuid.uuid4().hex,
-            worker=self.worker,
-            plan=decision.plan,
-            groups=groups,
-            epoch=view.epoch,
-            step=view.step,
-            debts=decision.debts,
-            clock_ms=view.clock_ms,
+        relaxed = decision.plan.relaxed
+        lease = Lease(uuid.uuid4().hex, LeaseState.SENDING, self.worker, 1, view.step + 1, relaxed)
+        commit = self._batches.commit(
+            run, lease, groups, epoch=view.epoch, debts=decision.debts, clock_ms=view.clock_ms
         )
-        return None if lease is None else Batch(lease, payloads, decision.plan.relaxed)
+        return Batch(lease, payloads) if await self._begin_sending(lease, commit) else None
 
     async def _leasable(self, run: str, plan: BatchPlan) -> list[LeasedGroup] | None:
         entries = await self._groups.entries(run, [group.group_id for group in plan.groups])
@@ -211,23 +241,14 @@ class Dispatch:
             )
         return groups
 
-    async def _verified(self, run: str, groups: Sequence[LeasedGroup]) -> tuple[bytes, ...] | None:
-        """Read payloads; None if one is missing or not what was stored."""
+    async def _payloads(
+        self, run: str, groups: Sequence[LeasedGroup]
+    ) -> tuple[tuple[bytes, ...], dict[LeasedGroup, DropReason]]:
+        """Read payloads, and say which are missing or not what was stored."""
         payloads = await self._groups.payloads(run, [group.group_id for group in groups])
-        sound = [
-            payload
-            for group, payload in zip(groups, payloads, strict=True)
-            if _damage(group, payload) is None and payload
-        ]
-        return tuple(sound) if len(sound) == len(groups) else None
-
-    async def _drop_damaged(self, run: str, groups: Sequence[LeasedGroup]) -> None:
-        payloads = await self._groups.payloads(run, [group.group_id for group in groups])
-        for group, payload in zip(groups, payloads, strict=True):
-            reason = _damage(group, payload)
-            if reason is not None:
-                planned = PlannedGroup(group.arrival, group.group_id, group.environment, group.size)
-                await self._groups.drop(run, planned, reason)
+        pairs = zip(groups, payloads, strict=True)
+        damage = {group: reason for group, payload in pairs if (reason := _damage(group, payload))}
+        return tuple(payload for payload in payloads if payload is not None), damage
 
 
 def _damage(group: LeasedGroup, payload: bytes | None) -> DropReason | None:

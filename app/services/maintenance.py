@@ -32,7 +32,7 @@ class Maintenance:
         self._runs = runs
         self._groups = groups
         self._intake = intake
-        self._worker = dispatch.worker
+        self._dispatch = dispatch
         self._presence = presence
         self._buffer_release_ms = buffer_release_ms
         self._orphan_ttl_ms = orphan_ttl_ms
@@ -59,12 +59,13 @@ class Maintenance:
         """Do one pass over a run."""
         heard_of = self._presence.drain(run)
         try:
-            clock_ms = await self._runs.tick(run, self._worker, heard_of)
+            clock_ms = await self._runs.tick(run, self._dispatch.worker, heard_of)
         except LachesisError:
             for environment in heard_of:
                 self._presence.heard(run, environment)
             raise
         view = await self._runs.view(run)
+        await self._dispatch.give_back_lost(run, view)
         if view.buffers:
             await self._intake.release_overdue(run, view, self._buffer_release_ms)
         await self._groups.give_up_orphans(run, clock_ms - self._orphan_ttl_ms)

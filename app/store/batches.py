@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 
-from app.core.model import BatchPlan, Lease, LeasedGroup, LeaseState
+from app.core.model import Lease, LeasedGroup, LeaseState
 from app.store.connection import Argument, Connection
 from app.store.keys import NO_ENVIRONMENT, RunKeys, lane_name
 from app.store.runs import lease_text
@@ -19,59 +19,58 @@ class BatchStore:
     async def commit(
         self,
         run: str,
-        *,
-        batch_id: str,
-        worker: str,
-        plan: BatchPlan,
+        lease: Lease,
         groups: Sequence[LeasedGroup],
+        *,
         epoch: int,
-        step: int,
         debts: Mapping[int, int],
         clock_ms: int,
-    ) -> Lease | None:
+    ) -> bool:
         """Take the planned groups out of the queue, all or none, into a new lease.
 
         One atomic step (`lua/commit_batch.lua`): of two trainers that planned on the same view, one wins.
 
+        Args:
+            run: The run's name.
+            lease: The lease; its step is one more than that of the view the plan was made on.
+            groups: The planned groups, in training order.
+            epoch: The view's epoch.
+            debts: Sequences owed to environments after this batch.
+            clock_ms: Run clock at planning.
+
         Returns:
-            The lease, or None if the run or its queue moved on since the plan was made: look again, plan again.
+            False if the run or its queue moved on since the plan was made: look again, plan again.
         """
         keys = RunKeys(run)
-        arguments: list[Argument] = [batch_id, worker, json.dumps([asdict(group) for group in groups]), epoch, step]
-        arguments += [json.dumps(debts), clock_ms, int(plan.relaxed)]
+        arguments: list[Argument] = [lease.batch_id, lease_text(lease), json.dumps([asdict(group) for group in groups])]
+        arguments += [epoch, lease.step - 1, json.dumps(debts), clock_ms, int(lease.relaxed)]
         lanes = []
         for group in groups:
             name = lane_name(group.environment, group.size)
             lanes.append(keys.lane(name))
             arguments += [group.group_id, name, _environment(group), group.size]
-        won, answer = await self._connection.run(
+        committed = await self._connection.run(
             "commit_batch",
             [keys.run, keys.groups, keys.lanes, keys.served, keys.leases, keys.lease_states, *lanes],
             arguments,
         )
-        return Lease(batch_id, LeaseState.SENDING, worker, 1, int(answer)) if won else None
+        return bool(committed)
 
     async def groups_of(self, run: str, lease: Lease) -> list[LeasedGroup] | None:
         """Read which groups a lease holds, in training order; None if it has ended."""
         found = await self._connection.call("HGET", RunKeys(run).leases, lease.batch_id)
         return None if found is None else [LeasedGroup(**group) for group in json.loads(found)]
 
-    async def claim(self, run: str, lease: Lease, worker: str) -> Lease | None:
-        """Take a batch that waits to be handed out again; None if somebody else was faster."""
-        claimed = replace(lease, state=LeaseState.SENDING, worker=worker, deliveries=lease.deliveries + 1)
-        return claimed if await self._change(run, lease, claimed) else None
-
     async def mark_sent(self, run: str, lease: Lease) -> bool:
         """Note that a batch's reply was written out whole."""
-        return await self._change(run, lease, replace(lease, state=LeaseState.SENT))
+        return await self.change(run, lease, replace(lease, state=LeaseState.SENT))
 
     async def give_back(self, run: str, lease: Lease) -> bool:
-        """Note that a batch's reply broke off (in whatever state its worker last saw it): it is served again."""
-        returned = replace(lease, state=LeaseState.RETURNED)
-        seen = (replace(lease, state=state) for state in (LeaseState.SENDING, LeaseState.SENT))
-        return any([await self._change(run, state, returned) for state in seen])
+        """Note that a batch did not reach its trainer: it is served again. Only from the state it was seen in."""
+        return await self.change(run, lease, replace(lease, state=LeaseState.RETURNED))
 
-    async def _change(self, run: str, seen: Lease, new: Lease) -> bool:
+    async def change(self, run: str, seen: Lease, new: Lease) -> bool:
+        """Move a lease on from the state it was seen in; False if it is in another one by now, but for the new one."""
         changed = await self._connection.run(
             "change_lease", [RunKeys(run).lease_states], [seen.batch_id, lease_text(seen), lease_text(new)]
         )

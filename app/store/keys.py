@@ -16,7 +16,7 @@
 | `…:recent` | zset | ids of groups admitted lately, by run clock: repetitions are recognised |
 | `…:unindexed` | zset | payloads that no index entry names: reserved (score: run clock) or garbage (score: -1) |
 | `…:leases` | hash | batch id -> JSON list of its groups, in training order |
-| `…:lease_states` | hash | batch id -> `state|worker|deliveries|step` |
+| `…:lease_states` | hash | batch id -> `state|worker|deliveries|step|relaxed` |
 | `…:workers` | zset | API process -> run clock at its last tick |
 | `…:dropped` | hash | reason -> groups |
 | `…:trash` | set | names of `groups` hashes of reset runs whose payloads are being removed |

@@ -171,14 +171,14 @@ def _lanes(a_hash: Mapping[str, str]) -> dict[LaneId, int]:
 
 
 def parse_lease(batch_id: str, state: str) -> Lease:
-    """Read a lease's ``state|worker|deliveries|step``."""
-    name, worker, deliveries, step = state.split("|")
-    return Lease(batch_id, LeaseState(name), worker, int(deliveries), int(step))
+    """Read a lease's ``state|worker|deliveries|step|relaxed``."""
+    name, worker, deliveries, step, relaxed = state.split("|")
+    return Lease(batch_id, LeaseState(name), worker, int(deliveries), int(step), relaxed == "1")
 
 
 def lease_text(lease: Lease) -> str:
     """Invert `parse_lease`."""
-    return f"{lease.state.value}|{lease.worker}|{lease.deliveries}|{lease.step}"
+    return f"{lease.state.value}|{lease.worker}|{lease.deliveries}|{lease.step}|{lease.relaxed:d}"
 
 
 def _view(

@@ -5,14 +5,17 @@ import contextlib
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import httpx
 import pytest
 from redis.asyncio import Redis
 
+from app.store import scripts
 from app.store.embedded import EmbeddedRedis
 from tests.api.atropos_calls import batch, group, marks, post, register, register_env, registration, status
 from tests.api.conftest import running_service
+from tests.lossy_line import lossy_line
 from tests.services.accounting import books_of
 from tests.waiting import wait_until
 
@@ -105,6 +108,44 @@ async def test_a_redis_that_stays_away_is_reported_after_our_patience(server: Em
         assert int(reply.headers["retry-after"]) > 0
         assert (await client.get("/readyz")).status_code == 503
         assert (await client.get("/healthz")).status_code == 200
+
+
+async def test_a_batch_taken_for_a_503_is_served_to_the_next_request(
+    redis_url: str, redis_client: Redis, tmp_path: Path
+) -> None:
+    """Redis took it out of the queue and we never heard: nobody else would look for it there."""
+    async with (
+        lossy_line(redis_url, tmp_path / "redis.sock") as (line, url),
+        running_service(url, store_patience_s=0.3) as client,
+    ):
+        await register(client, 4)
+        await post(client, group(4, 1))
+        line.lose_replies_to(scripts.load("commit_batch").digest.encode())
+        assert (await client.get("/batch")).status_code == 503
+        line.heal()
+        assert marks(await batch(client) or []) == [1]
+
+
+async def test_a_batch_that_arrived_without_our_being_able_to_note_it_is_served_again(
+    redis_url: str, redis_client: Redis, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with (
+        lossy_line(redis_url, tmp_path / "redis.sock") as (line, url),
+        running_service(url, store_patience_s=0.3) as client,
+    ):
+        await register(client, 4)
+        await post(client, group(4, 1))
+        line.hold(rb"\nsending\|.*\nsent\|")
+        assert marks(await batch(client) or []) == [1]
+
+        async def given_up() -> bool:
+            return "a batch may come twice" in caplog.text
+
+        await wait_until(given_up)
+        line.heal()
+        again = await client.get("/batch")
+        assert marks(again.json()["batch"]) == [1]
+        assert again.headers["lachesis-deliveries"] == "2"
 
 
 async def test_a_full_redis_is_a_clear_507_that_loses_nothing_and_drains(server: EmbeddedRedis, redis: Redis) -> None:

@@ -7,23 +7,47 @@ from pydantic import SecretStr
 from redis.asyncio import Redis
 
 from app.api.deps import Services
+from app.core.model import RunConfig
 from app.main import wire
+from app.services.dispatch import Answer
 from app.services.maintenance import Maintenance
 from app.settings import Settings
+from app.store.codec import EncodedGroup
 from app.store.connection import Connection
 
 Process = tuple[Services, Maintenance]
 
+RUN = "run"
+
+
+def config(batch_size: int) -> RunConfig:
+    return RunConfig(batch_size, 512, "group", "project", "checkpoints", 10, 0, 100)
+
+
+def encoded(size: int, mark: int, environment: int | None = None) -> EncodedGroup:
+    """A stand-in for columns: the use cases never look inside."""
+    return EncodedGroup(size, environment, f"{mark}|".encode() + b"x" * (50 * size))
+
+
+def marks(answer: Answer) -> list[int]:
+    assert answer.batch is not None
+    return [int(payload.split(b"|")[0]) for payload in answer.batch.payloads]
+
 
 @pytest.fixture
 async def process(redis_url: str, redis_client: Redis) -> AsyncIterator[Callable[..., Process]]:
-    """Wire one more API process's worth of use cases: ``services, maintenance = process(relax_after_s=0)``."""
+    """Wire one more API process's worth of use cases: ``services, maintenance = process(relax_after_s=0)``.
+
+    Each is as if on a host of its own: others must hear from it to know that it lives.
+    """
     connections: list[Connection] = []
 
-    def start(**overrides: object) -> Process:
-        settings = Settings(redis_url=SecretStr(redis_url), **overrides)  # type: ignore[arg-type]
-        connections.append(Connection(redis_url, settings.store_patience_s))
-        return wire(settings, connections[-1], "tested")
+    def start(url: str = redis_url, **overrides: object) -> Process:
+        settings = Settings(redis_url=SecretStr(url), **overrides)  # type: ignore[arg-type]
+        connections.append(Connection(url, settings.store_patience_s))
+        services, maintenance = wire(settings, connections[-1], "tested")
+        services.dispatch.worker = f"host{len(connections)}/1/tested"
+        return services, maintenance
 
     yield start
     for connection in connections:

@@ -10,32 +10,13 @@ from redis.asyncio import Redis
 
 from app.core.enrolment import Application
 from app.core.errors import InvalidField
-from app.core.model import RunConfig
 from app.services import registry
-from app.services.dispatch import Answer
 from app.store import runs, scripts
-from app.store.codec import EncodedGroup
 from app.store.groups import Placement, Submission
 from app.store.keys import RunKeys
 from tests.services.accounting import books_of
-from tests.services.conftest import Process
+from tests.services.conftest import RUN, Process, config, encoded, marks
 from tests.waiting import wait_until
-
-RUN = "run"
-
-
-def config(batch_size: int) -> RunConfig:
-    return RunConfig(batch_size, 512, "group", "project", "checkpoints", 10, 0, 100)
-
-
-def encoded(size: int, mark: int, environment: int | None = None) -> EncodedGroup:
-    """A stand-in for columns: the use cases never look inside."""
-    return EncodedGroup(size, environment, f"{mark}|".encode() + b"x" * (50 * size))
-
-
-def marks(answer: Answer) -> list[int]:
-    assert answer.batch is not None
-    return [int(payload.split(b"|")[0]) for payload in answer.batch.payloads]
 
 
 async def test_every_group_sent_is_served_once_or_still_there(
@@ -145,6 +126,24 @@ async def test_a_damaged_payload_is_dropped_with_its_reason_and_replaced(
     dropped = (await services.registry.view(RUN)).dropped
     assert dropped == {"payload_lost" if damage == "missing" else "corrupt": 1}
     await books_of(redis_client, RUN)
+
+
+async def test_a_request_reads_the_run_and_each_payload_once(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    """And once more each time that it has to start over, as it does when a payload is damaged."""
+    services, _ = process()
+    await services.registry.register_trainer(RUN, config(4))
+    await services.dispatch.take(RUN)
+    for mark in range(3):
+        await services.intake.submit(RUN, [encoded(2, mark)])
+    oldest = (await redis_client.zrange(RunKeys(RUN).lane("-:2"), 0, 0))[0]
+    await redis_client.setrange(RunKeys(RUN).payload(oldest.decode()), 3, "?")
+    await redis_client.config_resetstat()
+    assert marks(await services.dispatch.take(RUN)) == [1, 2]
+    commands = await redis_client.info("commandstats")
+    assert commands["cmdstat_time"]["calls"] == 2
+    assert commands["cmdstat_get"]["calls"] == 4
 
 
 async def test_reset_leaves_no_payload_behind(process: Callable[..., Process], redis_client: Redis) -> None:

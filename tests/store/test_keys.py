@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 from redis.asyncio import Redis
 
-from app.core.model import BatchPlan, DropReason, Environment, LeasedGroup, PlannedGroup, RunConfig
+from app.core.model import DropReason, Environment, Lease, LeasedGroup, LeaseState, PlannedGroup, RunConfig
 from app.store import keys
 from app.store.batches import BatchStore
 from app.store.codec import EncodedGroup, checksum
@@ -57,21 +57,11 @@ async def test_every_key_is_in_the_table_and_every_row_of_the_table_is_a_key(
     for group_id, buffered in (("taken", False), ("lost", False), ("waits", True)):
         await submit(groups, group_id, buffered=buffered)
     await look()
-    taken, lost = (PlannedGroup(arrival, group_id, 0, 2) for arrival, group_id in ((1, "taken"), (2, "lost")))
     leased = LeasedGroup("taken", 1, 0, 2, 7, checksum(b"columns"), 0)
     view = await runs.view(RUN)
-    assert await batches.commit(
-        RUN,
-        batch_id="batch",
-        worker="host/1/x",
-        plan=BatchPlan((taken,)),
-        groups=[leased],
-        epoch=view.epoch,
-        step=view.step,
-        debts={},
-        clock_ms=view.clock_ms,
-    )
-    assert await groups.drop(RUN, lost, DropReason.PAYLOAD_LOST)
+    lease = Lease("batch", LeaseState.SENDING, "host/1/x", 1, view.step + 1, relaxed=False)
+    assert await batches.commit(RUN, lease, [leased], epoch=view.epoch, debts={}, clock_ms=view.clock_ms)
+    assert await groups.drop(RUN, PlannedGroup(2, "lost", 0, 2), DropReason.PAYLOAD_LOST)
     await look()
     await runs.reset(RUN, "token")
     await look()

@@ -4,7 +4,7 @@
 -- KEYS[1] run           hash  totals, latest group
 -- KEYS[2] groups        hash  group id -> 'bytes checksum accepted_ms'
 -- KEYS[3] leases        hash  batch id -> JSON list of groups
--- KEYS[4] lease_states  hash  batch id -> 'state|worker|deliveries|step'
+-- KEYS[4] lease_states  hash  batch id -> 'state|worker|deliveries|step|relaxed'
 -- KEYS[5] unindexed     zset  payloads to remove
 -- ARGV pairs: batch id, state seen
 --

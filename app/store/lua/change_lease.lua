@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- change_lease: move a lease from the state it was seen in to another.
 --
--- KEYS[1] lease_states  hash  batch id -> 'state|worker|deliveries|step'
+-- KEYS[1] lease_states  hash  batch id -> 'state|worker|deliveries|step|relaxed'
 -- ARGV[1] batch id   ARGV[2] state seen   ARGV[3] new state
 --
 -- Returns 1, also if it has the new state already, or 0 if it has another one; then nothing has changed.

@@ -6,21 +6,21 @@
 -- KEYS[3] lanes         hash  lane -> groups queued
 -- KEYS[4] served        hash  environment id or '-' -> sequences handed out
 -- KEYS[5] leases        hash  batch id -> JSON list of groups
--- KEYS[6] lease_states  hash  batch id -> 'state|worker|deliveries|step'
+-- KEYS[6] lease_states  hash  batch id -> 'state|worker|deliveries|step|relaxed'
 -- KEYS[7..] per group   zset  its lane
--- ARGV[1] batch id   ARGV[2] worker   ARGV[3] JSON list of groups   ARGV[4] epoch planned on   ARGV[5] step planned on
+-- ARGV[1] batch id   ARGV[2] its lease's state   ARGV[3] JSON list of groups   ARGV[4] epoch planned on   ARGV[5] step planned on
 -- ARGV[6] debts after this batch, JSON   ARGV[7] run clock at planning, ms   ARGV[8] 1 if relaxed, else 0
 -- ARGV per group from 9 on: group id, lane, environment id or '-', size
 --
--- Returns {1, step}, also for a batch id committed before, or {0, why}; then nothing has changed.
+-- Returns 1, also if it was committed before and is in that state still, or 0; then nothing has changed.
 -- Cost: O(n log m), n the groups of the batch, m the groups in a lane.
 local FIRST, FIELDS = 9, 4
 local known = redis.call('HGET', KEYS[6], ARGV[1])
-if known then return {1, tonumber(string.match(known, '%-?%d+$'))} end
+if known then return known == ARGV[2] and 1 or 0 end
 local now = redis.call('HMGET', KEYS[1], 'epoch', 'step')
-if (now[1] or '0') ~= ARGV[4] or (now[2] or '0') ~= ARGV[5] then return {0, 'the run moved on'} end
+if (now[1] or '0') ~= ARGV[4] or (now[2] or '0') ~= ARGV[5] then return 0 end
 for i = FIRST, #ARGV, FIELDS do
-  if not redis.call('ZSCORE', KEYS[7 + (i - FIRST) / FIELDS], ARGV[i]) then return {0, ARGV[i]} end
+  if not redis.call('ZSCORE', KEYS[7 + (i - FIRST) / FIELDS], ARGV[i]) then return 0 end
 end
 local groups, bytes = 0, 0
 for i = FIRST, #ARGV, FIELDS do
@@ -31,7 +31,7 @@ for i = FIRST, #ARGV, FIELDS do
   groups = groups + 1
   bytes = bytes + string.match(redis.call('HGET', KEYS[2], group), '^%d+')
 end
-local step = redis.call('HINCRBY', KEYS[1], 'step', 1)
+redis.call('HINCRBY', KEYS[1], 'step', 1)
 redis.call('HINCRBY', KEYS[1], 'queued_groups', -groups)
 redis.call('HINCRBY', KEYS[1], 'queued_bytes', -bytes)
 redis.call('HINCRBY', KEYS[1], 'leased_groups', groups)
@@ -39,5 +39,5 @@ redis.call('HINCRBY', KEYS[1], 'leased_bytes', bytes)
 redis.call('HINCRBY', KEYS[1], 'relaxed_batches', ARGV[8])
 redis.call('HSET', KEYS[1], 'debts', ARGV[6], 'last_batch_ms', ARGV[7])
 redis.call('HSET', KEYS[5], ARGV[1], ARGV[3])
-redis.call('HSET', KEYS[6], ARGV[1], 'sending|' .. ARGV[2] .. '|1|' .. step)
-return {1, step}
+redis.call('HSET', KEYS[6], ARGV[1], ARGV[2])
+return 1

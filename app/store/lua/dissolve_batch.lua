@@ -4,7 +4,7 @@
 -- KEYS[1] run           hash  totals
 -- KEYS[2] lanes         hash  lane -> groups queued
 -- KEYS[3] leases        hash  batch id -> JSON list of groups
--- KEYS[4] lease_states  hash  batch id -> 'state|worker|deliveries|step'
+-- KEYS[4] lease_states  hash  batch id -> 'state|worker|deliveries|step|relaxed'
 -- KEYS[5] served        hash  environment id or '-' -> sequences handed out
 -- KEYS[6..] per group   zset  its lane
 -- ARGV[1] batch id   ARGV[2] state seen   ARGV per group from 3 on: group id, lane, arrival, bytes, environment or '-', size

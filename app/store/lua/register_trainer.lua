@@ -2,7 +2,7 @@
 -- register_trainer: set the run's configuration, and return every batch a former trainer has not acknowledged.
 --
 -- KEYS[1] run           hash  configuration, epoch, step
--- KEYS[2] lease_states  hash  batch id -> 'state|worker|deliveries|step'
+-- KEYS[2] lease_states  hash  batch id -> 'state|worker|deliveries|step|relaxed'
 -- ARGV[1] configuration, JSON   ARGV[2] starting step
 --
 -- Returns 1 if the configuration is new, 0 if it was in force already (then the step goes on).
@@ -12,8 +12,8 @@
 advance_clock(KEYS[1])
 local states = redis.call('HGETALL', KEYS[2])
 for i = 1, #states, 2 do
-  local worker, deliveries, step = string.match(states[i + 1], '^%a+|([^|]*)|(%d+)|(%-?%d+)$')
-  redis.call('HSET', KEYS[2], states[i], 'returned|' .. worker .. '|' .. deliveries .. '|' .. step)
+  local rest = string.match(states[i + 1], '^%a+(|.*)$')
+  redis.call('HSET', KEYS[2], states[i], 'returned' .. rest)
 end
 if redis.call('HGET', KEYS[1], 'config') == ARGV[1] then return 0 end
 redis.call('HSET', KEYS[1], 'config', ARGV[1], 'step', ARGV[2], 'started', 0)

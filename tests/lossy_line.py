@@ -1,0 +1,90 @@
+"""A line to Redis on which replies get lost and commands come late."""
+
+import asyncio
+import contextlib
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from urllib.parse import unquote
+
+_CHUNK_BYTES = 1 << 20
+
+
+class LossyLine:
+    """Carries bytes between a service and its Redis, but for what it is told to lose or to hold.
+
+    Patterns are searched in commands as they are sent: ``EVALSHA``, digest, keys, arguments.
+    """
+
+    def __init__(self, upstream: str) -> None:
+        self._upstream = upstream
+        self._lose: re.Pattern[bytes] | None = None
+        self._hold: re.Pattern[bytes] | None = None
+        self._held: list[tuple[asyncio.StreamWriter, bytes]] = []
+        self._answering: list[asyncio.Task[None]] = []
+        self._writers: list[asyncio.StreamWriter] = []
+
+    def lose_replies_to(self, pattern: bytes) -> None:
+        """From now on have such commands carried out, and never tell."""
+        self._lose = re.compile(pattern, re.DOTALL)
+
+    def hold(self, pattern: bytes) -> None:
+        """From now on keep such commands to ourselves."""
+        self._hold = re.compile(pattern, re.DOTALL)
+
+    def heal(self) -> None:
+        """Carry everything again; what is held stays held."""
+        self._lose = self._hold = None
+
+    def cut(self) -> None:
+        """Break the connections there are; commands that wait for replies are repeated."""
+        for writer in self._writers:
+            writer.close()
+
+    async def deliver_late(self) -> None:
+        """Send Redis what was held, whoever has given up waiting for it."""
+        assert self._held
+        for to_redis, data in self._held:
+            to_redis.write(data)
+        self._held.clear()
+        await asyncio.sleep(0.1)  # nobody is left to hear that Redis has done it
+
+    async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection of the service's."""
+        from_redis, to_redis = await asyncio.open_unix_connection(self._upstream)
+        answering = asyncio.create_task(_copy(from_redis, writer))
+        self._answering.append(answering)
+        self._writers += [writer, to_redis]
+        while data := await reader.read(_CHUNK_BYTES):
+            if self._lose and self._lose.search(data):
+                answering.cancel()
+            if self._hold and self._hold.search(data):
+                self._held.append((to_redis, data))
+            else:
+                to_redis.write(data)
+        writer.close()
+
+    async def hang_up(self) -> None:
+        """End every connection."""
+        self.cut()
+        for answering in self._answering:
+            answering.cancel()
+        await asyncio.gather(*self._answering, return_exceptions=True)
+        await asyncio.gather(*(writer.wait_closed() for writer in self._writers), return_exceptions=True)
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(_CHUNK_BYTES):
+        writer.write(data)
+
+
+@contextlib.asynccontextmanager
+async def lossy_line(redis_url: str, socket: Path) -> AsyncIterator[tuple[LossyLine, str]]:
+    """Lay a line to a Redis on a unix socket; gives it, and the URL of its other end."""
+    line = LossyLine(unquote(redis_url.removeprefix("unix://")))
+    server = await asyncio.start_unix_server(line.carry, str(socket))
+    try:
+        yield line, f"unix://{socket}"
+    finally:
+        await line.hang_up()
+        server.close()
