@@ -68,6 +68,16 @@ def unlimited(batch_size: int, sizes: Mapping[int | None, Collection[int]], boun
     return supply
 
 
+def supply_of(batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, Bounds]) -> Supply:
+    """Return the queued groups that may be part of a batch."""
+    supply: dict[int | None, Counter[int]] = {}
+    for lane in lanes:
+        if lane.size <= limit_of(lane.environment, batch_size, bounds):
+            account = account_of(lane.environment, batch_size, bounds)
+            supply.setdefault(account, Counter())[lane.size] += lane.queued
+    return supply
+
+
 def explain(
     batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, Bounds], sizes: Mapping[int | None, Collection[int]]
 ) -> NotReady:
@@ -79,7 +89,7 @@ def explain(
         bounds: What each environment must and may have.
         sizes: Group sizes environments declared, beside those in the queue.
     """
-    supply = _supply(batch_size, lanes, bounds)
+    supply = supply_of(batch_size, lanes, bounds)
     parts = parts_of(batch_size, supply, bounds)
     usable = sum(min(part.available, part.most) for part in parts)
     missing = max(0, batch_size - usable)
@@ -98,15 +108,6 @@ def explain(
 
 def _bound(environment: int | None, bounds: Mapping[int, Bounds]) -> Bounds:
     return Bounds() if environment is None else bounds.get(environment, Bounds())
-
-
-def _supply(batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, Bounds]) -> dict[int | None, Counter[int]]:
-    supply: dict[int | None, Counter[int]] = {}
-    for lane in lanes:
-        if lane.size <= limit_of(lane.environment, batch_size, bounds):
-            account = account_of(lane.environment, batch_size, bounds)
-            supply.setdefault(account, Counter())[lane.size] += lane.queued
-    return supply
 
 
 def _oversized(batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, Bounds]) -> dict[int | None, int]:

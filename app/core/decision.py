@@ -5,9 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from app.core.allocation import bounds_for, settle_debts
+from app.core.blockers import minimums_conflict
 from app.core.model import BatchPlan, Blocker, Bounds, Lane, NotReady, RunView
 from app.core.pacing import live_shares
-from app.core.selection import minimums_conflict, select, select_relaxed, smallest_shortfall
+from app.core.relaxation import queued_shortfall, select_relaxed, smallest_shortfall
+from app.core.selection import select
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,23 +53,21 @@ def decide(view: RunView, lanes: Sequence[Lane], ttl_ms: int, relax_after_ms: in
         return Decision(strict, debts=_debts_after(view.debts, bounds, strict))
     if strict.blocker is not Blocker.NO_EXACT_FIT and not minimums_conflict(batch_size, sizes, bounds):
         return Decision(None, strict, view.debts)
+    least = queued_shortfall(batch_size, lanes, bounds)
+    if least is None:
+        return Decision(None, strict, view.debts)
     since = view.clock_ms if view.conflict_since_ms is None else view.conflict_since_ms
+    waited_from = max(since, view.last_batch_ms or since)
+    if waited_from > since and least <= (smallest_shortfall(batch_size, sizes, bounds) or 0):
+        waited_from = since
+    left_ms = waited_from + relax_after_ms - view.clock_ms
+    if left_ms > 0:
+        detail = f"group sizes make the minimums impossible together; relaxing in {left_ms / 1000:.1f} s"
+        return Decision(None, replace(strict, blocker=Blocker.MINIMUMS_CONFLICT, detail=detail), view.debts, since)
+    # Only now: which groups it would be costs far more than that there are some.
     relaxed = select_relaxed(batch_size, lanes, bounds, view.debts)
-    if isinstance(relaxed, BatchPlan):
-        least = select_relaxed(batch_size, lanes, bounds, {})
-        assert isinstance(least, BatchPlan), "there is an exact batch, whatever is owed"  # noqa: S101
-        deeper = sum(least.shortfall.values()) > (smallest_shortfall(batch_size, sizes, bounds) or 0)
-        waited_from = max(since, view.last_batch_ms or 0) if deeper else since
-        left_ms = waited_from + relax_after_ms - view.clock_ms
-        if left_ms <= 0:
-            return Decision(relaxed, None, _debts_after(view.debts, bounds, relaxed), since)
-        strict = replace(
-            strict,
-            blocker=Blocker.MINIMUMS_CONFLICT,
-            detail=f"group sizes make the minimums impossible together; relaxing in {left_ms / 1000:.1f} s",
-        )
-        return Decision(None, strict, view.debts, since)
-    return Decision(None, strict, view.debts)
+    assert isinstance(relaxed, BatchPlan), "there is an exact batch, whatever is owed"  # noqa: S101
+    return Decision(relaxed, None, _debts_after(view.debts, bounds, relaxed), since)
 
 
 def _known_sizes(view: RunView, lanes: Sequence[Lane]) -> dict[int | None, set[int]]:

@@ -7,6 +7,7 @@ on the batch size and on how many different sizes there are, never on how many g
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import reduce
 from math import gcd
 from typing import NamedTuple
 
@@ -43,25 +44,16 @@ Price = Callable[[Part, NDArray[np.int64]], NDArray[np.int64]]
 """What a part costs by how many more sequences it brings: int64 in, int64 from 0 to below 2**40 out."""
 
 
-def plausible(total: int, parts: Iterable[Part], lack: int = 0) -> bool:
-    """Whether addition alone leaves it open that groups of the parts sum to ``total`` within all bounds.
-
-    Args:
-        total: Sequences.
-        parts: At most one per environment.
-        lack: Sequences by which the parts may, together, stay below what they must bring.
-    """
+def plausible(total: int, parts: Iterable[Part]) -> bool:
+    """Whether addition alone leaves it open that groups of the parts sum to ``total`` within all bounds."""
     least = most = 0
     for part in parts:
         ceiling = min(part.most, part.available)
-        if ceiling < 0:
+        if ceiling < part.least:
             return False
-        least += min(part.least, ceiling)
+        least += part.least
         most += ceiling
-        lack -= max(0, part.least - ceiling)
-        if lack < 0:
-            return False
-    return least - lack <= total <= most
+    return least <= total <= most
 
 
 def attainable(total: int, parts: Sequence[Part]) -> bool:
@@ -115,25 +107,66 @@ def affordable(total: int, parts: Sequence[Part], price: Price, budget: int) -> 
     return attainable(total, _without_least(parts)) and _cost(total, parts, price, budget) <= budget
 
 
+def endings(total: int, parts: Sequence[Part], price: Price, budget: int) -> dict[int | None, int]:
+    """Return with which totals, what was taken included, each part ends where all sum to ``total`` within ``budget``.
+
+    Every part needs the cheapest ways of all others together. Halving the parts again and again and adding to each half
+    what the other one brings costs as much as `cheapest` once for each time that they can be halved.
+
+    Returns:
+        Totals by environment, as bits; 0 where there is no way at all.
+    """
+    options = [_options(part, total, price, budget) for part in parts]
+    found: dict[int | None, int] = {}
+
+    def narrow(first: int, end: int, others: NDArray[np.int64]) -> None:
+        if end - first == 1:
+            brought, cost, _ = options[first]
+            own = brought[cost + others[total - brought] <= budget]
+            found[parts[first].environment] = sum(1 << more for more in own.tolist()) << parts[first].taken
+            return
+        middle = (first + end) // 2
+        narrow(first, middle, reduce(_combined, options[middle:end], others))
+        narrow(middle, end, reduce(_combined, options[first:middle], others))
+
+    narrow(0, len(parts), _none_brought(total))
+    return found
+
+
 def _without_least(parts: Sequence[Part]) -> list[Part]:
     return [part._replace(least=0) for part in parts]
 
 
 def _cost(total: int, parts: Sequence[Part], price: Price, budget: int) -> int:
     """Return the smallest sum of prices if it is at most ``budget``, else some number above it."""
+    options = (_options(part, total, price, budget) for part in parts)
+    return int(reduce(_combined, options, _none_brought(total))[total])
+
+
+def _none_brought(total: int) -> NDArray[np.int64]:
+    """Return the cheapest way to each total without any part."""
     best = np.full(total + 1, _UNREACHABLE, np.int64)
     best[0] = 0
-    for part in parts:
-        brought = _positions(reachable(part.counts, min(part.most, total)))
-        cost = price(part, brought)
-        best = _combined(best, brought[cost <= budget], cost[cost <= budget], gcd(*part.counts))
-    return int(best[total])
+    return best
 
 
-def _combined(
-    best: NDArray[np.int64], brought: NDArray[np.int64], cost: NDArray[np.int64], step: int
-) -> NDArray[np.int64]:
+class _Options(NamedTuple):
+    """What a part can bring within a budget, what that costs, and the greatest common divisor of its group sizes."""
+
+    brought: NDArray[np.int64]
+    cost: NDArray[np.int64]
+    step: int
+
+
+def _options(part: Part, total: int, price: Price, budget: int) -> _Options:
+    brought = _positions(reachable(part.counts, min(part.most, total)))
+    cost = price(part, brought)
+    return _Options(brought[cost <= budget], cost[cost <= budget], gcd(*part.counts))
+
+
+def _combined(best: NDArray[np.int64], part: _Options) -> NDArray[np.int64]:
     """Return, for each total, the cheapest way to reach it with one more part (a min-plus convolution)."""
+    brought, cost, step = part
     combined = np.full_like(best, _UNREACHABLE)
     for more, extra in zip(brought[cost > 0].tolist(), cost[cost > 0].tolist(), strict=True):
         _lower(combined, more, best[: len(best) - more] + extra)

@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from typing import NamedTuple
 
 from app.core.model import BatchPlan, Bounds, Lane, PlannedGroup, QueuedGroup
@@ -96,6 +97,46 @@ def oldest_batch_by_walking(queue: Sequence[Group], batch_size: int, bounds: Map
         if sum(queue[a].size for a in taken) == batch_size:
             break
     return tuple(taken)
+
+
+def relaxed_batch_by_walking(
+    queue: Sequence[Group], batch_size: int, bounds: Mapping[int, Bounds], debts: Mapping[int, int]
+) -> Arrivals | None:
+    """Return the same as `relaxed_batch` for long queues: the law word for word, asking `_lowest` at each group."""
+    lowest = _lowest(queue, batch_size, bounds, debts, Counter())
+    if lowest is None:
+        return None
+    taken: list[int] = []
+    for arrival in range(len(queue)):
+        sequences = got(queue, (*taken, arrival))
+        if _lowest(queue[arrival + 1 :], batch_size, bounds, debts, sequences) == lowest:
+            taken.append(arrival)
+    return tuple(taken)
+
+
+def _lowest(
+    rest: Sequence[Group],
+    batch_size: int,
+    bounds: Mapping[int, Bounds],
+    debts: Mapping[int, int],
+    sequences: Mapping[int | None, int],
+) -> tuple[int, int] | None:
+    """Return the lowest `relaxed_cost` of a batch of what was taken and groups of ``rest``; None if there is none."""
+    best = {0: (0, 0)}
+    for environment in {group.environment for group in rest} | set(bounds) | set(sequences):
+        own = {sequences.get(environment, 0)}
+        for group in rest:
+            if group.environment == environment:
+                own |= {total + group.size for total in own if total + group.size <= batch_size}
+        bound = {environment: bounds[environment]} if environment in bounds else {}
+        further: dict[int, tuple[int, int]] = {}
+        for total, mine in product(best, own):
+            if total + mine <= batch_size and within({environment: mine}, bound, minimums=False):
+                cost = relaxed_cost({environment: mine}, bound, debts)
+                whole = (best[total][0] + cost[0], best[total][1] + cost[1])
+                further[total + mine] = min(whole, further.get(total + mine, whole))
+        best = further
+    return best.get(batch_size)
 
 
 def _completable(

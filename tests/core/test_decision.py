@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from app.core.decision import Decision, decide
 from app.core.model import Blocker, Lane, QueuedGroup, RunView
+from tests.core.cost import calls_of
 from tests.core.views import EMPTY, environment
 
 TTL_MS = 120_000
@@ -83,6 +84,18 @@ def test_a_stray_group_that_could_help_only_in_numbers_does_not_wedge_the_run() 
     later = at(replace(view, clock_ms=PATIENCE_MS, conflict_since_ms=0), queue)
     assert later.plan is not None
     assert later.plan.relaxed
+
+
+def test_while_a_batch_waits_nobody_works_out_which_groups_it_would_be() -> None:
+    """Trainers ask several times a second, and so does whoever watches the status."""
+    shares = {n: environment(n, 18, 1 / 8) for n in range(8)}
+    config = replace(EMPTY.config, batch_size=256) if EMPTY.config else None
+    view = replace(EMPTY, config=config, environments=shares, conflict_since_ms=0, clock_ms=PATIENCE_MS)
+    queue = [(n, size) for _ in range(8) for size in (18, 20, 22, 34) for n in range(8)]
+    assert at(view, queue).plan is not None
+    waiting = replace(view, clock_ms=PATIENCE_MS - 1)
+    assert at(waiting, queue).plan is None
+    assert calls_of(lambda: at(waiting, queue)) < 0.5 * calls_of(lambda: at(view, queue))
 
 
 def test_sizes_that_fit_no_batch_even_without_minimums_start_no_wait() -> None:

@@ -3,43 +3,18 @@
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import product
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.core.allocation import bounds_for, settle_debts
+from app.core.allocation import bounds_for
+from app.core.blockers import minimums_conflict
 from app.core.model import BatchPlan, Blocker, Bounds, Lane, NotReady, QueuedGroup, Share
-from app.core.selection import minimums_conflict, select, select_relaxed, smallest_shortfall
-from tests.core.oracle import (
-    Group,
-    arrivals,
-    exact_batches,
-    got,
-    lanes_of,
-    oldest_batch,
-    oldest_batch_by_walking,
-    relaxed_batch,
-    relaxed_cost,
-    take,
-    within,
-)
+from app.core.selection import select
+from tests.core.oracle import Group, arrivals, got, lanes_of, oldest_batch, oldest_batch_by_walking, take, within
+from tests.core.queues import BATCH_SIZES, BOUNDS, ENVIRONMENTS, QUEUES
 from tests.properties import examples
-
-ENVIRONMENTS = st.sampled_from([None, 0, 1, 2])
-SIZES = st.integers(1, 9) | st.sampled_from([2, 4, 6, 8])
-QUEUES = st.lists(st.builds(Group, ENVIRONMENTS, SIZES), max_size=11)
-BATCH_SIZES = st.integers(1, 20)
-BOUNDS = st.dictionaries(
-    st.integers(0, 3),
-    st.builds(
-        lambda low, more: Bounds(low, None if more is None else low + more),
-        st.integers(0, 7),
-        st.none() | st.integers(0, 9),
-    ),
-    max_size=3,
-)
 
 
 def chosen(queue: Sequence[Group], batch_size: int, bounds: Mapping[int, Bounds]) -> tuple[int, ...] | None:
@@ -327,104 +302,3 @@ def test_a_slow_environment_is_no_conflict() -> None:
 
 def test_sizes_that_never_fit_at_all_are_no_conflict_of_minimums() -> None:
     assert not minimums_conflict(8, {0: {3}}, {0: Bounds(2)})
-
-
-# Relaxed batches.
-
-
-@examples(500)
-@given(QUEUES, BATCH_SIZES, BOUNDS, st.dictionaries(st.integers(0, 3), st.integers(0, 9)))
-def test_a_relaxed_batch_leaves_the_least_owed_then_the_smallest_shortfall_then_takes_the_oldest_groups(
-    queue: list[Group], batch_size: int, bounds: dict[int, Bounds], debts: dict[int, int]
-) -> None:
-    plan = select_relaxed(batch_size, lanes_of(queue, batch_size), bounds, debts)
-    expected = relaxed_batch(queue, batch_size, bounds, debts)
-    if isinstance(plan, NotReady):
-        assert expected is None
-        return
-    assert arrivals(plan.groups) == expected
-    sequences = got(queue, arrivals(plan.groups))
-    short = {e: b.minimum - sequences[e] for e, b in bounds.items() if sequences[e] < b.minimum}
-    assert plan.shortfall == short
-    assert plan.relaxed == bool(short)
-
-
-def test_relaxing_costs_no_minimum_that_can_be_kept() -> None:
-    queue = [Group(0, 4), Group(0, 4), Group(1, 4), Group(2, 4)]
-    bounds = {0: Bounds(4), 1: Bounds(4)}
-    relaxed = select_relaxed(8, lanes_of(queue, 8), bounds, {})
-    assert isinstance(relaxed, BatchPlan)
-    assert not relaxed.relaxed
-    assert arrivals(relaxed.groups) == (0, 2)
-
-
-def test_a_relaxed_batch_still_keeps_maximums() -> None:
-    queue = [Group(0, 4), Group(0, 4), Group(1, 8)]
-    plan = select_relaxed(8, lanes_of(queue, 8), {0: Bounds(4, 4), 1: Bounds(2)}, {})
-    assert isinstance(plan, BatchPlan)
-    assert arrivals(plan.groups) == (2,)
-    assert plan.shortfall == {0: 4}
-
-
-def test_without_any_exact_batch_relaxing_does_not_help_and_says_so() -> None:
-    outcome = select_relaxed(8, lanes_of([Group(0, 3)] * 9, 8), {0: Bounds(2), 1: Bounds(2)}, {})
-    assert isinstance(outcome, NotReady)
-    assert outcome.blocker is Blocker.NO_EXACT_FIT
-
-
-@pytest.mark.parametrize(
-    ("size", "batch_size", "shares"),
-    [
-        (4, 8, [0.3, 0.3, 0.3]),
-        pytest.param(4, 8, [0.25] * 4, marks=pytest.mark.slow),
-        pytest.param(8, 16, [0.2] * 5, marks=pytest.mark.slow),
-        pytest.param(4, 12, [0.2, 0.2, 0.2, 0.3], marks=pytest.mark.slow),
-        pytest.param(6, 12, [0.5, 0.25, 0.25], marks=pytest.mark.slow),
-        (4, 8, [0.125, 0.375, 0.375]),
-    ],
-)
-def test_relaxed_batches_keep_shares_over_time(size: int, batch_size: int, shares: list[float]) -> None:
-    """However unevenly environments produce, each stays within a batch of what it is due."""
-    rng = random.Random(batch_size)
-    bounds = bounds_for(batch_size, {environment: Share(share) for environment, share in enumerate(shares)})
-    queue: list[Group | None] = []
-    debts: dict[int, int] = {}
-    received: Counter[int | None] = Counter()
-    for served in range(1, 301):
-        while any(sum(g == Group(e, size) for g in queue) * size < batch_size for e in bounds):
-            queue += [Group(environment, size) for environment in bounds for _ in range(rng.randint(0, 2))]
-        lanes = lanes_of(queue, batch_size)
-        plan = select(batch_size, lanes, bounds)
-        if isinstance(plan, NotReady):
-            assert plan.blocker is Blocker.MINIMUMS_CONFLICT
-            plan = select_relaxed(batch_size, lanes, bounds, debts)
-        assert isinstance(plan, BatchPlan)
-        sequences: Counter[int | None] = Counter()
-        for group in plan.groups:
-            sequences[group.environment] += group.size
-        debts = settle_debts(debts, bounds, sequences)
-        received += sequences
-        take(queue, plan)
-        for environment, bound in bounds.items():
-            assert received[environment] >= served * bound.minimum - batch_size
-
-
-@examples(200)
-@given(st.integers(1, 12), st.dictionaries(st.integers(0, 2), st.sets(st.integers(2, 6), min_size=1)), BOUNDS)
-def test_the_smallest_shortfall_is_that_of_the_best_batch_from_full_queues(
-    batch_size: int, sizes: dict[int | None, set[int]], bounds: dict[int, Bounds]
-) -> None:
-    bounds = {environment: bound for environment, bound in bounds.items() if environment in sizes}
-    own_totals = [
-        dict(zip(sizes, totals, strict=True))
-        for totals in product(*(_totals(own, batch_size) for own in sizes.values()))
-        if sum(totals) == batch_size
-    ]
-    costs = [relaxed_cost(got, bounds, {})[0] for got in own_totals if within(got, bounds, minimums=False)]
-    assert smallest_shortfall(batch_size, sizes, bounds) == min(costs, default=None)
-
-
-def _totals(sizes: set[int], batch_size: int) -> set[int]:
-    """Return what groups of these sizes can sum to, up to the batch size."""
-    queue = [Group(None, size) for size in sizes for _ in range(batch_size // size)]
-    return {total for total in range(batch_size + 1) if next(exact_batches(queue, total), None) is not None}
