@@ -1,14 +1,18 @@
-"""The reply that carries a batch, and what it sets in motion when it arrives or does not."""
+"""Replies that set something in motion when they arrive or do not: a batch, and the answer to a registration."""
 
 import asyncio
 import logging
+from collections.abc import Mapping
 
+import orjson
 from fastapi import Request, Response
 
 from app.api.batch_json import batch_json
 from app.api.replies import WatchedReply, compressed
 from app.core.errors import LachesisError
+from app.core.model import Environment
 from app.services.dispatch import Answer, Dispatch
+from app.services.registry import Registry
 
 _MOST_HEADER_CHARACTERS = 1000  # clients refuse headers of some kilobytes; the status has it all
 _NO_BATCH = b'{"batch":null}'
@@ -53,3 +57,17 @@ async def batch_reply(request: Request, dispatch: Dispatch, run: str, answer: An
         "Lachesis-Relaxed": str(lease.relaxed).lower(),
     }
     return WatchedReply(content, headers, sent, broke_off)
+
+
+def registration_reply(
+    answer: Mapping[str, object], registry: Registry, run: str, environment: Environment
+) -> Response:
+    """Answer `POST /register-env`: an environment that has the answer is alive, one that has not will ask anew."""
+
+    async def sent() -> None:
+        registry.answered(run, environment.environment)
+
+    async def broke_off() -> None:
+        registry.answer_lost(run, environment.environment)
+
+    return WatchedReply(orjson.dumps(answer), {}, sent, broke_off)

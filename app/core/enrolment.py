@@ -28,7 +28,7 @@ def enrol(application: Application, environments: Mapping[int, Environment], clo
     the one with the smallest id. Otherwise it gets the next id, and a name counted from 0.
 
     A quarter, because a crashed environment is back sooner than ``ttl_ms`` (120 s), while a live one may poll only
-    once in 25 s.
+    once in 25 s. One that was never heard of since it registered counts as silent after `NEWCOMER_MS`.
 
     Args:
         application: What it says of itself.
@@ -37,16 +37,16 @@ def enrol(application: Application, environments: Mapping[int, Environment], clo
         ttl_ms: Silence after which an environment no longer binds, milliseconds.
 
     Returns:
-        The environment as it is to be recorded, alive from now on.
+        The environment as it is to be recorded, not heard of yet.
     """
     namesakes = [env for _, env in sorted(environments.items()) if env.desired_name == application.desired_name]
     for old in namesakes:
         if not old.alive(clock_ms, ttl_ms // TAKEOVER_FRACTION):
-            return replace(old, **asdict(application), connected=True, last_seen_ms=clock_ms)
+            return replace(old, **asdict(application), connected=True, registered_ms=clock_ms, heard_ms=None)
     return Environment(
         environment=max(environments, default=-1) + 1,
         name=f"{application.desired_name}_{len(namesakes)}",
         **asdict(application),
         connected=True,
-        last_seen_ms=clock_ms,
+        registered_ms=clock_ms,
     )

@@ -9,6 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+NEWCOMER_MS = 3000
+"""How long a registration alone makes an environment bind, milliseconds of run clock. An answer that arrives is noted
+within one or two seconds; a client that never gets it must not hold up batches as a ghost of itself."""
+
 LaneId = tuple[int | None, int]
 """(environment id or None, size in sequences)."""
 
@@ -134,7 +138,9 @@ class Environment:
         min_share: Promised fraction of each batch, 0 to 1, or None.
         max_share: Largest fraction of each batch, 0 to 1, or None.
         connected: False once it said goodbye.
-        last_seen_ms: Run clock at its last sign of life, milliseconds.
+        registered_ms: Run clock when it registered, or last came back, milliseconds.
+        heard_ms: Run clock at its last sign of life since then, milliseconds, or None. That it asked to be registered
+            is none: whoever never had the answer asks anew, and gets another id.
     """
 
     environment: int
@@ -146,11 +152,23 @@ class Environment:
     min_share: float | None
     max_share: float | None
     connected: bool
-    last_seen_ms: int
+    registered_ms: int
+    heard_ms: int | None = None
 
     def alive(self, clock_ms: int, ttl_ms: int) -> bool:
-        """Whether it still binds: connected, and heard of within ``ttl_ms`` of run clock ``clock_ms``."""
-        return self.connected and clock_ms - self.last_seen_ms <= ttl_ms
+        """Whether it still binds at run clock ``clock_ms``.
+
+        It must be connected, and heard of within ``ttl_ms``. One that was not heard of yet has no longer than
+        `NEWCOMER_MS` from its registration.
+        """
+        if self.heard_ms is None:
+            return self.connected and clock_ms - self.registered_ms <= min(ttl_ms, NEWCOMER_MS)
+        return self.connected and clock_ms - self.heard_ms <= ttl_ms
+
+    @property
+    def last_seen_ms(self) -> int:
+        """Run clock at its last sign of life or, before there was one, at its registration, milliseconds."""
+        return self.registered_ms if self.heard_ms is None else self.heard_ms
 
 
 @dataclass(frozen=True, slots=True)

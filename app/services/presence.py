@@ -16,6 +16,11 @@ class Presence:
         """Note a sign of life."""
         self._heard[run].add(environment)
 
+    def forget(self, run: str, environment: int) -> None:
+        """Take back what was noted since the last tick: it was none."""
+        if run in self._heard:
+            self._heard[run].discard(environment)
+
     def drain(self, run: str) -> set[int]:
         """Return and forget who was heard of in ``run``."""
         return self._heard.pop(run, set())

@@ -53,6 +53,14 @@ class Registry:
             if await self._runs.put_environment(run, environment, view.epoch):
                 return environment, view
 
+    def answered(self, run: str, environment: int) -> None:
+        """Note that an environment has the answer to its registration: only now it is heard of."""
+        self._presence.heard(run, environment)
+
+    def answer_lost(self, run: str, environment: int) -> None:
+        """Note that the answer to a registration did not arrive, whatever was noted before."""
+        self._presence.forget(run, environment)
+
     async def disconnect_environment(self, run: str, environment: int) -> bool:
         """Note that an environment said goodbye; False if there is none of that id."""
         while True:

@@ -1,6 +1,7 @@
 """Runs: their view, configuration, environments, clock, and end."""
 
 import json
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import starmap
@@ -19,7 +20,7 @@ _TOTALS = tuple(Totals.__dataclass_fields__)
 
 @dataclass(frozen=True, slots=True)
 class Roster:
-    """The environments of a run, as of an epoch; their `last_seen_ms` is not filled in."""
+    """The environments of a run, as of an epoch; their `heard_ms` is not filled in."""
 
     epoch: int
     environments: Mapping[int, Environment]
@@ -91,18 +92,19 @@ class RunStore:
         await self._connection.run("note_field", [RunKeys(run).run], ["started", 1, 0])
 
     async def put_environment(self, run: str, environment: Environment, epoch: int) -> bool:
-        """Write an environment's record; its `last_seen_ms` becomes now.
+        """Write an environment's record. Without a `heard_ms`, signs of life of whoever had its id are forgotten.
 
         Returns:
             False if any environment or the configuration changed since ``epoch``: look again, decide again.
         """
         keys = RunKeys(run)
-        record = asdict(environment)
-        del record["last_seen_ms"]
+        # The token makes the record unlike any other: sent again after a lost reply, it is recognised.
+        record = asdict(environment) | {"token": uuid.uuid4().hex}
+        del record["heard_ms"]
         written = await self._connection.run(
             "put_environment",
             [keys.run, keys.environments, keys.seen],
-            [epoch, environment.environment, json.dumps(record)],
+            [epoch, environment.environment, json.dumps(record), int(environment.heard_ms is None)],
         )
         return bool(written)
 
@@ -145,10 +147,11 @@ class RunStore:
                 return
 
 
-def parse_environment(record: str | bytes, last_seen_ms: int = 0) -> Environment:
+def parse_environment(record: str | bytes, heard_ms: int | None = None) -> Environment:
     """Read an environment's JSON record."""
     fields: dict[str, Any] = json.loads(record)
-    return Environment(**fields, last_seen_ms=last_seen_ms)
+    del fields["token"]
+    return Environment(**fields, heard_ms=heard_ms)
 
 
 def _text(a_hash: Mapping[bytes, bytes]) -> dict[str, str]:
@@ -201,7 +204,7 @@ def _view(
         started=run.get("started") == "1",
         clock_ms=_clock(time, run),
         environments={
-            int(key): parse_environment(record, int(seen.get(key, 0)))
+            int(key): parse_environment(record, _optional_int(seen.get(key)))
             for key, record in sorted(environments.items(), key=lambda item: int(item[0]))
         },
         lanes=_lanes(lanes),

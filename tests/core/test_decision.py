@@ -113,7 +113,7 @@ def test_a_slow_live_environment_is_waited_for_without_end() -> None:
 
 def test_a_dead_environment_binds_no_more_and_its_groups_stay_usable() -> None:
     view = replace(EMPTY, environments={0: environment(0, 4, 1.0), 1: environment(1, 4)}, clock_ms=TTL_MS + 1)
-    alive = replace(view, environments=view.environments | {1: environment(1, 4, last_seen_ms=TTL_MS)})
+    alive = replace(view, environments=view.environments | {1: environment(1, 4, heard_ms=TTL_MS)})
     decision = at(alive, [(0, 4), (1, 4)])
     assert decision.plan is not None
     assert [group.environment for group in decision.plan.groups] == [0, 1]

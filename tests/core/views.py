@@ -37,6 +37,7 @@ def environment(number: int, group_size: int = 4, min_share: float | None = None
         "min_share": min_share,
         "max_share": None,
         "connected": True,
-        "last_seen_ms": 0,
+        "registered_ms": 0,
+        "heard_ms": 0,
     }
     return Environment(**(fields | changes))

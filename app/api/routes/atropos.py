@@ -15,7 +15,7 @@ from app.api.batch_json import group_json
 from app.api.deps import DirectRoute, Found, Run, SmallBody, parse, submission
 from app.api.replies import json_reply, large_json_reply
 from app.api.routes import atropos_docs as docs
-from app.api.sending import batch_reply
+from app.api.sending import batch_reply, registration_reply
 from app.core.enrolment import Application
 from app.core.errors import InvalidField
 from app.core.model import Blocker, RunConfig
@@ -86,7 +86,7 @@ async def register_env(run: Run, found: Found, body: SmallBody) -> Response:
         return json_reply({"status": "wait for trainer to start"})
     environment, view = enrolled
     assert view.config is not None, "environments enrol in configured runs only"  # noqa: S101
-    return json_reply(
+    return registration_reply(
         {
             "status": "success",
             "env_id": environment.environment,
@@ -95,7 +95,10 @@ async def register_env(run: Run, found: Found, body: SmallBody) -> Response:
             "starting_step": view.step,
             "checkpoint_interval": view.config.save_checkpoint_interval,
             "num_steps": view.config.num_steps,
-        }
+        },
+        found.registry,
+        run,
+        environment,
     )
 
 
