@@ -1,7 +1,7 @@
 """Taking groups in: write, place, index, and complete sets of groups smaller than declared."""
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from app.core.grouping import completed_set
@@ -66,6 +66,11 @@ class Intake:
                 waiting[key] = await self.complete_sets(run, roster.environments[key])
             receipts.append(Receipt(True, waiting[key]))
         return receipts
+
+    def keep_only(self, runs: Collection[str]) -> None:
+        """Forget what is remembered of runs that are no more: anybody can make up names."""
+        self._announced.intersection_update(runs)
+        self._rosters = {run: roster for run, roster in self._rosters.items() if run in self._announced}
 
     async def _admit(self, run: str, submissions: Sequence[Submission]) -> tuple[Roster, list[Placement]]:
         """Place and store groups on the roster as we last saw it; the commit says if that is outdated."""

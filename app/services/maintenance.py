@@ -1,14 +1,15 @@
-"""What every API process does each second, whoever calls: clock, signs of life, overdue buffers, garbage."""
+"""What every API process does each second, whoever calls: clock, signs of life, old buffers, garbage, empty runs."""
 
 import asyncio
 import logging
+from collections.abc import Mapping, Sequence
 
-from app.core.errors import LachesisError
+from app.core.errors import LachesisError, StoreRefused
 from app.services.dispatch import Dispatch
 from app.services.intake import Intake
 from app.services.presence import Presence
 from app.store.groups import GroupStore
-from app.store.runs import RunStore
+from app.store.runs import RunStore, Tick
 
 _PERIOD_S = 1.0
 
@@ -38,35 +39,76 @@ class Maintenance:
         self._orphan_ttl_ms = orphan_ttl_ms
 
     async def run_forever(self) -> None:
-        """Look after all runs until cancelled; trouble with Redis is logged once per pass and waited out."""
-        while True:
-            await self._pass()
-            await asyncio.sleep(_PERIOD_S)
+        """Tick all runs each second and look after them, until cancelled; trouble with Redis is logged and waited out.
 
-    async def _pass(self) -> None:
+        Ticks do not wait for the rest: others take a process that does not tick for dead, and so its environments.
+        """
+        upkeep: asyncio.Task[None] | None = None
         try:
-            names = await self._runs.names()
-        except LachesisError as error:
-            log.warning("maintenance waits: %s", error)
-            return
-        for run in names:
-            try:
-                await self.look_after(run)
-            except LachesisError as error:  # one run's trouble must not keep the others waiting
-                log.warning("maintenance of run %s waits: %s", run, error)
+            while True:
+                ticks = await self._tick_all()
+                if upkeep is None or upkeep.done():
+                    if upkeep is not None:
+                        upkeep.result()
+                    upkeep = asyncio.create_task(self._look_after_all(ticks))
+                await asyncio.sleep(_PERIOD_S)
+        finally:
+            if upkeep is not None:
+                upkeep.cancel()
+                await asyncio.gather(upkeep, return_exceptions=True)
 
     async def look_after(self, run: str) -> None:
         """Do one pass over a run."""
-        heard_of = self._presence.drain(run)
+        await self._do(run, (await self._tick([run]))[run])
+
+    async def _tick_all(self) -> dict[str, Tick]:
         try:
-            clock_ms = await self._runs.tick(run, self._dispatch.worker, heard_of)
+            names = await self._runs.names()
+            self._intake.keep_only(names)
+            try:
+                return await self._tick(names)
+            except StoreRefused:
+                return await self._tick_one_by_one(names)
+        except LachesisError as error:
+            log.warning("maintenance waits: %s", error)
+            return {}
+
+    async def _tick_one_by_one(self, names: Sequence[str]) -> dict[str, Tick]:
+        """Tick where one run makes trouble, which must not keep the others waiting."""
+        ticks: dict[str, Tick] = {}
+        for run in names:
+            try:
+                ticks |= await self._tick([run])
+            except LachesisError as error:
+                log.warning("maintenance of run %s waits: %s", run, error)
+        return ticks
+
+    async def _tick(self, names: Sequence[str]) -> dict[str, Tick]:
+        heard_of = {run: self._presence.drain(run) for run in names}
+        try:
+            return await self._runs.tick_all(self._dispatch.worker, heard_of)
         except LachesisError:
-            for environment in heard_of:
-                self._presence.heard(run, environment)
+            for run, environments in heard_of.items():
+                for environment in environments:
+                    self._presence.heard(run, environment)
             raise
-        view = await self._runs.view(run)
-        await self._dispatch.give_back_lost(run, view)
-        if view.buffers:
+
+    async def _look_after_all(self, ticks: Mapping[str, Tick]) -> None:
+        for run, tick in ticks.items():
+            try:
+                await self._do(run, tick)
+            except LachesisError as error:
+                log.warning("maintenance of run %s waits: %s", run, error)
+
+    async def _do(self, run: str, tick: Tick) -> None:
+        """Do what the tick found there is to do: for an idle run, nothing."""
+        if tick.buffered or tick.leased:
+            view = await self._runs.view(run)
+            await self._dispatch.give_back_lost(run, view)
             await self._intake.release_overdue(run, view, self._buffer_release_ms)
-        await self._groups.give_up_orphans(run, clock_ms - self._orphan_ttl_ms)
-        await self._groups.sweep(run)
+        if tick.unindexed:
+            await self._groups.give_up_orphans(run, tick.clock_ms - self._orphan_ttl_ms)
+        if tick.unindexed or tick.trash:
+            await self._groups.sweep(run)
+        if not tick.held:
+            await self._runs.forget(run)

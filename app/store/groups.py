@@ -7,7 +7,7 @@ from app.core.model import DropReason, Lane, LaneId, PlannedGroup, QueuedGroup
 from app.store import scripts
 from app.store.codec import EncodedGroup, checksum
 from app.store.connection import Argument, Connection, Pipeline
-from app.store.keys import RunKeys, lane_name
+from app.store.keys import RUNS, RunKeys, lane_name
 
 WantedHeads = Mapping[LaneId, tuple[int, int]]
 _SWEEP = 1000  # payloads removed per round trip
@@ -78,6 +78,9 @@ class GroupStore:
 
         def fill(pipe: Pipeline) -> None:
             pipe.evalsha(reserve, 3, keys.run, keys.recent, keys.unindexed, *ids)
+            # Whoever announced the run may have done so before it was forgotten. Now it holds reservations, so that it
+            # will not be; a name put in before them could still be taken out in between.
+            pipe.sadd(RUNS, run)
             for submission in submissions:
                 pipe.set(keys.payload(submission.group_id), submission.encoded.payload)
             every_key = (*run_keys, *own_keys)

@@ -126,6 +126,13 @@ class RunKeys:
     def trashed(self, token: str) -> str:
         return self._key(f"trash:{token}")
 
+    def all_held(self) -> tuple[str, ...]:
+        """Every key but `run`, `workers`, and what these catalogs name: without them a run holds nothing."""
+        return (
+            *(self.environments, self.seen, self.served, self.groups, self.lanes, self.buffers, self.recent),
+            *(self.unindexed, self.leases, self.lease_states, self.dropped, self.trash),
+        )
+
     def lane(self, name: str) -> str:
         return self._key(f"lane:{name}")
 

@@ -9,10 +9,12 @@ from typing import Any
 
 from app.core.errors import InvalidField
 from app.core.model import Environment, LaneId, Lease, LeaseState, RunConfig, RunView, Totals
+from app.store import scripts
 from app.store.connection import Connection, Pipeline
 from app.store.keys import NO_ENVIRONMENT, RUNS, RunKeys, lane_name, parse_lane_name
 
 MOST_RUNS = 1000
+_ANY_NUMBER = 2**53
 _RECOGNISED_FOR_MS = 120_000  # a repeated submission is recognised this long; far longer than any retry lasts
 _LONGEST_CLOCK_STEP_MS = 30_000
 _TOTALS = tuple(Totals.__dataclass_fields__)
@@ -24,6 +26,27 @@ class Roster:
 
     epoch: int
     environments: Mapping[int, Environment]
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """What a tick tells of a run, so that a run with nothing to do costs no further look.
+
+    Attributes:
+        clock_ms: The run clock, milliseconds; 0 if the run is not there.
+        buffered: Whether groups wait in buffers.
+        unindexed: Whether there are payloads that no index entry names.
+        trash: Whether payloads of a reset are still to be removed.
+        leased: Whether there are batches that were taken and have not ended.
+        held: Whether the run holds anything at all.
+    """
+
+    clock_ms: int
+    buffered: bool
+    unindexed: bool
+    trash: bool
+    leased: bool
+    held: bool
 
 
 class RunStore:
@@ -80,12 +103,16 @@ class RunStore:
             Whether the configuration is new. The same one again changes nothing: the step goes on.
         """
         keys = RunKeys(run)
-        changed = await self._connection.run(
-            "register_trainer",
-            [keys.run, keys.lease_states],
-            [json.dumps(asdict(config), sort_keys=True), config.starting_step],
-        )
-        return bool(changed)
+        script, announce = scripts.load("register_trainer").digest, scripts.load("announce_run").digest
+        text = json.dumps(asdict(config), sort_keys=True)
+
+        def fill(pipe: Pipeline) -> None:
+            pipe.evalsha(script, 2, keys.run, keys.lease_states, text, config.starting_step)
+            # Announced already, but it may have been forgotten since. From here on it holds something. (No SADD, as
+            # Redis refuses that when memory is full, and then a trainer must be able to empty the queue.)
+            pipe.evalsha(announce, 1, RUNS, run, _ANY_NUMBER)
+
+        return bool((await self._connection.pipeline(fill))[0])
 
     async def start(self, run: str) -> None:
         """Note that the trainer has asked for its first batch: environments may register now."""
@@ -117,15 +144,43 @@ class RunStore:
             # The first observer's time counts: others must not start the wait anew.
             await self._connection.run("note_field", [keys.run], ["conflict_since_ms", since_ms, 1])
 
-    async def tick(self, run: str, worker: str, heard_of: Iterable[int]) -> int:
-        """Move the run clock on and note who is alive; returns the run clock in milliseconds."""
+    async def tick(self, run: str, worker: str, heard_of: Iterable[int]) -> Tick:
+        """Move the run clock on and note who is alive."""
+        return (await self.tick_all(worker, {run: heard_of}))[run]
+
+    async def tick_all(self, worker: str, heard_of: Mapping[str, Iterable[int]]) -> dict[str, Tick]:
+        """Tick runs in one round trip.
+
+        Args:
+            worker: This API process.
+            heard_of: The runs, and which environments gave signs of life in each.
+
+        Raises:
+            StoreRefused: A key of one run is of another type; the others have been ticked.
+        """
+        script = scripts.load("tick").digest
+
+        def fill(pipe: Pipeline) -> None:
+            for run, environments in heard_of.items():
+                keys = RunKeys(run)
+                own = [keys.run, keys.workers, keys.seen, keys.environments, keys.recent, keys.buffers]
+                own += [keys.unindexed, keys.trash, keys.lease_states, keys.groups]
+                pipe.evalsha(script, len(own), *own, worker, _RECOGNISED_FOR_MS, *environments)
+
+        replies = await self._connection.pipeline(fill) if heard_of else []
+        return {run: Tick(clock, *map(bool, facts)) for run, (clock, *facts) in zip(heard_of, replies, strict=True)}
+
+    async def forget(self, run: str) -> bool:
+        """Let a run that holds nothing disappear, its name included; False if it holds something.
+
+        Nobody is locked out meanwhile. Whoever makes a run hold something therefore puts its name into the set
+        afterwards, however sure of it (`register`, and `app.store.groups.GroupStore.admit`): forgetting comes before,
+        and the name is put back, or after, and is refused. Commands that only change what is there (ticks, notes,
+        resets, environments) do nothing to a run that is not there. And epochs do not repeat, so that what
+        was decided on a run before it was forgotten is outdated in one of the same name.
+        """
         keys = RunKeys(run)
-        clock = await self._connection.run(
-            "tick",
-            [keys.run, keys.workers, keys.seen, keys.environments, keys.recent],
-            [worker, _RECOGNISED_FOR_MS, *heard_of],
-        )
-        return int(clock)
+        return bool(await self._connection.run("forget_run", [RUNS, keys.run, keys.workers, *keys.all_held()], [run]))
 
     async def reset(self, run: str, token: str) -> None:
         """Forget everything about the run but its clock. Payloads are removed in the background."""

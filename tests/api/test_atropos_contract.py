@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
+from redis.asyncio import Redis
 
 from tests.api.atropos_calls import batch, group, marks, post, register, register_env, registration, sequences, status
 from tests.api.bodies import FIELDS
@@ -184,6 +185,11 @@ async def test_reset_forgets_the_run(client: httpx.AsyncClient) -> None:
     assert await get(client, "/wandb_info") == {"group": None, "project": None}
     now = await status(client)
     assert (now["current_step"], now["queue_size"], now["environments"]) == (0, 0, [])
+
+
+async def test_to_reset_a_run_that_nobody_made_makes_none(client: httpx.AsyncClient, redis_client: Redis) -> None:
+    assert (await client.get("/runs/nobodys/atropos/reset_data")).text == "Reset successful"
+    assert await redis_client.keys("*nobodys*") == []
 
 
 async def test_runs_have_a_surface_of_their_own_and_do_not_see_each_other(client: httpx.AsyncClient) -> None:

@@ -15,7 +15,7 @@ from app.store.groups import GroupStore, Placement, Submission
 from app.store.runs import RunStore
 
 RUN = "run"
-MATH = Environment(0, "math", "math_0", 4, 512, 1.0, None, None, True, 0)
+MATH = Environment(0, "math", "math_0", 4, 512, 1.0, None, None, connected=True, registered_ms=0)
 
 
 def table() -> dict[str, str]:
@@ -82,5 +82,5 @@ async def test_the_clock_that_a_view_shows_is_clamped_as_the_scripts_clamp_it(
     clock = {"clock_ms": 1_000_000, "time_ms": seconds * 1000 - passed_ms}
     await redis_client.hset(keys.RunKeys(RUN).run, mapping=clock)  # type: ignore[arg-type]
     shown_ms = (await runs.view(RUN)).clock_ms
-    assert shown_ms == await runs.tick(RUN, "host/1/x", ())
+    assert shown_ms == (await runs.tick(RUN, "host/1/x", ())).clock_ms
     assert shown_ms == 1_000_000 + (30_000 if passed_ms > 0 else 0)

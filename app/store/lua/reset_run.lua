@@ -11,8 +11,9 @@
 -- KEYS[8..] the keys that simply go: those of environments, leases, and every lane and buffer
 -- ARGV[1] token of the trashed hash   ARGV[2..] the lanes and buffers among the keys: 'lane NAME', 'buffer NAME'
 --
--- Returns 1, or 0 if a lane or buffer appeared meanwhile; then nothing has changed.
+-- Returns 1, also for a run that is not there, or 0 if a lane or buffer appeared meanwhile; then nothing has changed.
 -- Cost: O(number of keys); values are freed in the background.
+if redis.call('EXISTS', KEYS[1]) == 0 then return 1 end
 local named = {}
 for i = 2, #ARGV do named[ARGV[i]] = true end
 for _, name in ipairs(redis.call('HKEYS', KEYS[6])) do if not named['lane ' .. name] then return 0 end end
@@ -25,5 +26,7 @@ end
 if kept[4] then redis.call('ZADD', KEYS[5], -1, kept[4]) end
 redis.call('UNLINK', KEYS[1], KEYS[6], KEYS[7])
 for i = 8, #KEYS do redis.call('UNLINK', KEYS[i]) end
-redis.call('HSET', KEYS[1], 'clock_ms', kept[1] or 0, 'time_ms', kept[2] or 0, 'epoch', (kept[3] or 0) + 1)
+redis.call('HSET', KEYS[1], 'clock_ms', kept[1] or 0, 'time_ms', kept[2] or 0)
+-- Without an epoch nobody was ever registered, so nothing was decided on one; the next registration chooses it.
+if kept[3] then redis.call('HSET', KEYS[1], 'epoch', kept[3] + 1) end
 return 1

@@ -1,17 +1,24 @@
 #!lua flags=allow-oom
--- tick: move the run clock on, note who is alive, forget what is no longer needed.
+-- tick: move the run clock on, note who is alive, forget what is no longer needed, and tell what there is to do.
 --
--- KEYS[1] run           hash  run clock
+-- KEYS[1] run           hash  run clock, configuration
 -- KEYS[2] workers       zset  API process -> run clock at its last tick, ms
 -- KEYS[3] seen          hash  environment id -> run clock at its last sign of life, ms
 -- KEYS[4] environments  hash  environment id -> JSON record
 -- KEYS[5] recent        zset  group id -> run clock at admission, ms
+-- KEYS[6] buffers       hash  lane -> groups buffered
+-- KEYS[7] unindexed     zset  payloads that are reserved or garbage
+-- KEYS[8] trash         set   tokens of trashed hashes
+-- KEYS[9] lease_states  hash  batch id -> its lease
+-- KEYS[10] groups       hash  group id -> 'bytes checksum accepted_ms'
 -- ARGV[1] this API process   ARGV[2] ms a repeated submission is recognised for   ARGV[3..] environment ids heard of
 --
--- Returns the run clock, ms.
+-- Returns {run clock in ms, then 1 or 0 each: are there buffers, unindexed payloads, trash, leases, anything at all}. A run
+-- that is not there (it was forgotten, or is only about to be made) stays so: {0, 0, 0, 0, 0, 0}.
 -- Cost: O(environments heard of + groups forgotten); at most 10,000 are forgotten at once.
 --
 -- include clock
+if redis.call('EXISTS', KEYS[1]) == 0 then return {0, 0, 0, 0, 0, 0} end
 local clock = advance_clock(KEYS[1])
 redis.call('ZADD', KEYS[2], clock, ARGV[1])
 redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', clock - 600000)
@@ -20,4 +27,8 @@ for i = 3, #ARGV do
 end
 local old = redis.call('ZCOUNT', KEYS[5], '-inf', clock - ARGV[2])
 if old > 0 then redis.call('ZREMRANGEBYRANK', KEYS[5], 0, math.min(old, 10000) - 1) end
-return clock
+local facts = {clock}
+for i = 6, 9 do facts[#facts + 1] = redis.call('EXISTS', KEYS[i]) end
+local held = redis.call('HEXISTS', KEYS[1], 'config') + redis.call('EXISTS', unpack(KEYS, 4))
+facts[#facts + 1] = math.min(held, 1)
+return facts

@@ -1,0 +1,289 @@
+"""Names of runs cost nothing to make up: a run that holds nothing is forgotten, and one that holds something never."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+from redis.asyncio import Redis
+
+from app.core.enrolment import Application
+from app.core.model import RunConfig
+from app.services.registry import Registry
+from app.store.codec import EncodedGroup
+from app.store.connection import Argument, Connection
+from app.store.groups import GroupStore, Placement, Submission
+from app.store.keys import RUNS, RunKeys
+from app.store.runs import RunStore
+from tests.services.accounting import books_of
+from tests.services.conftest import Process
+from tests.waiting import wait_until
+
+RUN = "run"
+KEYS = RunKeys(RUN)
+CONFIG = RunConfig(4, 512, "group", "project", "checkpoints", 10, 0, 100)
+RECOGNISED_MS = 120_001
+
+
+def encoded(size: int, environment: int | None = None) -> EncodedGroup:
+    return EncodedGroup(size, environment, b"x" * 50 * size)
+
+
+async def pass_time(redis_client: Redis, ms: int) -> None:
+    await redis_client.hincrby(KEYS.run, "clock_ms", ms)  # type: ignore[misc]
+
+
+async def keys_of(redis_client: Redis) -> list[str]:
+    return sorted([key.decode() async for key in redis_client.scan_iter("*")])
+
+
+async def enrolled(registry: Registry, name: str, group_size: int) -> int:
+    outcome = await registry.register_environment(RUN, Application(name, group_size, 512, 1.0))
+    assert outcome is not None
+    return outcome[0].environment
+
+
+async def test_a_run_that_was_reset_is_forgotten_once_repetitions_are_and_leaves_no_key(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    services, maintenance = process()
+    await services.registry.register_trainer(RUN, CONFIG)
+    await services.dispatch.take(RUN)
+    environment = await enrolled(services.registry, "math", 4)
+    for _ in range(3):
+        await services.intake.submit(RUN, [encoded(2), encoded(3, environment)])
+    await services.dispatch.take(RUN)
+    await services.registry.reset(RUN)
+    await maintenance.look_after(RUN)
+    assert await keys_of(redis_client), "a repeated submission is still recognised"
+    await pass_time(redis_client, RECOGNISED_MS)
+    await maintenance.look_after(RUN)
+    assert await keys_of(redis_client) == []
+
+
+async def _configured(services: object, redis_client: Redis) -> None:
+    await services.registry.register_trainer(RUN, CONFIG)  # type: ignore[attr-defined]
+
+
+async def _queued(services: object, redis_client: Redis) -> None:
+    await services.intake.submit(RUN, [encoded(2)])  # type: ignore[attr-defined]
+
+
+async def _reserved(services: object, redis_client: Redis) -> None:
+    await redis_client.hset(KEYS.run, "clock_ms", 0)  # type: ignore[misc]
+    await redis_client.zadd(KEYS.unindexed, {"reserved": 10**9})
+
+
+async def _trash(services: object, redis_client: Redis) -> None:
+    await _queued(services, redis_client)
+    await services.registry.reset(RUN)  # type: ignore[attr-defined]
+    await redis_client.delete(KEYS.recent)
+
+
+@pytest.mark.parametrize("make", [_configured, _queued, _reserved, _trash], ids=lambda make: make.__name__)
+async def test_a_run_that_holds_anything_is_not_forgotten_and_loses_nothing(
+    process: Callable[..., Process], redis_client: Redis, make: Callable[[object, Redis], Awaitable[None]]
+) -> None:
+    services, _ = process()
+    await make(services, redis_client)
+    before = await keys_of(redis_client)
+    assert not await RunStore(services.connection).forget(RUN)
+    assert await keys_of(redis_client) == before
+
+
+async def test_a_run_that_nobody_made_or_that_was_forgotten_stays_away_whatever_still_comes_for_it(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    """Another process may look at a run while it is forgotten, and write what it found afterwards."""
+    services, maintenance = process()
+    runs = RunStore(services.connection)
+    late: list[Callable[[], Awaitable[object]]] = [
+        lambda: runs.start(RUN),
+        lambda: runs.note_conflict(RUN, 5),
+        lambda: runs.note_conflict(RUN, None),
+        lambda: services.registry.reset(RUN),
+        lambda: runs.tick(RUN, "host/1/x", {0}),
+        lambda: runs.forget(RUN),
+        lambda: maintenance.look_after(RUN),
+    ]
+    for does in late:
+        await does()
+        assert await keys_of(redis_client) == []
+    await runs.announce(RUN)
+    await maintenance.look_after(RUN)
+    assert await keys_of(redis_client) == [], "whoever announced it died before it held anything"
+
+
+class OneByOne(Connection):
+    """Sends the commands of a pipeline one by one, and does something else before one of them."""
+
+    between: Callable[[], Awaitable[object]]
+    before: int
+    sent: int
+
+    async def pipeline(self, fill: Callable[[object], object]) -> list[object]:
+        commands: list[tuple[Argument, ...]] = []
+
+        class Recorder:
+            def evalsha(self, *arguments: Argument) -> None:
+                commands.append(("EVALSHA", *arguments))
+
+            def set(self, *arguments: Argument) -> None:
+                commands.append(("SET", *arguments))
+
+            def sadd(self, *arguments: Argument) -> None:
+                commands.append(("SADD", *arguments))
+
+        fill(Recorder())
+        self.sent = len(commands)
+        replies = []
+        for number, (name, *arguments) in enumerate(commands):
+            if number == self.before:
+                await self.between()
+            replies.append(await self.call(str(name), *arguments))
+        return replies
+
+
+@pytest.fixture
+async def one_by_one(redis_url: str, redis_client: Redis) -> AsyncIterator[OneByOne]:
+    connection = OneByOne(redis_url, 5.0)
+    yield connection
+    await connection.aclose()
+
+
+@pytest.mark.parametrize("before", range(4))
+async def test_a_run_forgotten_anywhere_in_the_middle_of_a_submission_is_there_afterwards(
+    process: Callable[..., Process], redis_client: Redis, one_by_one: OneByOne, before: int
+) -> None:
+    runs = RunStore(process()[0].connection)
+    await runs.announce(RUN)
+    one_by_one.before, one_by_one.between = before, lambda: runs.forget(RUN)
+    assert await GroupStore(one_by_one).admit(RUN, [Submission("one", encoded(2))], [Placement(None, False)], None)
+    assert before < one_by_one.sent
+    assert await runs.names() == [RUN]
+    assert (await books_of(redis_client, RUN))["queued"] == {"one"}
+
+
+@pytest.mark.parametrize("before", range(2))
+async def test_a_run_forgotten_anywhere_in_the_middle_of_a_registration_is_there_afterwards(
+    process: Callable[..., Process], one_by_one: OneByOne, before: int
+) -> None:
+    runs = RunStore(process()[0].connection)
+    await runs.announce(RUN)
+    one_by_one.before, one_by_one.between = before, lambda: runs.forget(RUN)
+    assert await RunStore(one_by_one).register(RUN, CONFIG)
+    assert before < one_by_one.sent
+    assert await runs.names() == [RUN]
+    assert (await runs.view(RUN)).config == CONFIG
+
+
+async def test_what_a_process_knew_of_a_forgotten_run_is_outdated_in_a_new_one_of_that_name(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    """The old environment 0 declared groups of 2, the new one of 4: a group of 2 must wait for another."""
+    (knows, maintenance), (makes, _) = process(), process()
+    for services, group_size in ((knows, 2), (makes, 4)):
+        await services.registry.register_trainer(RUN, CONFIG)
+        await services.dispatch.take(RUN)
+        assert await enrolled(services.registry, "math", group_size) == 0
+        (receipt,) = await knows.intake.submit(RUN, [encoded(2, 0)])
+        assert receipt.buffered == (group_size == 4)
+        if services is knows:
+            await knows.registry.reset(RUN)
+            await maintenance.look_after(RUN)
+            await pass_time(redis_client, RECOGNISED_MS)
+            await maintenance.look_after(RUN)
+            assert await keys_of(redis_client) == []
+
+
+async def test_an_environment_is_written_once_however_often_its_command_is_repeated(
+    process: Callable[..., Process],
+) -> None:
+    """The connection repeats it after a lost reply; another environment that decided on the same epoch is refused."""
+    services, _ = process()
+    await services.registry.register_trainer(RUN, CONFIG)
+    await services.dispatch.take(RUN)
+    await enrolled(services.registry, "math", 4)
+    view = await services.registry.view(RUN)
+    twice = Twice(services.connection)
+    assert await RunStore(twice).put_environment(RUN, view.environments[0], view.epoch)
+    assert (await services.registry.view(RUN)).epoch == view.epoch + 1
+    assert not await RunStore(twice).put_environment(RUN, view.environments[0], view.epoch)
+
+
+class Twice(Connection):
+    """Runs each script twice, as when the reply to the first time got lost."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def run(self, script: str, keys: object, arguments: object) -> object:
+        await self._connection.run(script, keys, arguments)  # type: ignore[arg-type]
+        return await self._connection.run(script, keys, arguments)  # type: ignore[arg-type]
+
+
+async def test_an_idle_run_costs_one_command_a_pass(process: Callable[..., Process], redis_client: Redis) -> None:
+    services, maintenance = process()
+    for number in range(20):
+        await services.registry.register_trainer(f"run{number}", CONFIG)
+
+    async def sent() -> int:
+        stats = await redis_client.info("commandstats")
+        counts = (stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("evalsha", "hgetall", "smembers"))
+        return int(sum(counts))
+
+    async def ticked() -> bool:
+        return await sent() - before >= 1 + 20
+
+    before = await sent()
+    upkeep = asyncio.create_task(maintenance.run_forever())
+    await wait_until(ticked)
+    await asyncio.sleep(0.2)
+    upkeep.cancel()
+    assert await sent() - before == 1 + 20
+
+
+async def test_submissions_that_race_with_resets_and_forgetting_are_never_in_a_run_nobody_knows(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    """Payloads of 60 kB: Redis reads them in pieces, and does other things between the commands of one submission."""
+    processes = [process() for _ in range(3)]
+    names = [f"run{number}" for number in range(3)]
+    generator = random.Random(3)
+    producing = True
+    seen: set[tuple[str, bool, bool]] = set()
+
+    async def check(run: str) -> None:
+        async with redis_client.pipeline(transaction=True) as pipe:
+            pipe.exists(RunKeys(run).groups).sismember(RUNS, run)
+            holds_groups, is_known = await pipe.execute()
+        seen.add((run, bool(holds_groups), bool(is_known)))
+
+    async def produce(services_index: int) -> None:
+        services, _ = processes[services_index]
+        for _ in range(60):
+            run = generator.choice(names)
+            await services.intake.submit(run, [EncodedGroup(2, None, b"x" * 60_000)])
+            await check(run)
+            await asyncio.sleep(generator.uniform(0, 0.01))
+            if generator.random() < 0.1:
+                await services.registry.register_trainer(run, CONFIG)
+
+    async def end(services_index: int) -> None:
+        services, maintenance = processes[services_index]
+        while producing:
+            run = generator.choice(names)
+            await services.registry.reset(run)
+            await redis_client.delete(RunKeys(run).recent)  # as if repetitions were no longer recognised
+            for _ in range(2):  # one to sweep, one to forget
+                await maintenance.look_after(run)
+            await check(run)
+
+    ends = [asyncio.create_task(end(index)) for index in range(3)]
+    await asyncio.gather(*(produce(index) for index in range(3) for _ in range(2)))
+    producing = False
+    await asyncio.gather(*ends)
+    assert {(holds_groups, is_known) for _, holds_groups, is_known in seen} >= {(True, True), (False, False)}, (
+        "runs came and went"
+    )
+    assert not [run for run, holds_groups, is_known in seen if holds_groups and not is_known]
