@@ -94,10 +94,12 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         self._announce()
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - uvicorn's
+        # Not uvicorn's own, which raises each signal again at the end: the second would break into our way out.
         if self.should_exit:
             self.force_exit = True
-        super().handle_exit(sig, frame)
+            logging.getLogger("uvicorn.error").disabled = True  # it would show where each request was cut off
+        self.should_exit = True
 
 
 def _run_here(config: uvicorn.Config, listener: socket.socket, announce: Callable[[], None]) -> int:

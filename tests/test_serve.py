@@ -289,6 +289,7 @@ def test_a_second_signal_does_not_wait_for_requests(serve: Serve, workers: str, 
         service.process.send_signal(number)
         service.process.wait(3)
     assert service.process.returncode == 0
+    assert service.complained == ""
     assert not is_running(redis)
 
 
