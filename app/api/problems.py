@@ -2,15 +2,14 @@
 
 import logging
 from collections.abc import Sequence
-from http import HTTPStatus
 from typing import Any
 
-import orjson
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
+from app.api.problem_json import MEDIA_TYPE, code_of, problem_json
 from app.core import errors
 
 STATUS: dict[type[errors.LachesisError], int] = {
@@ -39,19 +38,10 @@ def problem(
     status: int, code: str, detail: str, problems: Sequence[dict[str, Any]] = (), headers: dict[str, str] | None = None
 ) -> Response:
     """Build a problem reply. ``problems`` lists wrong values: ``loc`` (path from the body's root) and ``msg``."""
-    body: dict[str, Any] = {
-        "type": "about:blank",
-        "title": HTTPStatus(status).phrase,
-        "status": status,
-        "code": code,
-        "detail": detail,
-    }
-    if problems:
-        body["errors"] = list(problems)
     extra = dict(headers or {})
     if status in _RETRY_AFTER_S:
         extra["Retry-After"] = _RETRY_AFTER_S[status]
-    return Response(orjson.dumps(body), status, extra, "application/problem+json")
+    return Response(problem_json(status, code, detail, problems), status, extra, MEDIA_TYPE)
 
 
 def place(location: Sequence[str | int]) -> str:
@@ -78,8 +68,7 @@ async def _on_validation_error(_: Request, error: Exception) -> Response:
 
 async def _on_http_exception(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for that class only
-    code = HTTPStatus(error.status_code).phrase.lower().replace(" ", "_")
-    return problem(error.status_code, code, str(error.detail), headers=dict(error.headers or {}))
+    return problem(error.status_code, code_of(error.status_code), str(error.detail), headers=dict(error.headers or {}))
 
 
 async def _on_disconnect(_: Request, __: Exception) -> Response:

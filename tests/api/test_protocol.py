@@ -1,5 +1,6 @@
 """Connections that dawdle, flood or break off. Raw sockets against uvicorn on uvloop, as in the service."""
 
+import json
 import queue
 import socket
 import threading
@@ -16,6 +17,7 @@ from tests.e2e.processes import wait_until
 
 HEADER_TIMEOUT_S = 0.4
 GET = b"GET %s HTTP/1.1\r\nhost: x\r\n\r\n"
+POST = b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n"
 
 
 class Service:
@@ -24,6 +26,7 @@ class Service:
     def __init__(self) -> None:
         self.broken: queue.Queue[str] = queue.Queue()
         self.answered: queue.Queue[str] = queue.Queue()
+        self.bodies: queue.Queue[bytes] = queue.Queue()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = self._listener.getsockname()
         config = uvicorn.Config(
@@ -53,8 +56,12 @@ class Service:
         send: Callable[[dict[str, Any]], Awaitable[None]],
     ) -> None:
         path, half = scope["path"], int(scope["query_string"] or 2) // 2
-        while (await receive()).get("more_body"):
-            pass
+        body, more = b"", True
+        while more:
+            message = await receive()
+            body += message.get("body", b"")
+            more = message.get("more_body", False)
+        self.bodies.put(body)
         connection = connection_of(scope)
         assert connection is not None
         if path == "/late":  # the client leaves before it is asked about
@@ -85,7 +92,7 @@ def running() -> Iterator[Service]:
 
 @pytest.fixture
 def service(running: Service) -> Service:
-    running.broken, running.answered = queue.Queue(), queue.Queue()
+    running.broken, running.answered, running.bodies = queue.Queue(), queue.Queue(), queue.Queue()
     return running
 
 
@@ -190,7 +197,7 @@ def test_headers_over_the_limit_are_refused_with_431_and_the_connection_closed(
         client.sendall(request_head)
         reply = b"".join(iter(lambda: client.recv(1 << 16), b""))
     assert reply.startswith(b"HTTP/1.1 431 Request Header Fields Too Large\r\n")
-    assert reply.endswith(b"The headers are over 32768 bytes.")
+    assert problem_of(reply) == (431, "request_header_fields_too_large", "the headers are over 32768 bytes")
     assert service.answered.empty()
 
 
@@ -209,10 +216,77 @@ def test_a_large_body_does_not_count_as_headers(service: Service) -> None:
     assert httpx.post(url, content=b"y" * (1 << 20), trust_env=False).status_code == 200
 
 
-def test_what_is_not_http_still_gets_400(service: Service) -> None:
+# What is not HTTP
+
+
+def problem_of(reply: bytes) -> tuple[int, str, str]:
+    head, _, body = reply.partition(b"\r\n\r\n")
+    assert b"\r\ncontent-type: application/problem+json\r\n" in head
+    assert b"\r\nconnection: close" in head
+    problem = json.loads(body)
+    assert head.startswith(b"HTTP/1.1 %d %b\r\n" % (problem["status"], problem["title"].encode()))
+    return problem["status"], problem["code"], problem["detail"]
+
+
+def replies_until_closed(client: socket.socket) -> list[bytes]:
+    received = b"".join(iter(lambda: client.recv(1 << 16), b""))
+    return [b"HTTP/1.1 " + reply for reply in received.split(b"HTTP/1.1 ")[1:]]
+
+
+def test_what_is_not_http_gets_400(service: Service) -> None:
     with service.connect() as client:
         client.sendall(b"nonsense\r\n\r\n")
-        assert client.recv(1 << 16).startswith(b"HTTP/1.1 400")
+        (reply,) = replies_until_closed(client)
+    assert problem_of(reply) == (400, "bad_request", "not an HTTP request")
+
+
+@pytest.mark.parametrize("stray", [b"x", b"GET / HTTP/1.1\r\nx: " + b"y" * MAX_HEADER_BYTES + b"\r\n\r\n"])
+@pytest.mark.parametrize("requests", [1, 3])
+def test_what_follows_a_request_is_refused_after_the_answer(service: Service, requests: int, stray: bytes) -> None:
+    """The request came whole and may have changed something; its sender must hear of that."""
+    with service.connect() as client:
+        client.sendall(POST % (b"/stored", 4) + b"body" + (GET % b"/ahead") * (requests - 1) + stray)
+        *answers, refusal = replies_until_closed(client)
+    assert [reply[:12] for reply in answers] == [b"HTTP/1.1 200"] * requests
+    assert problem_of(refusal)[0] == (400 if stray == b"x" else 431)
+    assert service.answered.get(timeout=5) == "/stored"
+
+
+@pytest.mark.parametrize("before", [b"", GET % b"/ahead?100"])
+def test_a_request_whose_body_is_not_http_is_refused_and_those_before_it_answered(
+    service: Service, before: bytes
+) -> None:
+    with service.connect() as client:
+        client.sendall(before + b"POST /broken HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n4\r\nbody\r\nnonsense")
+        *answers, refusal = replies_until_closed(client)
+    assert len(answers) == (1 if before else 0)
+    assert problem_of(refusal)[0] == 400
+
+
+def test_an_upgrade_is_ignored_and_the_body_read(service: Service) -> None:
+    """The parser would stop behind the headers, and take the body for the next request."""
+    head = POST % (b"/h2c", 4)
+    head = head[:-2] + b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABk\r\n\r\n"
+    asked = head + b"body"
+    for cut in (0, 30, len(head) - 1, len(head), len(asked) - 1):
+        with service.connect() as client:
+            for part in (asked[:cut], asked[cut:] + GET % b"/next"):
+                client.sendall(part)
+                time.sleep(0.02)
+            assert client.recv(1 << 16).count(b"HTTP/1.1 200") == 2
+        assert (service.answered.get(timeout=5), service.bodies.get(timeout=5)) == ("/h2c", b"body")
+        assert (service.answered.get(timeout=5), service.bodies.get(timeout=5)) == ("/next", b"")
+
+
+def test_a_websocket_upgrade_gets_the_answer_of_a_plain_request(service: Service) -> None:
+    upgrade = (
+        b"connection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: eA==\r\n\r\n"
+    )
+    with service.connect() as client:
+        client.sendall((GET % b"/")[:-2] + upgrade)
+        assert read_reply(client).startswith(b"HTTP/1.1 200")
+        client.sendall(GET % b"/")
+        assert read_reply(client).startswith(b"HTTP/1.1 200")
 
 
 # Replies that break off

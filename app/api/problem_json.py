@@ -1,0 +1,28 @@
+"""The JSON of RFC 9457 problem details, for replies of the application and of the protocol below it alike."""
+
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+
+MEDIA_TYPE = "application/problem+json"
+
+
+def problem_json(status: int, code: str, detail: str, problems: Sequence[dict[str, Any]] = ()) -> bytes:
+    """Spell a problem. ``problems`` lists wrong values: ``loc`` (path from the body's root) and ``msg``."""
+    body: dict[str, Any] = {
+        "type": "about:blank",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "code": code,
+        "detail": detail,
+    }
+    if problems:
+        body["errors"] = list(problems)
+    return orjson.dumps(body)
+
+
+def code_of(status: int) -> str:
+    """Name a status as a code, where no error class of ours is behind it: ``not_found``."""
+    return HTTPStatus(status).phrase.lower().replace(" ", "_")
