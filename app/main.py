@@ -9,6 +9,7 @@ from typing import Any, TypedDict
 from fastapi import Depends, FastAPI
 
 from app.api import problems
+from app.api.body_budget import BodyBudget
 from app.api.deps import Services, checked_run_name
 from app.api.routes import atropos, system
 from app.api.submitting import Decoder
@@ -91,6 +92,7 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
         connection=connection,
         groups=groups,
         registry=Registry(runs, presence, ttl_ms),
+        bodies=BodyBudget(settings.body_budget_bytes),
         decoder=Decoder(),
         intake=intake,
         dispatch=dispatch,

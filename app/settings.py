@@ -48,6 +48,14 @@ class Settings(BaseSettings):
     max_body_bytes: Annotated[
         int, Field(ge=1024, description="Largest request body, both as sent and once inflated.")
     ] = 256 * 1024 * 1024
+    body_budget_bytes: Annotated[
+        int,
+        Field(
+            ge=0,
+            description="Bytes of request bodies over 1 MiB that a process holds at a time, from reading to answering; "
+            "more wait unread. The oldest may exceed it.",
+        ),
+    ] = 256 * 1024 * 1024
     header_timeout_s: Annotated[
         float, Field(gt=0, description="A connection that has not sent its request's headers by then is closed.")
     ] = 10.0

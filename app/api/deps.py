@@ -9,6 +9,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
 
 from app.api.body import read_body
+from app.api.body_budget import UNCOUNTED_BYTES, BodyBudget
 from app.api.json_reader import check_structure, parse_in_python
 from app.api.submitting import Decoder
 from app.core.errors import InvalidField
@@ -23,7 +24,6 @@ from app.store.keys import RUN_NAME
 
 M = TypeVar("M", bound=BaseModel)
 DEFAULT_RUN = "default"
-_SMALL_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,7 @@ class Services:
     connection: Connection
     groups: GroupStore
     registry: Registry
+    bodies: BodyBudget
     decoder: Decoder
     intake: Intake
     dispatch: Dispatch
@@ -70,19 +71,40 @@ class DirectRoute(APIRoute):
         return handler
 
 
-async def submission(request: Request) -> tuple[str, Services, bytes]:
-    """Return what a `DirectRoute` for submissions needs: the run, the services, the body read within the limits."""
-    found: Services = request.state.services
-    settings = found.settings
-    text = await read_body(request, limit_bytes=settings.max_body_bytes, timeout_s=settings.body_timeout_s)
-    return request.path_params.get("run", DEFAULT_RUN), found, text
+class Submission:
+    """What a `DirectRoute` for submissions needs: the run, the services, and the body, read within the limits.
+
+    A context, at whose end a large body's share of the memory for bodies is given back.
+    """
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._found: Services = request.state.services
+        self._share = self._found.bodies.share()
+
+    async def __aenter__(self) -> tuple[str, Services, bytes]:
+        settings = self._found.settings
+        try:
+            text = await read_body(
+                self._request,
+                self._share,
+                limit_bytes=settings.max_body_bytes,
+                timeout_s=settings.body_timeout_s,
+            )
+        except BaseException:
+            self._share.release()
+            raise
+        return self._request.path_params.get("run", DEFAULT_RUN), self._found, text
+
+    async def __aexit__(self, *_: object) -> None:
+        self._share.release()
 
 
 async def small_body(request: Request, found: Annotated[Services, Depends(services)]) -> bytes:
     """Read the body of a request that has little to say."""
     settings = found.settings
-    limit = min(settings.max_body_bytes, _SMALL_BYTES)
-    return await read_body(request, limit_bytes=limit, timeout_s=settings.body_timeout_s)
+    limit = min(settings.max_body_bytes, UNCOUNTED_BYTES)
+    return await read_body(request, found.bodies.share(), limit_bytes=limit, timeout_s=settings.body_timeout_s)
 
 
 def parse(model: type[M], text: bytes) -> M:

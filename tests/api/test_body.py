@@ -19,6 +19,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message
 
 from app.api.body import read_body
+from app.api.body_budget import BodyBudget, Share
 from app.core.errors import BodyTooLarge, InvalidInput, MalformedBody, RequestTimeout, UnsupportedEncoding
 
 ROOT = Path(__file__).parents[2]
@@ -51,10 +52,12 @@ class Sender:
         return {"type": "http.request", "body": b"", "more_body": False}
 
 
-async def read(sender: Sender, *, limit_bytes: int = MIB, timeout_s: float = 5.0, **headers: str) -> bytes:
+async def read(
+    sender: Sender, share: Share | None = None, *, limit_bytes: int = MIB, timeout_s: float = 5.0, **headers: str
+) -> bytes:
     names = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
     request = Request({"type": "http", "method": "POST", "headers": names}, sender)
-    return await read_body(request, limit_bytes=limit_bytes, timeout_s=timeout_s)
+    return await read_body(request, share or BodyBudget(0).share(), limit_bytes=limit_bytes, timeout_s=timeout_s)
 
 
 def pieces(body: bytes, size: int) -> list[bytes]:
@@ -172,6 +175,43 @@ async def test_a_body_that_drips_for_ever_is_given_up() -> None:
     """Each byte is progress, but at this rate a connection would be held for days."""
     with pytest.raises(RequestTimeout):
         await read(Sender(repeat(b"x"), pause_s=0.02), timeout_s=0.2)
+
+
+async def test_a_body_without_room_waits_unread_and_that_time_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plain body says how large it is, so not a byte of it is taken; others are taken up to what is never counted."""
+    monkeypatch.setattr("app.api.body._SLOWEST_BYTES_PER_S", 10**9)  # so that any time that counted would be too slow
+    large = os.urandom(3 * MIB)
+    for sent, headers, most_bytes in (
+        (large, {"content_length": str(len(large))}, 0),
+        (large, {}, MIB + 64 * 1024),
+        (gzip.compress(large), {"content_encoding": "gzip"}, MIB + 64 * 1024),
+    ):
+        budget = BodyBudget(4 * MIB)
+        holder = budget.share()
+        await holder.claim(4 * MIB)
+        sender = Sender(pieces(sent, 64 * 1024))
+        reading = asyncio.create_task(read(sender, budget.share(), limit_bytes=4 * MIB, timeout_s=0.1, **headers))
+        await asyncio.sleep(0.3)
+        assert sender.taken_bytes <= most_bytes
+        holder.release()
+        assert await reading == large
+        assert 3 * MIB <= budget.held_bytes <= 4 * MIB
+
+
+async def test_a_body_that_announces_much_and_sends_little_holds_little() -> None:
+    budget = BodyBudget(256 * MIB)
+    sender = Sender([bytes(MIB)] * 2, stalls=True)
+    length = str(200 * MIB)
+    with pytest.raises(RequestTimeout):
+        await read(sender, budget.share(), limit_bytes=256 * MIB, timeout_s=0.1, content_length=length)
+    assert budget.held_bytes == 32 * MIB
+
+
+async def test_a_bomb_claims_no_more_than_has_gone_off(bomb: bytes) -> None:
+    budget = BodyBudget(0)
+    with pytest.raises(BodyTooLarge, match="inflates to more"):
+        await read(Sender([bomb]), budget.share(), limit_bytes=8 * MIB, content_encoding="gzip")
+    assert budget.held_bytes <= 8 * MIB
 
 
 async def test_a_client_that_leaves_is_not_a_body() -> None:

@@ -1,0 +1,96 @@
+"""A budget of bytes for the large bodies that a process reads, decodes and stores at a time.
+
+A body holds a share of it from before it is read until its answer. One that does not fit waits without being read, so
+TCP holds its client back. Shares grow while bodies are read, since a compressed or chunked body does not say how
+large it will be, and since one that dawdles should not keep from others what it has announced but not sent.
+
+Growing shares could wait for each other for ever. They cannot here, by one rule: shares are served in the order of
+their first claim, and the oldest is never kept waiting, even if it exceeds the budget. So the oldest body is always
+being read (bounded by its timeout), decoded or stored; then it gives its share back and the next one is the oldest.
+Each body becomes the oldest in its turn, if it has to wait that long. The price: what is held may exceed the budget by
+the share of the oldest, never more, as all others were granted only what fitted.
+"""
+
+import asyncio
+
+UNCOUNTED_BYTES = 1024 * 1024
+"""Bodies up to this size take nothing from the budget, and never wait behind a large one."""
+
+
+class BodyBudget:
+    """The budget of one process; used on its event loop only.
+
+    Args:
+        budget_bytes: What all shares together may hold, but for the oldest one.
+    """
+
+    def __init__(self, budget_bytes: int) -> None:
+        self._budget_bytes = budget_bytes
+        self._held_bytes = 0
+        self._shares: dict[Share, None] = {}  # in the order of their first claim
+
+    @property
+    def held_bytes(self) -> int:
+        """What all shares hold now."""
+        return self._held_bytes
+
+    def share(self) -> "Share":
+        """Begin a share, which holds nothing yet. Whoever lets it claim must release it."""
+        return Share(self)
+
+    def _enter(self, share: "Share") -> None:
+        self._shares.setdefault(share)
+        self._serve()
+
+    def _leave(self, share: "Share") -> None:
+        if share in self._shares:
+            del self._shares[share]
+            self._held_bytes -= share.held_bytes
+            self._serve()
+
+    def _serve(self) -> None:
+        """Grant what is asked for, oldest first, up to the first that does not fit."""
+        for place, share in enumerate(self._shares):
+            if share.wanted_bytes is None:
+                continue
+            more_bytes = share.wanted_bytes - share.held_bytes
+            if place > 0 and self._held_bytes + more_bytes > self._budget_bytes:
+                return
+            self._held_bytes += more_bytes
+            share.grant()
+
+
+class Share:
+    """What one body holds of a budget."""
+
+    __slots__ = ("_budget", "_granted", "held_bytes", "wanted_bytes")
+
+    def __init__(self, budget: BodyBudget) -> None:
+        self._budget = budget
+        self._granted: asyncio.Event | None = None
+        self.held_bytes = 0
+        self.wanted_bytes: int | None = None
+
+    def covers(self, size_bytes: int) -> bool:
+        """Whether a body of this size needs no (further) claim."""
+        return size_bytes <= UNCOUNTED_BYTES or size_bytes <= self.held_bytes
+
+    async def claim(self, size_bytes: int) -> None:
+        """Hold ``size_bytes`` in all; waits while they do not fit, in order of first claims."""
+        if self.covers(size_bytes):
+            return
+        self._granted = asyncio.Event()
+        self.wanted_bytes = size_bytes
+        self._budget._enter(self)
+        await self._granted.wait()
+
+    def grant(self) -> None:
+        """Hold what was wanted; the budget calls this."""
+        assert self.wanted_bytes is not None, "only what was asked for is granted"  # noqa: S101
+        assert self._granted is not None, "whoever asks waits for it"  # noqa: S101
+        self.held_bytes, self.wanted_bytes = self.wanted_bytes, None
+        self._granted.set()
+
+    def release(self) -> None:
+        """Give back what is held; the body is no longer in memory."""
+        self._budget._leave(self)
