@@ -7,30 +7,33 @@ What a server learns about the end of a connection (measured, uvloop 0.23 on Lin
 
     client read everything, then closed          connection_lost(None)
     client closed with anything left unread      connection_lost(ConnectionResetError or BrokenPipeError)
-    client half-closed                           connection_lost(None) once what was written has left
+    client half-closed, or closed                eof_received(): the same for both
+    and we close our end then                    connection_lost(None) once what was written has left
 
 The second holds even when our last byte was written long before: the client's kernel answers a close with
 unread data by a reset. It holds only while we keep our end open, so not for replies sent with ``Connection: close``.
+
+A client that half-closes behind a whole request gets its answer, unless the answer is one whose sender must know
+whether it arrived: that could not be told any more, and most who half-close have gone.
 """
 
 import asyncio
 import http
 import socket
 import sys
-from collections.abc import Callable, MutableMapping
 from functools import partial
 from typing import Any, cast
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from app.api.client_connection import SCOPE_KEY, Connection
 from app.api.problem_json import MEDIA_TYPE, code_of, problem_json
 
 MAX_HEADER_BYTES = 32 * 1024
 _TCP_CLOSE = 7  # of enum tcp_state in linux/tcp.h, as are the two below of struct tcp_info
 _TCPI_UNACKED = 24
 _TCP_INFO_BYTES = 32
-_SCOPE_KEY = "lachesis.connection"
 
 
 def _refusal(status: int, detail: str) -> bytes:
@@ -42,38 +45,6 @@ def _refusal(status: int, detail: str) -> bytes:
 
 _TOO_LARGE = _refusal(431, f"the headers are over {MAX_HEADER_BYTES} bytes")
 _NOT_HTTP = _refusal(400, "not an HTTP request")
-
-
-class Connection:
-    """What a request may ask of the connection it came on."""
-
-    __slots__ = ("_broken", "_callbacks")
-
-    def __init__(self) -> None:
-        self._callbacks: list[Callable[[], None]] = []
-        self._broken = False
-
-    def on_reset(self, callback: Callable[[], None]) -> None:
-        """Call back, once, on the event loop, if the client turns out not to have read this reply to its end.
-
-        That is: the connection is lost before the reply is complete, or is reset before the client's next
-        request begins. Called soon if that has happened already. Silence proves nothing: a proxy may hide it.
-        """
-        if self._broken:
-            asyncio.get_running_loop().call_soon(callback)
-        else:
-            self._callbacks.append(callback)
-
-    def _break(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._broken = True
-        for callback in self._callbacks:
-            loop.call_soon(callback)  # not called here: an error in one must not end the others
-        self._callbacks.clear()
-
-
-def connection_of(scope: MutableMapping[str, Any]) -> Connection | None:
-    """The connection a request came on; None where another server (a test transport) carries it."""
-    return cast("Connection | None", scope.get(_SCOPE_KEY))
 
 
 def make_protocol(header_timeout_s: float) -> type[asyncio.Protocol]:
@@ -152,16 +123,19 @@ class Protocol(HttpToolsProtocol):
         self._unread.clear()
         super().connection_lost(exc)
 
-    def eof_received(self) -> None:
+    def eof_received(self) -> bool:  # type: ignore[override]
         # A client that gave up around the time of its reply has closed cleanly, and our end closes with it. Whether the
         # reply was still to come, or nobody took it, is known only now (1 % of clients that hung up just then).
         if self._replying or _was_refused(self.transport.get_extra_info("socket")):
             self._break_unread()
-        super().eof_received()
+        if not self._replying or self.cycle.more_body:
+            return False
+        self.cycle.keep_alive = False
+        return True  # we close our end after the answer
 
     def _break_unread(self) -> None:
         for connection in self._unread:
-            connection._break(self.loop)
+            connection.break_off(self.loop)
         self._unread.clear()
 
     def data_received(self, data: bytes) -> None:
@@ -210,9 +184,13 @@ class Protocol(HttpToolsProtocol):
         if not self.transport.is_closing():
             self._writer.write(self._refusal)
             self._writer.close()
+        self._give_up_reply()
+
+    def _give_up_reply(self) -> None:
         if self._replying:
-            self.cycle.disconnected = True  # before the connection says so, lest an answer follows
+            self.cycle.disconnected = True  # before the connection says so, lest more of it follows
             self.cycle.message_event.set()
+        self.transport.close()
 
     def on_response_complete(self) -> None:
         more = bool(self.pipeline)
@@ -255,9 +233,9 @@ class Protocol(HttpToolsProtocol):
         if not self._replying:
             # The client asks for more, so it has what it asked for before (unless it is pipelining).
             self._unread.clear()
-        connection = Connection()
+        connection = Connection(self._give_up_reply)
         self._unread.append(connection)
-        cast("dict[str, Any]", self.scope)[_SCOPE_KEY] = connection
+        cast("dict[str, Any]", self.scope)[SCOPE_KEY] = connection
 
     def on_url(self, url: bytes) -> None:
         self._count_header(len(url))

@@ -8,8 +8,8 @@ import orjson
 from fastapi import Request, Response
 from starlette.types import Receive, Scope, Send
 
+from app.api.client_connection import connection_of
 from app.api.compression import compress_if_accepted
-from app.api.protocol import connection_of
 
 _CHUNK_BYTES = 256 * 1024
 _IN_THREAD_BYTES = 256 * 1024
@@ -72,6 +72,8 @@ class WatchedReply(Response):
         connection = connection_of(scope)
         if connection is not None:
             connection.on_reset(on_reset)
+            if connection.broken:
+                return  # what is not sent is not complete either
         try:
             await self._write(send, lost)
         except BaseException:

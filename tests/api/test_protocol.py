@@ -1,18 +1,21 @@
 """Connections that dawdle, flood or break off. Raw sockets against uvicorn on uvloop, as in the service."""
 
+import asyncio
 import json
 import queue
 import socket
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, MutableMapping
 from typing import Any
 
 import httpx
 import pytest
 import uvicorn
 
-from app.api.protocol import MAX_HEADER_BYTES, connection_of, make_protocol
+from app.api.client_connection import connection_of
+from app.api.protocol import MAX_HEADER_BYTES, make_protocol
+from app.api.replies import WatchedReply
 from tests.e2e.processes import wait_until
 
 HEADER_TIMEOUT_S = 0.4
@@ -64,10 +67,13 @@ class Service:
         self.bodies.put(body)
         connection = connection_of(scope)
         assert connection is not None
-        if path == "/late":  # the client leaves before it is asked about
-            while (await receive())["type"] != "http.disconnect":
-                pass
-        connection.on_reset(lambda: self.broken.put(path))
+        if path in ("/late", "/unwatched", "/watched"):  # the client leaves before it is asked about
+            await asyncio.sleep(0.2)
+        if path == "/watched":
+            await WatchedReply(b"{}", {}, self._note(self.answered), self._note(self.broken))(scope, receive, send)
+            return
+        if path != "/unwatched":
+            connection.on_reset(lambda: self.broken.put(path))
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % (2 * half))]})
         await send({"type": "http.response.body", "body": b"x" * half, "more_body": True})
         if path == "/unfinished":
@@ -76,6 +82,12 @@ class Service:
             return
         await send({"type": "http.response.body", "body": b"x" * half})
         self.answered.put(path)
+
+    def _note(self, notes: queue.Queue[str]) -> Callable[[], Coroutine[Any, Any, None]]:
+        async def note() -> None:
+            notes.put("/watched")
+
+        return note
 
     def connect(self) -> socket.socket:
         client = socket.create_connection(self.address)
@@ -338,7 +350,45 @@ def test_a_client_that_leaves_before_the_reply_is_complete_is_noticed(service: S
     assert service.broken.get(timeout=5) == "/unfinished"
 
 
+@pytest.mark.parametrize("requests", [1, 2])
+def test_a_client_that_half_closes_gets_the_answer_if_nobody_must_know_that_it_arrived(
+    service: Service, requests: int
+) -> None:
+    with service.connect() as client:
+        client.sendall(b"".join([POST % (b"/unwatched", 4) + b"body"] * requests))
+        client.shutdown(socket.SHUT_WR)
+        replies = replies_until_closed(client)
+    assert [reply.endswith(b"xx") for reply in replies] == [True] * requests
+
+
+def test_a_client_that_half_closes_is_taken_for_gone_otherwise(service: Service) -> None:
+    with service.connect() as client:
+        client.sendall(GET % b"/late?100")
+        client.shutdown(socket.SHUT_WR)
+        assert replies_until_closed(client) == []
+        assert service.broken.get(timeout=5) == "/late"
+
+
+def test_a_client_that_half_closes_within_a_request_gets_nothing(service: Service) -> None:
+    with service.connect() as client:
+        client.sendall(POST % (b"/unwatched", 5) + b"body")
+        client.shutdown(socket.SHUT_WR)
+        assert replies_until_closed(client) == []
+
+
 def test_whoever_asks_too_late_is_told_at_once(service: Service) -> None:
     with service.connect() as client:
         client.sendall(GET % b"/late?100")
     assert service.broken.get(timeout=5) == "/late"
+
+
+def test_a_reply_that_nobody_waits_for_any_more_does_not_count_as_sent(service: Service) -> None:
+    """It would acknowledge the batch before it."""
+    with service.connect() as client:
+        client.sendall(GET % b"/watched")
+    assert service.broken.get(timeout=5) == "/watched"
+    assert service.answered.empty()
+    with service.connect() as client:
+        client.sendall(GET % b"/watched")
+        assert read_reply(client).startswith(b"HTTP/1.1 200")
+    assert service.answered.get(timeout=5) == "/watched"

@@ -1,0 +1,50 @@
+"""What a request may know of the connection it came on, and what the protocol tells of it."""
+
+import asyncio
+from collections.abc import Callable, MutableMapping
+from typing import Any, cast
+
+SCOPE_KEY = "lachesis.connection"
+
+
+class Connection:
+    """What a request may ask of the connection it came on."""
+
+    __slots__ = ("_broken", "_callbacks", "_close")
+
+    # A watched reply that broke off also ends the connection: ``close`` does that.
+    def __init__(self, close: Callable[[], None]) -> None:
+        self._close = close
+        self._callbacks: list[Callable[[], None]] = []
+        self._broken = False
+
+    def on_reset(self, callback: Callable[[], None]) -> None:
+        """Call back, once, on the event loop, if the client turns out not to have read this reply to its end.
+
+        That is: the connection is lost before the reply is complete, or is reset before the client's next
+        request begins. Called soon if that has happened already. Silence proves nothing: a proxy may hide it.
+        """
+        if self._broken:
+            self._close()
+            asyncio.get_running_loop().call_soon(callback)
+        else:
+            self._callbacks.append(callback)
+
+    @property
+    def broken(self) -> bool:
+        """Whether that is known already, so that nothing more is sent."""
+        return self._broken
+
+    def break_off(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Note that the client has not read, or may not have, what this request's reply was."""
+        self._broken = True
+        if self._callbacks:
+            self._close()
+        for callback in self._callbacks:
+            loop.call_soon(callback)  # not called here: an error in one must not end the others
+        self._callbacks.clear()
+
+
+def connection_of(scope: MutableMapping[str, Any]) -> Connection | None:
+    """The connection a request came on; None where another server (a test transport) carries it."""
+    return cast("Connection | None", scope.get(SCOPE_KEY))
