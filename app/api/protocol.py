@@ -153,16 +153,23 @@ class Protocol(HttpToolsProtocol):
 
     def _parse(self, data: bytes) -> None:
         try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade as upgrade:
-            rest = data[upgrade.args[0] :]
-            if self._upgrading:
-                self._upgrading = False
-                # The parser stops behind the headers: it shall read the request as if it did not ask for an upgrade.
-                self._parse(self._head_without_upgrade() + rest)
+            while data:
+                data = self._parse_to_upgrade(data)
         except httptools.HttpParserError:
             self.logger.warning("Refused what is not HTTP, or has headers over %d bytes.", MAX_HEADER_BYTES)
             self._refuse(_TOO_LARGE if self._headers_too_large else _NOT_HTTP)
+
+    def _parse_to_upgrade(self, data: bytes) -> bytes:
+        """Parse up to the end of a request's headers that ask for an upgrade; returns what is behind them."""
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            if not self._upgrading:
+                return b""  # CONNECT: what follows is not HTTP
+            self._upgrading = False
+            self.parser.feed_data(self._head_without_upgrade())
+            return data[upgrade.args[0] :]
+        return b""
 
     def _head_without_upgrade(self) -> bytes:
         version = self.parser.get_http_version().encode()
