@@ -13,8 +13,7 @@ from tests import properties
 
 def pytest_configure(config: pytest.Config) -> None:
     """Run properties on fewer examples where slow tests are left out, as in `make test-fast`."""
-    if "not slow" in config.option.markexpr:
-        settings.load_profile(properties.FAST)
+    settings.load_profile(properties.FAST if "not slow" in config.option.markexpr else properties.FULL)
 
 
 @pytest.fixture(scope="session")
