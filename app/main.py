@@ -14,6 +14,8 @@ from app.api.deps import Services, checked_run_name
 from app.api.routes import atropos, system
 from app.api.submitting import Decoder
 from app.core.errors import StoreMisconfigured
+from app.services.admission import Admission
+from app.services.bookmarks import Bookmarks
 from app.services.dispatch import Dispatch, Timing
 from app.services.intake import Intake
 from app.services.maintenance import Maintenance
@@ -85,8 +87,10 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
     ttl_ms = round(settings.environment_ttl_s * 1000)
     runs, groups, batches = RunStore(connection), GroupStore(connection), BatchStore(connection)
     presence = Presence()
-    intake = Intake(runs, groups, presence)
-    dispatch = Dispatch(runs, groups, batches, Timing(ttl_ms, round(settings.relax_after_s * 1000)))
+    admission = Admission(runs, groups, presence)
+    intake = Intake(runs, groups, admission)
+    bookmarks = Bookmarks(runs, groups, batches)
+    dispatch = Dispatch(runs, groups, batches, bookmarks, Timing(ttl_ms, round(settings.relax_after_s * 1000)))
     services = Services(
         settings=settings,
         connection=connection,
@@ -101,6 +105,7 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
     maintenance = Maintenance(
         runs,
         groups,
+        admission,
         intake,
         dispatch,
         presence,

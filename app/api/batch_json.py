@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import orjson
 
+from app.api.details import completed
 from lachesis.wire.columns import COLUMNS, Ragged, nested, unpack
 
 
@@ -18,9 +19,14 @@ def group_json(payload: bytes) -> bytes:
     Returns:
         Minified JSON in UTF-8. Every number reads back equal to the one that came in.
     """
-    columns, details = unpack(payload)
-    rows = {column.name: _rows(columns.get(column.name)) for column in COLUMNS}
+    group = unpack(payload)
+    rows = {column.name: _rows(group.columns.get(column.name)) for column in COLUMNS}
     numbers = orjson.dumps(rows, option=orjson.OPT_SERIALIZE_NUMPY)
+    # Groups of the Atropos surface say nothing of themselves, and their details are complete already.
+    details = group.details
+    if group.metadata:
+        environment = group.metadata.get("environment")
+        details = completed(details, None if environment is None else int(environment))
     return numbers[:-1] + b"," + details[1:]
 
 

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.api.json_reader import ARRAY_PROXIES, PROXIES, Path, check_structure, members
-from lachesis.wire.columns import COLUMNS, DETAIL_FIELDS, Column, Ragged, narrowed
+from lachesis.wire.columns import NATIVE_COLUMNS, Column, Ragged, narrowed
 
-_COLUMNS = {column.name: column for column in COLUMNS}
+_COLUMNS = {column.name: column for column in NATIVE_COLUMNS}
 _SLICE_BYTES = 1024 * 1024
 
 
@@ -25,7 +25,7 @@ class GroupFields:
 
     Attributes:
         path: Where the group is in the body.
-        values: The JSON value of each known field that is there and not null.
+        values: The JSON value of each field that is there and not null.
         plain: Columns that the shortcut has read.
         texts: Minified JSON of fields, where the shortcut needed it.
         brackets: Opening brackets of the group's JSON, as far as the shortcut knows.
@@ -39,7 +39,7 @@ class GroupFields:
 
 
 def read_fields(group: Any, path: Path) -> GroupFields:
-    """The known fields of ``group``, a JSON object whose structure was checked."""
+    """The fields of ``group``, a JSON object whose structure was checked."""
     fields = GroupFields(path)
     for name, value in members(group, path):
         _keep(fields, name, value)
@@ -47,7 +47,7 @@ def read_fields(group: Any, path: Path) -> GroupFields:
 
 
 def read_fields_by_shortcut(group: Any, path: Path) -> GroupFields:
-    """The known fields of ``group``, a JSON object, plain columns as numbers; checks the structure of all others.
+    """The fields of ``group``, a JSON object, plain columns as numbers; checks the structure of all others.
 
     Trust it only if `accounts_for` agrees.
 
@@ -74,7 +74,7 @@ def accounts_for(body: bytes, brackets: int) -> bool:
 
 
 def _keep(fields: GroupFields, name: str, value: Any) -> None:
-    if value is not None and (name in _COLUMNS or name in DETAIL_FIELDS):
+    if value is not None:
         fields.values[name] = value
 
 
@@ -87,7 +87,7 @@ def _check_other(fields: GroupFields, name: str, value: Any) -> None:
         check_structure(value, (*fields.path, name))
         text = bytes(value.mini)
         fields.brackets += text.count(b"[")
-        if name in DETAIL_FIELDS:
+        if name not in _COLUMNS:
             fields.texts[name] = text
     elif isinstance(value, str):
         fields.brackets += value.count("[")

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from math import ceil
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -17,8 +18,22 @@ STATUS: dict[type[errors.LachesisError], int] = {
     errors.RequestTimeout: 408,
     errors.BodyTooLarge: 413,
     errors.UnsupportedEncoding: 415,
+    errors.UnsupportedMediaType: 415,
+    errors.NotAcceptable: 406,
     errors.InvalidField: 422,
     errors.InvalidInput: 422,
+    errors.NotFound: 404,
+    errors.RunNotFound: 404,
+    errors.EnvironmentNotFound: 404,
+    errors.GroupNotFound: 404,
+    errors.BatchNotFound: 404,
+    errors.Conflict: 409,
+    errors.RunExists: 409,
+    errors.RunArchived: 409,
+    errors.GroupExists: 409,
+    errors.LeaseLost: 409,
+    errors.RewindImpossible: 409,
+    errors.QueueFull: 429,
     errors.StoreUnavailable: 503,
     errors.StoreMisconfigured: 503,
     errors.StoreFull: 507,
@@ -56,7 +71,10 @@ async def _on_lachesis_error(_: Request, error: Exception) -> Response:
     detail = f"{place(location)}: {error}" if location else str(error)
     # A body that was refused while it arrives is not read to its end, so the connection cannot be used again.
     closing = isinstance(error, (errors.BodyTooLarge, errors.RequestTimeout, errors.UnsupportedEncoding))
-    return problem(status_of(error), error.code, detail, listed, {"Connection": "close"} if closing else None)
+    headers = {"Connection": "close"} if closing else {}
+    if isinstance(error, errors.QueueFull):
+        headers["Retry-After"] = str(max(1, ceil(error.retry_after_s)))
+    return problem(status_of(error), error.code, detail, listed, headers)
 
 
 async def _on_validation_error(_: Request, error: Exception) -> Response:

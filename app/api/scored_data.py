@@ -10,25 +10,26 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from app.api.details import check_details, details_text
 from app.api.group_fields import GroupFields, accounts_for, read_fields, read_fields_by_shortcut
-from app.api.json_reader import ARRAYS, OBJECTS, PROXIES, Path, check_structure, described, minified, parse
+from app.api.json_reader import ARRAYS, OBJECTS, PROXIES, Path, check_structure, described, parse
 from app.api.numbers import read_column, read_environment
 from app.core.errors import InvalidField, MalformedBody
 from app.store.codec import EncodedGroup
-from lachesis.wire.columns import COLUMNS, DETAIL_FIELDS, Ragged, pack
+from lachesis.wire.columns import COLUMNS, Column, Ragged, pack
+from lachesis.wire.groups import MAX_GROUPS
 
 Parse = Callable[[bytes], Any]
 GroupsOf = Callable[[Any], list[tuple[Path, Any]]]
 
-MAX_GROUPS = 10_000
-"""Most groups in one request: each takes a thousand bytes and more, and little JSON suffices to say it."""
-
 
 @dataclass(frozen=True, slots=True)
-class _CheckedGroup:
+class CheckedGroup:
     """A group whose values are right, no longer JSON and not yet one blob."""
 
+    fields: GroupFields
     columns: dict[str, Ragged]
     environment: int | None
     details: bytes
@@ -46,19 +47,34 @@ def decode_group(body: bytes, *, parse: Parse = parse, shortcut: bool = True) ->
         MalformedBody: It is not one JSON object, or not one that all readers understand alike.
         InvalidField: A value is wrong; the location is a path in the group: ``("advantages", 3, 17)``.
     """
-    (group,) = _checked_groups(body, _only, parse, shortcut)
+    (group,) = checked_groups(body, _only, parse=parse, shortcut=shortcut)
     return _packed(group)
 
 
 def decode_groups(body: bytes, *, parse: Parse = parse, shortcut: bool = True) -> list[EncodedGroup]:
     """Decode a JSON array of groups. Like `decode_group`; locations start with the group's position in the array."""
-    return [_packed(group) for group in _checked_groups(body, _elements, parse, shortcut)]
+    return [_packed(group) for group in checked_groups(body, _elements, parse=parse, shortcut=shortcut)]
 
 
-def _checked_groups(body: bytes, groups_of: GroupsOf, parse: Parse, shortcut: bool) -> list[_CheckedGroup]:
-    """Check the groups of a body. The parsed document, many times the body's size, does not outlive this call."""
+def checked_groups(
+    body: bytes,
+    groups_of: GroupsOf,
+    columns: Sequence[Column] = COLUMNS,
+    *,
+    parse: Parse = parse,
+    shortcut: bool = True,
+) -> list[CheckedGroup]:
+    """Check the groups of a body. The parsed document, many times the body's size, does not outlive this call.
+
+    Args:
+        body: The JSON text, UTF-8.
+        groups_of: Finds the groups in the document, with their paths, and refuses another document.
+        columns: The columns that are read.
+        parse: The parser.
+        shortcut: Whether plain columns may be read without looking at each value.
+    """
     document = parse(body)
-    return [_checked(fields) for fields in _read(document, groups_of(document), body, shortcut)]
+    return [_checked(fields, columns) for fields in _read(document, groups_of(document), body, shortcut)]
 
 
 def _only(document: Any) -> list[tuple[Path, Any]]:
@@ -70,52 +86,59 @@ def _only(document: Any) -> list[tuple[Path, Any]]:
 def _elements(document: Any) -> list[tuple[Path, Any]]:
     if not isinstance(document, ARRAYS):
         raise MalformedBody(f"expected an array of groups, not {described(document)}")
-    if len(document) > MAX_GROUPS:  # refused unseen: to look at 200 MB of "[]," took 35 s
-        raise InvalidField(f"more than {MAX_GROUPS} groups in one request", (MAX_GROUPS,))
+    return elements_of(document, ())
+
+
+def elements_of(array: Any, path: Path) -> list[tuple[Path, Any]]:
+    """Return the groups of a JSON array, with their paths.
+
+    Raises:
+        InvalidField: There are too many, or one is not an object.
+    """
+    if len(array) > MAX_GROUPS:  # refused unseen: to look at 200 MB of "[]," took 35 s
+        raise InvalidField(f"more than {MAX_GROUPS} groups in one request", (*path, MAX_GROUPS))
     groups: list[tuple[Path, Any]] = []
-    for position, group in enumerate(document):
+    for position, group in enumerate(array):
         if not isinstance(group, OBJECTS):
-            _refuse(document, f"should be a group, a JSON object, not {described(group)}", position)
-        groups.append(((position,), group))
+            _refuse(array, f"should be a group, a JSON object, not {described(group)}", (*path, position))
+        groups.append(((*path, position), group))
     return groups
 
 
-def _refuse(document: Any, message: str, position: int) -> None:
+def _refuse(document: Any, message: str, path: Path) -> None:
     check_structure(document)  # goes first: 400 before 422
-    raise InvalidField(message, (position,))
+    raise InvalidField(message, path)
 
 
 def _read(document: Any, groups: Sequence[tuple[Path, Any]], body: bytes, shortcut: bool) -> list[GroupFields]:
     """Take the groups of a document apart, and check its structure."""
     if shortcut and isinstance(document, PROXIES):
         fields = [read_fields_by_shortcut(group, path) for path, group in groups]
-        outside = 1 if isinstance(document, ARRAYS) else 0
+        outside = 1 if groups and groups[0][0] else 0  # the array that the groups are in
         if accounts_for(body, outside + sum(one.brackets for one in fields)):
             return fields
     check_structure(document)
     return [read_fields(group, path) for path, group in groups]
 
 
-def _checked(fields: GroupFields) -> _CheckedGroup:
-    columns = _columns(fields)
-    _check_rows(columns, fields.path)
-    for name, check in _DETAIL_CHECKS.items():
-        if name in fields.values:
-            check(fields.values[name], (*fields.path, name))
+def _checked(fields: GroupFields, known: Sequence[Column]) -> CheckedGroup:
+    columns = _columns(fields, known)
+    check_rows(columns, fields.path)
+    check_details(fields)
     environment = None
     if "env_id" in fields.values:
         environment = read_environment(fields.values["env_id"], (*fields.path, "env_id"))
-    return _CheckedGroup(columns, environment, _details(fields, environment))
+    return CheckedGroup(fields, columns, environment, details_text(fields.values, fields.texts, environment))
 
 
-def _packed(group: _CheckedGroup) -> EncodedGroup:
+def _packed(group: CheckedGroup) -> EncodedGroup:
     size = len(group.columns["tokens"].lengths[0])
     return EncodedGroup(size, group.environment, pack(group.columns, group.details))
 
 
-def _columns(fields: GroupFields) -> dict[str, Ragged]:
+def _columns(fields: GroupFields, known: Sequence[Column]) -> dict[str, Ragged]:
     columns = {}
-    for column in COLUMNS:
+    for column in known:
         path = (*fields.path, column.name)
         if column.name in fields.plain:
             columns[column.name] = fields.plain[column.name]
@@ -126,65 +149,28 @@ def _columns(fields: GroupFields) -> dict[str, Ragged]:
     return columns
 
 
-def _check_rows(columns: Mapping[str, Ragged], path: Path) -> None:
-    """Tokens, masks and scores must belong together; other columns may have rows of their own."""
+def check_rows(columns: Mapping[str, Ragged], path: Path) -> None:
+    """Tokens, masks, scores (and policy versions) must belong together; other columns may have rows of their own.
+
+    Raises:
+        InvalidField: They do not.
+    """
     (tokens,), (masks,) = columns["tokens"].lengths, columns["masks"].lengths
     scores = columns["scores"].values
     if not len(tokens):
         raise InvalidField("holds no sequence", (*path, "tokens"))
     if not tokens.all():
         raise InvalidField("a sequence without tokens", (*path, "tokens", int(np.argmin(tokens != 0))))
-    if len(masks) != len(tokens):
-        raise InvalidField(f"has {len(masks)} rows where tokens has {len(tokens)}", (*path, "masks"))
-    if not np.array_equal(masks, tokens):
-        row = int(np.argmax(masks != tokens))
-        raise InvalidField(f"has {masks[row]} values where tokens has {tokens[row]}", (*path, "masks", row))
+    _check_same_rows("masks", masks, tokens, path)
+    if "policy_versions" in columns:
+        _check_same_rows("policy_versions", columns["policy_versions"].lengths[0], tokens, path)
     if len(scores) != len(tokens):
         raise InvalidField(f"has {len(scores)} values for {len(tokens)} sequences", (*path, "scores"))
 
 
-def _check_messages(conversations: Any, path: Path) -> None:
-    for row, conversation in enumerate(_array(conversations, path)):
-        for position, message in enumerate(_array(conversation, (*path, row))):
-            place = (*path, row, position)
-            _check_object(message, place)
-            for key in ("role", "content"):
-                if key not in message:
-                    raise InvalidField(f"a message without {key}", place)
-
-
-def _check_objects(items: Any, path: Path) -> None:
-    for position, item in enumerate(_array(items, path)):
-        _check_object(item, (*path, position))
-
-
-def _check_object(value: Any, path: Path) -> None:
-    if not isinstance(value, OBJECTS):
-        raise InvalidField(f"should be an object, not {described(value)}", path)
-
-
-def _array(value: Any, path: Path) -> Any:
-    if not isinstance(value, ARRAYS):
-        raise InvalidField(f"should be an array, not {described(value)}", path)
-    return value
-
-
-_DETAIL_CHECKS: dict[str, Callable[[Any, Path], None]] = {
-    "messages": _check_messages,
-    "generation_params": _check_object,
-    "overrides": _check_objects,
-    "group_overrides": _check_object,
-}
-
-
-_DETAILS_TEMPLATE = b"{%b}" % b",".join(b'"%b":%%b' % name.encode() for name in DETAIL_FIELDS)
-
-
-def _details(fields: GroupFields, environment: int | None) -> bytes:
-    """The fields that are not columns as one JSON object, null where absent."""
-    texts = dict.fromkeys(DETAIL_FIELDS, b"null")
-    for name in DETAIL_FIELDS:
-        if name in fields.values:
-            texts[name] = fields.texts.get(name) or minified(fields.values[name])
-    texts["env_id"] = b"null" if environment is None else b"%d" % environment
-    return _DETAILS_TEMPLATE % tuple(texts.values())
+def _check_same_rows(name: str, rows: NDArray[Any], tokens: NDArray[Any], path: Path) -> None:
+    if len(rows) != len(tokens):
+        raise InvalidField(f"has {len(rows)} rows where tokens has {len(tokens)}", (*path, name))
+    if not np.array_equal(rows, tokens):
+        row = int(np.argmax(rows != tokens))
+        raise InvalidField(f"has {rows[row]} values where tokens has {tokens[row]}", (*path, name, row))

@@ -6,7 +6,21 @@
     │   ├── BodyTooLarge            over the limit, as sent or once inflated                   413
     │   ├── UnsupportedEncoding     a Content-Encoding we do not read                          415
     │   ├── RequestTimeout          the body stopped arriving                                  408
+    │   ├── UnsupportedMediaType    a Content-Type we do not read here                         415
+    │   ├── NotAcceptable           no media type that we write is accepted                    406
     │   └── InvalidField            a value is wrong; `location` says where                    422
+    ├── NotFound                    what the path names is not there                           404
+    │   ├── RunNotFound
+    │   ├── EnvironmentNotFound
+    │   ├── GroupNotFound
+    │   └── BatchNotFound
+    ├── Conflict                    right in itself, but not as things stand; nothing changed  409
+    │   ├── RunExists               a run of this name has other settings
+    │   ├── RunArchived             the run takes no groups and hands out no batches
+    │   ├── GroupExists             a group of this id has other contents
+    │   ├── LeaseLost               the batch is no longer held under this lease
+    │   └── RewindImpossible        batches after that step are no longer kept
+    ├── QueueFull                   the run's capacity is reached; come back later             429
     └── StoreUnavailable            Redis did not answer in time; the outcome is unknown       503
         ├── StoreFull               Redis is out of memory; nothing was stored                 507
         ├── StoreRefused            Redis took a command for wrong: look at its keys and ACL   500
@@ -54,6 +68,18 @@ class RequestTimeout(InvalidInput):
     code = "request_timeout"
 
 
+class UnsupportedMediaType(InvalidInput):
+    """The body is of a Content-Type that is not read here."""
+
+    code = "unsupported_media_type"
+
+
+class NotAcceptable(InvalidInput):
+    """Nothing that could be answered here is of a media type the client accepts."""
+
+    code = "not_acceptable"
+
+
 class InvalidField(InvalidInput):
     """A value in the body is wrong.
 
@@ -67,6 +93,87 @@ class InvalidField(InvalidInput):
     def __init__(self, message: str, location: tuple[str | int, ...] = ()) -> None:
         super().__init__(message)
         self.location = location
+
+
+class NotFound(LachesisError):
+    """What the path names is not there."""
+
+    code = "not_found"
+
+
+class RunNotFound(NotFound):
+    """There is no run of this name."""
+
+    code = "run_not_found"
+
+
+class EnvironmentNotFound(NotFound):
+    """The run has no such environment."""
+
+    code = "environment_not_found"
+
+
+class GroupNotFound(NotFound):
+    """The run knows no such group, or no longer."""
+
+    code = "group_not_found"
+
+
+class BatchNotFound(NotFound):
+    """The run knows no such batch, or no longer."""
+
+    code = "batch_not_found"
+
+
+class Conflict(LachesisError):
+    """What was asked for is right in itself, but not as things stand. Nothing was changed."""
+
+    code = "conflict"
+
+
+class RunExists(Conflict):
+    """There is a run of this name, with other settings."""
+
+    code = "run_exists"
+
+
+class RunArchived(Conflict):
+    """The run is archived: it takes no groups and hands out no batches."""
+
+    code = "run_archived"
+
+
+class GroupExists(Conflict):
+    """There is a group of this id, with other contents."""
+
+    code = "group_exists"
+
+
+class LeaseLost(Conflict):
+    """The batch is no longer held under this lease; the message says what happened to it."""
+
+    code = "lease_lost"
+
+
+class RewindImpossible(Conflict):
+    """Some batch after that step is no longer kept; the message says how far back the run can go."""
+
+    code = "rewind_impossible"
+
+
+class QueueFull(LachesisError):
+    """The run holds as much as it may. Nothing was stored; come back in ``retry_after_s`` seconds.
+
+    Args:
+        message: What is full, and how full it is.
+        retry_after_s: When it is worth trying again, seconds.
+    """
+
+    code = "queue_full"
+
+    def __init__(self, message: str, retry_after_s: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class StoreUnavailable(LachesisError):

@@ -9,6 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from app.core.leasing import Lease
+from app.core.policy import Policy
+
 NEWCOMER_MS = 3000
 """How long a registration alone makes an environment bind, milliseconds of run clock. An answer that arrives is noted
 within one or two seconds; a client that never gets it must not hold up batches as a ghost of itself."""
@@ -122,6 +125,10 @@ class DropReason(StrEnum):
 
     PAYLOAD_LOST = "payload_lost"
     CORRUPT = "corrupt"
+    STALE = "stale"
+    FUTURE_VERSION = "future_version"
+    EXPIRED = "expired"
+    QUARANTINED = "quarantined"
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,48 +193,6 @@ class RunConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class LeasedGroup:
-    """A group in a batch that a trainer holds; `arrival` is its place in its lane, should it go back there."""
-
-    group_id: str
-    arrival: int
-    environment: int | None
-    size: int
-    payload_bytes: int
-    checksum: str
-    accepted_ms: int
-
-
-class LeaseState(StrEnum):
-    """Where a batch that was taken is: on its way, with its trainer, or waiting to be handed out again."""
-
-    SENDING = "sending"
-    SENT = "sent"
-    RETURNED = "returned"
-
-
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """A batch in a trainer's hands.
-
-    Attributes:
-        batch_id: Its id.
-        state: See `LeaseState`.
-        worker: The API process that sends or sent it.
-        deliveries: How often it was handed out, ``>= 1``.
-        step: The run's step after it was taken.
-        relaxed: Whether it does not keep some minimum.
-    """
-
-    batch_id: str
-    state: LeaseState
-    worker: str
-    deliveries: int
-    step: int
-    relaxed: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Totals:
     """Groups and bytes by where they are; ``accepted = queued + buffered + leased + delivered + dropped``."""
 
@@ -239,6 +204,32 @@ class Totals:
     queued_bytes: int = 0
     buffered_bytes: int = 0
     leased_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Bookmarks:
+    """Acknowledged batches that are kept for a rewind.
+
+    Attributes:
+        checkpoint: Step of the last checkpoint the trainer told of.
+        unkept_step: The latest step whose batch was delivered and is not kept: no rewind goes before it.
+        batches: Batches kept.
+        kept_bytes: Their payload.
+    """
+
+    checkpoint: int | None = None
+    unkept_step: int | None = None
+    batches: int = 0
+    kept_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What an environment has sent: when it sent last (run clock, ms), how large a group, how much in all."""
+
+    last_ms: int
+    last_size: int
+    sequences: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,12 +248,17 @@ class RunView:
         leases: In the order they were taken.
         workers: API processes and the run clock at their last tick, ms.
         served: Sequences handed out, by environment (None: no environment).
-        dropped: Groups dropped, by reason.
+        dropped: Groups dropped, by reason and environment (None: no environment).
         debts: Sequences owed to environments by relaxed batches.
         conflict_since_ms: Run clock since which minimums are impossible together, or None.
         last_batch_ms: Run clock when the last batch was planned, or None.
         relaxed_batches: Batches served without keeping every minimum.
         latest: The newest group's id, or None.
+        policy: What the run does with groups and batches.
+        policy_version: The policy version in force.
+        bookmarks: Acknowledged batches that are kept.
+        sent: What environments have sent.
+        running: Groups environments said they have started and not submitted.
     """
 
     config: RunConfig | None
@@ -276,10 +272,23 @@ class RunView:
     leases: tuple[Lease, ...]
     workers: Mapping[str, int]
     served: Mapping[int | None, int]
-    dropped: Mapping[str, int]
+    dropped: Mapping[tuple[str, int | None], int]
     totals: Totals
     debts: Mapping[int, int]
     conflict_since_ms: int | None
     last_batch_ms: int | None
     relaxed_batches: int
     latest: str | None
+    policy: Policy = field(default_factory=Policy)
+    policy_version: int = 0
+    bookmarks: Bookmarks = field(default_factory=Bookmarks)
+    sent: Mapping[int, Sent] = field(default_factory=dict)
+    running: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def dropped_by_reason(self) -> dict[str, int]:
+        """Groups dropped, by reason."""
+        totals: dict[str, int] = {}
+        for (reason, _), count in self.dropped.items():
+            totals[reason] = totals.get(reason, 0) + count
+        return totals

@@ -3,26 +3,18 @@
 import asyncio
 import os
 import uuid
-from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Coroutine
+from dataclasses import dataclass, replace
 from weakref import WeakValueDictionary
 
 from app.core.decision import Decision, decide
-from app.core.model import (
-    BatchPlan,
-    Blocker,
-    DropReason,
-    Lane,
-    Lease,
-    LeasedGroup,
-    LeaseState,
-    NotReady,
-    PlannedGroup,
-    RunView,
-)
+from app.core.errors import RunArchived
+from app.core.leasing import Lease, LeasedGroup, LeaseState, exhausted, expired
+from app.core.model import Blocker, Lane, NotReady, RunView
 from app.liveness import place, process_exists
+from app.services.bookmarks import Bookmarks
+from app.services.retrieval import Retrieval, history_ms
 from app.store.batches import BatchStore
-from app.store.codec import checksum
 from app.store.groups import GroupStore
 from app.store.runs import RunStore
 
@@ -39,11 +31,28 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
+class Holder:
+    """Who takes a batch to hold it under a lease with a deadline.
+
+    Attributes:
+        request_id: Names the request: repeated, it gets the same batch while that is held.
+        lease_s: How long to hold it, seconds; None: as the run says.
+        trainer: Who asks, for operators.
+    """
+
+    request_id: str = ""
+    lease_s: float | None = None
+    trainer: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch to send: its lease, and its groups' columns in training order."""
+    """A batch to send: its lease, its groups and their columns in training order, and the run it was taken from."""
 
     lease: Lease
+    groups: tuple[LeasedGroup, ...]
     payloads: tuple[bytes, ...]
+    view: RunView
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,44 +68,58 @@ class Answer:
 
     batch: Batch | None
     not_ready: NotReady | None
-    acknowledges: tuple[Lease, ...] = field(default=())
+    acknowledges: tuple[Lease, ...] = ()
 
 
 class Dispatch:
     """The way out."""
 
-    def __init__(self, runs: RunStore, groups: GroupStore, batches: BatchStore, timing: Timing) -> None:
+    def __init__(
+        self, runs: RunStore, groups: GroupStore, batches: BatchStore, bookmarks: Bookmarks, timing: Timing
+    ) -> None:
         self._runs = runs
         self._groups = groups
+        self._retrieval = Retrieval(groups)
         self._batches = batches
+        self._bookmarks = bookmarks
         self._timing = timing
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # a run's, while somebody asks
         self._sending: set[Lease] = set()  # what Redis says we are sending, and we are
         self._place = place()
         self.worker = f"{self._place}/{os.getpid()}/{uuid.uuid4().hex[:8]}"
 
-    async def take(self, run: str) -> Answer:
-        """Take the next batch for the run's trainer.
+    async def take(self, run: str, holder: Holder | None = None) -> Answer:
+        """Take the next batch for a trainer.
 
-        A batch that broke off on its way, or that a former trainer did not acknowledge, is served again first,
-        the same groups in the same order. Then come new ones, by `app.core.decision`.
+        A batch that waits to be handed out again goes first, the same groups in the same order. Then come new ones,
+        by `app.core.decision`.
 
-        An answer with a batch must come to an end: `finish` or `break_off` it, whatever happens.
+        Args:
+            run: The run's name.
+            holder: Who will hold it under a lease; None for a trainer of Atropos. An answer with a batch for one of
+                those must come to an end: `finish` or `break_off` it, whatever happens.
+
+        Raises:
+            RunArchived: The run hands out nothing.
         """
         # Trainers that ask at the same time would plan the same batch; in one process they can simply queue up.
         turn = self._turns.setdefault(run, asyncio.Lock())
         async with turn:
             view = await self._runs.view(run)
-            if view.config is None:
-                return Answer(None, unregistered())
-            if not view.started:
+            if view.config is not None and not view.started:
                 await self._runs.start(run)
-            if self.worker not in view.workers:
+            if view.config is not None and self.worker not in view.workers:
                 # Others take a sender they never heard of for dead, and would hand out what it is sending.
                 await self._runs.tick(run, self.worker, ())
-            sent = tuple(lease for lease in view.leases if lease.state is LeaseState.SENT)
+            sent = tuple(lease for lease in view.leases if lease.state is LeaseState.SENT) if holder is None else ()
             while view.config is not None:  # a reset may come in between
-                outcome: Batch | NotReady | None = await self._again(run, view) or await self._new(run, view)
+                if view.policy.archived:
+                    raise RunArchived(f"run {run} is archived: it hands out no batches")
+                outcome = (
+                    await self._repeated(run, view, holder)
+                    or await self._again(run, view, holder)
+                    or await self._new(run, view, holder)
+                )
                 if isinstance(outcome, Batch):
                     return Answer(outcome, None, sent)
                 if isinstance(outcome, NotReady):
@@ -112,8 +135,8 @@ class Dispatch:
             finally:
                 # Not marked, because Redis stayed away: then it is served again. Better twice than not at all.
                 self._sending.discard(answer.batch.lease)
-        if answer.acknowledges and await self._batches.acknowledge(run, answer.acknowledges):
-            await self._groups.sweep(run)
+        if answer.acknowledges:
+            await self._bookmarks.deliver(run, answer.acknowledges)
 
     async def break_off(self, run: str, batch: Batch) -> None:
         """Note that a batch did not reach its trainer, although it may be marked as sent: it is served again first."""
@@ -135,12 +158,12 @@ class Dispatch:
     async def explain(self, run: str, view: RunView) -> Decision:
         """Decide what would happen if a trainer asked now, without doing it."""
         lanes = await self._lanes(run, view)
+        own = view.policy.relax_after_s
+        relax_after_ms = self._timing.relax_after_ms if own is None else round(own * 1000)
         if len(lanes) < _MANY_LANES:
-            return decide(view, lanes, self._timing.environment_ttl_ms, self._timing.relax_after_ms)
+            return decide(view, lanes, self._timing.environment_ttl_ms, relax_after_ms)
         # With a thousand lanes this takes long enough for other requests to notice.
-        return await asyncio.to_thread(
-            decide, view, lanes, self._timing.environment_ttl_ms, self._timing.relax_after_ms
-        )
+        return await asyncio.to_thread(decide, view, lanes, self._timing.environment_ttl_ms, relax_after_ms)
 
     async def _lanes(self, run: str, view: RunView) -> list[Lane]:
         """Read each lane's heads: no more of them than fit into one batch."""
@@ -149,29 +172,68 @@ class Dispatch:
             run, {lane: (queued, max(1, batch_size // lane[1])) for lane, queued in view.lanes.items()}
         )
 
-    async def _again(self, run: str, view: RunView) -> Batch | None:
+    async def _repeated(self, run: str, view: RunView, holder: Holder | None) -> Batch | None:
+        """Find the batch that the same request took before, and is still held; its lease starts anew."""
+        if holder is None or not holder.request_id:
+            return None
         for lease in view.leases:
-            if not self.waits(lease, view):
-                continue
-            groups = await self._batches.groups_of(run, lease)
-            if groups is None:
-                continue
-            whole = view.config is not None and sum(group.size for group in groups) == view.config.batch_size
-            payloads, damage = await self._payloads(run, groups) if whole else ((), {})
-            if damage or not whole:
-                # Registered anew with another size, or damaged: its sound groups are packed into other batches.
-                await self._batches.dissolve(run, lease, groups)
-                continue
-            claimed = replace(lease, state=LeaseState.SENDING, worker=self.worker, deliveries=lease.deliveries + 1)
-            if await self._begin_sending(claimed, self._batches.change(run, lease, claimed)):
-                return Batch(claimed, payloads)
+            if lease.state is LeaseState.HELD and lease.request_id == holder.request_id:
+                renewed = replace(lease, deadline_ms=view.clock_ms + _lease_ms(holder, view))
+                return await self._handed_out(run, view, lease, renewed)
         return None
+
+    async def _again(self, run: str, view: RunView, holder: Holder | None) -> Batch | None:
+        for lease in view.leases:
+            if exhausted(lease, view.clock_ms, view.policy.max_deliveries):
+                await self._batches.change(run, lease, replace(lease, state=LeaseState.QUARANTINED))
+                continue
+            if self.waits(lease, view):
+                taken = self._lease(view, holder, lease.batch_id, lease.step, lease.relaxed, lease.deliveries + 1)
+                batch = await self._handed_out(run, view, lease, taken)
+                if batch is not None:
+                    return batch
+        return None
+
+    async def _handed_out(self, run: str, view: RunView, seen: Lease, taken: Lease) -> Batch | None:
+        """Take a leased batch again, if it can be served as it was; else its groups go back to their lanes."""
+        groups = await self._batches.groups_of(run, seen.batch_id)
+        if groups is None:
+            return None
+        whole = view.config is not None and sum(group.size for group in groups) == view.config.batch_size
+        payloads, damage = await self._retrieval.payloads(run, groups) if whole else ((), {})
+        if damage or not whole:
+            # Registered anew with another size, or damaged: its sound groups are packed into other batches.
+            await self._batches.dissolve(run, seen, groups, history_ms(view))
+            return None
+        if await self._begin_sending(taken, self._batches.change(run, seen, taken)):
+            return Batch(taken, tuple(groups), payloads, view)
+        return None
+
+    def _lease(
+        self, view: RunView, holder: Holder | None, batch_id: str, step: int, relaxed: bool, deliveries: int
+    ) -> Lease:
+        if holder is None:
+            return Lease(batch_id, LeaseState.SENDING, self.worker, deliveries, step, relaxed)
+        return Lease(
+            batch_id,
+            LeaseState.HELD,
+            self.worker,
+            deliveries,
+            step,
+            relaxed,
+            lease_id=uuid.uuid4().hex,
+            deadline_ms=view.clock_ms + _lease_ms(holder, view),
+            request_id=holder.request_id,
+            trainer=holder.trainer,
+        )
 
     async def _begin_sending(self, lease: Lease, take: Coroutine[None, None, bool]) -> bool:
         """Take a lease: we are sending it from just before Redis can know until its answer has ended.
 
         If we never hear whether we have it, we are not sending it: should we have it, it `waits` to be served again.
         """
+        if lease.state is not LeaseState.SENDING:
+            return await take  # held until its deadline, wherever its reply goes
         self._sending.add(lease)
         taken = False
         try:
@@ -182,10 +244,10 @@ class Dispatch:
         return taken
 
     def waits(self, lease: Lease, view: RunView) -> bool:
-        """Whether a lease's batch waits to be served again: returned, or nobody is sending it any more."""
+        """Whether a lease's batch waits to be served again: returned, expired, or nobody is sending it any more."""
         if lease.state is LeaseState.SENDING:
             return not self._is_being_sent(lease, view)
-        return lease.state is LeaseState.RETURNED
+        return lease.state is LeaseState.RETURNED or expired(lease, view.clock_ms)
 
     def _is_being_sent(self, lease: Lease, view: RunView) -> bool:
         return lease in self._sending if lease.worker == self.worker else self._alive(lease.worker, view)
@@ -197,64 +259,35 @@ class Dispatch:
         ticked = view.workers.get(worker)
         return ticked is not None and view.clock_ms - ticked <= _WORKER_SILENT_MS
 
-    async def _new(self, run: str, view: RunView) -> Batch | NotReady | None:
+    async def _new(self, run: str, view: RunView, holder: Holder | None) -> Batch | NotReady | None:
         """Plan and commit a batch; None if the world moved on meanwhile."""
         decision = await self.explain(run, view)
         if decision.conflict_since_ms != view.conflict_since_ms:
             await self._runs.note_conflict(run, decision.conflict_since_ms)
         if decision.plan is None:
             return decision.not_ready
-        groups = await self._leasable(run, decision.plan)
+        groups = await self._retrieval.leasable(run, view, decision.plan)
         if groups is None:
             return None
-        payloads, damage = await self._payloads(run, groups)
+        payloads, damage = await self._retrieval.payloads(run, groups)
         if damage:
-            for group, reason in damage.items():
-                planned = PlannedGroup(group.arrival, group.group_id, group.environment, group.size)
-                await self._groups.drop(run, planned, reason)
+            await self._retrieval.drop(run, view, damage)
             return None
-        relaxed = decision.plan.relaxed
-        lease = Lease(uuid.uuid4().hex, LeaseState.SENDING, self.worker, 1, view.step + 1, relaxed)
+        lease = self._lease(view, holder, uuid.uuid4().hex, view.step + 1, decision.plan.relaxed, 1)
         commit = self._batches.commit(
-            run, lease, groups, epoch=view.epoch, debts=decision.debts, clock_ms=view.clock_ms
+            run,
+            lease,
+            groups,
+            epoch=view.epoch,
+            policy_version=view.policy_version,
+            debts=decision.debts,
+            clock_ms=view.clock_ms,
         )
-        return Batch(lease, payloads) if await self._begin_sending(lease, commit) else None
-
-    async def _leasable(self, run: str, plan: BatchPlan) -> list[LeasedGroup] | None:
-        entries = await self._groups.entries(run, [group.group_id for group in plan.groups])
-        groups = []
-        for group, entry in zip(plan.groups, entries, strict=True):
-            if entry is None:
-                # Taken by somebody else meanwhile; were it still in its lane, it would be chosen again for ever.
-                await self._groups.drop(run, group, DropReason.PAYLOAD_LOST)
-                return None
-            groups.append(
-                LeasedGroup(
-                    group.group_id,
-                    group.arrival,
-                    group.environment,
-                    group.size,
-                    entry.payload_bytes,
-                    entry.checksum,
-                    entry.accepted_ms,
-                )
-            )
-        return groups
-
-    async def _payloads(
-        self, run: str, groups: Sequence[LeasedGroup]
-    ) -> tuple[tuple[bytes, ...], dict[LeasedGroup, DropReason]]:
-        """Read payloads, and say which are missing or not what was stored."""
-        payloads = await self._groups.payloads(run, [group.group_id for group in groups])
-        pairs = zip(groups, payloads, strict=True)
-        damage = {group: reason for group, payload in pairs if (reason := _damage(group, payload))}
-        return tuple(payload for payload in payloads if payload is not None), damage
+        return Batch(lease, tuple(groups), payloads, view) if await self._begin_sending(lease, commit) else None
 
 
-def _damage(group: LeasedGroup, payload: bytes | None) -> DropReason | None:
-    if payload is None:
-        return DropReason.PAYLOAD_LOST
-    return None if checksum(payload) == group.checksum else DropReason.CORRUPT
+def _lease_ms(holder: Holder, view: RunView) -> int:
+    return round(1000 * (view.policy.lease_s if holder.lease_s is None else holder.lease_s))
 
 
 def unregistered() -> NotReady:

@@ -1,17 +1,16 @@
 """Taking groups in: write, place, index, and complete sets of groups smaller than declared."""
 
-import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.core.grouping import completed_set
 from app.core.model import Environment, LaneId, PlannedGroup, RunView
-from app.services.presence import Presence
+from app.services.admission import Admission
 from app.store.codec import EncodedGroup
-from app.store.groups import GroupStore, Placement, Submission
+from app.store.group_entries import Placement
+from app.store.groups import GroupStore
 from app.store.runs import Roster, RunStore
 
-_NOBODY = Roster(0, {})
 _MOST_BUFFERED = 256  # groups of one environment that may wait for a set; with more, all of them are released
 
 
@@ -29,14 +28,12 @@ class Receipt:
 
 
 class Intake:
-    """The way in."""
+    """The way in for environments of Atropos."""
 
-    def __init__(self, runs: RunStore, groups: GroupStore, presence: Presence) -> None:
+    def __init__(self, runs: RunStore, groups: GroupStore, admission: Admission) -> None:
         self._runs = runs
         self._groups = groups
-        self._presence = presence
-        self._announced: set[str] = set()
-        self._rosters: dict[str, Roster] = {}
+        self._admission = admission
 
     async def submit(self, run: str, groups: Sequence[EncodedGroup]) -> list[Receipt]:
         """Store groups, all or none; once this returns they survive any crash.
@@ -45,45 +42,25 @@ class Intake:
         make a full set with it.
 
         Raises:
+            RunArchived: The run takes no groups.
             StoreFull: Redis is out of memory; nothing was stored.
             StoreUnavailable: Redis did not answer; nothing is promised.
         """
         if not groups:
             return []
-        if run not in self._announced:
-            await self._runs.announce(run)
-            self._announced.add(run)
-        submissions = [Submission(uuid.uuid4().hex, group) for group in groups]
-        roster, placements = await self._admit(run, submissions)
+        admitted = await self._admission.admit(run, groups, _place, announce=True, limited=False)
+        environments = admitted.roster.environments
         waiting: dict[int, int] = {}
         receipts = []
-        for group, placement in zip(groups, placements, strict=True):
+        for group, placement in zip(groups, admitted.placements, strict=True):
             key = placement.environment
-            if key is None or group.size == roster.environments[key].group_size:
+            if key is None or group.size == environments[key].group_size:
                 receipts.append(Receipt(buffered=False))
                 continue
             if key not in waiting:
-                waiting[key] = await self.complete_sets(run, roster.environments[key])
+                waiting[key] = await self.complete_sets(run, environments[key])
             receipts.append(Receipt(True, waiting[key]))
         return receipts
-
-    def keep_only(self, runs: Collection[str]) -> None:
-        """Forget what is remembered of runs that are no more: anybody can make up names."""
-        self._announced.intersection_update(runs)
-        self._rosters = {run: roster for run, roster in self._rosters.items() if run in self._announced}
-
-    async def _admit(self, run: str, submissions: Sequence[Submission]) -> tuple[Roster, list[Placement]]:
-        """Place and store groups on the roster as we last saw it; the commit says if that is outdated."""
-        claims = any(submission.encoded.environment is not None for submission in submissions)
-        roster = self._rosters.get(run, _NOBODY)
-        while True:
-            placements = [_place(submission.encoded, roster.environments) for submission in submissions]
-            if await self._groups.admit(run, submissions, placements, roster.epoch if claims else None):
-                for environment in {placement.environment for placement in placements}:
-                    if environment is not None:
-                        self._presence.heard(run, environment)
-                return roster, placements
-            roster = self._rosters[run] = await self._runs.roster(run)
 
     async def complete_sets(self, run: str, environment: Environment) -> int:
         """Release every full set from an environment's buffer; returns the sequences still waiting."""
@@ -119,12 +96,12 @@ class Intake:
         return released
 
 
-def _place(group: EncodedGroup, environments: Mapping[int, Environment]) -> Placement:
+def _place(group: EncodedGroup, roster: Roster) -> Placement:
     """Decide whose account a group goes to, and whether it must wait for a set.
 
     An environment nobody registered has no share; a group larger than declared can never be part of a set.
     """
-    if group.environment is None or group.environment not in environments:
-        return Placement(None, buffered=False)
-    declared = environments[group.environment].group_size
+    if group.environment is None or group.environment not in roster.environments:
+        return Placement(None)
+    declared = roster.environments[group.environment].group_size
     return Placement(group.environment, buffered=group.size < declared)

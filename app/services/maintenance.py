@@ -5,6 +5,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from app.core.errors import LachesisError, StoreRefused
+from app.services.admission import Admission
 from app.services.dispatch import Dispatch
 from app.services.intake import Intake
 from app.services.presence import Presence
@@ -23,6 +24,7 @@ class Maintenance:
         self,
         runs: RunStore,
         groups: GroupStore,
+        admission: Admission,
         intake: Intake,
         dispatch: Dispatch,
         presence: Presence,
@@ -32,6 +34,7 @@ class Maintenance:
     ) -> None:
         self._runs = runs
         self._groups = groups
+        self._admission = admission
         self._intake = intake
         self._dispatch = dispatch
         self._presence = presence
@@ -64,7 +67,7 @@ class Maintenance:
     async def _tick_all(self) -> dict[str, Tick]:
         try:
             names = await self._runs.names()
-            self._intake.keep_only(names)
+            self._admission.keep_only(names)
             try:
                 return await self._tick(names)
             except StoreRefused:
@@ -110,5 +113,7 @@ class Maintenance:
             await self._groups.give_up_orphans(run, tick.clock_ms - self._orphan_ttl_ms)
         if tick.unindexed or tick.trash:
             await self._groups.sweep(run)
+        if tick.due:
+            await self._runs.forget_old(run)
         if not tick.held:
             await self._runs.forget(run)

@@ -61,7 +61,7 @@ class Status:
             bytes=ByteCounts(
                 queued=view.totals.queued_bytes, buffered=view.totals.buffered_bytes, leased=view.totals.leased_bytes
             ),
-            dropped=dict(view.dropped),
+            dropped=view.dropped_by_reason,
             leases=[
                 LeaseStatus(batch=lease.batch_id, state=lease.state.value, step=lease.step, deliveries=lease.deliveries)
                 for lease in view.leases

@@ -1,13 +1,26 @@
-"""Batches: committed all or nothing, leased, acknowledged, returned, dissolved."""
+"""Batches: committed all or nothing, leased, ended one way or another, kept for a rewind."""
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from typing import NamedTuple
 
-from app.core.model import Lease, LeasedGroup, LeaseState
+from app.core.leasing import Lease, LeasedGroup, LeaseState
+from app.core.model import DropReason
 from app.store.connection import Argument, Connection
-from app.store.keys import NO_ENVIRONMENT, RunKeys, lane_name
-from app.store.runs import lease_text
+from app.store.keys import NONE, RunKeys, lane_name
+from app.store.run_view import lease_text
+
+_SHORTEST_HISTORY_MS = 120_000  # how a batch ended must be known for as long as its trainer may ask again
+
+
+class BatchEnd(NamedTuple):
+    """How a batch ended: ``acknowledged``, ``given_back`` or ``discarded``; under which lease, at which step, when."""
+
+    outcome: str
+    lease_id: str
+    step: int
+    clock_ms: int
 
 
 class BatchStore:
@@ -23,6 +36,7 @@ class BatchStore:
         groups: Sequence[LeasedGroup],
         *,
         epoch: int,
+        policy_version: int,
         debts: Mapping[int, int],
         clock_ms: int,
     ) -> bool:
@@ -35,6 +49,7 @@ class BatchStore:
             lease: The lease; its step is one more than that of the view the plan was made on.
             groups: The planned groups, in training order.
             epoch: The view's epoch.
+            policy_version: The view's policy version.
             debts: Sequences owed to environments after this batch.
             clock_ms: Run clock at planning.
 
@@ -43,22 +58,18 @@ class BatchStore:
         """
         keys = RunKeys(run)
         arguments: list[Argument] = [lease.batch_id, lease_text(lease), json.dumps([asdict(group) for group in groups])]
-        arguments += [epoch, lease.step - 1, json.dumps(debts), clock_ms, int(lease.relaxed)]
+        arguments += [epoch, lease.step - 1, policy_version, json.dumps(debts), clock_ms, int(lease.relaxed)]
         lanes = []
         for group in groups:
             name = lane_name(group.environment, group.size)
             lanes.append(keys.lane(name))
-            arguments += [group.group_id, name, _environment(group), group.size]
-        committed = await self._connection.run(
-            "commit_batch",
-            [keys.run, keys.groups, keys.lanes, keys.served, keys.leases, keys.lease_states, *lanes],
-            arguments,
-        )
-        return bool(committed)
+            arguments += [group.group_id, name, _or_none(group.environment), group.size]
+        run_keys = [keys.run, keys.groups, keys.lanes, keys.served, keys.leases, keys.lease_states, keys.versions]
+        return bool(await self._connection.run("commit_batch", [*run_keys, *lanes], arguments))
 
-    async def groups_of(self, run: str, lease: Lease) -> list[LeasedGroup] | None:
-        """Read which groups a lease holds, in training order; None if it has ended."""
-        found = await self._connection.call("HGET", RunKeys(run).leases, lease.batch_id)
+    async def groups_of(self, run: str, batch_id: str) -> list[LeasedGroup] | None:
+        """Read which groups a leased batch holds, in training order; None if it has ended."""
+        found = await self._connection.call("HGET", RunKeys(run).leases, batch_id)
         return None if found is None else [LeasedGroup(**group) for group in json.loads(found)]
 
     async def mark_sent(self, run: str, lease: Lease) -> bool:
@@ -71,36 +82,106 @@ class BatchStore:
 
     async def change(self, run: str, seen: Lease, new: Lease) -> bool:
         """Move a lease on from the state it was seen in; False if it is in another one by now, but for the new one."""
+        keys = RunKeys(run)
+        wakes = int(new.state is LeaseState.RETURNED)
         changed = await self._connection.run(
-            "change_lease", [RunKeys(run).lease_states], [seen.batch_id, lease_text(seen), lease_text(new)]
+            "change_lease",
+            [keys.run, keys.lease_states],
+            [seen.batch_id, lease_text(seen), lease_text(new), wakes],
         )
         return bool(changed)
 
-    async def acknowledge(self, run: str, leases: Sequence[Lease]) -> int:
-        """End leases in the state they were seen in; their groups are delivered. Returns how many ended."""
+    async def acknowledge(self, run: str, leases: Sequence[Lease], *, keep: bool, history_ms: int) -> int:
+        """End leases in the state they were seen in; their groups are delivered.
+
+        Args:
+            run: The run's name.
+            leases: The leases.
+            keep: Whether their batches are kept for a rewind.
+            history_ms: How long it is remembered what became of their groups.
+
+        Returns:
+            How many ended.
+        """
         keys = RunKeys(run)
-        pairs = [text for lease in leases for text in (lease.batch_id, lease_text(lease))]
-        ended = await self._connection.run(
-            "acknowledge_batches", [keys.run, keys.groups, keys.leases, keys.lease_states, keys.unindexed], pairs
-        )
+        arguments: list[Argument] = [int(keep), max(history_ms, _SHORTEST_HISTORY_MS)]
+        for lease in leases:
+            arguments += [lease.batch_id, lease_text(lease), lease.step, lease.lease_id or NONE]
+        run_keys = [keys.run, keys.groups, keys.leases, keys.lease_states, keys.unindexed, keys.history, keys.ended]
+        ended = await self._connection.run("acknowledge_batches", [*run_keys, keys.kept, keys.kept_steps], arguments)
         return int(ended)
 
-    async def dissolve(self, run: str, lease: Lease, groups: Sequence[LeasedGroup]) -> bool:
-        """End a lease that cannot be served as it was; its groups go back to where they were in their lanes."""
+    async def dissolve(self, run: str, lease: Lease, groups: Sequence[LeasedGroup], history_ms: int) -> bool:
+        """End a lease without delivering its batch; its groups go back to where they were in their lanes."""
         keys = RunKeys(run)
         lanes: list[str] = []
-        arguments: list[Argument] = [lease.batch_id, lease_text(lease)]
+        arguments: list[Argument] = [lease.batch_id, lease_text(lease), lease.lease_id or NONE, lease.step]
+        arguments.append(max(history_ms, _SHORTEST_HISTORY_MS))
         for group in groups:
             name = lane_name(group.environment, group.size)
             lanes.append(keys.lane(name))
-            arguments += [group.group_id, name, group.arrival, group.payload_bytes, _environment(group), group.size]
+            arguments += [group.group_id, name, group.arrival, group.payload_bytes, _or_none(group.environment)]
+            arguments += [group.size, _or_none(group.policy_version)]
+        run_keys = [keys.run, keys.lanes, keys.leases, keys.lease_states, keys.served, keys.versions]
         dissolved = await self._connection.run(
-            "dissolve_batch",
-            [keys.run, keys.lanes, keys.leases, keys.lease_states, keys.served, *lanes],
-            arguments,
+            "dissolve_batch", [*run_keys, keys.history, keys.ended, *lanes], arguments
         )
         return bool(dissolved)
 
+    async def discard(self, run: str, lease: Lease, reason: DropReason, history_ms: int) -> bool:
+        """End a lease and drop its groups for a stated reason; False if it is in another state by now."""
+        keys = RunKeys(run)
+        run_keys = [keys.run, keys.groups, keys.leases, keys.lease_states, keys.dropped, keys.unindexed]
+        discarded = await self._connection.run(
+            "discard_batch",
+            [*run_keys, keys.history, keys.ended],
+            [lease.batch_id, lease_text(lease), lease.step, reason.value, max(history_ms, _SHORTEST_HISTORY_MS)],
+        )
+        return bool(discarded)
 
-def _environment(group: LeasedGroup) -> Argument:
-    return NO_ENVIRONMENT if group.environment is None else group.environment
+    async def end_of(self, run: str, batch_id: str) -> BatchEnd | None:
+        """Read how a batch ended; None if it did not, or that was long ago."""
+        found = await self._connection.call("HGET", RunKeys(run).history, batch_id)
+        if found is None:
+            return None
+        outcome, lease_id, step, clock_ms = found.decode().split()
+        return BatchEnd(outcome, lease_id, int(step), int(clock_ms))
+
+    # Batches that are kept for a rewind
+
+    async def kept(self, run: str) -> list[tuple[str, int]]:
+        """Read the ids and steps of the batches that are kept, by step."""
+        found = await self._connection.call("ZRANGE", RunKeys(run).kept_steps, 0, -1, "WITHSCORES")
+        return [(batch_id.decode(), int(step)) for batch_id, step in found]
+
+    async def kept_groups(self, run: str, batch_ids: Sequence[str]) -> list[list[LeasedGroup]]:
+        """Read which groups kept batches hold; none for a batch that is not kept any more."""
+        found = await self._connection.call("HMGET", RunKeys(run).kept, *batch_ids) if batch_ids else []
+        return [[LeasedGroup(**group) for group in json.loads(manifest or "[]")] for manifest in found]
+
+    async def release_kept(self, run: str, batch_ids: Sequence[str], checkpoint: int | None = None) -> int:
+        """Let go of kept batches, and note the step of a checkpoint that made them safe; returns how many."""
+        keys = RunKeys(run)
+        released = await self._connection.run(
+            "release_kept",
+            [keys.run, keys.groups, keys.unindexed, keys.kept, keys.kept_steps],
+            ["" if checkpoint is None else checkpoint, *batch_ids],
+        )
+        return int(released)
+
+    async def rewind(self, run: str, step: int, leases: Sequence[Lease]) -> bool:
+        """Turn every kept batch after ``step`` into a lease again.
+
+        Returns:
+            False if these are not exactly the batches kept after that step: look again.
+        """
+        keys = RunKeys(run)
+        pairs = [text for lease in leases for text in (lease.batch_id, lease_text(lease))]
+        rewound = await self._connection.run(
+            "rewind_run", [keys.run, keys.kept, keys.kept_steps, keys.leases, keys.lease_states], [step, *pairs]
+        )
+        return bool(rewound)
+
+
+def _or_none(value: int | None) -> Argument:
+    return NONE if value is None else value

@@ -13,11 +13,15 @@ class EncodedGroup:
         size: Sequences in it, ``>= 1``.
         environment: The environment id it claims to come from, ``0 <= id < 2**53``, or None.
         payload: Its columns (`lachesis.wire.columns`), a safetensors blob.
+        group_id: Its id, if its sender gave it one.
+        policy_version: The oldest policy version that sampled it, ``>= 0``, if its sender said so.
     """
 
     size: int
     environment: int | None
     payload: bytes
+    group_id: str | None = None
+    policy_version: int | None = None
 
 
 def checksum(payload: bytes) -> str:

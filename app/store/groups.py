@@ -1,46 +1,16 @@
 """Groups on their way in and out: payloads first, index second, garbage last."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
+from app.core.errors import GroupExists, QueueFull
 from app.core.model import DropReason, Lane, LaneId, PlannedGroup, QueuedGroup
 from app.store import scripts
-from app.store.codec import EncodedGroup, checksum
 from app.store.connection import Argument, Connection, Pipeline
-from app.store.keys import RUNS, RunKeys, lane_name
+from app.store.group_entries import Placement, StoredGroup, Submission, Terms, index_arguments, or_text, parse_entry
+from app.store.keys import NONE, RUNS, RunKeys, lane_name
 
 WantedHeads = Mapping[LaneId, tuple[int, int]]
 _SWEEP = 1000  # payloads removed per round trip
-
-
-@dataclass(frozen=True, slots=True)
-class Submission:
-    """A group on its way in: its columns, and an id chosen by the caller so that a repetition stores nothing."""
-
-    group_id: str
-    encoded: EncodedGroup
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """Where a submission goes: to which environment's account, and to its buffer or the queue.
-
-    Attributes:
-        environment: A registered environment, or None.
-        buffered: Whether it waits in that environment's buffer for a set to complete.
-    """
-
-    environment: int | None
-    buffered: bool
-
-
-@dataclass(frozen=True, slots=True)
-class StoredGroup:
-    """A group's index entry."""
-
-    payload_bytes: int
-    checksum: str
-    accepted_ms: int
 
 
 class GroupStore:
@@ -50,43 +20,59 @@ class GroupStore:
         self._connection = connection
 
     async def admit(
-        self, run: str, submissions: Sequence[Submission], placements: Sequence[Placement], epoch: int | None
-    ) -> bool:
-        """Store groups, all or none, in one round trip. Once this returns True they survive any crash.
+        self, run: str, submissions: Sequence[Submission], placements: Sequence[Placement], terms: Terms
+    ) -> list[bool] | None:
+        """Store groups, all or none, in one round trip. Once this returns a list they survive any crash.
 
         Each payload is written by a command of its own, then a small script indexes them: a write torn by a crash
         leaves an orphan, which is reaped, never half a group. Safe to repeat.
 
         Args:
             run: The run's name.
-            submissions: What to store.
+            submissions: What to store; ids given by senders are unique among them.
             placements: Where each goes.
-            epoch: The run's epoch that placements were decided on, or None if they do not depend on it.
+            terms: What the places were decided on.
 
         Returns:
-            False if the epoch has moved on, or a reservation was given up: nothing was stored; place and try again.
+            For each group whether it is new, not a repetition by its sender, which stores nothing; None if the run
+            moved on, or a reservation was given up: nothing was stored; place and try again.
 
         Raises:
+            QueueFull: The run holds as much as it may; nothing was stored.
+            GroupExists: A given id names a group of other contents; nothing was stored.
             StoreFull: Redis is out of memory; nothing was stored.
             StoreUnavailable: The outcome is unknown; repeat with the same ids.
         """
         keys = RunKeys(run)
-        ids = [submission.group_id for submission in submissions]
-        own_keys, own_arguments = _index_arguments(keys, submissions, placements)
+        stored = [submission for submission, place in zip(submissions, placements, strict=True) if not place.dropped]
+        own_keys, own_arguments = index_arguments(keys, submissions, placements)
         reserve, index = scripts.load("reserve_groups").digest, scripts.load("admit_groups").digest
-        run_keys = (keys.run, keys.recent, keys.unindexed, keys.groups, keys.seen, keys.lanes, keys.buffers)
+        run_keys = [keys.run, keys.recent, keys.unindexed, keys.groups, keys.seen, keys.sent, keys.lanes, keys.buffers]
+        run_keys += [keys.versions, keys.named, keys.named_until, keys.dropped, keys.history, keys.ended]
+        limits = [terms.epoch, or_text(terms.policy_version, ""), terms.named_ms, terms.history_ms]
+        limits += [or_text(terms.max_groups, ""), or_text(terms.max_bytes, "")]
 
         def fill(pipe: Pipeline) -> None:
-            pipe.evalsha(reserve, 3, keys.run, keys.recent, keys.unindexed, *ids)
+            if stored:
+                ids = [submission.group_id for submission in stored]
+                pipe.evalsha(reserve, 3, keys.run, keys.recent, keys.unindexed, *ids)
             # Whoever announced the run may have done so before it was forgotten. Now it holds reservations, so that it
             # will not be; a name put in before them could still be taken out in between.
             pipe.sadd(RUNS, run)
-            for submission in submissions:
+            for submission in stored:
                 pipe.set(keys.payload(submission.group_id), submission.encoded.payload)
             every_key = (*run_keys, *own_keys)
-            pipe.evalsha(index, len(every_key), *every_key, "" if epoch is None else epoch, *own_arguments)
+            pipe.evalsha(index, len(every_key), *every_key, *limits, *own_arguments)
 
-        return bool((await self._connection.pipeline(fill))[-1])
+        what, *rest = (await self._connection.pipeline(fill))[-1]
+        match what:
+            case b"admitted":
+                return [outcome != b"repeated" for outcome in rest]
+            case b"full":
+                raise QueueFull(f"the run holds {rest[0]} groups, {rest[1]} bytes, which is as much as it may")
+            case b"exists":
+                raise GroupExists(f"group {rest[0].decode()} is there, with other contents")
+        return None
 
     async def heads(self, run: str, wanted: WantedHeads) -> list[Lane]:
         """Read the oldest groups of lanes.
@@ -134,7 +120,7 @@ class GroupStore:
         """Read index entries; None where the run does not hold the group."""
         keys = RunKeys(run)
         replies = await self._connection.call("HMGET", keys.groups, *group_ids)
-        return [None if reply is None else _stored_group(reply) for reply in replies]
+        return [None if reply is None else parse_entry(reply.decode()) for reply in replies]
 
     async def payloads(self, run: str, group_ids: Sequence[str]) -> list[bytes | None]:
         """Read payloads; None where one is missing."""
@@ -152,16 +138,50 @@ class GroupStore:
         group_id = await self._connection.call("HGET", keys.run, "latest")
         return None if group_id is None else (await self.payloads(run, [group_id.decode()]))[0]
 
-    async def drop(self, run: str, group: PlannedGroup, reason: DropReason) -> bool:
-        """Take a queued group out of the store for a stated reason; False if it was not queued any more."""
+    async def drop(self, run: str, groups: Sequence[tuple[str, LaneId]], reason: DropReason, history_ms: int) -> int:
+        """Take groups that wait, queued or buffered, out of the store for a stated reason.
+
+        Args:
+            run: The run's name.
+            groups: Their ids and lanes.
+            reason: Why.
+            history_ms: How long that is remembered, milliseconds of run clock.
+
+        Returns:
+            How many there were; one that does not wait any more is passed over.
+        """
         keys = RunKeys(run)
-        name = lane_name(group.environment, group.size)
-        dropped = await self._connection.run(
-            "drop_group",
-            [keys.run, keys.groups, keys.lanes, keys.lane(name), keys.dropped, keys.unindexed],
-            [group.group_id, name, reason.value],
-        )
-        return bool(dropped)
+        places: list[str] = []
+        arguments: list[Argument] = [reason.value, history_ms]
+        for group_id, lane in groups:
+            name = lane_name(*lane)
+            places += [keys.lane(name), keys.buffer(name)]
+            arguments += [group_id, name, or_text(lane[0], NONE)]
+        run_keys = [keys.run, keys.groups, keys.lanes, keys.buffers, keys.versions, keys.dropped]
+        run_keys += [keys.unindexed, keys.history, keys.ended]
+        return int(await self._connection.run("drop_groups", [*run_keys, *places], arguments)) if groups else 0
+
+    async def of_versions(self, run: str, least: int | str, most: int | str, limit: int) -> list[str]:
+        """Read ids of groups that wait and were sampled by a policy version from ``least`` to ``most``.
+
+        Args:
+            run: The run's name.
+            least: Smallest version, or ``-inf``.
+            most: Largest version, or ``+inf``.
+            limit: Most ids to read.
+        """
+        found = await self._connection.call("ZRANGEBYSCORE", RunKeys(run).versions, least, most, "LIMIT", 0, limit)
+        return [group_id.decode() for group_id in found]
+
+    async def restamp(self, run: str, group_ids: Sequence[str], version: int) -> int:
+        """Let groups that wait count as sampled by another policy version; returns how many there were."""
+        keys = RunKeys(run)
+        return int(await self._connection.run("restamp_groups", [keys.groups, keys.versions], [version, *group_ids]))
+
+    async def group_of(self, run: str, given_id: str) -> str | None:
+        """Find the group its sender called ``given_id``; None if there is none, or it is long gone."""
+        found = await self._connection.call("HGET", RunKeys(run).named, given_id)
+        return None if found is None else str(found.decode().split()[0])
 
     async def give_up_orphans(self, run: str, before_ms: int) -> int:
         """Give up on payloads reserved before a run clock and never indexed; `sweep` then removes them."""
@@ -197,26 +217,3 @@ class GroupStore:
 
     async def _unlink(self, keys: RunKeys, group_ids: Sequence[bytes]) -> None:
         await self._connection.call("UNLINK", *(keys.payload(group_id.decode()) for group_id in group_ids))
-
-
-def _index_arguments(
-    keys: RunKeys, submissions: Sequence[Submission], placements: Sequence[Placement]
-) -> tuple[list[str], list[Argument]]:
-    own_keys: list[str] = []
-    arguments: list[Argument] = []
-    for submission, placement in zip(submissions, placements, strict=True):
-        name = lane_name(placement.environment, submission.encoded.size)
-        payload = submission.encoded.payload
-        own_keys += [
-            keys.buffer(name) if placement.buffered else keys.lane(name),
-            keys.payload(submission.group_id),
-        ]
-        arguments += [submission.group_id, name, "buffered" if placement.buffered else "queued"]
-        arguments += [len(payload), checksum(payload)]
-        arguments.append("" if placement.environment is None else placement.environment)
-    return own_keys, arguments
-
-
-def _stored_group(entry: bytes) -> StoredGroup:
-    size, digest, accepted = entry.decode().split()
-    return StoredGroup(int(size), digest, int(accepted))

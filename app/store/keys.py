@@ -4,21 +4,30 @@
 |---|---|---|
 | `lachesis:1:runs` | set | names of runs that have any state |
 | `lachesis:1:payload:RUN:GROUP` | string | the group's columns (safetensors); no hash tag: a cluster spreads them |
-| `…:run` | hash | configuration, step, run clock, totals, debts |
+| `…:run` | hash | configuration, policy, policy version, step, run clock, totals, debts |
 | `…:environments` | hash | environment id -> JSON record |
 | `…:seen` | hash | environment id -> run clock at its last sign of life, ms |
 | `…:served` | hash | environment id or `-` -> sequences handed out in batches |
-| `…:groups` | hash | group id -> `bytes checksum accepted_ms`, for every group the run holds |
+| `…:sent` | hash | environment id -> `clock_ms size sequences`: its last group, and sequences sent in all |
+| `…:running` | hash | environment id -> groups it says it has started and not submitted |
+| `…:groups` | hash | group id -> its entry, for every group held: `bytes checksum accepted_ms lane version given_id` |
 | `…:lanes` | hash | `environment:size` -> groups queued in that lane |
 | `…:lane:{environment}:{size}` | zset | queued group ids by arrival |
 | `…:buffers` | hash | `environment:size` -> groups buffered (waiting for a set to complete) |
 | `…:buffer:{environment}:{size}` | zset | buffered group ids by arrival |
-| `…:recent` | zset | ids of groups admitted lately, by run clock: repetitions are recognised |
+| `…:versions` | zset | queued and buffered group ids by policy version, where they name one |
+| `…:recent` | zset | ids of groups admitted lately, by run clock: our own repetitions are recognised |
+| `…:named` | hash | id a sender gave -> `group_id checksum`: its repetitions are recognised |
+| `…:named_until` | zset | those ids by the run clock at which they are forgotten, unless their groups are held |
+| `…:history` | hash | group id -> `outcome where step clock_ms` and its entry, of a group that has left |
+| `…:ended` | zset | those group ids by the run clock at which they are forgotten |
 | `…:unindexed` | zset | payloads that no index entry names: reserved (score: run clock) or garbage (score: -1) |
 | `…:leases` | hash | batch id -> JSON list of its groups, in training order |
-| `…:lease_states` | hash | batch id -> `state|worker|deliveries|step|relaxed` |
+| `…:lease_states` | hash | batch id -> JSON of its lease |
+| `…:kept` | hash | batch id -> JSON list of the groups of a delivered batch that is kept for a rewind |
+| `…:kept_steps` | zset | those batch ids by step |
 | `…:workers` | zset | API process -> run clock at its last tick |
-| `…:dropped` | hash | reason -> groups |
+| `…:dropped` | hash | `reason:environment` -> groups |
 | `…:trash` | set | names of `groups` hashes of reset runs whose payloads are being removed |
 | `…:trash:{token}` | hash | one of those |
 
@@ -33,19 +42,19 @@ from app.core.errors import InvalidField
 
 PREFIX = "lachesis:1"
 RUNS = f"{PREFIX}:runs"
-NO_ENVIRONMENT = "-"
+NONE = "-"
 RUN_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 
 
 def lane_name(environment: int | None, size: int) -> str:
     """Name a lane in the `lanes` and `buffers` hashes."""
-    return f"{NO_ENVIRONMENT if environment is None else environment}:{size}"
+    return f"{NONE if environment is None else environment}:{size}"
 
 
 def parse_lane_name(name: str) -> tuple[int | None, int]:
     """Invert `lane_name`."""
     environment, size = name.split(":")
-    return (None if environment == NO_ENVIRONMENT else int(environment)), int(size)
+    return (None if environment == NONE else int(environment)), int(size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +109,42 @@ class RunKeys:
         return self._key("recent")
 
     @property
+    def versions(self) -> str:
+        return self._key("versions")
+
+    @property
+    def named(self) -> str:
+        return self._key("named")
+
+    @property
+    def named_until(self) -> str:
+        return self._key("named_until")
+
+    @property
+    def history(self) -> str:
+        return self._key("history")
+
+    @property
+    def ended(self) -> str:
+        return self._key("ended")
+
+    @property
+    def kept(self) -> str:
+        return self._key("kept")
+
+    @property
+    def kept_steps(self) -> str:
+        return self._key("kept_steps")
+
+    @property
+    def sent(self) -> str:
+        return self._key("sent")
+
+    @property
+    def running(self) -> str:
+        return self._key("running")
+
+    @property
     def unindexed(self) -> str:
         return self._key("unindexed")
 
@@ -130,7 +175,8 @@ class RunKeys:
         """Every key but `run`, `workers`, and what these catalogs name: without them a run holds nothing."""
         return (
             *(self.environments, self.seen, self.served, self.groups, self.lanes, self.buffers, self.recent),
-            *(self.unindexed, self.leases, self.lease_states, self.dropped, self.trash),
+            *(self.unindexed, self.leases, self.lease_states, self.dropped, self.trash, self.versions, self.named),
+            *(self.named_until, self.history, self.ended, self.kept, self.kept_steps, self.sent, self.running),
         )
 
     def lane(self, name: str) -> str:

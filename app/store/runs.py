@@ -1,31 +1,43 @@
-"""Runs: their view, configuration, environments, clock, and end."""
+"""Runs: their configuration, policy, environments, clock, and end."""
 
 import json
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from itertools import starmap
-from typing import Any
 
 from app.core.errors import InvalidField
-from app.core.model import Environment, LaneId, Lease, LeaseState, RunConfig, RunView, Totals
+from app.core.leasing import LeaseState
+from app.core.model import Environment, RunConfig, RunView
+from app.core.policy import Policy
 from app.store import scripts
-from app.store.connection import Connection, Pipeline
-from app.store.keys import NO_ENVIRONMENT, RUNS, RunKeys, lane_name, parse_lane_name
+from app.store.connection import Argument, Connection, Pipeline
+from app.store.keys import RUNS, RunKeys, lane_name
+from app.store.run_view import ask_for_view, lease_text, parse_environment, parse_policy, read_view
 
 MOST_RUNS = 1000
 _ANY_NUMBER = 2**53
 _RECOGNISED_FOR_MS = 120_000  # a repeated submission is recognised this long; far longer than any retry lasts
-_LONGEST_CLOCK_STEP_MS = 30_000
-_TOTALS = tuple(Totals.__dataclass_fields__)
+_MOST_FORGOTTEN = 1000  # at once
 
 
 @dataclass(frozen=True, slots=True)
 class Roster:
-    """The environments of a run, as of an epoch; their `heard_ms` is not filled in."""
+    """What submissions to a run are placed by, as of an epoch.
+
+    Attributes:
+        epoch: Changes whenever any of this does, but for the policy version.
+        environments: By id; when they were last heard of is not filled in.
+        configured: Whether the run has a batch size yet.
+        policy_version: The policy version in force.
+        policy: What the run does with groups.
+    """
 
     epoch: int
     environments: Mapping[int, Environment]
+    configured: bool = False
+    policy_version: int = 0
+    policy: Policy = field(default_factory=Policy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +50,7 @@ class Tick:
         unindexed: Whether there are payloads that no index entry names.
         trash: Whether payloads of a reset are still to be removed.
         leased: Whether there are batches that were taken and have not ended.
+        due: Whether there are names and histories whose time to be forgotten has come.
         held: Whether the run holds anything at all.
     """
 
@@ -46,6 +59,7 @@ class Tick:
     unindexed: bool
     trash: bool
     leased: bool
+    due: bool
     held: bool
 
 
@@ -72,47 +86,78 @@ class RunStore:
     async def view(self, run: str) -> RunView:
         """Read the run without its queue, in one round trip."""
         keys = RunKeys(run)
-
-        def fill(pipe: Pipeline) -> None:
-            pipe.time()
-            for hash_key in (keys.run, keys.environments, keys.seen, keys.lanes, keys.buffers):
-                pipe.hgetall(hash_key)
-            for hash_key in (keys.lease_states, keys.served, keys.dropped):
-                pipe.hgetall(hash_key)
-            pipe.zrange(keys.workers, 0, -1, withscores=True)
-
-        time, *hashes, workers = await self._connection.pipeline(fill)
-        return _view(time, *(_text(a_hash) for a_hash in hashes), workers={w.decode(): int(ms) for w, ms in workers})
+        return read_view(await self._connection.pipeline(lambda pipe: ask_for_view(pipe, keys)))
 
     async def roster(self, run: str) -> Roster:
-        """Read who is registered, and the epoch that this is true of."""
+        """Read what a submission is placed by, and the epoch that this is true of."""
         keys = RunKeys(run)
 
         def fill(pipe: Pipeline) -> None:
-            pipe.hget(keys.run, "epoch")
+            pipe.hmget(keys.run, "epoch", "policy_version", "policy", "config")
             pipe.hgetall(keys.environments)
 
         # The epoch first: if environments change in between, the older epoch is found to be outdated.
-        epoch, records = await self._connection.pipeline(fill)
-        return Roster(int(epoch or 0), {int(key): parse_environment(record) for key, record in records.items()})
+        (epoch, version, policy, config), records = await self._connection.pipeline(fill)
+        environments = {int(key): parse_environment(record) for key, record in records.items()}
+        return Roster(int(epoch or 0), environments, config is not None, int(version or 0), parse_policy(policy))
 
     async def register(self, run: str, config: RunConfig) -> bool:
-        """Set the run's configuration, and return every batch a former trainer has not acknowledged.
+        """Set the run's configuration, and return every batch a former trainer of Atropos has not acknowledged.
 
         Returns:
             Whether the configuration is new. The same one again changes nothing: the step goes on.
         """
         keys = RunKeys(run)
-        script, announce = scripts.load("register_trainer").digest, scripts.load("announce_run").digest
-        text = json.dumps(asdict(config), sort_keys=True)
+        while True:
+            view = await self.view(run)
+            arguments: list[Argument] = [view.epoch, _config_text(config), config.starting_step]
+            for lease in view.leases:
+                if lease.state in (LeaseState.SENDING, LeaseState.SENT):
+                    returned = replace(lease, state=LeaseState.RETURNED)
+                    arguments += [lease.batch_id, lease_text(lease), lease_text(returned)]
+            changed = await self._named(run, "register_trainer", [keys.run, keys.lease_states], arguments)
+            if changed >= 0:
+                return bool(changed)
+
+    async def _named(self, run: str, script: str, own_keys: Sequence[str], arguments: Sequence[Argument]) -> int:
+        """Run a script that makes a run hold something, and see to it that its name is known.
+
+        It was announced already, but it may have been forgotten since. From here on it holds something. (No SADD, as
+        Redis refuses that when memory is full, and then a trainer must be able to empty the queue.)
+        """
+        digest, announce = scripts.load(script).digest, scripts.load("announce_run").digest
 
         def fill(pipe: Pipeline) -> None:
-            pipe.evalsha(script, 2, keys.run, keys.lease_states, text, config.starting_step)
-            # Announced already, but it may have been forgotten since. From here on it holds something. (No SADD, as
-            # Redis refuses that when memory is full, and then a trainer must be able to empty the queue.)
+            pipe.evalsha(digest, len(own_keys), *own_keys, *arguments)
             pipe.evalsha(announce, 1, RUNS, run, _ANY_NUMBER)
 
-        return bool((await self._connection.pipeline(fill))[0])
+        return int((await self._connection.pipeline(fill))[0])
+
+    async def put(self, run: str, config: RunConfig, policy: Policy, epoch: int, step: int | None = None) -> bool:
+        """Write a run's configuration and policy.
+
+        Args:
+            run: The run's name.
+            config: Its configuration.
+            policy: Its policy.
+            epoch: The epoch of the view this was decided on.
+            step: The step from now on, or None to go on.
+
+        Returns:
+            False if the run changed since ``epoch``: look again, decide again.
+        """
+        arguments: list[Argument] = [epoch, _config_text(config), json.dumps(asdict(policy), sort_keys=True)]
+        arguments.append("" if step is None else step)
+        return bool(await self._named(run, "put_run", [RunKeys(run).run], arguments))
+
+    async def set_policy_version(self, run: str, version: int) -> None:
+        """Note the policy version in force. What that makes of groups that wait is for the caller to see to."""
+        await self._connection.run("note_field", [RunKeys(run).run], ["policy_version", version, 0])
+
+    async def note_running(self, run: str, environment: int, running_groups: int) -> None:
+        """Note how many groups an environment says it has started and not submitted."""
+        keys = RunKeys(run)
+        await self._connection.run("note_running", [keys.environments, keys.running], [environment, running_groups])
 
     async def start(self, run: str) -> None:
         """Note that the trainer has asked for its first batch: environments may register now."""
@@ -164,7 +209,7 @@ class RunStore:
             for run, environments in heard_of.items():
                 keys = RunKeys(run)
                 own = [keys.run, keys.workers, keys.seen, keys.environments, keys.recent, keys.buffers]
-                own += [keys.unindexed, keys.trash, keys.lease_states, keys.groups]
+                own += [keys.unindexed, keys.trash, keys.lease_states, keys.named_until, keys.ended, keys.groups]
                 pipe.evalsha(script, len(own), *own, worker, _RECOGNISED_FOR_MS, *environments)
 
         replies = await self._connection.pipeline(fill) if heard_of else []
@@ -182,6 +227,16 @@ class RunStore:
         keys = RunKeys(run)
         return bool(await self._connection.run("forget_run", [RUNS, keys.run, keys.workers, *keys.all_held()], [run]))
 
+    async def forget_old(self, run: str) -> int:
+        """Forget given ids and histories whose time has come; returns how many."""
+        keys = RunKeys(run)
+        forgotten = await self._connection.run(
+            "forget_old",
+            [keys.run, keys.groups, keys.named, keys.named_until, keys.history, keys.ended],
+            [_MOST_FORGOTTEN, _RECOGNISED_FOR_MS],
+        )
+        return int(forgotten)
+
     async def reset(self, run: str, token: str) -> None:
         """Forget everything about the run but its clock. Payloads are removed in the background."""
         keys = RunKeys(run)
@@ -190,6 +245,8 @@ class RunStore:
             queues = {f"lane {name}": keys.lane(name) for name in starmap(lane_name, view.lanes)}
             queues |= {f"buffer {name}": keys.buffer(name) for name in starmap(lane_name, view.buffers)}
             doomed = [keys.environments, keys.seen, keys.served, keys.leases, keys.lease_states, keys.dropped]
+            doomed += [keys.versions, keys.named, keys.named_until, keys.history, keys.ended, keys.kept]
+            doomed += [keys.kept_steps, keys.sent, keys.running]
             done = await self._connection.run(
                 "reset_run",
                 [
@@ -202,76 +259,5 @@ class RunStore:
                 return
 
 
-def parse_environment(record: str | bytes, heard_ms: int | None = None) -> Environment:
-    """Read an environment's JSON record."""
-    fields: dict[str, Any] = json.loads(record)
-    del fields["token"]
-    return Environment(**fields, heard_ms=heard_ms)
-
-
-def _text(a_hash: Mapping[bytes, bytes]) -> dict[str, str]:
-    return {key.decode(): value.decode() for key, value in a_hash.items()}
-
-
-def _clock(time: Sequence[int], run: Mapping[str, str]) -> int:
-    """The run clock as `lua/clock.lua` would advance it now, without writing it down."""
-    now = time[0] * 1000 + time[1] // 1000
-    passed = now - int(run.get("time_ms", now))
-    return int(run.get("clock_ms", 0)) + min(max(passed, 0), _LONGEST_CLOCK_STEP_MS)
-
-
-def _optional_int(text: str | None) -> int | None:
-    return None if text is None else int(text)
-
-
-def _lanes(a_hash: Mapping[str, str]) -> dict[LaneId, int]:
-    return {parse_lane_name(name): int(count) for name, count in a_hash.items()}
-
-
-def parse_lease(batch_id: str, state: str) -> Lease:
-    """Read a lease's ``state|worker|deliveries|step|relaxed``."""
-    name, worker, deliveries, step, relaxed = state.split("|")
-    return Lease(batch_id, LeaseState(name), worker, int(deliveries), int(step), relaxed == "1")
-
-
-def lease_text(lease: Lease) -> str:
-    """Invert `parse_lease`."""
-    return f"{lease.state.value}|{lease.worker}|{lease.deliveries}|{lease.step}|{lease.relaxed:d}"
-
-
-def _view(
-    time: Sequence[int],
-    run: dict[str, str],
-    environments: dict[str, str],
-    seen: dict[str, str],
-    lanes: dict[str, str],
-    buffers: dict[str, str],
-    leases: dict[str, str],
-    served: dict[str, str],
-    dropped: dict[str, str],
-    *,
-    workers: dict[str, int],
-) -> RunView:
-    return RunView(
-        config=RunConfig(**json.loads(run["config"])) if "config" in run else None,
-        epoch=int(run.get("epoch", 0)),
-        step=int(run.get("step", 0)),
-        started=run.get("started") == "1",
-        clock_ms=_clock(time, run),
-        environments={
-            int(key): parse_environment(record, _optional_int(seen.get(key)))
-            for key, record in sorted(environments.items(), key=lambda item: int(item[0]))
-        },
-        lanes=_lanes(lanes),
-        buffers=_lanes(buffers),
-        leases=tuple(sorted((parse_lease(*item) for item in leases.items()), key=lambda lease: lease.step)),
-        workers=workers,
-        served={None if key == NO_ENVIRONMENT else int(key): int(count) for key, count in served.items()},
-        dropped={reason: int(count) for reason, count in dropped.items()},
-        totals=Totals(**{name: int(run.get(name, 0)) for name in _TOTALS}),
-        debts={int(key): owed for key, owed in json.loads(run.get("debts", "{}")).items()},
-        conflict_since_ms=_optional_int(run.get("conflict_since_ms")),
-        last_batch_ms=_optional_int(run.get("last_batch_ms")),
-        relaxed_batches=int(run.get("relaxed_batches", 0)),
-        latest=run.get("latest"),
-    )
+def _config_text(config: RunConfig) -> str:
+    return json.dumps(asdict(config), sort_keys=True)

@@ -19,7 +19,7 @@ def test_every_error_class_is_in_the_table(cls: type[errors.LachesisError]) -> N
 
 def test_no_error_of_the_caller_is_answered_as_ours() -> None:
     for cls, status in STATUS.items():
-        assert (status < 500) == issubclass(cls, errors.InvalidInput)
+        assert (status >= 500) == issubclass(cls, errors.StoreUnavailable)
 
 
 def test_a_place_reads_as_people_write_it() -> None:

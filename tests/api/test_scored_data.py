@@ -14,10 +14,11 @@ from pydantic import ValidationError
 from app.api.batch_json import group_json
 from app.api.group_fields import accounts_for, read_fields_by_shortcut
 from app.api.json_reader import MAX_DEPTH, MAX_REREAD_BYTES, PROXIES, parse, parse_in_python
-from app.api.scored_data import MAX_GROUPS, decode_group, decode_groups
+from app.api.scored_data import decode_group, decode_groups
 from app.core.errors import InvalidField, InvalidInput, MalformedBody
 from lachesis.wire.atropos import ScoredData
 from lachesis.wire.columns import unpack
+from lachesis.wire.groups import MAX_GROUPS
 from tests.api.bodies import ODD_VALUES, exact, groups, mutated, served
 from tests.properties import examples
 

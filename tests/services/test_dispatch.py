@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 
 from app.core.enrolment import Application
 from app.core.errors import StoreUnavailable
-from app.core.model import LeaseState
+from app.core.leasing import LeaseState
 from app.store import scripts
 from app.store.keys import RunKeys
 from tests.lossy_line import LossyLine, lossy_line

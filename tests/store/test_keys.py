@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator
 import pytest
 from redis.asyncio import Redis
 
-from app.core.model import DropReason, Environment, Lease, LeasedGroup, LeaseState, PlannedGroup, RunConfig
+from app.core.leasing import Lease, LeasedGroup, LeaseState
+from app.core.model import DropReason, Environment, PlannedGroup, RunConfig
 from app.store import keys
 from app.store.batches import BatchStore
 from app.store.codec import EncodedGroup, checksum

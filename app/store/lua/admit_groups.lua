@@ -1,47 +1,50 @@
 #!lua
 -- admit_groups: index groups whose payloads are written, all or none.
 --
--- KEYS[1] run        hash  run clock, epoch, totals, latest group
--- KEYS[2] recent     zset  group id -> run clock at admission, ms
--- KEYS[3] unindexed  zset  reserved payloads
--- KEYS[4] groups     hash  group id -> 'bytes checksum accepted_ms'
--- KEYS[5] seen       hash  environment id -> run clock at its last sign of life, ms
--- KEYS[6] lanes      hash  lane -> groups queued
--- KEYS[7] buffers    hash  lane -> groups buffered
--- KEYS[8..] per group  zset the lane or buffer it goes to, string its payload
--- ARGV[1] epoch the places were decided on, or '' if they depend on none
--- ARGV per group from 2 on: group id, lane, 'queued' or 'buffered', bytes, checksum, environment id or '' if it has none
+-- KEYS[1] run          hash  run clock, epoch, policy version, totals, latest group
+-- KEYS[2] recent       zset  group id -> run clock at admission, ms
+-- KEYS[3] unindexed    zset  reserved payloads
+-- KEYS[4] groups       hash  group id -> entry
+-- KEYS[5] seen         hash  environment id -> run clock at its last sign of life, ms
+-- KEYS[6] sent         hash  environment id -> 'clock_ms size sequences'
+-- KEYS[7] lanes        hash  lane -> groups queued
+-- KEYS[8] buffers      hash  lane -> groups buffered
+-- KEYS[9] versions     zset  group id -> policy version
+-- KEYS[10] named       hash  given id -> 'group_id checksum'
+-- KEYS[11] named_until zset  given id -> run clock at which it is forgotten, ms
+-- KEYS[12] dropped     hash  'reason:environment' -> groups
+-- KEYS[13] history     hash  group id -> what became of it
+-- KEYS[14] ended       zset  group id -> run clock at which that is forgotten, ms
+-- KEYS[15..] per group zset the lane or buffer it goes to, string its payload
+-- ARGV[1] epoch, ARGV[2] policy version decided on, or ''   ARGV[3] ms given ids are recognised for, ARGV[4] ms history
+-- is kept   ARGV[5], ARGV[6] groups and bytes that may wait, or ''   ARGV per group from 7 on: id, lane, 'queued',
+-- 'buffered' or why it is dropped, bytes, checksum, environment, policy version, given id, each of these '-' for none
 --
--- Returns 1, or 0 if the epoch moved on or a payload is not there: then nothing has changed; decide and write again.
--- A group that was admitted before is passed over; if it has left the store since, its rewritten payload is garbage.
+-- Returns {'admitted', outcome per group: 'new' or 'repeated'}; or, with nothing changed: {'outdated'}: decide and write
+-- again; {'full', groups, bytes} that wait; {'exists', given id}, which names other contents.
 -- Cost: O(n log m), n the groups, m the groups in a lane.
 --
 -- include clock
-local FIRST, FIELDS = 2, 6
-if ARGV[1] ~= '' and (redis.call('HGET', KEYS[1], 'epoch') or '0') ~= ARGV[1] then return 0 end
+-- include index_group
+local FIRST, FIELDS = 7, 8
+local now = redis.call('HMGET', KEYS[1], 'epoch', 'policy_version', 'queued_groups', 'buffered_groups',
+  'queued_bytes', 'buffered_bytes')
+if (now[1] or '0') ~= ARGV[1] or ARGV[2] ~= '' and (now[2] or '0') ~= ARGV[2] then return {'outdated'} end
+local groups, bytes = (now[3] or 0) + (now[4] or 0), (now[5] or 0) + (now[6] or 0)
+local full = ARGV[5] ~= '' and groups >= tonumber(ARGV[5]) or ARGV[6] ~= '' and bytes >= tonumber(ARGV[6])
+local outcomes = {}
 for i = FIRST, #ARGV, FIELDS do
-  local reserved = tonumber(redis.call('ZSCORE', KEYS[3], ARGV[i]) or -1)
-  local written = redis.call('STRLEN', KEYS[9 + (i - FIRST) / FIELDS * 2]) == tonumber(ARGV[i + 3])
-  if not (reserved >= 0 and written) and not redis.call('ZSCORE', KEYS[2], ARGV[i]) then return 0 end
+  local payload = KEYS[16 + (i - FIRST) / FIELDS * 2]
+  local outcome = outcome_of(payload, ARGV[i], unpack(ARGV, i + 2, i + FIELDS - 1))
+  if outcome == 'exists' then return {outcome, ARGV[i + FIELDS - 1]} end
+  if outcome == 'new' and full then return {'full', groups, bytes} end
+  if outcome == 'outdated' then return {outcome} end
+  outcomes[#outcomes + 1] = outcome
 end
 local clock = advance_clock(KEYS[1])
-for i = FIRST, #ARGV, FIELDS do
-  local group, lane, place, bytes, checksum, environment = unpack(ARGV, i, i + FIELDS - 1)
-  if redis.call('ZADD', KEYS[2], 'NX', clock, group) == 1 then
-    local arrival = redis.call('HINCRBY', KEYS[1], 'arrivals', 1)
-    redis.call('ZADD', KEYS[8 + (i - FIRST) / FIELDS * 2], arrival, group)
-    redis.call('HINCRBY', place == 'queued' and KEYS[6] or KEYS[7], lane, 1)
-    redis.call('HSET', KEYS[4], group, bytes .. ' ' .. checksum .. ' ' .. clock)
-    redis.call('ZREM', KEYS[3], group)
-    redis.call('HINCRBY', KEYS[1], 'accepted_groups', 1)
-    redis.call('HINCRBY', KEYS[1], place .. '_groups', 1)
-    redis.call('HINCRBY', KEYS[1], place .. '_bytes', bytes)
-    local latest = redis.call('HGET', KEYS[1], 'latest')
-    if latest and redis.call('HEXISTS', KEYS[4], latest) == 0 then redis.call('ZADD', KEYS[3], -1, latest) end
-    redis.call('HSET', KEYS[1], 'latest', group)
-    if environment ~= '' then redis.call('HSET', KEYS[5], environment, clock) end
-  elseif redis.call('HEXISTS', KEYS[4], group) == 0 and redis.call('HGET', KEYS[1], 'latest') ~= group then
-    redis.call('ZADD', KEYS[3], -1, group)
-  end
+for position, outcome in ipairs(outcomes) do
+  local i = FIRST + (position - 1) * FIELDS
+  index_group(outcome, clock, KEYS[13 + position * 2], unpack(ARGV, i, i + FIELDS - 1))
 end
-return 1
+redis.call('PUBLISH', KEYS[1], 'admitted')
+return {'admitted', unpack(outcomes)}

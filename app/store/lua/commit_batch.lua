@@ -1,31 +1,33 @@
 #!lua flags=allow-oom
 -- commit_batch: move the planned groups from their lanes into a new lease, all or none.
 --
--- KEYS[1] run           hash  configuration epoch, step, totals
--- KEYS[2] groups        hash  group id -> 'bytes checksum accepted_ms'
+-- KEYS[1] run           hash  configuration epoch, policy version, step, totals
+-- KEYS[2] groups        hash  group id -> entry
 -- KEYS[3] lanes         hash  lane -> groups queued
 -- KEYS[4] served        hash  environment id or '-' -> sequences handed out
 -- KEYS[5] leases        hash  batch id -> JSON list of groups
--- KEYS[6] lease_states  hash  batch id -> 'state|worker|deliveries|step|relaxed'
--- KEYS[7..] per group   zset  its lane
--- ARGV[1] batch id   ARGV[2] its lease's state   ARGV[3] JSON list of groups   ARGV[4] epoch planned on   ARGV[5] step planned on
--- ARGV[6] debts after this batch, JSON   ARGV[7] run clock at planning, ms   ARGV[8] 1 if relaxed, else 0
--- ARGV per group from 9 on: group id, lane, environment id or '-', size
+-- KEYS[6] lease_states  hash  batch id -> JSON of its lease
+-- KEYS[7] versions      zset  group id -> policy version
+-- KEYS[8..] per group   zset  its lane
+-- ARGV[1] batch id   ARGV[2] its lease   ARGV[3] JSON list of groups   ARGV[4] epoch, ARGV[5] step and ARGV[6] policy
+-- version planned on   ARGV[7] debts after this batch, JSON   ARGV[8] run clock at planning, ms   ARGV[9] 1 if relaxed,
+-- else 0   ARGV per group from 10 on: group id, lane, environment id or '-', size
 --
 -- Returns 1, also if it was committed before and is in that state still, or 0; then nothing has changed.
 -- Cost: O(n log m), n the groups of the batch, m the groups in a lane.
-local FIRST, FIELDS = 9, 4
+local FIRST, FIELDS = 10, 4
 local known = redis.call('HGET', KEYS[6], ARGV[1])
 if known then return known == ARGV[2] and 1 or 0 end
-local now = redis.call('HMGET', KEYS[1], 'epoch', 'step')
-if (now[1] or '0') ~= ARGV[4] or (now[2] or '0') ~= ARGV[5] then return 0 end
+local now = redis.call('HMGET', KEYS[1], 'epoch', 'step', 'policy_version')
+for i = 1, 3 do if (now[i] or '0') ~= ARGV[3 + i] then return 0 end end
 for i = FIRST, #ARGV, FIELDS do
-  if not redis.call('ZSCORE', KEYS[7 + (i - FIRST) / FIELDS], ARGV[i]) then return 0 end
+  if not redis.call('ZSCORE', KEYS[8 + (i - FIRST) / FIELDS], ARGV[i]) then return 0 end
 end
 local groups, bytes = 0, 0
 for i = FIRST, #ARGV, FIELDS do
   local group, lane, environment, size = unpack(ARGV, i, i + FIELDS - 1)
-  redis.call('ZREM', KEYS[7 + (i - FIRST) / FIELDS], group)
+  redis.call('ZREM', KEYS[8 + (i - FIRST) / FIELDS], group)
+  redis.call('ZREM', KEYS[7], group)
   if redis.call('HINCRBY', KEYS[3], lane, -1) == 0 then redis.call('HDEL', KEYS[3], lane) end
   redis.call('HINCRBY', KEYS[4], environment, size)
   groups = groups + 1
@@ -36,8 +38,8 @@ redis.call('HINCRBY', KEYS[1], 'queued_groups', -groups)
 redis.call('HINCRBY', KEYS[1], 'queued_bytes', -bytes)
 redis.call('HINCRBY', KEYS[1], 'leased_groups', groups)
 redis.call('HINCRBY', KEYS[1], 'leased_bytes', bytes)
-redis.call('HINCRBY', KEYS[1], 'relaxed_batches', ARGV[8])
-redis.call('HSET', KEYS[1], 'debts', ARGV[6], 'last_batch_ms', ARGV[7])
+redis.call('HINCRBY', KEYS[1], 'relaxed_batches', ARGV[9])
+redis.call('HSET', KEYS[1], 'debts', ARGV[7], 'last_batch_ms', ARGV[8])
 redis.call('HSET', KEYS[5], ARGV[1], ARGV[3])
 redis.call('HSET', KEYS[6], ARGV[1], ARGV[2])
 return 1

@@ -14,4 +14,5 @@ if (redis.call('HGET', KEYS[1], 'epoch') or '0') ~= ARGV[1] then return 0 end
 redis.call('HSET', KEYS[2], ARGV[2], ARGV[3])
 if ARGV[4] == '1' then redis.call('HDEL', KEYS[3], ARGV[2]) end
 redis.call('HINCRBY', KEYS[1], 'epoch', 1)
+redis.call('PUBLISH', KEYS[1], 'environment')
 return 1

@@ -2,7 +2,7 @@
 -- release_buffered: move buffered groups to their lanes in the queue, all or none, in their order of arrival.
 --
 -- KEYS[1] run      hash  totals
--- KEYS[2] groups   hash  group id -> 'bytes checksum accepted_ms'
+-- KEYS[2] groups   hash  group id -> entry
 -- KEYS[3] buffers  hash  lane -> groups buffered
 -- KEYS[4] lanes    hash  lane -> groups queued
 -- KEYS[5..] per group  zset buffer, zset lane
@@ -26,4 +26,5 @@ for i = 1, #ARGV, 2 do
   redis.call('HINCRBY', KEYS[1], 'queued_groups', 1)
   redis.call('HINCRBY', KEYS[1], 'queued_bytes', bytes)
 end
+redis.call('PUBLISH', KEYS[1], 'released')
 return {1}

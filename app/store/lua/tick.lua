@@ -10,15 +10,17 @@
 -- KEYS[7] unindexed     zset  payloads that are reserved or garbage
 -- KEYS[8] trash         set   tokens of trashed hashes
 -- KEYS[9] lease_states  hash  batch id -> its lease
--- KEYS[10] groups       hash  group id -> 'bytes checksum accepted_ms'
+-- KEYS[10] named_until  zset  given ids by the run clock at which they are forgotten
+-- KEYS[11] ended        zset  groups and batches by the run clock at which what became of them is forgotten
+-- KEYS[12] groups       hash  group id -> entry
 -- ARGV[1] this API process   ARGV[2] ms a repeated submission is recognised for   ARGV[3..] environment ids heard of
 --
--- Returns {run clock in ms, then 1 or 0 each: are there buffers, unindexed payloads, trash, leases, anything at all}. A run
--- that is not there (it was forgotten, or is only about to be made) stays so: {0, 0, 0, 0, 0, 0}.
+-- Returns {run clock in ms, then 1 or 0 each: are there buffers, unindexed payloads, trash, leases, things whose time to be
+-- forgotten has come, anything at all}. A run that is not there (it was forgotten, or is only about to be made) stays so.
 -- Cost: O(environments heard of + groups forgotten); at most 10,000 are forgotten at once.
 --
 -- include clock
-if redis.call('EXISTS', KEYS[1]) == 0 then return {0, 0, 0, 0, 0, 0} end
+if redis.call('EXISTS', KEYS[1]) == 0 then return {0, 0, 0, 0, 0, 0, 0} end
 local clock = advance_clock(KEYS[1])
 redis.call('ZADD', KEYS[2], clock, ARGV[1])
 redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', clock - 600000)
@@ -29,6 +31,8 @@ local old = redis.call('ZCOUNT', KEYS[5], '-inf', clock - ARGV[2])
 if old > 0 then redis.call('ZREMRANGEBYRANK', KEYS[5], 0, math.min(old, 10000) - 1) end
 local facts = {clock}
 for i = 6, 9 do facts[#facts + 1] = redis.call('EXISTS', KEYS[i]) end
+local due = redis.call('ZCOUNT', KEYS[10], '-inf', clock) + redis.call('ZCOUNT', KEYS[11], '-inf', clock)
+facts[#facts + 1] = math.min(due, 1)
 local held = redis.call('HEXISTS', KEYS[1], 'config') + redis.call('EXISTS', unpack(KEYS, 4))
 facts[#facts + 1] = math.min(held, 1)
 return facts

@@ -14,11 +14,12 @@ A lengths tensor that is missing equals that of the column all others are measur
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import load, save
+
+from lachesis.wire import blob
 
 DETAILS = "details"
 """Name of the tensor that holds the fields which are not columns, as the bytes of one JSON object."""
@@ -55,8 +56,16 @@ COLUMNS = (
     Column("distill_logprobs", "float", 3),
 )
 
-_LENGTHS = ("lengths", "inner_lengths")
-_MEASURE = ("tokens", "distill_token_ids")
+NATIVE_COLUMNS = (*COLUMNS, Column("policy_versions", "int", 2))
+"""Columns of the native API: which policy version sampled each token is not in the Atropos contract."""
+
+_NAMES = frozenset(column.name for column in NATIVE_COLUMNS)
+
+LENGTHS = ("lengths", "inner_lengths")
+"""Suffixes of the tensors that hold lengths, by level of nesting."""
+
+MEASURES = ("tokens", "distill_token_ids")
+"""The column whose lengths stand for those that are not there, by level of nesting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,46 +82,69 @@ class Ragged:
     lengths: tuple[NDArray[Any], ...] = ()
 
 
-def pack(columns: Mapping[str, Ragged], details: bytes) -> bytes:
+def pack(
+    columns: Mapping[str, Ragged],
+    details: bytes,
+    metadata: Mapping[str, str] | None = None,
+    tensors: Mapping[str, NDArray[Any]] | None = None,
+) -> bytes:
     """Lay a group out as one safetensors blob.
 
     Args:
         columns: The columns the group has, by name; `tokens` among them. Values of any integer or float type.
         details: A JSON object with each of `DETAIL_FIELDS` as a key.
+        metadata: What the group says of itself (`lachesis.wire.groups.GROUP_KEYS`).
+        tensors: Arrays under names of the sender's own.
 
     Returns:
-        The blob. Equal columns and details give equal bytes.
+        The blob. Equal arguments give equal bytes.
     """
-    tensors: dict[str, NDArray[Any]] = {}
-    for column in COLUMNS:
+    laid_out = dict(tensors or {})
+    for column in NATIVE_COLUMNS:
         ragged = columns.get(column.name)
         if ragged is None:
             continue
-        tensors[column.name] = narrowed(ragged.values)
+        laid_out[column.name] = narrowed(ragged.values)
         for level, lengths in enumerate(ragged.lengths):
             if not _implied(columns, column.name, level):
-                tensors[f"{column.name}.{_LENGTHS[level]}"] = narrowed(lengths)
-    tensors[DETAILS] = np.frombuffer(details, np.uint8)
-    return save(tensors)
+                laid_out[f"{column.name}.{LENGTHS[level]}"] = narrowed(lengths)
+    laid_out[DETAILS] = np.frombuffer(details, np.uint8)
+    return blob.write(laid_out, metadata)
 
 
-def unpack(payload: bytes) -> tuple[dict[str, Ragged], bytes]:
-    """Read a blob that `pack` wrote.
+class Unpacked(NamedTuple):
+    """A group taken out of its blob; arrays are views of it.
 
-    Returns:
-        The columns the group has, by name, and its details: the bytes of a JSON object.
+    Attributes:
+        columns: The columns the group has, by name.
+        details: The bytes of a JSON object.
+        metadata: What the group says of itself.
+        tensors: What else it holds, under names of its sender's.
+    """
+
+    columns: dict[str, Ragged]
+    details: bytes
+    metadata: dict[str, str]
+    tensors: dict[str, NDArray[Any]]
+
+
+def unpack(payload: blob.Buffer) -> Unpacked:
+    """Read a blob that `pack` wrote, or one that was checked when it came in.
 
     Raises:
-        safetensors.SafetensorError: This is not a safetensors blob, or it is damaged.
+        DamagedBlob: This is not a safetensors blob, or it is damaged.
         KeyError: A tensor that every group has is missing.
     """
-    tensors = load(payload)
+    header = blob.read_header(payload)
+    tensors = {name: blob.tensor(payload, info) for name, info in header.tensors.items()}
     columns: dict[str, Ragged] = {}
-    for column in COLUMNS:
+    for column in NATIVE_COLUMNS:
         if column.name in tensors:
             lengths = tuple(_lengths(tensors, column.name, level) for level in range(column.depth - 1))
             columns[column.name] = Ragged(tensors[column.name], lengths)
-    return columns, tensors[DETAILS].tobytes()
+    details = tensors[DETAILS].tobytes() if DETAILS in tensors else b"{}"
+    others = {name: array for name, array in tensors.items() if name != DETAILS and not _is_column(name)}
+    return Unpacked(columns, details, header.metadata, others)
 
 
 def narrowed(values: NDArray[Any]) -> NDArray[Any]:
@@ -153,12 +185,17 @@ def _cut(rows: Any, lengths: NDArray[Any]) -> Any:
 
 
 def _implied(columns: Mapping[str, Ragged], name: str, level: int) -> bool:
-    measure = columns.get(_MEASURE[level])
-    if measure is None or name == _MEASURE[level]:
+    measure = columns.get(MEASURES[level])
+    if measure is None or name == MEASURES[level]:
         return False
     return np.array_equal(columns[name].lengths[level], measure.lengths[level])
 
 
 def _lengths(tensors: Mapping[str, NDArray[Any]], name: str, level: int) -> NDArray[Any]:
-    own = tensors.get(f"{name}.{_LENGTHS[level]}")
-    return tensors[f"{_MEASURE[level]}.{_LENGTHS[level]}"] if own is None else own
+    own = tensors.get(f"{name}.{LENGTHS[level]}")
+    return tensors[f"{MEASURES[level]}.{LENGTHS[level]}"] if own is None else own
+
+
+def _is_column(name: str) -> bool:
+    column, _, suffix = name.rpartition(".")
+    return name in _NAMES or (column in _NAMES and suffix in LENGTHS)

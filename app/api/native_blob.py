@@ -1,0 +1,144 @@
+"""Groups in binary: checked by their headers and lengths, kept as the bytes that came.
+
+What must hold is what `app.api.scored_data` demands of JSON: the same columns, rows that belong together, finite
+numbers. No value of a column becomes a Python object.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.api.details import check_details
+from app.api.group_fields import read_fields
+from app.api.json_reader import OBJECTS, Path, check_structure, described, parse
+from app.api.native_keys import GroupKeys, read_keys
+from app.api.scored_data import check_rows
+from app.core.errors import InvalidField, MalformedBody
+from app.store.codec import EncodedGroup
+from lachesis.wire.blob import Buffer, DamagedBlob, Header, TensorInfo, read_header, tensor, with_metadata
+from lachesis.wire.columns import DETAIL_FIELDS, DETAILS, LENGTHS, MEASURES, NATIVE_COLUMNS, Column, Ragged
+from lachesis.wire.frame import FORMAT, split
+from lachesis.wire.groups import MAX_GROUPS
+
+MAX_TENSORS = 256
+"""Most tensors in a group: every reader looks at each."""
+
+_MAX_NAME = 256
+_KINDS = {"int": ("I32", "I64"), "float": ("F32", "F64")}
+_COLUMN_NAMES = frozenset(column.name for column in NATIVE_COLUMNS)
+_DETAIL_NAMES = frozenset(DETAIL_FIELDS) - {"env_id"}
+_FORMAT_OF_OTHERS = "format"  # torch and others say "pt" there; it tells nothing
+
+
+def decode_blobs(body: bytes) -> list[EncodedGroup]:
+    """Read one group's blob, or a frame of them.
+
+    Raises:
+        MalformedBody: It is not safetensors, or a text in it is not JSON.
+        InvalidField: A tensor or a key is wrong; locations start with the group's position in a frame.
+    """
+    try:
+        header = read_header(body)
+        if FORMAT not in header.metadata:
+            return [_group(body, header, ())]
+        _, blobs = split(body)
+    except DamagedBlob as error:
+        raise MalformedBody(f"not safetensors: {error}") from error
+    if not 1 <= len(blobs) <= MAX_GROUPS:
+        raise InvalidField(f"{len(blobs)} groups; 1 to {MAX_GROUPS} go in one request")
+    return [_framed(blob, (position,)) for position, blob in enumerate(blobs)]
+
+
+def _framed(blob: memoryview, path: Path) -> EncodedGroup:
+    try:
+        header = read_header(blob)
+    except DamagedBlob as error:
+        raise InvalidField(f"not safetensors: {error}", path) from error
+    return _group(blob, header, path)
+
+
+def _group(blob: Buffer, header: Header, path: Path) -> EncodedGroup:
+    if len(header.tensors) > MAX_TENSORS:
+        raise InvalidField(f"{len(header.tensors)} tensors; at most {MAX_TENSORS} are taken", path)
+    for name in header.tensors:
+        _check_name(name, header, path)
+    columns = {}
+    for column in NATIVE_COLUMNS:
+        if column.name in header.tensors:
+            columns[column.name] = _column(blob, header, column, (*path, column.name))
+        elif column.required:
+            raise InvalidField("is required", (*path, column.name))
+    check_rows(columns, path)
+    if DETAILS in header.tensors:
+        _check_details(blob, header.tensors[DETAILS], (*path, DETAILS))
+    given = {name: text for name, text in header.metadata.items() if name != _FORMAT_OF_OTHERS}
+    keys = read_keys(given, columns.get("policy_versions"), path)
+    return keys_and_payload(keys, len(columns["scores"].values), _payload(blob, header, keys))
+
+
+def keys_and_payload(keys: GroupKeys, size: int, payload: bytes) -> EncodedGroup:
+    """Put together what is stored of a group of the native API."""
+    return EncodedGroup(size, keys.environment, payload, keys.id, keys.policy_version)
+
+
+def _payload(blob: Buffer, header: Header, keys: GroupKeys) -> bytes:
+    """The bytes as they came, if they name the group; else the same with the id that we gave it."""
+    if "id" in header.metadata:
+        return bytes(blob)
+    return with_metadata(blob, header, keys.as_strings())
+
+
+def _check_name(name: str, header: Header, path: Path) -> None:
+    if not 1 <= len(name) <= _MAX_NAME:
+        raise InvalidField(f"a tensor's name has 1 to {_MAX_NAME} characters, not {len(name)}", path)
+    column, _, suffix = name.rpartition(".")
+    if suffix in LENGTHS and column in _COLUMN_NAMES and column not in header.tensors:
+        raise InvalidField(f"lengths of {column}, which is not there", (*path, name))
+
+
+def _column(blob: Buffer, header: Header, column: Column, path: Path) -> Ragged:
+    values = _flat(blob, header.tensors[column.name], _KINDS[column.kind], path)
+    if column.kind == "float" and not np.isfinite(values).all():
+        raise InvalidField("not a finite number", (*path, int(np.argmin(np.isfinite(values)))))
+    lengths = tuple(_lengths(blob, header, column.name, level, path) for level in range(column.depth - 1))
+    held = len(values)
+    for level in reversed(lengths):
+        total = int(level.sum(dtype=np.int64))
+        if total != held:
+            raise InvalidField(f"holds {held} where its lengths make {total}", path)
+        held = len(level)
+    return Ragged(values, lengths)
+
+
+def _lengths(blob: Buffer, header: Header, column: str, level: int, path: Path) -> NDArray[Any]:
+    own = f"{column}.{LENGTHS[level]}"
+    name = own if own in header.tensors else f"{MEASURES[level]}.{LENGTHS[level]}"
+    if name not in header.tensors:
+        raise InvalidField(f"needs {own}", path)
+    lengths = _flat(blob, header.tensors[name], _KINDS["int"], (*path[:-1], name))
+    if lengths.size and int(lengths.min()) < 0:
+        raise InvalidField("a length below 0", (*path[:-1], name, int(np.argmin(lengths))))
+    if lengths.size and int(lengths.max()) > len(blob):  # and so no sum of them overflows
+        raise InvalidField("a length beyond the body's", (*path[:-1], name, int(np.argmax(lengths))))
+    return lengths
+
+
+def _flat(blob: Buffer, info: TensorInfo, dtypes: tuple[str, ...], path: Path) -> NDArray[Any]:
+    if info.dtype not in dtypes:
+        raise InvalidField(f"has dtype {info.dtype}, not {' or '.join(dtypes)}", path)
+    if len(info.shape) != 1:
+        raise InvalidField(f"has {len(info.shape)} dimensions, not 1: rows are laid one after the other", path)
+    return tensor(blob, info)
+
+
+def _check_details(blob: Buffer, info: TensorInfo, path: Path) -> None:
+    text = _flat(blob, info, ("U8",), path).tobytes()
+    document = parse(text)
+    check_structure(document, path)
+    if not isinstance(document, OBJECTS):
+        raise InvalidField(f"should be a JSON object, not {described(document)}", path)
+    for name in document:
+        if name not in _DETAIL_NAMES:
+            raise InvalidField(f"is unknown here; known are {', '.join(sorted(_DETAIL_NAMES))}", (*path, name))
+    check_details(read_fields(document, path))

@@ -1,0 +1,98 @@
+"""Groups of the native API in JSON: the columns of ``ScoredData``, what a group says of itself, tensors in base64."""
+
+import base64
+import binascii
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from app.api.group_fields import GroupFields
+from app.api.json_reader import ARRAYS, OBJECTS, Path, described
+from app.api.native_blob import MAX_TENSORS, keys_and_payload
+from app.api.native_keys import read_keys
+from app.api.scored_data import CheckedGroup, checked_groups, elements_of
+from app.core.errors import InvalidField, MalformedBody
+from app.store.codec import EncodedGroup
+from lachesis.wire.columns import DETAIL_FIELDS, DETAILS, LENGTHS, NATIVE_COLUMNS, pack
+from lachesis.wire.groups import GROUP_KEYS
+
+_DTYPES = {"BOOL": np.dtype("?")} | {
+    f"{kind}{8 * size}": np.dtype(f"<{kind.lower()}{size}")
+    for kind, sizes in (("U", (1, 2, 4, 8)), ("I", (1, 2, 4, 8)), ("F", (2, 4, 8)))
+    for size in sizes
+}
+_TENSORS = "tensors"
+_GROUPS = "groups"
+_COLUMN_NAMES = frozenset(column.name for column in NATIVE_COLUMNS)
+_KNOWN = _COLUMN_NAMES | (frozenset(DETAIL_FIELDS) - {"env_id"}) | frozenset(GROUP_KEYS) | {_TENSORS}
+
+
+def decode_native_json(body: bytes) -> list[EncodedGroup]:
+    """Read one group, or ``{"groups": [...]}``.
+
+    Raises:
+        MalformedBody: It is not JSON, or not one that all readers understand alike.
+        InvalidField: A value is wrong, or a field unknown.
+    """
+    return [_encoded(group) for group in checked_groups(body, _groups_of, NATIVE_COLUMNS)]
+
+
+def _groups_of(document: Any) -> list[tuple[Path, Any]]:
+    if not isinstance(document, OBJECTS):
+        raise MalformedBody(f"expected a JSON object, not {described(document)}")
+    if _GROUPS not in document:
+        return [((), document)]
+    for name in document:
+        if name != _GROUPS:
+            raise InvalidField(f"is unknown beside {_GROUPS}", (name,))
+    if not isinstance(document[_GROUPS], ARRAYS):
+        raise InvalidField(f"should be an array, not {described(document[_GROUPS])}", (_GROUPS,))
+    return elements_of(document[_GROUPS], (_GROUPS,))
+
+
+def _encoded(group: CheckedGroup) -> EncodedGroup:
+    fields = group.fields
+    for name in fields.values:
+        if name not in _KNOWN:
+            raise InvalidField("is unknown here", (*fields.path, name))
+    keys = read_keys(
+        {name: fields.values[name] for name in GROUP_KEYS if name in fields.values},
+        group.columns.get("policy_versions"),
+        fields.path,
+    )
+    payload = pack(group.columns, group.details, keys.as_strings(), _tensors(fields))
+    return keys_and_payload(keys, len(group.columns["scores"].values), payload)
+
+
+def _tensors(fields: GroupFields) -> dict[str, Any]:
+    given = fields.values.get(_TENSORS)
+    path = (*fields.path, _TENSORS)
+    if given is None:
+        return {}
+    if not isinstance(given, OBJECTS):
+        raise InvalidField(f"should be an object, not {described(given)}", path)
+    if len(given) > MAX_TENSORS // 2:
+        raise InvalidField(f"{len(given)} tensors; at most {MAX_TENSORS // 2} are taken", path)
+    return {name: _tensor(name, given[name], (*path, name)) for name in given}
+
+
+def _tensor(name: str, given: Any, path: Path) -> Any:
+    if name == DETAILS or name.split(".")[0] in _COLUMN_NAMES or name.rpartition(".")[2] in LENGTHS:
+        raise InvalidField("is the name of a column, or of its lengths", path)
+    match dict(given) if isinstance(given, OBJECTS) else None:
+        case {"dtype": str(dtype), "shape": shape, "data": str(data), **more} if not more and isinstance(shape, ARRAYS):
+            lengths = list(shape)
+        case _:
+            raise InvalidField("should be an object of dtype, shape and data (base64)", path)
+    if dtype not in _DTYPES:
+        raise InvalidField(f"is none of {', '.join(_DTYPES)}", (*path, "dtype"))
+    if not all(type(length) is int and length >= 0 for length in lengths):
+        raise InvalidField("should hold whole numbers", (*path, "shape"))
+    try:
+        raw = base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InvalidField(f"is not base64: {error}", (*path, "data")) from None
+    if prod(lengths) * _DTYPES[dtype].itemsize != len(raw):
+        raise InvalidField(f"holds {len(raw)} bytes, not those of {dtype} {lengths}", (*path, "data"))
+    return np.frombuffer(raw, _DTYPES[dtype]).reshape(lengths)

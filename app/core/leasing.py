@@ -1,0 +1,84 @@
+"""Batches in trainers' hands: their states, and which of them wait to be handed out again.
+
+commit ──▶ SENDING ──reply complete──▶ SENT ──next completed GET──▶ delivered           (Atropos)
+              │ broke off, sender gone  │ a trainer registers anew
+              ▼                         ▼
+           RETURNED ◀───────────────────┘
+              │ taken again, deliveries + 1: SENDING or HELD
+commit ──▶  HELD ──ack──▶ delivered                                                     (/v1)
+              │ nack: dissolved, its groups are at the front of their lanes
+              │ deadline passed: handed out again, HELD under another lease; or, for the last time:
+              ▼
+          QUARANTINED ──nack──▶ dissolved, or dropped by an operator
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+@dataclass(frozen=True, slots=True)
+class LeasedGroup:
+    """A group in a batch that a trainer holds; `arrival` is its place in its lane, should it go back there."""
+
+    group_id: str
+    arrival: int
+    environment: int | None
+    size: int
+    payload_bytes: int
+    checksum: str
+    accepted_ms: int
+    policy_version: int | None = None
+    given_id: str | None = None
+
+
+class LeaseState(StrEnum):
+    """Where a batch that was taken is.
+
+    On its way to a trainer of Atropos, or with it; held by a trainer of the native API; waiting to be handed out
+    again; set aside because its leases ran out too often.
+    """
+
+    SENDING = "sending"
+    SENT = "sent"
+    HELD = "held"
+    RETURNED = "returned"
+    QUARANTINED = "quarantined"
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A batch in a trainer's hands.
+
+    Attributes:
+        batch_id: Its id.
+        state: See `LeaseState`.
+        worker: The API process that sends or sent it.
+        deliveries: How often it was handed out, ``>= 1``.
+        step: The run's step after it was taken.
+        relaxed: Whether it does not keep some minimum.
+        lease_id: Of a batch that is held: names this delivery, so that who lost it cannot end it.
+        deadline_ms: Of a batch that is held: run clock at which it is handed out again.
+        request_id: Of a batch that is held: the request that took it, if it had an id.
+        trainer: Of a batch that is held: who took it, if they said.
+    """
+
+    batch_id: str
+    state: LeaseState
+    worker: str
+    deliveries: int
+    step: int
+    relaxed: bool
+    lease_id: str = ""
+    deadline_ms: int = 0
+    request_id: str = ""
+    trainer: str = ""
+
+
+def expired(lease: Lease, clock_ms: int) -> bool:
+    """Whether a trainer held a batch beyond its deadline, at run clock ``clock_ms``."""
+    return lease.state is LeaseState.HELD and clock_ms >= lease.deadline_ms
+
+
+def exhausted(lease: Lease, clock_ms: int, max_deliveries: int) -> bool:
+    """Whether a batch's lease ran out as often as the run allows: it is set aside, not handed out again."""
+    return expired(lease, clock_ms) and lease.deliveries >= max_deliveries

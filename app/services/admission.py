@@ -1,0 +1,98 @@
+"""Admitting groups: placed on the run as we last saw it, committed only if it still is so."""
+
+import uuid
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from app.core.errors import RunArchived
+from app.services.presence import Presence
+from app.store.codec import EncodedGroup
+from app.store.group_entries import Placement, Submission, Terms
+from app.store.groups import GroupStore
+from app.store.runs import Roster, RunStore
+
+_NOBODY = Roster(0, {})
+
+Place = Callable[[EncodedGroup, Roster], Placement]
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """Groups that were admitted: on which roster, where to, and which of them are new rather than repeated."""
+
+    roster: Roster
+    placements: list[Placement]
+    new: list[bool]
+
+
+class Admission:
+    """Remembers who is registered where, so that a submission costs one round trip."""
+
+    def __init__(self, runs: RunStore, groups: GroupStore, presence: Presence) -> None:
+        self._runs = runs
+        self._groups = groups
+        self._presence = presence
+        self._announced: set[str] = set()
+        self._rosters: dict[str, Roster] = {}
+
+    async def admit(
+        self, run: str, groups: Sequence[EncodedGroup], place: Place, *, announce: bool, limited: bool
+    ) -> Admitted:
+        """Store groups, all or none; once this returns they survive any crash.
+
+        Args:
+            run: The run's name.
+            groups: What to store; ids given by senders are unique among them.
+            place: Decides where each goes; called again if the run moved on.
+            announce: Whether to make the run if it is not there.
+            limited: Whether the run's capacity binds.
+
+        Raises:
+            RunArchived, QueueFull, GroupExists, StoreFull: Nothing was stored.
+            StoreUnavailable: Redis did not answer; nothing is promised.
+        """
+        if announce and run not in self._announced:
+            await self._runs.announce(run)
+            self._announced.add(run)
+        submissions = [Submission(uuid.uuid4().hex, group) for group in groups]
+        roster = self._rosters.get(run, _NOBODY)
+        while True:
+            if roster.policy.archived:
+                roster = await self.roster(run)
+            if roster.policy.archived:
+                raise RunArchived(f"run {run} is archived: it takes no groups")
+            placements = [place(group, roster) for group in groups]
+            new = await self._groups.admit(run, submissions, placements, _terms(roster, groups, limited=limited))
+            if new is not None:
+                for environment in {placement.environment for placement in placements}:
+                    if environment is not None:
+                        self._presence.heard(run, environment)
+                return Admitted(roster, placements, new)
+            roster = await self.roster(run)
+
+    async def roster(self, run: str) -> Roster:
+        """Look anew at who is registered."""
+        roster = self._rosters[run] = await self._runs.roster(run)
+        return roster
+
+    def known(self, run: str) -> Roster:
+        """Return who was registered when we last looked; it may be outdated."""
+        return self._rosters.get(run, _NOBODY)
+
+    def keep_only(self, runs: Collection[str]) -> None:
+        """Forget what is remembered of runs that are no more: anybody can make up names."""
+        self._announced.intersection_update(runs)
+        self._rosters = {run: roster for run, roster in self._rosters.items() if run in runs}
+
+
+def _terms(roster: Roster, groups: Sequence[EncodedGroup], *, limited: bool) -> Terms:
+    policy = roster.policy
+    versioned = any(group.policy_version is not None for group in groups)
+    return Terms(
+        epoch=roster.epoch,
+        policy_version=roster.policy_version if versioned else None,
+        named_ms=round(policy.dedup_window_s * 1000),
+        history_ms=round(policy.lineage_s * 1000),
+        max_groups=policy.max_queued_groups if limited else None,
+        max_bytes=policy.max_queued_bytes if limited else None,
+    )

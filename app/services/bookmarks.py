@@ -1,0 +1,95 @@
+"""Delivered batches that are kept until the trainer has saved its own state, and handed out again after a crash."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from app.core.bookmarks import beyond_limits
+from app.core.errors import RewindImpossible
+from app.core.leasing import Lease, LeaseState
+from app.core.model import RunView
+from app.store.batches import BatchStore
+from app.store.groups import GroupStore
+from app.store.runs import RunStore
+
+_OUTSTANDING = (LeaseState.SENDING, LeaseState.SENT, LeaseState.HELD, LeaseState.RETURNED)
+
+
+@dataclass(frozen=True, slots=True)
+class Rewound:
+    """Batches that are handed out again, in this order."""
+
+    batch_ids: tuple[str, ...]
+    steps: tuple[int, ...]
+
+
+class Bookmarks:
+    """Ends batches that were trained on, and brings them back."""
+
+    def __init__(self, runs: RunStore, groups: GroupStore, batches: BatchStore) -> None:
+        self._runs = runs
+        self._groups = groups
+        self._batches = batches
+
+    async def deliver(self, run: str, leases: Sequence[Lease]) -> int:
+        """End leases whose batches were trained on, in the state they were seen in; returns how many ended.
+
+        Their groups are kept for a rewind as far as the run says, and what it cannot keep is let go, oldest first.
+        """
+        policy = (await self._runs.roster(run)).policy
+        keep = policy.keep_batches > 0 and policy.keep_bytes > 0
+        history_ms = round(policy.lineage_s * 1000)
+        ended = await self._batches.acknowledge(run, leases, keep=keep, history_ms=history_ms)
+        if ended and keep:
+            await self._trim(run, policy.keep_batches, policy.keep_bytes)
+        if ended:
+            await self._groups.sweep(run)
+        return ended
+
+    async def _trim(self, run: str, keep_batches: int, keep_bytes: int) -> None:
+        kept = await self._batches.kept(run)
+        held = await self._batches.kept_groups(run, [batch_id for batch_id, _ in kept])
+        sizes = [sum(group.payload_bytes for group in groups) for groups in held]
+        surplus = beyond_limits(sizes, keep_batches, keep_bytes)
+        if surplus:
+            await self._batches.release_kept(run, [batch_id for batch_id, _ in kept[:surplus]])
+
+    async def checkpoint(self, run: str, step: int) -> RunView:
+        """Let go of every kept batch up to ``step``: the trainer has saved a state that contains them."""
+        kept = await self._batches.kept(run)
+        await self._batches.release_kept(run, [batch_id for batch_id, at in kept if at <= step], step)
+        await self._groups.sweep(run)
+        return await self._runs.view(run)
+
+    async def rewind(self, run: str, step: int) -> Rewound:
+        """Hand out every batch after ``step`` again, the same groups in the same order, before any new one.
+
+        Batches up to ``step`` that the trainer still had in its hands are in its saved state: they count as trained on.
+        Safe to repeat.
+
+        Raises:
+            RewindImpossible: A batch after ``step`` was delivered and is not kept.
+        """
+        while True:
+            view = await self._runs.view(run)
+            earliest = view.bookmarks.unkept_step
+            if earliest is not None and step < earliest:
+                raise RewindImpossible(f"batches up to step {earliest} are not kept; the run can go back to that step")
+            trained = [lease for lease in view.leases if lease.step <= step and lease.state in _OUTSTANDING]
+            if trained:
+                await self.deliver(run, trained)
+            for lease in view.leases:
+                if lease.step > step and lease.state in _OUTSTANDING:
+                    await self._batches.change(run, lease, _returned(lease))
+            kept = [(batch_id, at) for batch_id, at in await self._batches.kept(run) if at > step]
+            if await self._batches.rewind(run, step, [_kept_lease(batch_id, at) for batch_id, at in kept]):
+                break
+        after = [lease for lease in (await self._runs.view(run)).leases if lease.step > step]
+        return Rewound(tuple(lease.batch_id for lease in after), tuple(lease.step for lease in after))
+
+
+def _returned(lease: Lease) -> Lease:
+    return replace(lease, state=LeaseState.RETURNED, lease_id="", deadline_ms=0, request_id="", trainer="")
+
+
+def _kept_lease(batch_id: str, step: int) -> Lease:
+    return Lease(batch_id, LeaseState.RETURNED, "", 1, step, False)

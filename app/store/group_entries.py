@@ -1,0 +1,112 @@
+"""What is said of a group on its way into the store, and what its index entry says of it there."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from app.core.model import DropReason, LaneId
+from app.store.codec import EncodedGroup, checksum
+from app.store.connection import Argument
+from app.store.keys import NONE, RunKeys, lane_name, parse_lane_name
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A group on its way in: its columns, and an id chosen by us so that our own repetition stores nothing."""
+
+    group_id: str
+    encoded: EncodedGroup
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a submission goes.
+
+    Attributes:
+        environment: The registered environment whose account it goes to, or None.
+        buffered: Whether it waits in that environment's buffer for a set to complete.
+        policy_version: The version it counts as sampled by, if any.
+        dropped: Why it is only counted, and not stored; None if it is stored.
+    """
+
+    environment: int | None
+    buffered: bool = False
+    policy_version: int | None = None
+    dropped: DropReason | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a run's groups were placed by, and what admits them.
+
+    Attributes:
+        epoch: The run's epoch the places were decided on.
+        policy_version: The policy version they were decided on, if it matters.
+        named_ms: How long a given id is recognised, milliseconds of run clock.
+        history_ms: How long it is remembered what became of a group, milliseconds of run clock.
+        max_groups: Groups that wait at which none is admitted, or None.
+        max_bytes: The same in bytes of payload.
+    """
+
+    epoch: int
+    policy_version: int | None = None
+    named_ms: int = 0
+    history_ms: int = 0
+    max_groups: int | None = None
+    max_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredGroup:
+    """A group's index entry.
+
+    Attributes:
+        payload_bytes: Size of its columns.
+        checksum: Their fingerprint.
+        accepted_ms: Run clock when it came.
+        lane: Its environment and size.
+        policy_version: The version it counts as sampled by, if any.
+        given_id: The id its sender gave it, if any.
+    """
+
+    payload_bytes: int
+    checksum: str
+    accepted_ms: int
+    lane: LaneId
+    policy_version: int | None
+    given_id: str | None
+
+
+def index_arguments(
+    keys: RunKeys, submissions: Sequence[Submission], placements: Sequence[Placement]
+) -> tuple[list[str], list[Argument]]:
+    """Return the keys and arguments of `lua/admit_groups.lua` that are of each group."""
+    own_keys: list[str] = []
+    arguments: list[Argument] = []
+    for submission, placement in zip(submissions, placements, strict=True):
+        encoded = submission.encoded
+        name = lane_name(placement.environment, encoded.size)
+        own_keys.append(keys.buffer(name) if placement.buffered else keys.lane(name))
+        own_keys.append(keys.payload(submission.group_id))
+        where = placement.dropped or ("buffered" if placement.buffered else "queued")
+        arguments += [submission.group_id, name, where, len(encoded.payload), checksum(encoded.payload)]
+        arguments += [or_text(placement.environment, NONE), or_text(placement.policy_version, NONE)]
+        arguments.append(encoded.group_id or NONE)
+    return own_keys, arguments
+
+
+def or_text(value: int | None, otherwise: str) -> Argument:
+    """Return a number as it is, or what stands for none."""
+    return otherwise if value is None else value
+
+
+def parse_entry(entry: str) -> StoredGroup:
+    """Read a group's index entry."""
+    size, digest, accepted, lane, version, given_id = entry.split()
+    return StoredGroup(
+        int(size),
+        digest,
+        int(accepted),
+        parse_lane_name(lane),
+        None if version == NONE else int(version),
+        None if given_id == NONE else given_id,
+    )

@@ -1,0 +1,37 @@
+#!lua flags=allow-oom
+-- discard_batch: end a lease whose batch nobody is to have; its groups are dropped for a stated reason.
+--
+-- KEYS[1] run           hash  run clock, totals, latest group
+-- KEYS[2] groups        hash  group id -> entry
+-- KEYS[3] leases        hash  batch id -> JSON list of groups
+-- KEYS[4] lease_states  hash  batch id -> JSON of its lease
+-- KEYS[5] dropped       hash  'reason:environment' -> groups
+-- KEYS[6] unindexed     zset  payloads to remove
+-- KEYS[7] history       hash  group or batch id -> what became of it
+-- KEYS[8] ended         zset  group or batch id -> run clock at which that is forgotten, ms
+-- ARGV[1] batch id   ARGV[2] lease seen   ARGV[3] step   ARGV[4] reason   ARGV[5] ms history is kept
+--
+-- Returns 1, or 0 if the lease is in another state by now; then nothing has changed.
+-- Cost: O(n log m), n the groups of the batch, m those whose history is kept.
+--
+-- include clock
+-- include forget_payload
+if redis.call('HGET', KEYS[4], ARGV[1]) ~= ARGV[2] then return 0 end
+local clock = advance_clock(KEYS[1])
+local groups = cjson.decode(redis.call('HGET', KEYS[3], ARGV[1]))
+for _, group in ipairs(groups) do
+  local id, environment = group.group_id, group.environment
+  local owner = environment == cjson.null and '-' or string.format('%.0f', environment)
+  local entry = redis.call('HGET', KEYS[2], id) or ''
+  redis.call('HINCRBY', KEYS[5], ARGV[4] .. ':' .. owner, 1)
+  redis.call('HINCRBY', KEYS[1], 'leased_bytes', -group.payload_bytes)
+  redis.call('HSET', KEYS[7], id, string.format('%s %s %s %.0f %s', ARGV[4], ARGV[1], ARGV[3], clock, entry))
+  redis.call('ZADD', KEYS[8], clock + ARGV[5], id)
+  forget_payload(KEYS[1], KEYS[2], KEYS[6], id)
+end
+redis.call('HINCRBY', KEYS[1], 'leased_groups', -#groups)
+redis.call('HSET', KEYS[7], ARGV[1], string.format('discarded - %s %.0f', ARGV[3], clock))
+redis.call('ZADD', KEYS[8], clock + ARGV[5], ARGV[1])
+redis.call('HDEL', KEYS[3], ARGV[1])
+redis.call('HDEL', KEYS[4], ARGV[1])
+return 1

@@ -1,0 +1,47 @@
+#!lua flags=allow-oom
+-- drop_groups: take queued or buffered groups out of the store for a stated reason.
+--
+-- KEYS[1] run        hash  run clock, totals, latest group
+-- KEYS[2] groups     hash  group id -> entry
+-- KEYS[3] lanes      hash  lane -> groups queued
+-- KEYS[4] buffers    hash  lane -> groups buffered
+-- KEYS[5] versions   zset  group id -> policy version
+-- KEYS[6] dropped    hash  'reason:environment' -> groups
+-- KEYS[7] unindexed  zset  payloads to remove
+-- KEYS[8] history    hash  group id -> what became of it
+-- KEYS[9] ended      zset  group id -> run clock at which that is forgotten, ms
+-- KEYS[10..] per group  zset its lane, zset its buffer
+-- ARGV[1] reason   ARGV[2] ms history is kept   ARGV per group from 3 on: group id, lane, environment or '-'
+--
+-- A group without an index entry (which should not be) just leaves its lane, so that it is in nobody's way.
+--
+-- Returns the number dropped; a group that does not wait any more is passed over.
+-- Cost: O(n log m), n the groups, m the groups in a lane.
+--
+-- include clock
+-- include forget_payload
+local dropped, clock = 0, advance_clock(KEYS[1])
+for i = 3, #ARGV, 3 do
+  local group, lane, environment = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+  local place, counts = 'queued', KEYS[3]
+  local left = redis.call('ZREM', KEYS[10 + (i - 3) / 3 * 2], group)
+  if left == 0 then
+    place, counts = 'buffered', KEYS[4]
+    left = redis.call('ZREM', KEYS[11 + (i - 3) / 3 * 2], group)
+  end
+  if left == 1 then
+    if redis.call('HINCRBY', counts, lane, -1) == 0 then redis.call('HDEL', counts, lane) end
+    local entry = redis.call('HGET', KEYS[2], group)
+    if entry then
+      redis.call('HINCRBY', KEYS[1], place .. '_groups', -1)
+      redis.call('HINCRBY', KEYS[1], place .. '_bytes', '-' .. string.match(entry, '^%d+'))
+      redis.call('HINCRBY', KEYS[6], ARGV[1] .. ':' .. environment, 1)
+      redis.call('HSET', KEYS[8], group, string.format('%s - - %.0f %s', ARGV[1], clock, entry))
+      redis.call('ZADD', KEYS[9], clock + ARGV[2], group)
+      redis.call('ZREM', KEYS[5], group)
+      forget_payload(KEYS[1], KEYS[2], KEYS[7], group)
+    end
+    dropped = dropped + 1
+  end
+end
+return dropped

@@ -1,0 +1,35 @@
+#!lua flags=allow-oom
+-- release_kept: let go of delivered batches that were kept for a rewind.
+--
+-- KEYS[1] run         hash  totals, latest group, checkpoint
+-- KEYS[2] groups      hash  group id -> entry
+-- KEYS[3] unindexed   zset  payloads to remove
+-- KEYS[4] kept        hash  batch id -> JSON list of groups
+-- KEYS[5] kept_steps  zset  batch id -> step
+-- ARGV[1] step of a checkpoint to note, or ''   ARGV[2..] batch ids
+--
+-- Returns the number let go; one that is not kept any more is passed over.
+-- Cost: O(n log m), n the groups of the batches, m the unindexed payloads.
+--
+-- include forget_payload
+local released = 0
+for i = 2, #ARGV do
+  local manifest = redis.call('HGET', KEYS[4], ARGV[i])
+  if manifest then
+    local bytes = 0
+    for _, group in ipairs(cjson.decode(manifest)) do
+      bytes = bytes + group.payload_bytes
+      forget_payload(KEYS[1], KEYS[2], KEYS[3], group.group_id)
+    end
+    note_unkept(KEYS[1], redis.call('ZSCORE', KEYS[5], ARGV[i]))
+    redis.call('HINCRBY', KEYS[1], 'kept_bytes', -bytes)
+    redis.call('HDEL', KEYS[4], ARGV[i])
+    redis.call('ZREM', KEYS[5], ARGV[i])
+    released = released + 1
+  end
+end
+if ARGV[1] ~= '' then
+  redis.call('HSET', KEYS[1], 'checkpoint', ARGV[1])
+  note_unkept(KEYS[1], ARGV[1])
+end
+return released

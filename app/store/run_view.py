@@ -1,0 +1,142 @@
+"""Reading a run without its queue: one round trip, one frozen value."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from app.core.leasing import Lease, LeaseState
+from app.core.model import Bookmarks, Environment, LaneId, RunConfig, RunView, Sent, Totals
+from app.core.policy import FutureVersions, Policy
+from app.store.connection import Pipeline
+from app.store.keys import NONE, RunKeys, parse_lane_name
+
+_LONGEST_CLOCK_STEP_MS = 30_000
+_TOTALS = tuple(Totals.__dataclass_fields__)
+
+
+def ask_for_view(pipe: Pipeline, keys: RunKeys) -> None:
+    """Put the commands into a pipeline whose replies `read_view` reads.
+
+    The run comes first and its leases after it: a commit in between is then seen by the step it moved on.
+    """
+    pipe.time()
+    for hash_key in (keys.run, keys.environments, keys.seen, keys.lanes, keys.buffers):
+        pipe.hgetall(hash_key)
+    for hash_key in (keys.lease_states, keys.served, keys.dropped, keys.sent, keys.running):
+        pipe.hgetall(hash_key)
+    pipe.zrange(keys.workers, 0, -1, withscores=True)
+    pipe.zcard(keys.kept_steps)
+
+
+def read_view(replies: Sequence[Any]) -> RunView:
+    """Read what Redis answered to `ask_for_view`."""
+    time, *hashes, workers, kept = replies
+    texts = ({key.decode(): value.decode() for key, value in a_hash.items()} for a_hash in hashes)
+    return _view(time, *texts, workers={worker.decode(): int(ms) for worker, ms in workers}, kept=kept)
+
+
+def parse_environment(record: str | bytes, heard_ms: int | None = None) -> Environment:
+    """Read an environment's JSON record."""
+    fields: dict[str, Any] = json.loads(record)
+    del fields["token"]
+    return Environment(**fields, heard_ms=heard_ms)
+
+
+def _clock(time: Sequence[int], run: Mapping[str, str]) -> int:
+    """The run clock as `lua/clock.lua` would advance it now, without writing it down."""
+    now = time[0] * 1000 + time[1] // 1000
+    passed = now - int(run.get("time_ms", now))
+    return int(run.get("clock_ms", 0)) + min(max(passed, 0), _LONGEST_CLOCK_STEP_MS)
+
+
+def _optional_int(text: str | None) -> int | None:
+    return None if text is None else int(text)
+
+
+def _lanes(a_hash: Mapping[str, str]) -> dict[LaneId, int]:
+    return {parse_lane_name(name): int(count) for name, count in a_hash.items()}
+
+
+def parse_lease(batch_id: str, text: str) -> Lease:
+    """Read the JSON of a lease."""
+    fields: dict[str, Any] = json.loads(text)
+    return Lease(batch_id=batch_id, **fields | {"state": LeaseState(fields["state"])})
+
+
+def lease_text(lease: Lease) -> str:
+    """Invert `parse_lease`; equal leases give equal text."""
+    fields = asdict(lease)
+    del fields["batch_id"]
+    return json.dumps(fields, separators=(",", ":"))
+
+
+def parse_policy(text: str | bytes | None) -> Policy:
+    """Read the JSON of a policy; the default one where there is none."""
+    if text is None:
+        return Policy()
+    fields: dict[str, Any] = json.loads(text)
+    return Policy(**fields | {"future_versions": FutureVersions(fields["future_versions"])})
+
+
+def _environment(key: str) -> int | None:
+    return None if key == NONE else int(key)
+
+
+def _dropped(a_hash: Mapping[str, str]) -> dict[tuple[str, int | None], int]:
+    counts = {}
+    for key, count in a_hash.items():
+        reason, environment = key.split(":")
+        counts[reason, _environment(environment)] = int(count)
+    return counts
+
+
+def _view(
+    time: Sequence[int],
+    run: dict[str, str],
+    environments: dict[str, str],
+    seen: dict[str, str],
+    lanes: dict[str, str],
+    buffers: dict[str, str],
+    leases: dict[str, str],
+    served: dict[str, str],
+    dropped: dict[str, str],
+    sent: dict[str, str],
+    running: dict[str, str],
+    *,
+    workers: dict[str, int],
+    kept: int,
+) -> RunView:
+    return RunView(
+        config=RunConfig(**json.loads(run["config"])) if "config" in run else None,
+        epoch=int(run.get("epoch", 0)),
+        step=int(run.get("step", 0)),
+        started=run.get("started") == "1",
+        clock_ms=_clock(time, run),
+        environments={
+            int(key): parse_environment(record, _optional_int(seen.get(key)))
+            for key, record in sorted(environments.items(), key=lambda item: int(item[0]))
+        },
+        lanes=_lanes(lanes),
+        buffers=_lanes(buffers),
+        leases=tuple(sorted((parse_lease(*item) for item in leases.items()), key=lambda lease: lease.step)),
+        workers=workers,
+        served={_environment(key): int(count) for key, count in served.items()},
+        dropped=_dropped(dropped),
+        totals=Totals(**{name: int(run.get(name, 0)) for name in _TOTALS}),
+        debts={int(key): owed for key, owed in json.loads(run.get("debts", "{}")).items()},
+        conflict_since_ms=_optional_int(run.get("conflict_since_ms")),
+        last_batch_ms=_optional_int(run.get("last_batch_ms")),
+        relaxed_batches=int(run.get("relaxed_batches", 0)),
+        latest=run.get("latest"),
+        policy=parse_policy(run.get("policy")),
+        policy_version=int(run.get("policy_version", 0)),
+        bookmarks=Bookmarks(
+            _optional_int(run.get("checkpoint")),
+            _optional_int(run.get("unkept_step")),
+            kept,
+            int(run.get("kept_bytes", 0)),
+        ),
+        sent={int(key): Sent(*map(int, text.split())) for key, text in sent.items()},
+        running={int(key): int(count) for key, count in running.items()},
+    )

@@ -1,0 +1,139 @@
+"""Batches under ``/v1/runs/{run}/batches``: how they are asked for, answered, and ended."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from lachesis.wire.runs import LeaseSeconds
+
+MAX_WAIT_S = 600.0
+
+LeaseId = Annotated[str, Field(min_length=1, max_length=64, description="The lease the batch is held under.")]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False, extra="forbid")
+
+
+class TakeBatch(_Body):
+    """What a trainer may say when it asks for a batch (`POST …/batches`)."""
+
+    request_id: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=64,
+        pattern=r"^[A-Za-z0-9._-]+$",
+        description="An id of this request: repeated, it gets the same batch while that is held.",
+    )
+    lease_s: LeaseSeconds | None = Field(default=None, description="How long to hold the batch; null: the run's.")
+    trainer: str | None = Field(
+        default=None, max_length=256, description="Who asks; shown to operators beside the batch."
+    )
+
+
+class BatchGroup(BaseModel):
+    """A group of a batch, without its columns."""
+
+    id: str = Field(description="The group's id.")
+    environment: int | None = Field(description="The environment it counts for, or null.")
+    size: int = Field(description="Its sequences.")
+    policy_version: int | None = Field(description="The policy version that sampled it, if it said so.")
+    staleness: int | None = Field(description="Policy versions since then.")
+    age_s: float = Field(description="Seconds since it was received.")
+
+
+class BatchInfo(BaseModel):
+    """A batch in a trainer's hands, without its groups' columns. It is the metadata `batch` of a binary reply."""
+
+    batch: str = Field(description="Its id.")
+    run: str = Field(description="The run it is of.")
+    step: int = Field(description="Its step.")
+    lease: LeaseId
+    lease_s: float = Field(description="Seconds the lease lasts from now.")
+    delivery: int = Field(description="1 the first time it is handed out, 2 when it is handed out again, and so on.")
+    relaxed: bool = Field(description="Whether minimums were relaxed for it.")
+    batch_size: int = Field(description="Its sequences.")
+    policy_version: int = Field(description="The policy version in force.")
+    groups: list[BatchGroup] = Field(description="Its groups, in training order.")
+
+
+class HeldBatch(BaseModel):
+    """A batch that was taken and has not ended, as operators see it (`GET …/batches`)."""
+
+    batch: str = Field(description="Its id.")
+    step: int = Field(description="Its step.")
+    state: Literal["sending", "sent", "held", "returned", "quarantined"] = Field(
+        description="With a trainer of `/v1` (held) or of Atropos (sending, sent), waiting to be handed out again, "
+        "or set aside because its leases ran out too often."
+    )
+    delivery: int = Field(description="How often it was handed out.")
+    expires_s: float | None = Field(description="Seconds until its lease runs out, if it is held.")
+    trainer: str | None = Field(description="Who holds it, if they said.")
+    groups: int = Field(description="Its groups.")
+    size: int = Field(description="Its sequences.")
+
+
+class HeldBatches(BaseModel):
+    """Batches that were taken and have not ended, by step."""
+
+    batches: list[HeldBatch]
+
+
+class Ack(_Body):
+    """End a batch: it was trained on (`POST …/batches/{batch}/ack`)."""
+
+    lease: LeaseId
+
+
+class Nack(_Body):
+    """Give a batch back: its groups go to the front of their lanes (`POST …/batches/{batch}/nack`)."""
+
+    lease: LeaseId
+    reason: str | None = Field(default=None, max_length=1000, description="Why; logged.")
+
+
+class Extend(_Body):
+    """Hold a batch longer (`POST …/batches/{batch}/extend`)."""
+
+    lease: LeaseId
+    lease_s: LeaseSeconds | None = Field(default=None, description="How long from now; null: the run's setting.")
+
+
+class LeaseEnd(BaseModel):
+    """How a batch stands after ack, nack or extend."""
+
+    batch: str = Field(description="Its id.")
+    state: Literal["acknowledged", "given_back", "held"] = Field(description="What became of it.")
+    lease_s: float | None = Field(default=None, description="Seconds the lease lasts from now, if it is held.")
+
+
+class LastSubmission(BaseModel):
+    """What an environment sent last."""
+
+    environment: int = Field(description="Its id.")
+    name: str = Field(description="Its name.")
+    alive: bool = Field(description="Whether its minimum binds.")
+    last_seen_s: float = Field(description="Seconds since its last sign of life.")
+    last_group_s: float | None = Field(description="Seconds since its last group, or null before any.")
+    last_group_size: int | None = Field(description="Sequences in that group.")
+    sequences_per_s: float | None = Field(description="Its arrival rate over the last minute, or null if unknown.")
+
+
+class Explanation(BaseModel):
+    """Whether a batch would form now, and why not (`GET …/batches/explain`)."""
+
+    ready: bool = Field(description="Whether a trainer that asked now would get a batch.")
+    reason: str | None = Field(description="The first thing in the way, as in `/status`; null if ready.")
+    detail: str | None = Field(description="The same as a sentence with the values in it.")
+    since_s: float | None = Field(description="Seconds since the last batch, or since the oldest group came.")
+    missing_sequences: int = Field(description="Sequences that must still arrive, over all environments.")
+    missing_by_environment: dict[int, int] = Field(description="Sequences each environment is short of its minimum.")
+    unblocked_by: list[tuple[int | None, int]] = Field(
+        description="Single groups that would let a batch form: [environment or null, size], at most 8."
+    )
+    expected_s: float | None = Field(description="When a batch should form at the present arrival rates, or null.")
+    relaxes_s: float | None = Field(description="Seconds until minimums that conflict are relaxed, if they do.")
+    leased_sequences: int = Field(description="Sequences in trainers' hands.")
+    stale_groups: int = Field(description="Groups dropped so far because they were too old.")
+    environments: list[LastSubmission] = Field(description="Who last sent what.")
+    dry_run: dict[str, Any] = Field(default_factory=dict, description="The settings this was tried with instead.")

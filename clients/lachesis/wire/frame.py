@@ -1,0 +1,49 @@
+"""Several groups in one body: a safetensors file whose tensors are the groups' own blobs, in order.
+
+A sender puts a header before blobs it has, and a reader cuts them apart again; neither looks into them, and nothing is
+merged or copied on the way. Any safetensors reader can open the file; each of its tensors is a file again.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from lachesis.wire.blob import Buffer, DamagedBlob, header_of, read_header
+
+FORMAT = "lachesis"
+"""Key of the metadata that tells a frame from a group's blob; its value says what is framed."""
+
+
+def frame_header(sizes: Sequence[int], kind: str, metadata: Mapping[str, str] | None = None) -> bytes:
+    """Write what goes before blobs of ``sizes`` bytes.
+
+    Args:
+        sizes: Bytes of each blob.
+        kind: What this is: ``groups`` or ``batch``.
+        metadata: What else to say.
+    """
+    return header_of(
+        ((str(position), "U8", (size,), size) for position, size in enumerate(sizes)),
+        {FORMAT: kind, **(metadata or {})},
+    )
+
+
+def frame(blobs: Sequence[Buffer], kind: str, metadata: Mapping[str, str] | None = None) -> bytes:
+    """Put blobs into one body; see `frame_header`."""
+    return b"".join([frame_header([len(blob) for blob in blobs], kind, metadata), *blobs])
+
+
+def split(body: Buffer) -> tuple[dict[str, str], list[memoryview]]:
+    """Cut a frame apart.
+
+    Returns:
+        Its metadata, and the blobs in order, as views of ``body``.
+
+    Raises:
+        DamagedBlob: It is not a frame, or not a whole one.
+    """
+    header = read_header(body)
+    if FORMAT not in header.metadata:
+        raise DamagedBlob(f"a frame says so in its metadata, under {FORMAT!r}")
+    if any(info.dtype != "U8" for info in header.tensors.values()):
+        raise DamagedBlob("a frame's tensors are blobs, of dtype U8")
+    view = memoryview(body)
+    return header.metadata, [view[info.start : info.end] for info in header.tensors.values()]

@@ -1,0 +1,186 @@
+"""Runs, as they are made, changed and shown under ``/v1/runs``."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from lachesis.wire.atropos import MAX_BATCH_SIZE
+
+RUN_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+
+_MOST = 2**53 - 1  # integers beyond it change in readers that take numbers as doubles
+_YEAR_S = 366 * 24 * 3600.0
+
+_Text = Annotated[str, Field(max_length=4096)]
+_Count = Annotated[int, Field(ge=-_MOST, le=_MOST)]
+BatchSize = Annotated[
+    int, Field(ge=1, le=MAX_BATCH_SIZE, description="Sequences in each batch, exactly.", examples=[128])
+]
+MaxStaleness = Annotated[
+    int | None,
+    Field(
+        ge=0,
+        le=_MOST,
+        description="Most policy versions between sampling and training; older groups are dropped. Null: no limit.",
+    ),
+]
+MaxAge = Annotated[
+    float | None,
+    Field(gt=0, le=_YEAR_S, description="Seconds after which a group that waits is dropped. Null: no limit."),
+]
+FutureVersions = Annotated[
+    Literal["restamp", "refuse"],
+    Field(
+        description="What becomes of groups sampled by a version later than the current one, as after a trainer "
+        "went back to a checkpoint: they count as of the current version, or are refused (and dropped if queued)."
+    ),
+]
+RelaxAfter = Annotated[
+    float | None,
+    Field(
+        ge=0,
+        le=_YEAR_S,
+        description="Patience with minimums that group sizes make impossible together. Null: the service's setting.",
+    ),
+]
+MaxQueuedGroups = Annotated[
+    int | None,
+    Field(ge=1, le=_MOST, description="Groups waiting at which submissions are answered 429. Null: no limit."),
+]
+MaxQueuedBytes = Annotated[
+    int | None,
+    Field(ge=1, le=_MOST, description="The same in bytes of payload. Null: no limit."),
+]
+LeaseSeconds = Annotated[
+    float, Field(gt=0, le=_YEAR_S, description="How long a trainer may hold a batch before it is handed out again.")
+]
+MaxDeliveries = Annotated[
+    int, Field(ge=1, le=1_000_000, description="A batch whose lease ran out this many times is quarantined.")
+]
+KeepBatches = Annotated[
+    int,
+    Field(ge=0, le=100_000, description="Acknowledged batches kept for a rewind, until a checkpoint makes them safe."),
+]
+KeepBytes = Annotated[int, Field(ge=0, le=_MOST, description="The same in bytes of payload.")]
+DedupWindow = Annotated[
+    float,
+    Field(ge=0, le=_YEAR_S, description="How long the repetition of a submission is recognised by its group's id."),
+]
+LineageSeconds = Annotated[
+    float, Field(ge=0, le=_YEAR_S, description="How long it is remembered what became of a group that has left.")
+]
+Archived = Annotated[
+    bool, Field(description="An archived run takes no groups and hands out no batches; nothing is deleted.")
+]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False, extra="forbid")
+
+
+class AtroposSettings(_Body):
+    """What environments of the Atropos surface are told of the run; nothing here depends on it."""
+
+    max_token_len: _Count = Field(default=-1, description="Longest sequence the trainer takes, tokens.")
+    wandb_group: _Text = Field(default="", description="Weights & Biases group that environments log to.")
+    wandb_project: _Text = Field(default="", description="Weights & Biases project.")
+    checkpoint_dir: _Text = Field(default="", description="Where environments keep their checkpoints.")
+    save_checkpoint_interval: _Count = Field(default=-1, description="Steps between checkpoints.")
+    starting_step: _Count = Field(default=0, description="Step the run starts at.")
+    num_steps: _Count = Field(default=-1, description="Steps the run takes in all.")
+
+
+class RunCreate(_Body):
+    """A new run (`POST /v1/runs`)."""
+
+    name: str = Field(pattern=f"^{RUN_NAME}$", description="Its name, for paths.", examples=["math-rl"])
+    batch_size: BatchSize
+    max_staleness: MaxStaleness = None
+    max_age_s: MaxAge = None
+    future_versions: FutureVersions = "restamp"
+    relax_after_s: RelaxAfter = None
+    max_queued_groups: MaxQueuedGroups = None
+    max_queued_bytes: MaxQueuedBytes = None
+    lease_s: LeaseSeconds = 600.0
+    max_deliveries: MaxDeliveries = 5
+    keep_batches: KeepBatches = 16
+    keep_bytes: KeepBytes = 1024**3
+    dedup_window_s: DedupWindow = 3600.0
+    lineage_s: LineageSeconds = 3600.0
+    atropos: AtroposSettings = Field(default_factory=AtroposSettings, description="For environments of Atropos.")
+
+
+class RunChange(_Body):
+    """Changes to a run while it goes on (`PATCH /v1/runs/{run}`): only what is named changes (JSON merge patch)."""
+
+    batch_size: BatchSize = 1
+    max_staleness: MaxStaleness = None
+    max_age_s: MaxAge = None
+    future_versions: FutureVersions = "restamp"
+    relax_after_s: RelaxAfter = None
+    max_queued_groups: MaxQueuedGroups = None
+    max_queued_bytes: MaxQueuedBytes = None
+    lease_s: LeaseSeconds = 600.0
+    max_deliveries: MaxDeliveries = 5
+    keep_batches: KeepBatches = 16
+    keep_bytes: KeepBytes = 1024**3
+    dedup_window_s: DedupWindow = 3600.0
+    lineage_s: LineageSeconds = 3600.0
+    archived: Archived = False
+
+
+class Run(RunCreate):
+    """A run as it is."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")  # clients read answers of newer services
+
+    archived: Archived
+    step: int = Field(description="Batches taken so far, from the starting step on.")
+    policy_version: int = Field(description="Weight updates so far, as the trainer told.")
+
+
+class Runs(BaseModel):
+    """All runs (`GET /v1/runs`), by name."""
+
+    runs: list[Run]
+
+
+class PolicyVersion(_Body):
+    """The policy version now in force (`PUT /v1/runs/{run}/policy-version`)."""
+
+    policy_version: int = Field(ge=0, le=_MOST, description="Weight updates so far.", examples=[42])
+
+
+class PolicyVersionSet(BaseModel):
+    """What setting a policy version did."""
+
+    policy_version: int = Field(description="The version now in force.")
+    dropped_groups: int = Field(description="Queued groups that this made too old (or, if refused, too new).")
+
+
+class Checkpoint(_Body):
+    """The trainer has saved its own state (`POST /v1/runs/{run}/checkpoints`)."""
+
+    step: int = Field(ge=-_MOST, le=_MOST, description="Step of the last batch in the saved state.", examples=[5])
+
+
+class Bookmarks(BaseModel):
+    """Which steps a run can be rewound to."""
+
+    checkpoint: int | None = Field(description="Step of the last checkpoint the trainer told of.")
+    rewindable_to: int = Field(description="Earliest step that `rewind` accepts.")
+    kept_batches: int = Field(description="Acknowledged batches kept.")
+    kept_bytes: int = Field(description="Their payload.")
+
+
+class Rewind(_Body):
+    """The trainer goes back to the state it saved after a step (`POST /v1/runs/{run}/rewind`)."""
+
+    step: int = Field(ge=-_MOST, le=_MOST, description="Step of the last batch in that state.", examples=[5])
+
+
+class Rewound(BaseModel):
+    """Which batches are handed out again, in this order."""
+
+    batches: list[str] = Field(description="Batch ids; the first `POST …/batches` gets the first.")
+    steps: list[int] = Field(description="Their steps.")
