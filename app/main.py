@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any, TypedDict
 
 from fastapi import Depends, FastAPI
@@ -12,18 +13,28 @@ from app.api import problems
 from app.api.body_budget import BodyBudget
 from app.api.deps import Services, checked_run_name
 from app.api.routes import atropos, system
+from app.api.routes.v1 import batches, environments, groups, runs
 from app.api.submitting import Decoder
 from app.core.errors import StoreMisconfigured
+from app.services.administration import Administration
 from app.services.admission import Admission
 from app.services.bookmarks import Bookmarks
-from app.services.dispatch import Dispatch, Timing
+from app.services.dispatch import Dispatch
+from app.services.explain import Explain
+from app.services.handout import Timing
 from app.services.intake import Intake
+from app.services.leases import Leases
+from app.services.lineage import Lineages
 from app.services.maintenance import Maintenance
 from app.services.presence import Presence
 from app.services.registry import Registry
+from app.services.staleness import Staleness
 from app.services.status import Status
+from app.services.submissions import Submissions
+from app.services.waiting import WaitingRoom
 from app.settings import Settings
 from app.store.batches import BatchStore
+from app.store.changes import changes
 from app.store.connection import Connection
 from app.store.groups import GroupStore
 from app.store.probe import probe
@@ -76,6 +87,8 @@ def create_app(settings: Settings) -> FastAPI:
     )
     problems.install(app)
     app.include_router(system.router)
+    for router in (runs.router, environments.router, groups.submissions, groups.router, batches.router):
+        app.include_router(router, dependencies=[Depends(checked_run_name)] if router is groups.submissions else [])
     for router in (atropos.submissions, atropos.router):
         app.include_router(router)
         app.include_router(router, prefix="/runs/{run}/atropos", dependencies=[Depends(checked_run_name)])
@@ -90,17 +103,26 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
     admission = Admission(runs, groups, presence)
     intake = Intake(runs, groups, admission)
     bookmarks = Bookmarks(runs, groups, batches)
+    staleness = Staleness(runs, groups)
     dispatch = Dispatch(runs, groups, batches, bookmarks, Timing(ttl_ms, round(settings.relax_after_s * 1000)))
+    explain = Explain(runs, dispatch)
     services = Services(
         settings=settings,
         connection=connection,
         groups=groups,
-        registry=Registry(runs, presence, ttl_ms),
+        registry=Registry(runs, batches, presence, ttl_ms),
         bodies=BodyBudget(settings.body_budget_bytes),
         decoder=Decoder(),
         intake=intake,
         dispatch=dispatch,
         status=Status(runs, groups, dispatch, ttl_ms, durability),
+        administration=Administration(runs, groups, staleness),
+        submissions=Submissions(admission),
+        waiting=WaitingRoom(dispatch, partial(changes, connection)),
+        leases=Leases(runs, groups, batches, bookmarks),
+        bookmarks=bookmarks,
+        explain=explain,
+        lineages=Lineages(runs, groups, batches),
     )
     maintenance = Maintenance(
         runs,
@@ -108,6 +130,8 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
         admission,
         intake,
         dispatch,
+        staleness,
+        explain,
         presence,
         buffer_release_ms=round(settings.buffer_release_s * 1000),
         orphan_ttl_ms=round(settings.orphan_ttl_s * 1000),

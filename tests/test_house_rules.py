@@ -111,7 +111,8 @@ def test_every_script_is_short_and_opens_with_its_contract(script: Path) -> None
     assert "\n-- Cost: O(" in header[0] or not is_command
     assert ("ARGV" in header[0]) == ("ARGV" in body) or not is_command
     described = re.findall(r"^-- KEYS\[(\d+)[.]*\] .*\b(?:hash|zset|set|list|string|stream)\b", header[0], re.M)
-    assert set(re.findall(r"KEYS\[(\d+)\]", body)) <= set(described)
+    # A fragment's KEYS are those of the command that includes it, whose header is held to them by test_scripts.py.
+    assert set(re.findall(r"KEYS\[(\d+)\]", body)) <= set(described) or not is_command
 
 
 def test_every_file_the_architectures_table_names_exists() -> None:

@@ -10,13 +10,23 @@ SCOPE_KEY = "lachesis.connection"
 class Connection:
     """What a request may ask of the connection it came on."""
 
-    __slots__ = ("_broken", "_callbacks", "_close")
+    __slots__ = ("_broken", "_callbacks", "_close", "_last_orders")
 
     # A watched reply that broke off also ends the connection: ``close`` does that.
     def __init__(self, close: Callable[[], None]) -> None:
         self._close = close
         self._callbacks: list[Callable[[], None]] = []
+        self._last_orders: list[Callable[[], None]] = []
         self._broken = False
+
+    def on_shutdown(self, callback: Callable[[], None]) -> None:
+        """Call back when the server is about to end: a request that waits for something should answer now."""
+        self._last_orders.append(callback)
+
+    def shut_down(self) -> None:
+        """Note that the server is about to end."""
+        for callback in self._last_orders:
+            callback()
 
     def on_reset(self, callback: Callable[[], None]) -> None:
         """Call back, once, on the event loop, if the client turns out not to have read this reply to its end.

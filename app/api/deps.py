@@ -13,10 +13,17 @@ from app.api.body_budget import UNCOUNTED_BYTES, BodyBudget
 from app.api.json_reader import check_structure, parse_in_python
 from app.api.submitting import Decoder
 from app.core.errors import InvalidField
+from app.services.administration import Administration
+from app.services.bookmarks import Bookmarks
 from app.services.dispatch import Dispatch
+from app.services.explain import Explain
 from app.services.intake import Intake
+from app.services.leases import Leases
+from app.services.lineage import Lineages
 from app.services.registry import Registry
 from app.services.status import Status
+from app.services.submissions import Submissions
+from app.services.waiting import WaitingRoom
 from app.settings import Settings
 from app.store.connection import Connection
 from app.store.groups import GroupStore
@@ -39,6 +46,13 @@ class Services:
     intake: Intake
     dispatch: Dispatch
     status: Status
+    administration: Administration
+    submissions: Submissions
+    waiting: WaitingRoom
+    leases: Leases
+    bookmarks: Bookmarks
+    explain: Explain
+    lineages: Lineages
 
 
 async def services(request: Request) -> Services:
@@ -126,3 +140,4 @@ def parse(model: type[M], text: bytes) -> M:
 Run = Annotated[str, Depends(run_name)]
 Found = Annotated[Services, Depends(services)]
 SmallBody = Annotated[bytes, Depends(small_body)]
+NamedRun = Annotated[str, Depends(checked_run_name)]

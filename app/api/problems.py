@@ -32,6 +32,8 @@ STATUS: dict[type[errors.LachesisError], int] = {
     errors.RunArchived: 409,
     errors.GroupExists: 409,
     errors.LeaseLost: 409,
+    errors.BatchInUse: 409,
+    errors.RunInUse: 409,
     errors.RewindImpossible: 409,
     errors.QueueFull: 429,
     errors.StoreUnavailable: 503,

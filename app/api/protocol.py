@@ -133,6 +133,11 @@ class Protocol(HttpToolsProtocol):
         self.cycle.keep_alive = False
         return True  # we close our end after the answer
 
+    def shutdown(self) -> None:
+        for connection in self._unread:
+            connection.shut_down()
+        super().shutdown()
+
     def _break_unread(self) -> None:
         for connection in self._unread:
             connection.break_off(self.loop)

@@ -1,11 +1,12 @@
 """Replies built from bytes, and the one that must know whether it arrived."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import orjson
 from fastapi import Request, Response
+from pydantic import BaseModel
 from starlette.types import Receive, Scope, Send
 
 from app.api.client_connection import connection_of
@@ -18,6 +19,11 @@ _IN_THREAD_BYTES = 256 * 1024
 def json_reply(value: object) -> Response:
     """Answer a small JSON value."""
     return Response(orjson.dumps(value), media_type="application/json")
+
+
+def model_reply(value: BaseModel, status_code: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """Answer a small value of a schema."""
+    return Response(value.model_dump_json().encode(), status_code, headers, "application/json")
 
 
 async def compressed(request: Request, content: bytes) -> tuple[bytes, dict[str, str]]:
@@ -38,23 +44,26 @@ class WatchedReply(Response):
     """A reply whose sender learns whether it arrived.
 
     Args:
-        content: The body.
+        parts: The body, in pieces that are not joined: each may be as large as a group.
         headers: Its headers.
         sent: Awaited once the last byte was handed to the connection.
         broke_off: Awaited if the connection was lost before that, or reset after it with bytes unread, or if
             sending failed. Perhaps twice.
     """
 
-    media_type = "application/json"
-
     def __init__(
         self,
-        content: bytes,
+        parts: Sequence[bytes],
         headers: dict[str, str],
         sent: Callable[[], Coroutine[Any, Any, None]],
         broke_off: Callable[[], Coroutine[Any, Any, None]],
+        *,
+        status_code: int = 200,
+        media_type: str = "application/json",
     ) -> None:
-        super().__init__(content, headers=headers)
+        length = {"Content-Length": str(sum(map(len, parts)))}
+        super().__init__(None, status_code, {**headers, **length}, media_type)
+        self._parts = parts
         self._sent = sent
         self._broke_off = broke_off
         self._tasks: set[asyncio.Task[None]] = set()
@@ -84,13 +93,12 @@ class WatchedReply(Response):
 
     async def _write(self, send: Send, lost: asyncio.Event) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        view = memoryview(bytes(self.body))
-        for start in range(0, len(view), _CHUNK_BYTES):
-            if lost.is_set():
-                return
-            # The server makes us wait here while the client is behind, so a client that is gone is noticed.
-            await send(
-                {"type": "http.response.body", "body": bytes(view[start : start + _CHUNK_BYTES]), "more_body": True}
-            )
+        for part in self._parts:
+            for start in range(0, len(part), _CHUNK_BYTES):
+                if lost.is_set():
+                    return
+                piece = part if len(part) <= _CHUNK_BYTES else part[start : start + _CHUNK_BYTES]
+                # The server makes us wait here while the client is behind, so a client that is gone is noticed.
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
         if not lost.is_set():
             await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -11,7 +11,8 @@ from app.api.batch_json import batch_json
 from app.api.replies import WatchedReply, compressed
 from app.core.errors import LachesisError
 from app.core.model import Environment
-from app.services.dispatch import Answer, Dispatch
+from app.services.dispatch import Dispatch
+from app.services.handout import Answer
 from app.services.registry import Registry
 
 _MOST_HEADER_CHARACTERS = 1000  # clients refuse headers of some kilobytes; the status has it all
@@ -42,7 +43,7 @@ async def batch_reply(request: Request, dispatch: Dispatch, run: str, answer: An
         assert answer.not_ready is not None  # noqa: S101 - an answer has one or the other
         why = f"{answer.not_ready.blocker.value}: {answer.not_ready.detail}"
         headers = {"Lachesis-Waiting": why[:_MOST_HEADER_CHARACTERS]}
-        return WatchedReply(_NO_BATCH, headers, sent, broke_off)
+        return WatchedReply([_NO_BATCH], headers, sent, broke_off)
     try:
         text = await asyncio.to_thread(batch_json, answer.batch.payloads)
         content, headers = await compressed(request, text)
@@ -56,7 +57,7 @@ async def batch_reply(request: Request, dispatch: Dispatch, run: str, answer: An
         "Lachesis-Deliveries": str(lease.deliveries),
         "Lachesis-Relaxed": str(lease.relaxed).lower(),
     }
-    return WatchedReply(content, headers, sent, broke_off)
+    return WatchedReply([content], headers, sent, broke_off)
 
 
 def registration_reply(
@@ -70,4 +71,4 @@ def registration_reply(
     async def broke_off() -> None:
         registry.answer_lost(run, environment.environment)
 
-    return WatchedReply(orjson.dumps(answer), {}, sent, broke_off)
+    return WatchedReply([orjson.dumps(answer)], {}, sent, broke_off)

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
+from app.api.native_blob import decode_blobs
+from app.api.native_json import decode_native_json
 from app.api.scored_data import decode_group, decode_groups
 from app.store.codec import EncodedGroup
 
@@ -28,6 +30,14 @@ class Decoder:
     async def many(self, body: bytes) -> list[EncodedGroup]:
         """Decode a JSON list of groups; see `decode_groups`."""
         return await self._decode(decode_groups, body)
+
+    async def blobs(self, body: bytes) -> list[EncodedGroup]:
+        """Read groups in binary; see `decode_blobs`."""
+        return decode_blobs(body) if len(body) < _HUGE_BYTES else await asyncio.to_thread(decode_blobs, body)
+
+    async def native(self, body: bytes) -> list[EncodedGroup]:
+        """Decode the JSON of groups of the native API; see `decode_native_json`."""
+        return await self._decode(decode_native_json, body)
 
     async def _decode(self, decode: Callable[[bytes], T], body: bytes) -> T:
         if len(body) < _IN_THREAD_BYTES:

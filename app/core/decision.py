@@ -21,12 +21,14 @@ class Decision:
         not_ready: Why there is none, or None.
         debts: Sequences owed to environments once the plan is carried out.
         conflict_since_ms: Since when minimums have been impossible together, or None if they are not.
+        relaxes_in_ms: How long until they are relaxed, if they are impossible together.
     """
 
     plan: BatchPlan | None
     not_ready: NotReady | None = None
     debts: Mapping[int, int] = field(default_factory=dict)
     conflict_since_ms: int | None = None
+    relaxes_in_ms: int | None = None
 
 
 def decide(view: RunView, lanes: Sequence[Lane], ttl_ms: int, relax_after_ms: int) -> Decision:
@@ -63,7 +65,8 @@ def decide(view: RunView, lanes: Sequence[Lane], ttl_ms: int, relax_after_ms: in
     left_ms = waited_from + relax_after_ms - view.clock_ms
     if left_ms > 0:
         detail = f"group sizes make the minimums impossible together; relaxing in {left_ms / 1000:.1f} s"
-        return Decision(None, replace(strict, blocker=Blocker.MINIMUMS_CONFLICT, detail=detail), view.debts, since)
+        conflict = replace(strict, blocker=Blocker.MINIMUMS_CONFLICT, detail=detail)
+        return Decision(None, conflict, view.debts, since, left_ms)
     # Only now: which groups it would be costs far more than that there are some.
     relaxed = select_relaxed(batch_size, lanes, bounds, view.debts)
     assert isinstance(relaxed, BatchPlan), "there is an exact batch, whatever is owed"  # noqa: S101

@@ -50,3 +50,25 @@ def enrol(application: Application, environments: Mapping[int, Environment], clo
         connected=True,
         registered_ms=clock_ms,
     )
+
+
+def recorded(
+    application: Application, known: Environment | None, environments: Mapping[int, Environment], clock_ms: int
+) -> Environment:
+    """Return the record of an environment whose name is who it is.
+
+    Args:
+        application: What it says of itself.
+        known: The environment that has its name, if there is one: this is the same.
+        environments: The run's environments, by id.
+        clock_ms: The run clock, milliseconds.
+    """
+    if known is not None:
+        return replace(known, **asdict(application), connected=True)
+    return Environment(
+        environment=max(environments, default=-1) + 1,
+        name=application.desired_name,
+        **asdict(application),
+        connected=True,
+        registered_ms=clock_ms,
+    )

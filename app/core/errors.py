@@ -19,6 +19,8 @@
     │   ├── RunArchived             the run takes no groups and hands out no batches
     │   ├── GroupExists             a group of this id has other contents
     │   ├── LeaseLost               the batch is no longer held under this lease
+    │   ├── BatchInUse              the batch is not quarantined, so nobody may drop it
+    │   ├── RunInUse                groups keep coming while the run is being removed
     │   └── RewindImpossible        batches after that step are no longer kept
     ├── QueueFull                   the run's capacity is reached; come back later             429
     └── StoreUnavailable            Redis did not answer in time; the outcome is unknown       503
@@ -153,6 +155,18 @@ class LeaseLost(Conflict):
     """The batch is no longer held under this lease; the message says what happened to it."""
 
     code = "lease_lost"
+
+
+class BatchInUse(Conflict):
+    """The batch is not quarantined: a trainer has it or will have it, so nobody may drop it."""
+
+    code = "batch_in_use"
+
+
+class RunInUse(Conflict):
+    """Groups keep coming while the run is being removed: stop what sends them first."""
+
+    code = "run_in_use"
 
 
 class RewindImpossible(Conflict):

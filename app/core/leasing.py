@@ -12,7 +12,7 @@ commit ──▶  HELD ──ack──▶ delivered                             
           QUARANTINED ──nack──▶ dissolved, or dropped by an operator
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 
@@ -72,6 +72,11 @@ class Lease:
     deadline_ms: int = 0
     request_id: str = ""
     trainer: str = ""
+
+
+def returned(lease: Lease) -> Lease:
+    """Return a lease that nobody has any more: its batch waits to be handed out again."""
+    return replace(lease, state=LeaseState.RETURNED, lease_id="", deadline_ms=0, request_id="", trainer="")
 
 
 def expired(lease: Lease, clock_ms: int) -> bool:

@@ -4,7 +4,7 @@ import uuid
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from app.core.errors import RunArchived
+from app.core.errors import InvalidField, RunArchived, RunNotFound
 from app.services.presence import Presence
 from app.store.codec import EncodedGroup
 from app.store.group_entries import Placement, Submission, Terms
@@ -55,29 +55,27 @@ class Admission:
             await self._runs.announce(run)
             self._announced.add(run)
         submissions = [Submission(uuid.uuid4().hex, group) for group in groups]
-        roster = self._rosters.get(run, _NOBODY)
+        roster, fresh = self._rosters.get(run, _NOBODY), False
         while True:
-            if roster.policy.archived:
-                roster = await self.roster(run)
-            if roster.policy.archived:
-                raise RunArchived(f"run {run} is archived: it takes no groups")
-            placements = [place(group, roster) for group in groups]
-            new = await self._groups.admit(run, submissions, placements, _terms(roster, groups, limited=limited))
+            try:
+                if roster.policy.archived:
+                    raise RunArchived(f"run {run} is archived: it takes no groups")
+                placements = [place(group, roster) for group in groups]
+                new = await self._groups.admit(run, submissions, placements, _terms(roster, groups, limited=limited))
+            except (InvalidField, RunArchived, RunNotFound):
+                if fresh:
+                    raise
+                new = None  # things may have changed since we last looked
             if new is not None:
                 for environment in {placement.environment for placement in placements}:
                     if environment is not None:
                         self._presence.heard(run, environment)
                 return Admitted(roster, placements, new)
-            roster = await self.roster(run)
+            roster, fresh = await self._roster(run), True
 
-    async def roster(self, run: str) -> Roster:
-        """Look anew at who is registered."""
+    async def _roster(self, run: str) -> Roster:
         roster = self._rosters[run] = await self._runs.roster(run)
         return roster
-
-    def known(self, run: str) -> Roster:
-        """Return who was registered when we last looked; it may be outdated."""
-        return self._rosters.get(run, _NOBODY)
 
     def keep_only(self, runs: Collection[str]) -> None:
         """Forget what is remembered of runs that are no more: anybody can make up names."""

@@ -1,11 +1,11 @@
 """Delivered batches that are kept until the trainer has saved its own state, and handed out again after a crash."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from app.core.bookmarks import beyond_limits
 from app.core.errors import RewindImpossible
-from app.core.leasing import Lease, LeaseState
+from app.core.leasing import Lease, LeaseState, returned
 from app.core.model import RunView
 from app.store.batches import BatchStore
 from app.store.groups import GroupStore
@@ -79,16 +79,12 @@ class Bookmarks:
                 await self.deliver(run, trained)
             for lease in view.leases:
                 if lease.step > step and lease.state in _OUTSTANDING:
-                    await self._batches.change(run, lease, _returned(lease))
+                    await self._batches.change(run, lease, returned(lease))
             kept = [(batch_id, at) for batch_id, at in await self._batches.kept(run) if at > step]
             if await self._batches.rewind(run, step, [_kept_lease(batch_id, at) for batch_id, at in kept]):
                 break
         after = [lease for lease in (await self._runs.view(run)).leases if lease.step > step]
         return Rewound(tuple(lease.batch_id for lease in after), tuple(lease.step for lease in after))
-
-
-def _returned(lease: Lease) -> Lease:
-    return replace(lease, state=LeaseState.RETURNED, lease_id="", deadline_ms=0, request_id="", trainer="")
 
 
 def _kept_lease(batch_id: str, step: int) -> Lease:

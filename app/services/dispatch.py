@@ -4,15 +4,16 @@ import asyncio
 import os
 import uuid
 from collections.abc import Coroutine
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from weakref import WeakValueDictionary
 
 from app.core.decision import Decision, decide
 from app.core.errors import RunArchived
-from app.core.leasing import Lease, LeasedGroup, LeaseState, exhausted, expired
+from app.core.leasing import Lease, LeaseState, exhausted, expired, returned
 from app.core.model import Blocker, Lane, NotReady, RunView
 from app.liveness import place, process_exists
 from app.services.bookmarks import Bookmarks
+from app.services.handout import Answer, Batch, Holder, Timing
 from app.services.retrieval import Retrieval, history_ms
 from app.store.batches import BatchStore
 from app.store.groups import GroupStore
@@ -20,55 +21,7 @@ from app.store.runs import RunStore
 
 _WORKER_SILENT_MS = 15_000
 _MANY_LANES = 128
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """The run's patience, milliseconds on the run clock."""
-
-    environment_ttl_ms: int
-    relax_after_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """Who takes a batch to hold it under a lease with a deadline.
-
-    Attributes:
-        request_id: Names the request: repeated, it gets the same batch while that is held.
-        lease_s: How long to hold it, seconds; None: as the run says.
-        trainer: Who asks, for operators.
-    """
-
-    request_id: str = ""
-    lease_s: float | None = None
-    trainer: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """A batch to send: its lease, its groups and their columns in training order, and the run it was taken from."""
-
-    lease: Lease
-    groups: tuple[LeasedGroup, ...]
-    payloads: tuple[bytes, ...]
-    view: RunView
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a trainer that asked gets.
-
-    Attributes:
-        batch: The batch, or None.
-        not_ready: Why there is none, or None.
-        acknowledges: The leases whose batches had reached the trainer before it asked: once this answer has
-            reached it too, they are delivered.
-    """
-
-    batch: Batch | None
-    not_ready: NotReady | None
-    acknowledges: tuple[Lease, ...] = ()
+_RETRY_MS = 10_000  # a trainer whose reply broke off asks again within seconds, or not at all
 
 
 class Dispatch:
@@ -145,6 +98,18 @@ class Dispatch:
             await self._batches.give_back(run, replace(batch.lease, state=LeaseState.SENT))
         finally:
             self._sending.discard(batch.lease)
+
+    async def hand_on(self, run: str, batch: Batch) -> None:
+        """Note that nobody got a batch that was taken to be held: it goes first to whoever asks next."""
+        lease = batch.lease
+        await self._batches.change(run, lease, replace(returned(lease), deliveries=lease.deliveries - 1))
+
+    async def let_expire(self, run: str, batch: Batch) -> None:
+        """Note that a batch's reply broke off: its trainer may ask for it again, but not for as long as its lease."""
+        lease = batch.lease
+        soon_ms = batch.view.clock_ms + _RETRY_MS
+        if soon_ms < lease.deadline_ms:
+            await self._batches.change(run, lease, replace(lease, deadline_ms=soon_ms))
 
     async def give_back_lost(self, run: str, view: RunView) -> None:
         """Give back the leases this process is said to be sending and is not: Redis did what it never answered.

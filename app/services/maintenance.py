@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from app.core.errors import LachesisError, StoreRefused
 from app.services.admission import Admission
 from app.services.dispatch import Dispatch
+from app.services.explain import Explain
 from app.services.intake import Intake
 from app.services.presence import Presence
+from app.services.staleness import Staleness
 from app.store.groups import GroupStore
 from app.store.runs import RunStore, Tick
 
@@ -27,6 +29,8 @@ class Maintenance:
         admission: Admission,
         intake: Intake,
         dispatch: Dispatch,
+        staleness: Staleness,
+        explain: Explain,
         presence: Presence,
         *,
         buffer_release_ms: int,
@@ -37,6 +41,8 @@ class Maintenance:
         self._admission = admission
         self._intake = intake
         self._dispatch = dispatch
+        self._staleness = staleness
+        self._explain = explain
         self._presence = presence
         self._buffer_release_ms = buffer_release_ms
         self._orphan_ttl_ms = orphan_ttl_ms
@@ -68,6 +74,7 @@ class Maintenance:
         try:
             names = await self._runs.names()
             self._admission.keep_only(names)
+            self._explain.keep_only(names)
             try:
                 return await self._tick(names)
             except StoreRefused:
@@ -113,6 +120,8 @@ class Maintenance:
             await self._groups.give_up_orphans(run, tick.clock_ms - self._orphan_ttl_ms)
         if tick.unindexed or tick.trash:
             await self._groups.sweep(run)
+        if tick.aging:
+            await self._staleness.sweep_ages(run)
         if tick.due:
             await self._runs.forget_old(run)
         if not tick.held:

@@ -1,13 +1,18 @@
 """Who takes part in a run: its trainer and its environments."""
 
 import uuid
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
-from app.core.enrolment import Application, enrol
-from app.core.errors import InvalidField
+from app.core.enrolment import Application, enrol, recorded
+from app.core.errors import EnvironmentNotFound, InvalidField, RunNotFound
 from app.core.model import Environment, RunConfig, RunView
 from app.core.pacing import Pace, pace
+from app.services.granting import Grant, granted
 from app.services.presence import Presence
+from app.store.batches import BatchStore
 from app.store.runs import RunStore
 
 MOST_ENVIRONMENTS = 4096
@@ -17,8 +22,9 @@ MOST_ENVIRONMENTS = 4096
 class Registry:
     """Registers trainers and environments, and answers what they ask about the run."""
 
-    def __init__(self, runs: RunStore, presence: Presence, environment_ttl_ms: int) -> None:
+    def __init__(self, runs: RunStore, batches: BatchStore, presence: Presence, environment_ttl_ms: int) -> None:
         self._runs = runs
+        self._batches = batches
         self._presence = presence
         self._ttl_ms = environment_ttl_ms
 
@@ -70,6 +76,80 @@ class Registry:
                 return False
             if await self._runs.put_environment(run, replace(known, connected=False), view.epoch):
                 return True
+
+    # Environments of the native API: their name is who they are
+
+    async def join(self, run: str, application: Application) -> tuple[Environment, RunView, bool]:
+        """Register an environment under its name; it is the same one if that is known.
+
+        Returns:
+            Its record, the run, and whether it is new.
+
+        Raises:
+            RunNotFound: There is no such run.
+            InvalidField: The run is full.
+        """
+        while True:
+            view = await self._runs.view(run)
+            if view.config is None:
+                raise RunNotFound(f"there is no run {run}")
+            known = next((env for env in view.environments.values() if env.name == application.desired_name), None)
+            if known is None and len(view.environments) >= MOST_ENVIRONMENTS:
+                raise InvalidField(f"the run has {MOST_ENVIRONMENTS} environments, and takes no more")
+            environment = recorded(application, known, view.environments, view.clock_ms)
+            if await self._runs.put_environment(run, environment, view.epoch):
+                self._presence.heard(run, environment.environment)
+                return environment, await self._runs.view(run), known is None
+
+    async def change_environment(self, run: str, environment: int, changes: Mapping[str, Any]) -> RunView:
+        """Change an environment's shares, weight or group size; returns the run.
+
+        Raises:
+            EnvironmentNotFound: There is none of that id.
+        """
+        while True:
+            view = await self.known(run, environment)
+            changed = replace(view.environments[environment], **changes)
+            if await self._runs.put_environment(run, changed, view.epoch):
+                return await self._runs.view(run)
+
+    async def known(self, run: str, environment: int) -> RunView:
+        """Read a run that has this environment.
+
+        Raises:
+            EnvironmentNotFound: It has none of that id.
+        """
+        view = await self._runs.view(run)
+        if environment not in view.environments:
+            raise EnvironmentNotFound(f"run {run} has no environment {environment}")
+        return view
+
+    async def heartbeat(self, run: str, environment: int, running_groups: int | None) -> Grant:
+        """Note a sign of life, and answer how many groups the environment may start now.
+
+        Args:
+            run: The run's name.
+            environment: The environment's id.
+            running_groups: Groups it has started and not submitted yet; None: as it said before.
+
+        Raises:
+            EnvironmentNotFound: There is none of that id.
+            RunNotFound: There is no such run.
+        """
+        view = await self.known(run, environment)
+        self._presence.heard(run, environment)
+        if running_groups is not None and view.running.get(environment, 0) != running_groups:
+            await self._runs.note_running(run, environment, running_groups)
+            view = replace(view, running={**view.running, environment: running_groups})
+        return granted(run, view, environment, self._ttl_ms, await self._leased_sequences(run, view))
+
+    async def _leased_sequences(self, run: str, view: RunView) -> Counter[int | None]:
+        """Count the sequences with trainers, by environment."""
+        leased: Counter[int | None] = Counter()
+        for lease in view.leases:
+            for group in await self._batches.groups_of(run, lease.batch_id) or ():
+                leased[group.environment] += group.size
+        return leased
 
     async def pace(self, run: str, environment: int) -> Pace:
         """Tell an environment how full the queue is; a sign of life."""

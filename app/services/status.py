@@ -1,5 +1,7 @@
 """What operators see of a run."""
 
+from collections.abc import Collection
+
 from app.core.allocation import bounds_for
 from app.core.model import Bounds, Environment, NotReady, RunView
 from app.core.pacing import live_shares
@@ -48,7 +50,7 @@ class Status:
             ready=not_ready is None,
             blocked=_blocked(not_ready),
             oldest_waiting_s=await self._oldest_waiting_s(run, view),
-            environments=_environments(view, self._ttl_ms),
+            environments=self.environments(view),
             unowned_groups=sum(count for (environment, _), count in view.lanes.items() if environment is None),
             groups=GroupCounts(
                 accepted=view.totals.accepted_groups,
@@ -69,6 +71,16 @@ class Status:
             relaxed_batches=view.relaxed_batches,
             durability=self._durability,
         )
+
+    def environments(self, view: RunView, only: Collection[int] | None = None) -> list[EnvironmentStatus]:
+        """Describe a run's environments, or some of them, by id."""
+        bounds = bounds_for(view.config.batch_size, live_shares(view, self._ttl_ms)) if view.config else {}
+        handed_out = sum(view.served.values())
+        return [
+            _environment(environment, view, bounds.get(key, Bounds()), handed_out, self._ttl_ms)
+            for key, environment in view.environments.items()
+            if only is None or key in only
+        ]
 
     async def _oldest_waiting_s(self, run: str, view: RunView) -> float | None:
         limit = view.config.batch_size if view.config else None
@@ -96,15 +108,6 @@ def _blocked(not_ready: NotReady | None) -> Blocked | None:
         missing_by_environment=dict(not_ready.missing_by_environment),
         unblocked_by=list(not_ready.unblocked_by),
     )
-
-
-def _environments(view: RunView, ttl_ms: int) -> list[EnvironmentStatus]:
-    bounds = bounds_for(view.config.batch_size, live_shares(view, ttl_ms)) if view.config else {}
-    handed_out = sum(view.served.values())
-    return [
-        _environment(environment, view, bounds.get(key, Bounds()), handed_out, ttl_ms)
-        for key, environment in view.environments.items()
-    ]
 
 
 def _environment(env: Environment, view: RunView, bound: Bounds, handed_out: int, ttl_ms: int) -> EnvironmentStatus:

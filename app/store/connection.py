@@ -51,10 +51,13 @@ class Connection:
             retry=Retry(NoBackoff(), 0),
         )
         self.redis: redis.Redis = redis.Redis.from_pool(pool)
+        # Listening takes a connection for as long as it lasts, so it must not take those of commands.
+        self.listeners: redis.Redis = redis.Redis.from_url(url)
 
     async def aclose(self) -> None:
         """Close every connection."""
         await self.redis.aclose()
+        await self.listeners.aclose()
 
     async def ping(self) -> None:
         """Ask Redis for a sign of life, once.

@@ -76,6 +76,25 @@ class StoredGroup:
     given_id: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class EndedGroup:
+    """What became of a group that has left.
+
+    Attributes:
+        outcome: ``delivered``, or the reason why it was dropped.
+        batch_id: The batch it was in, if any.
+        step: That batch's step.
+        clock_ms: Run clock when it left.
+        entry: Its index entry.
+    """
+
+    outcome: str
+    batch_id: str | None
+    step: int | None
+    clock_ms: int
+    entry: StoredGroup
+
+
 def index_arguments(
     keys: RunKeys, submissions: Sequence[Submission], placements: Sequence[Placement]
 ) -> tuple[list[str], list[Argument]]:
@@ -109,4 +128,16 @@ def parse_entry(entry: str) -> StoredGroup:
         parse_lane_name(lane),
         None if version == NONE else int(version),
         None if given_id == NONE else given_id,
+    )
+
+
+def parse_history(text: str) -> EndedGroup:
+    """Read what became of a group that has left."""
+    outcome, batch_id, step, clock_ms, entry = text.split(" ", 4)
+    return EndedGroup(
+        outcome,
+        None if batch_id == NONE else batch_id,
+        None if step == NONE else int(step),
+        int(clock_ms),
+        parse_entry(entry),
     )

@@ -6,7 +6,17 @@ from app.core.errors import GroupExists, QueueFull
 from app.core.model import DropReason, Lane, LaneId, PlannedGroup, QueuedGroup
 from app.store import scripts
 from app.store.connection import Argument, Connection, Pipeline
-from app.store.group_entries import Placement, StoredGroup, Submission, Terms, index_arguments, or_text, parse_entry
+from app.store.group_entries import (
+    EndedGroup,
+    Placement,
+    StoredGroup,
+    Submission,
+    Terms,
+    index_arguments,
+    or_text,
+    parse_entry,
+    parse_history,
+)
 from app.store.keys import NONE, RUNS, RunKeys, lane_name
 
 WantedHeads = Mapping[LaneId, tuple[int, int]]
@@ -182,6 +192,15 @@ class GroupStore:
         """Find the group its sender called ``given_id``; None if there is none, or it is long gone."""
         found = await self._connection.call("HGET", RunKeys(run).named, given_id)
         return None if found is None else str(found.decode().split()[0])
+
+    async def history(self, run: str, group_id: str) -> EndedGroup | None:
+        """Read what became of a group; None if it has not left, or that was long ago."""
+        found = await self._connection.call("HGET", RunKeys(run).history, group_id)
+        return None if found is None else parse_history(found.decode())
+
+    async def is_queued(self, run: str, group_id: str, lane: LaneId) -> bool:
+        """Say whether a group waits in its lane (and not in a buffer)."""
+        return await self._connection.call("ZSCORE", RunKeys(run).lane(lane_name(*lane)), group_id) is not None
 
     async def give_up_orphans(self, run: str, before_ms: int) -> int:
         """Give up on payloads reserved before a run clock and never indexed; `sweep` then removes them."""

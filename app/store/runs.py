@@ -51,6 +51,7 @@ class Tick:
         trash: Whether payloads of a reset are still to be removed.
         leased: Whether there are batches that were taken and have not ended.
         due: Whether there are names and histories whose time to be forgotten has come.
+        aging: Whether groups grow too old by waiting.
         held: Whether the run holds anything at all.
     """
 
@@ -60,6 +61,7 @@ class Tick:
     trash: bool
     leased: bool
     due: bool
+    aging: bool
     held: bool
 
 
@@ -147,7 +149,7 @@ class RunStore:
             False if the run changed since ``epoch``: look again, decide again.
         """
         arguments: list[Argument] = [epoch, _config_text(config), json.dumps(asdict(policy), sort_keys=True)]
-        arguments.append("" if step is None else step)
+        arguments += ["" if step is None else step, int(policy.max_age_s is not None)]
         return bool(await self._named(run, "put_run", [RunKeys(run).run], arguments))
 
     async def set_policy_version(self, run: str, version: int) -> None:
@@ -236,6 +238,10 @@ class RunStore:
             [_MOST_FORGOTTEN, _RECOGNISED_FOR_MS],
         )
         return int(forgotten)
+
+    async def forget_recent(self, run: str) -> None:
+        """Forget which groups were admitted lately, so that a run that was reset can be forgotten at once."""
+        await self._connection.call("UNLINK", RunKeys(run).recent)
 
     async def reset(self, run: str, token: str) -> None:
         """Forget everything about the run but its clock. Payloads are removed in the background."""

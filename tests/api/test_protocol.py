@@ -70,7 +70,7 @@ class Service:
         if path in ("/late", "/unwatched", "/watched"):  # the client leaves before it is asked about
             await asyncio.sleep(0.2)
         if path == "/watched":
-            await WatchedReply(b"{}", {}, self._note(self.answered), self._note(self.broken))(scope, receive, send)
+            await WatchedReply([b"{}"], {}, self._note(self.answered), self._note(self.broken))(scope, receive, send)
             return
         if path != "/unwatched":
             connection.on_reset(lambda: self.broken.put(path))

@@ -25,7 +25,7 @@ async def test_a_reply_whose_sending_is_cancelled_has_broken_off() -> None:
         is_behind.set()
         await asyncio.Event().wait()
 
-    reply = WatchedReply(b"a batch", {}, sent, broke_off)
+    reply = WatchedReply([b"a batch"], {}, sent, broke_off)
     sending = asyncio.create_task(reply({"type": "http"}, receive, send))
     await is_behind.wait()
     sending.cancel()

@@ -135,7 +135,7 @@ async def test_a_batch_that_arrived_without_our_being_able_to_note_it_is_served_
     ):
         await register(client, 4)
         await post(client, group(4, 1))
-        line.hold(rb"\nsending\|.*\nsent\|")
+        line.hold(rb'"sending".*"sent"')
         assert marks(await batch(client) or []) == [1]
 
         async def given_up() -> bool:

@@ -1,54 +1,113 @@
 """The books of a run, added up again from its keys."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from redis.asyncio import Redis
 
-from app.store.keys import RunKeys, parse_lane_name
+from app.core.model import DropReason
+from app.store.group_entries import StoredGroup, parse_entry
+from app.store.keys import NONE, RunKeys, parse_lane_name
 
 
 async def books_of(redis: "Redis", run: str) -> dict[str, Any]:
-    """Recount a run from its lanes, buffers, leases and payloads, and check that everything agrees.
+    """Recount a run from its lanes, buffers, leases, kept batches and payloads, and check that everything agrees.
 
     Returns:
-        ``queued``, ``buffered`` and ``leased``: the ids of the groups there.
+        ``queued``, ``buffered``, ``leased`` and ``kept``: the ids of the groups there; how many were ``delivered``;
+        ``dropped``: how many, by reason.
     """
     keys = RunKeys(run)
-    queued = await _ids(redis, keys.lanes, keys.lane)
-    buffered = await _ids(redis, keys.buffers, keys.buffer)
-    leases = await redis.hgetall(keys.leases)
-    states = await redis.hgetall(keys.lease_states)
-    leased = {group["group_id"] for manifest in leases.values() for group in json.loads(manifest)}
     total = {key.decode(): value.decode() for key, value in (await redis.hgetall(keys.run)).items()}
-    held = {group.decode(): entry.decode() for group, entry in (await redis.hgetall(keys.groups)).items()}
+    held = {group: parse_entry(entry) for group, entry in (await _texts(redis, keys.groups)).items()}
+    places = {
+        "queued": await _waiting(redis, keys.lanes, keys.lane, held),
+        "buffered": await _waiting(redis, keys.buffers, keys.buffer, held),
+        "leased": await _in_batches(redis, keys.leases, held),
+        "kept": await _in_batches(redis, keys.kept, held),
+    }
+    ids = [group for groups in places.values() for group in groups]
+    assert len(ids) == len(set(ids)), "a group is in two places"
+    assert held.keys() == set(ids)
+    for place, groups in places.items():
+        assert int(total.get(f"{place}_bytes", 0)) == sum(held[group].payload_bytes for group in groups)
+        if place != "kept":  # those are delivered
+            assert int(total.get(f"{place}_groups", 0)) == len(groups)
+    assert (await redis.hgetall(keys.leases)).keys() == (await redis.hgetall(keys.lease_states)).keys()
+    assert {batch.decode() for batch in await redis.zrange(keys.kept_steps, 0, -1)} == (
+        await _texts(redis, keys.kept)
+    ).keys()
 
-    assert leases.keys() == states.keys()
-    assert len(queued) + len(buffered) + len(leased) == len(queued | buffered | leased), "a group is in two places"
-    assert held.keys() == queued | buffered | leased
-    for place, ids in (("queued", queued), ("buffered", buffered), ("leased", leased)):
-        assert int(total.get(f"{place}_groups", 0)) == len(ids)
-        assert int(total.get(f"{place}_bytes", 0)) == sum(int(held[group].split()[0]) for group in ids)
-    dropped = sum(int(count) for count in (await redis.hgetall(keys.dropped)).values())
+    dropped: dict[str, int] = {}
+    for name, count in (await _texts(redis, keys.dropped)).items():
+        reason, environment = name.split(":")
+        assert environment == NONE or int(environment) >= 0
+        dropped[DropReason(reason)] = dropped.get(reason, 0) + int(count)
     delivered = int(total.get("delivered_groups", 0))
-    accepted = int(total.get("accepted_groups", 0))
-    assert accepted == len(queued) + len(buffered) + len(leased) + delivered + dropped
+    assert delivered >= len(places["kept"])
+    in_hand = sum(len(groups) for place, groups in places.items() if place != "kept")
+    assert int(total.get("accepted_groups", 0)) == in_hand + delivered + sum(dropped.values())
 
-    unindexed = {group.decode() for group, _ in await redis.zrange(keys.unindexed, 0, -1, withscores=True)}
-    expected = held.keys() | unindexed | ({total["latest"]} if "latest" in total else set())
+    await _check_versions(redis, keys, places["queued"] | places["buffered"], held)
+    await _check_memory(redis, keys, held)
+    await _check_payloads(redis, keys, held, total.get("latest"))
+    return {**places, "delivered": delivered, "dropped": dropped}
+
+
+async def _texts(redis: "Redis", key: str) -> dict[str, str]:
+    return {name.decode(): value.decode() for name, value in (await redis.hgetall(key)).items()}
+
+
+async def _waiting(
+    redis: "Redis", catalog: str, key_of: Callable[[str], str], held: Mapping[str, StoredGroup]
+) -> set[str]:
+    found: set[str] = set()
+    for name, count in (await _texts(redis, catalog)).items():
+        members = {member.decode() for member in await redis.zrange(key_of(name), 0, -1)}
+        assert len(members) == int(count) > 0
+        assert {held[group].lane for group in members} == {parse_lane_name(name)}
+        found |= members
+    return found
+
+
+async def _in_batches(redis: "Redis", catalog: str, held: Mapping[str, StoredGroup]) -> set[str]:
+    groups = [group for manifest in (await _texts(redis, catalog)).values() for group in json.loads(manifest)]
+    for group in groups:
+        entry = held[group["group_id"]]
+        assert (group["payload_bytes"], group["checksum"]) == (entry.payload_bytes, entry.checksum)
+        assert (group["environment"], group["size"]) == entry.lane
+        assert (group["policy_version"], group["given_id"]) == (entry.policy_version, entry.given_id)
+    ids = {group["group_id"] for group in groups}
+    assert len(ids) == len(groups), "a group is in two batches"
+    return ids
+
+
+async def _check_versions(redis: "Redis", keys: RunKeys, waiting: set[str], held: Mapping[str, StoredGroup]) -> None:
+    """Those that wait and name a version are indexed by it, and no other."""
+    found = {group.decode(): version for group, version in await redis.zrange(keys.versions, 0, -1, withscores=True)}
+    versions = {group: held[group].policy_version for group in waiting}
+    assert found == {group: version for group, version in versions.items() if version is not None}
+
+
+async def _check_memory(redis: "Redis", keys: RunKeys, held: Mapping[str, StoredGroup]) -> None:
+    """What senders called their groups, and what became of groups and batches, is forgotten at a known time."""
+    named = {given: text.split() for given, text in (await _texts(redis, keys.named)).items()}
+    assert {given.decode() for given in await redis.zrange(keys.named_until, 0, -1)} == named.keys()
+    assert len({group for group, _ in named.values()}) == len(named), "a group has two names"
+    for given, (group, digest) in named.items():
+        if group in held:
+            assert (held[group].given_id, held[group].checksum) == (given, digest)
+    for group, entry in held.items():
+        assert entry.given_id is None or named[entry.given_id][0] == group, "a held group whose repetition is unseen"
+    history = await _texts(redis, keys.history)
+    assert {ended.decode() for ended in await redis.zrange(keys.ended, 0, -1)} == history.keys()
+
+
+async def _check_payloads(redis: "Redis", keys: RunKeys, held: Mapping[str, StoredGroup], latest: str | None) -> None:
+    unindexed = {group.decode(): score for group, score in await redis.zrange(keys.unindexed, 0, -1, withscores=True)}
+    assert not unindexed.keys() & held.keys(), "a group that is held and yet garbage"
+    expected = held.keys() | unindexed.keys() | ({latest} if latest else set())
     payloads = {key.decode().rsplit(":", 1)[1] async for key in redis.scan_iter(keys.payload("*"))}
     assert held.keys() <= payloads, "a group without its payload"
     assert payloads <= expected, "a payload that nothing names"
-    return {"queued": queued, "buffered": buffered, "leased": leased, "delivered": delivered}
-
-
-async def _ids(redis: "Redis", catalog: str, key_of: Any) -> set[str]:
-    counts: Mapping[bytes, bytes] = await redis.hgetall(catalog)
-    found: set[str] = set()
-    for name, count in counts.items():
-        parse_lane_name(name.decode())
-        members = {member.decode() for member in await redis.zrange(key_of(name.decode()), 0, -1)}
-        assert len(members) == int(count)
-        found |= members
-    return found

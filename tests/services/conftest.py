@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 from app.api.deps import Services
 from app.core.model import RunConfig
 from app.main import wire
-from app.services.dispatch import Answer
+from app.services.handout import Answer
 from app.services.maintenance import Maintenance
 from app.settings import Settings
 from app.store.codec import EncodedGroup

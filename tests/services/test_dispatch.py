@@ -19,9 +19,9 @@ from tests.services.conftest import RUN, Process, config, encoded, marks
 from tests.waiting import wait_until
 
 COMMIT = scripts.load("commit_batch").digest.encode()
-CLAIM = rb"\nreturned\|.*\nsending\|"
-MARK_SENT = rb"\nsending\|.*\nsent\|"
-GIVE_BACK = rb"\nreturned\|"
+CLAIM = rb'"returned".*"sending"'
+MARK_SENT = rb'"sending".*"sent"'
+GIVE_BACK = rb'"sending".*"returned"'
 PATIENCE_S = 0.3
 
 Line = tuple[LossyLine, str]

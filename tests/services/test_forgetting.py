@@ -11,10 +11,12 @@ from app.core.enrolment import Application
 from app.core.model import RunConfig
 from app.services.registry import Registry
 from app.store.codec import EncodedGroup
-from app.store.connection import Argument, Connection
-from app.store.groups import GroupStore, Placement, Submission
+from app.store.connection import Connection
+from app.store.group_entries import Placement, Submission, Terms
+from app.store.groups import GroupStore
 from app.store.keys import RUNS, RunKeys
 from app.store.runs import RunStore
+from tests.one_by_one import OneByOne
 from tests.services.accounting import books_of
 from tests.services.conftest import Process
 from tests.waiting import wait_until
@@ -114,36 +116,6 @@ async def test_a_run_that_nobody_made_or_that_was_forgotten_stays_away_whatever_
     assert await keys_of(redis_client) == [], "whoever announced it died before it held anything"
 
 
-class OneByOne(Connection):
-    """Sends the commands of a pipeline one by one, and does something else before one of them."""
-
-    between: Callable[[], Awaitable[object]]
-    before: int
-    sent: int
-
-    async def pipeline(self, fill: Callable[[object], object]) -> list[object]:
-        commands: list[tuple[Argument, ...]] = []
-
-        class Recorder:
-            def evalsha(self, *arguments: Argument) -> None:
-                commands.append(("EVALSHA", *arguments))
-
-            def set(self, *arguments: Argument) -> None:
-                commands.append(("SET", *arguments))
-
-            def sadd(self, *arguments: Argument) -> None:
-                commands.append(("SADD", *arguments))
-
-        fill(Recorder())
-        self.sent = len(commands)
-        replies = []
-        for number, (name, *arguments) in enumerate(commands):
-            if number == self.before:
-                await self.between()
-            replies.append(await self.call(str(name), *arguments))
-        return replies
-
-
 @pytest.fixture
 async def one_by_one(redis_url: str, redis_client: Redis) -> AsyncIterator[OneByOne]:
     connection = OneByOne(redis_url, 5.0)
@@ -158,7 +130,9 @@ async def test_a_run_forgotten_anywhere_in_the_middle_of_a_submission_is_there_a
     runs = RunStore(process()[0].connection)
     await runs.announce(RUN)
     one_by_one.before, one_by_one.between = before, lambda: runs.forget(RUN)
-    assert await GroupStore(one_by_one).admit(RUN, [Submission("one", encoded(2))], [Placement(None, False)], None)
+    assert await GroupStore(one_by_one).admit(RUN, [Submission("one", encoded(2))], [Placement(None)], Terms(0)) == [
+        True
+    ]
     assert before < one_by_one.sent
     assert await runs.names() == [RUN]
     assert (await books_of(redis_client, RUN))["queued"] == {"one"}

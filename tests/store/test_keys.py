@@ -1,22 +1,16 @@
 """The table in `app/store/keys.py` is what is in Redis, key by key, with its types."""
 
 import re
-from collections.abc import AsyncIterator
 
 import pytest
 from redis.asyncio import Redis
 
-from app.core.leasing import Lease, LeasedGroup, LeaseState
-from app.core.model import DropReason, Environment, PlannedGroup, RunConfig
+from app.core.model import DropReason
 from app.store import keys
-from app.store.batches import BatchStore
-from app.store.codec import EncodedGroup, checksum
 from app.store.connection import Connection
-from app.store.groups import GroupStore, Placement, Submission
+from app.store.group_entries import Placement
 from app.store.runs import RunStore
-
-RUN = "run"
-MATH = Environment(0, "math", "math_0", 4, 512, 1.0, None, None, connected=True, registered_ms=0)
+from tests.store.conftest import RUN, Store, encoded
 
 
 def table() -> dict[str, str]:
@@ -29,42 +23,24 @@ def table() -> dict[str, str]:
     }
 
 
-@pytest.fixture
-async def connection(redis_url: str, redis_client: Redis) -> AsyncIterator[Connection]:
-    opened = Connection(redis_url, patience_s=5.0)
-    yield opened
-    await opened.aclose()
-
-
-async def submit(groups: GroupStore, group_id: str, *, buffered: bool = False) -> None:
-    submission = Submission(group_id, EncodedGroup(2, 0, b"columns"))
-    assert await groups.admit(RUN, [submission], [Placement(0, buffered)], None)
-
-
-async def test_every_key_is_in_the_table_and_every_row_of_the_table_is_a_key(
-    connection: Connection, redis_client: Redis
-) -> None:
-    runs, groups, batches = RunStore(connection), GroupStore(connection), BatchStore(connection)
+async def test_every_key_is_in_the_table_and_every_row_of_the_table_is_a_key(store: Store) -> None:
     seen: dict[str, str] = {}
 
     async def look() -> None:
-        async for key in redis_client.scan_iter("*"):
-            seen[key.decode()] = str(await redis_client.type(key), "ascii")  # type: ignore[arg-type]
+        async for key in store.redis.scan_iter("*"):
+            seen[key.decode()] = str(await store.redis.type(key), "ascii")  # type: ignore[arg-type]
 
-    await runs.announce(RUN)
-    await runs.register(RUN, RunConfig(2, 512, "group", "project", "checkpoints", 10, 0, 100))
-    assert await runs.put_environment(RUN, MATH, (await runs.view(RUN)).epoch)
-    await runs.tick(RUN, "host/1/x", {0})
-    for group_id, buffered in (("taken", False), ("lost", False), ("waits", True)):
-        await submit(groups, group_id, buffered=buffered)
+    await store.runs.tick(RUN, "host/1/x", {0})
+    await store.runs.note_running(RUN, 0, 3)
+    await store.admit(encoded(given="given", version=0), encoded(), encoded(), ids=["kept", "taken", "lost"])
+    await store.admit(encoded(), place=Placement(0, buffered=True))
+    await store.acknowledge(await store.take("kept"), keep=True)
+    await store.take("taken")
     await look()
-    leased = LeasedGroup("taken", 1, 0, 2, 7, checksum(b"columns"), 0)
-    view = await runs.view(RUN)
-    lease = Lease("batch", LeaseState.SENDING, "host/1/x", 1, view.step + 1, relaxed=False)
-    assert await batches.commit(RUN, lease, [leased], epoch=view.epoch, debts={}, clock_ms=view.clock_ms)
-    assert await groups.drop(RUN, PlannedGroup(2, "lost", 0, 2), DropReason.PAYLOAD_LOST)
+    assert await store.groups.drop(RUN, [("lost", (0, 2))], DropReason.PAYLOAD_LOST, 1000) == 1
+    await store.admit(encoded(version=1))
     await look()
-    await runs.reset(RUN, "token")
+    await store.runs.reset(RUN, "token")
     await look()
 
     expected = table()

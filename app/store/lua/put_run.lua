@@ -3,6 +3,7 @@
 --
 -- KEYS[1] run  hash  configuration, policy, epoch, step
 -- ARGV[1] epoch decided on   ARGV[2] configuration, JSON   ARGV[3] policy, JSON   ARGV[4] step, or '' to go on
+-- ARGV[5] 1 if groups grow too old by waiting, else 0
 --
 -- Returns 1, also if all is so already, or 0 if the run moved on; then nothing has changed.
 -- Cost: O(1).
@@ -12,7 +13,7 @@ local now = redis.call('HMGET', KEYS[1], 'epoch', 'config', 'policy')
 if now[2] == ARGV[2] and now[3] == ARGV[3] then return 1 end
 if (now[1] or '0') ~= ARGV[1] then return 0 end
 advance_clock(KEYS[1])
-redis.call('HSET', KEYS[1], 'config', ARGV[2], 'policy', ARGV[3])
+redis.call('HSET', KEYS[1], 'config', ARGV[2], 'policy', ARGV[3], 'aging', ARGV[5])
 if ARGV[4] ~= '' then redis.call('HSET', KEYS[1], 'step', ARGV[4]) end
 -- A run that was forgotten may be made again. Its epochs go on from the time of day: none must mean two things.
 redis.call('HSETNX', KEYS[1], 'epoch', redis.call('HGET', KEYS[1], 'time_ms'))

@@ -18,6 +18,8 @@ class _Body(BaseModel):
 class TakeBatch(_Body):
     """What a trainer may say when it asks for a batch (`POST …/batches`)."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [{"request_id": "trainer-0.17", "lease_s": 120}]})
+
     request_id: str | None = Field(
         default=None,
         min_length=1,
@@ -82,18 +84,28 @@ class HeldBatches(BaseModel):
 class Ack(_Body):
     """End a batch: it was trained on (`POST …/batches/{batch}/ack`)."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [{"lease": "4cdc4dcfa4d24682"}]})
+
     lease: LeaseId
 
 
 class Nack(_Body):
     """Give a batch back: its groups go to the front of their lanes (`POST …/batches/{batch}/nack`)."""
 
-    lease: LeaseId
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"lease": "4cdc4dcfa4d24682", "reason": "out of memory"}]}
+    )
+
+    lease: str | None = Field(
+        default=None, max_length=64, description="The lease it is held under; null for a batch that is quarantined."
+    )
     reason: str | None = Field(default=None, max_length=1000, description="Why; logged.")
 
 
 class Extend(_Body):
     """Hold a batch longer (`POST …/batches/{batch}/extend`)."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"lease": "4cdc4dcfa4d24682", "lease_s": 120}]})
 
     lease: LeaseId
     lease_s: LeaseSeconds | None = Field(default=None, description="How long from now; null: the run's setting.")
@@ -125,7 +137,7 @@ class Explanation(BaseModel):
     ready: bool = Field(description="Whether a trainer that asked now would get a batch.")
     reason: str | None = Field(description="The first thing in the way, as in `/status`; null if ready.")
     detail: str | None = Field(description="The same as a sentence with the values in it.")
-    since_s: float | None = Field(description="Seconds since the last batch, or since the oldest group came.")
+    since_s: float | None = Field(description="Seconds since the last batch was taken, or null before any.")
     missing_sequences: int = Field(description="Sequences that must still arrive, over all environments.")
     missing_by_environment: dict[int, int] = Field(description="Sequences each environment is short of its minimum.")
     unblocked_by: list[tuple[int | None, int]] = Field(
@@ -133,7 +145,7 @@ class Explanation(BaseModel):
     )
     expected_s: float | None = Field(description="When a batch should form at the present arrival rates, or null.")
     relaxes_s: float | None = Field(description="Seconds until minimums that conflict are relaxed, if they do.")
-    leased_sequences: int = Field(description="Sequences in trainers' hands.")
+    leased_groups: int = Field(description="Groups in trainers' hands.")
     stale_groups: int = Field(description="Groups dropped so far because they were too old.")
     environments: list[LastSubmission] = Field(description="Who last sent what.")
     dry_run: dict[str, Any] = Field(default_factory=dict, description="The settings this was tried with instead.")

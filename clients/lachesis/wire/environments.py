@@ -27,6 +27,8 @@ class _Body(BaseModel):
 class EnvironmentCreate(_Body):
     """An environment that joins (`POST …/environments`). Its name is its identity: registered again, it is the same."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [{"name": "gsm8k", "group_size": 8, "min_share": 0.25}]})
+
     name: str = Field(min_length=1, max_length=4096, description="Its name, unique in the run.", examples=["gsm8k"])
     group_size: int = Field(
         default=1, ge=1, le=MAX_BATCH_SIZE, description="Sequences in each of its groups, usually.", examples=[8]
@@ -38,6 +40,8 @@ class EnvironmentCreate(_Body):
 
 class EnvironmentChange(_Body):
     """Changes to an environment (`PATCH …/environments/{environment}`): only what is named changes."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"min_share": 0.5}]})
 
     group_size: int = Field(default=1, ge=1, le=MAX_BATCH_SIZE)
     weight: Weight = 1.0
@@ -53,6 +57,8 @@ class Environments(BaseModel):
 
 class Heartbeat(_Body):
     """A sign of life (`POST …/environments/{environment}/heartbeat`). Any other call is one, too."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"running_groups": 3}]})
 
     running_groups: int | None = Field(
         default=None, ge=0, le=_MOST, description="Groups it has started and not submitted yet; null: as said before."

@@ -67,7 +67,7 @@ DedupWindow = Annotated[
     Field(ge=0, le=_YEAR_S, description="How long the repetition of a submission is recognised by its group's id."),
 ]
 LineageSeconds = Annotated[
-    float, Field(ge=0, le=_YEAR_S, description="How long it is remembered what became of a group that has left.")
+    float, Field(ge=120, le=_YEAR_S, description="How long it is remembered what became of a group that has left.")
 ]
 Archived = Annotated[
     bool, Field(description="An archived run takes no groups and hands out no batches; nothing is deleted.")
@@ -93,6 +93,8 @@ class AtroposSettings(_Body):
 class RunCreate(_Body):
     """A new run (`POST /v1/runs`)."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [{"name": "math-rl", "batch_size": 128}]})
+
     name: str = Field(pattern=f"^{RUN_NAME}$", description="Its name, for paths.", examples=["math-rl"])
     batch_size: BatchSize
     max_staleness: MaxStaleness = None
@@ -112,6 +114,8 @@ class RunCreate(_Body):
 
 class RunChange(_Body):
     """Changes to a run while it goes on (`PATCH /v1/runs/{run}`): only what is named changes (JSON merge patch)."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"batch_size": 256, "max_staleness": None}]})
 
     batch_size: BatchSize = 1
     max_staleness: MaxStaleness = None

@@ -1,0 +1,139 @@
+"""Batches of the native API as replies: stored blobs relayed as they are, or JSON."""
+
+import asyncio
+import base64
+import logging
+from typing import Any
+
+import orjson
+from fastapi import Request, Response
+
+from app.api.batch_json import column_rows
+from app.api.details import completed
+from app.api.replies import WatchedReply, compressed
+from app.core.errors import LachesisError, NotAcceptable
+from app.core.freshness import staleness
+from app.core.leasing import LeasedGroup
+from app.services.dispatch import Dispatch
+from app.services.handout import Answer, Batch
+from lachesis.wire.batches import BatchGroup, BatchInfo
+from lachesis.wire.columns import NATIVE_COLUMNS, unpack
+from lachesis.wire.frame import frame_header
+from lachesis.wire.groups import GROUP_KEYS, SAFETENSORS
+
+_MOST_HEADER_CHARACTERS = 1000  # clients refuse headers of some kilobytes; explain has it all
+_JSON = ("application/json", "application/*", "*/*")
+
+log = logging.getLogger("lachesis.api")
+
+
+def accepts_binary(request: Request) -> bool:
+    """Whether to answer in binary: the first media type accepted that we write; JSON if the client names none.
+
+    Raises:
+        NotAcceptable: It accepts neither.
+    """
+    accepted = request.headers.get("accept", "*/*")
+    for item in accepted.split(","):
+        media_type = item.partition(";")[0].strip().lower()
+        if media_type == SAFETENSORS:
+            return True
+        if media_type in _JSON:
+            return False
+    raise NotAcceptable(f"Accept {accepted[:80]!r}; batches come as application/json or {SAFETENSORS}")
+
+
+def waiting_reply(answer: Answer) -> Response:
+    """Say why there is no batch."""
+    assert answer.not_ready is not None, "an answer has one or the other"  # noqa: S101
+    why = f"{answer.not_ready.blocker.value}: {answer.not_ready.detail}"
+    return Response(status_code=204, headers={"Lachesis-Waiting": why[:_MOST_HEADER_CHARACTERS]})
+
+
+async def taken_reply(request: Request, dispatch: Dispatch, run: str, batch: Batch, *, binary: bool) -> Response:
+    """Answer a batch. If the reply breaks off, its trainer has some seconds to ask for it again."""
+
+    async def broke_off() -> None:
+        try:
+            await dispatch.let_expire(run, batch)
+        except LachesisError as error:
+            log.warning("the reply with batch %s of run %s broke off: %s", batch.lease.batch_id, run, error)
+
+    async def sent() -> None:
+        """The trainer says itself what becomes of the batch."""
+
+    info = info_of(run, batch)
+    headers = {"Lachesis-Batch": info.batch, "Lachesis-Step": str(info.step), "Vary": "Accept"}
+    if binary:
+        head = frame_header([len(payload) for payload in batch.payloads], "batch", {"batch": info.model_dump_json()})
+        parts = [head, *batch.payloads]
+        return WatchedReply(parts, headers, sent, broke_off, status_code=201, media_type=SAFETENSORS)
+    try:
+        text = await asyncio.to_thread(_json, info, batch.payloads)
+        content, more = await compressed(request, text)
+    except BaseException:
+        await broke_off()
+        raise
+    headers |= more | {"Vary": ", ".join(filter(None, ("Accept", more.get("Vary"))))}
+    return WatchedReply([content], headers, sent, broke_off, status_code=201)
+
+
+def info_of(run: str, batch: Batch) -> BatchInfo:
+    """Describe a batch without its columns."""
+    view, lease = batch.view, batch.lease
+    return BatchInfo(
+        batch=lease.batch_id,
+        run=run,
+        step=lease.step,
+        lease=lease.lease_id,
+        lease_s=(lease.deadline_ms - view.clock_ms) / 1000,
+        delivery=lease.deliveries,
+        relaxed=lease.relaxed,
+        batch_size=sum(group.size for group in batch.groups),
+        policy_version=view.policy_version,
+        groups=[_group(group, batch) for group in batch.groups],
+    )
+
+
+def _group(group: LeasedGroup, batch: Batch) -> BatchGroup:
+    return BatchGroup(
+        id=group.given_id or group.group_id,
+        environment=group.environment,
+        size=group.size,
+        policy_version=group.policy_version,
+        staleness=staleness(group.policy_version, batch.view.policy_version),
+        age_s=max(0, batch.view.clock_ms - group.accepted_ms) / 1000,
+    )
+
+
+def _json(info: BatchInfo, payloads: tuple[bytes, ...]) -> bytes:
+    described = [group.model_dump_json().encode() for group in info.groups]
+    groups = b",".join(map(_group_json, described, payloads))
+    return info.model_dump_json(exclude={"groups"}).encode()[:-1] + b',"groups":[' + groups + b"]}"
+
+
+def _group_json(described: bytes, payload: bytes) -> bytes:
+    """One group: what describes it, its columns, its details, and what it says of itself, as one object."""
+    group = unpack(payload)
+    rows: dict[str, Any] = {
+        column.name: column_rows(group.columns[column.name])
+        for column in NATIVE_COLUMNS
+        if column.name in group.columns
+    }
+    said = {name: group.metadata[name] for name in GROUP_KEYS if name in ("item",) and name in group.metadata}
+    more: dict[str, Any] = rows | said
+    if "cost" in group.metadata:
+        more["cost"] = float(group.metadata["cost"])
+    if "metadata" in group.metadata:
+        more["metadata"] = orjson.Fragment(group.metadata["metadata"].encode())
+    if group.tensors:
+        more["tensors"] = {
+            name: {
+                "dtype": str(array.dtype),
+                "shape": list(array.shape),
+                "data": base64.b64encode(array.tobytes()).decode(),
+            }
+            for name, array in group.tensors.items()
+        }
+    own = orjson.dumps(more, option=orjson.OPT_SERIALIZE_NUMPY)
+    return described[:-1] + b"," + own[1:-1] + b"," + completed(group.details, None)[1:]

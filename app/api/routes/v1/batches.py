@@ -1,0 +1,167 @@
+"""Batches on the native API."""
+
+import asyncio
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Request, Response
+
+from app.api.client_connection import connection_of
+from app.api.deps import Found, NamedRun, SmallBody, parse
+from app.api.native_batch import accepts_binary, taken_reply, waiting_reply
+from app.api.replies import model_reply
+from app.api.routes import native_docs as docs
+from app.api.routes.atropos_docs import takes
+from app.services.explain import Reason, stale_groups
+from app.services.handout import Holder
+from app.services.leases import Held
+from lachesis.wire.atropos import MAX_BATCH_SIZE
+from lachesis.wire.batches import (
+    MAX_WAIT_S,
+    Ack,
+    BatchInfo,
+    Explanation,
+    Extend,
+    HeldBatch,
+    HeldBatches,
+    LastSubmission,
+    LeaseEnd,
+    Nack,
+    TakeBatch,
+)
+
+router = APIRouter(prefix="/v1/runs/{run}/batches", tags=["batches"])
+
+BatchId = Annotated[str, Path(pattern="^[0-9a-f]{1,64}$", description="The batch's id.")]
+
+
+@router.post(
+    "",
+    summary="Take the next batch",
+    status_code=201,
+    response_model=BatchInfo,
+    responses=docs.ANSWERS_TAKE,
+    openapi_extra=takes(TakeBatch, required=False),
+)
+async def take_batch(
+    run: NamedRun,
+    found: Found,
+    request: Request,
+    body: SmallBody,
+    wait_s: Annotated[float, Query(ge=0, le=MAX_WAIT_S, description="How long to wait for a batch, seconds.")] = 0.0,
+) -> Response:
+    """Take a batch of exactly batch_size sequences under a lease, or 204 with the reason when time is up.
+
+    A repeated request id gets the same batch under the same lease, while that is held.
+    """
+    asked = parse(TakeBatch, body) if body else TakeBatch()
+    binary = accepts_binary(request)
+    await found.administration.get(run)
+    stop = asyncio.Event()
+    connection = connection_of(request.scope)
+    if connection is not None:
+        connection.on_reset(stop.set)
+        connection.on_shutdown(stop.set)
+    holder = Holder(asked.request_id or "", asked.lease_s, asked.trainer or "")
+    answer = await found.waiting.take(run, holder, wait_s, stop)
+    if answer.batch is None:
+        return waiting_reply(answer)
+    return await taken_reply(request, found.dispatch, run, answer.batch, binary=binary)
+
+
+@router.get("", summary="List batches in trainers' hands", response_model=HeldBatches)
+async def list_batches(run: NamedRun, found: Found) -> Response:
+    """List batches that are held, returned or quarantined, by step."""
+    await found.administration.get(run)
+    return model_reply(HeldBatches(batches=list(map(_held, await found.leases.held(run)))))
+
+
+@router.get("/explain", summary="Would a batch form now?", response_model=Explanation)
+async def explain(
+    run: NamedRun,
+    found: Found,
+    batch_size: Annotated[
+        int | None, Query(ge=1, le=MAX_BATCH_SIZE, description="Try this batch size instead of the run's.")
+    ] = None,
+    relax_after_s: Annotated[float | None, Query(ge=0, description="Try this patience instead of the run's.")] = None,
+) -> Response:
+    """Say whether a batch would form now; if not, what is missing, who is to blame, and when it should be there."""
+    tried = {"batch_size": batch_size, "relax_after_s": relax_after_s}
+    instead = {name: value for name, value in tried.items() if value is not None}
+    reason = await found.explain.of(run, instead)
+    return model_reply(_explanation(reason, found.settings.environment_ttl_s).model_copy(update={"dry_run": instead}))
+
+
+@router.post("/{batch}/ack", summary="It was trained on", response_model=LeaseEnd, openapi_extra=takes(Ack))
+async def ack(run: NamedRun, batch: BatchId, found: Found, body: SmallBody) -> Response:
+    """End a batch: its groups are delivered. The same again is answered the same."""
+    await found.leases.acknowledge(run, batch, parse(Ack, body).lease)
+    return model_reply(LeaseEnd(batch=batch, state="acknowledged"))
+
+
+@router.post("/{batch}/nack", summary="Give it back", response_model=LeaseEnd, openapi_extra=takes(Nack))
+async def nack(run: NamedRun, batch: BatchId, found: Found, body: SmallBody) -> Response:
+    """Give a batch back, also one that is quarantined: its groups go to the front of their lanes, in their order."""
+    asked = parse(Nack, body)
+    await found.leases.give_back(run, batch, asked.lease, asked.reason)
+    return model_reply(LeaseEnd(batch=batch, state="given_back"))
+
+
+@router.post("/{batch}/extend", summary="Hold it longer", response_model=LeaseEnd, openapi_extra=takes(Extend))
+async def extend(run: NamedRun, batch: BatchId, found: Found, body: SmallBody) -> Response:
+    """Hold a batch longer, counted from now."""
+    asked = parse(Extend, body)
+    lease_s = await found.leases.extend(run, batch, asked.lease, asked.lease_s)
+    return model_reply(LeaseEnd(batch=batch, state="held", lease_s=lease_s))
+
+
+@router.delete("/{batch}", summary="Drop a quarantined batch", status_code=204)
+async def drop(run: NamedRun, batch: BatchId, found: Found) -> Response:
+    """Drop a batch that is quarantined, with its groups, which are counted."""
+    await found.leases.discard(run, batch)
+    return Response(status_code=204)
+
+
+def _held(held: Held) -> HeldBatch:
+    lease = held.lease
+    return HeldBatch.model_validate(
+        {
+            "batch": lease.batch_id,
+            "step": lease.step,
+            "state": lease.state.value,
+            "delivery": lease.deliveries,
+            "expires_s": None if held.left_ms is None else held.left_ms / 1000,
+            "trainer": lease.trainer or None,
+            "groups": len(held.groups),
+            "size": sum(group.size for group in held.groups),
+        }
+    )
+
+
+def _explanation(reason: Reason, ttl_s: float) -> Explanation:
+    view, why = reason.view, reason.not_ready
+    leased = view.totals.leased_groups
+    return Explanation(
+        ready=why is None,
+        reason=None if why is None else why.blocker.value,
+        detail=None if why is None else why.detail,
+        since_s=None if view.last_batch_ms is None else (view.clock_ms - view.last_batch_ms) / 1000,
+        missing_sequences=0 if why is None else why.missing_sequences,
+        missing_by_environment={} if why is None else dict(why.missing_by_environment),
+        unblocked_by=[] if why is None else list(why.unblocked_by),
+        expected_s=reason.expected_s,
+        relaxes_s=reason.relaxes_s,
+        leased_groups=leased,
+        stale_groups=stale_groups(view),
+        environments=[
+            LastSubmission(
+                environment=key,
+                name=environment.name,
+                alive=environment.alive(view.clock_ms, round(ttl_s * 1000)),
+                last_seen_s=max(0, view.clock_ms - environment.last_seen_ms) / 1000,
+                last_group_s=(view.clock_ms - view.sent[key].last_ms) / 1000 if key in view.sent else None,
+                last_group_size=view.sent[key].last_size if key in view.sent else None,
+                sequences_per_s=reason.rates.get(key),
+            )
+            for key, environment in view.environments.items()
+        ],
+    )

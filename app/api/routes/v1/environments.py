@@ -1,0 +1,121 @@
+"""Environments on the native API."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Response
+
+from app.api.deps import Found, NamedRun, SmallBody, parse
+from app.api.replies import model_reply
+from app.api.routes import atropos_docs as docs
+from app.core.enrolment import Application
+from app.core.errors import EnvironmentNotFound
+from app.services.granting import Grant
+from lachesis.wire.environments import (
+    Credits,
+    EnvironmentChange,
+    EnvironmentCreate,
+    Environments,
+    Heartbeat,
+)
+from lachesis.wire.status import EnvironmentStatus
+
+router = APIRouter(prefix="/v1/runs/{run}/environments", tags=["environments"])
+
+_MOST = 2**53 - 1
+EnvironmentId = Annotated[int, Path(ge=0, le=_MOST, description="The environment's id.", examples=[0])]
+
+
+@router.post(
+    "", summary="Join", status_code=201, response_model=EnvironmentStatus, openapi_extra=docs.takes(EnvironmentCreate)
+)
+async def join(run: NamedRun, found: Found, body: SmallBody) -> Response:
+    """Register an environment under its name. Registered again it is the same one (200), with what is said now."""
+    asked = parse(EnvironmentCreate, body)
+    application = Application(
+        desired_name=asked.name,
+        group_size=asked.group_size,
+        max_token_length=0,
+        weight=asked.weight,
+        min_share=asked.min_share,
+        max_share=asked.max_share,
+    )
+    environment, view, new = await found.registry.join(run, application)
+    (shown,) = found.status.environments(view, {environment.environment})
+    location = f"/v1/runs/{run}/environments/{environment.environment}"
+    return model_reply(shown, 201 if new else 200, {"Location": location})
+
+
+@router.get("", summary="List environments", response_model=Environments)
+async def list_environments(run: NamedRun, found: Found) -> Response:
+    """List a run's environments by id, with what each has sent, waits, was promised and got."""
+    view = await found.administration.get(run)
+    return model_reply(Environments(environments=found.status.environments(view)))
+
+
+@router.get("/{environment}", summary="Look at an environment", response_model=EnvironmentStatus)
+async def get_environment(run: NamedRun, environment: EnvironmentId, found: Found) -> Response:
+    """Answer one environment."""
+    view = await found.registry.known(run, environment)
+    return model_reply(found.status.environments(view, {environment})[0])
+
+
+@router.patch(
+    "/{environment}",
+    summary="Change an environment",
+    response_model=EnvironmentStatus,
+    openapi_extra=docs.takes(EnvironmentChange),
+)
+async def change_environment(run: NamedRun, environment: EnvironmentId, found: Found, body: SmallBody) -> Response:
+    """Change shares, weight or group size while it goes on: what the body names (JSON merge patch)."""
+    asked = parse(EnvironmentChange, body)
+    changes = {name: getattr(asked, name) for name in asked.model_fields_set}
+    view = await found.registry.change_environment(run, environment, changes)
+    return model_reply(found.status.environments(view, {environment})[0])
+
+
+@router.delete("/{environment}", summary="Say goodbye", status_code=204)
+async def leave(run: NamedRun, environment: EnvironmentId, found: Found) -> Response:
+    """Note that an environment leaves: its minimum no longer binds, its groups stay usable."""
+    if not await found.registry.disconnect_environment(run, environment):
+        raise EnvironmentNotFound(f"run {run} has no environment {environment}")
+    return Response(status_code=204)
+
+
+@router.post(
+    "/{environment}/heartbeat",
+    summary="Give a sign of life",
+    response_model=Credits,
+    openapi_extra=docs.takes(Heartbeat, required=False),
+)
+async def heartbeat(run: NamedRun, environment: EnvironmentId, found: Found, body: SmallBody) -> Response:
+    """Say that an environment is alive, and how many groups it has running; answered with its credits."""
+    asked = parse(Heartbeat, body) if body else Heartbeat()
+    return model_reply(_credits(await found.registry.heartbeat(run, environment, asked.running_groups)))
+
+
+@router.get("/{environment}/credits", summary="How many groups to start", response_model=Credits)
+async def get_credits(
+    run: NamedRun,
+    environment: EnvironmentId,
+    found: Found,
+    running_groups: Annotated[
+        int | None, Query(ge=0, le=_MOST, description="Groups it has started and not submitted yet.")
+    ] = None,
+) -> Response:
+    """Answer how many groups an environment may start now so that they are still fresh and wanted when trained on.
+
+    The rule is AReaL's, split by share (docs/api.md). A sign of life.
+    """
+    return model_reply(_credits(await found.registry.heartbeat(run, environment, running_groups)))
+
+
+def _credits(grant: Grant) -> Credits:
+    return Credits(
+        credits_groups=grant.groups,
+        credits_sequences=grant.credit.sequences,
+        horizon_batches=grant.horizon_batches,
+        wanted_sequences=grant.credit.wanted,
+        in_hand_sequences=grant.credit.in_hand,
+        policy_version=grant.policy_version,
+        reason=grant.credit.reason,
+    )

@@ -1,0 +1,75 @@
+"""Groups on the native API."""
+
+from typing import Annotated
+
+import orjson
+from fastapi import APIRouter, Path, Request, Response
+
+from app.api.deps import DirectRoute, Found, NamedRun, Submission
+from app.api.replies import model_reply
+from app.api.routes import native_docs as docs
+from app.core.errors import UnsupportedMediaType
+from app.core.model import DropReason
+from app.services.submissions import Submitted
+from app.store.codec import EncodedGroup
+from lachesis.wire.groups import GROUP_ID, SAFETENSORS, Lineage, Receipts
+
+submissions = APIRouter(prefix="/v1/runs/{run}/groups", tags=["groups"], route_class=DirectRoute)
+router = APIRouter(prefix="/v1/runs/{run}/groups", tags=["groups"])
+
+_STATUS = {None: "accepted", DropReason.STALE: "stale", DropReason.FUTURE_VERSION: "refused"}
+_BINARY = (SAFETENSORS, "application/octet-stream")
+
+
+@submissions.post(
+    "", summary="Submit groups", status_code=201, response_model=Receipts, openapi_extra=docs.TAKES_GROUPS
+)
+async def submit_groups(request: Request) -> Response:
+    """Store one group or many, all or none. Once this is answered they survive any crash.
+
+    A repeated group id stores nothing and gets its first answer again.
+    """
+    async with Submission(request) as (run, found, body):
+        media_type = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+        groups: list[EncodedGroup]
+        if media_type in _BINARY:
+            groups = await found.decoder.blobs(body)
+        elif media_type == "application/json":
+            groups = await found.decoder.native(body)
+        else:
+            raise UnsupportedMediaType(
+                f"Content-Type {media_type[:80]!r}; groups come as application/json or {SAFETENSORS}"
+            )
+        receipts = await found.submissions.submit(run, groups)
+    headers = {"Idempotent-Replay": "true"} if all(receipt.repeated for receipt in receipts) else {}
+    return Response(orjson.dumps({"groups": list(map(_receipt, receipts))}), 201, headers, "application/json")
+
+
+@router.get("/{group}", summary="Follow a group", response_model=Lineage)
+async def get_group(
+    run: NamedRun, group: Annotated[str, Path(pattern=f"^{GROUP_ID}$", description="The group's id.")], found: Found
+) -> Response:
+    """Answer where a group is, and what became of it: kept for `lineage_s` after it has left."""
+    life = await found.lineages.of(run, group)
+    environment, size = life.entry.lane
+    return model_reply(
+        Lineage.model_validate(
+            {
+                "id": group,
+                "state": life.state,
+                "environment": environment,
+                "size": size,
+                "payload_bytes": life.entry.payload_bytes,
+                "policy_version": life.entry.policy_version,
+                "received_s": life.received_s,
+                "batch": life.batch_id,
+                "step": life.step,
+                "ended_s": life.ended_s,
+                "reason": life.reason,
+            }
+        )
+    )
+
+
+def _receipt(submitted: Submitted) -> dict[str, str]:
+    return {"id": submitted.group_id, "status": _STATUS[submitted.dropped]}

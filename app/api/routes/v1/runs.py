@@ -1,0 +1,134 @@
+"""Runs on the native API."""
+
+from dataclasses import asdict
+
+from fastapi import APIRouter, Request, Response
+
+from app.api.deps import Found, NamedRun, SmallBody, parse
+from app.api.replies import json_reply, large_json_reply, model_reply
+from app.api.routes import atropos_docs as docs
+from app.core.model import RunConfig, RunView
+from app.core.policy import FutureVersions, Policy
+from lachesis.wire.runs import (
+    AtroposSettings,
+    Bookmarks,
+    Checkpoint,
+    PolicyVersion,
+    PolicyVersionSet,
+    Rewind,
+    Rewound,
+    Run,
+    RunChange,
+    RunCreate,
+    Runs,
+)
+from lachesis.wire.status import RunStatus
+
+router = APIRouter(prefix="/v1/runs", tags=["runs"])
+
+
+@router.post("", summary="Make a run", status_code=201, response_model=Run, openapi_extra=docs.takes(RunCreate))
+async def create_run(found: Found, body: SmallBody) -> Response:
+    """Make a run. The same one again changes nothing (200); one of the same name with other settings is 409."""
+    asked = parse(RunCreate, body)
+    config = RunConfig(batch_size=asked.batch_size, **asked.atropos.model_dump())
+    given = asked.model_dump(exclude={"name", "batch_size", "atropos"})
+    policy = Policy(**given | {"future_versions": FutureVersions(asked.future_versions)})
+    view, new = await found.administration.create(asked.name, config, policy)
+    return model_reply(_shown(asked.name, view), 201 if new else 200, {"Location": f"/v1/runs/{asked.name}"})
+
+
+@router.get("", summary="List runs", response_model=Runs)
+async def list_runs(found: Found) -> Response:
+    """List all runs, archived ones too, by name."""
+    views = await found.administration.all()
+    return model_reply(Runs(runs=[_shown(run, view) for run, view in views.items()]))
+
+
+@router.get("/{run}", summary="Look at a run", response_model=Run)
+async def get_run(run: NamedRun, found: Found) -> Response:
+    """Answer a run's settings, step and policy version."""
+    return model_reply(_shown(run, await found.administration.get(run)))
+
+
+@router.patch("/{run}", summary="Change a run", response_model=Run, openapi_extra=docs.takes(RunChange))
+async def change_run(run: NamedRun, found: Found, body: SmallBody) -> Response:
+    """Change a run while it goes on: what the body names (JSON merge patch)."""
+    asked = parse(RunChange, body)
+    changes = {name: getattr(asked, name) for name in asked.model_fields_set}
+    return model_reply(_shown(run, await found.administration.change(run, changes)))
+
+
+@router.delete("/{run}", summary="Remove a run", status_code=204)
+async def delete_run(run: NamedRun, found: Found) -> Response:
+    """Remove a run with everything it owns: groups, batches, environments, history."""
+    await found.administration.delete(run)
+    return Response(status_code=204)
+
+
+@router.get("/{run}/status", summary="How a run is doing", response_model=RunStatus)
+async def run_status(run: NamedRun, found: Found, request: Request) -> Response:
+    """Answer what operators want to know: who takes part, what waits, what blocks."""
+    await found.administration.get(run)
+    return await large_json_reply(request, (await found.status.of(run)).model_dump_json().encode())
+
+
+@router.put(
+    "/{run}/policy-version",
+    summary="Tell the policy version",
+    response_model=PolicyVersionSet,
+    openapi_extra=docs.takes(PolicyVersion),
+)
+async def put_policy_version(run: NamedRun, found: Found, body: SmallBody) -> Response:
+    """Say how many weight updates there were. Groups that this makes too old leave the queue, and are counted."""
+    version = parse(PolicyVersion, body).policy_version
+    dropped = await found.administration.set_policy_version(run, version)
+    return model_reply(PolicyVersionSet(policy_version=version, dropped_groups=dropped))
+
+
+@router.post(
+    "/{run}/checkpoints",
+    summary="The trainer saved its state",
+    response_model=Bookmarks,
+    openapi_extra=docs.takes(Checkpoint),
+)
+async def post_checkpoint(run: NamedRun, found: Found, body: SmallBody) -> Response:
+    """Let go of the batches up to a step: the trainer has saved a state that contains them."""
+    step = parse(Checkpoint, body).step
+    await found.administration.get(run)
+    bookmarks = (await found.bookmarks.checkpoint(run, step)).bookmarks
+    earliest = step if bookmarks.unkept_step is None else bookmarks.unkept_step
+    return model_reply(
+        Bookmarks(
+            checkpoint=bookmarks.checkpoint,
+            rewindable_to=earliest,
+            kept_batches=bookmarks.batches,
+            kept_bytes=bookmarks.kept_bytes,
+        )
+    )
+
+
+@router.post(
+    "/{run}/rewind", summary="Go back to a saved state", response_model=Rewound, openapi_extra=docs.takes(Rewind)
+)
+async def post_rewind(run: NamedRun, found: Found, body: SmallBody) -> Response:
+    """Hand out every batch after a step again, the same groups in the same order, before any new one."""
+    step = parse(Rewind, body).step
+    await found.administration.get(run)
+    rewound = await found.bookmarks.rewind(run, step)
+    return json_reply({"batches": rewound.batch_ids, "steps": rewound.steps})
+
+
+def _shown(run: str, view: RunView) -> Run:
+    assert view.config is not None, "only configured runs are shown"  # noqa: S101
+    config = asdict(view.config)
+    batch_size = config.pop("batch_size")
+    policy = asdict(view.policy) | {"future_versions": view.policy.future_versions.value}
+    return Run(
+        name=run,
+        batch_size=batch_size,
+        **policy,
+        atropos=AtroposSettings(**config),
+        step=view.step,
+        policy_version=view.policy_version,
+    )

@@ -1,0 +1,114 @@
+"""Runs as such: made, changed while they go on, told of new policy versions, removed."""
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from app.core.errors import RunExists, RunInUse, RunNotFound
+from app.core.model import RunConfig, RunView
+from app.core.policy import FutureVersions, Policy
+from app.services.staleness import Staleness
+from app.store.groups import GroupStore
+from app.store.runs import RunStore
+
+_ATTEMPTS = 10
+
+
+class Administration:
+    """What owners of runs do."""
+
+    def __init__(self, runs: RunStore, groups: GroupStore, staleness: Staleness) -> None:
+        self._runs = runs
+        self._groups = groups
+        self._staleness = staleness
+
+    async def create(self, run: str, config: RunConfig, policy: Policy) -> tuple[RunView, bool]:
+        """Make a run. Groups that came under its name before stay in its queue.
+
+        Returns:
+            The run, and whether it is new: the same settings again change nothing.
+
+        Raises:
+            RunExists: There is one of this name, with other settings.
+            InvalidField: There are as many runs as we look after.
+        """
+        await self._runs.announce(run)
+        while True:
+            view = await self._runs.view(run)
+            if view.config is not None:
+                if (view.config, view.policy) != (config, policy):
+                    raise RunExists(f"there is a run {run}, with other settings")
+                return view, False
+            if await self._runs.put(run, config, policy, view.epoch, step=config.starting_step):
+                return await self._runs.view(run), True
+
+    async def get(self, run: str) -> RunView:
+        """Look at a run.
+
+        Raises:
+            RunNotFound: There is none of this name, or no trainer has registered with it.
+        """
+        view = await self._runs.view(run)
+        if view.config is None:
+            raise RunNotFound(f"there is no run {run}")
+        return view
+
+    async def all(self) -> dict[str, RunView]:
+        """Look at all runs, by name; those are left out that nobody has configured yet."""
+        views = {run: await self._runs.view(run) for run in await self._runs.names()}
+        return {run: view for run, view in views.items() if view.config is not None}
+
+    async def change(self, run: str, changes: Mapping[str, Any]) -> RunView:
+        """Change a run while it goes on.
+
+        Batches of another size than the new one that were not acknowledged are dissolved when they would be handed out
+        again; groups that new limits make too old are dropped.
+
+        Args:
+            run: Its name.
+            changes: New values, by field of `app.core.policy.Policy`, or ``batch_size``.
+
+        Raises:
+            RunNotFound: There is no such run.
+        """
+        others = dict(changes)
+        batch_size = others.pop("batch_size", None)
+        if "future_versions" in others:
+            others["future_versions"] = FutureVersions(others["future_versions"])
+        while True:
+            view = await self.get(run)
+            assert view.config is not None, "as get() says"  # noqa: S101
+            config = view.config if batch_size is None else replace(view.config, batch_size=batch_size)
+            if await self._runs.put(run, config, replace(view.policy, **others), view.epoch):
+                break
+        await self._staleness.sweep_versions(run)
+        await self._staleness.sweep_ages(run)
+        return await self.get(run)
+
+    async def set_policy_version(self, run: str, version: int) -> int:
+        """Note the policy version in force; returns how many groups that made too old (or too new), which are dropped.
+
+        Raises:
+            RunNotFound: There is no such run.
+        """
+        await self.get(run)
+        await self._runs.set_policy_version(run, version)
+        return await self._staleness.sweep_versions(run)
+
+    async def delete(self, run: str) -> None:
+        """Remove a run with everything it owns; no key is left.
+
+        Raises:
+            RunNotFound: There is no such run.
+            RunInUse: Groups keep coming, so that it is made anew each time.
+        """
+        await self.get(run)
+        for _ in range(_ATTEMPTS):
+            await self._runs.reset(run, uuid.uuid4().hex)
+            await self._groups.give_up_orphans(run, (await self._runs.view(run)).clock_ms)
+            await self._groups.sweep(run)
+            await self._runs.forget_recent(run)
+            if await self._runs.forget(run):
+                return
+        raise RunInUse(f"groups keep coming for run {run}: stop what sends them first")

@@ -1,0 +1,87 @@
+"""Would a batch form now; if not, what is missing, who is to blame, and when it should be there."""
+
+from collections import defaultdict, deque
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from app.core.errors import RunNotFound
+from app.core.forecast import WINDOW_MS, Sample, expected_s, rates
+from app.core.model import DropReason, NotReady, RunView
+from app.services.dispatch import Dispatch
+from app.store.runs import RunStore
+
+_MOST_SAMPLES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a run is or is not ready, as of a view of it.
+
+    Attributes:
+        view: The run, with the settings tried instead where this is a dry run.
+        not_ready: Why there is no batch; None if there is one.
+        expected_s: When one should form at the present arrival rates, seconds; None if that cannot be said.
+        relaxes_s: Seconds until minimums that conflict are relaxed, if they do.
+        rates: Sequences per second, by environment.
+    """
+
+    view: RunView
+    not_ready: NotReady | None
+    expected_s: float | None
+    relaxes_s: float | None
+    rates: Mapping[int, float]
+
+
+class Explain:
+    """Looks at a run without changing it."""
+
+    def __init__(self, runs: RunStore, dispatch: Dispatch) -> None:
+        self._runs = runs
+        self._dispatch = dispatch
+        self._samples: defaultdict[str, deque[Sample]] = defaultdict(lambda: deque(maxlen=_MOST_SAMPLES))
+
+    def note(self, run: str, view: RunView) -> None:
+        """Remember what environments have sent by now, for rates; at most once a second is looked at."""
+        samples = self._samples[run]
+        if not samples or view.clock_ms - samples[-1][0] >= WINDOW_MS // _MOST_SAMPLES:
+            samples.append((view.clock_ms, {key: sent.sequences for key, sent in view.sent.items()}))
+
+    def keep_only(self, runs: Collection[str]) -> None:
+        """Forget what is remembered of runs that are no more."""
+        for run in self._samples.keys() - set(runs):
+            del self._samples[run]
+
+    async def of(self, run: str, instead: Mapping[str, Any] | None = None) -> Reason:
+        """Say whether a trainer that asked now would get a batch.
+
+        Args:
+            run: The run's name.
+            instead: Settings to try instead of the run's: ``batch_size``, ``relax_after_s``.
+
+        Raises:
+            RunNotFound: There is no such run.
+        """
+        view = await self._runs.view(run)
+        if view.config is None:
+            raise RunNotFound(f"there is no run {run}")
+        self.note(run, view)
+        tried = dict(instead or {})
+        if "batch_size" in tried:
+            view = replace(view, config=replace(view.config, batch_size=tried.pop("batch_size")))
+        view = replace(view, policy=replace(view.policy, **tried))
+        arriving = rates(self._samples[run])
+        if not instead and any(self._dispatch.waits(lease, view) for lease in view.leases):
+            return Reason(view, None, None, None, arriving)
+        decision = await self._dispatch.explain(run, view)
+        if decision.not_ready is None:
+            return Reason(view, None, None, None, arriving)
+        left_ms = decision.relaxes_in_ms
+        relaxes_s = None if left_ms is None else left_ms / 1000
+        return Reason(view, decision.not_ready, expected_s(decision.not_ready, arriving), relaxes_s, arriving)
+
+
+def stale_groups(view: RunView) -> int:
+    """Return how many groups were dropped so far because they were too old."""
+    counts = view.dropped_by_reason
+    return counts.get(DropReason.STALE, 0) + counts.get(DropReason.EXPIRED, 0)

@@ -1,0 +1,141 @@
+"""Batches in trainers' hands on the native API: ended, given back, held longer, looked at."""
+
+import logging
+from dataclasses import dataclass, replace
+
+from app.core.errors import BatchInUse, BatchNotFound, LeaseLost
+from app.core.leasing import Lease, LeasedGroup, LeaseState
+from app.core.model import DropReason, RunView
+from app.services.bookmarks import Bookmarks
+from app.services.retrieval import history_ms
+from app.store.batches import BatchStore
+from app.store.groups import GroupStore
+from app.store.runs import RunStore
+
+log = logging.getLogger("lachesis.leases")
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A batch that was taken and has not ended: its lease, its groups, and milliseconds until it runs out."""
+
+    lease: Lease
+    groups: tuple[LeasedGroup, ...]
+    left_ms: int | None
+
+
+class Leases:
+    """What a trainer does with a batch, and what operators do."""
+
+    def __init__(self, runs: RunStore, groups: GroupStore, batches: BatchStore, bookmarks: Bookmarks) -> None:
+        self._runs = runs
+        self._groups = groups
+        self._batches = batches
+        self._bookmarks = bookmarks
+
+    async def acknowledge(self, run: str, batch_id: str, lease_id: str) -> None:
+        """End a batch that was trained on. Safe to repeat, and right also after the deadline if nobody else had it.
+
+        Raises:
+            BatchNotFound: There is none of that id, or it ended long ago.
+            LeaseLost: It is not held under that lease any more; nothing was changed.
+        """
+        while True:
+            lease = await self._held(await self._runs.view(run), run, batch_id, lease_id, "acknowledged")
+            if lease is None or await self._bookmarks.deliver(run, [lease]):
+                return
+
+    async def give_back(self, run: str, batch_id: str, lease_id: str | None, reason: str | None) -> None:
+        """Give a batch back: its groups go to the front of their lanes, in their order. Safe to repeat.
+
+        Args:
+            run: The run's name.
+            batch_id: The batch.
+            lease_id: The lease it is held under; of a batch that is quarantined, none.
+            reason: Why; logged.
+
+        Raises:
+            BatchNotFound, LeaseLost: As for `acknowledge`.
+        """
+        while True:
+            view = await self._runs.view(run)
+            lease = await self._held(view, run, batch_id, lease_id, "given_back")
+            if lease is None:
+                return
+            groups = await self._batches.groups_of(run, batch_id)
+            if groups is not None and await self._batches.dissolve(run, lease, groups, history_ms(view)):
+                log.info("batch %s of run %s was given back: %s", batch_id, run, reason or "no reason given")
+                return
+
+    async def extend(self, run: str, batch_id: str, lease_id: str, lease_s: float | None) -> float:
+        """Hold a batch longer; returns for how many seconds from now.
+
+        Raises:
+            BatchNotFound, LeaseLost: As for `acknowledge`.
+        """
+        while True:
+            view = await self._runs.view(run)
+            lease = await self._held(view, run, batch_id, lease_id, None)
+            assert lease is not None, "nothing has ended by being held"  # noqa: S101
+            seconds = view.policy.lease_s if lease_s is None else lease_s
+            longer = replace(lease, deadline_ms=view.clock_ms + round(seconds * 1000))
+            if await self._batches.change(run, lease, longer):
+                return seconds
+
+    async def discard(self, run: str, batch_id: str) -> None:
+        """Drop a batch that is quarantined, with its groups.
+
+        Raises:
+            BatchNotFound: There is none of that id.
+            BatchInUse: It is not quarantined.
+        """
+        while True:
+            view = await self._runs.view(run)
+            lease = next((lease for lease in view.leases if lease.batch_id == batch_id), None)
+            if lease is None:
+                raise BatchNotFound(f"run {run} has no batch {batch_id} in anybody's hands")
+            if lease.state is not LeaseState.QUARANTINED:
+                raise BatchInUse(f"batch {batch_id} is {lease.state.value}, not quarantined")
+            if await self._batches.discard(run, lease, DropReason.QUARANTINED, history_ms(view)):
+                await self._groups.sweep(run)
+                return
+
+    async def held(self, run: str) -> list[Held]:
+        """List batches that were taken and have not ended, by step."""
+        view = await self._runs.view(run)
+        found = []
+        for lease in view.leases:
+            groups = await self._batches.groups_of(run, lease.batch_id)
+            if groups is not None:
+                left_ms = max(0, lease.deadline_ms - view.clock_ms) if lease.state is LeaseState.HELD else None
+                found.append(Held(lease, tuple(groups), left_ms))
+        return found
+
+    async def _held(
+        self, view: RunView, run: str, batch_id: str, lease_id: str | None, repeated: str | None
+    ) -> Lease | None:
+        """Find the lease a caller means; None if what it asks for was done before: the batch ended as ``repeated``."""
+        lease = next((lease for lease in view.leases if lease.batch_id == batch_id), None)
+        if lease is not None and lease.state is LeaseState.QUARANTINED and lease_id is None:
+            return lease
+        if lease is not None and lease.state is LeaseState.HELD and lease.lease_id == lease_id:
+            return lease
+        if lease is not None:
+            raise LeaseLost(f"batch {batch_id} {_what_happened(lease)}")
+        end = await self._batches.end_of(run, batch_id)
+        if end is None:
+            raise BatchNotFound(f"run {run} knows no batch {batch_id}")
+        if end.outcome != repeated or end.lease_id != (lease_id or "-"):
+            ago_s = max(0, view.clock_ms - end.clock_ms) / 1000
+            raise LeaseLost(f"batch {batch_id} was {end.outcome.replace('_', ' ')} {ago_s:.0f} s ago")
+        return None
+
+
+def _what_happened(lease: Lease) -> str:
+    match lease.state:
+        case LeaseState.RETURNED:
+            return "waits to be handed out again"
+        case LeaseState.QUARANTINED:
+            return f"is quarantined: its lease ran out {lease.deliveries} times"
+        case _:
+            return f"was handed out again, under another lease (delivery {lease.deliveries})"

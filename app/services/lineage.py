@@ -1,0 +1,66 @@
+"""Where a group is, and what became of it."""
+
+from dataclasses import dataclass
+
+from app.core.errors import GroupNotFound
+from app.store.batches import BatchStore
+from app.store.group_entries import StoredGroup
+from app.store.groups import GroupStore
+from app.store.runs import RunStore
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """A group's life so far.
+
+    Attributes:
+        state: ``queued``, ``buffered``, ``leased``, ``delivered`` or ``dropped``.
+        entry: What was noted when it came.
+        received_s: Seconds since it came.
+        batch_id: The batch it is or was in.
+        step: That batch's step.
+        ended_s: Seconds since it was delivered or dropped.
+        reason: Why it was dropped.
+    """
+
+    state: str
+    entry: StoredGroup
+    received_s: float
+    batch_id: str | None = None
+    step: int | None = None
+    ended_s: float | None = None
+    reason: str | None = None
+
+
+class Lineages:
+    """Looks groups up by the ids their senders gave them, or ours."""
+
+    def __init__(self, runs: RunStore, groups: GroupStore, batches: BatchStore) -> None:
+        self._runs = runs
+        self._groups = groups
+        self._batches = batches
+
+    async def of(self, run: str, given_id: str) -> Life:
+        """Follow a group.
+
+        Raises:
+            GroupNotFound: The run knows no such group, or it left so long ago that it is forgotten.
+        """
+        group_id = await self._groups.group_of(run, given_id) or given_id
+        view = await self._runs.view(run)
+        ended = await self._groups.history(run, group_id)
+        (entry,) = await self._groups.entries(run, [group_id])
+        for lease in view.leases if entry is not None else ():
+            groups = await self._batches.groups_of(run, lease.batch_id)
+            if entry is not None and any(group.group_id == group_id for group in groups or ()):
+                return Life("leased", entry, (view.clock_ms - entry.accepted_ms) / 1000, lease.batch_id, lease.step)
+        if ended is not None:
+            received_s = (view.clock_ms - ended.entry.accepted_ms) / 1000
+            ended_s = max(0, view.clock_ms - ended.clock_ms) / 1000
+            if ended.outcome == "delivered":
+                return Life("delivered", ended.entry, received_s, ended.batch_id, ended.step, ended_s)
+            return Life("dropped", ended.entry, received_s, ended.batch_id, ended.step, ended_s, ended.outcome)
+        if entry is None:
+            raise GroupNotFound(f"run {run} knows no group {given_id}")
+        state = "queued" if await self._groups.is_queued(run, group_id, entry.lane) else "buffered"
+        return Life(state, entry, (view.clock_ms - entry.accepted_ms) / 1000)

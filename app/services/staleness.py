@@ -1,0 +1,76 @@
+"""Dropping groups that wait and should not be trained on any more: too many policy versions or too long ago."""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from app.core.freshness import oldest_fresh
+from app.core.model import DropReason, Lane, LaneId, RunView
+from app.core.policy import FutureVersions
+from app.services.retrieval import history_ms, too_old
+from app.store.groups import GroupStore, WantedHeads
+from app.store.runs import RunStore
+
+_AT_ONCE = 1000
+
+Heads = Callable[[str, WantedHeads], Awaitable[list[Lane]]]
+
+
+class Staleness:
+    """Sweeps the queue and the buffers of a run."""
+
+    def __init__(self, runs: RunStore, groups: GroupStore) -> None:
+        self._runs = runs
+        self._groups = groups
+
+    async def sweep_versions(self, run: str) -> int:
+        """Drop the groups that the version in force makes too old, and see to those of versions that are not in force.
+
+        Returns:
+            How many were dropped.
+        """
+        view = await self._runs.view(run)
+        oldest = oldest_fresh(view.policy_version, view.policy.max_staleness)
+        dropped = await self._drop_versions(run, view, "-inf", f"({oldest}", DropReason.STALE)
+        later = f"({view.policy_version}"
+        if view.policy.future_versions is FutureVersions.REFUSE:
+            return dropped + await self._drop_versions(run, view, later, "+inf", DropReason.FUTURE_VERSION)
+        while group_ids := await self._groups.of_versions(run, later, "+inf", _AT_ONCE):
+            if not await self._groups.restamp(run, group_ids, view.policy_version):
+                break
+        return dropped
+
+    async def _drop_versions(self, run: str, view: RunView, least: str, most: str, reason: DropReason) -> int:
+        dropped = 0
+        while group_ids := await self._groups.of_versions(run, least, most, _AT_ONCE):
+            lanes = await self._lanes_of(run, group_ids)
+            done = await self._groups.drop(run, lanes, reason, history_ms(view))
+            dropped += done
+            if not done:
+                break  # somebody else has dropped or taken them meanwhile
+        return dropped
+
+    async def _lanes_of(self, run: str, group_ids: Sequence[str]) -> list[tuple[str, LaneId]]:
+        entries = await self._groups.entries(run, group_ids)
+        return [(group_id, entry.lane) for group_id, entry in zip(group_ids, entries, strict=True) if entry]
+
+    async def sweep_ages(self, run: str) -> int:
+        """Drop the groups that have waited longer than the run allows; returns how many."""
+        view = await self._runs.view(run)
+        if view.policy.max_age_s is None:
+            return 0
+        dropped = 0
+        for heads, lanes in ((self._groups.heads, view.lanes), (self._groups.buffer_heads, view.buffers)):
+            for lane, queued in lanes.items():
+                while old := await self._old_heads(run, view, heads, lane, queued):
+                    dropped += await self._groups.drop(run, old, DropReason.EXPIRED, history_ms(view))
+                    if len(old) < _AT_ONCE:
+                        break
+        return dropped
+
+    async def _old_heads(
+        self, run: str, view: RunView, heads: Heads, lane: LaneId, queued: int
+    ) -> list[tuple[str, LaneId]]:
+        """Read which of a lane's oldest groups are too old: those at its very front, as all came in this order."""
+        (oldest,) = await heads(run, {lane: (queued, _AT_ONCE)})
+        entries = await self._groups.entries(run, [head.group_id for head in oldest.heads]) if oldest.heads else []
+        pairs = zip(oldest.heads, entries, strict=True)
+        return [(head.group_id, lane) for head, entry in pairs if entry and too_old(entry, view) is DropReason.EXPIRED]

@@ -1,0 +1,78 @@
+"""Taking groups in on the native API: any size goes to the queue, and too old ones are counted and dropped."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from app.core.errors import InvalidField, RunNotFound
+from app.core.freshness import Freshness, freshness
+from app.core.model import DropReason
+from app.core.policy import FutureVersions
+from app.services.admission import Admission
+from app.store.codec import EncodedGroup
+from app.store.group_entries import Placement
+from app.store.runs import Roster
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """What became of a group.
+
+    Attributes:
+        group_id: Its id.
+        dropped: Why it was counted and dropped at once, or None.
+        repeated: Whether its sender had sent it before.
+    """
+
+    group_id: str
+    dropped: DropReason | None
+    repeated: bool
+
+
+class Submissions:
+    """The way in."""
+
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
+
+    async def submit(self, run: str, groups: Sequence[EncodedGroup]) -> list[Submitted]:
+        """Store groups, all or none; once this returns they survive any crash, and repeating it stores nothing.
+
+        Raises:
+            RunNotFound: There is no such run.
+            InvalidField: An environment is not registered, or two groups have one id.
+            RunArchived, QueueFull, GroupExists, StoreFull: Nothing was stored.
+            StoreUnavailable: Redis did not answer; nothing is promised.
+        """
+        ids = Counter(group.group_id for group in groups)
+        for position, group in enumerate(groups):
+            if group.group_id is None:
+                raise InvalidField("is required", (position, "id"))
+            if ids[group.group_id] > 1:
+                raise InvalidField(f"{ids[group.group_id]} groups have the id {group.group_id}", (position, "id"))
+
+        def place(group: EncodedGroup, roster: Roster) -> Placement:
+            if not roster.configured:
+                raise RunNotFound(f"there is no run {run}")
+            if group.environment is not None and group.environment not in roster.environments:
+                position = next(position for position, other in enumerate(groups) if other is group)
+                raise InvalidField(f"environment {group.environment} is not registered", (position, "environment"))
+            return _place(group, roster)
+
+        admitted = await self._admission.admit(run, groups, place, announce=False, limited=True)
+        return [
+            Submitted(str(group.group_id), placement.dropped, not new)
+            for group, placement, new in zip(groups, admitted.placements, admitted.new, strict=True)
+        ]
+
+
+def _place(group: EncodedGroup, roster: Roster) -> Placement:
+    policy, version = roster.policy, group.policy_version
+    match freshness(version, roster.policy_version, policy.max_staleness):
+        case Freshness.STALE:
+            return Placement(group.environment, policy_version=version, dropped=DropReason.STALE)
+        case Freshness.FUTURE if policy.future_versions is FutureVersions.REFUSE:
+            return Placement(group.environment, policy_version=version, dropped=DropReason.FUTURE_VERSION)
+        case Freshness.FUTURE:
+            version = roster.policy_version
+    return Placement(group.environment, policy_version=version)

@@ -1,0 +1,118 @@
+"""Trainers that wait for a batch: woken by what arrives, served in the order they came, at the cost of one."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any
+
+from app.core.errors import LachesisError
+from app.services.dispatch import Dispatch
+from app.services.handout import Answer, Holder
+
+_REST_FACTOR = (
+    3  # rest this many times as long as an attempt took: a flood of arrivals costs a quarter of a core at most
+)
+_SHORTEST_REST_S = 0.005
+
+Changes = Callable[[str], AsyncGenerator[None, None]]
+
+
+@dataclass(slots=True, eq=False)
+class _Waiter:
+    holder: Holder
+    answer: "asyncio.Future[Answer]"
+
+
+@dataclass(slots=True)
+class _Room:
+    """Who waits for a run's batches, in the order they came, and why there was none when somebody last asked."""
+
+    last: Answer
+    waiters: deque[_Waiter] = field(default_factory=deque)
+
+
+class WaitingRoom:
+    """Long polls. However many trainers wait for a run, one task of this process asks for them.
+
+    Args:
+        dispatch: What they wait for.
+        changes: Yields whenever there may be a batch of a run that was not there before.
+    """
+
+    def __init__(self, dispatch: Dispatch, changes: Changes) -> None:
+        self._dispatch = dispatch
+        self._changes = changes
+        self._rooms: dict[str, _Room] = {}
+        self._attendants: set[asyncio.Task[None]] = set()
+
+    async def take(self, run: str, holder: Holder, wait_s: float, stop: asyncio.Event) -> Answer:
+        """Take the next batch, waiting for it up to ``wait_s`` seconds, and no longer once ``stop`` is set.
+
+        Not to be cancelled: a batch that was taken for nobody stays held until its deadline. Set ``stop`` instead.
+
+        Returns:
+            An answer with a batch, or with why there is none.
+        """
+        if run not in self._rooms:  # else others were here first
+            answer = await self._dispatch.take(run, holder)
+            if answer.batch is not None or wait_s <= 0:
+                return answer
+            if run not in self._rooms:
+                self._open(run, _Room(answer))
+        room = self._rooms[run]
+        if wait_s <= 0:
+            return room.last
+        waiter = _Waiter(holder, asyncio.get_running_loop().create_future())
+        room.waiters.append(waiter)
+        stopped = asyncio.create_task(stop.wait())
+        try:
+            either: set[asyncio.Future[Any]] = {waiter.answer, stopped}
+            await asyncio.wait(either, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopped.cancel()
+        if waiter.answer.done():
+            return waiter.answer.result()
+        waiter.answer.cancel()
+        return room.last
+
+    def _open(self, run: str, room: _Room) -> None:
+        self._rooms[run] = room
+        attendant = asyncio.create_task(self._attend(run, room))
+        self._attendants.add(attendant)
+        attendant.add_done_callback(self._attendants.discard)
+
+    async def _attend(self, run: str, room: _Room) -> None:
+        """Ask for those who wait, whenever something has changed; close the room when it is empty."""
+        async with aclosing(self._changes(run)) as changes:
+            async for _ in changes:
+                try:
+                    await self._serve(run, room)
+                except LachesisError as error:
+                    for waiter in room.waiters:
+                        if not waiter.answer.done():
+                            waiter.answer.set_exception(error)
+                if all(waiter.answer.done() for waiter in room.waiters):
+                    del self._rooms[run]
+                    return
+
+    async def _serve(self, run: str, room: _Room) -> None:
+        """Take batches for those who wait, first come first served, until there is none."""
+        clock = asyncio.get_running_loop().time
+        while room.waiters:
+            if room.waiters[0].answer.done():  # gave up, or stopped
+                room.waiters.popleft()
+                continue
+            waiter = room.waiters[0]
+            started = clock()
+            answer = await self._dispatch.take(run, waiter.holder)
+            if answer.batch is None:
+                room.last = answer
+                await asyncio.sleep(max(_SHORTEST_REST_S, _REST_FACTOR * (clock() - started)))
+                return
+            room.waiters.popleft()
+            if waiter.answer.done():
+                await self._dispatch.hand_on(run, answer.batch)
+            else:
+                waiter.answer.set_result(answer)

@@ -1,0 +1,50 @@
+"""When a trainer has held a batch for too long, and when too often."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core.leasing import Lease, LeaseState, exhausted, expired
+
+moments = st.integers(0, 20)
+leases = st.builds(
+    Lease,
+    batch_id=st.just("batch"),
+    state=st.sampled_from(LeaseState),
+    worker=st.just("host/1/x"),
+    deliveries=st.integers(1, 5),
+    step=st.just(1),
+    relaxed=st.just(False),
+    deadline_ms=moments,
+)
+
+
+def held(deliveries: int = 1, deadline_ms: int = 100) -> Lease:
+    return Lease("batch", LeaseState.HELD, "host/1/x", deliveries, 1, relaxed=False, deadline_ms=deadline_ms)
+
+
+@pytest.mark.parametrize(("clock_ms", "over"), [(0, False), (99, False), (100, True), (101, True)])
+def test_a_batch_is_held_until_its_deadline_and_no_longer(clock_ms: int, over: bool) -> None:
+    assert expired(held(deadline_ms=100), clock_ms) == over
+
+
+@pytest.mark.parametrize(("deliveries", "spent"), [(1, False), (4, False), (5, True), (6, True)])
+def test_a_batch_that_ran_out_as_often_as_allowed_is_set_aside(deliveries: int, spent: bool) -> None:
+    assert exhausted(held(deliveries), 100, max_deliveries=5) == spent
+
+
+@pytest.mark.parametrize("state", sorted(set(LeaseState) - {LeaseState.HELD}))
+@given(leases, moments)
+def test_only_what_is_held_runs_out(state: LeaseState, lease: Lease, clock_ms: int) -> None:
+    """A batch that is being sent has no deadline: that is 0, and long past."""
+    assert not expired(replace(lease, state=state), clock_ms)
+    assert not exhausted(replace(lease, state=state), clock_ms, 1)
+
+
+@given(leases, moments, moments, st.integers(1, 5))
+def test_what_has_run_out_stays_so_as_time_passes(lease: Lease, clock_ms: int, more_ms: int, most: int) -> None:
+    assert expired(lease, clock_ms) <= expired(lease, clock_ms + more_ms)
+    assert exhausted(lease, clock_ms, most) <= exhausted(lease, clock_ms + more_ms, most)
+    assert exhausted(lease, clock_ms, most) <= expired(lease, clock_ms)

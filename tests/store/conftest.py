@@ -1,0 +1,134 @@
+"""The store over the session's real Redis, and the few moves its tests are made of."""
+
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from app.core.leasing import Lease, LeasedGroup, LeaseState
+from app.core.model import Environment, RunConfig, RunView
+from app.core.policy import Policy
+from app.store.batches import BatchStore
+from app.store.codec import EncodedGroup
+from app.store.connection import Connection
+from app.store.group_entries import Placement, Submission, Terms
+from app.store.groups import GroupStore
+from app.store.keys import RunKeys, lane_name
+from app.store.runs import RunStore
+from tests.services.accounting import books_of
+
+RUN = "run"
+KEYS = RunKeys(RUN)
+CONFIG = RunConfig(4, 512, "group", "project", "checkpoints", 10, 0, 100)
+MATH = Environment(0, "math", "math_0", 4, 512, 1.0, None, None, connected=True, registered_ms=0)
+LASTING_MS = 3_600_000
+
+
+def encoded(mark: int = 1, *, given: str | None = None, version: int | None = None) -> EncodedGroup:
+    """A stand-in for a group of two sequences; as many bytes as its mark says, and a few."""
+    return EncodedGroup(2, 0, b"columns" + b"x" * mark, given, version)
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """One run in Redis."""
+
+    redis: Redis
+    connection: Connection
+    runs: RunStore
+    groups: GroupStore
+    batches: BatchStore
+
+    async def terms(self, **limits: Any) -> Terms:
+        """What admits groups now: names and histories last an hour."""
+        return Terms(**{"epoch": (await self.view()).epoch, "named_ms": LASTING_MS, "history_ms": LASTING_MS} | limits)
+
+    async def admit(
+        self, *groups: EncodedGroup, ids: Sequence[str] = (), place: Placement | None = None, **limits: Any
+    ) -> list[bool] | None:
+        """Admit groups on present terms, under payload ids of their own unless given; queued for environment 0."""
+        submissions = [Submission(ids[n] if ids else uuid.uuid4().hex, group) for n, group in enumerate(groups)]
+        placements = [place or Placement(0, policy_version=group.policy_version) for group in groups]
+        return await self.groups.admit(RUN, submissions, placements, await self.terms(**limits))
+
+    async def take(self, *group_ids: str, **fields: Any) -> Lease:
+        """Take queued groups into a batch that is held."""
+        view = await self.view()
+        groups = await self.leased(group_ids)
+        fields = {"worker": "host/1/x", "deliveries": 1, "relaxed": False, "lease_id": "lease"} | fields
+        lease = Lease(f"batch{view.step + 1}", LeaseState.HELD, step=view.step + 1, **fields)
+        assert await self.batches.commit(
+            RUN,
+            lease,
+            groups,
+            epoch=view.epoch,
+            policy_version=view.policy_version,
+            debts={},
+            clock_ms=view.clock_ms,
+        )
+        return lease
+
+    async def leased(self, group_ids: Sequence[str]) -> list[LeasedGroup]:
+        """Describe queued groups as a batch has them."""
+        groups = []
+        for group_id, entry in zip(group_ids, await self.groups.entries(RUN, group_ids), strict=True):
+            assert entry is not None
+            arrival = await self.redis.zscore(KEYS.lane(lane_name(*entry.lane)), group_id)
+            groups.append(
+                LeasedGroup(
+                    group_id,
+                    int(arrival),
+                    *entry.lane,
+                    entry.payload_bytes,
+                    entry.checksum,
+                    entry.accepted_ms,
+                    entry.policy_version,
+                    entry.given_id,
+                )
+            )
+        return groups
+
+    async def acknowledge(self, *leases: Lease, keep: bool = False) -> int:
+        """End leases; what became of their groups is known for an hour."""
+        return await self.batches.acknowledge(RUN, leases, keep=keep, history_ms=LASTING_MS)
+
+    async def view(self) -> RunView:
+        """Read the run."""
+        return await self.runs.view(RUN)
+
+    async def history(self, group_id: str) -> list[str]:
+        """Read what became of a group or batch, word by word; none if nothing is known."""
+        text: bytes | None = await self.redis.hget(KEYS.history, group_id)  # type: ignore[misc]
+        return (text or b"").decode().split()
+
+    async def pass_time(self, ms: int) -> None:
+        """Move the run clock on."""
+        await self.redis.hincrby(KEYS.run, "clock_ms", ms)  # type: ignore[misc]
+
+    async def books(self) -> dict[str, Any]:
+        """Recount the run."""
+        return await books_of(self.redis, RUN)
+
+    async def payloads(self) -> set[str]:
+        """Return the ids of the payloads there are."""
+        return {key.decode().rsplit(":", 1)[1] async for key in self.redis.scan_iter(KEYS.payload("*"))}
+
+
+@pytest.fixture
+async def connection(redis_url: str, redis_client: Redis) -> AsyncIterator[Connection]:
+    opened = Connection(redis_url, patience_s=5.0)
+    yield opened
+    await opened.aclose()
+
+
+@pytest.fixture
+async def store(connection: Connection, redis_client: Redis) -> Store:
+    """A run with a configuration and one environment, 0, whose groups are of four sequences."""
+    made = Store(redis_client, connection, RunStore(connection), GroupStore(connection), BatchStore(connection))
+    await made.runs.announce(RUN)
+    assert await made.runs.put(RUN, CONFIG, Policy(), 0)
+    assert await made.runs.put_environment(RUN, MATH, (await made.view()).epoch)
+    return made

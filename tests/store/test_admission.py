@@ -1,0 +1,229 @@
+"""Groups on their way in: stored once, whole or not at all, whatever is repeated, full or outdated."""
+
+import pytest
+
+from app.core.errors import GroupExists, QueueFull
+from app.core.model import DropReason, PlannedGroup
+from app.store.group_entries import Placement, Submission
+from app.store.groups import GroupStore
+from tests.one_by_one import OneByOne
+from tests.store.conftest import CONFIG, KEYS, LASTING_MS, RUN, Store, encoded
+
+RECOGNISED_MS = 120_001
+STALE = Placement(0, policy_version=1, dropped=DropReason.STALE)
+
+
+async def test_the_same_call_twice_stores_once(store: Store) -> None:
+    """A connection that lost the reply repeats the whole pipeline, with the ids it had."""
+    for _ in range(2):
+        assert await store.admit(encoded(1, given="a", version=3), encoded(2), ids=["one", "two"]) == [True, True]
+    books = await store.books()
+    assert books["queued"] == await store.payloads() == {"one", "two"}
+    assert (await store.view()).sent[0].sequences == 4
+
+
+@pytest.mark.parametrize("newer", [False, True], ids=["newest", "followed"])
+async def test_the_same_call_after_the_group_was_delivered_leaves_no_orphan(store: Store, newer: bool) -> None:
+    """Its payload was written anew; it is garbage now, unless it is shown as the newest example."""
+    await store.admit(encoded(), ids=["one"])
+    if newer:
+        await store.admit(encoded(), ids=["two"])
+    await store.acknowledge(await store.take("one"))
+    assert await store.admit(encoded(), ids=["one"]) == [True]
+    books = await store.books()
+    assert (books["queued"], books["delivered"]) == ({"two"} if newer else set(), 1)
+    await store.groups.sweep(RUN)
+    assert await store.payloads() == ({"two"} if newer else {"one"})
+    await store.books()
+
+
+async def test_a_group_repeated_by_its_sender_stores_nothing(store: Store) -> None:
+    """Under another id of ours, as when the sender never had the answer; beside a new one."""
+    await store.admit(encoded(given="a"), ids=["one"])
+    assert await store.admit(encoded(given="a"), encoded(2, given="b"), ids=["again", "two"]) == [False, True]
+    assert (await store.books())["queued"] == {"one", "two"}
+    await store.groups.sweep(RUN)
+    assert await store.payloads() == {"one", "two"}
+    assert await store.groups.group_of(RUN, "a") == "one"
+    assert await store.groups.group_of(RUN, "nobody's") is None
+
+
+async def test_an_id_of_other_contents_stores_and_changes_nothing(store: Store) -> None:
+    await store.admit(encoded(1, given="a"), ids=["one"])
+    with pytest.raises(GroupExists, match="group a is there"):
+        await store.admit(encoded(2), encoded(2, given="a"), ids=["two", "three"])
+    assert (await store.books())["queued"] == {"one"}
+    assert await store.groups.payloads(RUN, ["one"]) == [encoded(1).payload]
+    await store.groups.give_up_orphans(RUN, (await store.view()).clock_ms)
+    await store.groups.sweep(RUN)
+    assert await store.payloads() == {"one"}
+    await store.books()
+
+
+async def test_a_senders_id_is_forgotten_in_time_but_never_before_its_group(store: Store) -> None:
+    await store.admit(encoded(given="gone"), encoded(given="held"), ids=["one", "two"])
+    await store.acknowledge(await store.take("one"))
+    assert await store.runs.forget_old(RUN) == 0
+    assert await store.admit(encoded(given="gone"), encoded(given="held")) == [False, False]
+    await store.pass_time(LASTING_MS + 1000)
+    assert (await store.runs.tick(RUN, "host/1/x", ())).due
+    assert await store.runs.forget_old(RUN) == 1 + 2, "a name, and what became of a group and of a batch"
+    assert not (await store.runs.tick(RUN, "host/1/x", ())).due
+    assert await store.admit(encoded(given="gone"), encoded(given="held"), ids=["new", "x"]) == [True, False]
+    assert (await store.books())["queued"] == {"two", "new"}
+    await store.acknowledge(await store.take("two"))
+    await store.pass_time(RECOGNISED_MS)
+    assert await store.runs.forget_old(RUN) == 1
+    assert await store.groups.group_of(RUN, "held") is None
+    await store.books()
+
+
+async def test_what_is_due_to_be_forgotten_is_so_many_at_a_time(store: Store) -> None:
+    """Names and histories each; however many are due, nobody waits for long."""
+    keys = [KEYS.run, KEYS.groups, KEYS.named, KEYS.named_until, KEYS.history, KEYS.ended]
+    for number in range(5):
+        await store.admit(encoded(given=f"g{number}"), place=STALE, named_ms=0, history_ms=0)
+    forgotten = [await store.connection.run("forget_old", keys, [2, 1000]) for _ in range(4)]
+    assert forgotten == [4, 4, 2, 0]
+    await store.books()
+
+
+@pytest.mark.parametrize("limit", [{"max_groups": 2}, {"max_bytes": 20}])
+async def test_a_run_that_is_full_takes_no_new_group_but_knows_those_it_has(
+    store: Store, limit: dict[str, int]
+) -> None:
+    """Buffered ones count; one submission may go beyond the limit, the next one does not come in."""
+    await store.admit(encoded(3, given="a"), ids=["one"], **limit)
+    await store.admit(encoded(3), encoded(3), ids=["two", "three"], place=Placement(0, buffered=True), **limit)
+    for _ in range(2):
+        with pytest.raises(QueueFull, match="3 groups, 30 bytes"):
+            await store.admit(encoded(given="b"), ids=["four"], **limit)
+    assert await store.admit(encoded(3, given="a"), ids=["again"], **limit) == [False]
+    assert await store.admit(encoded(3, given="a"), ids=["one"], **limit) == [True], "our own repetition"
+    with pytest.raises(QueueFull):
+        await store.admit(encoded(3, given="a"), encoded(given="b"), **limit)
+    books = await store.books()
+    assert (books["queued"], books["buffered"]) == ({"one"}, {"two", "three"})
+    await store.take("one")
+    for group in ("two", "three"):
+        await store.groups.drop(RUN, [(group, (0, 2))], DropReason.STALE, LASTING_MS)
+    assert await store.admit(encoded(given="b"), ids=["four"], **limit) == [True]
+    await store.books()
+
+
+async def test_a_place_that_was_decided_on_another_policy_version_is_outdated(store: Store) -> None:
+    await store.runs.set_policy_version(RUN, 5)
+    assert await store.admit(encoded(version=4), ids=["one"], policy_version=4) is None
+    assert (await store.books())["queued"] == set()
+    assert await store.admit(encoded(version=4), ids=["one"], policy_version=5) == [True]
+    assert await store.admit(encoded(), ids=["two"]) == [True], "where no version matters, none is compared"
+    assert (await store.books())["queued"] == {"one", "two"}
+
+
+async def test_a_place_that_was_decided_on_another_epoch_is_outdated(store: Store) -> None:
+    before = (await store.view()).epoch
+    assert await store.runs.put(RUN, CONFIG, (await store.view()).policy, before), "the same again changes nothing"
+    assert (await store.view()).epoch == before
+    assert await store.admit(encoded(), ids=["one"], epoch=before - 1) is None
+    assert (await store.books())["queued"] == set()
+
+
+@pytest.mark.parametrize("before", range(1, 4))
+async def test_a_reservation_that_was_given_up_meanwhile_is_outdated_and_made_anew(
+    store: Store, redis_url: str, before: int
+) -> None:
+    """Its payload may be removed by the time it is indexed."""
+
+    async def give_up() -> None:
+        await store.groups.give_up_orphans(RUN, (await store.view()).clock_ms)
+        await store.groups.sweep(RUN)
+
+    torn = OneByOne(redis_url, 5.0)
+    torn.before, torn.between = before, give_up
+    call = (RUN, [Submission("one", encoded())], [Placement(0)], await store.terms())
+    try:
+        assert await GroupStore(torn).admit(*call) is None
+    finally:
+        await torn.aclose()
+    assert torn.sent == 4
+    assert await store.groups.entries(RUN, ["one"]) == [None]
+    assert await store.groups.admit(*call) == [True]
+    assert (await store.books())["queued"] == {"one"}
+
+
+async def test_a_group_dropped_on_arrival_is_counted_and_remembered_and_has_no_payload(store: Store) -> None:
+    for _ in range(2):
+        assert await store.admit(encoded(given="a", version=1), ids=["one"], place=STALE) == [True]
+    assert await store.admit(encoded(given="a", version=1), ids=["again"], place=STALE) == [False]
+    books = await store.books()
+    assert books["dropped"] == {"stale": 1}
+    assert await store.payloads() == set()
+    assert (await store.view()).dropped == {("stale", 0): 1}
+    outcome, where, step, _, size, _, _, lane, version, given = await store.history("one")
+    assert (outcome, where, step, size, lane, version, given) == ("stale", "-", "-", "8", "0:2", "1", "a")
+    assert (await store.view()).totals.accepted_groups == 1
+    assert (await store.view()).latest is None
+
+
+async def test_groups_of_one_body_may_fare_differently(store: Store) -> None:
+    submissions = [Submission(name, encoded(version=1)) for name in ("queued", "buffered", "stale")]
+    places = [Placement(0, policy_version=1), Placement(0, buffered=True, policy_version=1), STALE]
+    assert await store.groups.admit(RUN, submissions, places, await store.terms()) == [True, True, True]
+    books = await store.books()
+    assert (books["queued"], books["buffered"], books["dropped"]) == ({"queued"}, {"buffered"}, {"stale": 1})
+    assert await store.groups.of_versions(RUN, "-inf", "+inf", 10) == ["buffered", "queued"]
+
+
+async def test_a_group_that_waits_can_be_dropped_once(store: Store) -> None:
+    await store.admit(encoded(3, given="a", version=1), ids=["queued"])
+    await store.admit(encoded(4, version=2), ids=["buffered"], place=Placement(0, buffered=True, policy_version=2))
+    await store.admit(encoded(), encoded(), ids=["taken", "newest"])
+    await store.take("taken")
+    unfit = [(name, (0, 2)) for name in ("queued", "buffered", "taken", "nobody's")]
+    assert await store.groups.drop(RUN, unfit, DropReason.EXPIRED, LASTING_MS) == 2
+    assert await store.groups.drop(RUN, unfit, DropReason.EXPIRED, LASTING_MS) == 0
+    books = await store.books()
+    assert (books["dropped"], books["leased"]) == ({"expired": 2}, {"taken"})
+    assert books["queued"] == {"newest"}
+    assert (await store.history("queued"))[0] == "expired"
+    assert (await store.history("queued"))[-3:] == ["0:2", "1", "a"]
+    await store.groups.sweep(RUN)
+    assert await store.payloads() == {"taken", "newest"}
+    assert await store.admit(encoded(3, given="a", version=1)) == [False], "a dropped group is not sent again"
+
+
+async def test_the_newest_group_is_shown_even_if_it_was_dropped(store: Store) -> None:
+    await store.admit(encoded(), ids=["one"])
+    await store.groups.drop(RUN, [("one", (0, 2))], DropReason.EXPIRED, LASTING_MS)
+    await store.groups.sweep(RUN)
+    assert await store.groups.latest(RUN) == encoded().payload
+    await store.admit(encoded(2), ids=["two"])
+    await store.groups.sweep(RUN)
+    assert await store.payloads() == {"two"}
+    await store.books()
+
+
+async def test_groups_that_wait_can_count_as_of_another_version(store: Store) -> None:
+    """Those that name none, or wait no more, are passed over; all else of a group stays."""
+    await store.admit(encoded(1, given="a", version=7), encoded(2, version=7), encoded(3), ids=["one", "two", "none"])
+    await store.take("two")
+    for _ in range(2):
+        assert await store.groups.restamp(RUN, ["one", "two", "none", "nobody's"], 4) == 1
+    one, two, none = await store.groups.entries(RUN, ["one", "two", "none"])
+    assert one is not None
+    assert two is not None
+    assert none is not None
+    assert (one.policy_version, two.policy_version, none.policy_version) == (4, 7, None)
+    assert (one.given_id, one.payload_bytes, one.lane) == ("a", 8, (0, 2))
+    assert await store.groups.of_versions(RUN, 4, 4, 10) == ["one"]
+    assert await store.groups.of_versions(RUN, 5, "+inf", 10) == []
+    await store.books()
+
+
+async def test_buffered_groups_keep_their_version_when_they_join_the_queue(store: Store) -> None:
+    await store.admit(encoded(version=3), ids=["one"], place=Placement(0, buffered=True, policy_version=3))
+    (lane,) = await store.groups.buffer_heads(RUN, {(0, 2): (1, 1)})
+    planned = [PlannedGroup(head.arrival, head.group_id, 0, 2) for head in lane.heads]
+    assert await store.groups.release_buffered(RUN, planned)
+    assert (await store.books())["queued"] == {"one"}
+    assert await store.groups.of_versions(RUN, 3, 3, 10) == ["one"]
