@@ -12,6 +12,7 @@ commit ──▶  HELD ──ack──▶ delivered                             
           QUARANTINED ──nack──▶ dissolved, or dropped by an operator
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -60,6 +61,7 @@ class Lease:
         deadline_ms: Of a batch that is held: run clock at which it is handed out again.
         request_id: Of a batch that is held: the request that took it, if it had an id.
         trainer: Of a batch that is held: who took it, if they said.
+        contents: What is in it, by environment: its id or None, groups, sequences.
     """
 
     batch_id: str
@@ -72,6 +74,17 @@ class Lease:
     deadline_ms: int = 0
     request_id: str = ""
     trainer: str = ""
+    contents: tuple[tuple[int | None, int, int], ...] = ()
+
+
+def contents_of(groups: Iterable[LeasedGroup]) -> tuple[tuple[int | None, int, int], ...]:
+    """Return a batch's groups and sequences by environment, those without one first."""
+    counts: dict[int | None, tuple[int, int]] = {}
+    for group in groups:
+        groups_so_far, sequences = counts.get(group.environment, (0, 0))
+        counts[group.environment] = (groups_so_far + 1, sequences + group.size)
+    ordered = sorted(counts.items(), key=lambda item: -1 if item[0] is None else item[0])
+    return tuple((environment, *count) for environment, count in ordered)
 
 
 def returned(lease: Lease) -> Lease:

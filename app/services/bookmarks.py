@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 from app.core.bookmarks import beyond_limits
 from app.core.errors import RewindImpossible
-from app.core.leasing import Lease, LeaseState, returned
+from app.core.leasing import Lease, LeasedGroup, LeaseState, contents_of, returned
 from app.core.model import RunView
 from app.store.batches import BatchStore
 from app.store.groups import GroupStore
 from app.store.runs import RunStore
 
-_OUTSTANDING = (LeaseState.SENDING, LeaseState.SENT, LeaseState.HELD, LeaseState.RETURNED)
+_IN_HANDS = (LeaseState.SENDING, LeaseState.SENT, LeaseState.HELD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,18 +74,20 @@ class Bookmarks:
             earliest = view.bookmarks.unkept_step
             if earliest is not None and step < earliest:
                 raise RewindImpossible(f"batches up to step {earliest} are not kept; the run can go back to that step")
-            trained = [lease for lease in view.leases if lease.step <= step and lease.state in _OUTSTANDING]
+            trained = [lease for lease in view.leases if lease.step <= step and lease.state in _IN_HANDS]
             if trained:
                 await self.deliver(run, trained)
             for lease in view.leases:
-                if lease.step > step and lease.state in _OUTSTANDING:
+                if lease.step > step and lease.state in _IN_HANDS:
                     await self._batches.change(run, lease, returned(lease))
             kept = [(batch_id, at) for batch_id, at in await self._batches.kept(run) if at > step]
-            if await self._batches.rewind(run, step, [_kept_lease(batch_id, at) for batch_id, at in kept]):
+            groups = await self._batches.kept_groups(run, [batch_id for batch_id, _ in kept])
+            leases = [_kept_lease(batch_id, at, held) for (batch_id, at), held in zip(kept, groups, strict=True)]
+            if await self._batches.rewind(run, step, leases):
                 break
         after = [lease for lease in (await self._runs.view(run)).leases if lease.step > step]
         return Rewound(tuple(lease.batch_id for lease in after), tuple(lease.step for lease in after))
 
 
-def _kept_lease(batch_id: str, step: int) -> Lease:
-    return Lease(batch_id, LeaseState.RETURNED, "", 1, step, False)
+def _kept_lease(batch_id: str, step: int, groups: Sequence[LeasedGroup]) -> Lease:
+    return Lease(batch_id, LeaseState.RETURNED, "", 1, step, False, contents=contents_of(groups))

@@ -9,7 +9,7 @@ from weakref import WeakValueDictionary
 
 from app.core.decision import Decision, decide
 from app.core.errors import RunArchived
-from app.core.leasing import Lease, LeaseState, exhausted, expired, returned
+from app.core.leasing import Lease, LeaseState, contents_of, exhausted, expired, returned
 from app.core.model import Blocker, Lane, NotReady, RunView
 from app.liveness import place, process_exists
 from app.services.bookmarks import Bookmarks
@@ -153,7 +153,7 @@ class Dispatch:
                 await self._batches.change(run, lease, replace(lease, state=LeaseState.QUARANTINED))
                 continue
             if self.waits(lease, view):
-                taken = self._lease(view, holder, lease.batch_id, lease.step, lease.relaxed, lease.deliveries + 1)
+                taken = self._lease(view, holder, replace(lease, deliveries=lease.deliveries + 1))
                 batch = await self._handed_out(run, view, lease, taken)
                 if batch is not None:
                     return batch
@@ -174,18 +174,14 @@ class Dispatch:
             return Batch(taken, tuple(groups), payloads, view)
         return None
 
-    def _lease(
-        self, view: RunView, holder: Holder | None, batch_id: str, step: int, relaxed: bool, deliveries: int
-    ) -> Lease:
+    def _lease(self, view: RunView, holder: Holder | None, batch: Lease) -> Lease:
+        """Put a batch into somebody's hands."""
         if holder is None:
-            return Lease(batch_id, LeaseState.SENDING, self.worker, deliveries, step, relaxed)
-        return Lease(
-            batch_id,
-            LeaseState.HELD,
-            self.worker,
-            deliveries,
-            step,
-            relaxed,
+            return replace(returned(batch), state=LeaseState.SENDING, worker=self.worker)
+        return replace(
+            batch,
+            state=LeaseState.HELD,
+            worker=self.worker,
             lease_id=uuid.uuid4().hex,
             deadline_ms=view.clock_ms + _lease_ms(holder, view),
             request_id=holder.request_id,
@@ -238,7 +234,9 @@ class Dispatch:
         if damage:
             await self._retrieval.drop(run, view, damage)
             return None
-        lease = self._lease(view, holder, uuid.uuid4().hex, view.step + 1, decision.plan.relaxed, 1)
+        relaxed, contents = decision.plan.relaxed, contents_of(groups)
+        new = Lease(uuid.uuid4().hex, LeaseState.RETURNED, "", 1, view.step + 1, relaxed, contents=contents)
+        lease = self._lease(view, holder, new)
         commit = self._batches.commit(
             run,
             lease,

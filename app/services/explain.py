@@ -5,10 +5,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from app.core.errors import RunNotFound
 from app.core.forecast import WINDOW_MS, Sample, expected_s, rates
 from app.core.model import DropReason, NotReady, RunView
-from app.services.dispatch import Dispatch
+from app.services.dispatch import Dispatch, unregistered
 from app.store.runs import RunStore
 
 _MOST_SAMPLES = 64
@@ -58,13 +57,10 @@ class Explain:
         Args:
             run: The run's name.
             instead: Settings to try instead of the run's: ``batch_size``, ``relax_after_s``.
-
-        Raises:
-            RunNotFound: There is no such run.
         """
         view = await self._runs.view(run)
         if view.config is None:
-            raise RunNotFound(f"there is no run {run}")
+            return Reason(view, unregistered(), None, None, {})
         self.note(run, view)
         tried = dict(instead or {})
         if "batch_size" in tried:

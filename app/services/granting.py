@@ -1,5 +1,6 @@
 """Credits from a view of a run: what `app.core.credits` decides, asked about one environment."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -20,7 +21,7 @@ class Grant:
     policy_version: int
 
 
-def granted(run: str, view: RunView, caller: int, ttl_ms: int, leased: Mapping[int | None, int]) -> Grant:
+def granted(run: str, view: RunView, caller: int, ttl_ms: int) -> Grant:
     """Return how many groups of its size an environment may start now.
 
     Args:
@@ -28,7 +29,6 @@ def granted(run: str, view: RunView, caller: int, ttl_ms: int, leased: Mapping[i
         view: The run; the caller is one of its environments.
         caller: The environment that asks: it is alive, for it just did.
         ttl_ms: Silence after which an environment no longer binds, milliseconds.
-        leased: Sequences with trainers, by environment.
 
     Raises:
         RunNotFound: Nobody has configured the run.
@@ -36,6 +36,7 @@ def granted(run: str, view: RunView, caller: int, ttl_ms: int, leased: Mapping[i
     if view.config is None:
         raise RunNotFound(f"there is no run {run}")
     batch_size, horizon = view.config.batch_size, horizon_of(view.policy.max_staleness)
+    leased = _leased(view)
     alive = {key: env for key, env in view.environments.items() if key == caller or env.alive(view.clock_ms, ttl_ms)}
     bounds = bounds_for(batch_size, live_shares(view, ttl_ms))
     claims = {
@@ -48,6 +49,15 @@ def granted(run: str, view: RunView, caller: int, ttl_ms: int, leased: Mapping[i
     answer = credit(batch_size, horizon, claims, caller, max(0, others))
     group_size = max(1, view.environments[caller].group_size)
     return Grant(answer.sequences // group_size, answer, horizon, view.policy_version)
+
+
+def _leased(view: RunView) -> Counter[int | None]:
+    """Count the sequences with trainers, by environment."""
+    leased: Counter[int | None] = Counter()
+    for lease in view.leases:
+        for environment, _, sequences in lease.contents:
+            leased[environment] += sequences
+    return leased
 
 
 def _running(view: RunView, environment: Environment) -> int:

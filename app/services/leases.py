@@ -1,10 +1,10 @@
 """Batches in trainers' hands on the native API: ended, given back, held longer, looked at."""
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from app.core.errors import BatchInUse, BatchNotFound, LeaseLost
-from app.core.leasing import Lease, LeasedGroup, LeaseState
+from app.core.leasing import Lease, LeaseState
 from app.core.model import DropReason, RunView
 from app.services.bookmarks import Bookmarks
 from app.services.retrieval import history_ms
@@ -13,15 +13,6 @@ from app.store.groups import GroupStore
 from app.store.runs import RunStore
 
 log = logging.getLogger("lachesis.leases")
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """A batch that was taken and has not ended: its lease, its groups, and milliseconds until it runs out."""
-
-    lease: Lease
-    groups: tuple[LeasedGroup, ...]
-    left_ms: int | None
 
 
 class Leases:
@@ -99,17 +90,6 @@ class Leases:
             if await self._batches.discard(run, lease, DropReason.QUARANTINED, history_ms(view)):
                 await self._groups.sweep(run)
                 return
-
-    async def held(self, run: str) -> list[Held]:
-        """List batches that were taken and have not ended, by step."""
-        view = await self._runs.view(run)
-        found = []
-        for lease in view.leases:
-            groups = await self._batches.groups_of(run, lease.batch_id)
-            if groups is not None:
-                left_ms = max(0, lease.deadline_ms - view.clock_ms) if lease.state is LeaseState.HELD else None
-                found.append(Held(lease, tuple(groups), left_ms))
-        return found
 
     async def _held(
         self, view: RunView, run: str, batch_id: str, lease_id: str | None, repeated: str | None

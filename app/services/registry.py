@@ -1,7 +1,6 @@
 """Who takes part in a run: its trainer and its environments."""
 
 import uuid
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -12,7 +11,6 @@ from app.core.model import Environment, RunConfig, RunView
 from app.core.pacing import Pace, pace
 from app.services.granting import Grant, granted
 from app.services.presence import Presence
-from app.store.batches import BatchStore
 from app.store.runs import RunStore
 
 MOST_ENVIRONMENTS = 4096
@@ -22,9 +20,8 @@ MOST_ENVIRONMENTS = 4096
 class Registry:
     """Registers trainers and environments, and answers what they ask about the run."""
 
-    def __init__(self, runs: RunStore, batches: BatchStore, presence: Presence, environment_ttl_ms: int) -> None:
+    def __init__(self, runs: RunStore, presence: Presence, environment_ttl_ms: int) -> None:
         self._runs = runs
-        self._batches = batches
         self._presence = presence
         self._ttl_ms = environment_ttl_ms
 
@@ -141,15 +138,7 @@ class Registry:
         if running_groups is not None and view.running.get(environment, 0) != running_groups:
             await self._runs.note_running(run, environment, running_groups)
             view = replace(view, running={**view.running, environment: running_groups})
-        return granted(run, view, environment, self._ttl_ms, await self._leased_sequences(run, view))
-
-    async def _leased_sequences(self, run: str, view: RunView) -> Counter[int | None]:
-        """Count the sequences with trainers, by environment."""
-        leased: Counter[int | None] = Counter()
-        for lease in view.leases:
-            for group in await self._batches.groups_of(run, lease.batch_id) or ():
-                leased[group.environment] += group.size
-        return leased
+        return granted(run, view, environment, self._ttl_ms)
 
     async def pace(self, run: str, environment: int) -> Pace:
         """Tell an environment how full the queue is; a sign of life."""

@@ -3,9 +3,9 @@
 from collections.abc import Collection
 
 from app.core.allocation import bounds_for
-from app.core.model import Bounds, Environment, NotReady, RunView
+from app.core.model import Bounds, Environment, RunView
 from app.core.pacing import live_shares
-from app.services.dispatch import Dispatch, unregistered
+from app.services.explain import Explain, Reason
 from app.store.groups import GroupStore
 from app.store.runs import RunStore
 from lachesis.wire.status import (
@@ -22,24 +22,19 @@ class Status:
     """Looks at a run without changing it."""
 
     def __init__(
-        self, runs: RunStore, groups: GroupStore, dispatch: Dispatch, environment_ttl_ms: int, durability: str
+        self, runs: RunStore, groups: GroupStore, explain: Explain, environment_ttl_ms: int, durability: str
     ) -> None:
         self._runs = runs
         self._groups = groups
-        self._dispatch = dispatch
+        self._explain = explain
         self._ttl_ms = environment_ttl_ms
         self._durability = durability
 
     async def of(self, run: str) -> RunStatus:
         """Describe a run: who takes part, what waits, what blocks."""
-        view = await self._runs.view(run)
+        reason = await self._explain.of(run)
+        view, not_ready = reason.view, reason.not_ready
         config = view.config
-        if config is None:
-            not_ready: NotReady | None = unregistered()
-        else:
-            not_ready = (await self._dispatch.explain(run, view)).not_ready
-            if any(self._dispatch.waits(lease, view) for lease in view.leases):
-                not_ready = None
         set_aside = _set_aside(view)
         return RunStatus(
             current_step=view.step,
@@ -48,7 +43,7 @@ class Status:
             batch_size=config.batch_size if config else -1,
             trainer_started=view.started,
             ready=not_ready is None,
-            blocked=_blocked(not_ready),
+            blocked=_blocked(reason),
             oldest_waiting_s=await self._oldest_waiting_s(run, view),
             environments=self.environments(view),
             unowned_groups=sum(count for (environment, _), count in view.lanes.items() if environment is None),
@@ -61,8 +56,13 @@ class Status:
                 set_aside=set_aside,
             ),
             bytes=ByteCounts(
-                queued=view.totals.queued_bytes, buffered=view.totals.buffered_bytes, leased=view.totals.leased_bytes
+                queued=view.totals.queued_bytes,
+                buffered=view.totals.buffered_bytes,
+                leased=view.totals.leased_bytes,
+                kept=view.bookmarks.kept_bytes,
             ),
+            policy_version=view.policy_version,
+            kept_batches=view.bookmarks.batches,
             dropped=view.dropped_by_reason,
             leases=[
                 LeaseStatus(batch=lease.batch_id, state=lease.state.value, step=lease.step, deliveries=lease.deliveries)
@@ -98,7 +98,8 @@ def _set_aside(view: RunView) -> int:
     return sum(count for (_, size), count in view.lanes.items() if size > view.config.batch_size)
 
 
-def _blocked(not_ready: NotReady | None) -> Blocked | None:
+def _blocked(reason: Reason) -> Blocked | None:
+    not_ready = reason.not_ready
     if not_ready is None:
         return None
     return Blocked(
@@ -107,6 +108,8 @@ def _blocked(not_ready: NotReady | None) -> Blocked | None:
         missing_sequences=not_ready.missing_sequences,
         missing_by_environment=dict(not_ready.missing_by_environment),
         unblocked_by=list(not_ready.unblocked_by),
+        expected_s=reason.expected_s,
+        relaxes_s=reason.relaxes_s,
     )
 
 
@@ -133,4 +136,5 @@ def _environment(env: Environment, view: RunView, bound: Bounds, handed_out: int
         share_got=served / handed_out if handed_out else None,
         needs_sequences=bound.minimum,
         owed_sequences=view.debts.get(key, 0),
+        dropped={reason: count for (reason, owner), count in view.dropped.items() if owner == key},
     )

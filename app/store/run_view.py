@@ -61,7 +61,8 @@ def _lanes(a_hash: Mapping[str, str]) -> dict[LaneId, int]:
 def parse_lease(batch_id: str, text: str) -> Lease:
     """Read the JSON of a lease."""
     fields: dict[str, Any] = json.loads(text)
-    return Lease(batch_id=batch_id, **fields | {"state": LeaseState(fields["state"])})
+    contents = tuple((environment, groups, sequences) for environment, groups, sequences in fields["contents"])
+    return Lease(batch_id=batch_id, **fields | {"state": LeaseState(fields["state"]), "contents": contents})
 
 
 def lease_text(lease: Lease) -> str:

@@ -27,6 +27,7 @@ class EnvironmentStatus(_Answer):
     share_got: float | None = Field(description="Fraction of all sequences handed out so far, or null before any.")
     needs_sequences: int = Field(description="Sequences the next batch must have of it (0 when it is not alive).")
     owed_sequences: int = Field(description="Sequences that relaxed batches fell short of its minimum.")
+    dropped: dict[str, int] = Field(description="Groups of it that were dropped, by reason.")
 
 
 class Blocked(_Answer):
@@ -41,6 +42,8 @@ class Blocked(_Answer):
     unblocked_by: list[tuple[int | None, int]] = Field(
         description="Single groups that would let a batch form: [environment or null, size], at most 8."
     )
+    expected_s: float | None = Field(description="When a batch should form at the present arrival rates, or null.")
+    relaxes_s: float | None = Field(description="Seconds until minimums that conflict are relaxed, if they do.")
 
 
 class GroupCounts(_Answer):
@@ -60,13 +63,14 @@ class ByteCounts(_Answer):
     queued: int = Field(description="Payload bytes of queued groups.")
     buffered: int = Field(description="Payload bytes of buffered groups.")
     leased: int = Field(description="Payload bytes of leased groups.")
+    kept: int = Field(description="Payload bytes of acknowledged batches that are kept for a rewind.")
 
 
 class LeaseStatus(_Answer):
     """A batch in a trainer's hands."""
 
     batch: str = Field(description="Its id.")
-    state: str = Field(description="`sending`, `sent`, or `returned` (it is served again next).")
+    state: str = Field(description="`sending`, `sent`, `held`, `returned` (it is served again next) or `quarantined`.")
     step: int = Field(description="The run's step after it was taken.")
     deliveries: int = Field(description="How often it was handed out.")
 
@@ -86,7 +90,12 @@ class RunStatus(_Answer):
     unowned_groups: int = Field(description="Queued groups that no registered environment owns; they have no share.")
     groups: GroupCounts = Field(description="Where all accepted groups are.")
     bytes: ByteCounts = Field(description="Payload bytes held, by where they are.")
-    dropped: dict[str, int] = Field(description="Groups dropped, by reason: `payload_lost` or `corrupt`.")
+    policy_version: int = Field(description="Weight updates so far, as the trainer told.")
+    kept_batches: int = Field(description="Acknowledged batches that are kept for a rewind.")
+    dropped: dict[str, int] = Field(
+        description="Groups dropped, by reason: `stale`, `expired`, `future_version`, `quarantined`, `payload_lost`, "
+        "`corrupt`."
+    )
     leases: list[LeaseStatus] = Field(description="Batches handed out and not yet acknowledged.")
     relaxed_batches: int = Field(description="Batches served without keeping every minimum.")
     durability: str = Field(description="What an acknowledged write survives, as found when this process started.")

@@ -11,9 +11,9 @@ from app.api.native_batch import accepts_binary, taken_reply, waiting_reply
 from app.api.replies import model_reply
 from app.api.routes import native_docs as docs
 from app.api.routes.atropos_docs import takes
+from app.core.leasing import Lease, LeaseState
 from app.services.explain import Reason, stale_groups
 from app.services.handout import Holder
-from app.services.leases import Held
 from lachesis.wire.atropos import MAX_BATCH_SIZE
 from lachesis.wire.batches import (
     MAX_WAIT_S,
@@ -71,8 +71,8 @@ async def take_batch(
 @router.get("", summary="List batches in trainers' hands", response_model=HeldBatches)
 async def list_batches(run: NamedRun, found: Found) -> Response:
     """List batches that are held, returned or quarantined, by step."""
-    await found.administration.get(run)
-    return model_reply(HeldBatches(batches=list(map(_held, await found.leases.held(run)))))
+    view = await found.administration.get(run)
+    return model_reply(HeldBatches(batches=[_held(lease, view.clock_ms) for lease in view.leases]))
 
 
 @router.get("/explain", summary="Would a batch form now?", response_model=Explanation)
@@ -87,6 +87,7 @@ async def explain(
     """Say whether a batch would form now; if not, what is missing, who is to blame, and when it should be there."""
     tried = {"batch_size": batch_size, "relax_after_s": relax_after_s}
     instead = {name: value for name, value in tried.items() if value is not None}
+    await found.administration.get(run)
     reason = await found.explain.of(run, instead)
     return model_reply(_explanation(reason, found.settings.environment_ttl_s).model_copy(update={"dry_run": instead}))
 
@@ -121,18 +122,17 @@ async def drop(run: NamedRun, batch: BatchId, found: Found) -> Response:
     return Response(status_code=204)
 
 
-def _held(held: Held) -> HeldBatch:
-    lease = held.lease
+def _held(lease: Lease, clock_ms: int) -> HeldBatch:
     return HeldBatch.model_validate(
         {
             "batch": lease.batch_id,
             "step": lease.step,
             "state": lease.state.value,
             "delivery": lease.deliveries,
-            "expires_s": None if held.left_ms is None else held.left_ms / 1000,
+            "expires_s": max(0, lease.deadline_ms - clock_ms) / 1000 if lease.state is LeaseState.HELD else None,
             "trainer": lease.trainer or None,
-            "groups": len(held.groups),
-            "size": sum(group.size for group in held.groups),
+            "groups": sum(groups for _, groups, _ in lease.contents),
+            "size": sum(sequences for _, _, sequences in lease.contents),
         }
     )
 
