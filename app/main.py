@@ -18,6 +18,7 @@ from app.api.submitting import Decoder
 from app.core.errors import StoreMisconfigured
 from app.services.administration import Administration
 from app.services.admission import Admission
+from app.services.arrivals import Arrivals
 from app.services.bookmarks import Bookmarks
 from app.services.dispatch import Dispatch
 from app.services.explain import Explain
@@ -104,8 +105,11 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
     intake = Intake(runs, groups, admission)
     bookmarks = Bookmarks(runs, groups, batches)
     staleness = Staleness(runs, groups)
-    dispatch = Dispatch(runs, groups, batches, bookmarks, Timing(ttl_ms, round(settings.relax_after_s * 1000)))
-    explain = Explain(runs, dispatch)
+    arrivals = Arrivals()
+    dispatch = Dispatch(
+        runs, groups, batches, bookmarks, arrivals, Timing(ttl_ms, round(settings.relax_after_s * 1000))
+    )
+    explain = Explain(runs, dispatch, arrivals)
     services = Services(
         settings=settings,
         connection=connection,
@@ -131,7 +135,7 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
         intake,
         dispatch,
         staleness,
-        explain,
+        arrivals,
         presence,
         buffer_release_ms=round(settings.buffer_release_s * 1000),
         orphan_ttl_ms=round(settings.orphan_ttl_s * 1000),

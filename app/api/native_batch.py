@@ -14,8 +14,9 @@ from app.api.replies import WatchedReply, compressed
 from app.core.errors import LachesisError, NotAcceptable
 from app.core.freshness import staleness
 from app.core.leasing import LeasedGroup
+from app.core.model import NotReady
 from app.services.dispatch import Dispatch
-from app.services.handout import Answer, Batch
+from app.services.handout import Batch
 from lachesis.wire.batches import BatchGroup, BatchInfo
 from lachesis.wire.columns import NATIVE_COLUMNS, unpack
 from lachesis.wire.frame import frame_header
@@ -43,11 +44,13 @@ def accepts_binary(request: Request) -> bool:
     raise NotAcceptable(f"Accept {accepted[:80]!r}; batches come as application/json or {SAFETENSORS}")
 
 
-def waiting_reply(answer: Answer) -> Response:
-    """Say why there is no batch."""
-    assert answer.not_ready is not None, "an answer has one or the other"  # noqa: S101
-    why = f"{answer.not_ready.blocker.value}: {answer.not_ready.detail}"
-    return Response(status_code=204, headers={"Lachesis-Waiting": why[:_MOST_HEADER_CHARACTERS]})
+def waiting_reply(not_ready: NotReady, expected_s: float | None) -> Response:
+    """Say why there is no batch, and when there should be one."""
+    why = f"{not_ready.blocker.value}: {not_ready.detail}"
+    headers = {"Lachesis-Waiting": why[:_MOST_HEADER_CHARACTERS]}
+    if expected_s is not None:
+        headers["Lachesis-Expected-S"] = f"{expected_s:.1f}"
+    return Response(status_code=204, headers=headers)
 
 
 async def taken_reply(request: Request, dispatch: Dispatch, run: str, batch: Batch, *, binary: bool) -> Response:

@@ -12,6 +12,7 @@ from app.core.errors import RunArchived
 from app.core.leasing import Lease, LeaseState, contents_of, exhausted, expired, returned
 from app.core.model import Blocker, Lane, NotReady, RunView
 from app.liveness import place, process_exists
+from app.services.arrivals import Arrivals
 from app.services.bookmarks import Bookmarks
 from app.services.handout import Answer, Batch, Holder, Timing
 from app.services.retrieval import Retrieval, history_ms
@@ -28,13 +29,20 @@ class Dispatch:
     """The way out."""
 
     def __init__(
-        self, runs: RunStore, groups: GroupStore, batches: BatchStore, bookmarks: Bookmarks, timing: Timing
+        self,
+        runs: RunStore,
+        groups: GroupStore,
+        batches: BatchStore,
+        bookmarks: Bookmarks,
+        arrivals: Arrivals,
+        timing: Timing,
     ) -> None:
         self._runs = runs
         self._groups = groups
         self._retrieval = Retrieval(groups)
         self._batches = batches
         self._bookmarks = bookmarks
+        self._arrivals = arrivals
         self._timing = timing
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # a run's, while somebody asks
         self._sending: set[Lease] = set()  # what Redis says we are sending, and we are
@@ -208,7 +216,9 @@ class Dispatch:
         """Whether a lease's batch waits to be served again: returned, expired, or nobody is sending it any more."""
         if lease.state is LeaseState.SENDING:
             return not self._is_being_sent(lease, view)
-        return lease.state is LeaseState.RETURNED or expired(lease, view.clock_ms)
+        if expired(lease, view.clock_ms):
+            return not exhausted(lease, view.clock_ms, view.policy.max_deliveries)
+        return lease.state is LeaseState.RETURNED
 
     def _is_being_sent(self, lease: Lease, view: RunView) -> bool:
         return lease in self._sending if lease.worker == self.worker else self._alive(lease.worker, view)
@@ -222,6 +232,7 @@ class Dispatch:
 
     async def _new(self, run: str, view: RunView, holder: Holder | None) -> Batch | NotReady | None:
         """Plan and commit a batch; None if the world moved on meanwhile."""
+        self._arrivals.note(run, view)
         decision = await self.explain(run, view)
         if decision.conflict_since_ms != view.conflict_since_ms:
             await self._runs.note_conflict(run, decision.conflict_since_ms)

@@ -1,16 +1,14 @@
 """Would a batch form now; if not, what is missing, who is to blame, and when it should be there."""
 
-from collections import defaultdict, deque
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from app.core.forecast import WINDOW_MS, Sample, expected_s, rates
+from app.core.forecast import expected_s
 from app.core.model import DropReason, NotReady, RunView
+from app.services.arrivals import Arrivals
 from app.services.dispatch import Dispatch, unregistered
 from app.store.runs import RunStore
-
-_MOST_SAMPLES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,21 +33,14 @@ class Reason:
 class Explain:
     """Looks at a run without changing it."""
 
-    def __init__(self, runs: RunStore, dispatch: Dispatch) -> None:
+    def __init__(self, runs: RunStore, dispatch: Dispatch, arrivals: Arrivals) -> None:
         self._runs = runs
         self._dispatch = dispatch
-        self._samples: defaultdict[str, deque[Sample]] = defaultdict(lambda: deque(maxlen=_MOST_SAMPLES))
+        self._arrivals = arrivals
 
-    def note(self, run: str, view: RunView) -> None:
-        """Remember what environments have sent by now, for rates; at most once a second is looked at."""
-        samples = self._samples[run]
-        if not samples or view.clock_ms - samples[-1][0] >= WINDOW_MS // _MOST_SAMPLES:
-            samples.append((view.clock_ms, {key: sent.sequences for key, sent in view.sent.items()}))
-
-    def keep_only(self, runs: Collection[str]) -> None:
-        """Forget what is remembered of runs that are no more."""
-        for run in self._samples.keys() - set(runs):
-            del self._samples[run]
+    def expected_s(self, run: str, not_ready: NotReady) -> float | None:
+        """Return in how many seconds a batch should form at the present arrival rates, or None if that is unknown."""
+        return expected_s(not_ready, self._arrivals.rates(run))
 
     async def of(self, run: str, instead: Mapping[str, Any] | None = None) -> Reason:
         """Say whether a trainer that asked now would get a batch.
@@ -61,12 +52,12 @@ class Explain:
         view = await self._runs.view(run)
         if view.config is None:
             return Reason(view, unregistered(), None, None, {})
-        self.note(run, view)
+        self._arrivals.note(run, view)
         tried = dict(instead or {})
         if "batch_size" in tried:
             view = replace(view, config=replace(view.config, batch_size=tried.pop("batch_size")))
         view = replace(view, policy=replace(view.policy, **tried))
-        arriving = rates(self._samples[run])
+        arriving = self._arrivals.rates(run)
         if not instead and any(self._dispatch.waits(lease, view) for lease in view.leases):
             return Reason(view, None, None, None, arriving)
         decision = await self._dispatch.explain(run, view)

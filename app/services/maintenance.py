@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from app.core.errors import LachesisError, StoreRefused
 from app.services.admission import Admission
+from app.services.arrivals import Arrivals
 from app.services.dispatch import Dispatch
-from app.services.explain import Explain
 from app.services.intake import Intake
 from app.services.presence import Presence
 from app.services.staleness import Staleness
@@ -30,7 +30,7 @@ class Maintenance:
         intake: Intake,
         dispatch: Dispatch,
         staleness: Staleness,
-        explain: Explain,
+        arrivals: Arrivals,
         presence: Presence,
         *,
         buffer_release_ms: int,
@@ -42,7 +42,7 @@ class Maintenance:
         self._intake = intake
         self._dispatch = dispatch
         self._staleness = staleness
-        self._explain = explain
+        self._arrivals = arrivals
         self._presence = presence
         self._buffer_release_ms = buffer_release_ms
         self._orphan_ttl_ms = orphan_ttl_ms
@@ -74,7 +74,7 @@ class Maintenance:
         try:
             names = await self._runs.names()
             self._admission.keep_only(names)
-            self._explain.keep_only(names)
+            self._arrivals.keep_only(names)
             try:
                 return await self._tick(names)
             except StoreRefused:

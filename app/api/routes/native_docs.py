@@ -40,5 +40,5 @@ TAKES_GROUPS: dict[str, Any] = {
 }
 ANSWERS_TAKE: dict[int | str, dict[str, Any]] = {
     201: {"content": {SAFETENSORS: {"schema": _BLOB}}},
-    204: {"description": "No batch in time; `Lachesis-Waiting` says why."},
+    204: {"description": "No batch in time; `Lachesis-Waiting` says why, `Lachesis-Expected-S` when."},
 }

@@ -1,6 +1,7 @@
 """Batches on the native API."""
 
 import asyncio
+import logging
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -30,6 +31,8 @@ from lachesis.wire.batches import (
 )
 
 router = APIRouter(prefix="/v1/runs/{run}/batches", tags=["batches"])
+
+log = logging.getLogger("lachesis.api")
 
 BatchId = Annotated[str, Path(pattern="^[0-9a-f]{1,64}$", description="The batch's id.")]
 
@@ -63,8 +66,11 @@ async def take_batch(
         connection.on_shutdown(stop.set)
     holder = Holder(asked.request_id or "", asked.lease_s, asked.trainer or "")
     answer = await found.waiting.take(run, holder, wait_s, stop)
-    if answer.batch is None:
-        return waiting_reply(answer)
+    if answer.not_ready is not None:
+        if wait_s > 0:
+            log.info("run %s: no batch within %g s for %s: %s", run, wait_s, asked.trainer, answer.not_ready.detail)
+        return waiting_reply(answer.not_ready, found.explain.expected_s(run, answer.not_ready))
+    assert answer.batch is not None, "an answer has one or the other"  # noqa: S101
     return await taken_reply(request, found.dispatch, run, answer.batch, binary=binary)
 
 
