@@ -29,6 +29,7 @@ from app.services.lineage import Lineages
 from app.services.maintenance import Maintenance
 from app.services.presence import Presence
 from app.services.registry import Registry
+from app.services.retrieval import Retrieval
 from app.services.staleness import Staleness
 from app.services.status import Status
 from app.services.submissions import Submissions
@@ -106,9 +107,8 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
     bookmarks = Bookmarks(runs, groups, batches)
     staleness = Staleness(runs, groups)
     arrivals = Arrivals()
-    dispatch = Dispatch(
-        runs, groups, batches, bookmarks, arrivals, Timing(ttl_ms, round(settings.relax_after_s * 1000))
-    )
+    timing = Timing(ttl_ms, round(settings.relax_after_s * 1000))
+    dispatch = Dispatch(runs, batches, Retrieval(groups), bookmarks, arrivals, timing)
     explain = Explain(runs, dispatch, arrivals)
     services = Services(
         settings=settings,

@@ -10,14 +10,13 @@ from weakref import WeakValueDictionary
 from app.core.decision import Decision, decide
 from app.core.errors import RunArchived
 from app.core.leasing import Lease, LeaseState, contents_of, exhausted, expired, returned
-from app.core.model import Blocker, Lane, NotReady, RunView
+from app.core.model import Blocker, NotReady, RunView
 from app.liveness import place, process_exists
 from app.services.arrivals import Arrivals
 from app.services.bookmarks import Bookmarks
 from app.services.handout import Answer, Batch, Holder, Timing
 from app.services.retrieval import Retrieval, history_ms
 from app.store.batches import BatchStore
-from app.store.groups import GroupStore
 from app.store.runs import RunStore
 
 _WORKER_SILENT_MS = 15_000
@@ -31,16 +30,15 @@ class Dispatch:
     def __init__(
         self,
         runs: RunStore,
-        groups: GroupStore,
         batches: BatchStore,
+        retrieval: Retrieval,
         bookmarks: Bookmarks,
         arrivals: Arrivals,
         timing: Timing,
     ) -> None:
         self._runs = runs
-        self._groups = groups
-        self._retrieval = Retrieval(groups)
         self._batches = batches
+        self._retrieval = retrieval
         self._bookmarks = bookmarks
         self._arrivals = arrivals
         self._timing = timing
@@ -130,20 +128,13 @@ class Dispatch:
 
     async def explain(self, run: str, view: RunView) -> Decision:
         """Decide what would happen if a trainer asked now, without doing it."""
-        lanes = await self._lanes(run, view)
+        lanes = await self._retrieval.lanes(run, view)
         own = view.policy.relax_after_s
         relax_after_ms = self._timing.relax_after_ms if own is None else round(own * 1000)
         if len(lanes) < _MANY_LANES:
             return decide(view, lanes, self._timing.environment_ttl_ms, relax_after_ms)
         # With a thousand lanes this takes long enough for other requests to notice.
         return await asyncio.to_thread(decide, view, lanes, self._timing.environment_ttl_ms, relax_after_ms)
-
-    async def _lanes(self, run: str, view: RunView) -> list[Lane]:
-        """Read each lane's heads: no more of them than fit into one batch."""
-        batch_size = 0 if view.config is None else view.config.batch_size
-        return await self._groups.heads(
-            run, {lane: (queued, max(1, batch_size // lane[1])) for lane, queued in view.lanes.items()}
-        )
 
     async def _repeated(self, run: str, view: RunView, holder: Holder | None) -> Batch | None:
         """Find the batch that the same request took before, and is still held; its lease starts anew."""

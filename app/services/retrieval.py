@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from app.core.freshness import Freshness, freshness
 from app.core.leasing import LeasedGroup
-from app.core.model import BatchPlan, DropReason, LaneId, PlannedGroup, RunView
+from app.core.model import BatchPlan, DropReason, Lane, LaneId, PlannedGroup, RunView
 from app.core.policy import FutureVersions
 from app.store.codec import checksum
 from app.store.group_entries import StoredGroup
@@ -17,6 +17,13 @@ class Retrieval:
 
     def __init__(self, groups: GroupStore) -> None:
         self._groups = groups
+
+    async def lanes(self, run: str, view: RunView) -> list[Lane]:
+        """Read each lane's heads: no more of them than fit into one batch."""
+        batch_size = 0 if view.config is None else view.config.batch_size
+        return await self._groups.heads(
+            run, {lane: (queued, max(1, batch_size // lane[1])) for lane, queued in view.lanes.items()}
+        )
 
     async def leasable(self, run: str, view: RunView, plan: BatchPlan) -> list[LeasedGroup] | None:
         """Look at what is planned; None if some of it should not be trained on, which is then dropped."""
