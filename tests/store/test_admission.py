@@ -224,6 +224,8 @@ async def test_buffered_groups_keep_their_version_when_they_join_the_queue(store
     await store.admit(encoded(version=3), ids=["one"], place=Placement(0, buffered=True, policy_version=3))
     (lane,) = await store.groups.buffer_heads(RUN, {(0, 2): (1, 1)})
     planned = [PlannedGroup(head.arrival, head.group_id, 0, 2) for head in lane.heads]
-    assert await store.groups.release_buffered(RUN, planned)
-    assert (await store.books())["queued"] == {"one"}
+    for released in (True, False):
+        assert await store.groups.release_buffered(RUN, planned) == released
+        books = await store.books()
+        assert (books["queued"], books["buffered"]) == ({"one"}, set())
     assert await store.groups.of_versions(RUN, 3, 3, 10) == ["one"]

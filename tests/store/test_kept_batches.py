@@ -215,3 +215,15 @@ async def test_a_reset_takes_kept_batches_with_it(store: Store) -> None:
     bookmarks = (await store.view()).bookmarks
     assert (bookmarks.batches, bookmarks.kept_bytes, bookmarks.unkept_step) == (0, 0, None)
     assert await store.batches.kept(RUN) == []
+
+
+async def test_no_rewind_goes_before_a_checkpoint(store: Store) -> None:
+    """Whatever was kept by then; and a checkpoint told of late takes nothing back."""
+    (lease,) = await taken(store, "one")
+    await store.acknowledge(lease, keep=True)
+    for step in (5, 3):
+        assert await store.batches.release_kept(RUN, [], step) == 0
+        bookmarks = (await store.view()).bookmarks
+        assert (bookmarks.checkpoint, bookmarks.unkept_step) == (step, 5)
+    assert not await store.batches.rewind(RUN, 0, rewound(lease))
+    assert (await store.books())["kept"] == {"one"}

@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 
-from app.core.leasing import LeaseState
+from app.core.leasing import Lease, LeaseState
+from app.core.model import PlannedGroup
 from app.core.policy import FutureVersions, Policy
-from tests.store.conftest import CONFIG, RUN, Store, encoded
+from app.store.group_entries import Placement
+from tests.store.conftest import CONFIG, KEYS, RUN, Store, encoded
 
 POLICY = Policy(max_staleness=3, future_versions=FutureVersions.REFUSE, lease_s=5.0, keep_batches=2, keep_bytes=9)
 
@@ -31,6 +33,48 @@ async def test_a_run_goes_on_at_its_step_unless_it_is_told_another(store: Store)
     await store.take("one")
     assert await store.runs.put(RUN, CONFIG, POLICY, (await store.view()).epoch)
     assert (await store.view()).step == 1
+
+
+async def test_epochs_of_a_run_that_is_made_again_do_not_repeat(store: Store) -> None:
+    epoch = (await store.view()).epoch
+    await store.runs.reset(RUN, "token")
+    assert await store.runs.forget(RUN)
+    assert await store.runs.put(RUN, CONFIG, POLICY, 0)
+    assert (await store.view()).epoch >= epoch
+    assert await store.runs.names() == [RUN]
+
+
+async def test_whoever_waits_for_a_batch_is_woken_by_all_that_could_make_one(store: Store) -> None:
+    async def told() -> list[str]:
+        messages = []
+        while message := await listener.get_message(ignore_subscribe_messages=True, timeout=0.05):
+            messages.append(message["data"].decode())
+        return messages
+
+    async with store.redis.pubsub() as listener:
+        await listener.subscribe(KEYS.run)
+        await listener.get_message(timeout=5)  # that we listen now
+        await store.admit(encoded(), ids=["one"])
+        assert await told() == ["admitted"]
+        lease = await store.take("one")
+        assert await told() == []
+        assert await store.batches.give_back(RUN, lease)
+        assert await told() == ["returned"]
+        lease = replace(lease, state=LeaseState.RETURNED)
+        assert await store.batches.dissolve(RUN, lease, await store.batches.groups_of(RUN, lease.batch_id) or [], 0)
+        assert await told() == ["given back"]
+        await store.acknowledge(await store.take("one"), keep=True)
+        again = Lease("batch2", LeaseState.RETURNED, "", 1, 2, relaxed=False)
+        assert await store.batches.rewind(RUN, 0, [again])
+        assert await told() == ["rewound"]
+        assert await store.runs.put(RUN, CONFIG, POLICY, (await store.view()).epoch)
+        assert await told() == ["changed"]
+        await store.admit(encoded(), ids=["two"], place=Placement(0, buffered=True))
+        assert await told() == ["admitted"]
+        (lane,) = await store.groups.buffer_heads(RUN, {(0, 2): (1, 1)})
+        head = lane.heads[0]
+        assert await store.groups.release_buffered(RUN, [PlannedGroup(head.arrival, head.group_id, 0, 2)])
+        assert await told() == ["released"]
 
 
 async def test_what_is_running_is_noted_of_environments_that_are_there(store: Store) -> None:
