@@ -114,7 +114,7 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
         settings=settings,
         connection=connection,
         groups=groups,
-        registry=Registry(runs, presence, ttl_ms),
+        registry=Registry(runs, bookmarks, presence, ttl_ms),
         bodies=BodyBudget(settings.body_budget_bytes),
         decoder=Decoder(),
         intake=intake,

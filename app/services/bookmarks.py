@@ -53,6 +53,10 @@ class Bookmarks:
         if surplus:
             await self._batches.release_kept(run, [batch_id for batch_id, _ in kept[:surplus]])
 
+    async def forget(self, run: str) -> None:
+        """Let go of every kept batch: the run begins anew."""
+        await self._batches.release_kept(run, [batch_id for batch_id, _ in await self._batches.kept(run)])
+
     async def checkpoint(self, run: str, step: int) -> RunView:
         """Let go of every kept batch up to ``step``: the trainer has saved a state that contains them."""
         kept = await self._batches.kept(run)
@@ -85,7 +89,8 @@ class Bookmarks:
             leases = [_kept_lease(batch_id, at, held) for (batch_id, at), held in zip(kept, groups, strict=True)]
             if await self._batches.rewind(run, step, leases):
                 break
-        after = [lease for lease in (await self._runs.view(run)).leases if lease.step > step]
+        now = (await self._runs.view(run)).leases
+        after = [lease for lease in now if lease.step > step and lease.state is LeaseState.RETURNED]
         return Rewound(tuple(lease.batch_id for lease in after), tuple(lease.step for lease in after))
 
 

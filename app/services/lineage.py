@@ -50,17 +50,19 @@ class Lineages:
         view = await self._runs.view(run)
         ended = await self._groups.history(run, group_id)
         (entry,) = await self._groups.entries(run, [group_id])
-        for lease in view.leases if entry is not None else ():
-            groups = await self._batches.groups_of(run, lease.batch_id)
-            if entry is not None and any(group.group_id == group_id for group in groups or ()):
-                return Life("leased", entry, (view.clock_ms - entry.accepted_ms) / 1000, lease.batch_id, lease.step)
+        if entry is not None:
+            received_s = (view.clock_ms - entry.accepted_ms) / 1000
+            for lease in view.leases:
+                groups = await self._batches.groups_of(run, lease.batch_id)
+                if any(group.group_id == group_id for group in groups or ()):
+                    return Life("leased", entry, received_s, lease.batch_id, lease.step)
+            waits = await self._groups.where(run, group_id, entry.lane)
+            if waits is not None:
+                return Life(waits, entry, received_s)
         if ended is not None:
             received_s = (view.clock_ms - ended.entry.accepted_ms) / 1000
             ended_s = max(0, view.clock_ms - ended.clock_ms) / 1000
             if ended.outcome == "delivered":
                 return Life("delivered", ended.entry, received_s, ended.batch_id, ended.step, ended_s)
             return Life("dropped", ended.entry, received_s, ended.batch_id, ended.step, ended_s, ended.outcome)
-        if entry is None:
-            raise GroupNotFound(f"run {run} knows no group {given_id}")
-        state = "queued" if await self._groups.is_queued(run, group_id, entry.lane) else "buffered"
-        return Life(state, entry, (view.clock_ms - entry.accepted_ms) / 1000)
+        raise GroupNotFound(f"run {run} knows no group {given_id}")

@@ -12,7 +12,7 @@ from app.services.intake import Intake
 from app.services.presence import Presence
 from app.services.staleness import Staleness
 from app.store.groups import GroupStore
-from app.store.runs import RunStore, Tick
+from app.store.runs import MOST_FORGOTTEN, RunStore, Tick
 
 _PERIOD_S = 1.0
 
@@ -123,6 +123,7 @@ class Maintenance:
         if tick.aging:
             await self._staleness.sweep_ages(run)
         if tick.due:
-            await self._runs.forget_old(run)
+            while await self._runs.forget_old(run) >= MOST_FORGOTTEN:
+                pass
         if not tick.held:
             await self._runs.forget(run)

@@ -9,6 +9,7 @@ from app.core.enrolment import Application, enrol, recorded
 from app.core.errors import EnvironmentNotFound, InvalidField, RunNotFound
 from app.core.model import Environment, RunConfig, RunView
 from app.core.pacing import Pace, pace
+from app.services.bookmarks import Bookmarks
 from app.services.granting import Grant, granted
 from app.services.presence import Presence
 from app.store.runs import RunStore
@@ -20,8 +21,9 @@ MOST_ENVIRONMENTS = 4096
 class Registry:
     """Registers trainers and environments, and answers what they ask about the run."""
 
-    def __init__(self, runs: RunStore, presence: Presence, environment_ttl_ms: int) -> None:
+    def __init__(self, runs: RunStore, bookmarks: Bookmarks, presence: Presence, environment_ttl_ms: int) -> None:
         self._runs = runs
+        self._bookmarks = bookmarks
         self._presence = presence
         self._ttl_ms = environment_ttl_ms
 
@@ -35,6 +37,8 @@ class Registry:
         Batches that a former trainer has not acknowledged are served again first.
         """
         await self._runs.announce(run)
+        if (await self._runs.view(run)).config != config:
+            await self._bookmarks.forget(run)  # their steps mean nothing in what begins now
         await self._runs.register(run, config)
 
     async def register_environment(self, run: str, application: Application) -> tuple[Environment, RunView] | None:

@@ -121,10 +121,10 @@ class BatchStore:
             name = lane_name(group.environment, group.size)
             lanes.append(keys.lane(name))
             arguments += [group.group_id, name, group.arrival, group.payload_bytes, _or_none(group.environment)]
-            arguments += [group.size, _or_none(group.policy_version)]
+            arguments.append(group.size)
         run_keys = [keys.run, keys.lanes, keys.leases, keys.lease_states, keys.served, keys.versions]
         dissolved = await self._connection.run(
-            "dissolve_batch", [*run_keys, keys.history, keys.ended, *lanes], arguments
+            "dissolve_batch", [*run_keys, keys.history, keys.ended, keys.groups, *lanes], arguments
         )
         return bool(dissolved)
 

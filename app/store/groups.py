@@ -198,9 +198,13 @@ class GroupStore:
         found = await self._connection.call("HGET", RunKeys(run).history, group_id)
         return None if found is None else parse_history(found.decode())
 
-    async def is_queued(self, run: str, group_id: str, lane: LaneId) -> bool:
-        """Say whether a group waits in its lane (and not in a buffer)."""
-        return await self._connection.call("ZSCORE", RunKeys(run).lane(lane_name(*lane)), group_id) is not None
+    async def where(self, run: str, group_id: str, lane: LaneId) -> str | None:
+        """Say where a group of this lane waits: ``queued``, ``buffered``, or None if it does not."""
+        keys, name = RunKeys(run), lane_name(*lane)
+        for place, key in (("queued", keys.lane(name)), ("buffered", keys.buffer(name))):
+            if await self._connection.call("ZSCORE", key, group_id) is not None:
+                return place
+        return None
 
     async def give_up_orphans(self, run: str, before_ms: int) -> int:
         """Give up on payloads reserved before a run clock and never indexed; `sweep` then removes them."""

@@ -18,7 +18,8 @@ from app.store.run_view import ask_for_view, lease_text, parse_environment, pars
 MOST_RUNS = 1000
 _ANY_NUMBER = 2**53
 _RECOGNISED_FOR_MS = 120_000  # a repeated submission is recognised this long; far longer than any retry lasts
-_MOST_FORGOTTEN = 1000  # at once
+MOST_FORGOTTEN = 1000
+"""Given ids, and histories, forgotten at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +236,7 @@ class RunStore:
         forgotten = await self._connection.run(
             "forget_old",
             [keys.run, keys.groups, keys.named, keys.named_until, keys.history, keys.ended],
-            [_MOST_FORGOTTEN, _RECOGNISED_FOR_MS],
+            [MOST_FORGOTTEN, _RECOGNISED_FOR_MS],
         )
         return int(forgotten)
 

@@ -54,10 +54,10 @@ class Store:
         placements = [place or Placement(0, policy_version=group.policy_version) for group in groups]
         return await self.groups.admit(RUN, submissions, placements, await self.terms(**limits))
 
-    async def take(self, *group_ids: str, **fields: Any) -> Lease:
-        """Take queued groups into a batch that is held."""
+    async def take(self, *group_ids: str, groups: Sequence[LeasedGroup] = (), **fields: Any) -> Lease:
+        """Take queued groups into a batch that is held; as they are now, or as they were when they were looked at."""
         view = await self.view()
-        groups = await self.leased(group_ids)
+        groups = groups or await self.leased(group_ids)
         fields = {"worker": "host/1/x", "deliveries": 1, "relaxed": False, "lease_id": "lease"} | fields
         lease = Lease(f"batch{view.step + 1}", LeaseState.HELD, step=view.step + 1, **fields)
         assert await self.batches.commit(

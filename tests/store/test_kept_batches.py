@@ -227,3 +227,13 @@ async def test_no_rewind_goes_before_a_checkpoint(store: Store) -> None:
         assert (bookmarks.checkpoint, bookmarks.unkept_step) == (step, 5)
     assert not await store.batches.rewind(RUN, 0, rewound(lease))
     assert (await store.books())["kept"] == {"one"}
+
+
+async def test_a_group_restamped_after_it_was_planned_goes_back_with_its_new_version(store: Store) -> None:
+    """Planning is optimistic: what a manifest says of a version may be outdated by the time it is committed."""
+    await store.admit(encoded(version=3), ids=["a"])
+    planned = await store.leased(["a"])
+    assert await store.groups.restamp(RUN, ["a"], 5) == 1
+    lease = await store.take(groups=planned)
+    assert await store.batches.dissolve(RUN, lease, planned, LASTING_MS)
+    await store.books()

@@ -9,20 +9,22 @@
 -- KEYS[6] versions      zset  group id -> policy version
 -- KEYS[7] history       hash  batch id -> what became of it
 -- KEYS[8] ended         zset  batch id -> run clock at which that is forgotten, ms
--- KEYS[9..] per group   zset  its lane
+-- KEYS[9] groups        hash  group id -> entry
+-- KEYS[10..] per group  zset  its lane
 -- ARGV[1] batch id   ARGV[2] lease seen   ARGV[3] lease id or '-'   ARGV[4] step   ARGV[5] ms history is kept
--- ARGV per group from 6 on: group id, lane, arrival, bytes, environment or '-', size, policy version or '-'
+-- ARGV per group from 6 on: group id, lane, arrival, bytes, environment or '-', size
 --
 -- Returns 1, or 0 if the lease is in another state by now; then nothing has changed.
 -- Cost: O(n log m), n the groups of the batch, m the groups in a lane.
 --
 -- include clock
-local FIRST, FIELDS = 6, 7
+local FIRST, FIELDS = 6, 6
 if redis.call('HGET', KEYS[4], ARGV[1]) ~= ARGV[2] then return 0 end
 for i = FIRST, #ARGV, FIELDS do
-  local group, lane, arrival, bytes, environment, size, version = unpack(ARGV, i, i + FIELDS - 1)
-  redis.call('ZADD', KEYS[9 + (i - FIRST) / FIELDS], arrival, group)
-  if version ~= '-' then redis.call('ZADD', KEYS[6], version, group) end
+  local group, lane, arrival, bytes, environment, size = unpack(ARGV, i, i + FIELDS - 1)
+  local version = string.match(redis.call('HGET', KEYS[9], group) or '', ' (%d+) %S+$')
+  redis.call('ZADD', KEYS[10 + (i - FIRST) / FIELDS], arrival, group)
+  if version then redis.call('ZADD', KEYS[6], version, group) end
   redis.call('HINCRBY', KEYS[2], lane, 1)
   redis.call('HINCRBY', KEYS[5], environment, '-' .. size)
   redis.call('HINCRBY', KEYS[1], 'leased_groups', -1)

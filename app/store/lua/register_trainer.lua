@@ -26,5 +26,5 @@ redis.call('HSET', KEYS[1], 'config', ARGV[2], 'step', ARGV[3], 'started', 0)
 -- A run that was forgotten may be made again. Its epochs go on from the time of day: none must mean two things.
 redis.call('HSETNX', KEYS[1], 'epoch', redis.call('HGET', KEYS[1], 'time_ms'))
 redis.call('HINCRBY', KEYS[1], 'epoch', 1)
-redis.call('HDEL', KEYS[1], 'conflict_since_ms', 'debts', 'last_batch_ms')
+redis.call('HDEL', KEYS[1], 'conflict_since_ms', 'debts', 'last_batch_ms', 'checkpoint', 'unkept_step')
 return 1

@@ -1,0 +1,75 @@
+"""What was taken may come back in unusual ways; a run's memory of it stays right."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from redis.asyncio import Redis
+
+from app.api.deps import Services
+from app.core.errors import RewindImpossible
+from app.core.policy import Policy
+from app.services.handout import Batch, Holder
+from app.store.codec import EncodedGroup
+from tests.services.accounting import books_of
+from tests.services.conftest import RUN, Process, config, encoded
+
+KEEPING = Policy(keep_batches=8, keep_bytes=1024**2, max_deliveries=1)
+
+
+def named(name: str, *, version: int | None = None) -> EncodedGroup:
+    return replace(encoded(2, 0), group_id=name, policy_version=version)
+
+
+async def taken(services: Services, lease_s: float = 600.0) -> Batch:
+    answer = await services.dispatch.take(RUN, Holder(lease_s=lease_s))
+    assert answer.batch is not None
+    return answer.batch
+
+
+@pytest.fixture
+async def services(process: Callable[..., Process]) -> Services:
+    found, _ = process()
+    await found.administration.create(RUN, config(2), KEEPING)
+    return found
+
+
+async def test_a_rewind_does_not_promise_batches_that_are_quarantined(services: Services) -> None:
+    await services.submissions.submit(RUN, [named("a"), named("b")])
+    poison = await taken(services, lease_s=0.001)
+    second = await taken(services)
+    assert second.lease.step == 2
+    rewound = await services.bookmarks.rewind(RUN, 0)
+    assert rewound.batch_ids == (second.lease.batch_id,)
+    assert poison.lease.batch_id not in rewound.batch_ids
+
+
+async def test_a_group_that_waits_again_after_a_rewind_is_queued_not_delivered(services: Services) -> None:
+    await services.submissions.submit(RUN, [named("a")])
+    batch = await taken(services)
+    await services.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)
+    assert (await services.lineages.of(RUN, "a")).state == "delivered"
+    await services.bookmarks.rewind(RUN, 0)
+    assert (await services.lineages.of(RUN, "a")).state == "leased"
+    again = await taken(services)
+    await services.leases.give_back(RUN, again.lease.batch_id, again.lease.lease_id, None)
+    assert (await services.lineages.of(RUN, "a")).state == "queued"
+
+
+async def test_a_trainer_that_registers_with_another_configuration_can_rewind_to_its_own_steps(
+    services: Services, redis_client: Redis
+) -> None:
+    await services.administration.change(RUN, {"keep_batches": 0})
+    await services.submissions.submit(RUN, [named(name) for name in "abcd"])
+    for _ in range(3):
+        batch = await taken(services)
+        await services.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)
+    with pytest.raises(RewindImpossible, match="step 3"):
+        await services.bookmarks.rewind(RUN, 1)
+    await services.administration.change(RUN, {"keep_batches": 8})
+    await services.registry.register_trainer(RUN, replace(config(2), wandb_group="anew"))
+    batch = await taken(services)
+    assert batch.lease.step == 1
+    await services.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)
+    assert (await services.bookmarks.rewind(RUN, 0)).batch_ids == (batch.lease.batch_id,)
+    await books_of(redis_client, RUN)
