@@ -1,0 +1,125 @@
+"""Takes batches ahead of the step that trains on them."""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+from lachesis._protocol import NothingYet
+from lachesis.batch import AsyncBatch
+from lachesis.errors import NoBatch
+
+LONGEST_POLL_S = 30.0
+"""How long one request waits for a batch: what stands between us and the service gives up on longer ones."""
+
+Take = Callable[[float], Awaitable[AsyncBatch | NothingYet]]
+
+
+class Feed:
+    """The batches of one loop, in the order they were taken: some ready, some in the loop's hands.
+
+    All that is neither acknowledged nor given back when the feed is closed, it gives back.
+    """
+
+    def __init__(self, take: Take, prefetch: int, patience_s: float | None) -> None:
+        """Begin to take batches.
+
+        Args:
+            take: Takes one, or waits for one as long as it is told.
+            prefetch: How many to keep ready, ``>= 0``.
+            patience_s: How long `next` waits; None: for ever.
+        """
+        self._take = take
+        self._prefetch = prefetch
+        self._patience_s = patience_s
+        self._poll_s = LONGEST_POLL_S if patience_s is None else min(LONGEST_POLL_S, patience_s)
+        self._wanted = prefetch
+        self._ready: deque[AsyncBatch] = deque()
+        self._handed_out: list[AsyncBatch] = []
+        self._fresh_from = (0, 0)
+        self._waiting_for = "the service has not answered yet"
+        self._room, self._news = asyncio.Event(), asyncio.Event()
+        self._filling: asyncio.Task[None] | None = None
+
+    async def next(self) -> AsyncBatch:
+        """Return the next batch.
+
+        Raises:
+            NoBatch: None came in time.
+            ServiceError, Unreachable: None can be taken.
+        """
+        self._wanted = self._prefetch + 1
+        self._room.set()
+        try:
+            async with asyncio.timeout(self._patience_s):
+                while not self._ready:
+                    await self._something_new(self.start())
+        except TimeoutError:
+            raise NoBatch(f"no batch in {self._patience_s:g} s: {self._waiting_for}") from None
+        finally:
+            self._wanted = self._prefetch
+        batch = self._ready.popleft()
+        self._room.set()
+        self._handed_out = [*(one for one in self._handed_out if one.held), batch]
+        return batch
+
+    async def drop_stale(self, policy_version: int, max_staleness: int) -> None:
+        """Give back what is ready and has become too old; what is taken from now on is looked at as well."""
+        self._fresh_from = (policy_version, policy_version - max_staleness)
+        stale = [batch for batch in self._ready if self._is_stale(batch)]
+        self._ready = deque(batch for batch in self._ready if not self._is_stale(batch))
+        self._room.set()
+        for batch in stale:
+            await batch.give_back(f"too old for policy version {policy_version}")
+
+    def start(self) -> asyncio.Task[None]:
+        """Take batches from now on."""
+        if self._filling is None:
+            self._filling = asyncio.create_task(self._fill())
+            self._filling.add_done_callback(lambda _: self._news.set())
+        return self._filling
+
+    async def stop(self) -> None:
+        """Take no more batches, and give back those that are ready."""
+        if self._filling is not None:
+            self._filling.cancel()
+            await asyncio.gather(self._filling, return_exceptions=True)
+            self._filling = None
+        await self._give_back(self._ready)
+
+    async def aclose(self) -> None:
+        """Stop, and give back what the loop has in hand."""
+        await self.stop()
+        await self._give_back(deque(self._handed_out))
+
+    async def _something_new(self, filling: asyncio.Task[None]) -> None:
+        if filling.done():
+            self._filling = None  # so that another call tries again
+            filling.result()
+        self._news.clear()
+        await self._news.wait()
+
+    async def _fill(self) -> None:
+        while True:
+            while len(self._ready) >= self._wanted:
+                self._room.clear()
+                await self._room.wait()
+            taken = await self._take(self._poll_s)
+            if isinstance(taken, NothingYet):
+                self._waiting_for = taken.reason
+            elif self._is_stale(taken):
+                await taken.give_back("too old by now")
+            else:
+                self._ready.append(taken)
+                self._news.set()
+
+    def _is_stale(self, batch: AsyncBatch) -> bool:
+        """Whether a batch was formed under an older policy version than now, and holds what would not go into it."""
+        version, oldest = self._fresh_from
+        return batch.info.policy_version < version and any(
+            group.policy_version is not None and group.policy_version < oldest for group in batch.info.groups
+        )
+
+    async def _give_back(self, batches: deque[AsyncBatch]) -> None:
+        while batches:
+            # The last first: each goes to the front of the queue, so that they end up in the order they came.
+            await batches.pop().give_back("not trained on")

@@ -1,0 +1,116 @@
+"""Sends calls over HTTP, and repeats them while there is a point."""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from random import Random
+from types import TracebackType
+from typing import Self, TypeVar
+
+import httpx
+
+from lachesis._protocol import Call, Reply, is_gone, read_reply
+from lachesis._retry import Backoff
+from lachesis._settings import Settings
+from lachesis.errors import LachesisError, NotFound, Unreachable
+
+T = TypeVar("T")
+
+
+class Sender:
+    """A connection pool to one service. Belongs to the event loop it is first used on."""
+
+    def __init__(self, settings: Settings, random: Random | None = None) -> None:
+        self._settings = settings
+        self._random = random or Random(os.urandom(16))  # so that no two processes keep step
+        self._http = httpx.AsyncClient(
+            base_url=settings.url,
+            timeout=httpx.Timeout(settings.timeout_s, connect=settings.connect_timeout_s),
+            headers={"Accept-Encoding": "identity"},  # columns hardly compress, and are read into one buffer
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=16),
+            # Without TLS there is nothing to verify, and to load the certificates takes 25 ms.
+            verify=settings.url.startswith("https:"),
+        )
+
+    async def send(
+        self, call: Call[T], budget_s: float | None = None, note: Callable[[LachesisError], None] | None = None
+    ) -> T:
+        """Send a call until it is answered.
+
+        Args:
+            call: What to send.
+            budget_s: How long to repeat it; None: as the settings say.
+            note: Is told each error after which it will be sent again.
+
+        Raises:
+            ServiceError: The service said no; or still said "later" at the end of the budget.
+            Unreachable: There was no answer by then.
+        """
+        backoff = Backoff(self._settings.retry_budget_s if budget_s is None else budget_s)
+        began_s = time.monotonic()
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                return read_reply(call, await self._once(call))
+            except LachesisError as error:
+                if attempt > 1 and is_gone(call) and isinstance(error, NotFound):
+                    return call.read(Reply(204, {}, b""))  # the answer to an earlier attempt was lost
+                pause_s = backoff.pause_s(error, attempt, time.monotonic() - began_s, self._random)
+                if pause_s is None:
+                    raise
+                if note is not None:
+                    note(error)
+            await asyncio.sleep(pause_s)
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def _once(self, call: Call[T]) -> Reply:
+        timeout = httpx.Timeout(
+            self._settings.timeout_s,
+            connect=self._settings.connect_timeout_s,
+            read=self._settings.timeout_s + call.wait_s,
+        )
+        request = self._http.build_request(
+            call.method,
+            call.path,
+            params=call.params,
+            headers=call.headers,
+            content=bytes(call.body),
+            timeout=timeout,
+        )
+        try:
+            response = await self._http.send(request, stream=True)
+            try:
+                body = await _body(response)
+            finally:
+                await response.aclose()
+        except httpx.TransportError as error:
+            raise Unreachable(f"{call.method} {request.url}: {_reason(error)}") from error
+        return Reply(response.status_code, response.headers, body)
+
+
+async def _body(response: httpx.Response) -> bytearray:
+    """Read a body into one buffer of its size: half of what httpx takes to collect and join its pieces."""
+    size = int(response.headers.get("content-length", 0))
+    body = bytearray(size)
+    end = 0
+    async for piece in response.aiter_raw():
+        body[end : end + len(piece)] = piece  # beyond ``size``, where none was told, it grows
+        end += len(piece)
+    return body
+
+
+def _reason(error: httpx.TransportError) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

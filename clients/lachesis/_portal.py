@@ -1,0 +1,69 @@
+"""An event loop in a thread of its own, for callers that have none."""
+
+import asyncio
+import os
+import threading
+import weakref
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_LONGEST_END_S = 30.0
+
+
+class Portal:
+    """Runs coroutines for threads, one at a time for each; background tasks go on between calls."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        # A daemon: it never keeps a process alive. Leases and environments that it leaves behind run out.
+        self._thread = threading.Thread(target=_serve, args=(self._loop,), name="lachesis", daemon=True)
+        self._thread.start()
+        self._process = os.getpid()
+        self._stop = weakref.finalize(self, self._loop.call_soon_threadsafe, self._loop.stop)
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine and return its result. A signal that interrupts the caller cancels it, and waits for its end.
+
+        Raises:
+            RuntimeError: The portal is closed, or the process was forked since: threads do not come along.
+        """
+        if not self._stop.alive or self._process != os.getpid():
+            coroutine.close()
+            raise RuntimeError("closed" if not self._stop.alive else "made before a fork: make one in this process")
+        ended = threading.Event()
+        future = asyncio.run_coroutine_threadsafe(_told(coroutine, ended), self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            if future.cancel():
+                ended.wait(_LONGEST_END_S)
+            raise
+
+    def finish(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Like `run`, for clean-up that the garbage collector may ask for, in whichever thread; nothing if closed."""
+        if not self._stop.alive or self._process != os.getpid():
+            coroutine.close()
+        elif threading.current_thread() is self._thread:
+            asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        else:
+            self.run(coroutine)
+
+    def close(self) -> None:
+        """End the thread. Safe to repeat."""
+        if self._process == os.getpid():
+            self._stop()
+            self._thread.join(_LONGEST_END_S)
+
+
+async def _told(coroutine: Coroutine[Any, Any, T], ended: threading.Event) -> T:
+    try:
+        return await coroutine
+    finally:
+        ended.set()
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:  # cancels what is left at its end
+        runner.get_loop().run_forever()

@@ -1,0 +1,250 @@
+"""What to send and how to read the answer, without I/O.
+
+Each `Call` may be sent again when its answer was lost: it reads, it sets, or it names what it makes (a run, an
+environment, groups by their ids, a batch by its request id, the end of a lease), so that the service knows it again.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, NoReturn, TypeVar
+from urllib.parse import quote
+
+from pydantic import BaseModel, ValidationError
+
+from lachesis.errors import BY_CODE, ServiceError
+from lachesis.views import GroupView
+from lachesis.wire import batches, environments, frame, groups, runs
+from lachesis.wire.blob import Buffer, DamagedBlob
+from lachesis.wire.status import EnvironmentStatus, RunStatus
+
+T = TypeVar("T")
+M = TypeVar("M", bound=BaseModel)
+
+WAITING = "lachesis-waiting"
+"""Header of a reply without a batch: why there is none."""
+
+_JSON = "application/json"
+_MOST_SHOWN = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer as it came.
+
+    Attributes:
+        status: The HTTP status.
+        headers: By name, in lower case.
+        body: All of it.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+    body: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[T]):
+    """A request, and how its answer is read.
+
+    Attributes:
+        method: The HTTP method.
+        path: Below the service's URL, quoted.
+        read: Turns a reply of status 2xx into its value.
+        params: Of the query.
+        body: What is sent, in one piece.
+        content_type: What the body is.
+        accept: What the reply should be.
+        wait_s: How long the service may take before it begins to answer, beside its usual time.
+    """
+
+    method: str
+    path: str
+    read: Callable[[Reply], T]
+    params: Mapping[str, str] = field(default_factory=dict)
+    body: Buffer = b""
+    content_type: str | None = None
+    accept: str = _JSON
+    wait_s: float = 0.0
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What to send before the body."""
+        return {"Accept": self.accept} | ({"Content-Type": self.content_type} if self.content_type else {})
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A batch as it was handed out: what it is, and its groups as views of the reply, in training order."""
+
+    info: batches.BatchInfo
+    groups: list[GroupView]
+
+
+@dataclass(frozen=True, slots=True)
+class NothingYet:
+    """No batch formed in time."""
+
+    reason: str
+
+
+def read_reply(call: Call[T], reply: Reply) -> T:
+    """Return what a reply says.
+
+    Raises:
+        ServiceError: The service said no, or something that this version does not understand.
+    """
+    if not 200 <= reply.status < 300:
+        _raise_problem(reply)
+    try:
+        return call.read(reply)
+    except (DamagedBlob, ValidationError, LookupError) as error:
+        message = f"the answer to {call.method} {call.path} cannot be read: {error}"
+        raise ServiceError(message, status=reply.status, code="unreadable_reply") from error
+
+
+def is_gone(call: Call[T]) -> bool:
+    """Whether "not found" means that ``call``, sent before, was carried out."""
+    return call.method == "DELETE"
+
+
+@dataclass(frozen=True, slots=True)
+class RunCalls:
+    """The requests about one run, by what they do."""
+
+    run: str
+
+    def create(self, new: runs.RunCreate) -> Call[runs.Run]:
+        return Call("POST", "/v1/runs", _model(runs.Run), **_json(new))
+
+    def show(self) -> Call[runs.Run]:
+        return Call("GET", self._path(), _model(runs.Run))
+
+    def change(self, change: runs.RunChange) -> Call[runs.Run]:
+        return Call("PATCH", self._path(), _model(runs.Run), **_json(change))
+
+    def delete(self) -> Call[None]:
+        return Call("DELETE", self._path(), _nothing)
+
+    def status(self) -> Call[RunStatus]:
+        return Call("GET", self._path("status"), _model(RunStatus))
+
+    def join(self, new: environments.EnvironmentCreate) -> Call[EnvironmentStatus]:
+        return Call("POST", self._path("environments"), _model(EnvironmentStatus), **_json(new))
+
+    def leave(self, environment: int) -> Call[None]:
+        return Call("DELETE", self._path("environments", environment), _nothing)
+
+    def heartbeat(self, environment: int, running_groups: int) -> Call[None]:
+        beat = environments.Heartbeat(running_groups=running_groups)
+        return Call("POST", self._path("environments", environment, "heartbeat"), _nothing, **_json(beat))
+
+    def credits(self, environment: int, running_groups: int) -> Call[environments.Credits]:
+        path = self._path("environments", environment, "credits")
+        return Call("GET", path, _model(environments.Credits), {"running_groups": str(running_groups)})
+
+    def submit(self, blobs: Sequence[Buffer]) -> Call[list[groups.GroupReceipt]]:
+        """Build the submission of groups, each with an id of its own, in one request."""
+        body = blobs[0] if len(blobs) == 1 else frame.frame(blobs, "groups")
+        return Call("POST", self._path("groups"), _receipts, body=body, content_type=groups.SAFETENSORS)
+
+    def find_group(self, group: str) -> Call[groups.Lineage]:
+        return Call("GET", self._path("groups", group), _model(groups.Lineage))
+
+    def take(self, take: batches.TakeBatch, wait_s: float) -> Call[Taken | NothingYet]:
+        """Build the request for the next batch; ``take`` has a ``request_id``."""
+        return Call(
+            "POST",
+            self._path("batches"),
+            _taken,
+            {"wait_s": f"{wait_s:g}"},
+            accept=groups.SAFETENSORS,
+            wait_s=wait_s,
+            **_json(take),
+        )
+
+    def held(self) -> Call[batches.HeldBatches]:
+        return Call("GET", self._path("batches"), _model(batches.HeldBatches))
+
+    def explain(self) -> Call[batches.Explanation]:
+        return Call("GET", self._path("batches", "explain"), _model(batches.Explanation))
+
+    def ack(self, batch: str, lease: str) -> Call[batches.LeaseEnd]:
+        return self._end(batch, "ack", batches.Ack(lease=lease))
+
+    def nack(self, batch: str, lease: str, reason: str | None) -> Call[batches.LeaseEnd]:
+        return self._end(batch, "nack", batches.Nack(lease=lease, reason=reason and reason[:1000]))
+
+    def extend(self, batch: str, lease: str, lease_s: float | None) -> Call[batches.LeaseEnd]:
+        return self._end(batch, "extend", batches.Extend(lease=lease, lease_s=lease_s))
+
+    def set_policy_version(self, version: int) -> Call[runs.PolicyVersionSet]:
+        body = runs.PolicyVersion(policy_version=version)
+        return Call("PUT", self._path("policy-version"), _model(runs.PolicyVersionSet), **_json(body))
+
+    def checkpoint(self, step: int) -> Call[runs.Bookmarks]:
+        return Call("POST", self._path("checkpoints"), _model(runs.Bookmarks), **_json(runs.Checkpoint(step=step)))
+
+    def rewind(self, step: int) -> Call[runs.Rewound]:
+        return Call("POST", self._path("rewind"), _model(runs.Rewound), **_json(runs.Rewind(step=step)))
+
+    def _end(self, batch: str, verb: str, body: BaseModel) -> Call[batches.LeaseEnd]:
+        return Call("POST", self._path("batches", batch, verb), _model(batches.LeaseEnd), **_json(body))
+
+    def _path(self, *parts: object) -> str:
+        return "/v1/runs/" + "/".join(quote(str(part), safe="") for part in (self.run, *parts))
+
+
+def get_json(path: str) -> Call[Any]:
+    """Build a request for any JSON, such as ``/version``."""
+    return Call("GET", path, _any_json)
+
+
+def _json(body: BaseModel) -> dict[str, Any]:
+    # Only what was set: an older service refuses fields it does not know, and a change must name no others.
+    return {"body": body.model_dump_json(exclude_unset=True).encode(), "content_type": _JSON}
+
+
+def _model(cls: type[M]) -> Callable[[Reply], M]:
+    return lambda reply: cls.model_validate_json(bytes(reply.body))
+
+
+def _receipts(reply: Reply) -> list[groups.GroupReceipt]:
+    return groups.Receipts.model_validate_json(bytes(reply.body)).groups
+
+
+def _nothing(_: Reply) -> None:
+    return None
+
+
+def _any_json(reply: Reply) -> Any:
+    try:
+        return json.loads(bytes(reply.body))
+    except ValueError as error:
+        raise LookupError(f"it is not JSON: {error}") from None
+
+
+def _taken(reply: Reply) -> Taken | NothingYet:
+    if reply.status == 204:
+        return NothingYet(reply.headers.get(WAITING, "the service did not say why"))
+    metadata, blobs = frame.split(reply.body)
+    info = batches.BatchInfo.model_validate_json(metadata["batch"])
+    if len(info.groups) != len(blobs):
+        raise DamagedBlob(f"{len(info.groups)} groups are described and {len(blobs)} are there")
+    return Taken(info, [GroupView(group, blob) for group, blob in zip(info.groups, blobs, strict=True)])
+
+
+def _raise_problem(reply: Reply) -> NoReturn:
+    try:
+        problem = json.loads(bytes(reply.body))
+        code, detail, errors = str(problem["code"]), str(problem["detail"]), list(problem.get("errors", []))
+    except (ValueError, LookupError, TypeError):  # something between us and the service answered
+        code, errors = f"http_{reply.status}", []
+        detail = f"status {reply.status}: {bytes(reply.body[:_MOST_SHOWN]).decode('utf-8', 'replace')}"
+    cls = BY_CODE.get(code, ServiceError)
+    raise cls(detail, status=reply.status, code=code, errors=errors, retry_after_s=_retry_after_s(reply))
+
+
+def _retry_after_s(reply: Reply) -> float | None:
+    seconds = reply.headers.get("retry-after", "")
+    return float(seconds) if seconds.isascii() and seconds.isdigit() else None  # the service never names a date

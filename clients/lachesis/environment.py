@@ -1,0 +1,245 @@
+"""An environment's side of a run, for asyncio."""
+
+import asyncio
+import contextlib
+import math
+from collections import Counter
+from collections.abc import AsyncIterator
+from random import uniform
+from types import TracebackType
+from typing import Self
+
+from lachesis._http import Sender
+from lachesis._outbox import Outbox, Parcel
+from lachesis._protocol import RunCalls
+from lachesis._retry import passes
+from lachesis._settings import Settings
+from lachesis.errors import LachesisError, NotSent, Unreachable
+from lachesis.group import Group
+from lachesis.wire.environments import Credits, EnvironmentCreate
+from lachesis.wire.groups import MAX_GROUPS, GroupOutcome
+
+_CREDIT_PAUSE_S = 0.5
+_LEAVING_S = 5.0
+
+
+class Environment:
+    """A producer of groups. It joins the run on entering, says that it is alive meanwhile, and leaves on exit.
+
+    ```
+    async with Environment("gsm8k", group_size=8) as environment:
+        while True:
+            async with environment.permit() as permit:
+                group = await rollout(permit.policy_version)
+                await environment.submit(group)
+    ```
+
+    Groups go through a buffer, so that a service that restarts holds nobody up at once; nothing in it is dropped. Use
+    it in one event loop.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        settings: Settings | None = None,
+        *,
+        group_size: int = 1,
+        weight: float = 1.0,
+        min_share: float | None = None,
+        max_share: float | None = None,
+        buffer_groups: int = 256,
+        buffer_bytes: int = 64 * 1024 * 1024,
+        heartbeat_s: float = 10.0,
+        drain_s: float = 30.0,
+    ) -> None:
+        """Set up, without a word to the service yet.
+
+        Args:
+            name: Its name, unique in the run; joining again under it, it is the same environment.
+            settings: Where the service is and which run is meant; None: as the environment variables say.
+            group_size: Sequences in each of its groups, usually.
+            weight: Its part of what is wanted beyond the minimums, beside other environments.
+            min_share: Smallest fraction of each batch it must have, 0 to 1.
+            max_share: Largest fraction of each batch it may have, 0 to 1.
+            buffer_groups: Groups that may wait to be sent; `submit` waits for room.
+            buffer_bytes: The same in bytes.
+            heartbeat_s: Pause between signs of life; well below ``LACHESIS_ENVIRONMENT_TTL_S`` of the service.
+            drain_s: How long leaving may take to send what waits.
+        """
+        self.settings = settings or Settings.from_env()
+        self._joining = EnvironmentCreate(
+            name=name, group_size=group_size, weight=weight, min_share=min_share, max_share=max_share
+        )
+        self._heartbeat_s = heartbeat_s
+        self._drain_s = drain_s
+        self._calls = RunCalls(self.settings.run)
+        self._sender = Sender(self.settings)
+        self._outbox = Outbox(min(buffer_groups, MAX_GROUPS), buffer_bytes)
+        self._changed = asyncio.Condition()
+        self._granting = asyncio.Lock()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._id: int | None = None
+        self._permits = 0
+        self._trouble: LachesisError | None = None
+        self._cast_out: LachesisError | None = None
+        self.outcomes: Counter[GroupOutcome] = Counter()
+        """What became of groups that were sent: how many were accepted, stale, or refused."""
+
+    @property
+    def id(self) -> int:
+        """Its id in the run.
+
+        Raises:
+            RuntimeError: It has not joined.
+        """
+        if self._id is None:
+            raise RuntimeError("the environment has not joined; use it with `async with`")
+        return self._id
+
+    @property
+    def running_groups(self) -> int:
+        """Groups that were started and have not arrived yet: permits that are held, and groups that wait to be sent."""
+        return self._permits + len(self._outbox)
+
+    @property
+    def trouble(self) -> LachesisError | None:
+        """Why groups wait to be sent, if the last attempt failed."""
+        return self._trouble
+
+    async def submit(self, group: Group) -> str:
+        """Put a group into the buffer, to be sent with others; waits for room there.
+
+        Returns:
+            The group's id.
+
+        Raises:
+            InvalidField: A value is wrong; ``errors`` says where.
+            NotSent: Groups submitted before were refused. This one was not taken yet: submit it again.
+            EnvironmentNotFound, RunNotFound: The environment was removed meanwhile.
+        """
+        parcel = Parcel(group.id, group.packed(self.id))
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._failed or self._outbox.has_room(len(parcel.payload)))
+            self._raise_failures()
+            self._outbox.put(parcel)
+            self._changed.notify_all()
+        return parcel.group
+
+    async def flush(self) -> None:
+        """Wait until all groups have arrived.
+
+        Raises:
+            NotSent: Groups were refused.
+        """
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._cast_out or not self._outbox)
+            self._raise_failures()
+
+    async def credits(self) -> Credits:
+        """Ask how many groups to start now, beside those that are running."""
+        return await self._sender.send(self._calls.credits(self.id, self.running_groups))
+
+    @contextlib.asynccontextmanager
+    async def permit(self) -> AsyncIterator[Credits]:
+        """Wait until another group is wanted, and count it as running until the block ends.
+
+        Submit the group in the block. Many tasks may hold permits at once.
+
+        Yields:
+            What the service said: ``policy_version`` is the one to sample with.
+        """
+        granted = await self._granted()
+        try:
+            yield granted
+        finally:
+            self._permits -= 1
+
+    async def __aenter__(self) -> Self:
+        try:
+            joined = await self._sender.send(self._calls.join(self._joining))
+        except BaseException:
+            await self._sender.aclose()
+            raise
+        self._id = joined.environment
+        self._tasks = [asyncio.create_task(self._keep_sending()), asyncio.create_task(self._keep_alive())]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self._drain()
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            with contextlib.suppress(LachesisError):  # else the service notices that it is silent
+                await self._sender.send(self._calls.leave(self.id), _LEAVING_S)
+            await self._sender.aclose()
+        failures = self._outbox.failures()
+        if failures and error is None:
+            raise NotSent(failures)
+        if failures and error is not None:
+            error.add_note(str(NotSent(failures)))
+
+    @property
+    def _failed(self) -> bool:
+        return self._cast_out is not None or self._outbox.has_failures
+
+    def _raise_failures(self) -> None:
+        if self._cast_out is not None:
+            raise self._cast_out
+        if failures := self._outbox.failures():
+            raise NotSent(failures)
+
+    async def _granted(self) -> Credits:
+        async with self._granting:
+            while True:
+                granted = await self.credits()
+                if granted.credits_groups > 0:
+                    self._permits += 1
+                    return granted
+                await asyncio.sleep(_CREDIT_PAUSE_S * uniform(0.5, 1))
+
+    async def _drain(self) -> None:
+        """Send what waits, as long as that may take; what is left then has failed."""
+        try:
+            async with asyncio.timeout(self._drain_s), self._changed:
+                await self._changed.wait_for(lambda: self._cast_out or not self._outbox)
+        except TimeoutError:
+            pass
+        finally:
+            left = self._cast_out or self._trouble or Unreachable(f"there was no answer in {self._drain_s:g} s")
+            self._outbox.give_up(left)
+
+    async def _keep_sending(self) -> None:
+        while True:
+            async with self._changed:
+                await self._changed.wait_for(lambda: self._outbox)
+                parcels = self._outbox.next()
+            call = self._calls.submit([parcel.payload for parcel in parcels])
+            try:
+                receipts = await self._sender.send(call, math.inf, self._note)
+            except LachesisError as error:
+                self._outbox.refused(parcels, error)
+            else:
+                self.outcomes.update(receipt.status for receipt in receipts)
+                self._outbox.arrived(parcels)
+            self._trouble = None
+            async with self._changed:
+                self._changed.notify_all()
+
+    def _note(self, trouble: LachesisError) -> None:
+        self._trouble = trouble
+
+    async def _keep_alive(self) -> None:
+        while True:
+            await asyncio.sleep(self._heartbeat_s)
+            try:
+                await self._sender.send(self._calls.heartbeat(self.id, self.running_groups), self._heartbeat_s)
+            except LachesisError as error:
+                if not passes(error):
+                    self._cast_out = error
+                    async with self._changed:
+                        self._changed.notify_all()
+                    return

@@ -1,0 +1,245 @@
+"""What can go wrong, as one tree. Each class below ``ServiceError`` is one ``code`` of the service's answers.
+
+LachesisError
+├── Unreachable                 no answer, after the last repetition: the outcome is unknown
+├── NoBatch                     no batch formed in the time given; the message says what is missing
+├── NotSent                     groups that an environment could not hand over
+└── ServiceError                the service said no, with a code not known here
+    ├── InvalidInput            what was sent cannot be accepted; nothing was stored       422
+    │   ├── MalformedBody       not the format it claims to be                             400
+    │   ├── BodyTooLarge        more bytes than the service takes in one request           413
+    │   ├── UnsupportedEncoding a Content-Encoding that the service does not read          415
+    │   ├── UnsupportedMediaType a Content-Type that the service does not read             415
+    │   ├── NotAcceptable       the reply was asked for in a form that there is not        406
+    │   ├── RequestTimeout      the body stopped arriving                                  408
+    │   └── InvalidField        a value is wrong; `errors` says where                      422
+    ├── NotFound                it is not there (any more)                                 404
+    │   ├── RunNotFound
+    │   ├── EnvironmentNotFound
+    │   ├── GroupNotFound
+    │   └── BatchNotFound
+    ├── Conflict                it is there, but not as the request wants it               409
+    │   ├── RunExists           a run of that name has other settings
+    │   ├── RunArchived         the run takes no groups and hands out no batches
+    │   ├── GroupExists         a group of that id has other contents
+    │   ├── LeaseLost           the batch ended, or was handed out again, meanwhile
+    │   └── RewindImpossible    no batches are kept from that step on
+    ├── QueueFull               the run's capacity is used up; try again later             429
+    └── StoreUnavailable        Redis did not answer in time; the outcome is unknown       503
+        ├── StoreFull           Redis is out of memory; nothing was stored                 507
+        ├── StoreRefused        Redis took a command for wrong                             500
+        └── StoreMisconfigured  Redis cannot keep the service's promises                   503
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+
+class LachesisError(Exception):
+    """Something went wrong between this process and the service."""
+
+
+class Unreachable(LachesisError):
+    """No answer came, however often the request was repeated. Whether it was carried out is unknown."""
+
+
+class NoBatch(LachesisError, TimeoutError):
+    """No batch formed in the time given; the message says what the service was waiting for."""
+
+
+class NotSent(LachesisError):
+    """Groups that an environment could not hand over; nothing of them is stored, as far as is known.
+
+    Attributes:
+        failures: What went wrong with each group, by its id.
+    """
+
+    def __init__(self, failures: dict[str, LachesisError]) -> None:
+        first, reason = next(iter(failures.items()))
+        others = f", and {len(failures) - 1} more" if len(failures) > 1 else ""
+        super().__init__(f"group {first} was not sent: {reason}{others}")
+        self.failures = failures
+
+
+class ServiceError(LachesisError):
+    """The service said no.
+
+    Attributes:
+        status: The HTTP status.
+        code: The stable code of what went wrong.
+        detail: What was wrong, with the values in it.
+        errors: For wrong values: ``loc``, the path from the body's root, and ``msg``, for each.
+        retry_after_s: When the service suggests to ask again, or None.
+    """
+
+    known_code: ClassVar[str | None] = None
+
+    def __init__(
+        self,
+        detail: str,
+        *,
+        status: int,
+        code: str,
+        errors: Sequence[dict[str, Any]] = (),
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.code = code
+        self.detail = detail
+        self.errors = tuple(errors)
+        self.retry_after_s = retry_after_s
+
+
+class InvalidInput(ServiceError):
+    """What was sent cannot be accepted; nothing was stored."""
+
+    known_code = "invalid_input"
+
+
+class MalformedBody(InvalidInput):
+    """The body is not the format it claims to be."""
+
+    known_code = "malformed_body"
+
+
+class BodyTooLarge(InvalidInput):
+    """The body has more bytes than the service takes in one request."""
+
+    known_code = "body_too_large"
+
+
+class UnsupportedEncoding(InvalidInput):
+    """The service does not read this Content-Encoding."""
+
+    known_code = "unsupported_encoding"
+
+
+class UnsupportedMediaType(InvalidInput):
+    """The service does not read this Content-Type."""
+
+    known_code = "unsupported_media_type"
+
+
+class NotAcceptable(InvalidInput):
+    """The service has no reply of the form that was asked for."""
+
+    known_code = "not_acceptable"
+
+
+class RequestTimeout(InvalidInput):
+    """The body stopped arriving for too long; nothing was stored."""
+
+    known_code = "request_timeout"
+
+
+class InvalidField(InvalidInput):
+    """A value is wrong; ``errors`` says where. Also raised before anything is sent, where that can be seen here."""
+
+    known_code = "invalid_field"
+
+
+class NotFound(ServiceError):
+    """It is not there, or not any more."""
+
+    known_code = "not_found"
+
+
+class RunNotFound(NotFound):
+    """There is no run of that name."""
+
+    known_code = "run_not_found"
+
+
+class EnvironmentNotFound(NotFound):
+    """There is no such environment in the run."""
+
+    known_code = "environment_not_found"
+
+
+class GroupNotFound(NotFound):
+    """There is no such group, or it is too long since it left."""
+
+    known_code = "group_not_found"
+
+
+class BatchNotFound(NotFound):
+    """There is no such batch, or it is too long since it ended."""
+
+    known_code = "batch_not_found"
+
+
+class Conflict(ServiceError):
+    """It is there, but not as the request wants it."""
+
+    known_code = "conflict"
+
+
+class RunExists(Conflict):
+    """A run of that name is there already, with other settings."""
+
+    known_code = "run_exists"
+
+
+class RunArchived(Conflict):
+    """The run is archived: it takes no groups and hands out no batches."""
+
+    known_code = "run_archived"
+
+
+class GroupExists(Conflict):
+    """A group of that id was submitted before, with other contents."""
+
+    known_code = "group_exists"
+
+
+class LeaseLost(Conflict):
+    """The batch is not held under this lease any more: it ended, or was handed out again. Nothing has changed."""
+
+    known_code = "lease_lost"
+
+
+class RewindImpossible(Conflict):
+    """The batches since that step are not kept; the message says which step the run can still go back to."""
+
+    known_code = "rewind_impossible"
+
+
+class QueueFull(ServiceError):
+    """The run's capacity is used up. Try again later."""
+
+    known_code = "queue_full"
+
+
+class StoreUnavailable(ServiceError):
+    """The service's Redis did not answer in time. Whether the request was carried out is unknown."""
+
+    known_code = "store_unavailable"
+
+
+class StoreFull(StoreUnavailable):
+    """The service's Redis is out of memory; nothing was stored."""
+
+    known_code = "store_full"
+
+
+class StoreRefused(StoreUnavailable):
+    """The service's Redis took a command for wrong; its operators must look."""
+
+    known_code = "store_refused"
+
+
+class StoreMisconfigured(StoreUnavailable):
+    """The service's Redis cannot keep its promises; its operators must look."""
+
+    known_code = "store_misconfigured"
+
+
+def _below(cls: type[ServiceError]) -> Iterator[type[ServiceError]]:
+    for sub in cls.__subclasses__():
+        yield sub
+        yield from _below(sub)
+
+
+BY_CODE = {cls.known_code: cls for cls in _below(ServiceError)}
+"""The class of each code; what is not in it is a plain `ServiceError`."""

@@ -1,0 +1,236 @@
+"""A trainer's side of a run, for asyncio."""
+
+import contextlib
+import uuid
+from collections.abc import AsyncGenerator
+from types import TracebackType
+from typing import Self, TypedDict, Unpack
+
+from lachesis._feed import Feed
+from lachesis._http import Sender
+from lachesis._protocol import NothingYet, RunCalls
+from lachesis._settings import Settings
+from lachesis.batch import AsyncBatch
+from lachesis.errors import LachesisError
+from lachesis.wire.batches import Explanation, HeldBatches, TakeBatch
+from lachesis.wire.groups import Lineage
+from lachesis.wire.runs import AtroposSettings, Bookmarks, FutureVersions, Rewound, Run, RunChange, RunCreate
+from lachesis.wire.status import RunStatus
+
+
+class RunLimits(TypedDict, total=False):
+    """Settings of a run, as `lachesis.wire.runs.RunCreate` describes them."""
+
+    max_staleness: int | None
+    max_age_s: float | None
+    future_versions: FutureVersions
+    relax_after_s: float | None
+    max_queued_groups: int | None
+    max_queued_bytes: int | None
+    lease_s: float
+    max_deliveries: int
+    keep_batches: int
+    keep_bytes: int
+    dedup_window_s: float
+    lineage_s: float
+
+
+class NewRun(RunLimits, total=False):
+    """Settings of a run that can be given when it is made."""
+
+    atropos: AtroposSettings
+
+
+class RunChanges(RunLimits, total=False):
+    """Settings of a run that can be changed while it goes on."""
+
+    batch_size: int
+    archived: bool
+
+
+class AsyncTrainer:
+    """Takes batches of one run, and administers it. Use it in one event loop, with ``async with`` or `aclose`.
+
+    All methods raise `ServiceError` where the service says no, and `Unreachable` where there is no answer by the end
+    of ``retry_budget_s``.
+    """
+
+    def __init__(self, settings: Settings | None = None, *, name: str | None = None) -> None:
+        """Set up, without a word to the service yet.
+
+        Args:
+            settings: Where the service is and which run is meant; None: as the environment says.
+            name: What operators see beside the batches it holds.
+        """
+        self.settings = settings or Settings.from_env()
+        self._name = name
+        self._calls = RunCalls(self.settings.run)
+        self._sender = Sender(self.settings)
+        self._feeds: set[Feed] = set()
+        self._taken: set[AsyncBatch] = set()
+        self._unanswered: list[str] = []
+
+    async def create_run(self, batch_size: int, **settings: Unpack[NewRun]) -> Run:
+        """Make the run; if it is there with the same settings, nothing changes.
+
+        Args:
+            batch_size: Sequences in each batch, exactly, ``>= 1``.
+            settings: See `lachesis.wire.runs.RunCreate`.
+
+        Raises:
+            RunExists: It is there with other settings.
+        """
+        new = RunCreate(name=self.settings.run, batch_size=batch_size, **settings)
+        return await self._sender.send(self._calls.create(new))
+
+    async def run(self) -> Run:
+        """Return the run as it is: its settings, step and policy version."""
+        return await self._sender.send(self._calls.show())
+
+    async def change_run(self, **changes: Unpack[RunChanges]) -> Run:
+        """Change settings of the run while it goes on; what is not named stays."""
+        return await self._sender.send(self._calls.change(RunChange(**changes)))
+
+    async def delete_run(self) -> None:
+        """Remove the run and everything it owns."""
+        await self._sender.send(self._calls.delete())
+
+    async def status(self) -> RunStatus:
+        """Return what operators want to know of the run."""
+        return await self._sender.send(self._calls.status())
+
+    async def explain(self) -> Explanation:
+        """Say whether a batch would form now, and why not."""
+        return await self._sender.send(self._calls.explain())
+
+    async def held_batches(self) -> HeldBatches:
+        """Return the batches that are in trainers' hands, wait to be handed out again, or were set aside."""
+        return await self._sender.send(self._calls.held())
+
+    async def find_group(self, group: str) -> Lineage:
+        """Say where a group is, and what became of it."""
+        return await self._sender.send(self._calls.find_group(group))
+
+    async def set_policy_version(self, version: int) -> int:
+        """Tell how many weight updates there were, after each or some of them.
+
+        Prefetched batches with groups that this makes too old are given back, and replaced.
+
+        Returns:
+            Queued groups that were dropped for their version.
+        """
+        told = await self._sender.send(self._calls.set_policy_version(version))
+        if self._feeds and (limit := (await self.run()).max_staleness) is not None:
+            for feed in list(self._feeds):
+                await feed.drop_stale(version, limit)
+        return told.dropped_groups
+
+    async def checkpoint(self, step: int) -> Bookmarks:
+        """Tell that the state after ``step`` was saved: the batches up to it will not be asked for again."""
+        return await self._sender.send(self._calls.checkpoint(step))
+
+    async def rewind(self, step: int) -> Rewound:
+        """Go back to the state that was saved after ``step``: the batches since are handed out again, in order.
+
+        Prefetched batches are given back first; they come after those.
+
+        Raises:
+            RewindImpossible: The batches since then are not kept.
+        """
+        feeds = list(self._feeds)
+        for feed in feeds:
+            await feed.stop()
+        await self._give_back_unanswered()
+        rewound = await self._sender.send(self._calls.rewind(step))
+        for feed in feeds:
+            feed.start()
+        return rewound
+
+    async def take(self, wait_s: float = 0.0, lease_s: float | None = None) -> AsyncBatch | None:
+        """Take the next batch; `batches` is the usual way to do so.
+
+        Args:
+            wait_s: How long to wait for one, 0 to 600.
+            lease_s: How long to hold it at a time; None: as the run says.
+
+        Returns:
+            The batch, or None if there was none in time.
+        """
+        taken = await self._take(wait_s, lease_s)
+        if isinstance(taken, NothingYet):
+            return None
+        self._taken = {taken, *(batch for batch in self._taken if batch.held)}
+        return taken
+
+    async def batches(
+        self, prefetch: int = 1, wait_s: float | None = None, lease_s: float | None = None
+    ) -> AsyncGenerator[AsyncBatch, None]:
+        """Take batch after batch, some ahead. Acknowledge each when it was trained on.
+
+        When the loop is left, whatever way, all that it took and did not acknowledge is given back. asyncio closes an
+        iterator that was left early only when it comes to it; `contextlib.aclosing` does so at once.
+
+        Args:
+            prefetch: Batches to keep ready beside the one in hand.
+            wait_s: How long to wait for the next; None: for ever.
+            lease_s: How long to hold a batch at a time, it is extended meanwhile; None: as the run says.
+
+        Raises:
+            NoBatch: None came within ``wait_s``; the message says what was missing.
+        """
+        if prefetch < 0:
+            raise ValueError(f"prefetch: should be 0 or more, not {prefetch}")
+        feed = self._open_feed(prefetch, wait_s, lease_s)
+        try:
+            while True:
+                yield await feed.next()
+        finally:
+            await self._close_feed(feed)
+
+    async def aclose(self) -> None:
+        """Give back what was taken and not acknowledged, and close all connections."""
+        for feed in list(self._feeds):
+            await self._close_feed(feed)
+        for batch in self._taken:
+            await batch.give_back("the trainer closed")
+        await self._give_back_unanswered()
+        await self._sender.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def _open_feed(self, prefetch: int, wait_s: float | None, lease_s: float | None) -> Feed:
+        feed = Feed(lambda poll_s: self._take(poll_s, lease_s), prefetch, wait_s)
+        self._feeds.add(feed)
+        return feed
+
+    async def _close_feed(self, feed: Feed) -> None:
+        await feed.aclose()
+        self._feeds.discard(feed)
+        await self._give_back_unanswered()
+
+    async def _take(
+        self, wait_s: float, lease_s: float | None, budget_s: float | None = None
+    ) -> AsyncBatch | NothingYet:
+        # The id of a request whose answer never came is used again: the batch it may have got is not forgotten.
+        request_id = self._unanswered.pop() if self._unanswered else str(uuid.uuid4())
+        asked = TakeBatch(request_id=request_id, lease_s=lease_s, trainer=self._name)
+        try:
+            taken = await self._sender.send(self._calls.take(asked, wait_s), budget_s)
+        except BaseException:
+            self._unanswered.append(request_id)
+            raise
+        return taken if isinstance(taken, NothingYet) else AsyncBatch(taken, self._calls, self._sender, lease_s)
+
+    async def _give_back_unanswered(self) -> None:
+        """Ask for the batches of requests that were broken off, to give them back; else their leases must run out."""
+        with contextlib.suppress(LachesisError):
+            while self._unanswered:
+                taken = await self._take(0.0, None, budget_s=1.0)
+                if isinstance(taken, AsyncBatch):
+                    await taken.give_back("not trained on")
