@@ -31,9 +31,9 @@ def ragged(rows: Any, column: Column) -> Ragged:
     flattening = _Flattening(column)
     flattening.add(rows, 0, (column.name,))
     pieces = flattening.pieces
-    values = pieces[0] if len(pieces) == 1 else np.concatenate(pieces or [np.empty(0, np.int64)])
-    if column.kind == "float" and not (finite := np.isfinite(values)).all():
-        raise invalid("not a finite number", (column.name, int(np.argmin(finite))))
+    values = pieces[0] if len(pieces) == 1 else np.concatenate(pieces or [_nothing(column)])
+    if column.kind == "float":
+        _check_finite(values, (column.name,))
     return Ragged(values, tuple(np.array(level, np.int64) for level in flattening.lengths))
 
 
@@ -71,6 +71,12 @@ class _Flattening:
         return len(array)
 
 
+def _check_finite(values: NDArray[Any], path: Path) -> None:
+    finite = np.isfinite(values)
+    if not finite.all():
+        raise invalid("not a finite number", (*path, int(np.argmin(finite))))
+
+
 def _as_array(rows: Any, path: Path) -> NDArray[Any]:
     try:
         return np.asarray(rows)
@@ -81,7 +87,7 @@ def _as_array(rows: Any, path: Path) -> NDArray[Any]:
 def _numbers(array: NDArray[Any], column: Column, path: Path) -> NDArray[Any]:
     """The values in a width that is stored: 4 or 8 bytes."""
     if not array.size:
-        return np.empty(0, np.int32 if column.kind == "int" else np.float32)
+        return _nothing(column)
     if array.dtype.kind not in ("iu" if column.kind == "int" else "fiu"):
         wanted = "integers of 64 bits at most" if column.kind == "int" else "numbers"
         raise invalid(f"should hold {wanted}, not {array.dtype}", path)
@@ -92,3 +98,7 @@ def _numbers(array: NDArray[Any], column: Column, path: Path) -> NDArray[Any]:
     if array.dtype == np.float16:
         return array.astype(np.float32)
     return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
+
+
+def _nothing(column: Column) -> NDArray[Any]:
+    return np.empty(0, np.int32 if column.kind == "int" else np.float32)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from random import uniform
 from types import TracebackType
-from typing import Self
+from typing import Self, TypedDict
 
 from lachesis._http import Sender
 from lachesis._outbox import Outbox, Parcel
@@ -21,6 +21,19 @@ from lachesis.wire.groups import MAX_GROUPS, GroupOutcome
 
 _CREDIT_PAUSE_S = 0.5
 _LEAVING_S = 5.0
+
+
+class EnvironmentOptions(TypedDict, total=False):
+    """What `Environment` takes by name."""
+
+    group_size: int
+    weight: float
+    min_share: float | None
+    max_share: float | None
+    buffer_groups: int
+    buffer_bytes: int
+    heartbeat_s: float
+    drain_s: float
 
 
 class Environment:

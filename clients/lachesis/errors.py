@@ -1,34 +1,36 @@
-"""What can go wrong, as one tree. Each class below ``ServiceError`` is one ``code`` of the service's answers.
+"""What can go wrong, as one tree.
 
-LachesisError
-├── Unreachable                 no answer, after the last repetition: the outcome is unknown
-├── NoBatch                     no batch formed in the time given; the message says what is missing
-├── NotSent                     groups that an environment could not hand over
-└── ServiceError                the service said no, with a code not known here
-    ├── InvalidInput            what was sent cannot be accepted; nothing was stored       422
-    │   ├── MalformedBody       not the format it claims to be                             400
-    │   ├── BodyTooLarge        more bytes than the service takes in one request           413
-    │   ├── UnsupportedEncoding a Content-Encoding that the service does not read          415
-    │   ├── UnsupportedMediaType a Content-Type that the service does not read             415
-    │   ├── NotAcceptable       the reply was asked for in a form that there is not        406
-    │   ├── RequestTimeout      the body stopped arriving                                  408
-    │   └── InvalidField        a value is wrong; `errors` says where                      422
-    ├── NotFound                it is not there (any more)                                 404
-    │   ├── RunNotFound
-    │   ├── EnvironmentNotFound
-    │   ├── GroupNotFound
-    │   └── BatchNotFound
-    ├── Conflict                it is there, but not as the request wants it               409
-    │   ├── RunExists           a run of that name has other settings
-    │   ├── RunArchived         the run takes no groups and hands out no batches
-    │   ├── GroupExists         a group of that id has other contents
-    │   ├── LeaseLost           the batch ended, or was handed out again, meanwhile
-    │   └── RewindImpossible    no batches are kept from that step on
-    ├── QueueFull               the run's capacity is used up; try again later             429
-    └── StoreUnavailable        Redis did not answer in time; the outcome is unknown       503
-        ├── StoreFull           Redis is out of memory; nothing was stored                 507
-        ├── StoreRefused        Redis took a command for wrong                             500
-        └── StoreMisconfigured  Redis cannot keep the service's promises                   503
+    LachesisError
+    ├── Unreachable                 no answer, after the last repetition: the outcome is unknown
+    ├── NoBatch                     no batch formed in the time given; the message says what is missing
+    ├── NotSent                     groups that an environment could not hand over
+    └── ServiceError                the service said no, with a code not known here
+        ├── InvalidInput            what was sent cannot be accepted; nothing was stored       422
+        │   ├── MalformedBody       not the format it claims to be                             400
+        │   ├── BodyTooLarge        more bytes than the service takes in one request           413
+        │   ├── UnsupportedEncoding a Content-Encoding that the service does not read          415
+        │   ├── UnsupportedMediaType a Content-Type that the service does not read            415
+        │   ├── NotAcceptable       the reply was asked for in a form that there is not        406
+        │   ├── RequestTimeout      the body stopped arriving                                  408
+        │   └── InvalidField        a value is wrong; `errors` says where                      422
+        ├── NotFound                it is not there (any more)                                 404
+        │   ├── RunNotFound
+        │   ├── EnvironmentNotFound
+        │   ├── GroupNotFound
+        │   └── BatchNotFound
+        ├── Conflict                it is there, but not as the request wants it               409
+        │   ├── RunExists           a run of that name has other settings
+        │   ├── RunArchived         the run takes no groups and hands out no batches
+        │   ├── GroupExists         a group of that id has other contents
+        │   ├── LeaseLost           the batch ended, or was handed out again, meanwhile
+        │   └── RewindImpossible    no batches are kept from that step on
+        ├── QueueFull               the run's capacity is used up; try again later             429
+        └── StoreUnavailable        Redis did not answer in time; the outcome is unknown       503
+            ├── StoreFull           Redis is out of memory; nothing was stored                 507
+            ├── StoreRefused        Redis took a command for wrong                             500
+            └── StoreMisconfigured  Redis cannot keep the service's promises                   503
+
+Each class below ``ServiceError`` is one ``code`` of the service's answers.
 """
 
 from collections.abc import Iterator, Sequence

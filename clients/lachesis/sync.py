@@ -4,12 +4,12 @@ import contextlib
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Self, Unpack
 
 from lachesis._portal import Portal
 from lachesis._settings import Settings
 from lachesis.batch import AsyncBatch, describe
-from lachesis.environment import Environment
+from lachesis.environment import Environment, EnvironmentOptions
 from lachesis.errors import LachesisError
 from lachesis.group import Group
 from lachesis.trainer import AsyncTrainer, NewRun, RunChanges
@@ -161,7 +161,7 @@ class Trainer:
 class SyncEnvironment:
     """A producer of groups; see `lachesis.Environment`, whose methods wait here. It may be used by several threads."""
 
-    def __init__(self, name: str, settings: Settings | None = None, **options: Any) -> None:
+    def __init__(self, name: str, settings: Settings | None = None, **options: Unpack[EnvironmentOptions]) -> None:
         """See `Environment`."""
         self._async = Environment(name, settings, **options)
         self._portal = Portal()

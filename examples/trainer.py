@@ -1,0 +1,45 @@
+"""A trainer that does everything but train.
+
+LACHESIS_URL=http://127.0.0.1:8000 LACHESIS_RUN=demo python examples/trainer.py
+"""
+
+import argparse
+import os
+
+import numpy as np
+
+from lachesis import Batch, Settings, Trainer
+
+PAD_ID = 0
+
+
+def train(batch: Batch) -> float:
+    """Stand for a step: a real one would begin with ``batch.to_torch()``, or with the padded arrays."""
+    tokens = batch.tokens_padded(PAD_ID)
+    labels = batch.padded("masks", -100)
+    assert tokens.shape == labels.shape == (batch.info.batch_size, batch.lengths.max())
+    return float(np.mean(batch.scores))
+
+
+def main(steps: int, batch_size: int) -> None:
+    """Take so many batches, and acknowledge each."""
+    with Trainer(Settings.from_env(), name=f"trainer-{os.getpid()}") as trainer:
+        run = trainer.create_run(batch_size=batch_size, max_staleness=4)
+        version = run.policy_version
+        for done, batch in enumerate(trainer.batches(prefetch=1, wait_s=60), start=1):
+            score = train(batch)
+            batch.ack()
+            version += 1
+            trainer.set_policy_version(version)
+            print(f"step {batch.step}: {len(batch.groups)} groups, {len(batch.tokens)} tokens, mean score {score:.3f}")
+            if done == steps:
+                trainer.checkpoint(batch.step)
+                break
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--batch-size", type=int, default=16)
+    given = parser.parse_args()
+    main(given.steps, given.batch_size)

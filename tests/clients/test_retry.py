@@ -1,0 +1,63 @@
+"""When a request is sent again, and after how long."""
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lachesis._retry import PASSING, Backoff
+from lachesis.errors import BY_CODE, LachesisError, LeaseLost, QueueFull, ServiceError, Unreachable
+from tests.properties import examples
+
+LOST = Unreachable("the connection was reset")
+
+
+def said(status: int, retry_after_s: float | None = None) -> ServiceError:
+    return ServiceError("no", status=status, code="no", retry_after_s=retry_after_s)
+
+
+@pytest.mark.parametrize("status", range(400, 600))
+def test_only_what_may_be_otherwise_in_a_moment_is_sent_again(status: int) -> None:
+    repeated = Backoff(60).pause_s(said(status), 1, 0, Random(1)) is not None
+    assert repeated == (status in {408, 429, 502, 503, 504, 507})
+
+
+def test_errors_that_no_service_told_of_are_not_repeated() -> None:
+    assert Backoff(60).pause_s(LachesisError("a mistake"), 1, 0, Random(1)) is None
+
+
+@given(attempt=st.integers(1, 10_000), elapsed_s=st.floats(0, 200), seed=st.integers())
+@examples(300)
+def test_a_pause_is_within_its_bounds_and_ends_within_the_budget(attempt: int, elapsed_s: float, seed: int) -> None:
+    backoff = Backoff(budget_s=100, base_s=0.5, cap_s=4)
+    pause_s = backoff.pause_s(LOST, attempt, elapsed_s, Random(seed))
+    if pause_s is None:
+        assert elapsed_s > 100 - 4
+    else:
+        assert 0 <= pause_s <= min(4, 0.5 * 2.0 ** min(attempt, 99) / 2)
+        assert elapsed_s + pause_s <= 100
+
+
+def test_pauses_are_spread_over_their_whole_range() -> None:
+    """Full jitter: clients that lost the same server at the same moment come back at different ones."""
+    random = Random(7)
+    pauses = [Backoff(60, base_s=1).pause_s(LOST, 1, 0, random) or 0.0 for _ in range(1000)]
+    assert min(pauses) < 0.02
+    assert max(pauses) > 0.98
+    assert 0.45 < sum(pauses) / len(pauses) < 0.55
+
+
+def test_the_service_is_asked_no_earlier_than_it_said() -> None:
+    full = QueueFull("no room", status=429, code="queue_full", retry_after_s=7)
+    pauses = [Backoff(60).pause_s(full, 1, 0, Random(seed)) or 0.0 for seed in range(100)]
+    assert 7 <= min(pauses) < max(pauses) <= 7.1
+
+
+def test_without_a_budget_a_request_is_sent_once() -> None:
+    assert all(Backoff(0).pause_s(LOST, 1, 0.001, Random(seed)) is None for seed in range(100))
+
+
+def test_the_statuses_that_pass_are_those_of_codes_which_pass() -> None:
+    assert {408, 429, 503, 507} < PASSING
+    assert BY_CODE["lease_lost"] is LeaseLost

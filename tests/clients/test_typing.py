@@ -1,0 +1,76 @@
+"""What mypy and readers see of the SDK."""
+
+import inspect
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_type_hints
+
+import pytest
+
+import lachesis
+from lachesis.batch import AsyncBatch
+from lachesis.environment import Environment, EnvironmentOptions
+from lachesis.sync import Batch, SyncEnvironment, Trainer
+from lachesis.trainer import AsyncTrainer, NewRun, RunChanges
+from lachesis.wire.runs import RunChange, RunCreate
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.slow
+def test_uses_of_the_sdk_have_the_types_they_should_have() -> None:
+    """Strictly, and with every error that is expected in `typed_usage.py` found."""
+    files = ["tests/clients/typed_usage.py", *map(str, sorted((ROOT / "examples").glob("*.py")))]
+    command = [sys.executable, "-m", "mypy", "--strict", "--warn-unused-ignores", *files]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_package_says_that_it_is_typed() -> None:
+    assert (ROOT / "clients/lachesis/py.typed").exists()
+
+
+def test_every_public_name_is_there_and_has_a_docstring() -> None:
+    for name in lachesis.__all__:
+        assert (getattr(lachesis, name).__doc__ or "").strip(), name
+    with pytest.raises(AttributeError, match="nothing"):
+        lachesis.nothing  # noqa: B018
+
+
+def public(cls: type) -> dict[str, object]:
+    return {name: member for name, member in vars(cls).items() if not name.startswith("_")}
+
+
+@pytest.mark.parametrize(
+    ("sync", "original"), [(Trainer, AsyncTrainer), (Batch, AsyncBatch), (SyncEnvironment, Environment)]
+)
+def test_the_synchronous_classes_have_all_that_the_others_have(sync: type, original: type) -> None:
+    renamed = {"aclose": "close"}
+    instance = {"settings", "outcomes"}  # attributes of instances there, properties here
+    wanted = {renamed.get(name, name) for name in public(original)} | (instance & public(sync).keys())
+    assert public(sync).keys() == wanted
+    for name, member in public(original).items():
+        if inspect.isfunction(member):
+            twin = public(sync)[renamed.get(name, name)]
+            assert inspect.isfunction(twin)
+            assert inspect.signature(twin).parameters == inspect.signature(member).parameters, name
+
+
+def test_settings_of_runs_are_those_of_the_contract() -> None:
+    """They are written down a second time for type checkers; here is what keeps them equal."""
+    for written, model, besides in ((NewRun, RunCreate, {"name", "batch_size"}), (RunChanges, RunChange, set())):
+        assert get_type_hints(written).keys() | besides == model.model_fields.keys()
+
+
+def test_options_of_environments_are_those_of_the_class() -> None:
+    given = inspect.signature(Environment).parameters.values()
+    assert get_type_hints(EnvironmentOptions).keys() == {one.name for one in given if one.kind == one.KEYWORD_ONLY}
+
+
+def test_the_formats_can_be_imported_without_an_http_client() -> None:
+    """As the service does."""
+    code = "import sys, lachesis.wire.columns; sys.exit('httpx' in sys.modules or 'lachesis.sync' in sys.modules)"
+    environ = {**os.environ, "PYTHONPATH": str(ROOT / "clients")}
+    assert subprocess.run([sys.executable, "-c", code], check=False, env=environ, timeout=60).returncode == 0

@@ -1,0 +1,182 @@
+"""Batches as numpy columns, held against plain lists."""
+
+import contextlib
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lachesis import Group
+from lachesis._protocol import NothingYet, Reply, read_reply
+from lachesis.errors import ServiceError
+from lachesis.views import cumulated
+from lachesis.wire import blob
+from tests.clients.batches import TAKE, body_of, columns_of
+from tests.properties import examples
+
+Rows = list[list[int]]
+
+one_group = st.lists(st.lists(st.integers(-(2**40), 2**40), min_size=1, max_size=5), min_size=1, max_size=4)
+
+
+def packed(rows: Rows, **more: Any) -> bytes:
+    return Group(rows, rows, [float(len(row)) for row in rows], **more).packed(0)
+
+
+def raw(**tensors: np.ndarray[Any, Any]) -> bytes:
+    """A group with one sequence of two tokens, and other tensors."""
+    usual = {"tokens": np.int32([1, 2]), "masks": np.int32([1, 2]), "scores": np.float32([1])}
+    return blob.write({**usual, "tokens.lengths": np.int32([2]), **tensors})
+
+
+def bf16(bits: list[int]) -> bytes:
+    """A group with a bf16 column, which numpy cannot write."""
+    data = np.array(bits, "<u2").tobytes()
+    return (
+        blob.header_of(
+            [
+                ("scores", "F32", (1,), 4),
+                ("tokens", "I32", (2,), 8),
+                ("tokens.lengths", "I32", (1,), 4),
+                ("masks", "I32", (2,), 8),
+                ("values", "BF16", (len(bits),), len(data)),
+            ]
+        )
+        + np.float32([1]).tobytes()
+        + np.int32([1, 2, 2, 1, 2]).tobytes()
+        + data
+    )
+
+
+@given(st.lists(one_group, min_size=1, max_size=4), st.integers(-3, 3))
+@examples(300)
+def test_packed_and_padded_columns_hold_the_sequences_in_order(groups: list[Rows], pad_id: int) -> None:
+    columns = columns_of([packed(rows) for rows in groups])
+    rows = [row for group in groups for row in group]
+    longest = max(map(len, rows))
+    assert columns.tokens.tolist() == [token for row in rows for token in row]
+    assert columns.masks.tolist() == columns.tokens.tolist()
+    assert columns.scores.tolist() == [len(row) for row in rows]
+    assert columns.lengths.tolist() == [len(row) for row in rows]
+    assert columns.group_lengths.tolist() == [len(group) for group in groups]
+    assert columns.tokens_padded(pad_id).tolist() == [row + [pad_id] * (longest - len(row)) for row in rows]
+    bounds = columns.cu_seqlens
+    assert bounds.dtype == np.int32
+    assert [columns.tokens[first:last].tolist() for first, last in pairwise(bounds)] == rows
+
+
+def test_columns_of_a_group_are_views_of_the_reply() -> None:
+    """Nothing of a batch is copied until its groups are joined, and then once."""
+    body = body_of([packed([[1, 2, 3]]), packed([[4]])])
+    columns = columns_of([], body)
+    reply = np.frombuffer(body, np.uint8)
+    for group in columns.groups:
+        for name in group.names:
+            assert np.shares_memory(group.column(name), reply), name
+            assert not group.column(name).flags.writeable
+    assert columns.tokens is columns.tokens
+    assert columns.tokens.flags.writeable
+    assert not np.shares_memory(columns.tokens, reply)
+
+
+def test_a_group_says_what_it_was_given() -> None:
+    made = Group(
+        [[1]],
+        [[1]],
+        [1.0],
+        policy_version=7,
+        item="gsm8k/12",
+        cost=2.5,
+        metadata={"worker": 3},
+        messages=[[{"role": "user", "content": "?"}]],
+    )
+    (group,) = columns_of([made.packed(0)]).groups
+    assert (group.id, group.environment, group.staleness) == (made.id, 0, 2)
+    assert (group.item, group.cost, group.metadata) == ("gsm8k/12", 2.5, {"worker": 3})
+    assert group.details == {"messages": [[{"role": "user", "content": "?"}]]}
+    assert "details" not in group
+    assert sorted(group.names) == ["masks", "scores", "tokens"]
+
+
+def test_a_group_that_says_nothing_of_itself_is_read_all_the_same() -> None:
+    """As those of the Atropos surface, whose details name every field."""
+    (group,) = columns_of([raw(details=np.frombuffer(b'{"messages":null,"env_id":3}', np.uint8))]).groups
+    assert (group.item, group.cost, group.metadata) == (None, None, {})
+    assert group.details == {"env_id": 3}
+    assert columns_of([raw()]).groups[0].details == {}
+
+
+def test_groups_with_wide_and_narrow_values_are_joined_in_the_wider() -> None:
+    columns = columns_of([packed([[1]]), packed([[2**40]])])
+    assert columns.tokens.dtype == np.int64
+    assert columns.tokens.tolist() == [1, 2**40]
+
+
+def test_a_column_that_a_group_lacks_is_missed_by_name() -> None:
+    columns = columns_of([packed([[1]], advantages=[[0.5]]), packed([[2]], id="second")])
+    assert columns.names == ["masks", "scores", "tokens"]
+    with pytest.raises(KeyError, match="group second has no column 'advantages'"):
+        columns.column("advantages")
+
+
+def test_columns_with_lengths_of_their_own_are_cut_by_those() -> None:
+    columns = columns_of(
+        [packed([[1, 2], [3]], advantages=[[0.5], [1.5]]), packed([[4, 5]], advantages=[[2.5, 3.5]])],
+    )
+    assert columns.lengths_of("advantages").tolist() == [1, 1, 2]
+    assert columns.padded("advantages", -1.0).tolist() == [[0.5, -1], [1.5, -1], [2.5, 3.5]]
+
+
+def test_what_is_not_rows_of_the_sequences_cannot_be_padded() -> None:
+    columns = columns_of([raw(image=np.zeros((2, 3), np.float32))])
+    assert columns.column("image").shape == (2, 3)
+    for name in ("image", "scores"):
+        with pytest.raises(ValueError, match=f"{name}: its values, of shape"):
+            columns.padded(name, 0)
+
+
+def test_bf16_comes_as_its_bits_and_mixes_with_nothing_else() -> None:
+    columns = columns_of([bf16([0x3F80, 0x4000]), bf16([0xC000])])
+    assert columns.column("values").tolist() == [0x3F80, 0x4000, 0xC000]
+    assert columns.groups[0].dtype("values") == "BF16"
+    mixed = columns_of([bf16([0x3F80]), raw(values=np.float32([1]))])
+    with pytest.raises(ValueError, match="values: BF16 and F32 cannot be joined"):
+        mixed.column("values")
+
+
+def test_more_tokens_than_an_int32_counts_are_refused() -> None:
+    assert cumulated(np.array([2**30, 2**30 - 1])).tolist() == [0, 2**30, 2**31 - 1]
+    with pytest.raises(OverflowError, match=str(2**31)):
+        cumulated(np.array([2**30, 2**30]))
+
+
+def test_tensors_share_the_memory_of_the_columns() -> None:
+    torch = pytest.importorskip("torch")
+    columns = columns_of([bf16([0x3F80, 0x4000]), bf16([0xC000])])
+    tensors = columns.to_torch()
+    assert tensors["values"].dtype == torch.bfloat16
+    assert tensors["values"].tolist() == [1, 2, -2]
+    assert tensors["cu_seqlens"].tolist() == [0, 2, 4]
+    columns.tokens[0] = 77
+    assert tensors["tokens"][0] == 77
+    assert sorted(tensors) == ["cu_seqlens", "group_lengths", "lengths", "masks", "scores", "tokens", "values"]
+
+
+def test_a_reply_without_a_batch_says_why() -> None:
+    taken = read_reply(TAKE, Reply(204, {"lachesis-waiting": "too_few_sequences: 3 of 8"}, b""))
+    assert taken == NothingYet("too_few_sequences: 3 of 8")
+
+
+@given(st.data())
+@examples(300)
+def test_a_damaged_reply_is_an_error_of_ours_and_no_other(data: st.DataObject) -> None:
+    body = body_of([packed([[1, 2, 3]]), packed([[4]])])
+    position = data.draw(st.integers(0, len(body) - 1))
+    body[position] ^= data.draw(st.integers(1, 255))
+    if data.draw(st.booleans()):
+        del body[position:]
+    with contextlib.suppress(ServiceError):
+        columns_of([], body)

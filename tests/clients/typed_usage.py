@@ -1,0 +1,70 @@
+"""Uses of the SDK whose types are asserted; `test_typing.py` has mypy look at this file. It is never run."""
+
+from collections import Counter
+from typing import Any, assert_type
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lachesis import AsyncBatch, AsyncTrainer, Batch, Environment, Group, GroupView, Settings, SyncEnvironment, Trainer
+from lachesis.wire.batches import BatchInfo, Explanation, HeldBatches
+from lachesis.wire.environments import Credits
+from lachesis.wire.groups import GroupOutcome, Lineage
+from lachesis.wire.runs import Bookmarks, Rewound, Run
+from lachesis.wire.status import RunStatus
+
+
+def train(trainer: Trainer) -> None:
+    assert_type(trainer.create_run(batch_size=8, max_staleness=None, lease_s=60), Run)
+    assert_type(trainer.change_run(batch_size=16, archived=False), Run)
+    for batch in trainer.batches(prefetch=2, wait_s=60):
+        assert_type(batch, Batch)
+        assert_type(batch.info, BatchInfo)
+        assert_type(batch.groups, list[GroupView])
+        assert_type(batch.groups[0].item, str | None)
+        assert_type(batch.groups[0].staleness, int | None)
+        assert_type(batch.tokens, NDArray[Any])
+        assert_type(batch.cu_seqlens, NDArray[np.int32])
+        assert_type(batch.tokens_padded(0), NDArray[Any])
+        assert_type(batch.to_torch(), dict[str, Any])
+        assert_type(batch.extend(), float)
+        with batch as held:
+            assert_type(held, Batch)
+    assert_type(trainer.take(wait_s=5), Batch | None)
+    assert_type(trainer.set_policy_version(3), int)
+    assert_type(trainer.checkpoint(3), Bookmarks)
+    assert_type(trainer.rewind(3), Rewound)
+    assert_type(trainer.explain(), Explanation)
+    assert_type(trainer.status(), RunStatus)
+    assert_type(trainer.held_batches(), HeldBatches)
+    assert_type(trainer.find_group("a"), Lineage)
+    trainer.create_run(batch_size="8")  # type: ignore[arg-type]
+    trainer.create_run(8, leases_s=60)  # type: ignore[call-arg]
+    trainer.change_run(name="other")  # type: ignore[call-arg]
+
+
+async def train_async(settings: Settings) -> None:
+    async with AsyncTrainer(settings, name="rank 0") as trainer:
+        async for batch in trainer.batches():
+            assert_type(batch, AsyncBatch)
+            assert_type(await batch.ack(), None)
+        assert_type(await trainer.take(), AsyncBatch | None)
+        assert_type(await trainer.status(), RunStatus)
+
+
+async def make() -> None:
+    async with Environment("gsm8k", Settings.from_env(), group_size=2, min_share=0.5) as environment:
+        async with environment.permit() as permit:
+            assert_type(permit, Credits)
+            group = Group([[1, 2], [3]], [np.arange(2), np.arange(1)], [1, 0.5], metadata={"a": [1]})
+            assert_type(await environment.submit(group), str)
+        assert_type(environment.outcomes, Counter[GroupOutcome])
+    Group([1, 2], [[1]], [1.0])  # type: ignore[arg-type]
+    Group([[1]], [[1]], "1")  # type: ignore[arg-type]
+
+
+def make_without_a_loop() -> None:
+    SyncEnvironment("gsm8k", group_sizes=2)  # type: ignore[call-arg]
+    with SyncEnvironment("gsm8k", group_size=2) as environment, environment.permit() as permit:
+        assert_type(permit.policy_version, int)
+        assert_type(environment.submit(Group(np.ones((2, 2), int), np.ones((2, 2), int), np.ones(2))), str)
