@@ -3,15 +3,25 @@
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
-from lachesis._protocol import NothingYet
-from lachesis.batch import AsyncBatch
+from lachesis._lease import Lease
+from lachesis._protocol import NothingYet, Taken
 from lachesis.errors import NoBatch
 
 LONGEST_POLL_S = 30.0
 """How long one request waits for a batch: what stands between us and the service gives up on longer ones."""
 
-Take = Callable[[float], Awaitable[AsyncBatch | NothingYet]]
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A batch that was taken, and what it is held under."""
+
+    taken: Taken
+    lease: Lease
+
+
+Take = Callable[[float], Awaitable[Held | NothingYet]]
 
 
 class Feed:
@@ -33,14 +43,14 @@ class Feed:
         self._patience_s = patience_s
         self._poll_s = LONGEST_POLL_S if patience_s is None else min(LONGEST_POLL_S, patience_s)
         self._wanted = prefetch
-        self._ready: deque[AsyncBatch] = deque()
-        self._handed_out: list[AsyncBatch] = []
+        self._ready: deque[Held] = deque()
+        self._handed_out: list[Held] = []
         self._fresh_from = (0, 0)
         self._waiting_for = "the service has not answered yet"
         self._room, self._news = asyncio.Event(), asyncio.Event()
         self._filling: asyncio.Task[None] | None = None
 
-    async def next(self) -> AsyncBatch:
+    async def next(self) -> Held:
         """Return the next batch.
 
         Raises:
@@ -59,7 +69,7 @@ class Feed:
             self._wanted = self._prefetch
         batch = self._ready.popleft()
         self._room.set()
-        self._handed_out = [*(one for one in self._handed_out if one.held), batch]
+        self._handed_out = [*(one for one in self._handed_out if one.lease.held), batch]
         return batch
 
     async def drop_stale(self, policy_version: int, max_staleness: int) -> None:
@@ -69,7 +79,7 @@ class Feed:
         self._ready = deque(batch for batch in self._ready if not self._is_stale(batch))
         self._room.set()
         for batch in stale:
-            await batch.give_back(f"too old for policy version {policy_version}")
+            await batch.lease.give_back(f"too old for policy version {policy_version}")
 
     def start(self) -> asyncio.Task[None]:
         """Take batches from now on."""
@@ -78,18 +88,26 @@ class Feed:
             self._filling.add_done_callback(lambda _: self._news.set())
         return self._filling
 
-    async def stop(self) -> None:
-        """Take no more batches, and give back those that are ready."""
+    async def forget(self) -> None:
+        """Take no more batches, and let go of those that are ready without a word to the service."""
+        await self._stop()
+        for batch in self._ready:
+            batch.lease.forget()
+        self._ready.clear()
+
+    async def aclose(self) -> None:
+        """Take no more batches, and give back those that are ready or in the loop's hands."""
+        await self._stop()
+        # The last first: each goes to the front of the queue, so that they end up in the order they came.
+        for batch in reversed([*self._handed_out, *self._ready]):
+            await batch.lease.give_back("not trained on")
+        self._ready.clear()
+
+    async def _stop(self) -> None:
         if self._filling is not None:
             self._filling.cancel()
             await asyncio.gather(self._filling, return_exceptions=True)
             self._filling = None
-        await self._give_back(self._ready)
-
-    async def aclose(self) -> None:
-        """Stop, and give back what the loop has in hand."""
-        await self.stop()
-        await self._give_back(deque(self._handed_out))
 
     async def _something_new(self, filling: asyncio.Task[None]) -> None:
         if filling.done():
@@ -107,19 +125,14 @@ class Feed:
             if isinstance(taken, NothingYet):
                 self._waiting_for = taken.reason
             elif self._is_stale(taken):
-                await taken.give_back("too old by now")
+                await taken.lease.give_back("too old by now")
             else:
                 self._ready.append(taken)
                 self._news.set()
 
-    def _is_stale(self, batch: AsyncBatch) -> bool:
+    def _is_stale(self, batch: Held) -> bool:
         """Whether a batch was formed under an older policy version than now, and holds what would not go into it."""
         version, oldest = self._fresh_from
-        return batch.info.policy_version < version and any(
-            group.policy_version is not None and group.policy_version < oldest for group in batch.info.groups
+        return batch.taken.info.policy_version < version and any(
+            group.policy_version is not None and group.policy_version < oldest for group in batch.taken.info.groups
         )
-
-    async def _give_back(self, batches: deque[AsyncBatch]) -> None:
-        while batches:
-            # The last first: each goes to the front of the queue, so that they end up in the order they came.
-            await batches.pop().give_back("not trained on")

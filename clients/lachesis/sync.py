@@ -8,7 +8,7 @@ from typing import Self, Unpack
 
 from lachesis._portal import Portal
 from lachesis._settings import Settings
-from lachesis.batch import AsyncBatch, describe
+from lachesis.batch import AsyncBatch
 from lachesis.environment import Environment, EnvironmentOptions
 from lachesis.errors import LachesisError
 from lachesis.group import Group
@@ -46,20 +46,13 @@ class Batch(Columns):
         """See `AsyncBatch.extend`."""
         return self._portal.run(self._async.extend(lease_s))
 
-    def give_back(self, reason: str) -> None:
-        """See `AsyncBatch.give_back`."""
-        self._portal.run(self._async.give_back(reason))
-
     def __enter__(self) -> Self:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None:
-            self.ack()
-        else:
-            self.give_back(describe(error))
+        self._portal.run(self._async.__aexit__(kind, error, trace))
 
 
 class Trainer:

@@ -6,8 +6,9 @@ from collections.abc import AsyncGenerator
 from types import TracebackType
 from typing import Self, TypedDict, Unpack
 
-from lachesis._feed import Feed
+from lachesis._feed import Feed, Held
 from lachesis._http import Sender
+from lachesis._lease import Lease
 from lachesis._protocol import NothingYet, RunCalls
 from lachesis._settings import Settings
 from lachesis.batch import AsyncBatch
@@ -67,7 +68,7 @@ class AsyncTrainer:
         self._calls = RunCalls(self.settings.run)
         self._sender = Sender(self.settings)
         self._feeds: set[Feed] = set()
-        self._taken: set[AsyncBatch] = set()
+        self._taken: set[Lease] = set()
         self._unanswered: list[str] = []
 
     async def create_run(self, batch_size: int, **settings: Unpack[NewRun]) -> Run:
@@ -132,15 +133,14 @@ class AsyncTrainer:
     async def rewind(self, step: int) -> Rewound:
         """Go back to the state that was saved after ``step``: the batches since are handed out again, in order.
 
-        Prefetched batches are given back first; they come after those.
+        Batches in hand and prefetched ones of later steps are among them: they come again when it is their turn.
 
         Raises:
             RewindImpossible: The batches since then are not kept.
         """
         feeds = list(self._feeds)
         for feed in feeds:
-            await feed.stop()
-        await self._give_back_unanswered()
+            await feed.forget()
         rewound = await self._sender.send(self._calls.rewind(step))
         for feed in feeds:
             feed.start()
@@ -159,8 +159,8 @@ class AsyncTrainer:
         taken = await self._take(wait_s, lease_s)
         if isinstance(taken, NothingYet):
             return None
-        self._taken = {taken, *(batch for batch in self._taken if batch.held)}
-        return taken
+        self._taken = {taken.lease, *(lease for lease in self._taken if lease.held)}
+        return _in_hand(taken)
 
     async def batches(
         self, prefetch: int = 1, wait_s: float | None = None, lease_s: float | None = None
@@ -183,7 +183,7 @@ class AsyncTrainer:
         feed = self._open_feed(prefetch, wait_s, lease_s)
         try:
             while True:
-                yield await feed.next()
+                yield _in_hand(await feed.next())
         finally:
             await self._close_feed(feed)
 
@@ -191,8 +191,8 @@ class AsyncTrainer:
         """Give back what was taken and not acknowledged, and close all connections."""
         for feed in list(self._feeds):
             await self._close_feed(feed)
-        for batch in self._taken:
-            await batch.give_back("the trainer closed")
+        for lease in self._taken:
+            await lease.give_back("the trainer closed")
         await self._give_back_unanswered()
         await self._sender.aclose()
 
@@ -214,9 +214,7 @@ class AsyncTrainer:
         self._feeds.discard(feed)
         await self._give_back_unanswered()
 
-    async def _take(
-        self, wait_s: float, lease_s: float | None, budget_s: float | None = None
-    ) -> AsyncBatch | NothingYet:
+    async def _take(self, wait_s: float, lease_s: float | None, budget_s: float | None = None) -> Held | NothingYet:
         # The id of a request whose answer never came is used again: the batch it may have got is not forgotten.
         request_id = self._unanswered.pop() if self._unanswered else str(uuid.uuid4())
         asked = TakeBatch(request_id=request_id, lease_s=lease_s, trainer=self._name)
@@ -225,12 +223,18 @@ class AsyncTrainer:
         except BaseException:
             self._unanswered.append(request_id)
             raise
-        return taken if isinstance(taken, NothingYet) else AsyncBatch(taken, self._calls, self._sender, lease_s)
+        if isinstance(taken, NothingYet):
+            return taken
+        return Held(taken, Lease(taken.info, self._calls, self._sender, lease_s))
 
     async def _give_back_unanswered(self) -> None:
         """Ask for the batches of requests that were broken off, to give them back; else their leases must run out."""
         with contextlib.suppress(LachesisError):
             while self._unanswered:
                 taken = await self._take(0.0, None, budget_s=1.0)
-                if isinstance(taken, AsyncBatch):
-                    await taken.give_back("not trained on")
+                if isinstance(taken, Held):
+                    await taken.lease.give_back("not trained on")
+
+
+def _in_hand(held: Held) -> AsyncBatch:
+    return AsyncBatch(held.taken.info, held.taken.groups, held.lease)

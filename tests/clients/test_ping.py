@@ -1,0 +1,47 @@
+"""``python -m lachesis ping``."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+from tests.clients.proxy import CuttingProxy
+
+CLIENTS = Path(__file__).parents[2] / "clients"
+
+
+async def ping(*arguments: str) -> tuple[int | None, str, str]:
+    """Run the command; its exit code and what it printed."""
+    environ = {**os.environ, "PYTHONPATH": str(CLIENTS)}
+    command = [sys.executable, "-m", "lachesis", "ping", *arguments]
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe, env=environ)
+    async with asyncio.timeout(60):
+        out, err = await process.communicate()
+    return process.returncode, out.decode(), err.decode()
+
+
+async def test_a_service_that_is_well_is_said_to_be(proxy: CuttingProxy) -> None:
+    code, out, err = await ping(proxy.url)
+    assert (code, err) == (0, "")
+    assert out.startswith(f"Lachesis 0.1.0 at {proxy.url} answered in ")
+    assert "\nready: Redis answers\n" in out
+
+
+async def test_a_run_that_is_not_there_is_said_not_to_be(proxy: CuttingProxy) -> None:
+    code, _, err = await ping(proxy.url, "--run", "none")
+    assert code == 1
+    assert err.startswith("not well: ")
+
+
+async def test_nobody_there_is_said_to_be_nobody(proxy: CuttingProxy) -> None:
+    proxy.upstream = None
+    code, out, err = await ping(proxy.url)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"no Lachesis answers at {proxy.url}: GET ")
+
+
+async def test_a_url_that_is_none_is_a_wrong_command_line() -> None:
+    code, _, err = await ping("localhost:8000")
+    assert code == 2
+    assert "url: should start with http:// or https://" in err

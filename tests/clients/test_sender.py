@@ -1,0 +1,90 @@
+"""Requests over connections that break."""
+
+import asyncio
+import time
+
+import pytest
+
+from lachesis import Settings
+from lachesis._http import Sender
+from lachesis._protocol import RunCalls, get_json
+from lachesis.errors import LachesisError, Unreachable
+from tests.clients.conftest import settings_of
+from tests.clients.proxy import CuttingProxy, Direction
+from tests.ports import free_port
+
+VERSION = get_json("/version")
+
+
+async def sizes(settings: Settings, proxy: CuttingProxy) -> dict[Direction, int]:
+    """Bytes of the request and its reply."""
+    before = dict(proxy.passed)
+    async with Sender(settings) as sender:
+        await sender.send(VERSION)
+    return {"request": proxy.passed["request"] - before["request"], "reply": proxy.passed["reply"] - before["reply"]}
+
+
+@pytest.mark.parametrize("direction", ["request", "reply"])
+async def test_a_request_that_is_cut_anywhere_is_answered_all_the_same(
+    settings: Settings, proxy: CuttingProxy, direction: Direction
+) -> None:
+    whole = (await sizes(settings, proxy))[direction]
+    cuts = sorted({0, 1, 4, whole // 3, whole // 2, whole - 2, whole - 1})
+    async with Sender(settings) as sender:
+        for done, after_bytes in enumerate(cuts, start=1):
+            await sender.send(VERSION)  # so that it is a kept connection that breaks
+            proxy.cut(direction, after_bytes)
+            assert (await sender.send(VERSION))["name"] == "lachesis"
+            assert proxy.cuts == done, f"nothing was cut after {after_bytes} of {whole} bytes"
+
+
+async def test_without_a_budget_a_broken_request_is_an_error_that_says_what_broke(
+    proxy: CuttingProxy,
+) -> None:
+    async with Sender(settings_of(proxy, retry_budget_s=0)) as sender:
+        proxy.cut("reply", 30)
+        with pytest.raises(Unreachable, match=r"GET http://.*/version: RemoteProtocolError"):
+            await sender.send(VERSION)
+
+
+async def test_nobody_there_is_an_error_at_the_end_of_the_budget() -> None:
+    began_s = time.monotonic()
+    async with Sender(Settings(url=f"http://127.0.0.1:{free_port()}", retry_budget_s=0.5)) as sender:
+        with pytest.raises(Unreachable, match="ConnectError"):
+            await sender.send(VERSION)
+    assert time.monotonic() - began_s < 5
+
+
+async def test_a_service_that_says_nothing_is_given_up(proxy: CuttingProxy) -> None:
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    proxy.upstream = server.sockets[0].getsockname()[1]
+    async with server, Sender(settings_of(proxy, timeout_s=0.2, retry_budget_s=0)) as sender:
+        with pytest.raises(Unreachable, match="ReadTimeout"):
+            await sender.send(VERSION)
+
+
+async def test_a_service_that_comes_back_is_found(settings: Settings, proxy: CuttingProxy) -> None:
+    port, proxy.upstream = proxy.upstream, None
+    troubles: list[LachesisError] = []
+
+    def note(trouble: LachesisError) -> None:
+        troubles.append(trouble)
+        if len(troubles) == 3:
+            proxy.upstream = port
+
+    async with Sender(settings) as sender:
+        assert (await sender.send(VERSION, 30, note))["name"] == "lachesis"
+    assert [type(trouble) for trouble in troubles] == [Unreachable] * 3
+
+
+async def test_what_was_removed_before_the_answer_was_lost_is_removed(settings: Settings, proxy: CuttingProxy) -> None:
+    """The repetition of a DELETE finds nothing: so the first was carried out."""
+    async with Sender(settings) as sender:
+        await sender.send(VERSION)
+        proxy.cut("reply", 0)
+        await sender.send(RunCalls("none").delete())
+        assert proxy.cuts == 1
