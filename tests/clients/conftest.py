@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from lachesis import Settings
+from lachesis import AsyncTrainer, Settings
 from tests.api.conftest import running_service
 from tests.clients.proxy import CuttingProxy
 
@@ -22,6 +22,14 @@ async def proxy(redis_url: str, redis_client: Redis) -> AsyncIterator[CuttingPro
 def settings(proxy: CuttingProxy) -> Settings:
     """How to reach the service through the proxy."""
     return settings_of(proxy)
+
+
+@pytest.fixture
+async def run(settings: Settings) -> Settings:
+    """The same, with a run whose batches have two sequences."""
+    async with AsyncTrainer(settings) as trainer:
+        await trainer.create_run(batch_size=2)
+    return settings
 
 
 def settings_of(proxy: CuttingProxy, **changed: Any) -> Settings:

@@ -1,0 +1,24 @@
+"""A run to test clients with, and what goes into it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from lachesis import AsyncTrainer, Environment, Group
+
+
+def group(*tokens: int, **more: Any) -> Group:
+    """A group of one sequence."""
+    return Group([list(tokens)], [list(tokens)], [float(len(tokens))], **more)
+
+
+async def submitted(environment: Environment, groups: Sequence[Group]) -> list[str]:
+    """Submit groups and wait until they have arrived; their ids."""
+    ids = [await environment.submit(one) for one in groups]
+    await environment.flush()
+    return ids
+
+
+async def counts(trainer: AsyncTrainer) -> dict[str, int]:
+    """Where the groups of the run are."""
+    groups = (await trainer.status()).groups
+    return {"queued": groups.queued, "leased": groups.leased, "delivered": groups.delivered}
