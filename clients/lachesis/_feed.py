@@ -78,7 +78,7 @@ class Feed:
         stale = [batch for batch in self._ready if self._is_stale(batch)]
         self._ready = deque(batch for batch in self._ready if not self._is_stale(batch))
         self._room.set()
-        for batch in stale:
+        for batch in reversed(stale):
             await batch.lease.give_back(f"too old for policy version {policy_version}")
 
     def start(self) -> asyncio.Task[None]:

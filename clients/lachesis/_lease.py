@@ -11,6 +11,7 @@ from lachesis.wire.batches import BatchInfo, LeaseEnd
 
 _EXTENDED_AT = 1 / 3
 _GIVING_BACK_S = 5.0
+_TRIED_AGAIN_S = 1.0
 
 
 class Lease:
@@ -82,10 +83,13 @@ class Lease:
 
     async def _keep_extending(self, lease_s: float) -> None:
         """Extend it when a third has passed; `ack` raises what went wrong."""
+        pause_s = lease_s * _EXTENDED_AT
         while self.held:
-            await asyncio.sleep(lease_s * _EXTENDED_AT)
+            await asyncio.sleep(pause_s)
             try:
                 lease_s = await self.extend(self._asked_s, lease_s * (1 - _EXTENDED_AT))
+                pause_s = lease_s * _EXTENDED_AT
             except LachesisError as error:
+                pause_s = min(pause_s, _TRIED_AGAIN_S)  # time stands still for leases while the service is away
                 if not passes(error):
                     self._lost = error

@@ -94,7 +94,6 @@ class Environment:
         self._id: int | None = None
         self._permits = 0
         self._trouble: LachesisError | None = None
-        self._cast_out: LachesisError | None = None
         self.outcomes: Counter[GroupOutcome] = Counter()
         """What became of groups that were sent: how many were accepted, stale, or refused."""
 
@@ -132,7 +131,7 @@ class Environment:
         """
         parcel = Parcel(group.id, group.packed(self.id))
         async with self._changed:
-            await self._changed.wait_for(lambda: self._failed or self._outbox.has_room(len(parcel.payload)))
+            await self._changed.wait_for(lambda: self._broken or self._outbox.has_room(len(parcel.payload)))
             self._raise_failures()
             self._outbox.put(parcel)
             self._changed.notify_all()
@@ -145,7 +144,7 @@ class Environment:
             NotSent: Groups were refused.
         """
         async with self._changed:
-            await self._changed.wait_for(lambda: self._cast_out or not self._outbox)
+            await self._changed.wait_for(lambda: self._ended or not self._outbox)
             self._raise_failures()
 
     async def credits(self) -> Credits:
@@ -175,6 +174,8 @@ class Environment:
             raise
         self._id = joined.environment
         self._tasks = [asyncio.create_task(self._keep_sending()), asyncio.create_task(self._keep_alive())]
+        for task in self._tasks:
+            task.add_done_callback(self._wake_all)
         return self
 
     async def __aexit__(
@@ -189,6 +190,8 @@ class Environment:
             with contextlib.suppress(LachesisError):  # else the service notices that it is silent
                 await self._sender.send(self._calls.leave(self.id), _LEAVING_S)
             await self._sender.aclose()
+            self._id, self._tasks = None, []
+            await self._tell()
         failures = self._outbox.failures()
         if failures and error is None:
             raise NotSent(failures)
@@ -196,14 +199,28 @@ class Environment:
             error.add_note(str(NotSent(failures)))
 
     @property
-    def _failed(self) -> bool:
-        return self._cast_out is not None or self._outbox.has_failures
+    def _ended(self) -> bool:
+        """Whether nothing is sent any more: it has left, or a task in the background has failed."""
+        return self._id is None or any(task.done() for task in self._tasks)
+
+    @property
+    def _broken(self) -> bool:
+        return self._ended or self._outbox.has_failures
 
     def _raise_failures(self) -> None:
-        if self._cast_out is not None:
-            raise self._cast_out
+        _ = self.id
+        for task in self._tasks:
+            if task.done():
+                task.result()
         if failures := self._outbox.failures():
             raise NotSent(failures)
+
+    def _wake_all(self, _: asyncio.Task[None]) -> None:
+        self._waking = asyncio.ensure_future(self._tell())
+
+    async def _tell(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
 
     async def _granted(self) -> Credits:
         async with self._granting:
@@ -218,12 +235,11 @@ class Environment:
         """Send what waits, as long as that may take; what is left then has failed."""
         try:
             async with asyncio.timeout(self._drain_s), self._changed:
-                await self._changed.wait_for(lambda: self._cast_out or not self._outbox)
+                await self._changed.wait_for(lambda: self._ended or not self._outbox)
         except TimeoutError:
             pass
         finally:
-            left = self._cast_out or self._trouble or Unreachable(f"there was no answer in {self._drain_s:g} s")
-            self._outbox.give_up(left)
+            self._outbox.give_up(self._trouble or Unreachable(f"there was no answer in {self._drain_s:g} s"))
 
     async def _keep_sending(self) -> None:
         while True:
@@ -239,8 +255,7 @@ class Environment:
                 self.outcomes.update(receipt.status for receipt in receipts)
                 self._outbox.arrived(parcels)
             self._trouble = None
-            async with self._changed:
-                self._changed.notify_all()
+            await self._tell()
 
     def _note(self, trouble: LachesisError) -> None:
         self._trouble = trouble
@@ -252,7 +267,4 @@ class Environment:
                 await self._sender.send(self._calls.heartbeat(self.id, self.running_groups), self._heartbeat_s)
             except LachesisError as error:
                 if not passes(error):
-                    self._cast_out = error
-                    async with self._changed:
-                        self._changed.notify_all()
-                    return
+                    raise

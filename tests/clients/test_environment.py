@@ -25,6 +25,7 @@ async def trainer(run: Settings) -> AsyncIterator[AsyncTrainer]:
 
 async def test_an_environment_joins_says_that_it_is_alive_and_leaves(run: Settings, trainer: AsyncTrainer) -> None:
     async with Environment("gsm8k", run, group_size=4, min_share=0.25, heartbeat_s=0.1) as environment:
+        before = environment.id
         (shown,) = (await trainer.status()).environments
         assert (shown.environment, shown.name, shown.group_size) == (environment.id, "gsm8k", 4)
         assert (shown.share_promised, shown.connected) == (0.25, True)
@@ -34,12 +35,27 @@ async def test_an_environment_joins_says_that_it_is_alive_and_leaves(run: Settin
     (shown,) = (await trainer.status()).environments
     assert not shown.connected
     async with Environment("gsm8k", run) as again:
-        assert again.id == environment.id
+        assert again.id == before
 
 
 async def test_an_environment_that_has_not_joined_says_so(run: Settings) -> None:
     with pytest.raises(RuntimeError, match="has not joined"):
         await Environment("gsm8k", run).submit(group(1))
+
+
+async def test_an_environment_that_has_left_takes_nothing_more(run: Settings, proxy: CuttingProxy) -> None:
+    """Not even what waited for room in its buffer."""
+    environment = await Environment("gsm8k", run, buffer_groups=1, drain_s=0.2).__aenter__()
+    port, proxy.upstream = proxy.upstream, None
+    await proxy.drop_all()
+    await environment.submit(group(1))
+    waiting = asyncio.create_task(environment.submit(group(2)))
+    with pytest.raises(NotSent):
+        await environment.__aexit__(None, None, None)
+    for submitting in (waiting, environment.submit(group(3)), environment.flush()):
+        with pytest.raises(RuntimeError, match="has not joined"):
+            await submitting
+    proxy.upstream = port
 
 
 async def test_joining_a_run_that_is_not_there_is_an_error(settings: Settings) -> None:
