@@ -34,7 +34,8 @@ async def test_every_group_is_trained_on_exactly_once(run: Settings, proxy: Cutt
     async def submit() -> None:
         async with Environment("math", settings, buffer_groups=8, heartbeat_s=0.05) as environment:
             for position in range(GROUPS):
-                ids.append(await environment.submit(group(*range(position % 50 + 1))))
+                name = await environment.submit(group(*range(position % 50 + 1)))
+                ids.append(name)
 
     async def train() -> None:
         async with AsyncTrainer(settings) as trainer, aclosing(trainer.batches(prefetch=2, wait_s=60)) as batches:
