@@ -41,7 +41,8 @@ class Feed:
         self._take = take
         self._prefetch = prefetch
         self._patience_s = patience_s
-        self._poll_s = LONGEST_POLL_S if patience_s is None else min(LONGEST_POLL_S, patience_s)
+        # Half of what `next` waits: so it knows by then what the service waits for.
+        self._poll_s = LONGEST_POLL_S if patience_s is None else min(LONGEST_POLL_S, patience_s / 2)
         self._wanted = prefetch
         self._ready: deque[Held] = deque()
         self._handed_out: list[Held] = []

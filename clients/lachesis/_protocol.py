@@ -172,11 +172,14 @@ class RunCalls:
     def ack(self, batch: str, lease: str) -> Call[batches.LeaseEnd]:
         return self._end(batch, "ack", batches.Ack(lease=lease))
 
-    def nack(self, batch: str, lease: str, reason: str | None) -> Call[batches.LeaseEnd]:
+    def nack(self, batch: str, lease: str | None, reason: str | None) -> Call[batches.LeaseEnd]:
         return self._end(batch, "nack", batches.Nack(lease=lease, reason=reason and reason[:1000]))
 
     def extend(self, batch: str, lease: str, lease_s: float | None) -> Call[batches.LeaseEnd]:
         return self._end(batch, "extend", batches.Extend(lease=lease, lease_s=lease_s))
+
+    def discard(self, batch: str) -> Call[None]:
+        return Call("DELETE", self._path("batches", batch), _nothing)
 
     def set_policy_version(self, version: int) -> Call[runs.PolicyVersionSet]:
         body = runs.PolicyVersion(policy_version=version)

@@ -184,14 +184,15 @@ class Environment:
         try:
             await self._drain()
         finally:
+            leave = self._calls.leave(self.id)
+            self._id = None
+            await self._tell()
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
             with contextlib.suppress(LachesisError):  # else the service notices that it is silent
-                await self._sender.send(self._calls.leave(self.id), _LEAVING_S)
+                await self._sender.send(leave, _LEAVING_S)
             await self._sender.aclose()
-            self._id, self._tasks = None, []
-            await self._tell()
         failures = self._outbox.failures()
         if failures and error is None:
             raise NotSent(failures)

@@ -22,6 +22,7 @@
         │   ├── RunExists           a run of that name has other settings
         │   ├── RunArchived         the run takes no groups and hands out no batches
         │   ├── GroupExists         a group of that id has other contents
+        │   ├── BatchInUse          the batch is not set aside, but in somebody's hands
         │   ├── LeaseLost           the batch ended, or was handed out again, meanwhile
         │   └── RewindImpossible    no batches are kept from that step on
         ├── QueueFull               the run's capacity is used up; try again later             429
@@ -193,6 +194,12 @@ class GroupExists(Conflict):
     """A group of that id was submitted before, with other contents."""
 
     known_code = "group_exists"
+
+
+class BatchInUse(Conflict):
+    """The batch is not quarantined: it is in somebody's hands, or on its way."""
+
+    known_code = "batch_in_use"
 
 
 class LeaseLost(Conflict):

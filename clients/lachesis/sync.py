@@ -107,6 +107,14 @@ class Trainer:
         """See `AsyncTrainer.held_batches`."""
         return self._portal.run(self._async.held_batches())
 
+    def release_quarantined(self, batch: str) -> None:
+        """See `AsyncTrainer.release_quarantined`."""
+        self._portal.run(self._async.release_quarantined(batch))
+
+    def drop_quarantined(self, batch: str) -> None:
+        """See `AsyncTrainer.drop_quarantined`."""
+        self._portal.run(self._async.drop_quarantined(batch))
+
     def find_group(self, group: str) -> Lineage:
         """See `AsyncTrainer.find_group`."""
         return self._portal.run(self._async.find_group(group))

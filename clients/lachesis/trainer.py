@@ -108,6 +108,22 @@ class AsyncTrainer:
         """Return the batches that are in trainers' hands, wait to be handed out again, or were set aside."""
         return await self._sender.send(self._calls.held())
 
+    async def release_quarantined(self, batch: str) -> None:
+        """Put the groups of a batch that was set aside back into the queue.
+
+        Raises:
+            LeaseLost: It is not quarantined, but in somebody's hands.
+        """
+        await self._sender.send(self._calls.nack(batch, None, None))
+
+    async def drop_quarantined(self, batch: str) -> None:
+        """Drop a batch that was set aside, with its groups.
+
+        Raises:
+            BatchInUse: It is not quarantined.
+        """
+        await self._sender.send(self._calls.discard(batch))
+
     async def find_group(self, group: str) -> Lineage:
         """Say where a group is, and what became of it."""
         return await self._sender.send(self._calls.find_group(group))

@@ -55,6 +55,7 @@ class CuttingProxy:
         assert task is not None
         self._connections.add(task)
         async with contextlib.AsyncExitStack() as stack:
+            stack.enter_context(contextlib.suppress(asyncio.CancelledError))  # by us; streams would log it
             stack.callback(self._connections.discard, task)
             stack.callback(writer.close)
             if self.upstream is None:
@@ -71,7 +72,7 @@ class CuttingProxy:
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, direction: Direction) -> None:
         with contextlib.suppress(ConnectionError):
-            while self._cut_after[direction] != 0 and (piece := await reader.read(64 * 1024)):
+            while piece := await reader.read(64 * 1024):
                 left = self._cut_after[direction]
                 if left is not None:
                     piece = piece[:left]
@@ -79,6 +80,8 @@ class CuttingProxy:
                 self.passed[direction] += len(piece)
                 writer.write(piece)
                 await writer.drain()
+                if self._cut_after[direction] == 0:
+                    break
         if self._cut_after[direction] == 0:
             self._cut_after[direction] = None
             self.cuts += 1

@@ -6,8 +6,8 @@ from contextlib import aclosing
 
 import pytest
 
-from lachesis import AsyncTrainer, Environment, NoBatch, Settings
-from lachesis.errors import BatchNotFound, LeaseLost, RewindImpossible, RunExists, RunNotFound
+from lachesis import AsyncTrainer, Environment, NoBatch, Settings, Unreachable
+from lachesis.errors import BatchInUse, BatchNotFound, LeaseLost, RewindImpossible, RunExists, RunNotFound
 from tests.clients.conftest import settings_of
 from tests.clients.proxy import CuttingProxy, Direction
 from tests.clients.run import counts, group, submitted
@@ -236,7 +236,7 @@ async def test_a_batch_whose_answer_never_came_is_not_forgotten(run: Settings, p
     ):
         ids = await submitted(environment, [group(1), group(2), group(3), group(4)])
         proxy.cut("reply", 0)
-        with pytest.raises(Exception, match="RemoteProtocolError"):
+        with pytest.raises(Unreachable):
             await trainer.take()
         assert await _leased(trainer, 2)
         batch = await trainer.take()
@@ -252,7 +252,7 @@ async def test_a_trainer_that_closes_gives_back_a_batch_whose_answer_never_came(
         await submitted(environment, [group(1), group(2)])
         async with AsyncTrainer(settings_of(proxy, retry_budget_s=0)) as trainer:
             proxy.cut("reply", 0)
-            with pytest.raises(Exception, match="RemoteProtocolError"):
+            with pytest.raises(Unreachable):
                 await trainer.take()
         async with AsyncTrainer(settings_of(proxy)) as another:
             assert await counts(another) == {"queued": 2, "leased": 0, "delivered": 0}
@@ -299,3 +299,56 @@ async def test_an_extension_of_a_batch_that_is_gone_says_so(run: Settings) -> No
         with pytest.raises((LeaseLost, BatchNotFound)):
             await batch.extend()
         assert not batch.held
+
+
+async def test_a_repeated_request_gets_its_batch_while_another_trainer_waits(
+    run: Settings, proxy: CuttingProxy
+) -> None:
+    """The other one was first in line for the next batch; this one is there already."""
+    direct = settings_of(proxy, url=f"http://127.0.0.1:{proxy.upstream}")
+    async with (
+        AsyncTrainer(settings_of(proxy, retry_budget_s=0)) as trainer,
+        AsyncTrainer(direct) as another,
+        Environment("math", direct) as environment,
+    ):
+        ids = await submitted(environment, [group(1), group(2)])
+        proxy.cut("reply", 0)
+        with pytest.raises(Unreachable):
+            await trainer.take()
+        waiting = asyncio.create_task(another.take(wait_s=20))
+        await wait_until(lambda: _nothing_happens(waiting))
+        batch = await trainer.take(wait_s=5)
+        assert batch is not None
+        assert [one.id for one in batch.groups] == ids
+        await batch.nack()
+        theirs = await waiting
+        assert theirs is not None
+        assert [one.id for one in theirs.groups] == ids
+
+
+async def _nothing_happens(waiting: "asyncio.Task[object]") -> bool:
+    await asyncio.sleep(0.3)
+    return not waiting.done()
+
+
+async def test_a_batch_that_kills_its_trainers_is_set_aside_and_can_be_put_back_or_dropped(run: Settings) -> None:
+    async with AsyncTrainer(run) as trainer, Environment("math", run) as environment:
+        await trainer.change_run(max_deliveries=1)
+        await submitted(environment, [group(1), group(2)])
+        for end in (trainer.release_quarantined, trainer.drop_quarantined):
+            async with AsyncTrainer(run) as dying:
+                batch = await dying.take(lease_s=0.2)
+                assert batch is not None
+                batch._lease.forget()  # as if its process had died
+                with pytest.raises(BatchInUse):
+                    await trainer.drop_quarantined(batch.info.batch)
+                await wait_until(lambda: _is_quarantined(trainer))
+            await end(batch.info.batch)
+            assert (await trainer.held_batches()).batches == []
+        assert await counts(trainer) == {"queued": 0, "leased": 0, "delivered": 0}
+        assert (await trainer.status()).dropped["quarantined"] == 2
+
+
+async def _is_quarantined(trainer: AsyncTrainer) -> bool:
+    assert await trainer.take() is None
+    return [held.state for held in (await trainer.held_batches()).batches] == ["quarantined"]
