@@ -12,6 +12,8 @@ from lachesis.errors import NoBatch
 LONGEST_POLL_S = 30.0
 """How long one request waits for a batch: what stands between us and the service gives up on longer ones."""
 
+_GRACE_S = 0.5
+
 
 @dataclass(frozen=True, slots=True)
 class Held:
@@ -50,6 +52,7 @@ class Feed:
         self._waiting_for = "the service has not answered yet"
         self._room, self._news = asyncio.Event(), asyncio.Event()
         self._filling: asyncio.Task[None] | None = None
+        self._stopping = False
 
     async def next(self) -> Held:
         """Return the next batch.
@@ -105,10 +108,14 @@ class Feed:
         self._ready.clear()
 
     async def _stop(self) -> None:
+        """End the filling: a batch that is on its way is better had than asked for again, so it may arrive."""
         if self._filling is not None:
+            self._stopping = True
+            self._room.set()
+            await asyncio.wait([self._filling], timeout=_GRACE_S)
             self._filling.cancel()
             await asyncio.gather(self._filling, return_exceptions=True)
-            self._filling = None
+            self._filling, self._stopping = None, False
 
     async def _something_new(self, filling: asyncio.Task[None]) -> None:
         if filling.done():
@@ -118,10 +125,11 @@ class Feed:
         await self._news.wait()
 
     async def _fill(self) -> None:
-        while True:
-            while len(self._ready) >= self._wanted:
+        while not self._stopping:
+            if len(self._ready) >= self._wanted:
                 self._room.clear()
                 await self._room.wait()
+                continue
             taken = await self._take(self._poll_s)
             if isinstance(taken, NothingYet):
                 self._waiting_for = taken.reason

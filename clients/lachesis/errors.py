@@ -20,6 +20,7 @@
         │   └── BatchNotFound
         ├── Conflict                it is there, but not as the request wants it               409
         │   ├── RunExists           a run of that name has other settings
+        │   ├── RunInUse            groups keep coming while the run is being removed
         │   ├── RunArchived         the run takes no groups and hands out no batches
         │   ├── GroupExists         a group of that id has other contents
         │   ├── BatchInUse          the batch is not set aside, but in somebody's hands
@@ -182,6 +183,12 @@ class RunExists(Conflict):
     """A run of that name is there already, with other settings."""
 
     known_code = "run_exists"
+
+
+class RunInUse(Conflict):
+    """Groups keep coming while the run is being removed: stop what sends them first."""
+
+    known_code = "run_in_use"
 
 
 class RunArchived(Conflict):
