@@ -86,6 +86,15 @@ class Dispatch:
                 view = await self._runs.view(run)
         return Answer(None, unregistered())
 
+    async def again(self, run: str, holder: Holder) -> Answer | None:
+        """Find the batch that the same request took before, if that is still held; None if there is none."""
+        if not holder.request_id:
+            return None
+        turn = self._turns.setdefault(run, asyncio.Lock())
+        async with turn:  # the first request may be about to take it
+            batch = await self._repeated(run, await self._runs.view(run), holder)
+        return None if batch is None else Answer(batch, None)
+
     async def finish(self, run: str, answer: Answer) -> None:
         """Note that an answer was written out whole: it acknowledges the batches that had come before."""
         if answer.batch is not None:

@@ -55,7 +55,11 @@ class WaitingRoom:
         Returns:
             An answer with a batch, or with why there is none.
         """
-        if run not in self._rooms:  # else others were here first
+        if run in self._rooms:  # others were here first, but for what this request has already
+            again = await self._dispatch.again(run, holder)
+            if again is not None:
+                return again
+        if run not in self._rooms:
             answer = await self._dispatch.take(run, holder)
             if answer.batch is not None or wait_s <= 0:
                 return answer
