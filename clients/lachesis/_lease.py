@@ -31,13 +31,13 @@ class Lease:
         self._sender = sender
         self._asked_s = lease_s
         self._ended = False
-        self._lost: LachesisError | None = None
+        self._lost = False
         self._extending = asyncio.create_task(self._keep_extending(info.lease_s))
 
     @property
     def held(self) -> bool:
         """Whether the batch is still in our hands, as far as is known here."""
-        return not self._ended and self._lost is None
+        return not (self._ended or self._lost)
 
     async def ack(self) -> None:
         """End it: the batch was trained on."""
@@ -52,8 +52,8 @@ class Lease:
         call = self._calls.extend(self._info.batch, self._info.lease, lease_s)
         try:
             end = await self._sender.send(call, budget_s)
-        except (LeaseLost, BatchNotFound) as error:
-            self._lost = error
+        except (LeaseLost, BatchNotFound):
+            self._lost = True
             raise
         return self._info.lease_s if end.lease_s is None else end.lease_s
 
@@ -72,17 +72,15 @@ class Lease:
         self._extending.cancel()
 
     async def _end(self, call: Call[LeaseEnd]) -> None:
-        if self._lost is not None:
-            raise self._lost
         try:
             await self._sender.send(call)
-        except LeaseLost as error:
-            self._lost = error
+        except (LeaseLost, BatchNotFound):
+            self._lost = True
             raise
         self.forget()
 
     async def _keep_extending(self, lease_s: float) -> None:
-        """Extend it when a third has passed; `ack` raises what went wrong."""
+        """Extend it when a third has passed. If it is lost all the same, the service says so to `ack`."""
         pause_s = lease_s * _EXTENDED_AT
         while self.held:
             await asyncio.sleep(pause_s)
@@ -92,4 +90,4 @@ class Lease:
             except LachesisError as error:
                 pause_s = min(pause_s, _TRIED_AGAIN_S)  # time stands still for leases while the service is away
                 if not passes(error):
-                    self._lost = error
+                    self._lost = True

@@ -99,11 +99,16 @@ async def test_a_batch_is_acknowledged_by_its_block_or_given_back_when_that_rais
 
 async def test_a_lease_is_extended_as_long_as_the_batch_is_held(run: Settings) -> None:
     """Prefetched ones as well: their leases last half a second, and the step takes two."""
-    async with AsyncTrainer(run) as trainer, Environment("math", run) as environment:
+    async with (
+        AsyncTrainer(run) as trainer,
+        AsyncTrainer(run) as another,
+        Environment("math", run) as environment,
+    ):
         await submitted(environment, [group(position) for position in range(1, 5)])
         batches = trainer.batches(prefetch=1, wait_s=5, lease_s=0.5)
         first = await anext(batches)
-        await asyncio.sleep(2)
+        await wait_until(lambda: _leased(trainer, 4))
+        assert await another.take(wait_s=2) is None
         await first.ack()
         second = await anext(batches)
         assert second.info.delivery == 1
