@@ -7,6 +7,7 @@ import struct
 from urllib.parse import urlsplit
 
 import httpx
+import pytest
 from fastapi import FastAPI
 from redis.asyncio import Redis
 
@@ -18,6 +19,8 @@ from tests.api.atropos_calls import batch, group, post, register, register_env, 
 from tests.waiting import wait_until
 
 KEYS = RunKeys("default")
+
+pytestmark = pytest.mark.slow
 
 
 async def pass_time(redis_client: Redis, ms: int) -> None:

@@ -13,7 +13,7 @@ from tests.clients.proxy import CuttingProxy, Direction
 from tests.clients.run import counts, group, submitted
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 
 @pytest.fixture

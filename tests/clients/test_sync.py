@@ -10,7 +10,7 @@ import pytest
 from lachesis import NoBatch, Settings, SyncEnvironment, Trainer
 from tests.clients.run import group
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 
 def fail_at_the_first_batch(trainer: Trainer) -> None:
