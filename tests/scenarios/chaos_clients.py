@@ -38,6 +38,7 @@ class Ledger:
     Attributes:
         phase: What is being done to the service now.
         failures: The most times that one call failed, by phase.
+        reasons: How calls failed, by phase, in order.
         attempts: Groups sent so far, tries of the same one counted apart; marks are numbers below it.
         acknowledged: Marks of attempts that were answered 200.
         served: What the trainer got, in order.
@@ -46,6 +47,7 @@ class Ledger:
 
     phase: str = "calm"
     failures: Counter[str] = field(default_factory=Counter)
+    reasons: list[tuple[str, str]] = field(default_factory=list)
     attempts: int = 0
     acknowledged: set[int] = field(default_factory=set)
     served: list[Delivery] = field(default_factory=list)
@@ -97,8 +99,9 @@ class Client:
                     reply.raise_for_status()
                     is_json = reply.content_type == "application/json"
                     return await reply.json() if is_json else await reply.text(), reply.headers
-            except (aiohttp.ClientError, TimeoutError, OSError):
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 failures[self._ledger.phase] += 1
+                self._ledger.reasons.append((self._ledger.phase, f"{method} {path}: {error!r}"))
                 self._ledger.failures |= failures
                 await asyncio.sleep(self._random.uniform(*_PAUSE_S))
 

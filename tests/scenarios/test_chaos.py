@@ -131,7 +131,7 @@ async def test_nothing_acknowledged_is_lost_or_served_twice_whoever_is_killed(se
 
     assert day.ledger.failures.pop("all were killed") > 0
     assert all(phase.startswith("worker") and times == 1 for phase, times in day.ledger.failures.items()), (
-        f"one retry when a worker is killed, none when Redis is: {day.ledger.failures}"
+        f"one retry when a worker is killed, none when Redis is: {day.ledger.failures}; {day.ledger.reasons}"
     )
     assert day.ledger.faults({BATCH_SIZE, *SIZES}) == []
     groups = (await day.status())["groups"]
