@@ -113,6 +113,15 @@ def test_floats_numpy_lacks_come_as_their_bits() -> None:
         (file(b'{"x":1,"x":1}'), "'x' is there twice"),
         (file(b'{"x":{"dtype":"U8","shape":[' + b"9" * 5000 + b'],"data_offsets":[0,0]}}'), "not JSON"),
         (file(b'{"x":NaN}'), "NaN is not a number"),
+        (file({"x": entry(0, 0, shape=[2**63, 0])}), "none that an array can have"),
+        (file({"x": entry(0, 0, shape=[2**62, 2**62, 0])}), "none that an array can have"),
+        (file({"x": entry(0, 0, "F64", shape=[0, 2**60, 1])}), "none that an array can have"),
+        (file({"x": entry(0, 1, shape=[1] * 33)}, b"a"), "none that an array can have"),
+        (file({"x": entry(0, 1, shape=[2**62] * 150_000)}, b"a"), "none that an array can have"),
+        (file({"\ud800": entry(0, 1)}, b"a"), "surrogate"),
+        (file({"__metadata__": {"a": "\udfff"}}), "surrogate"),
+        (file(b'{"\xed\xa0\x80":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}'), "not JSON"),
+        (file('{"x":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}'.encode("utf-16")), "not JSON"),
     ],
 )
 def test_what_is_not_one_whole_file_is_refused(blob: bytes, why: str) -> None:

@@ -7,7 +7,8 @@ has no reader of a header alone, which is all a server needs to see.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import prod
@@ -31,6 +32,9 @@ _RAW = {"BF16": "<u2", "F8_E4M3": "u1", "F8_E5M2": "u1", "BOOL": "?"}  # numpy h
 _DTYPES = {name: np.dtype(_RAW.get(name, f"<{name[0].lower()}{size}")) for name, size in ITEM_BYTES.items()}
 _place = itemgetter(1)  # TensorInfo sorts by its bytes
 _METADATA = "__metadata__"
+_MOST_DIMENSIONS = 32  # of every numpy
+_MOST_BYTES = 2**63 - 1  # numpy counts so far, also where a length of 0 leaves nothing to hold
+_SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
 _LENGTH_BYTES = 8
 _ALIGNMENT = 8
 
@@ -70,7 +74,8 @@ def read_header(blob: Buffer) -> Header:
 
     Raises:
         DamagedBlob: The bytes are not exactly one such file: a header that is cut off, not JSON, or lies about sizes;
-            tensors that overlap, leave gaps or do not end where the file does; a dtype unknown to `ITEM_BYTES`.
+            tensors that overlap, leave gaps or do not end where the file does; a dtype unknown to `ITEM_BYTES`; a
+            shape that numpy has not.
     """
     size = len(blob)
     if size < _LENGTH_BYTES:
@@ -130,6 +135,13 @@ def with_metadata(blob: Buffer, header: Header, metadata: Mapping[str, str]) -> 
     return header_of(tensors, metadata) + memoryview(blob)[start:]
 
 
+def is_shape(lengths: Sequence[int], item_bytes: int) -> bool:
+    """Whether an array can have this shape, whatever numpy there is; ``lengths`` are ``>= 0``."""
+    if len(lengths) > _MOST_DIMENSIONS or any(length > _MOST_BYTES for length in lengths):
+        return False
+    return prod(length or 1 for length in lengths) * item_bytes <= _MOST_BYTES
+
+
 def header_of(
     tensors: Iterable[tuple[str, str, tuple[int, ...], int]], metadata: Mapping[str, str] | None = None
 ) -> bytes:
@@ -151,7 +163,11 @@ def header_of(
 
 def _parse(text: bytes) -> dict[str, Any]:
     try:
-        entries = json.loads(text, object_pairs_hook=_once, parse_constant=_refuse)
+        entries = json.loads(text.decode(), object_pairs_hook=_once, parse_constant=_refuse)
+        if _SURROGATE_ESCAPE.search(text):
+            json.dumps(entries, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise DamagedBlob("the header holds half of a surrogate pair") from None
     except (ValueError, RecursionError) as error:
         raise DamagedBlob(f"the header is not JSON: {error}") from None
     if not isinstance(entries, dict):
@@ -181,6 +197,8 @@ def _info(name: str, entry: Any, start: int) -> TensorInfo:
         raise DamagedBlob(f"tensor {name!r} has a dtype unknown here: {str(dtype)[:20]!r}")
     if type(shape) is not list or not all(type(length) is int and length >= 0 for length in (*shape, first, last)):
         raise DamagedBlob(f"the shape or place of tensor {name!r} is not one of whole numbers")
+    if not is_shape(shape, ITEM_BYTES[dtype]):
+        raise DamagedBlob(f"the shape of tensor {name!r} is none that an array can have")
     if last - first != prod(shape) * ITEM_BYTES[dtype]:
         raise DamagedBlob(f"tensor {name!r} does not take the bytes it claims: {last - first}")
     return TensorInfo(start + first, start + last, dtype, tuple(shape))
