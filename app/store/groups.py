@@ -77,7 +77,7 @@ class GroupStore:
         what, *rest = (await self._connection.pipeline(fill))[-1]
         match what:
             case b"admitted":
-                return [outcome != b"repeated" for outcome in rest]
+                return [outcome != b"repeated" for outcome in rest[0]]
             case b"full":
                 raise QueueFull(f"the run holds {rest[0]} groups, {rest[1]} bytes, which is as much as it may")
             case b"exists":

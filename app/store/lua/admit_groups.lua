@@ -20,7 +20,7 @@
 -- is kept   ARGV[5], ARGV[6] groups and bytes that may wait, or ''   ARGV per group from 7 on: id, lane, 'queued',
 -- 'buffered' or why it is dropped, bytes, checksum, environment, policy version, given id, each of these '-' for none
 --
--- Returns {'admitted', outcome per group: 'new' or 'repeated'}; or, with nothing changed: {'outdated'}: decide and write
+-- Returns {'admitted', list of an outcome per group: 'new' or 'repeated'}; or, with nothing changed: {'outdated'}: decide and write
 -- again; {'full', groups, bytes} that wait; {'exists', given id}, which names other contents.
 -- Cost: O(n log m), n the groups, m the groups in a lane.
 --
@@ -47,4 +47,4 @@ for position, outcome in ipairs(outcomes) do
   index_group(outcome, clock, KEYS[13 + position * 2], unpack(ARGV, i, i + FIELDS - 1))
 end
 redis.call('PUBLISH', KEYS[1], 'admitted')
-return {'admitted', unpack(outcomes)}
+return {'admitted', outcomes}
