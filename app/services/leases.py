@@ -55,7 +55,7 @@ class Leases:
                 return
             groups = await self._batches.groups_of(run, batch_id)
             if groups is not None and await self._batches.dissolve(run, lease, groups, history_ms(view)):
-                log.info("batch %s of run %s was given back: %s", batch_id, run, reason or "no reason given")
+                log.info("batch %s of run %s was given back: %r", batch_id, run, reason)
                 return
 
     async def extend(self, run: str, batch_id: str, lease_id: str, lease_s: float | None) -> float:

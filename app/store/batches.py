@@ -8,6 +8,7 @@ from typing import NamedTuple
 from app.core.leasing import Lease, LeasedGroup, LeaseState
 from app.core.model import DropReason
 from app.store.connection import Argument, Connection
+from app.store.group_entries import BATCH_HISTORY_WORDS
 from app.store.keys import NONE, RunKeys, lane_name
 from app.store.run_view import lease_text
 
@@ -142,9 +143,10 @@ class BatchStore:
     async def end_of(self, run: str, batch_id: str) -> BatchEnd | None:
         """Read how a batch ended; None if it did not, or that was long ago."""
         found = await self._connection.call("HGET", RunKeys(run).history, batch_id)
-        if found is None:
+        words = [] if found is None else found.decode().split()
+        if len(words) != BATCH_HISTORY_WORDS:
             return None
-        outcome, lease_id, step, clock_ms = found.decode().split()
+        outcome, lease_id, step, clock_ms = words
         return BatchEnd(outcome, lease_id, int(step), int(clock_ms))
 
     # Batches that are kept for a rewind

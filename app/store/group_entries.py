@@ -8,6 +8,9 @@ from app.store.codec import EncodedGroup, checksum
 from app.store.connection import Argument
 from app.store.keys import NONE, RunKeys, lane_name, parse_lane_name
 
+BATCH_HISTORY_WORDS = 4
+"""Words in the history of a batch; that of a group, in the same hash, ends with its entry."""
+
 
 @dataclass(frozen=True, slots=True)
 class Submission:
@@ -131,8 +134,10 @@ def parse_entry(entry: str) -> StoredGroup:
     )
 
 
-def parse_history(text: str) -> EndedGroup:
-    """Read what became of a group that has left."""
+def parse_history(text: str) -> EndedGroup | None:
+    """Read what became of a group that has left; None if this is of a batch."""
+    if len(text.split()) == BATCH_HISTORY_WORDS:
+        return None
     outcome, batch_id, step, clock_ms, entry = text.split(" ", 4)
     return EndedGroup(
         outcome,
