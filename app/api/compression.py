@@ -1,5 +1,7 @@
 """Compress replies, for clients that ask for it."""
 
+from app.api.accepted import weights
+
 try:
     from isal import igzip as gzip
 except ImportError:  # no wheel for this Python
@@ -30,16 +32,5 @@ def compress_if_accepted(body: bytes, accept_encoding: str | None) -> tuple[byte
 
 def _accepts_gzip(accept_encoding: str) -> bool:
     """Whether gzip is among the accepted codings (RFC 9110, 12.5.3): named, or covered by ``*``, and not at q=0."""
-    weights = {}
-    for item in accept_encoding.lower().split(","):
-        coding, _, parameter = item.partition(";")
-        weights[coding.strip()] = _weight(parameter.strip())
-    return weights.get("gzip", weights.get("x-gzip", weights.get("*", 0.0))) > 0
-
-
-def _weight(parameter: str) -> float:
-    name, _, value = parameter.partition("=")
-    try:
-        return float(value) if name.strip() == "q" else 1.0
-    except ValueError:
-        return 0.0
+    named = weights(accept_encoding)
+    return named.get("gzip", named.get("x-gzip", named.get("*", 0.0))) > 0

@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 from fastapi import Request, Response
 
+from app.api.accepted import weights
 from app.api.batch_json import column_rows
 from app.api.details import completed
 from app.api.replies import WatchedReply, compressed
@@ -18,30 +19,34 @@ from app.core.model import NotReady
 from app.services.dispatch import Dispatch
 from app.services.handout import Batch
 from lachesis.wire.batches import BatchGroup, BatchInfo
+from lachesis.wire.blob import read_header
 from lachesis.wire.columns import NATIVE_COLUMNS, unpack
 from lachesis.wire.frame import frame_header
-from lachesis.wire.groups import GROUP_KEYS, SAFETENSORS
+from lachesis.wire.groups import SAFETENSORS
 
 _MOST_HEADER_CHARACTERS = 1000  # clients refuse headers of some kilobytes; explain has it all
-_JSON = ("application/json", "application/*", "*/*")
+_ANY = ("application/*", "*/*")
 
 log = logging.getLogger("lachesis.api")
 
 
 def accepts_binary(request: Request) -> bool:
-    """Whether to answer in binary: the first media type accepted that we write; JSON if the client names none.
+    """Whether to answer in binary: if the client likes it better than JSON, or names it first and likes both the same.
 
     Raises:
         NotAcceptable: It accepts neither.
     """
-    accepted = request.headers.get("accept", "*/*")
-    for item in accepted.split(","):
-        media_type = item.partition(";")[0].strip().lower()
-        if media_type == SAFETENSORS:
-            return True
-        if media_type in _JSON:
-            return False
-    raise NotAcceptable(f"Accept {accepted[:80]!r}; batches come as application/json or {SAFETENSORS}")
+    accepted = ", ".join(request.headers.getlist("accept")) or "*/*"
+    named = weights(accepted)
+    order = list(named)
+
+    def liking(*ranges: str) -> tuple[float, int]:
+        return next(((named[name], -order.index(name)) for name in ranges if name in named), (0.0, 0))
+
+    binary, json = liking(SAFETENSORS, *_ANY), liking("application/json", *_ANY)
+    if not max(binary, json) > (0.0, 0):
+        raise NotAcceptable(f"Accept {accepted[:80]!r}; batches come as application/json or {SAFETENSORS}")
+    return binary > json
 
 
 def waiting_reply(not_ready: NotReady, expected_s: float | None) -> Response:
@@ -118,21 +123,22 @@ def _json(info: BatchInfo, payloads: tuple[bytes, ...]) -> bytes:
 def _group_json(described: bytes, payload: bytes) -> bytes:
     """One group: what describes it, its columns, its details, and what it says of itself, as one object."""
     group = unpack(payload)
-    rows: dict[str, Any] = {
+    more: dict[str, Any] = {
         column.name: column_rows(group.columns[column.name])
         for column in NATIVE_COLUMNS
         if column.name in group.columns
     }
-    said = {name: group.metadata[name] for name in GROUP_KEYS if name in ("item",) and name in group.metadata}
-    more: dict[str, Any] = rows | said
+    if "item" in group.metadata:
+        more["item"] = group.metadata["item"]
     if "cost" in group.metadata:
         more["cost"] = float(group.metadata["cost"])
     if "metadata" in group.metadata:
         more["metadata"] = orjson.Fragment(group.metadata["metadata"].encode())
     if group.tensors:
+        dtypes = {name: info.dtype for name, info in read_header(payload).tensors.items()}
         more["tensors"] = {
             name: {
-                "dtype": str(array.dtype),
+                "dtype": dtypes[name],
                 "shape": list(array.shape),
                 "data": base64.b64encode(array.tobytes()).decode(),
             }
