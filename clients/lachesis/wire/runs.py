@@ -9,7 +9,7 @@ from lachesis.wire.atropos import MAX_BATCH_SIZE
 RUN_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 
 _MOST = 2**53 - 1  # integers beyond it change in readers that take numbers as doubles
-_YEAR_S = 366 * 24 * 3600.0
+YEAR_S = 366 * 24 * 3600.0
 
 _Text = Annotated[str, Field(max_length=4096)]
 _Count = Annotated[int, Field(ge=-_MOST, le=_MOST)]
@@ -26,7 +26,7 @@ MaxStaleness = Annotated[
 ]
 MaxAge = Annotated[
     float | None,
-    Field(gt=0, le=_YEAR_S, description="Seconds after which a group that waits is dropped. Null: no limit."),
+    Field(gt=0, le=YEAR_S, description="Seconds after which a group that waits is dropped. Null: no limit."),
 ]
 FutureVersions = Annotated[
     Literal["restamp", "refuse"],
@@ -39,7 +39,7 @@ RelaxAfter = Annotated[
     float | None,
     Field(
         ge=0,
-        le=_YEAR_S,
+        le=YEAR_S,
         description="Patience with minimums that group sizes make impossible together. Null: the service's setting.",
     ),
 ]
@@ -52,7 +52,7 @@ MaxQueuedBytes = Annotated[
     Field(ge=1, le=_MOST, description="The same in bytes of payload. Null: no limit."),
 ]
 LeaseSeconds = Annotated[
-    float, Field(gt=0, le=_YEAR_S, description="How long a trainer may hold a batch before it is handed out again.")
+    float, Field(gt=0, le=YEAR_S, description="How long a trainer may hold a batch before it is handed out again.")
 ]
 MaxDeliveries = Annotated[
     int, Field(ge=1, le=1_000_000, description="A batch whose lease ran out this many times is quarantined.")
@@ -64,10 +64,10 @@ KeepBatches = Annotated[
 KeepBytes = Annotated[int, Field(ge=0, le=_MOST, description="The same in bytes of payload.")]
 DedupWindow = Annotated[
     float,
-    Field(ge=0, le=_YEAR_S, description="How long the repetition of a submission is recognised by its group's id."),
+    Field(ge=0, le=YEAR_S, description="How long the repetition of a submission is recognised by its group's id."),
 ]
 LineageSeconds = Annotated[
-    float, Field(ge=120, le=_YEAR_S, description="How long it is remembered what became of a group that has left.")
+    float, Field(ge=120, le=YEAR_S, description="How long it is remembered what became of a group that has left.")
 ]
 Archived = Annotated[
     bool, Field(description="An archived run takes no groups and hands out no batches; nothing is deleted.")

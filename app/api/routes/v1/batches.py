@@ -29,6 +29,7 @@ from lachesis.wire.batches import (
     Nack,
     TakeBatch,
 )
+from lachesis.wire.runs import YEAR_S
 
 router = APIRouter(prefix="/v1/runs/{run}/batches", tags=["batches"])
 
@@ -88,7 +89,9 @@ async def explain(
     batch_size: Annotated[
         int | None, Query(ge=1, le=MAX_BATCH_SIZE, description="Try this batch size instead of the run's.")
     ] = None,
-    relax_after_s: Annotated[float | None, Query(ge=0, description="Try this patience instead of the run's.")] = None,
+    relax_after_s: Annotated[
+        float | None, Query(ge=0, le=YEAR_S, description="Try this patience instead of the run's, seconds.")
+    ] = None,
 ) -> Response:
     """Say whether a batch would form now; if not, what is missing, who is to blame, and when it should be there."""
     tried = {"batch_size": batch_size, "relax_after_s": relax_after_s}
