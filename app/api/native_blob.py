@@ -4,6 +4,7 @@ What must hold is what `app.api.scored_data` demands of JSON: the same columns, 
 numbers. No value of a column becomes a Python object.
 """
 
+import reprlib
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,8 @@ from numpy.typing import NDArray
 
 from app.api.details import check_details
 from app.api.group_fields import read_fields
-from app.api.json_reader import OBJECTS, Path, check_structure, described, parse
-from app.api.native_keys import GroupKeys, read_keys
+from app.api.json_reader import Path, members
+from app.api.native_keys import GroupKeys, parse_object, read_keys
 from app.api.scored_data import check_rows
 from app.core.errors import InvalidField, MalformedBody
 from app.store.codec import EncodedGroup
@@ -25,8 +26,9 @@ MAX_TENSORS = 256
 """Most tensors in a group: every reader looks at each."""
 
 _MAX_NAME = 256
+_FRAMED = "groups"
 _KINDS = {"int": ("I32", "I64"), "float": ("F32", "F64")}
-_COLUMN_NAMES = frozenset(column.name for column in NATIVE_COLUMNS)
+_COLUMNS = {column.name: column for column in NATIVE_COLUMNS}
 _DETAIL_NAMES = frozenset(DETAIL_FIELDS) - {"env_id"}
 _FORMAT_OF_OTHERS = "format"  # torch and others say "pt" there; it tells nothing
 
@@ -35,7 +37,7 @@ def decode_blobs(body: bytes) -> list[EncodedGroup]:
     """Read one group's blob, or a frame of them.
 
     Raises:
-        MalformedBody: It is not safetensors, or a text in it is not JSON.
+        MalformedBody: It is not safetensors.
         InvalidField: A tensor or a key is wrong; locations start with the group's position in a frame.
     """
     try:
@@ -45,6 +47,8 @@ def decode_blobs(body: bytes) -> list[EncodedGroup]:
         _, blobs = split(body)
     except DamagedBlob as error:
         raise MalformedBody(f"not safetensors: {error}") from error
+    if header.metadata[FORMAT] != _FRAMED:
+        raise InvalidField(f"a frame of {reprlib.repr(header.metadata[FORMAT])}, not of {_FRAMED}")
     if not 1 <= len(blobs) <= MAX_GROUPS:
         raise InvalidField(f"{len(blobs)} groups; 1 to {MAX_GROUPS} go in one request")
     return [_framed(blob, (position,)) for position, blob in enumerate(blobs)]
@@ -62,7 +66,8 @@ def _group(blob: Buffer, header: Header, path: Path) -> EncodedGroup:
     if len(header.tensors) > MAX_TENSORS:
         raise InvalidField(f"{len(header.tensors)} tensors; at most {MAX_TENSORS} are taken", path)
     for name in header.tensors:
-        _check_name(name, header, path)
+        check_name(name, path)
+        _check_own_lengths(name, header, path)
     columns = {}
     for column in NATIVE_COLUMNS:
         if column.name in header.tensors:
@@ -83,18 +88,32 @@ def keys_and_payload(keys: GroupKeys, size: int, payload: bytes) -> EncodedGroup
 
 
 def _payload(blob: Buffer, header: Header, keys: GroupKeys) -> bytes:
-    """The bytes as they came, if they name the group; else the same with the id that we gave it."""
-    if "id" in header.metadata:
+    """The bytes as they came, if they say what we have read; else the same with what we have read."""
+    said = keys.as_strings()
+    if "id" in header.metadata and all(said[name] == text for name, text in header.metadata.items() if name in said):
         return bytes(blob)
-    return with_metadata(blob, header, keys.as_strings())
+    return with_metadata(blob, header, said)
 
 
-def _check_name(name: str, header: Header, path: Path) -> None:
-    if not 1 <= len(name) <= _MAX_NAME:
-        raise InvalidField(f"a tensor's name has 1 to {_MAX_NAME} characters, not {len(name)}", path)
+def check_name(name: str, path: Path) -> None:
+    """Check the name of a tensor.
+
+    Raises:
+        InvalidField: It is too long, or nothing to show to people.
+    """
+    if not 1 <= len(name) <= _MAX_NAME or not name.isprintable():
+        shown = reprlib.repr(name)
+        raise InvalidField(f"a tensor's name has 1 to {_MAX_NAME} printable characters; {shown} has not", path)
+
+
+def _check_own_lengths(name: str, header: Header, path: Path) -> None:
     column, _, suffix = name.rpartition(".")
-    if suffix in LENGTHS and column in _COLUMN_NAMES and column not in header.tensors:
+    if suffix not in LENGTHS or column not in _COLUMNS:
+        return
+    if column not in header.tensors:
         raise InvalidField(f"lengths of {column}, which is not there", (*path, name))
+    if LENGTHS.index(suffix) >= _COLUMNS[column].depth - 1:
+        raise InvalidField(f"{column} has no such lengths", (*path, name))
 
 
 def _column(blob: Buffer, header: Header, column: Column, path: Path) -> Ragged:
@@ -134,11 +153,8 @@ def _flat(blob: Buffer, info: TensorInfo, dtypes: tuple[str, ...], path: Path) -
 
 def _check_details(blob: Buffer, info: TensorInfo, path: Path) -> None:
     text = _flat(blob, info, ("U8",), path).tobytes()
-    document = parse(text)
-    check_structure(document, path)
-    if not isinstance(document, OBJECTS):
-        raise InvalidField(f"should be a JSON object, not {described(document)}", path)
-    for name in document:
+    document = parse_object(text, path)
+    for name, _ in members(document, path):
         if name not in _DETAIL_NAMES:
             raise InvalidField(f"is unknown here; known are {', '.join(sorted(_DETAIL_NAMES))}", (*path, name))
     check_details(read_fields(document, path))

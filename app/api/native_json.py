@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from app.api.group_fields import GroupFields
-from app.api.json_reader import ARRAYS, OBJECTS, Path, described
-from app.api.native_blob import MAX_TENSORS, keys_and_payload
+from app.api.json_reader import ARRAYS, OBJECTS, Path, described, members
+from app.api.native_blob import MAX_TENSORS, check_name, keys_and_payload
 from app.api.native_keys import read_keys
 from app.api.scored_data import CheckedGroup, checked_groups, elements_of
 from app.core.errors import InvalidField, MalformedBody
 from app.store.codec import EncodedGroup
-from lachesis.wire.columns import DETAIL_FIELDS, DETAILS, LENGTHS, NATIVE_COLUMNS, pack
+from lachesis.wire.blob import METADATA, is_shape
+from lachesis.wire.columns import DETAIL_FIELDS, DETAILS, NATIVE_COLUMNS, is_column, pack
 from lachesis.wire.groups import GROUP_KEYS
 
 _DTYPES = {"BOOL": np.dtype("?")} | {
@@ -48,7 +49,10 @@ def _groups_of(document: Any) -> list[tuple[Path, Any]]:
             raise InvalidField(f"is unknown beside {_GROUPS}", (name,))
     if not isinstance(document[_GROUPS], ARRAYS):
         raise InvalidField(f"should be an array, not {described(document[_GROUPS])}", (_GROUPS,))
-    return elements_of(document[_GROUPS], (_GROUPS,))
+    groups = elements_of(document[_GROUPS], (_GROUPS,))
+    if not groups:
+        raise InvalidField("holds no group", (_GROUPS,))
+    return groups
 
 
 def _encoded(group: CheckedGroup) -> EncodedGroup:
@@ -74,13 +78,14 @@ def _tensors(fields: GroupFields) -> dict[str, Any]:
         raise InvalidField(f"should be an object, not {described(given)}", path)
     if len(given) > MAX_TENSORS // 2:
         raise InvalidField(f"{len(given)} tensors; at most {MAX_TENSORS // 2} are taken", path)
-    return {name: _tensor(name, given[name], (*path, name)) for name in given}
+    return {name: _tensor(name, tensor, (*path, name)) for name, tensor in members(given, path)}
 
 
 def _tensor(name: str, given: Any, path: Path) -> Any:
-    if name == DETAILS or name.split(".")[0] in _COLUMN_NAMES or name.rpartition(".")[2] in LENGTHS:
-        raise InvalidField("is the name of a column, or of its lengths", path)
-    match dict(given) if isinstance(given, OBJECTS) else None:
+    check_name(name, path)
+    if name in (DETAILS, METADATA) or is_column(name):
+        raise InvalidField("is no name for a tensor of your own: something else is called so", path)
+    match dict(members(given, path)) if isinstance(given, OBJECTS) else None:
         case {"dtype": str(dtype), "shape": shape, "data": str(data), **more} if not more and isinstance(shape, ARRAYS):
             lengths = list(shape)
         case _:
@@ -89,6 +94,8 @@ def _tensor(name: str, given: Any, path: Path) -> Any:
         raise InvalidField(f"is none of {', '.join(_DTYPES)}", (*path, "dtype"))
     if not all(type(length) is int and length >= 0 for length in lengths):
         raise InvalidField("should hold whole numbers", (*path, "shape"))
+    if not is_shape(lengths, _DTYPES[dtype].itemsize):
+        raise InvalidField("is none that an array can have", (*path, "shape"))
     try:
         raw = base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError) as error:

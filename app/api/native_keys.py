@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from app.api.json_reader import OBJECTS, Path, check_structure, described, minified, parse
-from app.core.errors import InvalidField
+from app.core.errors import InvalidField, MalformedBody
 from lachesis.wire.columns import Ragged
 from lachesis.wire.groups import GROUP_ID, GROUP_KEYS
 
@@ -47,8 +47,10 @@ def read_keys(values: Mapping[str, Any], versions: Ragged | None, path: Path) ->
 
     Raises:
         InvalidField: A key is wrong or unknown.
-        MalformedBody: The text of `metadata` is not JSON.
     """
+    for name in values:
+        if name not in GROUP_KEYS:
+            raise InvalidField(f"is unknown here; known are {', '.join(GROUP_KEYS)}", (*path, name))
     given = {"id": str(uuid.uuid4())} | {name: value for name, value in values.items() if value is not None}
     if _METADATA in given:
         given[_METADATA] = _object_text(given[_METADATA], (*path, _METADATA))
@@ -64,15 +66,28 @@ def read_keys(values: Mapping[str, Any], versions: Ragged | None, path: Path) ->
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         name = str(first["loc"][0])
-        if first["type"] == "extra_forbidden":
-            raise InvalidField(f"is unknown here; known are {', '.join(GROUP_KEYS)}", (*path, name)) from None
         raise InvalidField(f"{first['msg']}, not {described(given[name])}", (*path, name)) from None
+
+
+def parse_object(text: bytes, path: Path) -> Any:
+    """Parse the text of a JSON object that is somewhere in a body.
+
+    Raises:
+        InvalidField: It is not JSON, not JSON that all readers understand alike, or no object.
+    """
+    try:
+        value = parse(text)
+        check_structure(value, path)
+    except MalformedBody as error:
+        raise InvalidField(str(error), path) from error
+    if not isinstance(value, OBJECTS):
+        raise InvalidField(f"should be a JSON object, not {described(value)}", path)
+    return value
 
 
 def _object_text(value: Any, path: Path) -> str:
     if isinstance(value, str):
-        value = parse(value.encode(errors="surrogatepass"))
-        check_structure(value, path)
+        value = parse_object(value.encode(), path)
     if not isinstance(value, OBJECTS):
         raise InvalidField(f"should be a JSON object, not {described(value)}", path)
     return minified(value).decode()

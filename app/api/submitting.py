@@ -33,7 +33,7 @@ class Decoder:
 
     async def blobs(self, body: bytes) -> list[EncodedGroup]:
         """Read groups in binary; see `decode_blobs`."""
-        return decode_blobs(body) if len(body) < _HUGE_BYTES else await asyncio.to_thread(decode_blobs, body)
+        return decode_blobs(body) if len(body) < _IN_THREAD_BYTES else await asyncio.to_thread(decode_blobs, body)
 
     async def native(self, body: bytes) -> list[EncodedGroup]:
         """Decode the JSON of groups of the native API; see `decode_native_json`."""

@@ -31,7 +31,7 @@ _KINDS = {"b": "BOOL", "u": "U", "i": "I", "f": "F"}
 _RAW = {"BF16": "<u2", "F8_E4M3": "u1", "F8_E5M2": "u1", "BOOL": "?"}  # numpy has no such floats: their bits
 _DTYPES = {name: np.dtype(_RAW.get(name, f"<{name[0].lower()}{size}")) for name, size in ITEM_BYTES.items()}
 _place = itemgetter(1)  # TensorInfo sorts by its bytes
-_METADATA = "__metadata__"
+METADATA = "__metadata__"
 _MOST_DIMENSIONS = 32  # of every numpy
 _MOST_BYTES = 2**63 - 1  # numpy counts so far, also where a length of 0 leaves nothing to hold
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -85,9 +85,9 @@ def read_header(blob: Buffer) -> Header:
         raise DamagedBlob(f"a header of {length} bytes is announced, in a file of {size}")
     start = _LENGTH_BYTES + length
     entries = _parse(bytes(blob[_LENGTH_BYTES:start]))
-    metadata = entries.pop(_METADATA, {})
+    metadata = entries.pop(METADATA, {})
     if not isinstance(metadata, dict) or not all(isinstance(text, str) for text in metadata.values()):
-        raise DamagedBlob(f"{_METADATA} is not a map of strings")
+        raise DamagedBlob(f"{METADATA} is not a map of strings")
     tensors = {name: _info(name, entry, start) for name, entry in entries.items()}
     tensors = dict(sorted(tensors.items(), key=_place))
     end = start
@@ -151,7 +151,7 @@ def header_of(
         tensors: Name, dtype, shape and size in bytes of each.
         metadata: What else to say, as strings.
     """
-    entries: dict[str, Any] = {_METADATA: dict(sorted(metadata.items()))} if metadata else {}
+    entries: dict[str, Any] = {METADATA: dict(sorted(metadata.items()))} if metadata else {}
     end = 0
     for name, dtype, shape, size in tensors:
         entries[name] = {"dtype": dtype, "shape": shape, "data_offsets": (end, end + size)}

@@ -112,6 +112,12 @@ def pack(
     return blob.write(laid_out, metadata)
 
 
+def is_column(name: str) -> bool:
+    """Whether a tensor of this name is a column, or holds lengths of one."""
+    column, _, suffix = name.rpartition(".")
+    return name in _NAMES or (column in _NAMES and suffix in LENGTHS)
+
+
 class Unpacked(NamedTuple):
     """A group taken out of its blob; arrays are views of it.
 
@@ -143,7 +149,7 @@ def unpack(payload: blob.Buffer) -> Unpacked:
             lengths = tuple(_lengths(tensors, column.name, level) for level in range(column.depth - 1))
             columns[column.name] = Ragged(tensors[column.name], lengths)
     details = tensors[DETAILS].tobytes() if DETAILS in tensors else b"{}"
-    others = {name: array for name, array in tensors.items() if name != DETAILS and not _is_column(name)}
+    others = {name: array for name, array in tensors.items() if name != DETAILS and not is_column(name)}
     return Unpacked(columns, details, header.metadata, others)
 
 
@@ -194,8 +200,3 @@ def _implied(columns: Mapping[str, Ragged], name: str, level: int) -> bool:
 def _lengths(tensors: Mapping[str, NDArray[Any]], name: str, level: int) -> NDArray[Any]:
     own = tensors.get(f"{name}.{LENGTHS[level]}")
     return tensors[f"{MEASURES[level]}.{LENGTHS[level]}"] if own is None else own
-
-
-def _is_column(name: str) -> bool:
-    column, _, suffix = name.rpartition(".")
-    return name in _NAMES or (column in _NAMES and suffix in LENGTHS)
