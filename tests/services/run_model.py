@@ -1,0 +1,269 @@
+"""What a run of the native API is, said in the plainest way: a queue, batches in hands, batches kept, and the rules.
+
+It answers each call as the service must, from lists and dicts alone. Ids of batches and leases are the service's to
+choose: a batch just taken has none until `Batch.handed_out` is told.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from app.core.model import Bounds
+from tests.core import oracle
+
+
+class Refused(Exception):
+    """The call is refused: the error's code, and words that its message must have."""
+
+    def __init__(self, code: str, why: str = "") -> None:
+        super().__init__(code, why)
+        self.code, self.why = code, why
+
+
+@dataclass(eq=False, slots=True)
+class Group:
+    """A group; `contents` stands for all that its sender did not name."""
+
+    id: str
+    size: int
+    environment: int | None
+    version: int | None
+    contents: int = 0
+    arrival: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class Batch:
+    """A batch that was taken and has not ended: ``held``, ``returned`` or ``quarantined``; or one that is kept."""
+
+    groups: list[Group]
+    step: int
+    id: str = ""
+    state: str = "returned"
+    delivery: int = 0
+    lease: str | None = None
+    deadline: int = 0
+    request: str | None = None
+
+    def handed_out(self, batch_id: str, lease: str) -> None:
+        self.id, self.lease = batch_id, lease
+
+
+@dataclass(slots=True)
+class RunModel:
+    """One run. Times are on its clock, seconds; `relax_after_s` is for ever."""
+
+    batch_size: int
+    max_staleness: int | None = None
+    max_deliveries: int = 5
+    max_queued_groups: int | None = None
+    keep_batches: int = 16
+    future_versions: str = "restamp"
+    version: int = 0
+    step: int = 0
+    now: int = 0
+    queue: list[Group] = field(default_factory=list)
+    known: dict[str, tuple[Group, str]] = field(default_factory=dict)
+    batches: list[Batch] = field(default_factory=list)
+    kept: list[Batch] = field(default_factory=list)
+    ends: dict[str, tuple[str, str | None]] = field(default_factory=dict)
+    shares: dict[int, float] = field(default_factory=dict)
+    delivered: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+    unkept_step: int | None = None
+
+    def submit(self, groups: Sequence[Group]) -> list[tuple[str, bool]]:
+        """Returns what became of each group, and whether it had been sent before."""
+        repeated = [group.id in self.known for group in groups]
+        full = self.max_queued_groups is not None and len(self.queue) >= self.max_queued_groups
+        for group in groups:
+            if group.id in self.known:
+                if self.known[group.id][0].contents != group.contents:
+                    raise Refused("group_exists", group.id)
+            elif full:
+                raise Refused("queue_full")
+        for group in groups:
+            if group.id not in self.known:
+                reason = self._unfit(group)
+                self.known[group.id] = group, {"stale": "stale", "future_version": "refused"}.get(reason, "accepted")
+                if reason:
+                    self.dropped[reason] += 1
+                else:
+                    group.version = None if group.version is None else min(group.version, self.version)
+                    group.arrival = len(self.known)
+                    self.queue.append(group)
+        return [(self.known[group.id][1], before) for group, before in zip(groups, repeated, strict=True)]
+
+    def take(self, request: str | None, lease_s: int) -> Batch | str:
+        """Take the next batch, or say why there is none."""
+        for batch in list(self.batches):
+            if request and batch.state == "held" and batch.request == request and self._is_whole(batch):
+                batch.deadline = self.now + lease_s
+                return batch
+        for batch in list(self.batches):
+            if batch.state == "held" and batch.deadline <= self.now and batch.delivery >= self.max_deliveries:
+                batch.state, batch.lease = "quarantined", None
+            elif self._waits(batch) and self._is_whole(batch):
+                return self._hold(batch, request, lease_s)
+        while (planned := self._oldest()) is not None:
+            unfit = [group for group in planned if self._unfit(group)]
+            for group in unfit:
+                self._drop(group)
+            if not unfit:
+                self.queue = [group for group in self.queue if group not in planned]
+                self.step += 1
+                self.batches.append(Batch(planned, self.step))
+                return self._hold(self.batches[-1], request, lease_s)
+        return self._blocker()
+
+    def acknowledge(self, batch_id: str, lease: str) -> None:
+        batch = self._held(batch_id, lease, "acknowledged")
+        if batch:
+            self._deliver(batch)
+            self._trim()
+
+    def give_back(self, batch_id: str, lease: str | None) -> None:
+        batch = self._held(batch_id, lease, "given back")
+        if batch:
+            self._dissolve(batch)
+
+    def extend(self, batch_id: str, lease: str, lease_s: int) -> None:
+        batch = self._held(batch_id, lease, "held")
+        assert batch, "no batch ends by being held"
+        batch.deadline = self.now + lease_s
+
+    def discard(self, batch_id: str) -> None:
+        batch = next((batch for batch in self.batches if batch.id == batch_id), None)
+        if batch is None:
+            raise Refused("batch_not_found")
+        if batch.state != "quarantined":
+            raise Refused("batch_in_use", batch.state)
+        self._end(batch, "discarded")
+        self.dropped["quarantined"] += len(batch.groups)
+
+    def change(self, **settings: Any) -> None:
+        for name, value in settings.items():
+            setattr(self, name, value)
+        self.set_version(self.version)
+
+    def set_version(self, version: int) -> int:
+        """Returns how many groups that drops."""
+        self.version = version
+        unfit = [group for group in self.queue if self._unfit(group)]
+        for group in unfit:
+            self._drop(group)
+        for group in self.queue:
+            group.version = None if group.version is None else min(group.version, version)
+        return len(unfit)
+
+    def checkpoint(self, step: int) -> tuple[int, int]:
+        """Returns the step that the run can still go back to, and how many batches it keeps."""
+        self.kept = [batch for batch in self.kept if batch.step > step]
+        self._note_unkept(step)
+        assert self.unkept_step is not None
+        return self.unkept_step, len(self.kept)
+
+    def rewind(self, step: int) -> list[str]:
+        """Returns the batches that come again, in order."""
+        if self.unkept_step is not None and step < self.unkept_step:
+            raise Refused("rewind_impossible", f"up to step {self.unkept_step}")
+        trained = [batch for batch in self.batches if batch.step <= step and batch.state != "quarantined"]
+        for batch in trained:
+            self._deliver(batch)
+        for batch in [batch for batch in self.kept if batch.step > step]:
+            self.kept.remove(batch)
+            self.delivered -= len(batch.groups)
+            batch.state, batch.delivery = "returned", 1
+            self.batches.append(batch)
+        self.batches.sort(key=lambda batch: batch.step)
+        again = [batch for batch in self.batches if batch.step > step and batch.state != "quarantined"]
+        for batch in again:
+            batch.state, batch.request, batch.lease = "returned", None, None
+        if trained:
+            self._trim()
+        return [batch.id for batch in again]
+
+    def where(self, group: Group) -> str:
+        """Say where a group is: ``queued``, or in which batch, or that it is gone."""
+        if group in self.queue:
+            return "queued"
+        return next((f"leased {batch.id}" for batch in self.batches if group in batch.groups), "gone")
+
+    def _unfit(self, group: Group) -> str:
+        if group.version is None:
+            return ""
+        if self.max_staleness is not None and self.version - group.version > self.max_staleness:
+            return "stale"
+        return "future_version" if group.version > self.version and self.future_versions == "refuse" else ""
+
+    def _oldest(self) -> list[Group] | None:
+        queue = [oracle.Group(group.environment, group.size) for group in self.queue]
+        bounds = {environment: Bounds(int(self.batch_size * share)) for environment, share in self.shares.items()}
+        chosen = oracle.oldest_batch_by_walking(queue, self.batch_size, bounds)
+        return None if chosen is None else [self.queue[position] for position in chosen]
+
+    def _blocker(self) -> str:
+        usable = sum(group.size for group in self.queue if group.size <= self.batch_size)
+        return (
+            "too_few_sequences"
+            if usable < self.batch_size
+            else "minimum"
+            if any(self.shares.values())
+            else "no_exact_fit"
+        )
+
+    def _hold(self, batch: Batch, request: str | None, lease_s: int) -> Batch:
+        batch.state, batch.delivery, batch.lease = "held", batch.delivery + 1, None
+        batch.request, batch.deadline = request, self.now + lease_s
+        return batch
+
+    def _waits(self, batch: Batch) -> bool:
+        return batch.state == "returned" or (batch.state == "held" and batch.deadline <= self.now)
+
+    def _is_whole(self, batch: Batch) -> bool:
+        """Whether a batch can be served as it was; else it is dissolved."""
+        whole = sum(group.size for group in batch.groups) == self.batch_size
+        if not whole:
+            self._dissolve(batch)
+        return whole
+
+    def _held(self, batch_id: str, lease: str | None, outcome: str) -> Batch | None:
+        """Find the batch a caller means; None if what it asks for was done before."""
+        batch = next((batch for batch in self.batches if batch.id == batch_id), None)
+        if batch is None:
+            if batch_id not in self.ends:
+                raise Refused("batch_not_found")
+            if self.ends[batch_id] != (outcome, lease):
+                raise Refused("lease_lost", f"was {self.ends[batch_id][0]}")
+        elif (batch.state == "quarantined") != (lease is None) or batch.lease != lease:
+            words = {"held": "under another lease", "returned": "waits to be handed out again"}
+            raise Refused("lease_lost", words.get(batch.state, "is quarantined"))
+        return batch
+
+    def _end(self, batch: Batch, outcome: str) -> None:
+        self.batches.remove(batch)
+        self.ends[batch.id] = outcome, batch.lease
+
+    def _deliver(self, batch: Batch) -> None:
+        self._end(batch, "acknowledged")
+        self.delivered += len(batch.groups)
+        if self.keep_batches:
+            self.kept = sorted([*self.kept, batch], key=lambda batch: batch.step)
+        else:
+            self._note_unkept(batch.step)
+
+    def _trim(self) -> None:
+        while self.keep_batches and len(self.kept) > self.keep_batches:
+            self._note_unkept(self.kept.pop(0).step)
+
+    def _note_unkept(self, step: int) -> None:
+        self.unkept_step = step if self.unkept_step is None else max(self.unkept_step, step)
+
+    def _dissolve(self, batch: Batch) -> None:
+        self._end(batch, "given back")
+        self.queue = sorted(self.queue + batch.groups, key=lambda group: group.arrival)
+
+    def _drop(self, group: Group) -> None:
+        self.queue.remove(group)
+        self.dropped[self._unfit(group)] += 1

@@ -1,0 +1,338 @@
+"""Whatever trainers, environments and operators do in whatever order, a run answers as a plain model of it does.
+
+Two API processes serve the calls in turn. After each call the run is counted again from its keys (`accounting`). Time
+passes by setting the run's clock back in Redis, so that the next script sees it pass.
+"""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from dataclasses import replace
+from itertools import count
+from typing import Any, TypeVar
+
+import numpy as np
+import pytest
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from pydantic import SecretStr
+from redis.asyncio import Redis
+
+from app.api.deps import Services
+from app.core.enrolment import Application
+from app.core.errors import LachesisError
+from app.core.policy import Policy
+from app.main import wire
+from app.services.handout import Holder
+from app.settings import Settings
+from app.store.codec import EncodedGroup
+from app.store.connection import Connection
+from app.store.keys import RunKeys
+from lachesis.wire.columns import Ragged, pack, unpack
+from lachesis.wire.frame import frame
+from tests.services.accounting import books_of
+from tests.services.conftest import RUN, config
+from tests.services.run_model import Group, Refused, RunModel
+
+T = TypeVar("T")
+A_YEAR_S = 366 * 24 * 3600.0
+PASSES_S = 30  # as much as a script lets pass at a time
+STATUS = {None: "accepted", "stale": "stale", "future_version": "refused"}
+BATCH_SIZE = 4
+PHASES = (Phase.generate,)
+POLICY = Policy(
+    relax_after_s=A_YEAR_S, keep_batches=16, keep_bytes=1024**3, dedup_window_s=A_YEAR_S, lineage_s=A_YEAR_S
+)
+
+some = st.integers(0, 9)
+"""Which of several: 0 is the latest."""
+leases_s = st.sampled_from((45, 105))
+"""Between passes, so that the time that calls take does not matter."""
+new_groups = st.tuples(st.integers(1, 3), st.none() | some, st.none() | st.integers(-3, 1), st.integers(0, 99))
+"""Size, environment, policy version from the one in force on, contents."""
+changes = st.one_of(
+    st.fixed_dictionaries({"batch_size": st.integers(2, 6)}),
+    st.fixed_dictionaries({"max_staleness": st.sampled_from([None, 0, 1, 3])}),
+    st.fixed_dictionaries({"max_deliveries": st.integers(1, 3)}),
+    st.fixed_dictionaries({"keep_batches": st.integers(0, 4)}),
+    st.fixed_dictionaries({"max_queued_groups": st.sampled_from([None, 3, 12])}),
+    st.fixed_dictionaries({"future_versions": st.sampled_from(["restamp", "refuse"])}),
+)
+
+
+def as_json(groups: list[Group]) -> bytes:
+    bodies = [
+        {
+            "id": group.id,
+            "environment": group.environment,
+            "policy_version": group.version,
+            "tokens": [[n + 1] for n in range(group.size)],
+            "masks": [[n + 1] for n in range(group.size)],
+            "scores": [float(group.contents)] * group.size,
+        }
+        for group in groups
+    ]
+    return json.dumps(bodies[0] if len(bodies) == 1 else {"groups": bodies}).encode()
+
+
+def as_blobs(groups: list[Group]) -> bytes:
+    blobs = []
+    for group in groups:
+        tokens = Ragged(np.arange(1, group.size + 1), (np.ones(group.size, np.int64),))
+        scores = Ragged(np.full(group.size, float(group.contents)))
+        said = {"id": group.id, "environment": group.environment, "policy_version": group.version}
+        metadata = {name: str(value) for name, value in said.items() if value is not None}
+        blobs.append(pack({"tokens": tokens, "masks": tokens, "scores": scores}, b"{}", metadata))
+    return blobs[0] if len(blobs) == 1 else frame(blobs, "groups")
+
+
+class Processes:
+    """Two API processes over one empty Redis, called in turn on an event loop of their own."""
+
+    def __init__(self, redis_url: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self.redis = Redis.from_url(redis_url)
+        self._connections = [Connection(redis_url, 5.0) for _ in range(2)]
+        given = Settings(redis_url=SecretStr(redis_url), environment_ttl_s=A_YEAR_S)
+        self._wired = [wire(given, connection, "tested") for connection in self._connections]
+
+    def call(self, use: Callable[[Services], Awaitable[T]]) -> T:
+        self._wired.reverse()
+        return self.wait(use(self._wired[0][0]))
+
+    def wait(self, answer: Awaitable[T]) -> T:
+        return self._loop.run_until_complete(answer)
+
+    def tick(self) -> None:
+        for _, maintenance in self._wired:
+            self.wait(maintenance.look_after(RUN))
+
+    def close(self) -> None:
+        for closing in (self.redis, *self._connections):
+            self.wait(closing.aclose())
+        self._loop.close()
+
+
+@pytest.fixture
+def processes(redis_url: str) -> Iterator[Processes]:
+    started = Processes(redis_url)
+    yield started
+    started.close()
+
+
+def pick(several: Sequence[T], which: int) -> T:
+    """The latest for 0, the one before it for 1."""
+    return several[-1 - which % len(several)]
+
+
+class RunMachine(RuleBasedStateMachine):
+    """One run, done to in any order what can be done to it."""
+
+    def __init__(self, processes: Processes) -> None:
+        super().__init__()
+        self._processes = processes
+        self._model = RunModel(BATCH_SIZE)
+        self._encoded: dict[str, EncodedGroup] = {}
+        self._handles: list[tuple[str, str]] = []
+        self._numbers = count()
+        self._processes.wait(self._processes.redis.flushall())
+        self._call(lambda services: services.administration.create(RUN, config(BATCH_SIZE), POLICY))
+
+    def teardown(self) -> None:
+        self._call(lambda services: services.administration.delete(RUN))
+        assert self._processes.wait(self._processes.redis.keys("*")) == []
+
+    def _call(self, use: Callable[[Services], Coroutine[Any, Any, T]]) -> T:
+        return self._processes.call(use)
+
+    def _both(
+        self, use: Callable[[Services], Coroutine[Any, Any, T]], predict: Callable[[], Any]
+    ) -> tuple[Any, T | None]:
+        """Call the service and the model; if the model refuses, the service must, for the same reason."""
+        try:
+            predicted = predict()
+        except Refused as refused:
+            code, why = refused.code, refused.why
+        else:
+            return predicted, self._call(use)
+        with pytest.raises(LachesisError, match=why or None) as found:
+            self._call(use)
+        assert found.value.code == code
+        return None, None
+
+    # Environments
+
+    @rule(new=st.lists(new_groups, min_size=1, max_size=4), again=st.lists(some, max_size=2), binary=st.booleans())
+    def submit(self, new: list[tuple[int, int | None, int | None, int]], again: list[int], binary: bool) -> None:
+        groups = [self._new_group(*about) for about in new]
+        body = as_blobs(groups) if binary else as_json(groups)
+        encoded = self._call(lambda s: s.decoder.blobs(body) if binary else s.decoder.native(body))
+        self._encoded |= {group.id: one for group, one in zip(groups, encoded, strict=True)}
+        known = list(self._model.known.values())
+        groups += {group.id: group for group, _ in (pick(known, n) for n in again if known)}.values()
+        everything = [self._encoded[group.id] for group in groups]
+        predicted, receipts = self._both(
+            lambda s: s.submissions.submit(RUN, everything), lambda: self._model.submit(groups)
+        )
+        if receipts is not None:
+            assert [receipt.group_id for receipt in receipts] == [group.id for group in groups]
+            assert [(STATUS[receipt.dropped], receipt.repeated) for receipt in receipts] == predicted
+
+    def _new_group(self, size: int, environment: int | None, version: int | None, contents: int) -> Group:
+        joined = sorted(self._model.shares)
+        return Group(
+            f"g{next(self._numbers)}",
+            size,
+            None if environment is None or not joined else pick(joined, environment),
+            None if version is None else max(0, self._model.version + version),
+            contents,
+        )
+
+    @precondition(lambda self: self._model.known)
+    @rule(which=some)
+    def submit_other_contents_under_a_known_id(self, which: int) -> None:
+        known, _ = pick(list(self._model.known.values()), which)
+        other = replace(known, contents=known.contents + 1)
+        (encoded,) = self._call(lambda services: services.decoder.native(as_json([other])))
+        self._both(lambda s: s.submissions.submit(RUN, [encoded]), lambda: self._model.submit([other]))
+
+    @rule(number=st.integers(0, 1), share=st.sampled_from((0.0, 0.25, 0.5)))
+    def join(self, number: int, share: float) -> None:
+        application = Application(f"env{number}", 1, 0, 1.0, share)
+        environment, _, _ = self._call(lambda services: services.registry.join(RUN, application))
+        self._model.shares[environment.environment] = share
+        self._processes.tick()
+
+    @precondition(lambda self: self._model.shares)
+    @rule(which=some)
+    def leave(self, which: int) -> None:
+        environment = pick(sorted(self._model.shares), which)
+        assert self._call(lambda services: services.registry.disconnect_environment(RUN, environment))
+        self._model.shares[environment] = 0.0
+
+    @precondition(lambda self: self._model.known)
+    @rule(which=some)
+    def follow(self, which: int) -> None:
+        group, _ = pick(list(self._model.known.values()), which)
+        life = self._call(lambda services: services.lineages.of(RUN, group.id))
+        where = {"leased": f"leased {life.batch_id}", "delivered": "gone", "dropped": "gone"}
+        assert where.get(life.state, life.state) == self._model.where(group)
+
+    # Trainers
+
+    @rule(request=st.sampled_from((None, None, "r1", "r2")), lease_s=leases_s)
+    def take(self, request: str | None, lease_s: int) -> None:
+        expected = self._model.take(request, lease_s)
+        holder = Holder(request or "", lease_s, "trainer")
+        answer = self._call(lambda services: services.dispatch.take(RUN, holder))
+        if isinstance(expected, str):
+            assert answer.not_ready is not None
+            assert expected in ("minimum", answer.not_ready.blocker)
+            return
+        assert answer.batch is not None, expected
+        lease, groups = answer.batch.lease, expected.groups
+        assert [unpack(payload).metadata["id"] for payload in answer.batch.payloads] == [group.id for group in groups]
+        assert list(answer.batch.payloads) == [self._encoded[group.id].payload for group in groups]
+        assert [group.policy_version for group in answer.batch.groups] == [group.version for group in groups]
+        assert (lease.step, lease.deliveries, lease.relaxed) == (expected.step, expected.delivery, False)
+        assert lease.deadline_ms - answer.batch.view.clock_ms == 1000 * lease_s
+        if expected.lease is None:
+            assert lease.lease_id not in {lease_id for _, lease_id in self._handles}
+            self._handles.append((lease.batch_id, lease.lease_id))
+        assert expected.id or lease.batch_id not in {batch_id for batch_id, _ in self._handles[:-1]}
+        assert (lease.batch_id, lease.lease_id) == (expected.id or lease.batch_id, expected.lease or lease.lease_id)
+        expected.id, expected.lease = lease.batch_id, lease.lease_id
+
+    @rule()
+    def train(self) -> None:
+        """The usual course."""
+        self.take(None, 45)
+        if self._handles:
+            self.acknowledge(0)
+
+    @precondition(lambda self: self._handles)
+    @rule(which=some)
+    def acknowledge(self, which: int) -> None:
+        handle = pick(self._handles, which)
+        self._both(lambda s: s.leases.acknowledge(RUN, *handle), lambda: self._model.acknowledge(*handle))
+
+    @precondition(lambda self: self._handles)
+    @rule(which=some, by_operator=st.booleans())
+    def give_back(self, which: int, by_operator: bool) -> None:
+        batch_id, lease_id = pick(self._handles, which)
+        lease = None if by_operator else lease_id
+        self._both(
+            lambda s: s.leases.give_back(RUN, batch_id, lease, None), lambda: self._model.give_back(batch_id, lease)
+        )
+
+    @precondition(lambda self: self._handles)
+    @rule(which=some, lease_s=leases_s)
+    def extend(self, which: int, lease_s: int) -> None:
+        handle = pick(self._handles, which)
+        self._both(lambda s: s.leases.extend(RUN, *handle, lease_s), lambda: self._model.extend(*handle, lease_s))
+
+    @precondition(lambda self: self._handles)
+    @rule(which=some)
+    def discard(self, which: int) -> None:
+        batch_id, _ = pick(self._handles, which)
+        self._both(lambda s: s.leases.discard(RUN, batch_id), lambda: self._model.discard(batch_id))
+
+    @rule(by=st.integers(-3, 3))
+    def set_policy_version(self, by: int) -> None:
+        version = max(0, self._model.version + by)
+        dropped = self._call(lambda services: services.administration.set_policy_version(RUN, version))
+        assert dropped == self._model.set_version(version)
+
+    @rule(ago=st.integers(0, 6))
+    def checkpoint(self, ago: int) -> None:
+        step = self._model.step - ago
+        view = self._call(lambda services: services.bookmarks.checkpoint(RUN, step))
+        assert (view.bookmarks.unkept_step, view.bookmarks.batches) == self._model.checkpoint(step)
+        assert view.bookmarks.checkpoint == step
+
+    @rule(ago=st.integers(-1, 6))
+    def rewind(self, ago: int) -> None:
+        step = self._model.step - ago
+        predicted, rewound = self._both(lambda s: s.bookmarks.rewind(RUN, step), lambda: self._model.rewind(step))
+        assert rewound is None or list(rewound.batch_ids) == predicted
+
+    # Operators, and time
+
+    @rule(changes=changes)
+    def change(self, changes: dict[str, Any]) -> None:
+        self._call(lambda services: services.administration.change(RUN, changes))
+        self._model.change(**changes)
+
+    @rule(times=st.integers(1, 4))
+    def pass_time(self, times: int) -> None:
+        for _ in range(times):
+            self._processes.wait(self._processes.redis.hincrby(RunKeys(RUN).run, "time_ms", -1000 * PASSES_S))
+            self._processes.tick()
+        self._model.now += PASSES_S * times
+
+    @invariant()
+    def the_books_agree(self) -> None:
+        books = self._processes.wait(books_of(self._processes.redis, RUN))
+        model = self._model
+        assert len(books["queued"]) == len(model.queue)
+        assert len(books["kept"]) == sum(len(batch.groups) for batch in model.kept)
+        assert (books["delivered"], books["dropped"]) == (model.delivered, model.dropped)
+        held = self._call(lambda services: services.leases.held(RUN))
+        assert [(one.lease.batch_id, one.lease.step, one.lease.state, one.lease.deliveries) for one in held] == [
+            (batch.id, batch.step, batch.state, batch.delivery) for batch in model.batches
+        ]
+        assert [[group.given_id for group in one.groups] for one in held] == [
+            [group.id for group in batch.groups] for batch in model.batches
+        ]
+
+
+@pytest.mark.parametrize(
+    ("examples", "steps"),
+    [pytest.param(10, 25, id="briefly"), pytest.param(100, 50, id="at length", marks=pytest.mark.slow)],
+)
+def test_a_run_does_what_a_plain_model_of_it_does(processes: Processes, examples: int, steps: int) -> None:
+    run_state_machine_as_test(
+        lambda: RunMachine(processes),
+        settings=settings(max_examples=examples, stateful_step_count=steps, deadline=None, phases=PHASES),
+    )
