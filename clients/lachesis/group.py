@@ -202,6 +202,6 @@ _DETAIL_CHECKS: dict[str, Callable[[Any, Path], object]] = {
 
 def _json_text(value: Any, path: Path) -> str:
     try:
-        return json.dumps(value, allow_nan=False, separators=(",", ":"))
+        return json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     except (TypeError, ValueError) as error:
         raise invalid(f"is not JSON: {error}", path) from None

@@ -94,7 +94,7 @@ def test_what_a_group_says_of_itself_arrives() -> None:
     assert (stored.group_id, stored.environment, stored.policy_version, stored.size) == (made.id, 4, 7, 2)
     assert unpacked.metadata["item"] == "gsm8k/12"
     assert float(unpacked.metadata["cost"]) == 1.5
-    assert unpacked.metadata["metadata"] == '{"worker":"\\u00e4"}'
+    assert unpacked.metadata["metadata"] == '{"worker":"ä"}'
     assert unpacked.tensors["h"].tolist() == [[1, 0], [0, 1]]
 
 

@@ -318,11 +318,12 @@ class RunMachine(RuleBasedStateMachine):
         assert len(books["queued"]) == len(model.queue)
         assert len(books["kept"]) == sum(len(batch.groups) for batch in model.kept)
         assert (books["delivered"], books["dropped"]) == (model.delivered, model.dropped)
-        held = self._call(lambda services: services.leases.held(RUN))
-        assert [(one.lease.batch_id, one.lease.step, one.lease.state, one.lease.deliveries) for one in held] == [
+        leases = self._call(lambda services: services.administration.get(RUN)).leases
+        assert [(one.batch_id, one.step, one.state, one.deliveries) for one in leases] == [
             (batch.id, batch.step, batch.state, batch.delivery) for batch in model.batches
         ]
-        assert [[group.given_id for group in one.groups] for one in held] == [
+        manifests = self._processes.wait(self._processes.redis.hgetall(RunKeys(RUN).leases))
+        assert [[group["given_id"] for group in json.loads(manifests[one.batch_id.encode()])] for one in leases] == [
             [group.id for group in batch.groups] for batch in model.batches
         ]
 
