@@ -92,6 +92,11 @@ def returned(lease: Lease) -> Lease:
     return replace(lease, state=LeaseState.RETURNED, lease_id="", deadline_ms=0, request_id="", trainer="")
 
 
+def quarantined(lease: Lease) -> Lease:
+    """Return a lease that ran out for the last time: nobody holds it, and its batch is not handed out again."""
+    return replace(lease, state=LeaseState.QUARANTINED, lease_id="", deadline_ms=0, request_id="")
+
+
 def expired(lease: Lease, clock_ms: int) -> bool:
     """Whether a trainer held a batch beyond its deadline, at run clock ``clock_ms``."""
     return lease.state is LeaseState.HELD and clock_ms >= lease.deadline_ms

@@ -9,7 +9,7 @@ from weakref import WeakValueDictionary
 
 from app.core.decision import Decision, decide
 from app.core.errors import RunArchived
-from app.core.leasing import Lease, LeaseState, contents_of, exhausted, expired, returned
+from app.core.leasing import Lease, LeaseState, contents_of, exhausted, expired, quarantined, returned
 from app.core.model import Blocker, NotReady, RunView
 from app.liveness import place, process_exists
 from app.services.arrivals import Arrivals
@@ -74,11 +74,7 @@ class Dispatch:
             while view.config is not None:  # a reset may come in between
                 if view.policy.archived:
                     raise RunArchived(f"run {run} is archived: it hands out no batches")
-                outcome = (
-                    await self._repeated(run, view, holder)
-                    or await self._again(run, view, holder)
-                    or await self._new(run, view, holder)
-                )
+                outcome = await self._next(run, view, holder)
                 if isinstance(outcome, Batch):
                     return Answer(outcome, None, sent)
                 if isinstance(outcome, NotReady):
@@ -145,27 +141,20 @@ class Dispatch:
         # With a thousand lanes this takes long enough for other requests to notice.
         return await asyncio.to_thread(decide, view, lanes, self._timing.environment_ttl_ms, relax_after_ms)
 
-    async def _repeated(self, run: str, view: RunView, holder: Holder | None) -> Batch | None:
-        """Find the batch that the same request took before, and is still held; its lease starts anew."""
-        if holder is None or not holder.request_id:
-            return None
+    async def _next(self, run: str, view: RunView, holder: Holder | None) -> Batch | NotReady | None:
+        """Hand out what was taken before, else a new batch; None if the world moved on meanwhile."""
+        request_id = holder.request_id if holder else ""
         for lease in view.leases:
-            if lease.state is LeaseState.HELD and lease.request_id == holder.request_id:
+            if holder and request_id and (lease.state, lease.request_id) == (LeaseState.HELD, request_id):
                 renewed = replace(lease, deadline_ms=view.clock_ms + _lease_ms(holder, view))
                 return await self._handed_out(run, view, lease, renewed)
-        return None
-
-    async def _again(self, run: str, view: RunView, holder: Holder | None) -> Batch | None:
         for lease in view.leases:
             if exhausted(lease, view.clock_ms, view.policy.max_deliveries):
-                await self._batches.change(run, lease, replace(lease, state=LeaseState.QUARANTINED))
-                continue
-            if self.waits(lease, view):
+                await self._batches.change(run, lease, quarantined(lease))
+            elif self.waits(lease, view):
                 taken = self._lease(view, holder, replace(lease, deliveries=lease.deliveries + 1))
-                batch = await self._handed_out(run, view, lease, taken)
-                if batch is not None:
-                    return batch
-        return None
+                return await self._handed_out(run, view, lease, taken)
+        return await self._new(run, view, holder)
 
     async def _handed_out(self, run: str, view: RunView, seen: Lease, taken: Lease) -> Batch | None:
         """Take a leased batch again, if it can be served as it was; else its groups go back to their lanes."""

@@ -1,0 +1,73 @@
+"""Batches that come back, and groups that are sent again: corners that the state machine found."""
+
+from collections.abc import Callable
+
+import pytest
+from redis.asyncio import Redis
+
+from app.api.deps import Services
+from app.core.policy import Policy
+from app.services.handout import Batch, Holder
+from app.store.codec import EncodedGroup
+from app.store.keys import RunKeys
+from tests.services.conftest import RUN, Process, config
+
+LEASE_S = 20.0
+
+
+def group(name: str, size: int = 2, version: int | None = None) -> EncodedGroup:
+    return EncodedGroup(size, None, b"columns of " + name.encode(), name, version)
+
+
+@pytest.fixture
+async def services(process: Callable[..., Process], redis_client: Redis) -> Services:
+    """One API process, and a run whose leases run out once."""
+    made, _ = process()
+    policy = Policy(max_deliveries=1, keep_batches=8, keep_bytes=2**30)
+    await made.administration.create(RUN, config(2), policy)
+    return made
+
+
+async def submit(services: Services, *names: str) -> None:
+    await services.submissions.submit(RUN, [group(name) for name in names])
+
+
+async def take(services: Services) -> Batch:
+    answer = await services.dispatch.take(RUN, Holder(lease_s=LEASE_S))
+    assert answer.batch is not None, answer.not_ready
+    return answer.batch
+
+
+def names(batch: Batch) -> list[str | None]:
+    return [group.given_id for group in batch.groups]
+
+
+async def run_out(redis: Redis) -> None:
+    """Let the leases of batches in trainers' hands run out."""
+    await redis.hincrby(RunKeys(RUN).run, "time_ms", -1000 * int(LEASE_S))  # type: ignore[misc]
+
+
+async def test_a_quarantined_batch_may_be_given_back_twice(services: Services, redis_client: Redis) -> None:
+    await submit(services, "a", "b")
+    poisoned = await take(services)
+    await run_out(redis_client)
+    assert names(await take(services)) == ["b"]
+    for _ in range(2):
+        await services.leases.give_back(RUN, poisoned.lease.batch_id, None, "it is sound after all")
+    assert names(await take(services)) == ["a"]
+
+
+@pytest.mark.parametrize("request_id", ["", "the same"])
+async def test_groups_of_a_batch_that_is_dissolved_are_the_oldest_at_once(
+    services: Services, redis_client: Redis, request_id: str
+) -> None:
+    """Their lane was empty when the trainer that asked was looked for a batch."""
+    await services.administration.change(RUN, {"max_deliveries": 9})
+    await services.submissions.submit(RUN, [group("old")])
+    await services.dispatch.take(RUN, Holder(request_id, LEASE_S))
+    await services.submissions.submit(RUN, [group(name, size=1) for name in ("young", "younger", "youngest")])
+    await services.administration.change(RUN, {"batch_size": 3})
+    await run_out(redis_client)
+    answer = await services.dispatch.take(RUN, Holder(request_id, LEASE_S))
+    assert answer.batch is not None
+    assert names(answer.batch) == ["old", "young"]
