@@ -7,6 +7,7 @@ from app.core.bookmarks import beyond_limits
 from app.core.errors import RewindImpossible
 from app.core.leasing import Lease, LeasedGroup, LeaseState, contents_of, returned
 from app.core.model import RunView
+from app.core.policy import Policy
 from app.store.batches import BatchStore
 from app.store.groups import GroupStore
 from app.store.runs import RunStore
@@ -36,22 +37,25 @@ class Bookmarks:
         Their groups are kept for a rewind as far as the run says, and what it cannot keep is let go, oldest first.
         """
         policy = (await self._runs.roster(run)).policy
-        keep = policy.keep_batches > 0 and policy.keep_bytes > 0
-        history_ms = round(policy.lineage_s * 1000)
-        ended = await self._batches.acknowledge(run, leases, keep=keep, history_ms=history_ms)
-        if ended and keep:
-            await self._trim(run, policy.keep_batches, policy.keep_bytes)
+        ended = await self._end(run, leases, policy)
         if ended:
-            await self._groups.sweep(run)
+            await self._trim(run, policy)
         return ended
 
-    async def _trim(self, run: str, keep_batches: int, keep_bytes: int) -> None:
-        kept = await self._batches.kept(run)
-        held = await self._batches.kept_groups(run, [batch_id for batch_id, _ in kept])
-        sizes = [sum(group.payload_bytes for group in groups) for groups in held]
-        surplus = beyond_limits(sizes, keep_batches, keep_bytes)
-        if surplus:
-            await self._batches.release_kept(run, [batch_id for batch_id, _ in kept[:surplus]])
+    async def _end(self, run: str, leases: Sequence[Lease], policy: Policy) -> int:
+        history_ms = round(policy.lineage_s * 1000)
+        return await self._batches.acknowledge(run, leases, keep=_keeps(policy), history_ms=history_ms)
+
+    async def _trim(self, run: str, policy: Policy) -> None:
+        """Let go of what a run can not keep, and remove what nothing needs any more."""
+        if _keeps(policy):
+            kept = await self._batches.kept(run)
+            held = await self._batches.kept_groups(run, [batch_id for batch_id, _ in kept])
+            sizes = [sum(group.payload_bytes for group in groups) for groups in held]
+            surplus = beyond_limits(sizes, policy.keep_batches, policy.keep_bytes)
+            if surplus:
+                await self._batches.release_kept(run, [batch_id for batch_id, _ in kept[:surplus]])
+        await self._groups.sweep(run)
 
     async def forget(self, run: str) -> None:
         """Let go of every kept batch: the run begins anew."""
@@ -79,8 +83,8 @@ class Bookmarks:
             if earliest is not None and step < earliest:
                 raise RewindImpossible(f"batches up to step {earliest} are not kept; the run can go back to that step")
             trained = [lease for lease in view.leases if lease.step <= step and lease.state in _IN_HANDS]
-            if trained:
-                await self.deliver(run, trained)
+            if trained:  # not trimmed yet: that may let go of what is to come back
+                await self._end(run, trained, view.policy)
             for lease in view.leases:
                 if lease.step > step and lease.state in _IN_HANDS:
                     await self._batches.change(run, lease, returned(lease))
@@ -89,9 +93,14 @@ class Bookmarks:
             leases = [_kept_lease(batch_id, at, held) for (batch_id, at), held in zip(kept, groups, strict=True)]
             if await self._batches.rewind(run, step, leases):
                 break
+        await self._trim(run, view.policy)
         now = (await self._runs.view(run)).leases
         after = [lease for lease in now if lease.step > step and lease.state is LeaseState.RETURNED]
         return Rewound(tuple(lease.batch_id for lease in after), tuple(lease.step for lease in after))
+
+
+def _keeps(policy: Policy) -> bool:
+    return policy.keep_batches > 0 and policy.keep_bytes > 0
 
 
 def _kept_lease(batch_id: str, step: int, groups: Sequence[LeasedGroup]) -> Lease:

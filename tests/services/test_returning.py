@@ -6,10 +6,12 @@ import pytest
 from redis.asyncio import Redis
 
 from app.api.deps import Services
+from app.core.errors import RewindImpossible
 from app.core.policy import Policy
 from app.services.handout import Batch, Holder
 from app.store.codec import EncodedGroup
 from app.store.keys import RunKeys
+from tests.services.accounting import books_of
 from tests.services.conftest import RUN, Process, config
 
 LEASE_S = 20.0
@@ -55,6 +57,40 @@ async def test_a_quarantined_batch_may_be_given_back_twice(services: Services, r
     for _ in range(2):
         await services.leases.give_back(RUN, poisoned.lease.batch_id, None, "it is sound after all")
     assert names(await take(services)) == ["a"]
+
+
+async def test_a_rewind_does_not_promise_batches_that_are_quarantined(services: Services, redis_client: Redis) -> None:
+    await submit(services, "a", "b")
+    await take(services)
+    await run_out(redis_client)
+    second = await take(services)
+    rewound = await services.bookmarks.rewind(RUN, 0)
+    assert rewound.batch_ids == (second.lease.batch_id,)
+    assert rewound.steps == (2,)
+
+
+async def test_a_rewind_lets_go_of_no_batch_that_is_to_come_back(services: Services, redis_client: Redis) -> None:
+    """The trainer had acknowledged 2 and 3 before 1, which its state contains, and since then the run keeps less."""
+    await submit(services, "a", "b", "c")
+    first, *others = [await take(services) for _ in range(3)]
+    for batch in others:
+        await services.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)
+    await services.administration.change(RUN, {"keep_batches": 1})
+    rewound = await services.bookmarks.rewind(RUN, 1)
+    assert rewound.batch_ids == tuple(batch.lease.batch_id for batch in others)
+    assert [names(await take(services)) for _ in others] == [["b"], ["c"]]
+    books = await books_of(redis_client, RUN)
+    assert len(books["kept"]) == books["delivered"] == 1
+    assert first.lease.step == 1
+
+
+async def test_a_rewind_that_is_refused_ends_no_batch(services: Services, redis_client: Redis) -> None:
+    await submit(services, "a", "b")
+    await services.bookmarks.checkpoint(RUN, 1)
+    held = await take(services)
+    with pytest.raises(RewindImpossible):
+        await services.bookmarks.rewind(RUN, 0)
+    await services.leases.acknowledge(RUN, held.lease.batch_id, held.lease.lease_id)
 
 
 @pytest.mark.parametrize("request_id", ["", "the same"])
