@@ -93,6 +93,18 @@ async def test_a_rewind_that_is_refused_ends_no_batch(services: Services, redis_
     await services.leases.acknowledge(RUN, held.lease.batch_id, held.lease.lease_id)
 
 
+async def test_a_group_that_came_back_by_a_rewind_and_was_given_back_is_queued(services: Services) -> None:
+    await submit(services, "a")
+    batch = await take(services)
+    await services.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)
+    assert (await services.lineages.of(RUN, "a")).state == "delivered"
+    await services.bookmarks.rewind(RUN, 0)
+    again = await take(services)
+    assert (await services.lineages.of(RUN, "a")).state == "leased"
+    await services.leases.give_back(RUN, again.lease.batch_id, again.lease.lease_id, None)
+    assert (await services.lineages.of(RUN, "a")).state == "queued"
+
+
 @pytest.mark.parametrize("request_id", ["", "the same"])
 async def test_groups_of_a_batch_that_is_dissolved_are_the_oldest_at_once(
     services: Services, redis_client: Redis, request_id: str
