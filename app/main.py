@@ -121,7 +121,7 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
         dispatch=dispatch,
         status=Status(runs, groups, explain, ttl_ms, durability),
         administration=Administration(runs, groups, staleness),
-        submissions=Submissions(admission),
+        submissions=Submissions(admission, groups),
         waiting=WaitingRoom(dispatch, partial(changes, connection)),
         leases=Leases(runs, groups, batches, bookmarks),
         bookmarks=bookmarks,
