@@ -56,7 +56,7 @@ class RunModel:
 
     batch_size: int
     max_staleness: int | None = None
-    max_deliveries: int = 5
+    max_deliveries: int = 2
     max_queued_groups: int | None = None
     keep_batches: int = 16
     future_versions: str = "restamp"
@@ -168,7 +168,7 @@ class RunModel:
         """Returns the batches that come again, in order."""
         if self.unkept_step is not None and step < self.unkept_step:
             raise Refused("rewind_impossible", f"up to step {self.unkept_step}")
-        trained = [batch for batch in self.batches if batch.step <= step and batch.state != "quarantined"]
+        trained = [batch for batch in self.batches if batch.step <= step and batch.state == "held"]
         for batch in trained:
             self._deliver(batch)
         for batch in [batch for batch in self.kept if batch.step > step]:
@@ -180,8 +180,7 @@ class RunModel:
         again = [batch for batch in self.batches if batch.step > step and batch.state != "quarantined"]
         for batch in again:
             batch.state, batch.request, batch.lease = "returned", None, None
-        if trained:
-            self._trim()
+        self._trim()
         return [batch.id for batch in again]
 
     def where(self, group: Group) -> str:
