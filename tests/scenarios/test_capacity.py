@@ -1,0 +1,92 @@
+"""A run that is full refuses groups, says for how long, and takes them again once there is room."""
+
+from collections.abc import AsyncIterator, Iterator
+
+import httpx
+import pytest
+from redis.asyncio import Redis
+
+from app.store.embedded import EmbeddedRedis
+from tests.api import atropos_calls as atropos
+from tests.api.conftest import running_service
+from tests.scenarios.native_calls import RUN, group, ids, make_run, status, submit, trained
+from tests.services.accounting import books_of
+from tests.waiting import wait_until
+
+
+async def test_a_full_run_refuses_groups_until_a_batch_has_made_room(client: httpx.AsyncClient) -> None:
+    await make_run(client, max_queued_groups=3)
+    assert await submit(client, "a", "b") == ["accepted"] * 2
+    assert await submit(client, "c", "d") == ["accepted"] * 2, "a body is taken whole, or not at all"
+    for _ in range(2):
+        refused = await client.post(f"{RUN}/groups", json={"groups": [group("e"), group("f")]})
+        assert (refused.status_code, refused.json()["code"]) == (429, "queue_full")
+        assert int(refused.headers["retry-after"]) >= 1
+        assert "4 groups" in refused.json()["detail"]
+    assert await submit(client, "a") == ["accepted"], "whose answer was lost learns that it is stored"
+    assert (await status(client))["groups"]["accepted"] == 4
+
+    assert ids(await trained(client)) == ["a", "b"]
+    assert await submit(client, "e", "f") == ["accepted"] * 2
+    assert ids(await trained(client)) == ["c", "d"]
+    assert ids(await trained(client)) == ["e", "f"]
+
+
+async def test_bytes_are_counted_too(client: httpx.AsyncClient) -> None:
+    await make_run(client, max_queued_bytes=1000)
+    await submit(client, group("large", metadata={"note": "x" * 2000}))
+    refused = await client.post(f"{RUN}/groups", json=group("small"))
+    assert refused.json()["code"] == "queue_full"
+
+
+async def test_clients_of_atropos_are_still_accepted(client: httpx.AsyncClient) -> None:
+    """They know no 429: they would lose the group, or die."""
+    await make_run(client, max_queued_groups=1)
+    await submit(client, "a")
+    reply = await client.post("/runs/run/atropos/scored_data", json=atropos.group(2, 1))
+    assert (reply.status_code, reply.json()) == (200, {"status": "received"})
+    assert (await client.post(f"{RUN}/groups", json=group("b"))).status_code == 429
+    assert len((await trained(client))["groups"]) == 2
+
+
+@pytest.fixture
+def small_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedRedis]:
+    """A Redis of the test's own, to be filled."""
+    with EmbeddedRedis.start(tmp_path_factory.mktemp("small")) as embedded:
+        yield embedded
+
+
+@pytest.fixture
+async def redis(small_redis: EmbeddedRedis) -> AsyncIterator[Redis]:
+    connected = Redis.from_url(small_redis.url)
+    yield connected
+    await connected.aclose()
+
+
+async def test_a_redis_out_of_memory_is_507_for_groups_and_nothing_else(
+    small_redis: EmbeddedRedis, redis: Redis
+) -> None:
+    """Batches still go out and end, which makes room again."""
+    async with running_service(small_redis.url) as client:
+        await make_run(client, keep_batches=0)
+        await redis.config_set("maxmemory", (await redis.info("memory"))["used_memory"] + 4_000_000)
+
+        async def send(number: int) -> httpx.Response:
+            return await client.post(f"{RUN}/groups", json=group(f"g{number}", metadata={"note": "x" * 500_000}))
+
+        stored = 0
+        while (reply := await send(stored)).status_code == 201:
+            stored += 1
+            assert stored < 100
+        assert (reply.status_code, reply.json()["code"]) == (507, "store_full")
+        assert int(reply.headers["retry-after"]) >= 1
+        assert (await status(client))["groups"]["accepted"] == stored >= 4
+
+        assert ids(await trained(client)) == ["g0", "g1"]
+        assert ids(await trained(client)) == ["g2", "g3"]
+
+        async def there_is_room() -> bool:
+            return (await send(stored)).status_code == 201
+
+        await wait_until(there_is_room)
+        await books_of(redis, "run")

@@ -1,0 +1,113 @@
+"""Trainers wait for batches that are not there yet: woken when there is one, and told why when there is none."""
+
+import asyncio
+import contextlib
+import statistics
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.e2e.service import Service
+from tests.scenarios.native_calls import RUN, Batch, end, ids, in_hands, make_run, submit, take, taken
+
+LONG_S = 30.0
+AFTER_S = 0.05
+"""Between two requests of which one must come first: nobody outside can see that a trainer waits."""
+
+
+def waiting(client: httpx.AsyncClient, wait_s: float = LONG_S) -> "asyncio.Task[Batch | None]":
+    return asyncio.create_task(take(client, wait_s))
+
+
+async def test_a_waiting_trainer_is_woken_by_the_last_group_that_was_missing(client: httpx.AsyncClient) -> None:
+    """About once a second it would look by itself: it must be far quicker than that."""
+    await make_run(client)
+    clock, took_s = asyncio.get_running_loop().time, []
+    for number in range(5):
+        trainer = waiting(client)
+        await submit(client, f"a{number}")
+        await asyncio.sleep(AFTER_S)
+        assert not trainer.done(), "half a batch is none"
+        await submit(client, f"b{number}")
+        begun = clock()
+        batch = await trainer
+        took_s.append(clock() - begun)
+        assert batch is not None
+        assert ids(batch) == [f"a{number}", f"b{number}"]
+    assert statistics.median(took_s) < 0.2
+
+
+async def test_when_time_is_up_it_is_told_what_is_missing(client: httpx.AsyncClient) -> None:
+    await make_run(client)
+    await submit(client, "a")
+    reply = await client.post(f"{RUN}/batches", params={"wait_s": 0.2})
+    assert (reply.status_code, reply.content) == (204, b"")
+    assert reply.headers["lachesis-waiting"].startswith("too_few_sequences: a batch needs 4 sequences, 2 usable")
+
+
+@pytest.mark.parametrize("news", ["a smaller batch size", "a batch given back", "a rewind", "a lease that runs out"])
+async def test_a_waiting_trainer_is_woken_by_whatever_lets_a_batch_form(client: httpx.AsyncClient, news: str) -> None:
+    await make_run(client)
+    await submit(client, "a", "b")
+    batch = await taken(client, lease_s=0.3 if "runs out" in news else 600)
+    trainer = waiting(client)
+    await asyncio.sleep(AFTER_S)
+    match news:
+        case "a smaller batch size":
+            await submit(client, "c")
+            await client.patch(RUN, json={"batch_size": 2})
+        case "a batch given back":
+            await end(client, batch, "nack")
+        case "a rewind":
+            await end(client, batch)
+            await client.post(f"{RUN}/rewind", json={"step": 0})
+    answer = await asyncio.wait_for(trainer, 5)
+    assert answer is not None
+    assert ids(answer) == (["c"] if news == "a smaller batch size" else ["a", "b"])
+
+
+async def test_those_who_wait_are_served_in_the_order_they_came(client: httpx.AsyncClient) -> None:
+    await make_run(client, batch_size=2)
+    trainers = []
+    for _ in range(8):
+        trainers.append(waiting(client))
+        await asyncio.sleep(AFTER_S)
+    sent = [f"g{number}" for number in range(8)]
+    await submit(client, *sent)
+    batches = [batch for batch in await asyncio.gather(*trainers) if batch is not None]
+    assert [one for batch in batches for one in ids(batch)] == sent
+
+
+async def test_a_trainer_that_hung_up_takes_no_batch_with_it(client: httpx.AsyncClient) -> None:
+    await make_run(client)
+    for _ in range(3):
+        gone = waiting(client)
+        await asyncio.sleep(AFTER_S)
+        gone.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await gone
+    patient = waiting(client)
+    await submit(client, "a", "b")
+    batch = await asyncio.wait_for(patient, 5)
+    assert batch is not None
+    assert (ids(batch), batch["delivery"]) == (["a", "b"], 1)
+    assert [held["batch"] for held in await in_hands(client)] == [batch["batch"]]
+
+
+@pytest.mark.slow
+async def test_a_service_that_is_told_to_stop_answers_who_waits_at_once(tmp_path: Path) -> None:
+    """Its grace is for requests that have something to finish."""
+    service = Service(tmp_path)
+    try:
+        async with httpx.AsyncClient(base_url=service.url, timeout=60, trust_env=False) as client:
+            await make_run(client)
+            trainers = [asyncio.create_task(client.post(f"{RUN}/batches", params={"wait_s": 60})) for _ in range(3)]
+            await asyncio.sleep(5 * AFTER_S)
+            stopping = asyncio.create_task(asyncio.to_thread(service.stop))
+            replies = await asyncio.wait_for(asyncio.gather(*trainers), 5)
+            assert [reply.status_code for reply in replies] == [204] * 3
+            assert all(reply.headers["lachesis-waiting"].startswith("too_few_sequences") for reply in replies)
+            await asyncio.wait_for(stopping, 10)
+    finally:
+        service.stop()

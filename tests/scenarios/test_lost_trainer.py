@@ -1,0 +1,53 @@
+"""A trainer falls silent: another gets its batch, and what the first says later changes nothing."""
+
+import httpx
+
+from tests.scenarios.native_calls import RUN, content, end, make_run, status, submit, taken
+
+SHORT_S, LONG_S = 0.2, 600
+
+
+async def test_a_batch_whose_lease_ran_out_goes_to_the_next_trainer_whole(client: httpx.AsyncClient) -> None:
+    await make_run(client)
+    await submit(client, "a", "b", "c", "d")
+    lost = await taken(client, lease_s=SHORT_S, trainer="first")
+    successor = await taken(client, lease_s=LONG_S, trainer="second")
+    assert successor["step"] == 2, "as long as it is held, others get other batches"
+    again = await taken(client, wait_s=10, lease_s=LONG_S, trainer="third")
+
+    assert again["batch"] == lost["batch"]
+    assert content(again) == content(lost), "the same groups, in the same order"
+    assert (lost["delivery"], again["delivery"]) == (1, 2)
+    assert again["lease"] != lost["lease"]
+
+    for how in ("ack", "nack", "extend"):
+        late = await end(client, lost, how)
+        assert (late.status_code, late.json()["code"]) == (409, "lease_lost")
+        assert "delivery 2" in late.json()["detail"]
+    assert (await status(client))["groups"]["delivered"] == 0
+    for _ in range(2):  # its answer may have been lost
+        assert (await end(client, again)).json() == {"batch": again["batch"], "state": "acknowledged", "lease_s": None}
+    late = await end(client, lost)
+    assert (late.status_code, late.json()["code"]) == (409, "lease_lost")
+    assert (await status(client))["groups"]["delivered"] == 2
+
+
+async def test_a_trainer_that_is_late_but_not_replaced_still_owns_its_batch(client: httpx.AsyncClient) -> None:
+    await make_run(client)
+    await submit(client, "a", "b")
+    batch = await taken(client, lease_s=0.001)
+    assert (await end(client, batch, "extend", lease_s=LONG_S)).json()["lease_s"] == LONG_S
+    reply = await client.post(f"{RUN}/batches")
+    assert reply.status_code == 204, "it is held again"
+    assert (await end(client, batch)).status_code == 200
+
+
+async def test_a_trainer_that_lost_the_answer_asks_again_and_gets_the_same_batch(client: httpx.AsyncClient) -> None:
+    await make_run(client)
+    await submit(client, "a", "b", "c", "d")
+    first = await taken(client, request_id="trainer-0.1")
+    repeated = await taken(client, request_id="trainer-0.1")
+    assert (repeated["batch"], repeated["lease"], repeated["delivery"]) == (first["batch"], first["lease"], 1)
+    assert content(repeated) == content(first)
+    await end(client, first)
+    assert (await taken(client, request_id="trainer-0.1"))["step"] == 2, "by then it is another batch's request"

@@ -1,0 +1,72 @@
+"""Clients of Atropos and of the native API in one run: nobody can tell who sits on the other side."""
+
+import httpx
+
+from tests.api import atropos_calls as atropos
+from tests.scenarios.native_calls import RUN, end, group, make_run, status, submit, take, taken
+
+ATROPOS = "/runs/run/atropos"
+COLUMNS = ("tokens", "masks", "scores")
+
+
+async def test_both_kinds_of_environments_feed_both_kinds_of_trainers(client: httpx.AsyncClient) -> None:
+    """Each environment was promised half of each batch; each trainer takes every other batch."""
+    await make_run(client, batch_size=4)
+    assert await take(client) is None, "an Atropos environment may join once a trainer has asked"
+    enrolled = await client.post(
+        f"{ATROPOS}/register-env",
+        json={
+            "desired_name": "old",
+            "group_size": 2,
+            "max_token_length": 512,
+            "weight": 1.0,
+            "min_batch_allocation": 0.5,
+        },
+    )
+    old = enrolled.json()["env_id"]
+    joined = await client.post(f"{RUN}/environments", json={"name": "new", "group_size": 2, "min_share": 0.5})
+    new = joined.json()["environment"]
+    assert old != new
+
+    sent = []
+    for mark in range(4):
+        body = atropos.group(2, mark, old)
+        assert (await client.post(f"{ATROPOS}/scored_data", json=body)).json() == {"status": "received"}
+        assert await submit(client, group(f"n{mark}", environment=new)) == ["accepted"]
+        sent.append([{name: one[name] for name in COLUMNS} for one in (body, group(f"n{mark}"))])
+
+    received = []
+    for step in range(1, 5):
+        if step % 2:
+            reply = await client.get(f"{ATROPOS}/batch")
+            groups = reply.json()["batch"]
+            assert reply.headers["lachesis-batch"]
+        else:
+            batch = await taken(client)
+            assert batch["step"] == step
+            assert [one["environment"] for one in batch["groups"]] == [old, new]
+            assert batch["groups"][1]["id"] == f"n{step - 1}"
+            groups = batch["groups"]
+            assert (await end(client, batch)).status_code == 200
+        received.append([{name: one[name] for name in COLUMNS} for one in groups])
+    assert received == sent, "in the order they came, with every value"
+
+    assert (await client.get(f"{ATROPOS}/batch")).json() == {"batch": None}, "which acknowledges the one before"
+    counts = (await status(client))["groups"]
+    assert (counts["delivered"], counts["accepted"], counts["leased"]) == (8, 8, 0)
+    served = {one["environment"]: one["served_sequences"] for one in (await status(client))["environments"]}
+    assert served == {old: 8, new: 8}
+
+
+async def test_a_batch_that_one_kind_of_trainer_held_goes_to_the_other_kind(client: httpx.AsyncClient) -> None:
+    """A lease that runs out, a trainer that registers anew: whoever asks next has it."""
+    await make_run(client, batch_size=2)
+    await client.post(f"{ATROPOS}/scored_data", json=atropos.group(2, 7))
+    assert (await take(client, lease_s=0.001)) is not None
+    reply = await client.get(f"{ATROPOS}/batch")
+    assert atropos.marks(reply.json()["batch"]) == [7]
+    assert reply.headers["lachesis-deliveries"] == "2"
+    about = (await client.get(RUN)).json()["atropos"] | {"batch_size": 2}
+    await client.post(f"{ATROPOS}/register", json=about)
+    batch = await taken(client)
+    assert (batch["delivery"], batch["groups"][0]["tokens"][0][0]) == (3, 7)
