@@ -84,11 +84,13 @@ class Dispatch:
 
     async def again(self, run: str, holder: Holder) -> Answer | None:
         """Find the batch that the same request took before, if that is still held; None if there is none."""
-        if not holder.request_id:
-            return None
         turn = self._turns.setdefault(run, asyncio.Lock())
         async with turn:  # the first request may be about to take it
-            batch = await self._repeated(run, await self._runs.view(run), holder)
+            view = await self._runs.view(run)
+            mine = _taken_before(view, holder)
+            if mine is None:
+                return None
+            batch = await self._handed_out(run, view, mine, _renewed(mine, view, holder))
         return None if batch is None else Answer(batch, None)
 
     async def finish(self, run: str, answer: Answer) -> None:
@@ -143,11 +145,9 @@ class Dispatch:
 
     async def _next(self, run: str, view: RunView, holder: Holder | None) -> Batch | NotReady | None:
         """Hand out what was taken before, else a new batch; None if the world moved on meanwhile."""
-        request_id = holder.request_id if holder else ""
-        for lease in view.leases:
-            if holder and request_id and (lease.state, lease.request_id) == (LeaseState.HELD, request_id):
-                renewed = replace(lease, deadline_ms=view.clock_ms + _lease_ms(holder, view))
-                return await self._handed_out(run, view, lease, renewed)
+        mine = _taken_before(view, holder)
+        if holder is not None and mine is not None:
+            return await self._handed_out(run, view, mine, _renewed(mine, view, holder))
         for lease in view.leases:
             if exhausted(lease, view.clock_ms, view.policy.max_deliveries):
                 await self._batches.change(run, lease, quarantined(lease))
@@ -247,6 +247,18 @@ class Dispatch:
             clock_ms=view.clock_ms,
         )
         return Batch(lease, tuple(groups), payloads, view) if await self._begin_sending(lease, commit) else None
+
+
+def _taken_before(view: RunView, holder: Holder | None) -> Lease | None:
+    """Find the lease that the same request took before, and that is still held."""
+    if holder is None or not holder.request_id:
+        return None
+    mine = (lease for lease in view.leases if lease.state is LeaseState.HELD)
+    return next((lease for lease in mine if lease.request_id == holder.request_id), None)
+
+
+def _renewed(lease: Lease, view: RunView, holder: Holder) -> Lease:
+    return replace(lease, deadline_ms=view.clock_ms + _lease_ms(holder, view))
 
 
 def _lease_ms(holder: Holder, view: RunView) -> int:
