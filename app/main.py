@@ -121,7 +121,7 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
         dispatch=dispatch,
         status=Status(runs, groups, explain, ttl_ms, durability),
         administration=Administration(runs, groups, staleness),
-        submissions=Submissions(admission, groups),
+        submissions=Submissions(admission),
         waiting=WaitingRoom(dispatch, partial(changes, connection)),
         leases=Leases(runs, groups, batches, bookmarks),
         bookmarks=bookmarks,

@@ -11,7 +11,6 @@ from app.core.policy import FutureVersions
 from app.services.admission import Admission
 from app.store.codec import EncodedGroup
 from app.store.group_entries import Placement
-from app.store.groups import GroupStore
 from app.store.runs import Roster
 
 
@@ -33,9 +32,8 @@ class Submitted:
 class Submissions:
     """The way in."""
 
-    def __init__(self, admission: Admission, groups: GroupStore) -> None:
+    def __init__(self, admission: Admission) -> None:
         self._admission = admission
-        self._groups = groups
 
     async def submit(self, run: str, groups: Sequence[EncodedGroup]) -> list[Submitted]:
         """Store groups, all or none; once this returns they survive any crash, and repeating it stores nothing.
@@ -62,13 +60,9 @@ class Submissions:
             return _place(group, roster)
 
         admitted = await self._admission.admit(run, groups, place, announce=False, limited=True)
-        dropped = {group.group_id: place.dropped for group, place in zip(groups, admitted.placements, strict=True)}
-        repeated = [str(group.group_id) for group, new in zip(groups, admitted.new, strict=True) if not new]
-        if repeated:  # things may have changed since, but not what was answered
-            dropped |= zip(repeated, await self._groups.first_drops(run, repeated), strict=True)
         return [
-            Submitted(str(group.group_id), dropped[group.group_id], not new)
-            for group, new in zip(groups, admitted.new, strict=True)
+            Submitted(str(group.group_id), placement.dropped, not new)
+            for group, placement, new in zip(groups, admitted.placements, admitted.new, strict=True)
         ]
 
 

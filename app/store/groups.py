@@ -193,12 +193,6 @@ class GroupStore:
         found = await self._connection.call("HGET", RunKeys(run).named, given_id)
         return None if found is None else str(found.decode().split()[0])
 
-    async def first_drops(self, run: str, given_ids: Sequence[str]) -> list[DropReason | None]:
-        """Read why groups were dropped when they came; None for one that was stored, or is long gone."""
-        found = await self._connection.call("HMGET", RunKeys(run).named, *given_ids)
-        places = [(text or b"").decode().rpartition(" ")[2] for text in found]
-        return [DropReason(place) if place in set(DropReason) else None for place in places]
-
     async def history(self, run: str, group_id: str) -> EndedGroup | None:
         """Read what became of a group; None if it has not left, or that was long ago."""
         found = await self._connection.call("HGET", RunKeys(run).history, group_id)

@@ -1,14 +1,12 @@
 """Batches that come back, and groups that are sent again: corners that the state machine found."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 
 from app.api.deps import Services
 from app.core.errors import RewindImpossible
-from app.core.model import DropReason
 from app.core.policy import Policy
 from app.services.handout import Batch, Holder
 from app.store.codec import EncodedGroup
@@ -121,27 +119,3 @@ async def test_groups_of_a_batch_that_is_dissolved_are_the_oldest_at_once(
     answer = await services.dispatch.take(RUN, Holder(request_id, LEASE_S))
     assert answer.batch is not None
     assert names(answer.batch) == ["old", "young"]
-
-
-@pytest.mark.parametrize(
-    ("change", "first", "later"),
-    [
-        ({"max_staleness": 3}, None, 9),
-        ({"max_staleness": 3}, DropReason.STALE, 4),
-        ({"future_versions": "refuse"}, None, 3),
-        ({"future_versions": "refuse"}, DropReason.FUTURE_VERSION, 9),
-    ],
-)
-async def test_a_repeated_group_gets_its_first_answer_whatever_has_changed_since(
-    services: Services, redis_client: Redis, change: dict[str, Any], first: DropReason | None, later: int
-) -> None:
-    sampled = 4
-    in_force = {None: 4, DropReason.STALE: 8, DropReason.FUTURE_VERSION: 2}[first]
-    await services.administration.change(RUN, change)
-    await services.administration.set_policy_version(RUN, in_force)
-    for version, repeated in ((in_force, False), (later, True), (in_force, True)):
-        await services.administration.set_policy_version(RUN, version)
-        (receipt,) = await services.submissions.submit(RUN, [group("a", version=sampled)])
-        assert (receipt.dropped, receipt.repeated) == (first, repeated)
-    assert (await redis_client.hget(RunKeys(RUN).run, "accepted_groups")) == b"1"  # type: ignore[misc]
-    await books_of(redis_client, RUN)

@@ -10,7 +10,7 @@
 -- KEYS[7] lanes        hash  lane -> groups queued
 -- KEYS[8] buffers      hash  lane -> groups buffered
 -- KEYS[9] versions     zset  group id -> policy version
--- KEYS[10] named       hash  given id -> 'group_id checksum place'
+-- KEYS[10] named       hash  given id -> 'group_id checksum'
 -- KEYS[11] named_until zset  given id -> run clock at which it is forgotten, ms
 -- KEYS[12] dropped     hash  'reason:environment' -> groups
 -- KEYS[13] history     hash  group id -> what became of it
