@@ -27,6 +27,7 @@ MAX_TENSORS = 256
 
 _MAX_NAME = 256
 _FRAMED = "groups"
+_WHOLE = ("environment", "policy_version")  # "1.0" and " 1" are whole numbers to some readers
 _KINDS = {"int": ("I32", "I64"), "float": ("F32", "F64")}
 _COLUMNS = {column.name: column for column in NATIVE_COLUMNS}
 _DETAIL_NAMES = frozenset(DETAIL_FIELDS) - {"env_id"}
@@ -88,9 +89,9 @@ def keys_and_payload(keys: GroupKeys, size: int, payload: bytes) -> EncodedGroup
 
 
 def _payload(blob: Buffer, header: Header, keys: GroupKeys) -> bytes:
-    """The bytes as they came, if they say what we have read; else the same with what we have read."""
+    """The bytes as they came, if every reader will read them as we did; else the same with what we have read."""
     said = keys.as_strings()
-    if "id" in header.metadata and all(said[name] == text for name, text in header.metadata.items() if name in said):
+    if "id" in header.metadata and all(header.metadata.get(name, said.get(name)) == said.get(name) for name in _WHOLE):
         return bytes(blob)
     return with_metadata(blob, header, said)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from app.core.errors import InvalidField, RunArchived, RunNotFound
 from app.services.presence import Presence
 from app.store.codec import EncodedGroup
-from app.store.group_entries import Placement, Submission, Terms
+from app.store.group_entries import Outcome, Placement, Submission, Terms
 from app.store.groups import GroupStore
 from app.store.runs import Roster, RunStore
 
@@ -18,11 +18,11 @@ Place = Callable[[EncodedGroup, Roster], Placement]
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """Groups that were admitted: on which roster, where to, and which of them are new rather than repeated."""
+    """Groups that were admitted: on which roster, where to, and what became of them."""
 
     roster: Roster
     placements: list[Placement]
-    new: list[bool]
+    outcomes: list[Outcome]
 
 
 class Admission:
@@ -61,16 +61,18 @@ class Admission:
                 if roster.policy.archived:
                     raise RunArchived(f"run {run} is archived: it takes no groups")
                 placements = [place(group, roster) for group in groups]
-                new = await self._groups.admit(run, submissions, placements, _terms(roster, groups, limited=limited))
+                outcomes = await self._groups.admit(
+                    run, submissions, placements, _terms(roster, groups, limited=limited)
+                )
             except (InvalidField, RunArchived, RunNotFound):
                 if fresh:
                     raise
-                new = None  # things may have changed since we last looked
-            if new is not None:
+                outcomes = None  # things may have changed since we last looked
+            if outcomes is not None:
                 for environment in {placement.environment for placement in placements}:
                     if environment is not None:
                         self._presence.heard(run, environment)
-                return Admitted(roster, placements, new)
+                return Admitted(roster, placements, outcomes)
             roster, fresh = await self._roster(run), True
 
     async def _roster(self, run: str) -> Roster:

@@ -61,8 +61,8 @@ class Submissions:
 
         admitted = await self._admission.admit(run, groups, place, announce=False, limited=True)
         return [
-            Submitted(str(group.group_id), placement.dropped, not new)
-            for group, placement, new in zip(groups, admitted.placements, admitted.new, strict=True)
+            Submitted(str(group.group_id), outcome.dropped, outcome.repeated)
+            for group, outcome in zip(groups, admitted.outcomes, strict=True)
         ]
 
 

@@ -1,13 +1,13 @@
 """Trainers that wait for a batch: woken by what arrives, served in the order they came, at the cost of one."""
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.core.errors import LachesisError
+from app.core.errors import LachesisError, RunNotFound
+from app.core.model import Blocker
 from app.services.dispatch import Dispatch
 from app.services.handout import Answer, Holder
 
@@ -30,7 +30,7 @@ class _Room:
     """Who waits for a run's batches, in the order they came, and why there was none when somebody last asked."""
 
     last: Answer
-    waiters: deque[_Waiter] = field(default_factory=deque)
+    waiters: dict[_Waiter, None] = field(default_factory=dict)
 
 
 class WaitingRoom:
@@ -69,23 +69,30 @@ class WaitingRoom:
         if wait_s <= 0:
             return room.last
         waiter = _Waiter(holder, asyncio.get_running_loop().create_future())
-        room.waiters.append(waiter)
+        room.waiters[waiter] = None
         stopped = asyncio.create_task(stop.wait())
         try:
             either: set[asyncio.Future[Any]] = {waiter.answer, stopped}
             await asyncio.wait(either, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
             stopped.cancel()
-        if waiter.answer.done():
-            return waiter.answer.result()
-        waiter.answer.cancel()
-        return room.last
+            room.waiters.pop(waiter, None)
+            gave_up = waiter.answer.cancel()
+        return room.last if gave_up else waiter.answer.result()
 
     def _open(self, run: str, room: _Room) -> None:
         self._rooms[run] = room
         attendant = asyncio.create_task(self._attend(run, room))
         self._attendants.add(attendant)
-        attendant.add_done_callback(self._attendants.discard)
+
+        def closed(attendant: asyncio.Task[None]) -> None:
+            self._attendants.discard(attendant)
+            error = None if attendant.cancelled() else attendant.exception()
+            if error is not None:  # a bug; those who wait must not wait for nobody
+                del self._rooms[run]
+                self._disappoint(room, error)
+
+        attendant.add_done_callback(closed)
 
     async def _attend(self, run: str, room: _Room) -> None:
         """Ask for those who wait, whenever something has changed; close the room when it is empty."""
@@ -94,28 +101,36 @@ class WaitingRoom:
                 try:
                     await self._serve(run, room)
                 except LachesisError as error:
-                    for waiter in room.waiters:
-                        if not waiter.answer.done():
-                            waiter.answer.set_exception(error)
-                if all(waiter.answer.done() for waiter in room.waiters):
+                    self._disappoint(room, error)
+                if not room.waiters:
                     del self._rooms[run]
                     return
 
+    @staticmethod
+    def _disappoint(room: _Room, error: BaseException) -> None:
+        for waiter in room.waiters:
+            if not waiter.answer.done():
+                waiter.answer.set_exception(error)
+        room.waiters.clear()
+
     async def _serve(self, run: str, room: _Room) -> None:
-        """Take batches for those who wait, first come first served, until there is none."""
+        """Take batches for those who wait, first come first served, until there is none.
+
+        Raises:
+            RunNotFound: The run was removed meanwhile.
+        """
         clock = asyncio.get_running_loop().time
         while room.waiters:
-            if room.waiters[0].answer.done():  # gave up, or stopped
-                room.waiters.popleft()
-                continue
-            waiter = room.waiters[0]
+            waiter = next(iter(room.waiters))
             started = clock()
             answer = await self._dispatch.take(run, waiter.holder)
+            if answer.not_ready is not None and answer.not_ready.blocker is Blocker.NOT_REGISTERED:
+                raise RunNotFound(f"run {run} was removed")
             if answer.batch is None:
                 room.last = answer
                 await asyncio.sleep(max(_SHORTEST_REST_S, _REST_FACTOR * (clock() - started)))
                 return
-            room.waiters.popleft()
+            room.waiters.pop(waiter, None)
             if waiter.answer.done():
                 await self._dispatch.hand_on(run, answer.batch)
             else:

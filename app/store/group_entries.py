@@ -38,6 +38,14 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a submission: why it is only counted, or None; and whether its sender had sent it before."""
+
+    dropped: DropReason | None = None
+    repeated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Terms:
     """What a run's groups were placed by, and what admits them.
 

@@ -8,6 +8,7 @@ from app.store import scripts
 from app.store.connection import Argument, Connection, Pipeline
 from app.store.group_entries import (
     EndedGroup,
+    Outcome,
     Placement,
     StoredGroup,
     Submission,
@@ -31,7 +32,7 @@ class GroupStore:
 
     async def admit(
         self, run: str, submissions: Sequence[Submission], placements: Sequence[Placement], terms: Terms
-    ) -> list[bool] | None:
+    ) -> list[Outcome] | None:
         """Store groups, all or none, in one round trip. Once this returns a list they survive any crash.
 
         Each payload is written by a command of its own, then a small script indexes them: a write torn by a crash
@@ -44,8 +45,8 @@ class GroupStore:
             terms: What the places were decided on.
 
         Returns:
-            For each group whether it is new, not a repetition by its sender, which stores nothing; None if the run
-            moved on, or a reservation was given up: nothing was stored; place and try again.
+            What became of each group; of one repeated by its sender, which stores nothing, the first time. None if the
+            run moved on, or a reservation was given up: nothing was stored; place and try again.
 
         Raises:
             QueueFull: The run holds as much as it may; nothing was stored.
@@ -77,7 +78,7 @@ class GroupStore:
         what, *rest = (await self._connection.pipeline(fill))[-1]
         match what:
             case b"admitted":
-                return [outcome != b"repeated" for outcome in rest[0]]
+                return [_outcome(text.decode(), place) for text, place in zip(rest[0], placements, strict=True)]
             case b"full":
                 raise QueueFull(f"the run holds {rest[0]} groups, {rest[1]} bytes, which is as much as it may")
             case b"exists":
@@ -240,3 +241,11 @@ class GroupStore:
 
     async def _unlink(self, keys: RunKeys, group_ids: Sequence[bytes]) -> None:
         await self._connection.call("UNLINK", *(keys.payload(group_id.decode()) for group_id in group_ids))
+
+
+def _outcome(text: str, placement: Placement) -> Outcome:
+    """Read what `lua/admit_groups.lua` says of a group."""
+    what, _, first = text.partition(" ")
+    if what != "repeated":
+        return Outcome(placement.dropped)
+    return Outcome(DropReason(first) if first in set(DropReason) else None, repeated=True)

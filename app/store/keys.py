@@ -17,7 +17,7 @@
 | `…:buffer:{environment}:{size}` | zset | buffered group ids by arrival |
 | `…:versions` | zset | queued and buffered group ids by policy version, where they name one |
 | `…:recent` | zset | ids of groups admitted lately, by run clock: our own repetitions are recognised |
-| `…:named` | hash | id a sender gave -> `group_id checksum`: its repetitions are recognised |
+| `…:named` | hash | id a sender gave -> `group_id outcome checksum`: its repetitions are recognised |
 | `…:named_until` | zset | those ids by the run clock at which they are forgotten, unless their groups are held |
 | `…:history` | hash | group id -> `outcome where step clock_ms` and its entry, of a group that has left |
 | `…:ended` | zset | those group ids by the run clock at which they are forgotten |

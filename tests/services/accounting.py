@@ -94,8 +94,8 @@ async def _check_memory(redis: "Redis", keys: RunKeys, held: Mapping[str, Stored
     """What senders called their groups, and what became of groups and batches, is forgotten at a known time."""
     named = {given: text.split() for given, text in (await _texts(redis, keys.named)).items()}
     assert {given.decode() for given in await redis.zrange(keys.named_until, 0, -1)} == named.keys()
-    assert len({group for group, _ in named.values()}) == len(named), "a group has two names"
-    for given, (group, digest) in named.items():
+    assert len({group for group, *_ in named.values()}) == len(named), "a group has two names"
+    for given, (group, _, digest) in named.items():
         if group in held:
             assert (held[group].given_id, held[group].checksum) == (given, digest)
     for group, entry in held.items():

@@ -12,7 +12,7 @@ from app.core.model import RunConfig
 from app.services.registry import Registry
 from app.store.codec import EncodedGroup
 from app.store.connection import Connection
-from app.store.group_entries import Placement, Submission, Terms
+from app.store.group_entries import Outcome, Placement, Submission, Terms
 from app.store.groups import GroupStore
 from app.store.keys import RUNS, RunKeys
 from app.store.runs import RunStore
@@ -131,7 +131,7 @@ async def test_a_run_forgotten_anywhere_in_the_middle_of_a_submission_is_there_a
     await runs.announce(RUN)
     one_by_one.before, one_by_one.between = before, lambda: runs.forget(RUN)
     assert await GroupStore(one_by_one).admit(RUN, [Submission("one", encoded(2))], [Placement(None)], Terms(0)) == [
-        True
+        Outcome()
     ]
     assert before < one_by_one.sent
     assert await runs.names() == [RUN]

@@ -49,10 +49,15 @@ class Store:
     async def admit(
         self, *groups: EncodedGroup, ids: Sequence[str] = (), place: Placement | None = None, **limits: Any
     ) -> list[bool] | None:
-        """Admit groups on present terms, under payload ids of their own unless given; queued for environment 0."""
+        """Admit groups on present terms, under payload ids of their own unless given; queued for environment 0.
+
+        Returns:
+            Which of them are new.
+        """
         submissions = [Submission(ids[n] if ids else uuid.uuid4().hex, group) for n, group in enumerate(groups)]
         placements = [place or Placement(0, policy_version=group.policy_version) for group in groups]
-        return await self.groups.admit(RUN, submissions, placements, await self.terms(**limits))
+        outcomes = await self.groups.admit(RUN, submissions, placements, await self.terms(**limits))
+        return None if outcomes is None else [not outcome.repeated for outcome in outcomes]
 
     async def take(self, *group_ids: str, groups: Sequence[LeasedGroup] = (), **fields: Any) -> Lease:
         """Take queued groups into a batch that is held; as they are now, or as they were when they were looked at."""

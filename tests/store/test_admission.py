@@ -4,7 +4,7 @@ import pytest
 
 from app.core.errors import GroupExists, QueueFull
 from app.core.model import DropReason, PlannedGroup
-from app.store.group_entries import Placement, Submission
+from app.store.group_entries import Outcome, Placement, Submission
 from app.store.groups import GroupStore
 from tests.one_by_one import OneByOne
 from tests.store.conftest import CONFIG, KEYS, LASTING_MS, RUN, Store, encoded
@@ -147,7 +147,7 @@ async def test_a_reservation_that_was_given_up_meanwhile_is_outdated_and_made_an
         await torn.aclose()
     assert torn.sent == 4
     assert await store.groups.entries(RUN, ["one"]) == [None]
-    assert await store.groups.admit(*call) == [True]
+    assert await store.groups.admit(*call) == [Outcome()]
     assert (await store.books())["queued"] == {"one"}
 
 
@@ -168,7 +168,8 @@ async def test_a_group_dropped_on_arrival_is_counted_and_remembered_and_has_no_p
 async def test_groups_of_one_body_may_fare_differently(store: Store) -> None:
     submissions = [Submission(name, encoded(version=1)) for name in ("queued", "buffered", "stale")]
     places = [Placement(0, policy_version=1), Placement(0, buffered=True, policy_version=1), STALE]
-    assert await store.groups.admit(RUN, submissions, places, await store.terms()) == [True, True, True]
+    outcomes = [Outcome(), Outcome(), Outcome(DropReason.STALE)]
+    assert await store.groups.admit(RUN, submissions, places, await store.terms()) == outcomes
     books = await store.books()
     assert (books["queued"], books["buffered"], books["dropped"]) == ({"queued"}, {"buffered"}, {"stale": 1})
     assert await store.groups.of_versions(RUN, "-inf", "+inf", 10) == ["buffered", "queued"]
@@ -229,3 +230,28 @@ async def test_buffered_groups_keep_their_version_when_they_join_the_queue(store
         books = await store.books()
         assert (books["queued"], books["buffered"]) == ({"one"}, set())
     assert await store.groups.of_versions(RUN, 3, 3, 10) == ["one"]
+
+
+async def test_a_repetition_is_told_what_became_of_the_group_the_first_time(store: Store) -> None:
+    terms = await store.terms()
+    for name, first, now in (("a", Placement(0), STALE), ("b", STALE, Placement(0, policy_version=1))):
+        group = encoded(given=name, version=1)
+        assert await store.groups.admit(RUN, [Submission(name, group)], [first], terms) == [Outcome(first.dropped)]
+        repeated = [Outcome(first.dropped, repeated=True)]
+        assert await store.groups.admit(RUN, [Submission(f"{name}-again", group)], [now], terms) == repeated
+    books = await store.books()
+    assert (books["queued"], books["dropped"]) == ({"a"}, {"stale": 1})
+
+
+async def test_what_is_refused_leaves_nothing_that_a_sweep_does_not_take(store: Store) -> None:
+    """Senders try again and again: what they wrote for nothing must not wait for orphans' time."""
+    await store.admit(encoded(given="a"), ids=["one"])
+    with pytest.raises(QueueFull):
+        await store.admit(encoded(), encoded(), ids=["two", "three"], max_groups=1)
+    with pytest.raises(GroupExists):
+        await store.admit(encoded(), encoded(2, given="a"), ids=["four", "five"])
+    assert await store.groups.sweep(RUN) == 4
+    assert await store.payloads() == {"one"}
+    assert await store.redis.zcard(KEYS.unindexed) == 0
+    assert await store.admit(encoded(), encoded(), ids=["two", "three"]) == [True, True]
+    assert (await store.books())["queued"] == {"one", "two", "three"}

@@ -10,7 +10,7 @@
 -- KEYS[7] lanes        hash  lane -> groups queued
 -- KEYS[8] buffers      hash  lane -> groups buffered
 -- KEYS[9] versions     zset  group id -> policy version
--- KEYS[10] named       hash  given id -> 'group_id checksum'
+-- KEYS[10] named       hash  given id -> 'group_id outcome checksum'
 -- KEYS[11] named_until zset  given id -> run clock at which it is forgotten, ms
 -- KEYS[12] dropped     hash  'reason:environment' -> groups
 -- KEYS[13] history     hash  group id -> what became of it
@@ -20,7 +20,7 @@
 -- is kept   ARGV[5], ARGV[6] groups and bytes that may wait, or ''   ARGV per group from 7 on: id, lane, 'queued',
 -- 'buffered' or why it is dropped, bytes, checksum, environment, policy version, given id, each of these '-' for none
 --
--- Returns {'admitted', list of an outcome per group: 'new' or 'repeated'}; or, with nothing changed: {'outdated'}: decide and write
+-- Returns {'admitted', list of an outcome per group: 'new', 'written' or 'repeated OUTCOME'}; or, with nothing stored: {'outdated'}: decide and write
 -- again; {'full', groups, bytes} that wait; {'exists', given id}, which names other contents.
 -- Cost: O(n log m), n the groups, m the groups in a lane.
 --
@@ -32,12 +32,17 @@ local now = redis.call('HMGET', KEYS[1], 'epoch', 'policy_version', 'queued_grou
 if (now[1] or '0') ~= ARGV[1] or ARGV[2] ~= '' and (now[2] or '0') ~= ARGV[2] then return {'outdated'} end
 local groups, bytes = (now[3] or 0) + (now[4] or 0), (now[5] or 0) + (now[6] or 0)
 local full = ARGV[5] ~= '' and groups >= tonumber(ARGV[5]) or ARGV[6] ~= '' and bytes >= tonumber(ARGV[6])
+-- What was written for nothing is garbage at once, else a sender that tries again and again fills the memory.
+local function refused(reply)
+  for i = FIRST, #ARGV, FIELDS do redis.call('ZADD', KEYS[3], 'XX', -1, ARGV[i]) end
+  return reply
+end
 local outcomes = {}
 for i = FIRST, #ARGV, FIELDS do
   local payload = KEYS[16 + (i - FIRST) / FIELDS * 2]
   local outcome = outcome_of(payload, ARGV[i], unpack(ARGV, i + 2, i + FIELDS - 1))
-  if outcome == 'exists' then return {outcome, ARGV[i + FIELDS - 1]} end
-  if outcome == 'new' and full then return {'full', groups, bytes} end
+  if outcome == 'exists' then return refused({outcome, ARGV[i + FIELDS - 1]}) end
+  if outcome == 'new' and full then return refused({'full', groups, bytes}) end
   if outcome == 'outdated' then return {outcome} end
   outcomes[#outcomes + 1] = outcome
 end

@@ -3,7 +3,7 @@
 --
 -- KEYS[1] run          hash  run clock
 -- KEYS[2] groups       hash  group id -> entry
--- KEYS[3] named        hash  given id -> 'group_id checksum'
+-- KEYS[3] named        hash  given id -> 'group_id outcome checksum'
 -- KEYS[4] named_until  zset  given id -> run clock at which it is forgotten, ms
 -- KEYS[5] history      hash  group or batch id -> what became of it
 -- KEYS[6] ended        zset  group or batch id -> run clock at which that is forgotten, ms

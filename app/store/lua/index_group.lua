@@ -2,13 +2,11 @@
 --
 local function is_stored(where) return where == 'queued' or where == 'buffered' end
 
--- What a group is: 'new'; 'written' by the same command before, whose answer was lost; 'repeated' by its sender; or why
--- it can not be admitted.
+-- What a group is: 'new'; 'written' by the same command before, whose answer was lost; 'repeated' by its sender, and what
+-- became of it the first time; or why it can not be admitted.
 local function outcome_of(payload, group, where, bytes, checksum, environment, version, given)
-  local named = redis.call('HGET', KEYS[10], given)
-  if named and named ~= group .. ' ' .. checksum then
-    return string.match(named, '%S+$') == checksum and 'repeated' or 'exists'
-  end
+  local first, outcome, contents = string.match(redis.call('HGET', KEYS[10], given) or '', '^(%S+) (%S+) (%S+)$')
+  if first and first ~= group then return contents == checksum and 'repeated ' .. outcome or 'exists' end
   if redis.call('ZSCORE', KEYS[2], group) then return 'written' end
   local reserved = tonumber(redis.call('ZSCORE', KEYS[3], group) or -1) >= 0
   local there = redis.call('STRLEN', payload) == tonumber(bytes)
@@ -25,7 +23,7 @@ local function index_group(outcome, clock, place, group, lane, where, bytes, che
   redis.call('ZADD', KEYS[2], clock, group)
   redis.call('HINCRBY', KEYS[1], 'accepted_groups', 1)
   if given ~= '-' then
-    redis.call('HSET', KEYS[10], given, group .. ' ' .. checksum)
+    redis.call('HSET', KEYS[10], given, group .. ' ' .. where .. ' ' .. checksum)
     redis.call('ZADD', KEYS[11], clock + ARGV[3], given)
   end
   if environment ~= '-' then
