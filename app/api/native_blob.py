@@ -16,7 +16,7 @@ from app.api.json_reader import Path, members
 from app.api.native_keys import GroupKeys, parse_object, read_keys
 from app.api.scored_data import check_rows
 from app.core.errors import InvalidField, MalformedBody
-from app.store.codec import EncodedGroup
+from app.store.codec import EncodedGroup, Payload
 from lachesis.wire.blob import Buffer, DamagedBlob, Header, TensorInfo, read_header, tensor, with_metadata
 from lachesis.wire.columns import DETAIL_FIELDS, DETAILS, LENGTHS, MEASURES, NATIVE_COLUMNS, Column, Ragged
 from lachesis.wire.frame import FORMAT, split
@@ -63,16 +63,17 @@ def _framed(blob: memoryview, path: Path) -> EncodedGroup:
     return _group(blob, header, path)
 
 
-def _group(blob: Buffer, header: Header, path: Path) -> EncodedGroup:
+def _group(blob: Payload, header: Header, path: Path) -> EncodedGroup:
     if len(header.tensors) > MAX_TENSORS:
         raise InvalidField(f"{len(header.tensors)} tensors; at most {MAX_TENSORS} are taken", path)
     for name in header.tensors:
         check_name(name, path)
         _check_own_lengths(name, header, path)
     columns = {}
+    rows = _Rows(blob, header, path)
     for column in NATIVE_COLUMNS:
         if column.name in header.tensors:
-            columns[column.name] = _column(blob, header, column, (*path, column.name))
+            columns[column.name] = _column(blob, header, column, rows, (*path, column.name))
         elif column.required:
             raise InvalidField("is required", (*path, column.name))
     check_rows(columns, path)
@@ -83,16 +84,16 @@ def _group(blob: Buffer, header: Header, path: Path) -> EncodedGroup:
     return keys_and_payload(keys, len(columns["scores"].values), _payload(blob, header, keys))
 
 
-def keys_and_payload(keys: GroupKeys, size: int, payload: bytes) -> EncodedGroup:
+def keys_and_payload(keys: GroupKeys, size: int, payload: Payload) -> EncodedGroup:
     """Put together what is stored of a group of the native API."""
     return EncodedGroup(size, keys.environment, payload, keys.id, keys.policy_version)
 
 
-def _payload(blob: Buffer, header: Header, keys: GroupKeys) -> bytes:
+def _payload(blob: Payload, header: Header, keys: GroupKeys) -> Payload:
     """The bytes as they came, if every reader will read them as we did; else the same with what we have read."""
     said = keys.as_strings()
     if "id" in header.metadata and all(header.metadata.get(name, said.get(name)) == said.get(name) for name in _WHOLE):
-        return bytes(blob)
+        return blob
     return with_metadata(blob, header, said)
 
 
@@ -117,31 +118,46 @@ def _check_own_lengths(name: str, header: Header, path: Path) -> None:
         raise InvalidField(f"{column} has no such lengths", (*path, name))
 
 
-def _column(blob: Buffer, header: Header, column: Column, path: Path) -> Ragged:
+class _Rows:
+    """The lengths of a group's rows, each tensor of them looked at once: most columns share one."""
+
+    def __init__(self, blob: Buffer, header: Header, path: Path) -> None:
+        self._blob = blob
+        self._tensors = header.tensors
+        self._path = path
+        self._seen: dict[str, tuple[NDArray[Any], int]] = {}
+
+    def of(self, column: str, level: int) -> tuple[NDArray[Any], int]:
+        """The lengths of a column's rows on one level of nesting, and their sum."""
+        own = f"{column}.{LENGTHS[level]}"
+        name = own if own in self._tensors else f"{MEASURES[level]}.{LENGTHS[level]}"
+        if name not in self._tensors:
+            raise InvalidField(f"needs {own}", (*self._path, column))
+        if name not in self._seen:
+            self._seen[name] = self._read(name)
+        return self._seen[name]
+
+    def _read(self, name: str) -> tuple[NDArray[Any], int]:
+        path = (*self._path, name)
+        lengths = _flat(self._blob, self._tensors[name], _KINDS["int"], path)
+        if lengths.size and int(lengths.min()) < 0:
+            raise InvalidField("a length below 0", (*path, int(np.argmin(lengths))))
+        if lengths.size and int(lengths.max()) > len(self._blob):  # and so no sum of them overflows
+            raise InvalidField("a length beyond the body's", (*path, int(np.argmax(lengths))))
+        return lengths, int(lengths.sum(dtype=np.int64))
+
+
+def _column(blob: Buffer, header: Header, column: Column, rows: _Rows, path: Path) -> Ragged:
     values = _flat(blob, header.tensors[column.name], _KINDS[column.kind], path)
     if column.kind == "float" and not np.isfinite(values).all():
         raise InvalidField("not a finite number", (*path, int(np.argmin(np.isfinite(values)))))
-    lengths = tuple(_lengths(blob, header, column.name, level, path) for level in range(column.depth - 1))
+    lengths = [rows.of(column.name, level) for level in range(column.depth - 1)]
     held = len(values)
-    for level in reversed(lengths):
-        total = int(level.sum(dtype=np.int64))
+    for level, total in reversed(lengths):
         if total != held:
             raise InvalidField(f"holds {held} where its lengths make {total}", path)
         held = len(level)
-    return Ragged(values, lengths)
-
-
-def _lengths(blob: Buffer, header: Header, column: str, level: int, path: Path) -> NDArray[Any]:
-    own = f"{column}.{LENGTHS[level]}"
-    name = own if own in header.tensors else f"{MEASURES[level]}.{LENGTHS[level]}"
-    if name not in header.tensors:
-        raise InvalidField(f"needs {own}", path)
-    lengths = _flat(blob, header.tensors[name], _KINDS["int"], (*path[:-1], name))
-    if lengths.size and int(lengths.min()) < 0:
-        raise InvalidField("a length below 0", (*path[:-1], name, int(np.argmin(lengths))))
-    if lengths.size and int(lengths.max()) > len(blob):  # and so no sum of them overflows
-        raise InvalidField("a length beyond the body's", (*path[:-1], name, int(np.argmax(lengths))))
-    return lengths
+    return Ragged(values, tuple(level for level, _ in lengths))
 
 
 def _flat(blob: Buffer, info: TensorInfo, dtypes: tuple[str, ...], path: Path) -> NDArray[Any]:

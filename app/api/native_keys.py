@@ -51,7 +51,9 @@ def read_keys(values: Mapping[str, Any], versions: Ragged | None, path: Path) ->
     for name in values:
         if name not in GROUP_KEYS:
             raise InvalidField(f"is unknown here; known are {', '.join(GROUP_KEYS)}", (*path, name))
-    given = {"id": str(uuid.uuid4())} | {name: value for name, value in values.items() if value is not None}
+    given = {name: value for name, value in values.items() if value is not None}
+    if "id" not in given:
+        given["id"] = str(uuid.uuid4())
     if _METADATA in given:
         given[_METADATA] = _object_text(given[_METADATA], (*path, _METADATA))
     if versions is not None:

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 import xxhash
 
+Payload = bytes | memoryview
+
 
 @dataclass(frozen=True, slots=True)
 class EncodedGroup:
@@ -19,12 +21,12 @@ class EncodedGroup:
 
     size: int
     environment: int | None
-    payload: bytes
+    payload: Payload
     group_id: str | None = None
     policy_version: int | None = None
 
 
-def checksum(payload: bytes) -> str:
+def checksum(payload: Payload) -> str:
     """The payload's fingerprint, 16 hex digits (xxh3, 64 bits).
 
     It tells damage, which Redis's own files do not (they carry no checksums), from what was written; it does
