@@ -1,27 +1,32 @@
 """A connection on which something else happens between the commands of one submission."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
-from app.store.connection import Argument, Connection
+from app.store.connection import Connection
+from app.store.exchange import Command
 
 
 class OneByOne(Connection):
-    """Sends the commands of a pipeline that writes one by one, and does something else before one of them."""
+    """Sends commands that go together one by one, if they write, and does something else before one of them."""
 
     between: Callable[[], Awaitable[object]]
     before: int
     sent: int
 
     async def pipeline(self, fill: Callable[[object], object]) -> list[object]:
-        commands: list[tuple[Argument, ...]] = []
+        commands: list[Command] = []
 
         class Recorder:
             def __getattr__(self, command: str) -> Callable[..., None]:
                 return lambda *arguments, **_: commands.append((command.upper(), *arguments))
 
         fill(Recorder())
-        if not any(name == "EVALSHA" for name, *_ in commands):
-            return await super().pipeline(fill)
+        return await self._apart(commands) if _writes(commands) else await super().pipeline(fill)
+
+    async def exchange(self, commands: Sequence[Command]) -> list[object]:
+        return await self._apart(commands) if _writes(commands) else await super().exchange(commands)
+
+    async def _apart(self, commands: Sequence[Command]) -> list[object]:
         self.sent = len(commands)
         replies = []
         for number, (name, *arguments) in enumerate(commands):
@@ -29,3 +34,7 @@ class OneByOne(Connection):
                 await self.between()
             replies.append(await self.call(str(name), *arguments))
         return replies
+
+
+def _writes(commands: Sequence[Command]) -> bool:
+    return any(name == "EVALSHA" for name, *_ in commands)

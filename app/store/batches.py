@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from app.core.leasing import Lease, LeasedGroup, LeaseState
 from app.core.model import DropReason
-from app.store.connection import Argument, Connection
+from app.store.connection import Connection
+from app.store.exchange import Argument
 from app.store.group_entries import BATCH_HISTORY_WORDS
 from app.store.keys import NONE, RunKeys, lane_name
 from app.store.run_view import lease_text

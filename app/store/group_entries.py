@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from app.core.model import DropReason, LaneId
 from app.store.codec import EncodedGroup, checksum
-from app.store.connection import Argument
+from app.store.exchange import Argument
 from app.store.keys import NONE, RunKeys, lane_name, parse_lane_name
 
 BATCH_HISTORY_WORDS = 4

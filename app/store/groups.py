@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from app.core.errors import GroupExists, QueueFull
 from app.core.model import DropReason, Lane, LaneId, PlannedGroup, QueuedGroup
 from app.store import scripts
-from app.store.connection import Argument, Connection, Pipeline
+from app.store.connection import Connection, Pipeline
+from app.store.exchange import Argument, Command
 from app.store.group_entries import (
     EndedGroup,
     Outcome,
@@ -62,20 +63,17 @@ class GroupStore:
         run_keys += [keys.versions, keys.named, keys.named_until, keys.dropped, keys.history, keys.ended]
         limits = [terms.epoch, or_text(terms.policy_version, ""), terms.named_ms, terms.history_ms]
         limits += [or_text(terms.max_groups, ""), or_text(terms.max_bytes, "")]
-
-        def fill(pipe: Pipeline) -> None:
-            if stored:
-                ids = [submission.group_id for submission in stored]
-                pipe.evalsha(reserve, 3, keys.run, keys.recent, keys.unindexed, *ids)
-            # Whoever announced the run may have done so before it was forgotten. Now it holds reservations, so that it
-            # will not be; a name put in before them could still be taken out in between.
-            pipe.sadd(RUNS, run)
-            for submission in stored:
-                pipe.set(keys.payload(submission.group_id), submission.encoded.payload)
-            every_key = (*run_keys, *own_keys)
-            pipe.evalsha(index, len(every_key), *every_key, *limits, *own_arguments)
-
-        what, *rest = (await self._connection.pipeline(fill))[-1]
+        commands: list[Command] = []
+        if stored:
+            ids = [submission.group_id for submission in stored]
+            commands.append(("EVALSHA", reserve, 3, keys.run, keys.recent, keys.unindexed, *ids))
+        # Whoever announced the run may have done so before it was forgotten. Now it holds reservations, so that it
+        # will not be; a name put in before them could still be taken out in between.
+        commands.append(("SADD", RUNS, run))
+        commands += [("SET", keys.payload(one.group_id), one.encoded.payload) for one in stored]
+        every_key = (*run_keys, *own_keys)
+        commands.append(("EVALSHA", index, len(every_key), *every_key, *limits, *own_arguments))
+        what, *rest = (await self._connection.exchange(commands))[-1]
         match what:
             case b"admitted":
                 return [_outcome(text.decode(), place) for text, place in zip(rest[0], placements, strict=True)]
@@ -136,12 +134,7 @@ class GroupStore:
     async def payloads(self, run: str, group_ids: Sequence[str]) -> list[bytes | None]:
         """Read payloads; None where one is missing."""
         keys = RunKeys(run)
-
-        def fill(pipe: Pipeline) -> None:
-            for group_id in group_ids:
-                pipe.get(keys.payload(group_id))
-
-        return await self._connection.pipeline(fill)
+        return await self._connection.exchange([("GET", keys.payload(group_id)) for group_id in group_ids])
 
     async def latest(self, run: str) -> bytes | None:
         """Read the columns of the newest group (kept even if it has left the store), or None before there is one."""

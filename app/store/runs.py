@@ -11,7 +11,8 @@ from app.core.leasing import LeaseState
 from app.core.model import Environment, RunConfig, RunView
 from app.core.policy import Policy
 from app.store import scripts
-from app.store.connection import Argument, Connection, Pipeline
+from app.store.connection import Connection, Pipeline
+from app.store.exchange import Argument
 from app.store.keys import RUNS, RunKeys, lane_name
 from app.store.run_view import ask_for_view, lease_text, parse_environment, parse_policy, read_view
 
