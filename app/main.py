@@ -88,12 +88,13 @@ def create_app(settings: Settings) -> FastAPI:
         title="Lachesis", version=lachesis_version(), description=DESCRIPTION, lifespan=lifespan, redoc_url=None
     )
     problems.install(app)
-    app.include_router(system.router)
-    for router in (runs.router, environments.router, groups.submissions, groups.router, batches.router):
-        app.include_router(router, dependencies=[Depends(checked_run_name)] if router is groups.submissions else [])
+    # Routes are tried one after the other, which is felt: what is called most comes first.
+    app.include_router(groups.submissions, dependencies=[Depends(checked_run_name)])
     for router in (atropos.submissions, atropos.router):
         app.include_router(router)
         app.include_router(router, prefix="/runs/{run}/atropos", dependencies=[Depends(checked_run_name)])
+    for router in (batches.router, environments.router, runs.router, groups.router, system.router):
+        app.include_router(router)
     return app
 
 
