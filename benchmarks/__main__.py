@@ -9,7 +9,7 @@ from pathlib import Path
 
 import uvloop
 
-from benchmarks import batch, forming, ingest, machine, memory, report
+from benchmarks import batch, forming, ingest, machine, memory, native_ingest, report
 from benchmarks.arena import FULL, QUICK, Arena, Effort, arena
 from benchmarks.results import Results
 from tests.e2e.venv import REPOSITORY
@@ -20,6 +20,7 @@ SECTIONS: dict[str, Callable[[Arena, Results], Awaitable[None]]] = {
     "ingest": ingest.measure,
     "batch": batch.measure,
     "forming": forming.measure,
+    "native-ingest": native_ingest.measure,
 }
 
 

@@ -1,6 +1,7 @@
 """The limit: what any service on this stack must at least do. It reads a body and stores bytes, unseen.
 
     POST /as-sent          stores the body as it came
+    POST /pieces/K         stores the body cut into K values, in one round trip
     POST /as-stored/N      stores N bytes, as many as this service stores of such a group
     POST /answer           remembers the body as the answer of GET /batch
     GET /batch/K           reads K stored values and answers that
@@ -36,11 +37,22 @@ async def read_whole(receive: Any) -> bytes:
     return b"".join(parts)
 
 
+async def store_pieces(body: bytes, count: int) -> None:
+    """Store a body cut into pieces, as a frame of groups is."""
+    size = -(-len(body) // count)
+    pipe = redis.pipeline(transaction=False)
+    for start in range(0, len(body), size):
+        pipe.set(b"%d" % next(serial), body[start : start + size])
+    await pipe.execute()
+
+
 async def reply_to(path: str, receive: Any) -> bytes:
     """Do what a path says."""
     match path.split("/")[1:]:
         case ["as-sent"]:
             await redis.set(b"%d" % next(serial), await read_whole(receive))
+        case ["pieces", count]:
+            await store_pieces(await read_whole(receive), int(count))
         case ["as-stored", size]:
             await read_whole(receive)
             await redis.set(b"%d" % next(serial), filler(int(size)))

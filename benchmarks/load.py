@@ -12,6 +12,8 @@ from typing import Protocol, cast
 
 import httptools
 
+_DONE = (200, 201)
+
 
 @dataclass(frozen=True, slots=True)
 class Reply:
@@ -123,7 +125,7 @@ class RedisCaller(asyncio.Protocol):
 
 
 class RequestFailed(RuntimeError):
-    """A reply was not 200, so what was measured means nothing."""
+    """A reply was neither 200 nor 201, so what was measured means nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +154,7 @@ async def closed_loop(
         reconnect: Whether each request has a connection of its own, as with Atropos's clients.
 
     Raises:
-        RequestFailed: A reply was not 200.
+        RequestFailed: A reply was neither 200 nor 201.
     """
     serial = itertools.count()
     callers = [] if reconnect else [await dial() for _ in range(connections)]
@@ -162,7 +164,7 @@ async def closed_loop(
         while time.perf_counter() - began < seconds:
             now = caller or await dial()
             reply = await now.call(request(next(serial)))
-            if reply.status != 200:
+            if reply.status not in _DONE:
                 raise RequestFailed(f"{reply.status}: {reply.body[:300]!r}")
             if caller is None:
                 now.close()
