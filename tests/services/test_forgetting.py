@@ -9,6 +9,7 @@ from redis.asyncio import Redis
 
 from app.core.enrolment import Application
 from app.core.model import RunConfig
+from app.core.policy import Policy
 from app.services.registry import Registry
 from app.store.codec import EncodedGroup
 from app.store.connection import Connection
@@ -261,3 +262,18 @@ async def test_submissions_that_race_with_resets_and_forgetting_are_never_in_a_r
         "runs came and went"
     )
     assert not [run for run, holds_groups, is_known in seen if holds_groups and not is_known]
+
+
+@pytest.mark.parametrize("before", [1, 2, 3])
+async def test_a_run_that_is_removed_while_a_group_is_on_its_way_leaves_nothing(
+    process: Callable[..., Process], redis_client: Redis, one_by_one: OneByOne, before: int
+) -> None:
+    services, maintenance = process()
+    run, _ = await services.administration.create(RUN, CONFIG, Policy())
+    one_by_one.before, one_by_one.between = before, lambda: services.administration.delete(RUN)
+    submission = [Submission("one", encoded(2))]
+    assert await GroupStore(one_by_one).admit(RUN, submission, [Placement(None)], Terms(run.epoch)) is None
+    assert before < one_by_one.sent
+    await maintenance.look_after(RUN)
+    await maintenance.look_after(RUN)
+    assert await keys_of(redis_client) == []

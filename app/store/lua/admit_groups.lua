@@ -27,23 +27,27 @@
 -- include clock
 -- include index_group
 local FIRST, FIELDS = 7, 8
-local now = redis.call('HMGET', KEYS[1], 'epoch', 'policy_version', 'queued_groups', 'buffered_groups',
-  'queued_bytes', 'buffered_bytes')
-if (now[1] or '0') ~= ARGV[1] or ARGV[2] ~= '' and (now[2] or '0') ~= ARGV[2] then return {'outdated'} end
-local groups, bytes = (now[3] or 0) + (now[4] or 0), (now[5] or 0) + (now[6] or 0)
-local full = ARGV[5] ~= '' and groups >= tonumber(ARGV[5]) or ARGV[6] ~= '' and bytes >= tonumber(ARGV[6])
--- What was written for nothing is garbage at once, else a sender that tries again and again fills the memory.
+-- What was written for nothing is garbage at once: senders try again and again, and the run may have been removed.
 local function refused(reply)
-  for i = FIRST, #ARGV, FIELDS do redis.call('ZADD', KEYS[3], 'XX', -1, ARGV[i]) end
+  advance_clock(KEYS[1])
+  for i = FIRST, #ARGV, FIELDS do
+    local lost = is_stored(ARGV[i + 2]) and not redis.call('ZSCORE', KEYS[2], ARGV[i])
+    if lost then redis.call('ZADD', KEYS[3], -1, ARGV[i]) end
+  end
   return reply
 end
+local now = redis.call('HMGET', KEYS[1], 'epoch', 'policy_version', 'queued_groups', 'buffered_groups',
+  'queued_bytes', 'buffered_bytes')
+if (now[1] or '0') ~= ARGV[1] or ARGV[2] ~= '' and (now[2] or '0') ~= ARGV[2] then return refused({'outdated'}) end
+local groups, bytes = (now[3] or 0) + (now[4] or 0), (now[5] or 0) + (now[6] or 0)
+local full = ARGV[5] ~= '' and groups >= tonumber(ARGV[5]) or ARGV[6] ~= '' and bytes >= tonumber(ARGV[6])
 local outcomes = {}
 for i = FIRST, #ARGV, FIELDS do
   local payload = KEYS[16 + (i - FIRST) / FIELDS * 2]
   local outcome = outcome_of(payload, ARGV[i], unpack(ARGV, i + 2, i + FIELDS - 1))
   if outcome == 'exists' then return refused({outcome, ARGV[i + FIELDS - 1]}) end
   if outcome == 'new' and full then return refused({'full', groups, bytes}) end
-  if outcome == 'outdated' then return {outcome} end
+  if outcome == 'outdated' then return refused({outcome}) end
   outcomes[#outcomes + 1] = outcome
 end
 local clock = advance_clock(KEYS[1])
