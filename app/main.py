@@ -12,7 +12,7 @@ from fastapi import Depends, FastAPI
 from app.api import problems
 from app.api.body_budget import BodyBudget
 from app.api.deps import Services, checked_run_name
-from app.api.routes import atropos, system
+from app.api.routes import atropos, native_docs, system
 from app.api.routes.v1 import batches, environments, groups, runs
 from app.api.submitting import Decoder
 from app.core.errors import StoreMisconfigured
@@ -89,12 +89,14 @@ def create_app(settings: Settings) -> FastAPI:
     )
     problems.install(app)
     # Routes are tried one after the other, which is felt: what is called most comes first.
-    app.include_router(groups.submissions, dependencies=[Depends(checked_run_name)])
+    named = [Depends(checked_run_name)]
+    app.include_router(groups.submissions, dependencies=named, responses=native_docs.PROBLEMS)
     for router in (atropos.submissions, atropos.router):
         app.include_router(router)
-        app.include_router(router, prefix="/runs/{run}/atropos", dependencies=[Depends(checked_run_name)])
-    for router in (batches.router, environments.router, runs.router, groups.router, system.router):
-        app.include_router(router)
+        app.include_router(router, prefix="/runs/{run}/atropos", dependencies=named)
+    for router in (batches.router, environments.router, runs.router, groups.router):
+        app.include_router(router, responses=native_docs.PROBLEMS)
+    app.include_router(system.router)
     return app
 
 

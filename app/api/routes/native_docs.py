@@ -3,6 +3,7 @@
 from typing import Any
 
 from app.api.routes.atropos_docs import GROUP
+from app.api.routes.atropos_docs import PROBLEMS as ATROPOS_PROBLEMS
 from lachesis.wire.groups import SAFETENSORS
 
 _BLOB = {"type": "string", "format": "binary", "description": "One group's blob, or a frame of them (docs/api.md)."}
@@ -41,4 +42,12 @@ TAKES_GROUPS: dict[str, Any] = {
 ANSWERS_TAKE: dict[int | str, dict[str, Any]] = {
     201: {"content": {SAFETENSORS: {"schema": _BLOB}}},
     204: {"description": "No batch in time; `Lachesis-Waiting` says why, `Lachesis-Expected-S` when."},
+}
+PROBLEMS: dict[int | str, dict[str, Any]] = ATROPOS_PROBLEMS | {
+    404: {"description": "There is no such run, environment, group or batch."},
+    409: {"description": "Right in itself, but not as things stand; nothing was changed."},
+    415: {"description": "A Content-Type that is not read here, or a Content-Encoding other than gzip."},
+}
+ANSWERS_SUBMIT: dict[int | str, dict[str, Any]] = {
+    429: {"description": "The run holds as much as it may; come back after `Retry-After`."}
 }

@@ -26,7 +26,12 @@ EnvironmentId = Annotated[int, Path(ge=0, le=_MOST, description="The environment
 
 
 @router.post(
-    "", summary="Join", status_code=201, response_model=EnvironmentStatus, openapi_extra=docs.takes(EnvironmentCreate)
+    "",
+    summary="Join",
+    status_code=201,
+    response_model=EnvironmentStatus,
+    responses={200: {"model": EnvironmentStatus, "description": "It is there; what is said now counts."}},
+    openapi_extra=docs.takes(EnvironmentCreate),
 )
 async def join(run: NamedRun, found: Found, body: SmallBody) -> Response:
     """Register an environment under its name. Registered again it is the same one (200), with what is said now."""

@@ -22,7 +22,12 @@ _BINARY = (SAFETENSORS, "application/octet-stream")
 
 
 @submissions.post(
-    "", summary="Submit groups", status_code=201, response_model=Receipts, openapi_extra=docs.TAKES_GROUPS
+    "",
+    summary="Submit groups",
+    status_code=201,
+    response_model=Receipts,
+    responses=docs.ANSWERS_SUBMIT,
+    openapi_extra=docs.TAKES_GROUPS,
 )
 async def submit_groups(request: Request) -> Response:
     """Store one group or many, all or none. Once this is answered they survive any crash.

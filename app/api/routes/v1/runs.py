@@ -27,7 +27,14 @@ from lachesis.wire.status import RunStatus
 router = APIRouter(prefix="/v1/runs", tags=["runs"])
 
 
-@router.post("", summary="Make a run", status_code=201, response_model=Run, openapi_extra=docs.takes(RunCreate))
+@router.post(
+    "",
+    summary="Make a run",
+    status_code=201,
+    response_model=Run,
+    responses={200: {"model": Run, "description": "It is there, with the same settings."}},
+    openapi_extra=docs.takes(RunCreate),
+)
 async def create_run(found: Found, body: SmallBody) -> Response:
     """Make a run. The same one again changes nothing (200); one of the same name with other settings is 409."""
     asked = parse(RunCreate, body)
