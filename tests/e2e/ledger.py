@@ -49,7 +49,7 @@ class Sent:
                     sent.open_attempts += 1
                 case "answer":
                     groups = [group["group"] for group in underway[event["attempt"]]]
-                    sent.acknowledged.update(groups if event["status"] == 200 else [])
+                    sent.acknowledged.update(groups if event["status"] in (200, 201) else [])
                     sent.refused.update(groups if 400 <= event["status"] < 500 else [])
                 case "closed":
                     sent.open_attempts -= 1

@@ -42,7 +42,11 @@ class Service:
 
     def status(self) -> dict[str, Any]:
         """Read ``/status``."""
-        reply = httpx.get(f"{self.url}/status", timeout=30, trust_env=False)
+        return self.read("/status")
+
+    def read(self, path: str) -> dict[str, Any]:
+        """Read a JSON object."""
+        reply = httpx.get(f"{self.url}{path}", timeout=30, trust_env=False)
         reply.raise_for_status()
         found: dict[str, Any] = reply.json()
         return found

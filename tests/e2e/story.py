@@ -1,25 +1,36 @@
-"""A training run: a model, three environments and a trainer, all real processes, around the service."""
+"""A training run: a model, a few environments and a trainer, all real processes, around the service."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 
 from tests.e2e.ledger import Account, Batch, Sent, read_batches, read_journal
 from tests.e2e.processes import Process, wait_until
 from tests.e2e.service import Service
-from tests.e2e.venv import atropos_python
+from tests.e2e.venv import REPOSITORY, atropos_python
 
 CLIENTS = Path(__file__).with_name("clients")
 BATCH_SIZE = 32
 MINIMUM_SEQUENCES = 8
-THINK_MS = {"plain": 40, "minimum": 200, "lists": 80}
-OFFLINE = {"HF_HUB_OFFLINE": "1", "WANDB_MODE": "disabled", "TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1"}
+THINK_MS = {"plain": 40, "minimum": 200, "lists": 80, "binary": 120}
+CLIENT_VARIABLES = {
+    "HF_HUB_OFFLINE": "1",
+    "WANDB_MODE": "disabled",
+    "TOKENIZERS_PARALLELISM": "false",
+    "PYTHONUNBUFFERED": "1",
+    "PYTHONPATH": str(REPOSITORY / "clients"),  # the SDK; what it needs, the library needs, too
+}
 
 
 class Story:
     """The clients of one training run; end it with ``finish``, then ask for the account."""
 
-    def __init__(self, service: Service, folder: Path) -> None:
+    def __init__(
+        self, service: Service, folder: Path, trainer: str = "trainer.py", names: Iterable[str] = THINK_MS
+    ) -> None:
         self.service = service
+        self._trainer_script = trainer
+        self._names = names
         self._folder = folder
         self._python = atropos_python()
         self._stop, self._drain = folder / "stop", folder / "drain"
@@ -33,9 +44,9 @@ class Story:
         wait_until("the model server listens", lambda: "http://" in self._model.log.read_text(), 30)
         model_url = self._model.log.read_text().strip()
         journal = str(self._journal("trainer"))
-        self.trainer = self._run("trainer", "trainer.py", self.service.url, str(BATCH_SIZE), journal, str(self._drain))
-        for name, think_ms in THINK_MS.items():
-            self.environments[name] = self._environment(name, think_ms, model_url, tokenizer)
+        self.trainer = self._run("trainer", self._trainer_script, self.service.url, str(BATCH_SIZE), journal, str(self._drain))
+        for name in self._names:
+            self.environments[name] = self._environment(name, THINK_MS[name], model_url, tokenizer)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -89,6 +100,10 @@ class Story:
         assert len(ids) == 1, f"{name} registered {len(ids)} times"
         return ids[0]
 
+    def named(self, name: str) -> list[str]:
+        """Give the ids that an environment gave its groups, in the order they were sent."""
+        return [str(e["id"]) for e in read_journal(self._journal(name)) if e["event"] == "named"]
+
     def _is_quiet(self, name: str) -> bool:
         sent = Sent.read(name, self._journal(name))
         return not self.environments[name].alive or (sent.quiet and sent.open_attempts == 0)
@@ -98,7 +113,7 @@ class Story:
 
     def _run(self, name: str, script: str, *arguments: str) -> Process:
         command = [str(self._python), str(CLIENTS / script), *arguments]
-        return Process(name, command, self._folder / f"{name}.log", OFFLINE, self._folder)
+        return Process(name, command, self._folder / f"{name}.log", CLIENT_VARIABLES, self._folder)
 
     def _environment(self, name: str, think_ms: int, model_url: str, tokenizer: Path) -> Process:
         options = {

@@ -1,5 +1,7 @@
 """Unmodified Atropos environments and the library's trainer client against the service, on good days and on bad ones.
 
+One environment of the four submits in binary (`lachesis.atropos`); all else of it is the library's, too.
+
 `make e2e` runs all of it; `-m "e2e and not slow"` leaves out the long versions.
 """
 
@@ -46,6 +48,7 @@ def test_real_clients_get_exact_batches_with_their_minimums_and_no_group_is_lost
         assert account.redelivered == 0
         assert all(sent.retried == 0 for sent in account.sent), "a request failed on a good day"
         assert not any(sent.refused for sent in account.sent), "a valid group was refused"
+        assert_submitted_natively(story, "binary", account)
 
 
 @pytest.mark.parametrize("between", [pytest.param(8, id="short"), pytest.param(60, id="long", marks=pytest.mark.slow)])
@@ -68,6 +71,28 @@ def test_real_clients_notice_nothing_when_workers_redis_and_the_whole_service_ar
         assert_promises_kept(story, account)
 
 
+def test_a_native_trainer_gets_what_environments_of_atropos_send_on_either_way(
+    one_worker: Service, tmp_path: Path
+) -> None:
+    with Story(one_worker, tmp_path, "native_trainer.py", ("plain", "binary")) as story:
+        story.wait_for_batches(10, PATIENCE_S)
+        account = story.finish()
+        print(account.summary())
+        assert account.complaints() == []
+        assert {batch.sequences for batch in account.batches} == {BATCH_SIZE}
+        assert_submitted_natively(story, "binary", account)
+        assert all(sent.acknowledged & set(account.served()) for sent in account.sent), "a way that nothing came on"
+
+
+def assert_submitted_natively(story: Story, name: str, account: Account) -> None:
+    """Check that the service knows an environment's groups by the ids it gave them: the Atropos surface takes none."""
+    lives = [story.service.read(f"/v1/runs/default/groups/{group}") for group in story.named(name)]
+    assert {life["environment"] for life in lives} == {story.env_id(name)}
+    assert not any(life["state"] == "buffered" for life in lives)
+    (sent,) = (sent for sent in account.sent if sent.name == name)
+    assert sum(life["state"] == "delivered" for life in lives) == len(set(account.served()) & set(sent.attempts))
+
+
 def assert_promises_kept(story: Story, account: Account) -> None:
     """Check what must hold on any day, and print the account."""
     print(account.summary())
@@ -83,7 +108,7 @@ def assert_promises_kept(story: Story, account: Account) -> None:
     assert groups["accepted"] == groups["queued"] + groups["buffered"] + groups["leased"] + groups["delivered"]
     assert status["dropped"] == {}
     assert status["relaxed_batches"] == 0
-    assert {environment["name"] for environment in status["environments"]} == {"plain_0", "minimum_0", "lists_0"}
+    assert {environment["name"] for environment in status["environments"]} == {f"{name}_0" for name in story.environments}
 
 
 def must_keep_minimum(batch: Batch, environment: int) -> bool:

@@ -1,0 +1,141 @@
+"""Keep an environment of Atropos as it is, but submit its groups in binary.
+
+Nothing of ``atroposlib`` is imported; what is used of its ``BaseEnv`` stands in `_BaseEnv`.
+"""
+
+import asyncio
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, cast
+from urllib.parse import unquote
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lachesis._http import Sender
+from lachesis._protocol import RunCalls
+from lachesis._settings import Settings
+from lachesis.group import Group
+from lachesis.wire.columns import COLUMNS, DETAIL_FIELDS, Column
+from lachesis.wire.groups import GroupReceipt
+
+_ADDRESS = re.compile(r"(?P<url>.+?)(/runs/(?P<run>[^/]+)/atropos)?/*")
+_EXACT = 2.0**53  # floats beyond it stand for several integers
+_DETAILS = tuple(name for name in DETAIL_FIELDS if name != "env_id")
+
+
+class _Config(Protocol):
+    rollout_server_url: str
+
+
+class _BaseEnv(Protocol):
+    """What is used of ``atroposlib.envs.base.BaseEnv``; beside it ``env_id``, which it has once it is registered."""
+
+    config: _Config
+
+
+class BinarySubmission:
+    """Put before a ``BaseEnv``, it sends each group as one safetensors blob to ``/v1``; all else stays as it is.
+
+    ```
+    class BinaryGSM8kEnv(BinarySubmission, GSM8kEnv):
+        pass
+    ```
+
+    Service and run are those of ``rollout_server_url``; the environment is registered, paced and known by the id it
+    has there. A group has an id of its own, so that one whose answer was lost can be sent again. That goes on, and
+    keeps the worker that made it from making more, for as long as the service is away or its queue is full.
+    """
+
+    _lachesis: "_Line | None" = None
+
+    def lachesis_group(self, scored: Mapping[str, Any]) -> Group:
+        """Turn a ``ScoredDataGroup`` into what is sent; called once for each.
+
+        Override it to say more: ``replace(super().lachesis_group(scored), policy_version=self.version)``.
+
+        Raises:
+            InvalidField: A value is wrong; ``errors`` says where.
+        """
+        fields: dict[str, Any] = {name: scored.get(name) for name in _DETAILS}
+        for column in COLUMNS:
+            fields[column.name] = _numbers(scored.get(column.name), column, column.depth)
+        return Group(**fields)
+
+    async def _send_scored_data_to_api(self, scored_data: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
+        """Send a group, or those of a list, all or none; the method with which ``BaseEnv`` sends.
+
+        Raises:
+            InvalidField, ServiceError: What is sent is refused for good. ``BaseEnv`` logs that, and drops it.
+        """
+        groups = [scored_data] if isinstance(scored_data, Mapping) else scored_data
+        environment: int | None = getattr(self, "env_id", None)
+        payloads = [self.lachesis_group(scored).packed(environment) for scored in groups]
+        if self._lachesis is None:  # not sooner: connections belong to the event loop they are made in
+            self._lachesis = _Line(settings_of(cast(_BaseEnv, self).config.rollout_server_url))
+        await self._lachesis.send(payloads)
+
+    async def close_lachesis(self) -> None:
+        """Wait until what is underway has arrived, and hang up; for who goes on without the environment."""
+        if self._lachesis is not None:
+            await self._lachesis.aclose()
+            self._lachesis = None
+
+
+class _Line:
+    """The way to one run, for as long as the process lives."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._calls = RunCalls(settings.run)
+        self._sender = Sender(settings)
+        self._underway: set[asyncio.Task[list[GroupReceipt]]] = set()
+
+    async def send(self, payloads: Sequence[bytes]) -> None:
+        """Send groups, and go on with it if the caller is cancelled.
+
+        ``BaseEnv`` cancels its workers when the queue is long, which is when groups that are finished wait for room.
+        """
+        sending = asyncio.create_task(self._sender.send(self._calls.submit(payloads), math.inf))
+        self._underway.add(sending)
+        sending.add_done_callback(self._underway.discard)
+        await asyncio.shield(sending)
+
+    async def aclose(self) -> None:
+        """Wait for what is underway, and close all connections."""
+        await asyncio.gather(*self._underway, return_exceptions=True)
+        await self._sender.aclose()
+
+
+def settings_of(rollout_server_url: str) -> Settings:
+    """Return where the native API is for a base URL of the Atropos surface, with a run's path or without.
+
+    Args:
+        rollout_server_url: ``http://HOST:PORT`` for the run ``default``, or ``http://HOST:PORT/runs/NAME/atropos``.
+
+    Raises:
+        ValueError: It is no such URL, or a variable that `Settings.from_env` reads is wrong.
+    """
+    address = _ADDRESS.fullmatch(rollout_server_url)
+    if address is None:
+        raise ValueError("rollout_server_url: is empty")
+    return Settings.from_env(url=address["url"], run=unquote(address["run"] or "default"))
+
+
+def _numbers(rows: Any, column: Column, depth: int) -> Any:
+    """Give rows with numbers as the Atropos surface takes them: ``True`` is 1, and 3.0 may stand for an integer."""
+    if depth > 1 and isinstance(rows, list | tuple):
+        return [_numbers(row, column, depth - 1) for row in rows]
+    if rows is None:
+        return None
+    try:
+        values = np.asarray(rows)
+    except ValueError:  # rows within rows: `Group` says where
+        return rows
+    if values.dtype.kind == "b" or (column.kind == "int" and values.dtype.kind == "f" and _are_integers(values)):
+        return values.astype(np.int64)
+    return values
+
+
+def _are_integers(values: NDArray[Any]) -> bool:
+    return bool(((np.abs(values) <= _EXACT) & (values == np.trunc(values))).all())
