@@ -44,7 +44,9 @@ class Story:
         wait_until("the model server listens", lambda: "http://" in self._model.log.read_text(), 30)
         model_url = self._model.log.read_text().strip()
         journal = str(self._journal("trainer"))
-        self.trainer = self._run("trainer", self._trainer_script, self.service.url, str(BATCH_SIZE), journal, str(self._drain))
+        self.trainer = self._run(
+            "trainer", self._trainer_script, self.service.url, str(BATCH_SIZE), journal, str(self._drain)
+        )
         for name in self._names:
             self.environments[name] = self._environment(name, THINK_MS[name], model_url, tokenizer)
         return self

@@ -57,7 +57,7 @@ def test_real_clients_notice_nothing_when_workers_redis_and_the_whole_service_ar
 ) -> None:
     """The bad day: kill -9 of a worker, of Redis, of everything at once; the clients are never touched."""
     service = three_workers
-    with Story(service, tmp_path) as story:
+    with Story(service, tmp_path, names=("plain", "minimum", "lists")) as story:
         story.wait_for_batches(between, PATIENCE_S)
         kill(service.worker_pids()[0])
         story.wait_for_batches(between, PATIENCE_S)
@@ -72,16 +72,22 @@ def test_real_clients_notice_nothing_when_workers_redis_and_the_whole_service_ar
 
 
 def test_a_native_trainer_gets_what_environments_of_atropos_send_on_either_way(
-    one_worker: Service, tmp_path: Path
+    three_workers: Service, tmp_path: Path
 ) -> None:
-    with Story(one_worker, tmp_path, "native_trainer.py", ("plain", "binary")) as story:
-        story.wait_for_batches(10, PATIENCE_S)
+    """Also while a worker and Redis are killed: a group sent in binary is repeated by its id, and stored once."""
+    service = three_workers
+    with Story(service, tmp_path, "native_trainer.py", ("plain", "binary")) as story:
+        story.wait_for_batches(5, PATIENCE_S)
+        kill(service.worker_pids()[0])
+        story.wait_for_batches(5, PATIENCE_S)
+        kill(service.redis_pid())
+        story.wait_for_batches(5, PATIENCE_S)
         account = story.finish()
         print(account.summary())
         assert account.complaints() == []
         assert {batch.sequences for batch in account.batches} == {BATCH_SIZE}
-        assert_submitted_natively(story, "binary", account)
         assert all(sent.acknowledged & set(account.served()) for sent in account.sent), "a way that nothing came on"
+        assert_submitted_natively(story, "binary", account)
 
 
 def assert_submitted_natively(story: Story, name: str, account: Account) -> None:
@@ -90,6 +96,7 @@ def assert_submitted_natively(story: Story, name: str, account: Account) -> None
     assert {life["environment"] for life in lives} == {story.env_id(name)}
     assert not any(life["state"] == "buffered" for life in lives)
     (sent,) = (sent for sent in account.sent if sent.name == name)
+    assert set(sent.attempts.values()) == {1}, "its sender repeats a group, not its environment"
     assert sum(life["state"] == "delivered" for life in lives) == len(set(account.served()) & set(sent.attempts))
 
 
@@ -108,7 +115,9 @@ def assert_promises_kept(story: Story, account: Account) -> None:
     assert groups["accepted"] == groups["queued"] + groups["buffered"] + groups["leased"] + groups["delivered"]
     assert status["dropped"] == {}
     assert status["relaxed_batches"] == 0
-    assert {environment["name"] for environment in status["environments"]} == {f"{name}_0" for name in story.environments}
+    assert {environment["name"] for environment in status["environments"]} == {
+        f"{name}_0" for name in story.environments
+    }
 
 
 def must_keep_minimum(batch: Batch, environment: int) -> bool:

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from env_lists import ListsEnv
+from witness import describe
+
 from lachesis.atropos import BinarySubmission
 from lachesis.group import Group
-from witness import describe
 
 
 class BinaryEnv(BinarySubmission, ListsEnv):

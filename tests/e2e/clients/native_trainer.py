@@ -1,16 +1,18 @@
-"""A trainer of the native API that writes down every batch: ``python native_trainer.py URL BATCH_SIZE JOURNAL DRAIN_FILE``.
+"""A trainer of the native API that writes down every batch.
 
-It makes the run itself, of the name under which environments of Atropos find it, and ends as `trainer.py` does.
+``python native_trainer.py URL BATCH_SIZE JOURNAL DRAIN_FILE``, as `trainer.py`. It makes the run, under the name of the
+one that environments of Atropos join at the service's root.
 """
 
 import sys
 from pathlib import Path
 from typing import Any
 
-from lachesis import GroupView, Settings, Trainer
-from lachesis.wire.columns import COLUMNS, LENGTHS, Ragged, nested
 from trainer import SETTLED_AFTER_NULLS, status
 from witness import Journal, describe
+
+from lachesis import GroupView, Settings, Trainer
+from lachesis.wire.columns import COLUMNS, LENGTHS, MEASURES, Ragged, nested
 
 WAIT_S = 0.1
 
@@ -23,8 +25,11 @@ def as_scored(group: GroupView) -> dict[str, Any]:
 
 def rows(group: GroupView, name: str, depth: int) -> Any:
     """Give a column as lists within lists."""
-    own = [group.lengths(name), *(group.column(f"{name}.{suffix}") for suffix in LENGTHS[1 : depth - 1])][: depth - 1]
-    return listed(nested(Ragged(group.column(name), tuple(own))))
+    levels = []
+    for measure, suffix in zip(MEASURES[: depth - 1], LENGTHS, strict=False):
+        own = f"{name}.{suffix}"
+        levels.append(group.column(own if own in group else f"{measure}.{suffix}"))
+    return listed(nested(Ragged(group.column(name), tuple(levels))))
 
 
 def listed(cut: Any) -> Any:
