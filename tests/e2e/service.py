@@ -46,10 +46,14 @@ class Service:
 
     def read(self, path: str) -> dict[str, Any]:
         """Read a JSON object."""
-        reply = httpx.get(f"{self.url}{path}", timeout=30, trust_env=False)
+        reply = self._get(path)
         reply.raise_for_status()
         found: dict[str, Any] = reply.json()
         return found
+
+    def has(self, path: str) -> bool:
+        """Whether something is there."""
+        return self._get(path).is_success
 
     def redis_pid(self) -> int:
         """Find the embedded Redis by its command line, which names our data directory or is our child."""
@@ -70,6 +74,9 @@ class Service:
     def stop(self) -> None:
         """End it as an operator does; it must leave nothing behind."""
         self.process.stop()
+
+    def _get(self, path: str) -> httpx.Response:
+        return httpx.get(f"{self.url}{path}", timeout=30, trust_env=False)
 
     def _everything(self) -> list[int]:
         return descendants(self.process.pid)

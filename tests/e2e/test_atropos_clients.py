@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.ledger import Account, Batch
-from tests.e2e.processes import kill
+from tests.e2e.processes import kill, wait_until
 from tests.e2e.service import Service
 from tests.e2e.story import BATCH_SIZE, MINIMUM_SEQUENCES, Story
 
@@ -57,6 +57,7 @@ def test_real_clients_notice_nothing_when_workers_redis_and_the_whole_service_ar
 ) -> None:
     """The bad day: kill -9 of a worker, of Redis, of everything at once; the clients are never touched."""
     service = three_workers
+    # The fourth has its bad day below; beside these it would slow the restart, for which they have little patience.
     with Story(service, tmp_path, names=("plain", "minimum", "lists")) as story:
         story.wait_for_batches(between, PATIENCE_S)
         kill(service.worker_pids()[0])
@@ -92,7 +93,10 @@ def test_a_native_trainer_gets_what_environments_of_atropos_send_on_either_way(
 
 def assert_submitted_natively(story: Story, name: str, account: Account) -> None:
     """Check that the service knows an environment's groups by the ids it gave them: the Atropos surface takes none."""
-    lives = [story.service.read(f"/v1/runs/default/groups/{group}") for group in story.named(name)]
+    paths = [f"/v1/runs/default/groups/{group}" for group in story.named(name)]
+    for path in paths:  # those of cancelled workers may still be on their way
+        wait_until(f"{path} has arrived", lambda path=path: story.service.has(path), 30)  # type: ignore[misc]
+    lives = [story.service.read(path) for path in paths]
     assert {life["environment"] for life in lives} == {story.env_id(name)}
     assert not any(life["state"] == "buffered" for life in lives)
     (sent,) = (sent for sent in account.sent if sent.name == name)
