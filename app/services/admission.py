@@ -54,13 +54,14 @@ class Admission:
         if announce and run not in self._announced:
             await self._runs.announce(run)
             self._announced.add(run)
-        submissions = [Submission(uuid.uuid4().hex, group) for group in groups]
         roster, fresh = self._rosters.get(run, _NOBODY), False
         while True:
             try:
                 if roster.policy.archived:
                     raise RunArchived(f"run {run} is archived: it takes no groups")
                 placements = [place(group, roster) for group in groups]
+                # Under new ids each time: what was written under the ones before may be being removed.
+                submissions = [Submission(uuid.uuid4().hex, group) for group in groups]
                 outcomes = await self._groups.admit(
                     run, submissions, placements, _terms(roster, groups, limited=limited)
                 )

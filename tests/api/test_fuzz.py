@@ -24,7 +24,7 @@ from redis.asyncio import Redis
 from app.store.keys import RunKeys
 from tests.api.atropos_calls import group, marks, registration, sequences
 from tests.api.mutations import Request, mutated_request
-from tests.services.accounting import books_of
+from tests.services.accounting import books_once_settled
 
 pytestmark = pytest.mark.slow
 
@@ -200,12 +200,12 @@ async def test_no_mutation_of_a_valid_request_is_a_5xx_or_leaves_anything_behind
     assert service.resident_kib() - before_kib < MOST_GROWTH_KIB
 
     async with Redis.from_url(redis_url) as redis, httpx.AsyncClient(base_url=service.url + base, timeout=30) as client:
-        books = await books_of(redis, run)
+        books = await books_once_settled(redis, run)
         held = len(books["queued"] | books["buffered"] | books["leased"])
         assert held + books["delivered"] == tally.accepted
         assert await redis.zcard(RunKeys(run).unindexed) == 0, "something was reserved for what was refused"
         await everything_accepted_can_be_served(client)
-        await books_of(redis, run)
+        await books_once_settled(redis, run)
         await a_good_batch_is_served(client)
 
 

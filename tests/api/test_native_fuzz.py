@@ -16,7 +16,7 @@ from redis.asyncio import Redis
 from lachesis.wire.groups import SAFETENSORS
 from tests.api.conftest import Start
 from tests.api.native_mutations import mutated_blob, mutated_call
-from tests.services.accounting import books_of
+from tests.services.accounting import books_once_settled
 
 pytestmark = pytest.mark.slow
 
@@ -76,4 +76,4 @@ async def everything_can_be_had(client: httpx.AsyncClient, redis: Redis, rnd: Ra
             if reply.status_code == 204:
                 break
     await asyncio.sleep(1)  # trainers of Atropos acknowledge when their reply has gone
-    await books_of(redis, "fuzz")
+    await books_once_settled(redis, "fuzz")

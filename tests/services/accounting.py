@@ -1,5 +1,6 @@
 """The books of a run, added up again from its keys."""
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -57,6 +58,18 @@ async def books_of(redis: "Redis", run: str) -> dict[str, Any]:
 
 async def _texts(redis: "Redis", key: str) -> dict[str, str]:
     return {name.decode(): value.decode() for name, value in (await redis.hgetall(key)).items()}
+
+
+async def books_once_settled(redis: "Redis", run: str, timeout_s: float = 5.0) -> dict[str, Any]:
+    """Recount a run that a service may still be working on: it acknowledges a batch after its answer has gone out."""
+    deadline = asyncio.get_running_loop().time() + timeout_s
+    while True:
+        try:
+            return await books_of(redis, run)
+        except (AssertionError, KeyError):
+            if asyncio.get_running_loop().time() > deadline:
+                raise
+        await asyncio.sleep(0.1)
 
 
 async def _waiting(

@@ -6,7 +6,8 @@
 -- KEYS[3] unindexed  zset  group id -> run clock at reservation, ms, or -1 for garbage
 -- ARGV[1..n] group ids
 --
--- Returns the number reserved; groups that were admitted already are passed over.
+-- Returns the number reserved; groups that were admitted already are passed over, and so are payloads that are garbage:
+-- somebody may be about to remove them.
 -- Cost: O(n log m), n the groups, m the unindexed payloads.
 --
 -- include clock
@@ -14,8 +15,7 @@ local clock = advance_clock(KEYS[1])
 local reserved = 0
 for _, group in ipairs(ARGV) do
   if not redis.call('ZSCORE', KEYS[2], group) then
-    redis.call('ZADD', KEYS[3], clock, group)
-    reserved = reserved + 1
+    reserved = reserved + redis.call('ZADD', KEYS[3], 'NX', clock, group)
   end
 end
 return reserved
