@@ -223,7 +223,9 @@ class RunMachine(RuleBasedStateMachine):
     @precondition(lambda self: self._model.known)
     @rule(which=some)
     def follow(self, which: int) -> None:
-        group, _ = pick(list(self._model.known.values()), which)
+        self._follow(pick(list(self._model.known.values()), which)[0])
+
+    def _follow(self, group: Group) -> None:
         life = self._call(lambda services: services.lineages.of(RUN, group.id))
         where = {"leased": f"leased {life.batch_id}", "delivered": "gone", "dropped": "gone"}
         assert where.get(life.state, life.state) == self._model.where(group)
@@ -262,13 +264,23 @@ class RunMachine(RuleBasedStateMachine):
             if self._handles:
                 self.acknowledge(0, times=1)
 
-    @rule(times=st.integers(1, 3), request=requests)
-    def lose_leases(self, times: int, request: str | None) -> None:
+    @rule(times=st.integers(1, 3), request=requests, batch_size=st.none() | st.integers(2, 5))
+    def lose_leases(self, times: int, request: str | None, batch_size: int | None) -> None:
         """The usual mishap."""
         for _ in range(times):
             self.take(request, 45)
             self.pass_time(2)
+        if batch_size is not None:
+            self.change({"batch_size": batch_size})
         self.take(None, 105)
+
+    @rule(steps=st.integers(0, 3), given_back=st.booleans())
+    def crash(self, steps: int, given_back: bool) -> None:
+        """The other one."""
+        self.rewind(steps)
+        self.take(None, 105)
+        if self._handles and given_back:
+            self.give_back(0, by_operator=False, times=1)
 
     @precondition(lambda self: self._handles)
     @rule(which=some, times=st.integers(1, 2))
@@ -340,6 +352,8 @@ class RunMachine(RuleBasedStateMachine):
         assert len(books["queued"]) == len(model.queue)
         assert len(books["kept"]) == sum(len(batch.groups) for batch in model.kept)
         assert (books["delivered"], books["dropped"]) == (model.delivered, model.dropped)
+        if model.queue:
+            self._follow(model.queue[0])
         leases = self._call(lambda services: services.administration.get(RUN)).leases
         assert [(one.batch_id, one.step, one.state, one.deliveries) for one in leases] == [
             (batch.id, batch.step, batch.state, batch.delivery) for batch in model.batches
@@ -352,7 +366,7 @@ class RunMachine(RuleBasedStateMachine):
 
 @pytest.mark.parametrize(
     ("examples", "steps"),
-    [pytest.param(10, 25, id="briefly"), pytest.param(60, 50, id="at length", marks=pytest.mark.slow)],
+    [pytest.param(8, 25, id="briefly"), pytest.param(60, 50, id="at length", marks=pytest.mark.slow)],
 )
 def test_a_run_does_what_a_plain_model_of_it_does(processes: Processes, examples: int, steps: int) -> None:
     run_state_machine_as_test(
