@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from http import HTTPStatus
 from math import ceil
 from typing import Any
 
@@ -9,6 +10,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.routing import Match
 
 from app.api.problem_json import MEDIA_TYPE, code_of, problem_json
 from app.core import errors
@@ -41,6 +43,7 @@ STATUS: dict[type[errors.LachesisError], int] = {
     errors.StoreFull: 507,
     errors.StoreRefused: 500,
 }
+_METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 _RETRY_AFTER_S = {503: "2", 507: "10"}
 
 log = logging.getLogger("lachesis.api")
@@ -86,9 +89,22 @@ async def _on_validation_error(_: Request, error: Exception) -> Response:
     return problem(422, errors.InvalidField.code, f"{place(first['loc'])}: {first['msg']}", listed)
 
 
-async def _on_http_exception(_: Request, error: Exception) -> Response:
+async def _on_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for that class only
-    return problem(error.status_code, code_of(error.status_code), str(error.detail), headers=dict(error.headers or {}))
+    headers = dict(error.headers or {})
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        headers["Allow"] = ", ".join(_allowed(request))
+    return problem(error.status_code, code_of(error.status_code), str(error.detail), headers=headers)
+
+
+def _allowed(request: Request) -> list[str]:
+    """The methods of all routes of a path; the framework names those of the first."""
+    scopes = {method: {**request.scope, "method": method} for method in _METHODS}
+    return [
+        method
+        for method, scope in scopes.items()
+        if any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)
+    ]
 
 
 async def _on_disconnect(_: Request, __: Exception) -> Response:

@@ -55,11 +55,11 @@ class WaitingRoom:
         Returns:
             An answer with a batch, or with why there is none.
         """
-        if run in self._rooms:  # others were here first, but for what this request has already
+        if self._others_wait(run):  # they were here first, but for what this request has already
             again = await self._dispatch.again(run, holder)
             if again is not None:
                 return again
-        if run not in self._rooms:
+        if not self._others_wait(run):
             answer = await self._dispatch.take(run, holder)
             if answer.batch is not None or wait_s <= 0:
                 return answer
@@ -79,6 +79,9 @@ class WaitingRoom:
             room.waiters.pop(waiter, None)
             gave_up = waiter.answer.cancel()
         return room.last if gave_up else waiter.answer.result()
+
+    def _others_wait(self, run: str) -> bool:
+        return run in self._rooms and bool(self._rooms[run].waiters)
 
     def _open(self, run: str, room: _Room) -> None:
         self._rooms[run] = room

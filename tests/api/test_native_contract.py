@@ -201,15 +201,15 @@ async def test_a_batch_ends_once_and_says_so_each_time(
     assert (await client.get("/v1/runs/r/status")).json()["groups"]["queued"] == queued
 
 
-async def test_a_reason_cannot_write_lines_into_the_log(
-    client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO", "lachesis.leases")
+async def test_nobody_can_write_lines_into_the_log(client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "lachesis")
     await made(client)
+    await client.post("/v1/runs/r/batches?wait_s=0.01", json={"trainer": "me\nERROR: all is lost"})
     await sent(client)
     assert (await end(client, await taken(client), "nack", reason="tired\nERROR: all is lost")).status_code == 200
-    (line,) = [record.getMessage() for record in caplog.records if "given back" in record.getMessage()]
-    assert "\n" not in line
+    lines = [record.getMessage() for record in caplog.records]
+    assert sum("all is lost" in line for line in lines) == 2
+    assert not [line for line in lines if "\n" in line]
 
 
 async def test_a_run_that_is_removed_leaves_no_key_and_touches_no_other(
@@ -321,6 +321,22 @@ async def test_a_path_or_query_that_is_none_of_ours_is_the_callers_fault(client:
 async def test_a_wait_is_of_up_to_ten_minutes(client: httpx.AsyncClient, wait_s: str) -> None:
     await made(client)
     assert (await client.post(f"/v1/runs/r/batches?wait_s={wait_s}")).json()["code"] == "invalid_field"
+
+
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [
+        ("/v1/runs", "GET, POST"),
+        ("/v1/runs/r", "DELETE, GET, PATCH"),
+        ("/v1/runs/r/batches", "GET, POST"),
+        ("/v1/runs/r/environments/0", "DELETE, GET, PATCH"),
+        ("/v1/runs/r/policy-version", "PUT"),
+    ],
+)
+async def test_another_method_is_told_all_that_there_are(client: httpx.AsyncClient, path: str, allowed: str) -> None:
+    reply = await client.options(path)
+    assert (reply.status_code, reply.json()["code"]) == (405, "method_not_allowed")
+    assert reply.headers["allow"] == allowed
 
 
 # Waiting while things change

@@ -4,13 +4,14 @@ import asyncio
 import gc
 import weakref
 from collections.abc import AsyncGenerator, Callable
+from dataclasses import replace
 
 import pytest
 
 from app.core.policy import Policy
 from app.services.handout import Holder
 from app.services.waiting import WaitingRoom
-from tests.services.conftest import RUN, Process, config
+from tests.services.conftest import RUN, Process, config, encoded
 
 
 class Watched(Holder):
@@ -50,3 +51,17 @@ async def test_who_asks_for_others_may_fail_and_they_hear_of_it_and_the_next_are
         with pytest.raises(ZeroDivisionError):
             async with asyncio.timeout(5):
                 await room.take(RUN, Holder(), 60, asyncio.Event())
+
+
+async def test_what_was_true_for_those_who_have_left_is_not_told_to_the_next(process: Callable[..., Process]) -> None:
+    services, _ = process()
+    await services.administration.create(RUN, config(4), Policy())
+
+    async def once(_: str) -> AsyncGenerator[None, None]:
+        yield None
+        await asyncio.sleep(60)
+
+    room = WaitingRoom(services.dispatch, once)
+    assert (await room.take(RUN, Holder(), 0.1, asyncio.Event())).batch is None
+    await services.submissions.submit(RUN, [replace(encoded(4, 1), group_id="one")])
+    assert (await room.take(RUN, Holder(), 0, asyncio.Event())).batch is not None
