@@ -31,6 +31,7 @@ from app.api.client_connection import SCOPE_KEY, Connection
 from app.api.problem_json import MEDIA_TYPE, code_of, problem_json
 
 MAX_HEADER_BYTES = 32 * 1024
+_JOINED_BYTES = 16 * 1024
 _TCP_CLOSE = 7  # of enum tcp_state in linux/tcp.h, as are the two below of struct tcp_info
 _TCPI_UNACKED = 24
 _TCP_INFO_BYTES = 32
@@ -77,8 +78,10 @@ class _OneWrite:
 
     def write(self, data: bytes) -> None:
         if self._held:
-            data, self._held = self._held + data, b""
-            self._transport.write(data)
+            held, self._held = self._held, b""
+            self._transport.write(held + data if len(data) <= _JOINED_BYTES else held)
+            if len(data) > _JOINED_BYTES:  # the transport gathers; to join would be a copy
+                self._transport.write(data)
         else:
             self._held = data
             self._flush_soon()

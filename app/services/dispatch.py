@@ -8,7 +8,7 @@ from dataclasses import replace
 from weakref import WeakValueDictionary
 
 from app.core.decision import Decision, decide
-from app.core.errors import RunArchived
+from app.core.errors import RunArchived, RunNotFound
 from app.core.leasing import Lease, LeaseState, contents_of, exhausted, expired, quarantined, returned
 from app.core.model import Blocker, NotReady, RunView
 from app.liveness import place, process_exists
@@ -60,6 +60,7 @@ class Dispatch:
 
         Raises:
             RunArchived: The run hands out nothing.
+            RunNotFound: There is no run for a lease to be of.
         """
         # Trainers that ask at the same time would plan the same batch; in one process they can simply queue up.
         turn = self._turns.setdefault(run, asyncio.Lock())
@@ -80,6 +81,8 @@ class Dispatch:
                 if isinstance(outcome, NotReady):
                     return Answer(None, outcome, sent)
                 view = await self._runs.view(run)
+        if holder is not None:
+            raise RunNotFound(f"there is no run {run}")
         return Answer(None, unregistered())
 
     async def again(self, run: str, holder: Holder) -> Answer | None:

@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import fields, replace
+from operator import attrgetter
 from typing import NamedTuple
 
 from app.core.leasing import Lease, LeasedGroup, LeaseState
@@ -13,6 +14,8 @@ from app.store.group_entries import BATCH_HISTORY_WORDS
 from app.store.keys import NONE, RunKeys, lane_name
 from app.store.run_view import lease_text
 
+_FIELDS = tuple(field.name for field in fields(LeasedGroup))
+_values = attrgetter(*_FIELDS)
 _SHORTEST_HISTORY_MS = 120_000  # how a batch ended must be known for as long as its trainer may ask again
 
 
@@ -59,7 +62,7 @@ class BatchStore:
             False if the run or its queue moved on since the plan was made: look again, plan again.
         """
         keys = RunKeys(run)
-        arguments: list[Argument] = [lease.batch_id, lease_text(lease), json.dumps([asdict(group) for group in groups])]
+        arguments: list[Argument] = [lease.batch_id, lease_text(lease), _manifest(groups)]
         arguments += [epoch, lease.step - 1, policy_version, json.dumps(debts), clock_ms, int(lease.relaxed)]
         lanes = []
         for group in groups:
@@ -184,6 +187,11 @@ class BatchStore:
             "rewind_run", [keys.run, keys.kept, keys.kept_steps, keys.leases, keys.lease_states], [step, *pairs]
         )
         return bool(rewound)
+
+
+def _manifest(groups: Sequence[LeasedGroup]) -> str:
+    """Write down which groups a batch holds; without `dataclasses.asdict`, whose deep copies took a tenth of a take."""
+    return json.dumps([dict(zip(_FIELDS, _values(group), strict=True)) for group in groups])
 
 
 def _or_none(value: int | None) -> Argument:

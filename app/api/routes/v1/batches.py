@@ -59,7 +59,6 @@ async def take_batch(
     """
     asked = parse(TakeBatch, body) if body else TakeBatch()
     binary = accepts_binary(request)
-    await found.administration.get(run)
     stop = asyncio.Event()
     connection = connection_of(request.scope)
     if connection is not None:
