@@ -31,12 +31,17 @@ class Bookmarks:
         self._groups = groups
         self._batches = batches
 
-    async def deliver(self, run: str, leases: Sequence[Lease]) -> int:
+    async def deliver(self, run: str, leases: Sequence[Lease], policy: Policy | None = None) -> int:
         """End leases whose batches were trained on, in the state they were seen in; returns how many ended.
 
         Their groups are kept for a rewind as far as the run says, and what it cannot keep is let go, oldest first.
+
+        Args:
+            run: The run's name.
+            leases: The leases.
+            policy: The run's, where the caller has just read it.
         """
-        policy = (await self._runs.roster(run)).policy
+        policy = policy or (await self._runs.roster(run)).policy
         ended = await self._end(run, leases, policy)
         if ended:
             await self._trim(run, policy)

@@ -32,8 +32,9 @@ class Leases:
             LeaseLost: It is not held under that lease any more; nothing was changed.
         """
         while True:
-            lease = await self._held(await self._runs.view(run), run, batch_id, lease_id, "acknowledged")
-            if lease is None or await self._bookmarks.deliver(run, [lease]):
+            view = await self._runs.view(run)
+            lease = await self._held(view, run, batch_id, lease_id, "acknowledged")
+            if lease is None or await self._bookmarks.deliver(run, [lease], view.policy):
                 return
 
     async def give_back(self, run: str, batch_id: str, lease_id: str | None, reason: str | None) -> None:

@@ -1,6 +1,6 @@
 """Groups on their way in and out: payloads first, index second, garbage last."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from app.core.errors import GroupExists, QueueFull
 from app.core.model import DropReason, Lane, LaneId, PlannedGroup, QueuedGroup
@@ -209,18 +209,20 @@ class GroupStore:
         keys = RunKeys(run)
         removed = 0
         while True:
-            garbage = await self._connection.call("ZRANGEBYSCORE", keys.unindexed, -1, -1, "LIMIT", 0, _SWEEP)
+            garbage, trash = await self._connection.exchange(
+                [("ZRANGEBYSCORE", keys.unindexed, -1, -1, "LIMIT", 0, _SWEEP), ("SMEMBERS", keys.trash)]
+            )
             if garbage:
                 await self._unlink(keys, garbage)
                 await self._connection.call("ZREM", keys.unindexed, *garbage)
             removed += len(garbage)
             if len(garbage) < _SWEEP:
-                return removed + await self._sweep_trash(keys)
+                return removed + await self._sweep_trash(keys, trash)
 
-    async def _sweep_trash(self, keys: RunKeys) -> int:
+    async def _sweep_trash(self, keys: RunKeys, tokens: Iterable[bytes]) -> int:
         """Remove the payloads of runs that were reset."""
         removed = 0
-        for token in await self._connection.call("SMEMBERS", keys.trash):
+        for token in tokens:
             trashed = keys.trashed(token.decode())
             cursor = None
             while cursor != 0:
