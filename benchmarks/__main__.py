@@ -9,7 +9,18 @@ from pathlib import Path
 
 import uvloop
 
-from benchmarks import batch, forming, ingest, machine, memory, native_ingest, report
+from benchmarks import (
+    batch,
+    forming,
+    ingest,
+    machine,
+    memory,
+    native_batch,
+    native_depth,
+    native_ingest,
+    native_waiters,
+    report,
+)
 from benchmarks.arena import FULL, QUICK, Arena, Effort, arena
 from benchmarks.results import Results
 from tests.e2e.venv import REPOSITORY
@@ -21,6 +32,9 @@ SECTIONS: dict[str, Callable[[Arena, Results], Awaitable[None]]] = {
     "batch": batch.measure,
     "forming": forming.measure,
     "native-ingest": native_ingest.measure,
+    "native-batch": native_batch.measure,
+    "native-depth": native_depth.measure,
+    "native-waiters": native_waiters.measure,
 }
 
 

@@ -116,13 +116,22 @@ class Lachesis(AtroposSpeaker):
     def pids(self) -> list[int]:
         return [self._service.process.pid, *descendants(self._service.process.pid)]
 
+    def redis_pid(self) -> int:
+        """Its Redis."""
+        return self._service.redis_pid()
+
+    @property
+    def redis_url(self) -> str:
+        """Where its Redis is."""
+        return f"unix://{self._socket}"
+
     def stored_bytes(self) -> int:
         """Payload bytes in its queue."""
         return int(self.get("/status").json()["bytes"]["queued"])
 
     async def put(self, groups: Sequence[EncodedGroup], count: int) -> None:
         """Queue groups through the service's own layers but HTTP: for depths that would take too long otherwise."""
-        connection = Connection(f"unix://{self._socket}", 60.0)
+        connection = Connection(self.redis_url, 60.0)
         intake = wire(Settings(), connection, "")[0].intake
         endless = itertools.cycle(groups)
         for start in range(0, count, PUT_AT_ONCE):
