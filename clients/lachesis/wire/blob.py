@@ -163,7 +163,7 @@ def header_of(
 
 def _parse(text: bytes) -> dict[str, Any]:
     try:
-        entries = json.loads(text.decode(), object_pairs_hook=_once, parse_constant=_refuse)
+        entries = _DECODER.decode(text.decode())
         if _SURROGATE_ESCAPE.search(text):
             json.dumps(entries, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -187,6 +187,9 @@ def _refuse(constant: str) -> Any:
     raise ValueError(f"{constant} is not a number")
 
 
+_DECODER = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_refuse)  # json.loads would make one each time
+
+
 def _info(name: str, entry: Any, start: int) -> TensorInfo:
     try:
         dtype, shape, (first, last) = entry["dtype"], entry["shape"], entry["data_offsets"]
@@ -195,7 +198,7 @@ def _info(name: str, entry: Any, start: int) -> TensorInfo:
         raise DamagedBlob(f"tensor {name!r} is not described by dtype, shape and data_offsets") from None
     if not known:
         raise DamagedBlob(f"tensor {name!r} has a dtype unknown here: {str(dtype)[:20]!r}")
-    if type(shape) is not list or not all(type(length) is int and length >= 0 for length in (*shape, first, last)):
+    if type(shape) is not list or {*map(type, numbers := (*shape, first, last))} != {int} or min(numbers) < 0:
         raise DamagedBlob(f"the shape or place of tensor {name!r} is not one of whole numbers")
     if not is_shape(shape, ITEM_BYTES[dtype]):
         raise DamagedBlob(f"the shape of tensor {name!r} is none that an array can have")
