@@ -19,6 +19,7 @@ from benchmarks import (
     native_depth,
     native_ingest,
     native_waiters,
+    relay,
     report,
 )
 from benchmarks.arena import FULL, QUICK, Arena, Effort, arena
@@ -35,6 +36,7 @@ SECTIONS: dict[str, Callable[[Arena, Results], Awaitable[None]]] = {
     "native-batch": native_batch.measure,
     "native-depth": native_depth.measure,
     "native-waiters": native_waiters.measure,
+    "relay": relay.measure,
 }
 
 
