@@ -35,10 +35,10 @@ async def measure(arena: Arena, results: Results) -> None:
     """Deepen one queue step by step."""
     lachesis = arena.lachesis
     native.fresh(lachesis, GROUPS * TINY.sequences)
-    caller = await lachesis.dial()
     for depth in (depth for depth in arena.effort.depths if depth != 10_000):
         await put(lachesis, depth - native.held(lachesis))
         assert native.held(lachesis) == depth
+        caller = await lachesis.dial()  # now: filling takes longer than the server keeps an idle connection
         for _ in range(TAKEN):
             began = time.perf_counter()
             reply = await caller.call(native.take_batch(binary=True))
@@ -52,7 +52,7 @@ async def measure(arena: Arena, results: Results) -> None:
             results.add(DEPTH, f"{case}: take", lachesis.name, (taken - began) * 1000)
             results.add(DEPTH, f"{case}: acknowledge", lachesis.name, (done - asked) * 1000)
             results.add(DEPTH, f"{case}: both", lachesis.name, (taken - began + done - asked) * 1000)
-    caller.close()
+        caller.close()
     native.fresh(lachesis, 1)
 
 

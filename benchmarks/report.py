@@ -36,6 +36,9 @@ how many times better this service is: below 1 x it is worse.
 - **bare, as stored**: the same, storing as many bytes as this service stores of that group (they are fewer).
 - **redis alone**: the same bytes written to Redis without HTTP.
 
+Where the native API is measured, **lachesis** speaks safetensors, **lachesis, JSON** its JSON, and **bare** stores the
+same bytes.
+
 ![Ratios](benchmarks.svg)
 """
     return head + "".join(section(results, table) for table in results.tables.values())
