@@ -52,7 +52,7 @@ class Bookmarks:
         return await self._batches.acknowledge(run, leases, keep=_keeps(policy), history_ms=history_ms)
 
     async def _trim(self, run: str, policy: Policy) -> None:
-        """Let go of what a run can not keep, and remove what nothing needs any more."""
+        """Let go of what a run can not keep; its payloads are removed within a second (`app.services.maintenance`)."""
         if _keeps(policy):
             kept = await self._batches.kept(run)
             held = await self._batches.kept_groups(run, [batch_id for batch_id, _ in kept])
@@ -60,7 +60,6 @@ class Bookmarks:
             surplus = beyond_limits(sizes, policy.keep_batches, policy.keep_bytes)
             if surplus:
                 await self._batches.release_kept(run, [batch_id for batch_id, _ in kept[:surplus]])
-        await self._groups.sweep(run)
 
     async def forget(self, run: str) -> None:
         """Let go of every kept batch: the run begins anew."""
