@@ -95,9 +95,9 @@ async def test_a_run_that_is_full_takes_no_new_group_but_knows_those_it_has(
     """Buffered ones count; one submission may go beyond the limit, the next one does not come in."""
     await store.admit(encoded(3, given="a"), ids=["one"], **limit)
     await store.admit(encoded(3), encoded(3), ids=["two", "three"], place=Placement(0, buffered=True), **limit)
-    for _ in range(2):
+    for attempt in range(2):  # each under an id of its own: what was refused is garbage
         with pytest.raises(QueueFull, match="3 groups, 30 bytes"):
-            await store.admit(encoded(given="b"), ids=["four"], **limit)
+            await store.admit(encoded(given="b"), ids=[f"refused-{attempt}"], **limit)
     assert await store.admit(encoded(3, given="a"), ids=["again"], **limit) == [False]
     assert await store.admit(encoded(3, given="a"), ids=["one"], **limit) == [True], "our own repetition"
     with pytest.raises(QueueFull):
@@ -255,3 +255,14 @@ async def test_what_is_refused_leaves_nothing_that_a_sweep_does_not_take(store: 
     assert await store.redis.zcard(KEYS.unindexed) == 0
     assert await store.admit(encoded(), encoded(), ids=["two", "three"]) == [True, True]
     assert (await store.books())["queued"] == {"one", "two", "three"}
+
+
+async def test_a_payload_that_may_be_about_to_be_removed_is_not_admitted_under_its_id_again(store: Store) -> None:
+    """The sweeper has read that it is garbage; what was written in between would go with it."""
+    with pytest.raises(QueueFull):
+        await store.admit(encoded(given="a"), ids=["mine"], max_groups=0)
+    assert await store.admit(encoded(given="a"), ids=["mine"]) is None, "outdated: to be written under another id"
+    assert await store.admit(encoded(given="a"), ids=["other"]) == [True]
+    await store.groups.sweep(RUN)
+    assert await store.payloads() == {"other"}
+    await store.books()
