@@ -47,7 +47,7 @@ class GroupStore:
 
         Returns:
             What became of each group; of one repeated by its sender, which stores nothing, the first time. None if the
-            run moved on, or a reservation was given up: nothing was stored; place and try again.
+            run moved on, or a reservation was given up: nothing was stored; place and try again, under new ids.
 
         Raises:
             QueueFull: The run holds as much as it may; nothing was stored.

@@ -115,9 +115,9 @@ async def test_a_place_that_was_decided_on_another_policy_version_is_outdated(st
     await store.runs.set_policy_version(RUN, 5)
     assert await store.admit(encoded(version=4), ids=["one"], policy_version=4) is None
     assert (await store.books())["queued"] == set()
-    assert await store.admit(encoded(version=4), ids=["one"], policy_version=5) == [True]
+    assert await store.admit(encoded(version=4), ids=["anew"], policy_version=5) == [True]
     assert await store.admit(encoded(), ids=["two"]) == [True], "where no version matters, none is compared"
-    assert (await store.books())["queued"] == {"one", "two"}
+    assert (await store.books())["queued"] == {"anew", "two"}
 
 
 async def test_a_place_that_was_decided_on_another_epoch_is_outdated(store: Store) -> None:
@@ -140,15 +140,15 @@ async def test_a_reservation_that_was_given_up_meanwhile_is_outdated_and_made_an
 
     torn = OneByOne(redis_url, 5.0)
     torn.before, torn.between = before, give_up
-    call = (RUN, [Submission("one", encoded())], [Placement(0)], await store.terms())
+    terms = await store.terms()
     try:
-        assert await GroupStore(torn).admit(*call) is None
+        assert await GroupStore(torn).admit(RUN, [Submission("one", encoded())], [Placement(0)], terms) is None
     finally:
         await torn.aclose()
     assert torn.sent == 4
     assert await store.groups.entries(RUN, ["one"]) == [None]
-    assert await store.groups.admit(*call) == [Outcome()]
-    assert (await store.books())["queued"] == {"one"}
+    assert await store.groups.admit(RUN, [Submission("anew", encoded())], [Placement(0)], terms) == [Outcome()]
+    assert (await store.books())["queued"] == {"anew"}
 
 
 async def test_a_group_dropped_on_arrival_is_counted_and_remembered_and_has_no_payload(store: Store) -> None:
