@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 from app.core.leasing import Lease, LeaseState
-from app.core.model import PlannedGroup
+from app.core.model import DropReason, PlannedGroup
 from app.core.policy import FutureVersions, Policy
 from app.store.group_entries import Placement
-from tests.store.conftest import CONFIG, KEYS, RUN, Store, encoded
+from tests.store.conftest import CONFIG, KEYS, LASTING_MS, RUN, Store, encoded
 
 POLICY = Policy(max_staleness=3, future_versions=FutureVersions.REFUSE, lease_s=5.0, keep_batches=2, keep_bytes=9)
 
@@ -104,3 +104,16 @@ async def test_a_trainer_of_atropos_that_registers_takes_no_batch_from_one_that_
     states = [lease.state for lease in (await store.view()).leases]
     assert sorted(states) == [LeaseState.HELD, LeaseState.QUARANTINED, LeaseState.RETURNED]
     await store.books()
+
+
+async def test_what_comes_too_late_for_a_run_that_was_removed_leaves_no_key(store: Store) -> None:
+    await store.admit(encoded(1), ids=["one"])
+    lease = await store.take("one")
+    await store.runs.reset(RUN, "token")
+    await store.groups.sweep(RUN)
+    await store.runs.forget_recent(RUN)
+    assert await store.runs.forget(RUN)
+    assert await store.acknowledge(lease) == 0
+    assert await store.batches.release_kept(RUN, [lease.batch_id], checkpoint=1) == 0
+    assert await store.groups.drop(RUN, [("one", (0, 2))], DropReason.STALE, LASTING_MS) == 0
+    assert [key async for key in store.redis.scan_iter("*")] == []

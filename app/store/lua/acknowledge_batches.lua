@@ -13,11 +13,13 @@
 -- ARGV[1] 1 to keep the batches for a rewind, else 0   ARGV[2] ms history is kept
 -- ARGV per batch from 3 on: batch id, lease seen, step, lease id or '-'
 --
--- Returns the number of leases ended; one that is in another state by now is passed over.
+-- Returns the number of leases ended; one that is in another state by now is passed over. A run that is not there
+-- stays so: 0.
 -- Cost: O(n log m), n the groups of the batches, m those whose history is kept.
 --
 -- include clock
 -- include forget_payload
+if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
 local ended, clock = 0, advance_clock(KEYS[1])
 for i = 3, #ARGV, 4 do
   local batch, step = ARGV[i], ARGV[i + 2]

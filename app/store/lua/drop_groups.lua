@@ -15,11 +15,12 @@
 --
 -- A group without an index entry (which should not be) just leaves its lane, so that it is in nobody's way.
 --
--- Returns the number dropped; a group that does not wait any more is passed over.
+-- Returns the number dropped; a group that does not wait any more is passed over. A run that is not there stays so: 0.
 -- Cost: O(n log m), n the groups, m the groups in a lane.
 --
 -- include clock
 -- include forget_payload
+if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
 local dropped, clock = 0, advance_clock(KEYS[1])
 for i = 3, #ARGV, 3 do
   local group, lane, environment = ARGV[i], ARGV[i + 1], ARGV[i + 2]

@@ -8,10 +8,11 @@
 -- KEYS[5] kept_steps  zset  batch id -> step
 -- ARGV[1] step of a checkpoint to note, or ''   ARGV[2..] batch ids
 --
--- Returns the number let go; one that is not kept any more is passed over.
+-- Returns the number let go; one that is not kept any more is passed over. A run that is not there stays so: 0.
 -- Cost: O(n log m), n the groups of the batches, m the unindexed payloads.
 --
 -- include forget_payload
+if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
 local released = 0
 for i = 2, #ARGV do
   local manifest = redis.call('HGET', KEYS[4], ARGV[i])
