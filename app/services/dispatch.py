@@ -1,4 +1,4 @@
-"""Handing batches out: what waits to be served again first, then what the rules choose from the queue."""
+"""Handing batches out: what waits to be handed out again first, then what the rules choose from the queue."""
 
 import asyncio
 import os
@@ -102,16 +102,16 @@ class Dispatch:
             try:
                 await self._batches.mark_sent(run, answer.batch.lease)
             finally:
-                # Not marked, because Redis stayed away: then it is served again. Better twice than not at all.
+                # Not marked, because Redis stayed away: then it is handed out again. Better twice than not at all.
                 self._sending.discard(answer.batch.lease)
         if answer.acknowledges:
             await self._bookmarks.deliver(run, answer.acknowledges)
 
     async def break_off(self, run: str, batch: Batch) -> None:
-        """Note that a batch did not reach its trainer, although it may be marked as sent: it is served again first."""
+        """Note that a batch did not reach its trainer, although it may be marked as sent: it goes first from now on."""
         try:
-            await self._batches.give_back(run, batch.lease)
-            await self._batches.give_back(run, replace(batch.lease, state=LeaseState.SENT))
+            await self._batches.mark_returned(run, batch.lease)
+            await self._batches.mark_returned(run, replace(batch.lease, state=LeaseState.SENT))
         finally:
             self._sending.discard(batch.lease)
 
@@ -127,14 +127,14 @@ class Dispatch:
         if soon_ms < lease.deadline_ms:
             await self._batches.change(run, lease, replace(lease, deadline_ms=soon_ms))
 
-    async def give_back_lost(self, run: str, view: RunView) -> None:
-        """Give back the leases this process is said to be sending and is not: Redis did what it never answered.
+    async def return_lost(self, run: str, view: RunView) -> None:
+        """Return the leases this process is said to be sending and is not: Redis did what it never answered.
 
         Any API process can serve them then; before, others see that we live, and leave them alone.
         """
         for lease in view.leases:
             if lease.state is LeaseState.SENDING and lease.worker == self.worker and self.waits(lease, view):
-                await self._batches.give_back(run, lease)
+                await self._batches.mark_returned(run, lease)
 
     async def explain(self, run: str, view: RunView) -> Decision:
         """Decide what would happen if a trainer asked now, without doing it."""
@@ -191,7 +191,7 @@ class Dispatch:
     async def _begin_sending(self, lease: Lease, take: Coroutine[None, None, bool]) -> bool:
         """Take a lease: we are sending it from just before Redis can know until its answer has ended.
 
-        If we never hear whether we have it, we are not sending it: should we have it, it `waits` to be served again.
+        If we never hear whether we have it, we are not sending it: should we have it, it `waits`.
         """
         if lease.state is not LeaseState.SENDING:
             return await take  # held until its deadline, wherever its reply goes
@@ -205,7 +205,7 @@ class Dispatch:
         return taken
 
     def waits(self, lease: Lease, view: RunView) -> bool:
-        """Whether a lease's batch waits to be served again: returned, expired, or nobody is sending it any more."""
+        """Whether a lease's batch waits to be handed out again: returned, expired, or nobody is sending it any more."""
         if lease.state is LeaseState.SENDING:
             return not self._is_being_sent(lease, view)
         if expired(lease, view.clock_ms):

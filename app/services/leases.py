@@ -106,7 +106,7 @@ class Leases:
         end = await self._batches.end_of(run, batch_id)
         if end is None:
             raise BatchNotFound(f"run {run} knows no batch {batch_id}")
-        if end.outcome != repeated or end.lease_id != (lease_id or "-"):
+        if end.outcome != repeated or end.lease_id != lease_id:
             ago_s = max(0, view.clock_ms - end.clock_ms) / 1000
             raise LeaseLost(f"batch {batch_id} was {end.outcome.replace('_', ' ')} {ago_s:.0f} s ago")
         return None
@@ -118,5 +118,7 @@ def _what_happened(lease: Lease) -> str:
             return "waits to be handed out again"
         case LeaseState.QUARANTINED:
             return f"is quarantined: its lease ran out {lease.deliveries} times"
-        case _:
-            return f"was handed out again, under another lease (delivery {lease.deliveries})"
+        case LeaseState.HELD:
+            return f"is held under another lease (delivery {lease.deliveries})"
+        case LeaseState.SENDING | LeaseState.SENT:
+            return "is with a trainer of Atropos, whose next request ends it"

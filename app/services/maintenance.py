@@ -114,7 +114,7 @@ class Maintenance:
         """Do what the tick found there is to do: for an idle run, nothing."""
         if tick.buffered or tick.leased:
             view = await self._runs.view(run)
-            await self._dispatch.give_back_lost(run, view)
+            await self._dispatch.return_lost(run, view)
             await self._intake.release_overdue(run, view, self._buffer_release_ms)
         if tick.unindexed:
             await self._groups.give_up_orphans(run, tick.clock_ms - self._orphan_ttl_ms)

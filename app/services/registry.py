@@ -34,7 +34,7 @@ class Registry:
     async def register_trainer(self, run: str, config: RunConfig) -> None:
         """Register a trainer. The same configuration again changes nothing; another one replaces it.
 
-        Batches that a former trainer has not acknowledged are served again first.
+        Batches that a former trainer has not acknowledged are handed out again first.
         """
         await self._runs.announce(run)
         if (await self._runs.view(run)).config != config:

@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 from operator import attrgetter
 from typing import NamedTuple
 
-from app.core.leasing import Lease, LeasedGroup, LeaseState
+from app.core.leasing import Lease, LeasedGroup, LeaseState, returned
 from app.core.model import DropReason
 from app.store.connection import Connection
 from app.store.exchange import Argument
@@ -20,10 +20,10 @@ _SHORTEST_HISTORY_MS = 120_000  # how a batch ended must be known for as long as
 
 
 class BatchEnd(NamedTuple):
-    """How a batch ended: ``acknowledged``, ``given_back`` or ``discarded``; under which lease, at which step, when."""
+    """How a batch ended: ``acknowledged``, ``given_back`` or ``discarded``; its lease, if any; its step; and when."""
 
     outcome: str
-    lease_id: str
+    lease_id: str | None
     step: int
     clock_ms: int
 
@@ -81,9 +81,9 @@ class BatchStore:
         """Note that a batch's reply was written out whole."""
         return await self.change(run, lease, replace(lease, state=LeaseState.SENT))
 
-    async def give_back(self, run: str, lease: Lease) -> bool:
-        """Note that a batch did not reach its trainer: it is served again. Only from the state it was seen in."""
-        return await self.change(run, lease, replace(lease, state=LeaseState.RETURNED))
+    async def mark_returned(self, run: str, lease: Lease) -> bool:
+        """Note that a batch did not reach its trainer: it is handed out again. Only from the state it was seen in."""
+        return await self.change(run, lease, returned(lease))
 
     async def change(self, run: str, seen: Lease, new: Lease) -> bool:
         """Move a lease on from the state it was seen in; False if it is in another one by now, but for the new one."""
@@ -151,7 +151,7 @@ class BatchStore:
         if len(words) != BATCH_HISTORY_WORDS:
             return None
         outcome, lease_id, step, clock_ms = words
-        return BatchEnd(outcome, lease_id, int(step), int(clock_ms))
+        return BatchEnd(outcome, None if lease_id == NONE else lease_id, int(step), int(clock_ms))
 
     # Batches that are kept for a rewind
 

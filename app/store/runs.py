@@ -3,11 +3,11 @@
 import json
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from itertools import starmap
 
 from app.core.errors import InvalidField
-from app.core.leasing import LeaseState
+from app.core.leasing import LeaseState, returned
 from app.core.model import Environment, RunConfig, RunView
 from app.core.policy import Policy
 from app.store import scripts
@@ -117,13 +117,14 @@ class RunStore:
             arguments: list[Argument] = [view.epoch, _config_text(config), config.starting_step]
             for lease in view.leases:
                 if lease.state in (LeaseState.SENDING, LeaseState.SENT):
-                    returned = replace(lease, state=LeaseState.RETURNED)
-                    arguments += [lease.batch_id, lease_text(lease), lease_text(returned)]
-            changed = await self._named(run, "register_trainer", [keys.run, keys.lease_states], arguments)
+                    arguments += [lease.batch_id, lease_text(lease), lease_text(returned(lease))]
+            changed = await self._run_and_announce(run, "register_trainer", [keys.run, keys.lease_states], arguments)
             if changed >= 0:
                 return bool(changed)
 
-    async def _named(self, run: str, script: str, own_keys: Sequence[str], arguments: Sequence[Argument]) -> int:
+    async def _run_and_announce(
+        self, run: str, script: str, own_keys: Sequence[str], arguments: Sequence[Argument]
+    ) -> int:
         """Run a script that makes a run hold something, and see to it that its name is known.
 
         It was announced already, but it may have been forgotten since. From here on it holds something. (No SADD, as
@@ -152,7 +153,7 @@ class RunStore:
         """
         arguments: list[Argument] = [epoch, _config_text(config), json.dumps(asdict(policy), sort_keys=True)]
         arguments += ["" if step is None else step, int(policy.max_age_s is not None)]
-        return bool(await self._named(run, "put_run", [RunKeys(run).run], arguments))
+        return bool(await self._run_and_announce(run, "put_run", [RunKeys(run).run], arguments))
 
     async def set_policy_version(self, run: str, version: int) -> None:
         """Note the policy version in force. What that makes of groups that wait is for the caller to see to."""

@@ -39,7 +39,7 @@ async def test_fault_01_a_batch_whose_reply_broke_off_is_served_again_first(clie
     first = await batch(client)
     assert first is not None
     assert marks(first) == [0, 1], "the same groups in the same order"
-    assert (await status(client))["current_step"] == 1, "served again is not another step"
+    assert (await status(client))["current_step"] == 1, "handed out again is not another step"
 
 
 @pytest.mark.slow

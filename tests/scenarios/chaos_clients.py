@@ -42,7 +42,7 @@ class Ledger:
         attempts: Groups sent so far, tries of the same one counted apart; marks are numbers below it.
         acknowledged: Marks of attempts that were answered 200.
         served: What the trainer got, in order.
-        excuses: Kills and registrations: each may have one batch served again, the one that was not acknowledged.
+        excuses: Kills and registrations: each may have one batch handed out again, the one that was not acknowledged.
     """
 
     phase: str = "calm"
@@ -67,9 +67,9 @@ class Ledger:
             "served, but never sent": times.keys() - set(range(self.attempts)),
             "in more than one batch": [mark for mark, count in times.items() if count > 1],
             "not of the batch size": [d.batch_id for d in self.served if d.sequences not in batch_sizes],
-            "changed when served again": [d.batch_id for d in again if d.marks != first[d.batch_id].marks],
-            "served again without saying so": [d.batch_id for d in again if d.deliveries < 2],
-            "served again without an excuse": again[self.excuses :],
+            "changed when handed out again": [d.batch_id for d in again if d.marks != first[d.batch_id].marks],
+            "handed out again without saying so": [d.batch_id for d in again if d.deliveries < 2],
+            "handed out again without an excuse": again[self.excuses :],
         }
         return [f"{what}: {list(which)[:20]}" for what, which in found.items() if which]
 

@@ -1,4 +1,4 @@
-"""Whatever happens to a batch on its way out, it is served again, by whoever is asked, or acknowledged: no wedge."""
+"""Whatever happens to a batch on its way out, it is handed out again by whoever is asked, or acknowledged: no wedge."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ from tests.waiting import wait_until
 COMMIT = scripts.load("commit_batch").digest.encode()
 CLAIM = rb'"returned".*"sending"'
 MARK_SENT = rb'"sending".*"sent"'
-GIVE_BACK = rb'"sending".*"returned"'
+MARK_RETURNED = rb'"sending".*"returned"'
 PATIENCE_S = 0.3
 
 Line = tuple[LossyLine, str]
@@ -113,7 +113,7 @@ async def test_a_batch_that_could_not_be_marked_as_sent_is_served_again(
     assert (lease.state, lease.deliveries) == (LeaseState.SENDING, 2)
 
 
-async def test_a_batch_that_could_not_be_given_back_is_served_again(
+async def test_a_batch_that_could_not_be_marked_as_returned_is_handed_out_again(
     process: Callable[..., Process], line: Line
 ) -> None:
     lossy, url = line
@@ -122,7 +122,7 @@ async def test_a_batch_that_could_not_be_given_back_is_served_again(
     await services.intake.submit(RUN, [encoded(2, 1)])
     answer = await services.dispatch.take(RUN)
     assert answer.batch is not None
-    lossy.hold(GIVE_BACK)
+    lossy.hold(MARK_RETURNED)
     with pytest.raises(StoreUnavailable):
         await services.dispatch.break_off(RUN, answer.batch)
     lossy.heal()

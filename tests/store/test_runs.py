@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from app.core.leasing import Lease, LeaseState
+from app.core.leasing import Lease, LeaseState, returned
 from app.core.model import DropReason, PlannedGroup
 from app.core.policy import FutureVersions, Policy
 from app.store.group_entries import Placement
@@ -58,9 +58,9 @@ async def test_whoever_waits_for_a_batch_is_woken_by_all_that_could_make_one(sto
         assert await told() == ["admitted"]
         lease = await store.take("one")
         assert await told() == []
-        assert await store.batches.give_back(RUN, lease)
+        assert await store.batches.mark_returned(RUN, lease)
         assert await told() == ["returned"]
-        lease = replace(lease, state=LeaseState.RETURNED)
+        lease = returned(lease)
         assert await store.batches.dissolve(RUN, lease, await store.batches.groups_of(RUN, lease.batch_id) or [], 0)
         assert await told() == ["given back"]
         await store.acknowledge(await store.take("one"), keep=True)

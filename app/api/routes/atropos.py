@@ -55,7 +55,7 @@ async def root() -> Response:
 async def register(run: Run, found: Found, body: SmallBody) -> Response:
     """Set the run's configuration. The same one again changes nothing; another one replaces it.
 
-    Batches a former trainer did not acknowledge are served again first.
+    Batches a former trainer did not acknowledge are handed out again first.
     """
     registration = parse(Registration, body)
     await found.registry.register_trainer(run, RunConfig(**registration.model_dump()))
@@ -138,7 +138,7 @@ async def info(run: Run, found: Found) -> Response:
 async def get_batch(run: Run, found: Found, request: Request) -> Response:
     """Take a batch of exactly batch_size sequences, or `{"batch": null}` at once.
 
-    A completed reply acknowledges the batch before it. A batch whose reply broke off is served again first.
+    A completed reply acknowledges the batch before it. A batch whose reply broke off is handed out again first.
     Headers say more: `Lachesis-Waiting` why there is none, `Lachesis-Relaxed` whether minimums were relaxed,
     `Lachesis-Deliveries` how often it was handed out.
     """

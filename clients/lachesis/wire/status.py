@@ -70,7 +70,9 @@ class LeaseStatus(_Answer):
     """A batch in a trainer's hands."""
 
     batch: str = Field(description="Its id.")
-    state: str = Field(description="`sending`, `sent`, `held`, `returned` (it is served again next) or `quarantined`.")
+    state: str = Field(
+        description="`sending`, `sent`, `held`, `returned` (it is handed out again next) or `quarantined`."
+    )
     step: int = Field(description="The run's step after it was taken.")
     deliveries: int = Field(description="How often it was handed out.")
 
