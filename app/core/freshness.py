@@ -2,6 +2,9 @@
 
 from enum import StrEnum
 
+from app.core.model import DropReason
+from app.core.policy import FutureVersions, Policy
+
 
 class Freshness(StrEnum):
     """What a group's policy version means to a run."""
@@ -39,6 +42,25 @@ def freshness(sampled: int | None, current: int, max_staleness: int | None) -> F
     if max_staleness is not None and current - sampled > max_staleness:
         return Freshness.STALE
     return Freshness.FRESH
+
+
+def unfit(sampled: int | None, current: int, policy: Policy, waited_ms: int = 0) -> DropReason | None:
+    """Say why a group should not be trained on, or not any more; None if it may be.
+
+    Args:
+        sampled: The policy version that sampled it (its oldest), or None.
+        current: The policy version in force.
+        policy: What the run does with groups.
+        waited_ms: How long it has waited, milliseconds of run clock.
+    """
+    match freshness(sampled, current, policy.max_staleness):
+        case Freshness.STALE:
+            return DropReason.STALE
+        case Freshness.FUTURE if policy.future_versions is FutureVersions.REFUSE:
+            return DropReason.FUTURE_VERSION
+    if policy.max_age_s is not None and waited_ms > policy.max_age_s * 1000:
+        return DropReason.EXPIRED
+    return None
 
 
 def oldest_fresh(current: int, max_staleness: int | None) -> int:

@@ -7,10 +7,10 @@ from typing import Any
 
 from app.core.enrolment import Application, enrol, recorded
 from app.core.errors import EnvironmentNotFound, InvalidField, RunNotFound
+from app.core.granting import Grant, granted
 from app.core.model import Environment, RunConfig, RunView
 from app.core.pacing import Pace, pace
 from app.services.bookmarks import Bookmarks
-from app.services.granting import Grant, granted
 from app.services.presence import Presence
 from app.store.runs import RunStore
 

@@ -3,10 +3,9 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from app.core.freshness import Freshness, freshness
+from app.core.freshness import unfit
 from app.core.leasing import LeasedGroup
 from app.core.model import BatchPlan, DropReason, Lane, LaneId, PlannedGroup, RunView
-from app.core.policy import FutureVersions
 from app.store.codec import checksum
 from app.store.group_entries import StoredGroup
 from app.store.groups import GroupStore
@@ -29,17 +28,17 @@ class Retrieval:
         """Look at what is planned; None if some of it should not be trained on, which is then dropped."""
         entries = await self._groups.entries(run, [group.group_id for group in plan.groups])
         groups = []
-        unfit: defaultdict[DropReason, list[tuple[str, LaneId]]] = defaultdict(list)
+        dropped: defaultdict[DropReason, list[tuple[str, LaneId]]] = defaultdict(list)
         for group, entry in zip(plan.groups, entries, strict=True):
             # Without an entry it was taken meanwhile; were it still in its lane, it would be chosen again for ever.
-            reason = DropReason.PAYLOAD_LOST if entry is None else too_old(entry, view)
+            reason = DropReason.PAYLOAD_LOST if entry is None else unfit_now(entry, view)
             if reason is not None:
-                unfit[reason].append((group.group_id, (group.environment, group.size)))
+                dropped[reason].append((group.group_id, (group.environment, group.size)))
             elif entry is not None:
                 groups.append(_leased(group, entry))
-        for reason, dropped in unfit.items():
-            await self._groups.drop(run, dropped, reason, history_ms(view))
-        return None if unfit else groups
+        for reason, unfit_groups in dropped.items():
+            await self._groups.drop(run, unfit_groups, reason, history_ms(view))
+        return None if dropped else groups
 
     async def payloads(
         self, run: str, groups: Sequence[LeasedGroup]
@@ -50,9 +49,9 @@ class Retrieval:
         damage = {group: reason for group, payload in pairs if (reason := _damage(group, payload))}
         return tuple(payload for payload in payloads if payload is not None), damage
 
-    async def drop(self, run: str, view: RunView, unfit: Mapping[LeasedGroup, DropReason]) -> None:
+    async def drop(self, run: str, view: RunView, damage: Mapping[LeasedGroup, DropReason]) -> None:
         """Drop groups that wait, each for its own reason."""
-        for group, reason in unfit.items():
+        for group, reason in damage.items():
             await self._groups.drop(run, [(group.group_id, (group.environment, group.size))], reason, history_ms(view))
 
 
@@ -61,17 +60,9 @@ def history_ms(view: RunView) -> int:
     return round(view.policy.lineage_s * 1000)
 
 
-def too_old(entry: StoredGroup, view: RunView) -> DropReason | None:
+def unfit_now(entry: StoredGroup, view: RunView) -> DropReason | None:
     """Say why a group that waits should not be trained on any more, if so."""
-    policy = view.policy
-    match freshness(entry.policy_version, view.policy_version, policy.max_staleness):
-        case Freshness.STALE:
-            return DropReason.STALE
-        case Freshness.FUTURE if policy.future_versions is FutureVersions.REFUSE:
-            return DropReason.FUTURE_VERSION
-    if policy.max_age_s is not None and view.clock_ms - entry.accepted_ms > policy.max_age_s * 1000:
-        return DropReason.EXPIRED
-    return None
+    return unfit(entry.policy_version, view.policy_version, view.policy, view.clock_ms - entry.accepted_ms)
 
 
 def _leased(group: PlannedGroup, entry: StoredGroup) -> LeasedGroup:

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from app.core.freshness import oldest_fresh
 from app.core.model import DropReason, Lane, LaneId, RunView
 from app.core.policy import FutureVersions
-from app.services.retrieval import history_ms, too_old
+from app.services.retrieval import history_ms, unfit_now
 from app.store.groups import GroupStore, WantedHeads
 from app.store.runs import RunStore
 
@@ -73,4 +73,6 @@ class Staleness:
         (oldest,) = await heads(run, {lane: (queued, _AT_ONCE)})
         entries = await self._groups.entries(run, [head.group_id for head in oldest.heads]) if oldest.heads else []
         pairs = zip(oldest.heads, entries, strict=True)
-        return [(head.group_id, lane) for head, entry in pairs if entry and too_old(entry, view) is DropReason.EXPIRED]
+        return [
+            (head.group_id, lane) for head, entry in pairs if entry and unfit_now(entry, view) is DropReason.EXPIRED
+        ]

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.core.errors import InvalidField, RunNotFound
-from app.core.freshness import Freshness, freshness
+from app.core.freshness import unfit
 from app.core.model import DropReason
-from app.core.policy import FutureVersions
 from app.services.admission import Admission
 from app.store.codec import EncodedGroup
 from app.store.group_entries import Placement
@@ -67,12 +66,8 @@ class Submissions:
 
 
 def _place(group: EncodedGroup, roster: Roster) -> Placement:
-    policy, version = roster.policy, group.policy_version
-    match freshness(version, roster.policy_version, policy.max_staleness):
-        case Freshness.STALE:
-            return Placement(group.environment, policy_version=version, dropped=DropReason.STALE)
-        case Freshness.FUTURE if policy.future_versions is FutureVersions.REFUSE:
-            return Placement(group.environment, policy_version=version, dropped=DropReason.FUTURE_VERSION)
-        case Freshness.FUTURE:
-            version = roster.policy_version
-    return Placement(group.environment, policy_version=version)
+    sampled, current = group.policy_version, roster.policy_version
+    dropped = unfit(sampled, current, roster.policy)
+    # A version that is not in force yet and is taken all the same counts as the one that is.
+    counts_as = sampled if sampled is None or dropped is not None else min(sampled, current)
+    return Placement(group.environment, policy_version=counts_as, dropped=dropped)

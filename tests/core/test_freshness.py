@@ -1,10 +1,15 @@
 """Staleness, in policy versions."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.freshness import Freshness, freshness, oldest_fresh, staleness
+from app.core.freshness import Freshness, freshness, oldest_fresh, staleness, unfit
+from app.core.model import DropReason
+from app.core.policy import FutureVersions, Policy
 
 versions = st.integers(0, 20)
 
@@ -39,3 +44,24 @@ def test_exactly_the_versions_before_the_oldest_fresh_one_are_stale(
 def test_staleness_counts_updates_and_is_never_negative(sampled: int, current: int) -> None:
     assert staleness(sampled, current) == max(0, current - sampled)
     assert staleness(None, current) is None
+
+
+@pytest.mark.parametrize(
+    ("sampled", "waited_ms", "changes", "expected"),
+    [
+        (3, 1000, {}, DropReason.STALE),
+        (3, 1001, {}, DropReason.STALE),
+        (4, 1000, {}, None),
+        (4, 1001, {}, DropReason.EXPIRED),
+        (None, 1001, {}, DropReason.EXPIRED),
+        (None, 10**9, {"max_age_s": None}, None),
+        (6, 0, {}, None),
+        (6, 1001, {}, DropReason.EXPIRED),
+        (6, 1001, {"future_versions": FutureVersions.REFUSE}, DropReason.FUTURE_VERSION),
+    ],
+)
+def test_a_group_is_dropped_for_its_version_before_its_age(
+    sampled: int | None, waited_ms: int, changes: dict[str, Any], expected: DropReason | None
+) -> None:
+    policy = replace(Policy(max_staleness=1, max_age_s=1.0), **changes)
+    assert unfit(sampled, 5, policy, waited_ms) is expected

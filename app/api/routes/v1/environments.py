@@ -9,7 +9,7 @@ from app.api.replies import model_reply
 from app.api.routes import atropos_docs as docs
 from app.core.enrolment import Application
 from app.core.errors import EnvironmentNotFound
-from app.services.granting import Grant
+from app.core.granting import Grant
 from lachesis.wire.environments import (
     Credits,
     EnvironmentChange,

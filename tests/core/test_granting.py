@@ -1,0 +1,44 @@
+"""What an environment may start follows from all that its run holds, wherever that is."""
+
+from dataclasses import replace
+
+import pytest
+
+from app.core.errors import RunNotFound
+from app.core.granting import granted
+from app.core.leasing import Lease, LeaseState
+from app.core.policy import Policy
+from tests.core.views import EMPTY, environment
+
+TTL_MS = 1000
+LEASE = Lease("batch", LeaseState.HELD, "worker", 1, 1, relaxed=False, contents=((None, 1, 2), (0, 1, 4), (7, 1, 2)))
+
+
+def test_what_waits_runs_or_is_with_the_trainer_is_in_hand_and_counts_for_its_own_environment() -> None:
+    """A batch of 8, three ahead: 24 are wanted, 12 of each of two environments of equal weight."""
+    view = replace(
+        EMPTY,
+        policy=Policy(max_staleness=2),
+        policy_version=5,
+        environments={0: environment(0, group_size=2), 1: environment(1), 7: environment(7, connected=False)},
+        lanes={(0, 2): 1, (1, 4): 1},
+        buffers={(0, 1): 1},
+        running={0: 1, 7: 50},
+        leases=(LEASE,),
+    )
+    grant = granted("run", view, 0, TTL_MS)
+    assert (grant.credit.wanted, grant.credit.in_hand) == (12, 2 + 1 + 4 + 2)
+    assert (grant.credit.sequences, grant.groups) == (3, 1), "whole groups only"
+    assert (grant.horizon_batches, grant.policy_version) == (3, 5)
+    other = granted("run", view, 1, TTL_MS)
+    assert (other.credit.in_hand, other.credit.sequences) == (4, 24 - 9 - 4 - 4), "what nobody alive owns fills batches"
+
+
+def test_who_asks_is_alive_however_long_it_was_silent() -> None:
+    view = replace(EMPTY, clock_ms=10 * TTL_MS, environments={0: environment(0)}, policy=Policy(max_staleness=0))
+    assert granted("run", view, 0, TTL_MS).groups == 2
+
+
+def test_nobody_gets_credits_in_a_run_that_is_not_configured() -> None:
+    with pytest.raises(RunNotFound, match="no run nowhere"):
+        granted("nowhere", replace(EMPTY, config=None, environments={0: environment(0)}), 0, TTL_MS)
