@@ -27,7 +27,7 @@ from app.services.waiting import WaitingRoom
 from app.settings import Settings
 from app.store.connection import Connection
 from app.store.groups import GroupStore
-from app.store.keys import RUN_NAME
+from lachesis.wire.runs import RUN_NAME
 
 M = TypeVar("M", bound=BaseModel)
 DEFAULT_RUN = "default"

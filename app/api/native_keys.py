@@ -9,10 +9,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from app.api.json_reader import OBJECTS, Path, check_structure, described, minified, parse
 from app.core.errors import InvalidField, MalformedBody
+from lachesis.wire.body import MAX_INTEGER
 from lachesis.wire.columns import Ragged
 from lachesis.wire.groups import GROUP_ID, GROUP_KEYS
 
-_MOST = 2**53 - 1
 _METADATA = "metadata"
 
 
@@ -26,8 +26,8 @@ class GroupKeys(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     id: Annotated[str, Field(pattern=f"^{GROUP_ID}$")] | None = None
-    environment: Annotated[int, Field(ge=0, le=_MOST)] | None = None
-    policy_version: Annotated[int, Field(ge=0, le=_MOST)] | None = None
+    environment: Annotated[int, Field(ge=0, le=MAX_INTEGER)] | None = None
+    policy_version: Annotated[int, Field(ge=0, le=MAX_INTEGER)] | None = None
     item: Annotated[str, Field(min_length=1, max_length=512)] | None = None
     cost: Annotated[float, Field(ge=0)] | None = None
     metadata: str | None = None

@@ -8,14 +8,12 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from app.api.json_reader import ARRAYS, Path, described
 from app.core.errors import InvalidField
+from lachesis.wire.body import MAX_INTEGER
 from lachesis.wire.columns import Column, Ragged, narrowed
-
-MAX_ENVIRONMENT = 2**53 - 1
-"""Largest environment id: beyond it, JSON readers that take numbers as doubles would see another one."""
 
 _INT: TypeAdapter[int] = TypeAdapter(Annotated[int, Field(ge=-(2**63), lt=2**63)])
 _FLOAT: TypeAdapter[float] = TypeAdapter(Annotated[float, Field(allow_inf_nan=False)])
-_ENVIRONMENT: TypeAdapter[int] = TypeAdapter(Annotated[int, Field(ge=0, le=MAX_ENVIRONMENT)])
+_ENVIRONMENT: TypeAdapter[int] = TypeAdapter(Annotated[int, Field(ge=0, le=MAX_INTEGER)])
 
 
 def read_column(column: Column, value: Any, path: Path) -> Ragged:

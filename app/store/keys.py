@@ -4,7 +4,7 @@
 |---|---|---|
 | `lachesis:1:runs` | set | names of runs that have any state |
 | `lachesis:1:payload:RUN:GROUP` | string | the group's columns (safetensors); no hash tag: a cluster spreads them |
-| `…:run` | hash | configuration, policy, policy version, step, run clock, totals, debts |
+| `…:run` | hash | configuration, policy, policy version, epoch, step, run clock, totals, debts, newest group |
 | `…:environments` | hash | environment id -> JSON record |
 | `…:seen` | hash | environment id -> run clock at its last sign of life, ms |
 | `…:served` | hash | environment id or `-` -> sequences handed out in batches |
@@ -19,8 +19,8 @@
 | `…:recent` | zset | ids of groups admitted lately, by run clock: our own repetitions are recognised |
 | `…:named` | hash | id a sender gave -> `group_id outcome checksum`: its repetitions are recognised |
 | `…:named_until` | zset | those ids by the run clock at which they are forgotten, unless their groups are held |
-| `…:history` | hash | group id -> `outcome where step clock_ms` and its entry, of a group that has left |
-| `…:ended` | zset | those group ids by the run clock at which they are forgotten |
+| `…:history` | hash | group id -> `outcome batch step clock_ms entry`; batch id -> `outcome lease step clock_ms` |
+| `…:ended` | zset | those group and batch ids by the run clock at which they are forgotten |
 | `…:unindexed` | zset | payloads that no index entry names: reserved (score: run clock) or garbage (score: -1) |
 | `…:leases` | hash | batch id -> JSON list of its groups, in training order |
 | `…:lease_states` | hash | batch id -> JSON of its lease |
@@ -39,11 +39,11 @@ import re
 from dataclasses import dataclass
 
 from app.core.errors import InvalidField
+from lachesis.wire.runs import RUN_NAME
 
 PREFIX = "lachesis:1"
 RUNS = f"{PREFIX}:runs"
 NONE = "-"
-RUN_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 
 
 def lane_name(environment: int | None, size: int) -> str:

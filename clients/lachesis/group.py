@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lachesis._rows import Path, invalid, ragged
+from lachesis.wire.body import MAX_INTEGER
 from lachesis.wire.columns import DETAIL_FIELDS, DETAILS, LENGTHS, NATIVE_COLUMNS, Ragged, pack
 from lachesis.wire.groups import GROUP_ID
 
@@ -23,7 +24,6 @@ PerRank = NDArray[Any] | Sequence[Sequence[Sequence[float]]] | Sequence[NDArray[
 
 _COLUMN_NAMES = frozenset(column.name for column in NATIVE_COLUMNS)
 _DETAIL_NAMES = tuple(name for name in DETAIL_FIELDS if name != "env_id")
-_MOST = 2**53 - 1
 _LONGEST_ITEM = 512
 
 
@@ -98,7 +98,7 @@ class Group:
         keys = {"id": self.id}
         oldest = _oldest(versions)
         if self.policy_version is not None:
-            if type(self.policy_version) is not int or not 0 <= self.policy_version <= _MOST:
+            if type(self.policy_version) is not int or not 0 <= self.policy_version <= MAX_INTEGER:
                 raise invalid(f"should be an integer from 0 on, not {self.policy_version!r}", ("policy_version",))
             if oldest not in (None, self.policy_version):
                 raise invalid(f"is not {oldest}, the oldest of policy_versions", ("policy_version",))

@@ -21,6 +21,7 @@ from app.core.errors import InvalidField
 from app.core.model import Blocker, RunConfig
 from app.services.intake import Receipt
 from lachesis.wire.atropos import EnvironmentIdentifier, RegisterEnvironment, Registration, ScoredData
+from lachesis.wire.body import MAX_INTEGER
 from lachesis.wire.status import RunStatus
 
 _EMPTY_EXAMPLE_KEYS = (
@@ -202,7 +203,7 @@ async def status_env(
     found: Found,
     body: SmallBody,
     env_id: Annotated[
-        int | None, Query(ge=0, le=2**53 - 1, description="Instead of a body: proxies drop those of GETs.")
+        int | None, Query(ge=0, le=MAX_INTEGER, description="Instead of a body: proxies drop those of GETs.")
     ] = None,
 ) -> Response:
     """Tell an environment how full the queue is from where it stands; a sign of life."""

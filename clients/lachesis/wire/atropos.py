@@ -8,13 +8,13 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from lachesis.wire.body import MAX_INTEGER
+
 MAX_BATCH_SIZE = 131_072
 """Most sequences in a batch, and in a group that is declared: forming a batch takes memory in proportion."""
 
-_MAX_EXACT = 2**53 - 1  # integers beyond it change in readers that take numbers as doubles
-
 _Text = Annotated[str, Field(max_length=4096)]
-_Count = Annotated[int, Field(ge=-_MAX_EXACT, le=_MAX_EXACT)]
+_Count = Annotated[int, Field(ge=-MAX_INTEGER, le=MAX_INTEGER)]
 
 
 class _Body(BaseModel):
@@ -57,7 +57,7 @@ class RegisterEnvironment(_Body):
 class EnvironmentIdentifier(_Body):
     """Which environment is meant (`POST /disconnect-env`, `GET /status-env`)."""
 
-    env_id: int = Field(ge=0, le=_MAX_EXACT, description="The id it got when it registered.", examples=[0])
+    env_id: int = Field(ge=0, le=MAX_INTEGER, description="The id it got when it registered.", examples=[0])
 
 
 class ScoredData(_Body):
@@ -103,7 +103,7 @@ class ScoredData(_Body):
     group_overrides: dict[str, Any] | None = Field(default=None, description="The same for the whole group.")
     images: Any | None = Field(default=None, description="Images in any form; kept, not read.")
     env_id: int | None = Field(
-        default=None, ge=0, le=_MAX_EXACT, description="The environment it comes from; an unknown one has no share."
+        default=None, ge=0, le=MAX_INTEGER, description="The environment it comes from; an unknown one has no share."
     )
     distill_token_ids: list[list[list[int]]] | None = Field(
         default=None, description="A teacher's likeliest token ids: sequence, position, rank."

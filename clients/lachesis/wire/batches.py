@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from lachesis.wire.body import Body
 from lachesis.wire.runs import LeaseSeconds
 
 MAX_WAIT_S = 600.0
@@ -11,11 +12,7 @@ MAX_WAIT_S = 600.0
 LeaseId = Annotated[str, Field(min_length=1, max_length=64, description="The lease the batch is held under.")]
 
 
-class _Body(BaseModel):
-    model_config = ConfigDict(frozen=True, allow_inf_nan=False, extra="forbid")
-
-
-class TakeBatch(_Body):
+class TakeBatch(Body):
     """What a trainer may say when it asks for a batch (`POST …/batches`)."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"request_id": "trainer-0.17", "lease_s": 120}]})
@@ -81,7 +78,7 @@ class HeldBatches(BaseModel):
     batches: list[HeldBatch]
 
 
-class Ack(_Body):
+class Ack(Body):
     """End a batch: it was trained on (`POST …/batches/{batch}/ack`)."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"lease": "4cdc4dcfa4d24682"}]})
@@ -89,7 +86,7 @@ class Ack(_Body):
     lease: LeaseId
 
 
-class Nack(_Body):
+class Nack(Body):
     """Give a batch back: its groups go to the front of their lanes (`POST …/batches/{batch}/nack`)."""
 
     model_config = ConfigDict(
@@ -102,7 +99,7 @@ class Nack(_Body):
     reason: str | None = Field(default=None, max_length=1000, description="Why; logged.")
 
 
-class Extend(_Body):
+class Extend(Body):
     """Hold a batch longer (`POST …/batches/{batch}/extend`)."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"lease": "4cdc4dcfa4d24682", "lease_s": 120}]})

@@ -5,9 +5,8 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from lachesis.wire.atropos import MAX_BATCH_SIZE
+from lachesis.wire.body import MAX_INTEGER, Body, Change
 from lachesis.wire.status import EnvironmentStatus
-
-_MOST = 2**53 - 1
 
 _Share = Annotated[float | None, Field(ge=0, le=1)]
 Weight = Annotated[
@@ -20,11 +19,7 @@ MinShare = Annotated[
 MaxShare = Annotated[_Share, Field(description="Largest fraction of each batch it may have, or null.")]
 
 
-class _Body(BaseModel):
-    model_config = ConfigDict(frozen=True, allow_inf_nan=False, extra="forbid")
-
-
-class EnvironmentCreate(_Body):
+class EnvironmentCreate(Body):
     """An environment that joins (`POST …/environments`). Its name is its identity: registered again, it is the same."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"name": "gsm8k", "group_size": 8, "min_share": 0.25}]})
@@ -38,7 +33,7 @@ class EnvironmentCreate(_Body):
     max_share: MaxShare = None
 
 
-class EnvironmentChange(_Body):
+class EnvironmentChange(Change):
     """Changes to an environment (`PATCH …/environments/{environment}`): only what is named changes."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"min_share": 0.5}]})
@@ -55,13 +50,16 @@ class Environments(BaseModel):
     environments: list[EnvironmentStatus]
 
 
-class Heartbeat(_Body):
-    """A sign of life (`POST …/environments/{environment}/heartbeat`). Any other call is one, too."""
+class Heartbeat(Body):
+    """A sign of life (`POST …/environments/{environment}/heartbeat`); so are join, submit and credits."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"running_groups": 3}]})
 
     running_groups: int | None = Field(
-        default=None, ge=0, le=_MOST, description="Groups it has started and not submitted yet; null: as said before."
+        default=None,
+        ge=0,
+        le=MAX_INTEGER,
+        description="Groups it has started and not submitted yet; null: as said before.",
     )
 
 

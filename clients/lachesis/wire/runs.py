@@ -5,14 +5,14 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from lachesis.wire.atropos import MAX_BATCH_SIZE
+from lachesis.wire.body import MAX_INTEGER, Body, Change
 
 RUN_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 
-_MOST = 2**53 - 1  # integers beyond it change in readers that take numbers as doubles
 YEAR_S = 366 * 24 * 3600.0
 
 _Text = Annotated[str, Field(max_length=4096)]
-_Count = Annotated[int, Field(ge=-_MOST, le=_MOST)]
+_Count = Annotated[int, Field(ge=-MAX_INTEGER, le=MAX_INTEGER)]
 BatchSize = Annotated[
     int, Field(ge=1, le=MAX_BATCH_SIZE, description="Sequences in each batch, exactly.", examples=[128])
 ]
@@ -20,7 +20,7 @@ MaxStaleness = Annotated[
     int | None,
     Field(
         ge=0,
-        le=_MOST,
+        le=MAX_INTEGER,
         description="Most policy versions between sampling and training; older groups are dropped. Null: no limit.",
     ),
 ]
@@ -45,11 +45,11 @@ RelaxAfter = Annotated[
 ]
 MaxQueuedGroups = Annotated[
     int | None,
-    Field(ge=1, le=_MOST, description="Groups waiting at which submissions are answered 429. Null: no limit."),
+    Field(ge=1, le=MAX_INTEGER, description="Groups waiting at which submissions are answered 429. Null: no limit."),
 ]
 MaxQueuedBytes = Annotated[
     int | None,
-    Field(ge=1, le=_MOST, description="The same in bytes of payload. Null: no limit."),
+    Field(ge=1, le=MAX_INTEGER, description="The same in bytes of payload. Null: no limit."),
 ]
 LeaseSeconds = Annotated[
     float, Field(gt=0, le=YEAR_S, description="How long a trainer may hold a batch before it is handed out again.")
@@ -61,7 +61,7 @@ KeepBatches = Annotated[
     int,
     Field(ge=0, le=100_000, description="Acknowledged batches kept for a rewind, until a checkpoint makes them safe."),
 ]
-KeepBytes = Annotated[int, Field(ge=0, le=_MOST, description="The same in bytes of payload.")]
+KeepBytes = Annotated[int, Field(ge=0, le=MAX_INTEGER, description="The same in bytes of payload.")]
 DedupWindow = Annotated[
     float,
     Field(ge=0, le=YEAR_S, description="How long the repetition of a submission is recognised by its group's id."),
@@ -74,11 +74,7 @@ Archived = Annotated[
 ]
 
 
-class _Body(BaseModel):
-    model_config = ConfigDict(frozen=True, allow_inf_nan=False, extra="forbid")
-
-
-class AtroposSettings(_Body):
+class AtroposSettings(Body):
     """What environments of the Atropos surface are told of the run; nothing here depends on it."""
 
     max_token_len: _Count = Field(default=-1, description="Longest sequence the trainer takes, tokens.")
@@ -90,7 +86,7 @@ class AtroposSettings(_Body):
     num_steps: _Count = Field(default=-1, description="Steps the run takes in all.")
 
 
-class RunCreate(_Body):
+class RunCreate(Body):
     """A new run (`POST /v1/runs`)."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"name": "math-rl", "batch_size": 128}]})
@@ -112,7 +108,7 @@ class RunCreate(_Body):
     atropos: AtroposSettings = Field(default_factory=AtroposSettings, description="For environments of Atropos.")
 
 
-class RunChange(_Body):
+class RunChange(Change):
     """Changes to a run while it goes on (`PATCH /v1/runs/{run}`): only what is named changes (JSON merge patch)."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"batch_size": 256, "max_staleness": None}]})
@@ -149,10 +145,10 @@ class Runs(BaseModel):
     runs: list[Run]
 
 
-class PolicyVersion(_Body):
+class PolicyVersion(Body):
     """The policy version now in force (`PUT /v1/runs/{run}/policy-version`)."""
 
-    policy_version: int = Field(ge=0, le=_MOST, description="Weight updates so far.", examples=[42])
+    policy_version: int = Field(ge=0, le=MAX_INTEGER, description="Weight updates so far.", examples=[42])
 
 
 class PolicyVersionSet(BaseModel):
@@ -162,10 +158,12 @@ class PolicyVersionSet(BaseModel):
     dropped_groups: int = Field(description="Queued groups that this made too old (or, if refused, too new).")
 
 
-class Checkpoint(_Body):
+class Checkpoint(Body):
     """The trainer has saved its own state (`POST /v1/runs/{run}/checkpoints`)."""
 
-    step: int = Field(ge=-_MOST, le=_MOST, description="Step of the last batch in the saved state.", examples=[5])
+    step: int = Field(
+        ge=-MAX_INTEGER, le=MAX_INTEGER, description="Step of the last batch in the saved state.", examples=[5]
+    )
 
 
 class Bookmarks(BaseModel):
@@ -177,10 +175,12 @@ class Bookmarks(BaseModel):
     kept_bytes: int = Field(description="Their payload.")
 
 
-class Rewind(_Body):
+class Rewind(Body):
     """The trainer goes back to the state it saved after a step (`POST /v1/runs/{run}/rewind`)."""
 
-    step: int = Field(ge=-_MOST, le=_MOST, description="Step of the last batch in that state.", examples=[5])
+    step: int = Field(
+        ge=-MAX_INTEGER, le=MAX_INTEGER, description="Step of the last batch in that state.", examples=[5]
+    )
 
 
 class Rewound(BaseModel):

@@ -14,7 +14,7 @@ class EnvironmentStatus(_Answer):
     name: str = Field(description="Its name, `<desired_name>_<n>`; also its checkpoint folder.")
     alive: bool = Field(description="Whether it binds: connected, and heard of within `LACHESIS_ENVIRONMENT_TTL_S`.")
     connected: bool = Field(description="False once it said goodbye.")
-    last_seen_s: float = Field(description="Seconds since its last sign of life (any call), or since it registered.")
+    last_seen_s: float = Field(description="Seconds since its last sign of life, or since it registered.")
     group_size: int = Field(description="Sequences it declared per group.")
     weight: float = Field(description="Inference weight it declared.")
     queued_groups: int = Field(description="Groups of it in the queue.")

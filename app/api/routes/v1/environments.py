@@ -10,6 +10,7 @@ from app.api.routes import atropos_docs as docs
 from app.core.enrolment import Application
 from app.core.errors import EnvironmentNotFound
 from app.core.granting import Grant
+from lachesis.wire.body import MAX_INTEGER
 from lachesis.wire.environments import (
     Credits,
     EnvironmentChange,
@@ -21,8 +22,7 @@ from lachesis.wire.status import EnvironmentStatus
 
 router = APIRouter(prefix="/v1/runs/{run}/environments", tags=["environments"])
 
-_MOST = 2**53 - 1
-EnvironmentId = Annotated[int, Path(ge=0, le=_MOST, description="The environment's id.", examples=[0])]
+EnvironmentId = Annotated[int, Path(ge=0, le=MAX_INTEGER, description="The environment's id.", examples=[0])]
 
 
 @router.post(
@@ -104,7 +104,7 @@ async def get_credits(
     environment: EnvironmentId,
     found: Found,
     running_groups: Annotated[
-        int | None, Query(ge=0, le=_MOST, description="Groups it has started and not submitted yet.")
+        int | None, Query(ge=0, le=MAX_INTEGER, description="Groups it has started and not submitted yet.")
     ] = None,
 ) -> Response:
     """Answer how many groups an environment may start now so that they are still fresh and wanted when trained on.
