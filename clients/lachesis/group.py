@@ -123,24 +123,30 @@ class Group:
 
 
 def _check_rows(columns: Mapping[str, Ragged]) -> None:
-    """Tokens, masks and scores must belong together; other columns may have rows of their own."""
+    """Tokens, masks, scores (and policy versions) must belong together; other columns may have rows of their own."""
     (tokens,), (masks,) = columns["tokens"].lengths, columns["masks"].lengths
     scores = columns["scores"].values
     if not len(tokens):
         raise invalid("holds no sequence", ("tokens",))
     if not tokens.all():
         raise invalid("a sequence without tokens", ("tokens", int(np.argmin(tokens != 0))))
-    if len(masks) != len(tokens):
-        raise invalid(f"has {len(masks)} rows where tokens has {len(tokens)}", ("masks",))
-    if not np.array_equal(masks, tokens):
-        row = int(np.argmax(masks != tokens))
-        raise invalid(f"has {masks[row]} values where tokens has {tokens[row]}", ("masks", row))
+    _check_same_rows("masks", masks, tokens)
+    if "policy_versions" in columns:
+        _check_same_rows("policy_versions", columns["policy_versions"].lengths[0], tokens)
     if len(scores) != len(tokens):
         raise invalid(f"has {len(scores)} values for {len(tokens)} sequences", ("scores",))
 
 
+def _check_same_rows(name: str, rows: NDArray[Any], tokens: NDArray[Any]) -> None:
+    if len(rows) != len(tokens):
+        raise invalid(f"has {len(rows)} rows where tokens has {len(tokens)}", (name,))
+    if not np.array_equal(rows, tokens):
+        row = int(np.argmax(rows != tokens))
+        raise invalid(f"has {rows[row]} values where tokens has {tokens[row]}", (name, row))
+
+
 def _oldest(versions: Ragged | None) -> int | None:
-    if versions is None or not versions.values.size:
+    if versions is None:
         return None
     oldest = int(versions.values.min())
     if oldest < 0:

@@ -130,6 +130,8 @@ WRONG_EVERYWHERE: dict[str, dict[str, Any]] = {
     "an infinite score": {"scores": [1.0, math.inf]},
     "a version below 0": {"policy_versions": [[-1, 7, 7], [7, 7]]},
     "not the oldest version": {"policy_versions": VERSIONS, "policy_version": 8},
+    "versions of other rows": {"policy_versions": [[7, 7], [7, 7]]},
+    "rows without versions": {"policy_versions": [[], []]},
     "a message without a role": {"messages": [[{"role": "user", "content": "?"}], [{"content": "!"}]]},
 }
 
