@@ -1,8 +1,9 @@
 """Runs as such: made, changed while they go on, told of new policy versions, removed."""
 
+import json
 import uuid
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from app.core.errors import RunExists, RunInUse, RunNotFound
@@ -13,6 +14,7 @@ from app.store.groups import GroupStore
 from app.store.runs import RunStore
 
 _ATTEMPTS = 10
+_MOST_SHOWN = 80  # characters of a value
 
 
 class Administration:
@@ -37,8 +39,8 @@ class Administration:
         while True:
             view = await self._runs.view(run)
             if view.config is not None:
-                if (view.config, view.policy) != (config, policy):
-                    raise RunExists(f"there is a run {run}, with other settings")
+                if others := _differing(view, config, policy):
+                    raise RunExists(f"there is a run {run} with other settings: {', '.join(others)}")
                 return view, False
             if await self._runs.put(run, config, policy, view.epoch, step=config.starting_step):
                 return await self._runs.view(run), True
@@ -112,3 +114,10 @@ class Administration:
             if await self._runs.forget(run):
                 return
         raise RunInUse(f"groups keep coming for run {run}: stop what sends them first")
+
+
+def _differing(view: RunView, config: RunConfig, policy: Policy) -> list[str]:
+    """Say which settings of a run are not those asked for: the run's value of each."""
+    assert view.config is not None, "only a configured run has settings"  # noqa: S101
+    there, asked = asdict(view.config) | asdict(view.policy), asdict(config) | asdict(policy)
+    return [f"{name} is {json.dumps(value)[:_MOST_SHOWN]}" for name, value in there.items() if value != asked[name]]
