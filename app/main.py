@@ -11,10 +11,10 @@ from fastapi import Depends, FastAPI
 
 from app.api import problems
 from app.api.body_budget import BodyBudget
+from app.api.decoding import Decoder
 from app.api.deps import Services, checked_run_name
 from app.api.routes import atropos, native_docs, system
 from app.api.routes.v1 import batches, environments, groups, runs
-from app.api.submitting import Decoder
 from app.core.errors import StoreMisconfigured
 from app.services.administration import Administration
 from app.services.admission import Admission

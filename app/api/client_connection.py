@@ -58,3 +58,13 @@ class Connection:
 def connection_of(scope: MutableMapping[str, Any]) -> Connection | None:
     """The connection a request came on; None where another server (a test transport) carries it."""
     return cast("Connection | None", scope.get(SCOPE_KEY))
+
+
+def end_of_waiting(scope: MutableMapping[str, Any]) -> asyncio.Event:
+    """An event that is set once a request should wait no longer: its client is gone, or the server is about to end."""
+    ended = asyncio.Event()
+    connection = connection_of(scope)
+    if connection is not None:
+        connection.on_reset(ended.set)
+        connection.on_shutdown(ended.set)
+    return ended

@@ -1,6 +1,6 @@
 """Compress replies, for clients that ask for it."""
 
-from app.api.accepted import weights
+from app.api.accept_header import weights
 
 try:
     from isal import igzip as gzip

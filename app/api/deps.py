@@ -10,8 +10,8 @@ from pydantic import BaseModel, ValidationError
 
 from app.api.body import read_body
 from app.api.body_budget import UNCOUNTED_BYTES, BodyBudget
+from app.api.decoding import Decoder
 from app.api.json_reader import check_structure, parse_in_python
-from app.api.submitting import Decoder
 from app.core.errors import InvalidField
 from app.services.administration import Administration
 from app.services.bookmarks import Bookmarks
@@ -85,7 +85,7 @@ class DirectRoute(APIRoute):
         return handler
 
 
-class Submission:
+class SubmittedBody:
     """What a `DirectRoute` for submissions needs: the run, the services, and the body, read within the limits.
 
     A context, at whose end a large body's share of the memory for bodies is given back.

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 from fastapi import Request, Response
 
-from app.api.accepted import weights
+from app.api.accept_header import weights
 from app.api.batch_json import column_rows
 from app.api.details import completed
 from app.api.replies import WatchedReply, compressed

@@ -207,20 +207,20 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True)
-class Bookmarks:
+class KeptBatches:
     """Acknowledged batches that are kept for a rewind.
 
     Attributes:
         checkpoint: Step of the last checkpoint the trainer told of.
         unkept_step: The latest step whose batch was delivered and is not kept: no rewind goes before it.
         batches: Batches kept.
-        kept_bytes: Their payload.
+        payload_bytes: Their payload.
     """
 
     checkpoint: int | None = None
     unkept_step: int | None = None
     batches: int = 0
-    kept_bytes: int = 0
+    payload_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +256,7 @@ class RunView:
         latest: The newest group's id, or None.
         policy: What the run does with groups and batches.
         policy_version: The policy version in force.
-        bookmarks: Acknowledged batches that are kept.
+        kept: Acknowledged batches that are kept.
         sent: What environments have sent.
         running: Groups environments said they have started and not submitted.
     """
@@ -281,7 +281,7 @@ class RunView:
     latest: str | None
     policy: Policy = field(default_factory=Policy)
     policy_version: int = 0
-    bookmarks: Bookmarks = field(default_factory=Bookmarks)
+    kept: KeptBatches = field(default_factory=KeptBatches)
     sent: Mapping[int, Sent] = field(default_factory=dict)
     running: Mapping[int, int] = field(default_factory=dict)
 

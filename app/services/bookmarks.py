@@ -83,7 +83,7 @@ class Bookmarks:
         """
         while True:
             view = await self._runs.view(run)
-            earliest = view.bookmarks.unkept_step
+            earliest = view.kept.unkept_step
             if earliest is not None and step < earliest:
                 raise RewindImpossible(f"batches up to step {earliest} are not kept; the run can go back to that step")
             trained = [lease for lease in view.leases if lease.step <= step and lease.state in _IN_HANDS]

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from app.core.forecast import expected_s
 from app.core.model import DropReason, NotReady, RunView
@@ -42,7 +41,7 @@ class Explain:
         """Return in how many seconds a batch should form at the present arrival rates, or None if that is unknown."""
         return expected_s(not_ready, self._arrivals.rates(run))
 
-    async def of(self, run: str, instead: Mapping[str, Any] | None = None) -> Reason:
+    async def of(self, run: str, instead: Mapping[str, float] | None = None) -> Reason:
         """Say whether a trainer that asked now would get a batch.
 
         Args:
@@ -53,10 +52,10 @@ class Explain:
         if view.config is None:
             return Reason(view, unregistered(), None, None, {})
         self._arrivals.note(run, view)
-        tried = dict(instead or {})
-        if "batch_size" in tried:
-            view = replace(view, config=replace(view.config, batch_size=tried.pop("batch_size")))
-        view = replace(view, policy=replace(view.policy, **tried))
+        tried = instead or {}
+        config = replace(view.config, batch_size=int(tried.get("batch_size", view.config.batch_size)))
+        policy = replace(view.policy, relax_after_s=tried.get("relax_after_s", view.policy.relax_after_s))
+        view = replace(view, config=config, policy=policy)
         arriving = self._arrivals.rates(run)
         if not instead and any(self._dispatch.waits(lease, view) for lease in view.leases):
             return Reason(view, None, None, None, arriving)

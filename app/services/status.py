@@ -59,10 +59,10 @@ class Status:
                 queued=view.totals.queued_bytes,
                 buffered=view.totals.buffered_bytes,
                 leased=view.totals.leased_bytes,
-                kept=view.bookmarks.kept_bytes,
+                kept=view.kept.payload_bytes,
             ),
             policy_version=view.policy_version,
-            kept_batches=view.bookmarks.batches,
+            kept_batches=view.kept.batches,
             dropped=view.dropped_by_reason,
             leases=[
                 LeaseStatus(batch=lease.batch_id, state=lease.state.value, step=lease.step, deliveries=lease.deliveries)

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from app.core.leasing import Lease, LeaseState
-from app.core.model import Bookmarks, Environment, LaneId, RunConfig, RunView, Sent, Totals
+from app.core.model import Environment, KeptBatches, LaneId, RunConfig, RunView, Sent, Totals
 from app.core.policy import FutureVersions, Policy
 from app.store.connection import Pipeline
 from app.store.keys import NONE, RunKeys, parse_lane_name
@@ -132,7 +132,7 @@ def _view(
         latest=run.get("latest"),
         policy=parse_policy(run.get("policy")),
         policy_version=int(run.get("policy_version", 0)),
-        bookmarks=Bookmarks(
+        kept=KeptBatches(
             _optional_int(run.get("checkpoint")),
             _optional_int(run.get("unkept_step")),
             kept,

@@ -163,8 +163,8 @@ class RunCalls:
             **_json(take),
         )
 
-    def held(self) -> Call[batches.HeldBatches]:
-        return Call("GET", self._path("batches"), _model(batches.HeldBatches))
+    def leased(self) -> Call[batches.LeasedBatches]:
+        return Call("GET", self._path("batches"), _model(batches.LeasedBatches))
 
     def explain(self) -> Call[batches.Explanation]:
         return Call("GET", self._path("batches", "explain"), _model(batches.Explanation))

@@ -14,7 +14,7 @@ from lachesis.errors import LachesisError
 from lachesis.group import Group
 from lachesis.trainer import AsyncTrainer, NewRun, RunChanges
 from lachesis.views import Columns
-from lachesis.wire.batches import Explanation, HeldBatches
+from lachesis.wire.batches import Explanation, LeasedBatches
 from lachesis.wire.environments import Credits
 from lachesis.wire.groups import GroupOutcome, Lineage
 from lachesis.wire.runs import Bookmarks, Rewound, Run
@@ -103,9 +103,9 @@ class Trainer:
         """See `AsyncTrainer.explain`."""
         return self._portal.run(self._async.explain())
 
-    def held_batches(self) -> HeldBatches:
-        """See `AsyncTrainer.held_batches`."""
-        return self._portal.run(self._async.held_batches())
+    def leased_batches(self) -> LeasedBatches:
+        """See `AsyncTrainer.leased_batches`."""
+        return self._portal.run(self._async.leased_batches())
 
     def release_quarantined(self, batch: str) -> None:
         """See `AsyncTrainer.release_quarantined`."""

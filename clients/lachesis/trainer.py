@@ -13,7 +13,7 @@ from lachesis._protocol import NothingYet, RunCalls
 from lachesis._settings import Settings
 from lachesis.batch import AsyncBatch
 from lachesis.errors import LachesisError
-from lachesis.wire.batches import Explanation, HeldBatches, TakeBatch
+from lachesis.wire.batches import Explanation, LeasedBatches, TakeBatch
 from lachesis.wire.groups import Lineage
 from lachesis.wire.runs import AtroposSettings, Bookmarks, FutureVersions, Rewound, Run, RunChange, RunCreate
 from lachesis.wire.status import RunStatus
@@ -104,9 +104,9 @@ class AsyncTrainer:
         """Say whether a batch would form now, and why not."""
         return await self._sender.send(self._calls.explain())
 
-    async def held_batches(self) -> HeldBatches:
+    async def leased_batches(self) -> LeasedBatches:
         """Return the batches that are in trainers' hands, wait to be handed out again, or were set aside."""
-        return await self._sender.send(self._calls.held())
+        return await self._sender.send(self._calls.leased())
 
     async def release_quarantined(self, batch: str) -> None:
         """Put the groups of a batch that was set aside back into the queue.

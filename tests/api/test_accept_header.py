@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.api.accepted import weights
+from app.api.accept_header import weights
 
 
 @pytest.mark.parametrize(

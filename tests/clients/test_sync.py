@@ -35,7 +35,7 @@ async def test_what_environments_submit_is_trained_on(run: Settings) -> None:
             trained = []
             for step, batch in enumerate(trainer.batches(prefetch=2, wait_s=5), start=1):
                 if step == 1:
-                    (held, *_) = trainer.held_batches().batches
+                    (held, *_) = trainer.leased_batches().batches
                     assert (held.state, held.trainer) == ("held", "rank 0")
                 trained += [one.id for one in batch.groups]
                 batch.ack()

@@ -349,11 +349,11 @@ async def test_a_batch_that_kills_its_trainers_is_set_aside_and_can_be_put_back_
                     await trainer.drop_quarantined(batch.info.batch)
                 await wait_until(lambda: _is_quarantined(trainer))
             await end(batch.info.batch)
-            assert (await trainer.held_batches()).batches == []
+            assert (await trainer.leased_batches()).batches == []
         assert await counts(trainer) == {"queued": 0, "leased": 0, "delivered": 0}
         assert (await trainer.status()).dropped["quarantined"] == 2
 
 
 async def _is_quarantined(trainer: AsyncTrainer) -> bool:
     assert await trainer.take() is None
-    return [held.state for held in (await trainer.held_batches()).batches] == ["quarantined"]
+    return [held.state for held in (await trainer.leased_batches()).batches] == ["quarantined"]

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lachesis import AsyncBatch, AsyncTrainer, Batch, Environment, Group, GroupView, Settings, SyncEnvironment, Trainer
-from lachesis.wire.batches import BatchInfo, Explanation, HeldBatches
+from lachesis.wire.batches import BatchInfo, Explanation, LeasedBatches
 from lachesis.wire.environments import Credits
 from lachesis.wire.groups import GroupOutcome, Lineage
 from lachesis.wire.runs import Bookmarks, Rewound, Run
@@ -36,7 +36,7 @@ def train(trainer: Trainer) -> None:
     assert_type(trainer.rewind(3), Rewound)
     assert_type(trainer.explain(), Explanation)
     assert_type(trainer.status(), RunStatus)
-    assert_type(trainer.held_batches(), HeldBatches)
+    assert_type(trainer.leased_batches(), LeasedBatches)
     assert_type(trainer.find_group("a"), Lineage)
     trainer.create_run(batch_size="8")  # type: ignore[arg-type]
     trainer.create_run(8, leases_s=60)  # type: ignore[call-arg]

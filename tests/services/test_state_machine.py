@@ -322,8 +322,8 @@ class RunMachine(RuleBasedStateMachine):
     def checkpoint(self, ago: int) -> None:
         step = self._model.step - ago
         view = self._call(lambda services: services.bookmarks.checkpoint(RUN, step))
-        assert (view.bookmarks.unkept_step, view.bookmarks.batches) == self._model.checkpoint(step)
-        assert view.bookmarks.checkpoint == step
+        assert (view.kept.unkept_step, view.kept.batches) == self._model.checkpoint(step)
+        assert view.kept.checkpoint == step
 
     @rule(ago=st.integers(-1, 6))
     def rewind(self, ago: int) -> None:

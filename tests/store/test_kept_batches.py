@@ -31,7 +31,7 @@ async def test_a_delivered_batch_that_is_not_kept_leaves_no_payload(store: Store
     await store.groups.sweep(RUN)
     assert await store.payloads() == {"two"}
     view = await store.view()
-    assert (view.bookmarks.unkept_step, view.bookmarks.batches) == (1, 0)
+    assert (view.kept.unkept_step, view.kept.batches) == (1, 0)
     assert (await store.history("one"))[:3] == ["delivered", "batch1", "1"]
     assert (await store.history("one"))[-3:] == ["0:2", "0", "given-one"]
     end = await store.batches.end_of(RUN, "batch1")
@@ -58,8 +58,8 @@ async def test_a_kept_batch_is_delivered_and_held_until_it_is_let_go(store: Stor
         assert await store.acknowledge(first, second, keep=True) == ended
     books = await store.books()
     assert (books["leased"], books["kept"], books["delivered"]) == (set(), {"one", "two"}, 2)
-    bookmarks = (await store.view()).bookmarks
-    assert (bookmarks.batches, bookmarks.kept_bytes, bookmarks.unkept_step) == (2, 7 + 8, None)
+    kept = (await store.view()).kept
+    assert (kept.batches, kept.payload_bytes, kept.unkept_step) == (2, 7 + 8, None)
     assert await store.batches.kept(RUN) == [("batch1", 1), ("batch2", 2)]
     held = await store.batches.kept_groups(RUN, ["batch2", "nobody's"])
     assert [[group.group_id for group in groups] for groups in held] == [["two"], []]
@@ -68,15 +68,15 @@ async def test_a_kept_batch_is_delivered_and_held_until_it_is_let_go(store: Stor
     for released in (1, 0):
         assert await store.batches.release_kept(RUN, ["batch1", "nobody's"]) == released
     assert (await store.books())["kept"] == {"two"}
-    bookmarks = (await store.view()).bookmarks
-    assert (bookmarks.unkept_step, bookmarks.checkpoint) == (1, None)
+    kept = (await store.view()).kept
+    assert (kept.unkept_step, kept.checkpoint) == (1, None)
     assert await store.batches.release_kept(RUN, ["batch2"], 2) == 1
     await store.groups.sweep(RUN)
     books = await store.books()
     assert (books["kept"], books["delivered"]) == (set(), 2)
     assert await store.payloads() == {"two"}, "the newest example"
-    bookmarks = (await store.view()).bookmarks
-    assert (bookmarks.unkept_step, bookmarks.checkpoint, bookmarks.kept_bytes) == (2, 2, 0)
+    kept = (await store.view()).kept
+    assert (kept.unkept_step, kept.checkpoint, kept.payload_bytes) == (2, 2, 0)
 
 
 async def test_a_kept_batch_is_known_by_its_senders_id_for_as_long_as_it_may_come_back(store: Store) -> None:
@@ -98,7 +98,7 @@ async def test_a_rewind_hands_out_what_came_after_and_keeps_what_came_before(sto
     view = await store.view()
     assert list(view.leases) == rewound(second, third)
     assert [await store.batches.groups_of(RUN, lease.batch_id) for lease in view.leases] == before
-    assert (view.step, view.bookmarks.batches) == (3, 1)
+    assert (view.step, view.kept.batches) == (3, 1)
     assert not await store.batches.rewind(RUN, 1, rewound(second, third)), "they are not kept any more"
     assert await store.batches.rewind(RUN, 1, []), "there is nothing left to do"
     assert (await store.view()).leases == view.leases
@@ -212,8 +212,8 @@ async def test_a_reset_takes_kept_batches_with_it(store: Store) -> None:
     books = await store.books()
     assert [books[place] for place in ("queued", "leased", "kept")] == [set()] * 3
     assert await store.payloads() == set()
-    bookmarks = (await store.view()).bookmarks
-    assert (bookmarks.batches, bookmarks.kept_bytes, bookmarks.unkept_step) == (0, 0, None)
+    kept = (await store.view()).kept
+    assert (kept.batches, kept.payload_bytes, kept.unkept_step) == (0, 0, None)
     assert await store.batches.kept(RUN) == []
 
 
@@ -223,8 +223,8 @@ async def test_no_rewind_goes_before_a_checkpoint(store: Store) -> None:
     await store.acknowledge(lease, keep=True)
     for step in (5, 3):
         assert await store.batches.release_kept(RUN, [], step) == 0
-        bookmarks = (await store.view()).bookmarks
-        assert (bookmarks.checkpoint, bookmarks.unkept_step) == (step, 5)
+        kept = (await store.view()).kept
+        assert (kept.checkpoint, kept.unkept_step) == (step, 5)
     assert not await store.batches.rewind(RUN, 0, rewound(lease))
     assert (await store.books())["kept"] == {"one"}
 

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import PlainTextResponse
 
 from app.api.batch_json import group_json
-from app.api.deps import DirectRoute, Found, Run, SmallBody, Submission, parse
+from app.api.deps import DirectRoute, Found, Run, SmallBody, SubmittedBody, parse
 from app.api.replies import json_reply, large_json_reply
 from app.api.routes import atropos_docs as docs
 from app.api.sending import batch_reply, registration_reply
@@ -167,7 +167,7 @@ async def latest_example(run: Run, found: Found, request: Request) -> Response:
 )
 async def scored_data(request: Request) -> Response:
     """Store one group. Once this is answered the group survives any crash."""
-    async with Submission(request) as (run, found, body):
+    async with SubmittedBody(request) as (run, found, body):
         (receipt,) = await found.intake.submit(run, [await found.decoder.one(body)])
     if receipt.buffered:
         return json_reply({"status": "buffered", "buffer_size": receipt.waiting_sequences})
@@ -182,7 +182,7 @@ async def scored_data(request: Request) -> Response:
 )
 async def scored_data_list(request: Request) -> Response:
     """Store a list of groups, all or none."""
-    async with Submission(request) as (run, found, body):
+    async with SubmittedBody(request) as (run, found, body):
         return json_reply(_list_answer(await found.intake.submit(run, await found.decoder.many(body))))
 
 

@@ -1,6 +1,6 @@
 """Batches under ``/v1/runs/{run}/batches``: how they are asked for, answered, and ended."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -56,7 +56,7 @@ class BatchInfo(BaseModel):
     groups: list[BatchGroup] = Field(description="Its groups, in training order.")
 
 
-class HeldBatch(BaseModel):
+class LeasedBatch(BaseModel):
     """A batch that was taken and has not ended, as operators see it (`GET …/batches`)."""
 
     batch: str = Field(description="Its id.")
@@ -72,10 +72,10 @@ class HeldBatch(BaseModel):
     size: int = Field(description="Its sequences.")
 
 
-class HeldBatches(BaseModel):
+class LeasedBatches(BaseModel):
     """Batches that were taken and have not ended, by step."""
 
-    batches: list[HeldBatch]
+    batches: list[LeasedBatch]
 
 
 class Ack(Body):
@@ -145,4 +145,6 @@ class Explanation(BaseModel):
     leased_groups: int = Field(description="Groups in trainers' hands.")
     stale_groups: int = Field(description="Groups dropped so far because they were too old.")
     environments: list[LastSubmission] = Field(description="Who last sent what.")
-    dry_run: dict[str, Any] = Field(default_factory=dict, description="The settings this was tried with instead.")
+    dry_run: dict[str, int | float] = Field(
+        default_factory=dict, description="The settings this was tried with instead."
+    )

@@ -1,12 +1,11 @@
 """Batches on the native API."""
 
-import asyncio
 import logging
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from app.api.client_connection import connection_of
+from app.api.client_connection import end_of_waiting
 from app.api.deps import Found, NamedRun, SmallBody, parse
 from app.api.native_batch import accepts_binary, taken_reply, waiting_reply
 from app.api.replies import model_reply
@@ -22,9 +21,9 @@ from lachesis.wire.batches import (
     BatchInfo,
     Explanation,
     Extend,
-    HeldBatch,
-    HeldBatches,
     LastSubmission,
+    LeasedBatch,
+    LeasedBatches,
     LeaseEnd,
     Nack,
     TakeBatch,
@@ -59,13 +58,8 @@ async def take_batch(
     """
     asked = parse(TakeBatch, body) if body else TakeBatch()
     binary = accepts_binary(request)
-    stop = asyncio.Event()
-    connection = connection_of(request.scope)
-    if connection is not None:
-        connection.on_reset(stop.set)
-        connection.on_shutdown(stop.set)
     holder = Holder(asked.request_id or "", asked.lease_s, asked.trainer or "")
-    answer = await found.waiting.take(run, holder, wait_s, stop)
+    answer = await found.waiting.take(run, holder, wait_s, end_of_waiting(request.scope))
     if answer.not_ready is not None:
         if wait_s > 0:
             log.info("run %s: no batch within %g s for %r: %s", run, wait_s, asked.trainer, answer.not_ready.detail)
@@ -74,11 +68,11 @@ async def take_batch(
     return await taken_reply(request, found.dispatch, run, answer.batch, binary=binary)
 
 
-@router.get("", summary="List batches in trainers' hands", response_model=HeldBatches)
+@router.get("", summary="List batches in trainers' hands", response_model=LeasedBatches)
 async def list_batches(run: NamedRun, found: Found) -> Response:
     """List batches that are held, returned or quarantined, by step."""
     view = await found.administration.get(run)
-    return model_reply(HeldBatches(batches=[_held(lease, view.clock_ms) for lease in view.leases]))
+    return model_reply(LeasedBatches(batches=[_leased(lease, view.clock_ms) for lease in view.leases]))
 
 
 @router.get("/explain", summary="Would a batch form now?", response_model=Explanation)
@@ -97,7 +91,7 @@ async def explain(
     instead = {name: value for name, value in tried.items() if value is not None}
     await found.administration.get(run)
     reason = await found.explain.of(run, instead)
-    return model_reply(_explanation(reason, found.settings.environment_ttl_s).model_copy(update={"dry_run": instead}))
+    return model_reply(_explanation(reason, round(found.settings.environment_ttl_s * 1000), instead))
 
 
 @router.post("/{batch}/ack", summary="It was trained on", response_model=LeaseEnd, openapi_extra=takes(Ack))
@@ -130,8 +124,8 @@ async def drop(run: NamedRun, batch: BatchId, found: Found) -> Response:
     return Response(status_code=204)
 
 
-def _held(lease: Lease, clock_ms: int) -> HeldBatch:
-    return HeldBatch.model_validate(
+def _leased(lease: Lease, clock_ms: int) -> LeasedBatch:
+    return LeasedBatch.model_validate(
         {
             "batch": lease.batch_id,
             "step": lease.step,
@@ -145,9 +139,8 @@ def _held(lease: Lease, clock_ms: int) -> HeldBatch:
     )
 
 
-def _explanation(reason: Reason, ttl_s: float) -> Explanation:
+def _explanation(reason: Reason, ttl_ms: int, instead: dict[str, int | float]) -> Explanation:
     view, why = reason.view, reason.not_ready
-    leased = view.totals.leased_groups
     return Explanation(
         ready=why is None,
         reason=None if why is None else why.blocker.value,
@@ -158,13 +151,13 @@ def _explanation(reason: Reason, ttl_s: float) -> Explanation:
         unblocked_by=[] if why is None else list(why.unblocked_by),
         expected_s=reason.expected_s,
         relaxes_s=reason.relaxes_s,
-        leased_groups=leased,
+        leased_groups=view.totals.leased_groups,
         stale_groups=stale_groups(view),
         environments=[
             LastSubmission(
                 environment=key,
                 name=environment.name,
-                alive=environment.alive(view.clock_ms, round(ttl_s * 1000)),
+                alive=environment.alive(view.clock_ms, ttl_ms),
                 last_seen_s=max(0, view.clock_ms - environment.last_seen_ms) / 1000,
                 last_group_s=(view.clock_ms - view.sent[key].last_ms) / 1000 if key in view.sent else None,
                 last_group_size=view.sent[key].last_size if key in view.sent else None,
@@ -172,4 +165,5 @@ def _explanation(reason: Reason, ttl_s: float) -> Explanation:
             )
             for key, environment in view.environments.items()
         ],
+        dry_run=instead,
     )

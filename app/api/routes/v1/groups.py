@@ -5,7 +5,7 @@ from typing import Annotated
 import orjson
 from fastapi import APIRouter, Path, Request, Response
 
-from app.api.deps import DirectRoute, Found, NamedRun, Submission
+from app.api.deps import DirectRoute, Found, NamedRun, SubmittedBody
 from app.api.replies import model_reply
 from app.api.routes import native_docs as docs
 from app.core.errors import UnsupportedMediaType
@@ -34,7 +34,7 @@ async def submit_groups(request: Request) -> Response:
 
     A repeated group id stores nothing and gets its first answer again.
     """
-    async with Submission(request) as (run, found, body):
+    async with SubmittedBody(request) as (run, found, body):
         media_type = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
         groups: list[EncodedGroup]
         if media_type in _BINARY:

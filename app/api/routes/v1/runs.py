@@ -103,14 +103,13 @@ async def post_checkpoint(run: NamedRun, found: Found, body: SmallBody) -> Respo
     """Let go of the batches up to a step: the trainer has saved a state that contains them."""
     step = parse(Checkpoint, body).step
     await found.administration.get(run)
-    bookmarks = (await found.bookmarks.checkpoint(run, step)).bookmarks
-    earliest = step if bookmarks.unkept_step is None else bookmarks.unkept_step
+    kept = (await found.bookmarks.checkpoint(run, step)).kept
     return model_reply(
         Bookmarks(
-            checkpoint=bookmarks.checkpoint,
-            rewindable_to=earliest,
-            kept_batches=bookmarks.batches,
-            kept_bytes=bookmarks.kept_bytes,
+            checkpoint=kept.checkpoint,
+            rewindable_to=step if kept.unkept_step is None else kept.unkept_step,
+            kept_batches=kept.batches,
+            kept_bytes=kept.payload_bytes,
         )
     )
 
