@@ -1,4 +1,4 @@
-"""What OpenAPI says of the Atropos surface beyond its signatures: bodies read as bytes, examples, problems."""
+"""Examples of what the Atropos surface answers, for OpenAPI."""
 
 from typing import Any
 
@@ -38,29 +38,10 @@ PACE = {
 SOME_BUFFERED = {"status": "received", "groups_processed": 2, "buffered": 1, "last_buffer_size": 3}
 
 
-def takes(model: type[Any], *, many: bool = False, required: bool = True) -> dict[str, Any]:
-    """Describe a body that is read as bytes, for OpenAPI."""
-    schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
-    schema.pop("$defs", None)
-    content: dict[str, Any] = {"type": "array", "items": schema} if many else schema
-    return {"requestBody": {"required": required, "content": {"application/json": {"schema": content}}}}
-
-
 def answers(**examples: Any) -> dict[int | str, dict[str, Any]]:
     """Show what a successful answer looks like, by name of the case."""
     named = {name: {"summary": name.replace("_", " "), "value": value} for name, value in examples.items()}
     return {200: {"content": {"application/json": {"examples": named}}}}
-
-
-PROBLEMS: dict[int | str, dict[str, Any]] = {
-    400: {"description": "Not JSON, or not the compression it claims to be; nothing was stored."},
-    408: {"description": "The body stopped arriving."},
-    413: {"description": "The body is over the limit, as sent or once inflated."},
-    415: {"description": "A Content-Encoding other than gzip."},
-    422: {"description": "A value is wrong; `errors` names the place. Nothing was stored."},
-    503: {"description": "Redis did not answer in time; ask again."},
-    507: {"description": "Redis is out of memory; nothing was stored."},
-}
 
 
 ANSWERS_ROOT = answers(hello={"message": "AtroposLib API"})

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from app.api.routes import body_docs
 from app.api.routes.atropos_docs import GROUP
-from app.api.routes.atropos_docs import PROBLEMS as ATROPOS_PROBLEMS
 from lachesis.wire.groups import SAFETENSORS
 
 _BLOB = {"type": "string", "format": "binary", "description": "One group's blob, or a frame of them (docs/api.md)."}
@@ -43,7 +43,7 @@ ANSWERS_TAKE: dict[int | str, dict[str, Any]] = {
     201: {"content": {SAFETENSORS: {"schema": _BLOB}}},
     204: {"description": "No batch in time; `Lachesis-Waiting` says why, `Lachesis-Expected-S` when."},
 }
-PROBLEMS: dict[int | str, dict[str, Any]] = ATROPOS_PROBLEMS | {
+PROBLEMS: dict[int | str, dict[str, Any]] = body_docs.PROBLEMS | {
     404: {"description": "There is no such run, environment, group or batch."},
     409: {"description": "Right in itself, but not as things stand; nothing was changed."},
     415: {"description": "A Content-Type that is not read here, or a Content-Encoding other than gzip."},

@@ -10,7 +10,7 @@ from app.api.deps import Found, NamedRun, SmallBody, parse
 from app.api.native_batch import accepts_binary, taken_reply, waiting_reply
 from app.api.replies import model_reply
 from app.api.routes import native_docs as docs
-from app.api.routes.atropos_docs import takes
+from app.api.routes.body_docs import takes
 from app.core.leasing import Lease, LeaseState
 from app.services.explain import Reason, stale_groups
 from app.services.handout import Holder

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Path, Query, Response
 
 from app.api.deps import Found, NamedRun, SmallBody, parse
 from app.api.replies import model_reply
-from app.api.routes import atropos_docs as docs
+from app.api.routes.body_docs import takes
 from app.core.enrolment import Application
 from app.core.errors import EnvironmentNotFound
 from app.core.granting import Grant
@@ -31,7 +31,7 @@ EnvironmentId = Annotated[int, Path(ge=0, le=MAX_INTEGER, description="The envir
     status_code=201,
     response_model=EnvironmentStatus,
     responses={200: {"model": EnvironmentStatus, "description": "It is there; what is said now counts."}},
-    openapi_extra=docs.takes(EnvironmentCreate),
+    openapi_extra=takes(EnvironmentCreate),
 )
 async def join(run: NamedRun, found: Found, body: SmallBody) -> Response:
     """Register an environment under its name. Registered again it is the same one (200), with what is said now."""
@@ -68,7 +68,7 @@ async def get_environment(run: NamedRun, environment: EnvironmentId, found: Foun
     "/{environment}",
     summary="Change an environment",
     response_model=EnvironmentStatus,
-    openapi_extra=docs.takes(EnvironmentChange),
+    openapi_extra=takes(EnvironmentChange),
 )
 async def change_environment(run: NamedRun, environment: EnvironmentId, found: Found, body: SmallBody) -> Response:
     """Change shares, weight or group size while it goes on: what the body names (JSON merge patch)."""
@@ -90,7 +90,7 @@ async def leave(run: NamedRun, environment: EnvironmentId, found: Found) -> Resp
     "/{environment}/heartbeat",
     summary="Give a sign of life",
     response_model=Credits,
-    openapi_extra=docs.takes(Heartbeat, required=False),
+    openapi_extra=takes(Heartbeat, required=False),
 )
 async def heartbeat(run: NamedRun, environment: EnvironmentId, found: Found, body: SmallBody) -> Response:
     """Say that an environment is alive, and how many groups it has running; answered with its credits."""

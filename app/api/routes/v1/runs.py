@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request, Response
 
 from app.api.deps import Found, NamedRun, SmallBody, parse
 from app.api.replies import json_reply, large_json_reply, model_reply
-from app.api.routes import atropos_docs as docs
+from app.api.routes.body_docs import takes
 from app.core.model import RunConfig, RunView
 from app.core.policy import FutureVersions, Policy
 from lachesis.wire.runs import (
@@ -33,7 +33,7 @@ router = APIRouter(prefix="/v1/runs", tags=["runs"])
     status_code=201,
     response_model=Run,
     responses={200: {"model": Run, "description": "It is there, with the same settings."}},
-    openapi_extra=docs.takes(RunCreate),
+    openapi_extra=takes(RunCreate),
 )
 async def create_run(found: Found, body: SmallBody) -> Response:
     """Make a run. The same one again changes nothing (200); one of the same name with other settings is 409."""
@@ -58,7 +58,7 @@ async def get_run(run: NamedRun, found: Found) -> Response:
     return model_reply(_shown(run, await found.administration.get(run)))
 
 
-@router.patch("/{run}", summary="Change a run", response_model=Run, openapi_extra=docs.takes(RunChange))
+@router.patch("/{run}", summary="Change a run", response_model=Run, openapi_extra=takes(RunChange))
 async def change_run(run: NamedRun, found: Found, body: SmallBody) -> Response:
     """Change a run while it goes on: what the body names (JSON merge patch)."""
     asked = parse(RunChange, body)
@@ -84,7 +84,7 @@ async def run_status(run: NamedRun, found: Found, request: Request) -> Response:
     "/{run}/policy-version",
     summary="Tell the policy version",
     response_model=PolicyVersionSet,
-    openapi_extra=docs.takes(PolicyVersion),
+    openapi_extra=takes(PolicyVersion),
 )
 async def put_policy_version(run: NamedRun, found: Found, body: SmallBody) -> Response:
     """Say how many weight updates there were. Groups that this makes too old leave the queue, and are counted."""
@@ -97,7 +97,7 @@ async def put_policy_version(run: NamedRun, found: Found, body: SmallBody) -> Re
     "/{run}/checkpoints",
     summary="The trainer saved its state",
     response_model=Bookmarks,
-    openapi_extra=docs.takes(Checkpoint),
+    openapi_extra=takes(Checkpoint),
 )
 async def post_checkpoint(run: NamedRun, found: Found, body: SmallBody) -> Response:
     """Let go of the batches up to a step: the trainer has saved a state that contains them."""
@@ -114,9 +114,7 @@ async def post_checkpoint(run: NamedRun, found: Found, body: SmallBody) -> Respo
     )
 
 
-@router.post(
-    "/{run}/rewind", summary="Go back to a saved state", response_model=Rewound, openapi_extra=docs.takes(Rewind)
-)
+@router.post("/{run}/rewind", summary="Go back to a saved state", response_model=Rewound, openapi_extra=takes(Rewind))
 async def post_rewind(run: NamedRun, found: Found, body: SmallBody) -> Response:
     """Hand out every batch after a step again, the same groups in the same order, before any new one."""
     step = parse(Rewind, body).step
