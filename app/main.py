@@ -46,8 +46,8 @@ from app.version import lachesis_version
 
 DESCRIPTION = """Exact, fair, durable batches between rollout workers and trainers in reinforcement learning.
 
-Atropos environments and trainers use the endpoints at the root (run `default`), or those under
-`/runs/{run}/atropos` for any other run. Errors are RFC 9457 problem details."""
+The native API is under `/v1`. Atropos environments and trainers use the endpoints at the root (run `default`), or those
+under `/runs/{run}/atropos` for any other run. Errors are RFC 9457 problem details."""
 
 
 class State(TypedDict):

@@ -1,5 +1,7 @@
 """Every error class has a status, and every reply for people to read names the place."""
 
+from pathlib import Path
+
 import httpx
 import pytest
 
@@ -20,6 +22,13 @@ def test_every_error_class_is_in_the_table(cls: type[errors.LachesisError]) -> N
 def test_no_error_of_the_caller_is_answered_as_ours() -> None:
     for cls, status in STATUS.items():
         assert (status >= 500) == issubclass(cls, errors.StoreUnavailable)
+
+
+@pytest.mark.parametrize("cls", [cls for cls in STATUS if not cls.__subclasses__()], ids=lambda cls: cls.code)
+def test_every_code_is_documented_with_its_status(cls: type[errors.LachesisError]) -> None:
+    table = (Path(__file__).parents[2] / "docs" / "api.md").read_text().partition("## Errors")[2]
+    rows = [line.split("|") for line in table.splitlines() if line.startswith("|")]
+    assert [str(STATUS[cls]) in row[1] for row in rows if f"`{cls.code}`" in row[2]] == [True]
 
 
 def test_a_place_reads_as_people_write_it() -> None:
