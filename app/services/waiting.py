@@ -6,8 +6,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.core.errors import LachesisError, RunNotFound
-from app.core.model import Blocker
+from app.core.errors import LachesisError
 from app.services.dispatch import Dispatch
 from app.services.handout import Answer, Holder
 
@@ -127,8 +126,6 @@ class WaitingRoom:
             waiter = next(iter(room.waiters))
             started = clock()
             answer = await self._dispatch.take(run, waiter.holder)
-            if answer.not_ready is not None and answer.not_ready.blocker is Blocker.NOT_REGISTERED:
-                raise RunNotFound(f"run {run} was removed")
             if answer.batch is None:
                 room.last = answer
                 await asyncio.sleep(max(_SHORTEST_REST_S, _REST_FACTOR * (clock() - started)))
