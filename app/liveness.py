@@ -19,7 +19,7 @@ def process_exists(pid: int) -> bool:
         return not Path("/proc/self/stat").exists()
 
 
-def place() -> str:
+def pid_space() -> str:
     """Name where process ids mean what they mean here: this host, and this PID namespace on it."""
     namespace = Path("/proc/self/ns/pid")
     return f"{socket.gethostname()}:{namespace.stat().st_ino if namespace.exists() else 0}"

@@ -11,7 +11,7 @@ from app.core.decision import Decision, decide
 from app.core.errors import RunArchived, RunNotFound
 from app.core.leasing import Lease, LeaseState, contents_of, exhausted, expired, quarantined, returned
 from app.core.model import Blocker, NotReady, RunView
-from app.liveness import place, process_exists
+from app.liveness import pid_space, process_exists
 from app.services.arrivals import Arrivals
 from app.services.bookmarks import Bookmarks
 from app.services.handout import Answer, Batch, Holder, Timing
@@ -44,8 +44,8 @@ class Dispatch:
         self._timing = timing
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # a run's, while somebody asks
         self._sending: set[Lease] = set()  # what Redis says we are sending, and we are
-        self._place = place()
-        self.worker = f"{self._place}/{os.getpid()}/{uuid.uuid4().hex[:8]}"
+        self._pid_space = pid_space()
+        self.worker = f"{self._pid_space}/{os.getpid()}/{uuid.uuid4().hex[:8]}"
 
     async def take(self, run: str, holder: Holder | None = None) -> Answer:
         """Take the next batch for a trainer.
@@ -136,7 +136,7 @@ class Dispatch:
             if lease.state is LeaseState.SENDING and lease.worker == self.worker and self.waits(lease, view):
                 await self._batches.mark_returned(run, lease)
 
-    async def explain(self, run: str, view: RunView) -> Decision:
+    async def decision(self, run: str, view: RunView) -> Decision:
         """Decide what would happen if a trainer asked now, without doing it."""
         lanes = await self._retrieval.lanes(run, view)
         own = view.policy.relax_after_s
@@ -217,7 +217,7 @@ class Dispatch:
 
     def _alive(self, worker: str, view: RunView) -> bool:
         there, pid, _ = worker.rsplit("/", 2)
-        if there == self._place and (int(pid) == os.getpid() or not process_exists(int(pid))):
+        if there == self._pid_space and (int(pid) == os.getpid() or not process_exists(int(pid))):
             return False
         ticked = view.workers.get(worker)
         return ticked is not None and view.clock_ms - ticked <= _WORKER_SILENT_MS
@@ -225,7 +225,7 @@ class Dispatch:
     async def _new(self, run: str, view: RunView, holder: Holder | None) -> Batch | NotReady | None:
         """Plan and commit a batch; None if the world moved on meanwhile."""
         self._arrivals.note(run, view)
-        decision = await self.explain(run, view)
+        decision = await self.decision(run, view)
         if decision.conflict_since_ms != view.conflict_since_ms:
             await self._runs.note_conflict(run, decision.conflict_since_ms)
         if decision.plan is None:

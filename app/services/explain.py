@@ -59,7 +59,7 @@ class Explain:
         arriving = self._arrivals.rates(run)
         if not instead and any(self._dispatch.waits(lease, view) for lease in view.leases):
             return Reason(view, None, None, None, arriving)
-        decision = await self._dispatch.explain(run, view)
+        decision = await self._dispatch.decision(run, view)
         if decision.not_ready is None:
             return Reason(view, None, None, None, arriving)
         left_ms = decision.relaxes_in_ms
