@@ -79,10 +79,13 @@ class Bookmarks:
         Safe to repeat.
 
         Raises:
+            InvalidField: No batch of that step was taken yet.
             RewindImpossible: A batch after ``step`` was delivered and is not kept.
         """
         while True:
             view = await self._runs.view(run)
+            if step > view.step:
+                raise InvalidField(f"the run is at step {view.step}: {step} is yet to come", ("step",))
             earliest = view.kept.unkept_step
             if earliest is not None and step < earliest:
                 raise RewindImpossible(f"batches up to step {earliest} are not kept; the run can go back to that step")

@@ -7,7 +7,7 @@ import pytest
 from redis.asyncio import Redis
 
 from app.api.deps import Services
-from app.core.errors import RewindImpossible
+from app.core.errors import InvalidField, RewindImpossible
 from app.core.policy import Policy
 from app.services.handout import Batch, Holder
 from app.store.codec import EncodedGroup
@@ -73,3 +73,12 @@ async def test_a_trainer_that_registers_with_another_configuration_can_rewind_to
     await services.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)
     assert (await services.bookmarks.rewind(RUN, 0)).batch_ids == (batch.lease.batch_id,)
     await books_of(redis_client, RUN)
+
+
+async def test_a_rewind_to_a_step_that_is_yet_to_come_ends_nothing(services: Services) -> None:
+    """It would count all that is in trainers' hands as trained on."""
+    await services.submissions.submit(RUN, [named("a")])
+    await taken(services)
+    with pytest.raises(InvalidField, match="at step 1: 2 is yet to come"):
+        await services.bookmarks.rewind(RUN, 2)
+    assert len((await services.administration.get(RUN)).leases) == 1
