@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.core.bookmarks import beyond_limits
-from app.core.errors import RewindImpossible
+from app.core.errors import InvalidField, RewindImpossible
 from app.core.leasing import Lease, LeasedGroup, LeaseState, contents_of, returned
 from app.core.model import RunView
 from app.core.policy import Policy

@@ -166,6 +166,8 @@ class RunModel:
 
     def rewind(self, step: int) -> list[str]:
         """Returns the batches that come again, in order."""
+        if step > self.step:
+            raise Refused("invalid_field", f"at step {self.step}")
         if self.unkept_step is not None and step < self.unkept_step:
             raise Refused("rewind_impossible", f"up to step {self.unkept_step}")
         trained = [batch for batch in self.batches if batch.step <= step and batch.state == "held"]
