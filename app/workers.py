@@ -2,6 +2,7 @@
 
 import logging
 import multiprocessing
+import multiprocessing.connection
 import multiprocessing.resource_tracker
 import os
 import signal
@@ -116,6 +117,22 @@ class _Worker(Process):
     def target(self, sockets: list[socket.socket] | None = None) -> None:
         threading.Thread(target=_end_with_parent, name="end-with-parent", daemon=True).start()
         super().target(sockets)
+
+    def ping(self, timeout: float = 5) -> bool:
+        """Whether the process answers in time. One that dies instead is not waited for.
+
+        uvicorn's own goes on waiting for an answer, and leaves whoever else dies meanwhile unreplaced.
+        """
+        try:
+            self.parent_conn.send(b"ping")
+            if self.parent_conn not in multiprocessing.connection.wait(
+                [self.parent_conn, self.process.sentinel], timeout
+            ):
+                return False
+            self.parent_conn.recv()
+        except (OSError, EOFError):
+            return False
+        return True
 
     def start(self) -> None:
         # Ctrl-C reaches the whole process group. A worker must not see it: the supervisor tells it to end, once.

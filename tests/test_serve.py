@@ -309,6 +309,19 @@ def test_a_killed_worker_is_replaced_while_the_others_serve(serve: Serve) -> Non
     assert f"API process {killed} ended by itself (code -9)" in service.complained
 
 
+def test_a_worker_that_dies_while_it_is_asked_for_a_sign_of_life_is_replaced_at_once(serve: Serve) -> None:
+    """It is stopped, so that it is being waited for when it is killed."""
+    service = serve(LACHESIS_WORKERS="2")
+    killed, other = service.worker_pids(2)
+    os.kill(killed, signal.SIGSTOP)
+    time.sleep(1.5)  # it is asked every half second
+    os.kill(killed, signal.SIGKILL)
+    died = time.monotonic()
+    (replacement,) = service.worker_pids(2) - {other}
+    assert replacement != killed
+    assert time.monotonic() - died < 5
+
+
 @workers
 def test_redis_killed_is_back_in_about_a_second(serve: Serve, workers: str) -> None:
     service = serve(LACHESIS_WORKERS=workers)
