@@ -12,6 +12,7 @@ from app.settings import Settings
 
 PREFIX = "LACHESIS_"
 _OF_COMPOSE = {"LACHESIS_API_REPLICAS", "LACHESIS_STORE_MAXMEMORY", "LACHESIS_STORE_MEMORY_LIMIT"}
+_OF_SDK = {f"LACHESIS_{name}" for name in ("URL", "RUN", "CONNECT_TIMEOUT_S", "TIMEOUT_S", "RETRY_BUDGET_S")}
 
 
 class InvalidSettings(Exception):
@@ -54,7 +55,7 @@ def _lines(env_file: Path) -> dict[str, str]:
 
 
 def _known() -> set[str]:
-    return {f"{PREFIX}{name.upper()}" for name in Settings.model_fields} | _OF_COMPOSE
+    return {f"{PREFIX}{name.upper()}" for name in Settings.model_fields} | _OF_COMPOSE | _OF_SDK
 
 
 def _unknown(names: set[str]) -> set[str]:

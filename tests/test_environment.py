@@ -1,9 +1,11 @@
 """Where settings come from, and what is said of those that are wrong."""
 
+import re
 from pathlib import Path
 
 import pytest
 
+from app import environment
 from app.environment import InvalidSettings, load_settings
 
 
@@ -57,3 +59,11 @@ def test_a_wrong_value_is_named_with_its_variable(tmp_path: Path, line: str, mes
 
 def test_a_log_level_may_be_written_in_capitals(tmp_path: Path) -> None:
     assert load_settings(env_file(tmp_path, "LACHESIS_LOG_LEVEL=INFO")).log_level == "info"
+
+
+def test_the_variables_of_the_sdk_are_no_typos() -> None:
+    """People set them in the same shell."""
+    page = (Path(__file__).parents[1] / "docs" / "sdk.md").read_text()
+    documented = set(re.findall(r"^\| `(LACHESIS_\w+)` \|", page, re.M))
+    assert documented
+    assert documented <= environment._known()
