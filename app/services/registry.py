@@ -55,8 +55,7 @@ class Registry:
             if view.config is None or not view.started:
                 return None
             environment = enrol(application, view.environments, view.clock_ms, self._ttl_ms)
-            if environment.environment not in view.environments and len(view.environments) >= MOST_ENVIRONMENTS:
-                raise InvalidField(f"the run has {MOST_ENVIRONMENTS} environments, and takes no more")
+            _refuse_beyond_most(environment, view)
             if await self._runs.put_environment(run, environment, view.epoch):
                 return environment, view
 
@@ -95,9 +94,8 @@ class Registry:
             if view.config is None:
                 raise RunNotFound(f"there is no run {run}")
             known = next((env for env in view.environments.values() if env.name == application.desired_name), None)
-            if known is None and len(view.environments) >= MOST_ENVIRONMENTS:
-                raise InvalidField(f"the run has {MOST_ENVIRONMENTS} environments, and takes no more")
             environment = recorded(application, known, view.environments, view.clock_ms)
+            _refuse_beyond_most(environment, view)
             if await self._runs.put_environment(run, environment, view.epoch):
                 self._presence.heard(run, environment.environment)
                 return environment, await self._runs.view(run), known is None
@@ -154,3 +152,8 @@ class Registry:
     async def reset(self, run: str) -> None:
         """Forget everything about a run."""
         await self._runs.reset(run, uuid.uuid4().hex)
+
+
+def _refuse_beyond_most(environment: Environment, view: RunView) -> None:
+    if environment.environment not in view.environments and len(view.environments) >= MOST_ENVIRONMENTS:
+        raise InvalidField(f"the run has {MOST_ENVIRONMENTS} environments, and takes no more")

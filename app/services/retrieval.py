@@ -28,17 +28,16 @@ class Retrieval:
         """Look at what is planned; None if some of it should not be trained on, which is then dropped."""
         entries = await self._groups.entries(run, [group.group_id for group in plan.groups])
         groups = []
-        dropped: defaultdict[DropReason, list[tuple[str, LaneId]]] = defaultdict(list)
+        unfit_groups: dict[PlannedGroup, DropReason] = {}
         for group, entry in zip(plan.groups, entries, strict=True):
             # Without an entry it was taken meanwhile; were it still in its lane, it would be chosen again for ever.
             reason = DropReason.PAYLOAD_LOST if entry is None else unfit_now(entry, view)
             if reason is not None:
-                dropped[reason].append((group.group_id, (group.environment, group.size)))
+                unfit_groups[group] = reason
             elif entry is not None:
                 groups.append(_leased(group, entry))
-        for reason, unfit_groups in dropped.items():
-            await self._groups.drop(run, unfit_groups, reason, history_ms(view))
-        return None if dropped else groups
+        await self.drop(run, view, unfit_groups)
+        return None if unfit_groups else groups
 
     async def payloads(
         self, run: str, groups: Sequence[LeasedGroup]
@@ -49,10 +48,15 @@ class Retrieval:
         damage = {group: reason for group, payload in pairs if (reason := _damage(group, payload))}
         return tuple(payload for payload in payloads if payload is not None), damage
 
-    async def drop(self, run: str, view: RunView, damage: Mapping[LeasedGroup, DropReason]) -> None:
+    async def drop(
+        self, run: str, view: RunView, reasons: Mapping[PlannedGroup, DropReason] | Mapping[LeasedGroup, DropReason]
+    ) -> None:
         """Drop groups that wait, each for its own reason."""
-        for group, reason in damage.items():
-            await self._groups.drop(run, [(group.group_id, (group.environment, group.size))], reason, history_ms(view))
+        dropped: defaultdict[DropReason, list[tuple[str, LaneId]]] = defaultdict(list)
+        for group, reason in reasons.items():
+            dropped[reason].append((group.group_id, (group.environment, group.size)))
+        for reason, groups in dropped.items():
+            await self._groups.drop(run, groups, reason, history_ms(view))
 
 
 def history_ms(view: RunView) -> int:

@@ -10,9 +10,7 @@ from app.core.errors import LachesisError
 from app.services.dispatch import Dispatch
 from app.services.handout import Answer, Holder
 
-_REST_FACTOR = (
-    3  # rest this many times as long as an attempt took: a flood of arrivals costs a quarter of a core at most
-)
+_REST_FACTOR = 3  # rest so many times as long as an attempt took: a flood of arrivals costs a quarter of a core
 _SHORTEST_REST_S = 0.005
 
 Changes = Callable[[str], AsyncGenerator[None, None]]

@@ -171,13 +171,17 @@ class RunKeys:
     def trashed(self, token: str) -> str:
         return self._key(f"trash:{token}")
 
+    def state(self) -> tuple[str, ...]:
+        """The keys that a reset simply deletes: they name no payloads, and no other keys."""
+        return (
+            *(self.environments, self.seen, self.served, self.leases, self.lease_states, self.dropped, self.versions),
+            *(self.named, self.named_until, self.history, self.ended, self.kept, self.kept_steps, self.sent),
+            self.running,
+        )
+
     def all_held(self) -> tuple[str, ...]:
         """Every key but `run`, `workers`, and what these catalogs name: without them a run holds nothing."""
-        return (
-            *(self.environments, self.seen, self.served, self.groups, self.lanes, self.buffers, self.recent),
-            *(self.unindexed, self.leases, self.lease_states, self.dropped, self.trash, self.versions, self.named),
-            *(self.named_until, self.history, self.ended, self.kept, self.kept_steps, self.sent, self.running),
-        )
+        return (*self.state(), self.groups, self.lanes, self.buffers, self.recent, self.unindexed, self.trash)
 
     def lane(self, name: str) -> str:
         return self._key(f"lane:{name}")

@@ -253,14 +253,11 @@ class RunStore:
             view = await self.view(run)
             queues = {f"lane {name}": keys.lane(name) for name in starmap(lane_name, view.lanes)}
             queues |= {f"buffer {name}": keys.buffer(name) for name in starmap(lane_name, view.buffers)}
-            doomed = [keys.environments, keys.seen, keys.served, keys.leases, keys.lease_states, keys.dropped]
-            doomed += [keys.versions, keys.named, keys.named_until, keys.history, keys.ended, keys.kept]
-            doomed += [keys.kept_steps, keys.sent, keys.running]
             done = await self._connection.run(
                 "reset_run",
                 [
                     *(keys.run, keys.groups, keys.trashed(token), keys.trash, keys.unindexed),
-                    *(keys.lanes, keys.buffers, *doomed, *queues.values()),
+                    *(keys.lanes, keys.buffers, *keys.state(), *queues.values()),
                 ],
                 [token, *queues],
             )
