@@ -12,7 +12,10 @@ from pydantic import ValidationError
 from app.environment import InvalidSettings, load_settings
 from app.settings import Settings
 from app.version import lachesis_version
+from lachesis.wire.runs import Runs
 from lachesis.wire.status import RunStatus
+
+_MOST_RUNS = 20
 
 cli = typer.Typer(
     name="lachesis",
@@ -58,11 +61,10 @@ def status(
     base = (url or _own_url(_settings())).rstrip("/")
     if "://" not in base:
         base = f"http://{base}"
-    path = "/status" if run == "default" else f"/runs/{quote(run, safe='')}/atropos/status"
-    try:
-        answer = httpx.get(base + path, timeout=10.0, trust_env=False)
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        _fail(f"no answer from {_shown(base)}: {error}")
+    # The run of the root is there before anybody has made it; others are only looked at under /v1, which makes none.
+    answer = _get(base, "/status" if run == "default" else f"/v1/runs/{quote(run, safe='')}/status")
+    if answer.status_code == httpx.codes.NOT_FOUND:
+        _fail(f"{_detail_of(answer)[:300]}; {_runs_at(base)}")
     if answer.status_code != httpx.codes.OK:
         _fail(f"the service answered {answer.status_code}: {_detail_of(answer)[:300]}")
     if json:
@@ -73,6 +75,23 @@ def status(
     except ValidationError:
         _fail("the answer is not that of a Lachesis service of this version; --json prints it as it came")
     typer.echo("\n".join((_shown(base), *_describe(found))))
+
+
+def _get(base: str, path: str) -> httpx.Response:
+    try:
+        return httpx.get(base + path, timeout=10.0, trust_env=False)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        _fail(f"no answer from {_shown(base)}: {error}")
+
+
+def _runs_at(base: str) -> str:
+    """Say which runs there are: those that a trainer registered or made."""
+    try:
+        names = [found.name for found in Runs.model_validate_json(_get(base, "/v1/runs").content).runs]
+    except ValidationError:
+        return "and no list of runs"
+    shown = ", ".join(names[:_MOST_RUNS]) + (", …" if len(names) > _MOST_RUNS else "")
+    return f"there are {shown}" if names else "nobody has made one yet"
 
 
 def _shown(base: str) -> str:

@@ -1,6 +1,21 @@
 """Lachesis: exact, fair, durable batches between rollout workers and trainers.
 
-Environments submit groups (`Environment`, `SyncEnvironment`), trainers take batches (`Trainer`, `AsyncTrainer`).
+A trainer makes a run and takes batches of it; `AsyncTrainer` is the same for asyncio:
+
+    with Trainer("http://lachesis:8000", run="math") as trainer:
+        trainer.create_run(batch_size=128)
+        for batch in trainer.batches(prefetch=2):
+            train(batch.tokens_padded(pad_id), batch.padded("masks", -100), batch.scores)
+            batch.ack()
+
+An environment submits groups of sequences; `SyncEnvironment` is the same without asyncio:
+
+    async with Environment("gsm8k", "http://lachesis:8000", run="math", group_size=8) as environment:
+        async with environment.permit() as permit:
+            await environment.submit(Group(tokens, masks, scores, policy_version=permit.policy_version))
+
+What is not given is read from variables such as ``LACHESIS_URL`` and ``LACHESIS_RUN``; see `Settings`. What goes wrong
+is a `LachesisError`; `lachesis.errors` has them all. The logger ``lachesis`` tells of long waits and of repetitions.
 """
 
 from importlib import import_module
@@ -11,9 +26,10 @@ if TYPE_CHECKING:
     from lachesis._settings import Settings
     from lachesis.batch import AsyncBatch
     from lachesis.environment import Environment
-    from lachesis.errors import LachesisError, LeaseLost, NoBatch, NotSent, ServiceError, Unreachable
+    from lachesis.errors import LachesisError, LeaseLost, NoBatch, NoPermit, NotSent, ServiceError, Unreachable
     from lachesis.group import Group
-    from lachesis.sync import Batch, SyncEnvironment, Trainer
+    from lachesis.sync import Batch, Trainer
+    from lachesis.sync_environment import SyncEnvironment
     from lachesis.trainer import AsyncTrainer
     from lachesis.views import Columns, GroupView
 
@@ -28,6 +44,7 @@ __all__ = [
     "LachesisError",
     "LeaseLost",
     "NoBatch",
+    "NoPermit",
     "NotSent",
     "ServiceError",
     "Settings",
@@ -41,9 +58,10 @@ _HOMES = {
     "_settings": ("Settings",),
     "batch": ("AsyncBatch",),
     "environment": ("Environment",),
-    "errors": ("LachesisError", "LeaseLost", "NoBatch", "NotSent", "ServiceError", "Unreachable"),
+    "errors": ("LachesisError", "LeaseLost", "NoBatch", "NoPermit", "NotSent", "ServiceError", "Unreachable"),
     "group": ("Group",),
-    "sync": ("Batch", "SyncEnvironment", "Trainer"),
+    "sync": ("Batch", "Trainer"),
+    "sync_environment": ("SyncEnvironment",),
     "trainer": ("AsyncTrainer",),
     "views": ("Columns", "GroupView"),
 }
@@ -57,3 +75,7 @@ def __getattr__(name: str) -> Any:
         if name in names:
             return getattr(import_module(f"lachesis.{home}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

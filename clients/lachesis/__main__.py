@@ -1,7 +1,8 @@
-"""``python -m lachesis ping URL``: is the service there, is it ready, how is a run doing?"""
+"""``python -m lachesis ping``: is the service there, is it ready, how is a run doing?"""
 
 import argparse
 import asyncio
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -26,21 +27,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         epilog=f"Exits with {WELL} if all is well, {NOT_READY} if it is not ready or has no such run, "
         f"{UNREACHABLE} if it does not answer.",
     )
-    ping.add_argument("url", help="such as http://127.0.0.1:8000")
-    ping.add_argument("--run", help="also say how this run is doing")
+    ping.add_argument("url", nargs="?", help="such as http://127.0.0.1:8000, which is the default; or LACHESIS_URL")
+    ping.add_argument("--run", help="also say how this run is doing; default: LACHESIS_RUN, if it is set")
     ping.add_argument("--timeout-s", type=float, default=5.0, help="how long to wait for each answer (%(default)s)")
     given = parser.parse_args(arguments)
     try:
-        settings = Settings(
-            url=given.url,
-            run=given.run or "default",
+        settings = Settings.from_env(
+            **{name: value for name, value in (("url", given.url), ("run", given.run)) if value is not None},
             timeout_s=given.timeout_s,
             connect_timeout_s=given.timeout_s,
             retry_budget_s=0,
         )
     except ValueError as error:
         ping.error(str(error))
-    return asyncio.run(_ping(settings, given.run is not None))
+    return asyncio.run(_ping(settings, given.run is not None or "LACHESIS_RUN" in os.environ))
 
 
 async def _ping(settings: Settings, with_run: bool) -> int:

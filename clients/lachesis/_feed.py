@@ -1,18 +1,24 @@
 """Takes batches ahead of the step that trains on them."""
 
 import asyncio
+import logging
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from lachesis._lease import Lease
 from lachesis._protocol import NothingYet, Taken
+from lachesis._retry import Seldom
 from lachesis.errors import NoBatch
 
 LONGEST_POLL_S = 30.0
 """How long one request waits for a batch: what stands between us and the service gives up on longer ones."""
 
 _GRACE_S = 0.5
+_SAID_EVERY_S = 300.0
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +55,7 @@ class Feed:
         self._ready: deque[Held] = deque()
         self._handed_out: list[Held] = []
         self._fresh_from = (0, 0)
+        self._notice = Seldom(_SAID_EVERY_S)
         self._waiting_for = "the service has not answered yet"
         self._room, self._news = asyncio.Event(), asyncio.Event()
         self._filling: asyncio.Task[None] | None = None
@@ -133,6 +140,8 @@ class Feed:
             taken = await self._take(self._poll_s)
             if isinstance(taken, NothingYet):
                 self._waiting_for = taken.reason
+                if self._wanted > self._prefetch and self._notice.due(time.monotonic()):
+                    log.warning("still no batch after a wait of %g s: %s", self._poll_s, taken.reason)
             elif self._is_stale(taken):
                 await taken.lease.give_back("too old by now")
             else:

@@ -1,6 +1,8 @@
 """Sends calls over HTTP, and repeats them while there is a point."""
 
 import asyncio
+import logging
+import math
 import os
 import time
 from collections.abc import Callable
@@ -11,11 +13,15 @@ from typing import Self, TypeVar
 import httpx
 
 from lachesis._protocol import Call, Reply, is_gone, read_reply
-from lachesis._retry import Backoff
+from lachesis._retry import Backoff, Seldom
 from lachesis._settings import Settings
 from lachesis.errors import LachesisError, NotFound, Unreachable
 
 T = TypeVar("T")
+
+_SAID_EVERY_S = 60.0
+
+log = logging.getLogger(__name__)
 
 
 class Sender:
@@ -23,6 +29,8 @@ class Sender:
 
     def __init__(self, settings: Settings, random: Random | None = None) -> None:
         self._settings = settings
+        self._url = str(httpx.URL(settings.url).copy_with(userinfo=b""))  # no password in a log
+        self._notice = Seldom(_SAID_EVERY_S)
         self._random = random or Random(os.urandom(16))  # so that no two processes keep step
         self._http = httpx.AsyncClient(
             base_url=settings.url,
@@ -57,9 +65,13 @@ class Sender:
             except LachesisError as error:
                 if attempt > 1 and is_gone(call) and isinstance(error, NotFound):
                     return call.read(Reply(204, {}, b""))  # the answer to an earlier attempt was lost
-                pause_s = backoff.pause_s(error, attempt, time.monotonic() - began_s, self._random)
+                elapsed_s = time.monotonic() - began_s
+                pause_s = backoff.pause_s(error, attempt, elapsed_s, self._random)
                 if pause_s is None:
+                    if attempt > 1 and isinstance(error, Unreachable):
+                        raise self._given_up(error, attempt, elapsed_s) from error.__cause__
                     raise
+                self._say(error, backoff.budget_s)
                 if note is not None:
                     note(error)
             await asyncio.sleep(pause_s)
@@ -75,6 +87,16 @@ class Sender:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.aclose()
+
+    def _given_up(self, error: Unreachable, attempts: int, elapsed_s: float) -> Unreachable:
+        tried = f"no answer in {elapsed_s:.1f} s, {attempts} attempts"
+        return Unreachable(f"{error}; {tried}: is Lachesis running at {self._url}?")
+
+    def _say(self, error: LachesisError, budget_s: float) -> None:
+        if self._notice.due(time.monotonic()):
+            trouble = f"{error}: is Lachesis running at {self._url}?" if isinstance(error, Unreachable) else f"{error};"
+            how_long = "until it answers" if math.isinf(budget_s) else f"for {budget_s:g} s"
+            log.warning("%s Trying again %s", trouble, how_long)
 
     async def _once(self, call: Call[T]) -> Reply:
         timeout = httpx.Timeout(
@@ -97,7 +119,8 @@ class Sender:
             finally:
                 await response.aclose()
         except httpx.TransportError as error:
-            raise Unreachable(f"{call.method} {request.url}: {_reason(error)}") from error
+            url = request.url.copy_with(userinfo=b"")
+            raise Unreachable(f"{call.method} {url}: {_reason(error)}") from error
         return Reply(response.status_code, response.headers, body)
 
 

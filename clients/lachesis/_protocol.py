@@ -7,11 +7,14 @@ environment, groups by their ids, a batch by its request id, the end of a lease)
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any, Generic, NoReturn, TypeVar
 from urllib.parse import quote
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
+from lachesis._rows import invalid
 from lachesis.errors import BY_CODE, ServiceError
 from lachesis.views import GroupView
 from lachesis.wire import batches, environments, frame, groups, runs
@@ -26,6 +29,7 @@ WAITING = "lachesis-waiting"
 
 _JSON = "application/json"
 _MOST_SHOWN = 300
+_MOST_VALUE = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +140,7 @@ class RunCalls:
         return Call("DELETE", self._path("environments", environment), _nothing)
 
     def heartbeat(self, environment: int, running_groups: int) -> Call[None]:
-        beat = environments.Heartbeat(running_groups=running_groups)
+        beat = checked(environments.Heartbeat, running_groups=running_groups)
         return Call("POST", self._path("environments", environment, "heartbeat"), _nothing, **_json(beat))
 
     def credits(self, environment: int, running_groups: int) -> Call[environments.Credits]:
@@ -152,7 +156,13 @@ class RunCalls:
         return Call("GET", self._path("groups", group), _model(groups.Lineage))
 
     def take(self, take: batches.TakeBatch, wait_s: float) -> Call[Taken | NothingYet]:
-        """Build the request for the next batch; ``take`` has a ``request_id``."""
+        """Build the request for the next batch; ``take`` has a ``request_id``.
+
+        Raises:
+            InvalidField: ``wait_s`` is longer than the service waits, or below 0.
+        """
+        if not 0 <= wait_s <= batches.MAX_WAIT_S:
+            raise invalid(f"should be 0 to {batches.MAX_WAIT_S:g} seconds, not {wait_s}", ("wait_s",))
         return Call(
             "POST",
             self._path("batches"),
@@ -170,26 +180,28 @@ class RunCalls:
         return Call("GET", self._path("batches", "explain"), _model(batches.Explanation))
 
     def ack(self, batch: str, lease: str) -> Call[batches.LeaseEnd]:
-        return self._end(batch, "ack", batches.Ack(lease=lease))
+        return self._end(batch, "ack", checked(batches.Ack, lease=lease))
 
     def nack(self, batch: str, lease: str | None, reason: str | None) -> Call[batches.LeaseEnd]:
-        return self._end(batch, "nack", batches.Nack(lease=lease, reason=reason and reason[:1000]))
+        return self._end(batch, "nack", checked(batches.Nack, lease=lease, reason=reason and reason[:1000]))
 
     def extend(self, batch: str, lease: str, lease_s: float | None) -> Call[batches.LeaseEnd]:
-        return self._end(batch, "extend", batches.Extend(lease=lease, lease_s=lease_s))
+        return self._end(batch, "extend", checked(batches.Extend, lease=lease, lease_s=lease_s))
 
     def discard(self, batch: str) -> Call[None]:
         return Call("DELETE", self._path("batches", batch), _nothing)
 
     def set_policy_version(self, version: int) -> Call[runs.PolicyVersionSet]:
-        body = runs.PolicyVersion(policy_version=version)
+        body = checked(runs.PolicyVersion, policy_version=version)
         return Call("PUT", self._path("policy-version"), _model(runs.PolicyVersionSet), **_json(body))
 
     def checkpoint(self, step: int) -> Call[runs.Bookmarks]:
-        return Call("POST", self._path("checkpoints"), _model(runs.Bookmarks), **_json(runs.Checkpoint(step=step)))
+        return Call(
+            "POST", self._path("checkpoints"), _model(runs.Bookmarks), **_json(checked(runs.Checkpoint, step=step))
+        )
 
     def rewind(self, step: int) -> Call[runs.Rewound]:
-        return Call("POST", self._path("rewind"), _model(runs.Rewound), **_json(runs.Rewind(step=step)))
+        return Call("POST", self._path("rewind"), _model(runs.Rewound), **_json(checked(runs.Rewind, step=step)))
 
     def _end(self, batch: str, verb: str, body: BaseModel) -> Call[batches.LeaseEnd]:
         return Call("POST", self._path("batches", batch, verb), _model(batches.LeaseEnd), **_json(body))
@@ -201,6 +213,29 @@ class RunCalls:
 def get_json(path: str) -> Call[Any]:
     """Build a request for any JSON, such as ``/version``."""
     return Call("GET", path, _any_json)
+
+
+def checked(model: type[M], **values: Any) -> M:
+    """Make the body of a request.
+
+    Raises:
+        InvalidField: A value is wrong, or there is no such field; ``errors`` says which.
+    """
+    try:
+        return model(**values)
+    except ValidationError as error:
+        found = [(item["loc"], _said(model, item)) for item in error.errors(include_url=False)]
+    where, message = found[0]
+    refused = invalid(message, where)
+    refused.errors = tuple({"loc": list(loc), "msg": msg} for loc, msg in found)
+    raise refused
+
+
+def _said(model: type[BaseModel], item: ErrorDetails) -> str:
+    if item["type"] == "extra_forbidden":
+        near = get_close_matches(str(item["loc"][-1]), model.model_fields, n=1)
+        return "there is no such field" + "".join(f"; did you mean {name}?" for name in near)
+    return f"{item['msg']}, not {repr(item['input'])[:_MOST_VALUE]}"
 
 
 def _json(body: BaseModel) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""When to send a request again: full jitter under a budget of time.
+"""When to send a request again: full jitter under a budget of time; and when to say so.
 
 Source: M. Brooker, *Exponential Backoff And Jitter* (AWS Architecture Blog, 2015): "full jitter".
 """
@@ -45,6 +45,21 @@ class Backoff:
         if isinstance(error, ServiceError) and error.retry_after_s is not None:
             pause_s += error.retry_after_s
         return pause_s if elapsed_s + pause_s <= self.budget_s else None
+
+
+class Seldom:
+    """Lets the first notice through, and then one in so many seconds."""
+
+    def __init__(self, every_s: float) -> None:
+        self._every_s = every_s
+        self._said_s: float | None = None
+
+    def due(self, now_s: float) -> bool:
+        """Whether to say it now; True counts as said."""
+        if self._said_s is not None and now_s < self._said_s + self._every_s:
+            return False
+        self._said_s = now_s
+        return True
 
 
 def passes(error: LachesisError) -> bool:

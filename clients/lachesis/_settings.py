@@ -1,13 +1,18 @@
 """Where the service is, and how patient to be with it."""
 
 import os
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import KW_ONLY, dataclass, fields, replace
+from typing import Any
+from urllib.parse import urlsplit
+
+from lachesis.wire.runs import RUN_NAME
 
 _PREFIX = "LACHESIS_"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Settings:
     """How to reach the service. `from_env` reads each from the variable ``LACHESIS_`` and its name in capitals.
 
@@ -21,20 +26,16 @@ class Settings:
     """
 
     url: str = "http://127.0.0.1:8000"
+    _: KW_ONLY
     run: str = "default"
     connect_timeout_s: float = 5.0
     timeout_s: float = 30.0
     retry_budget_s: float = 60.0
 
     def __post_init__(self) -> None:
-        if not self.url.startswith(("http://", "https://")):
-            raise ValueError(f"url: should start with http:// or https://, not {self.url!r}")
-        if not self.run or "/" in self.run:
-            raise ValueError(f"run: should be the name of a run, not {self.run!r}")
-        if min(self.connect_timeout_s, self.timeout_s) <= 0:
-            raise ValueError("connect_timeout_s, timeout_s: should be above 0")
-        if not 0 <= self.retry_budget_s < float("inf"):
-            raise ValueError(f"retry_budget_s: should be 0 or more, not {self.retry_budget_s}")
+        for field in fields(self):
+            if wrong := _wrong(field.name, getattr(self, field.name)):
+                raise ValueError(f"{field.name}: {wrong}")
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None, **given: str | float) -> "Settings":
@@ -50,10 +51,64 @@ class Settings:
         variables = os.environ if environ is None else environ
         values: dict[str, str | float] = {}
         for field in fields(cls):
-            text = variables.get(_PREFIX + field.name.upper())
-            if text is not None and field.name not in given:
-                values[field.name] = text if field.type is str else _number(_PREFIX + field.name.upper(), text)
+            variable = _PREFIX + field.name.upper()
+            if field.name not in given and (text := variables.get(variable)) is not None:
+                values[field.name] = text if field.type is str else _number(variable, text)
+                if wrong := _wrong(field.name, values[field.name]):
+                    raise ValueError(f"{variable}: {wrong}")
         return cls(**(values | given))  # type: ignore[arg-type]
+
+
+def settings_from(settings: Settings | str | None, url: str | None, run: str | None) -> Settings:
+    """Make settings of what a trainer or an environment was given.
+
+    Args:
+        settings: All of them; or the service's URL; or None: as the environment variables say.
+        url, run: Count more than ``settings``.
+
+    Raises:
+        TypeError: There are two URLs, or ``settings`` is something else.
+        ValueError: A value is wrong; the message names it.
+    """
+    given: dict[str, Any] = {name: value for name, value in (("url", url), ("run", run)) if value is not None}
+    if isinstance(settings, Settings):
+        return replace(settings, **given)
+    if isinstance(settings, str):
+        if url is not None:
+            raise TypeError(f"two URLs are given: {settings!r} and url={url!r}")
+        return Settings.from_env(**{**given, "url": settings})
+    if settings is not None:
+        raise TypeError(f"settings: should be lachesis.Settings or the service's URL, not {settings!r}")
+    return Settings.from_env(**given)
+
+
+def _wrong(name: str, value: Any) -> str | None:
+    """Say what is wrong with the value of a setting, if anything is."""
+    if name == "url":
+        return _wrong_url(value)
+    if name == "run":
+        if isinstance(value, str) and re.fullmatch(RUN_NAME, value):
+            return None
+        return f"should be the name of a run, up to 64 letters, digits, '.', '_' and '-', not {value!r}"
+    if not isinstance(value, int | float):
+        return f"should be a number of seconds, not {value!r}"
+    if name == "retry_budget_s":
+        return None if 0 <= value < float("inf") else f"should be 0 or more, not {value}"
+    return None if value > 0 else f"should be above 0, not {value}"
+
+
+def _wrong_url(url: Any) -> str | None:
+    if not isinstance(url, str) or not url.startswith(("http://", "https://")):
+        meant = (
+            f"; did you mean 'http://{url}'?" if isinstance(url, str) and re.fullmatch(r"[\w.-]+:\d+/?", url) else ""
+        )
+        return f"should start with http:// or https://, not {url!r}{meant}"
+    try:
+        parts = urlsplit(url)
+        whole = bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        whole = False
+    return None if whole else f"should name a host, and may name a port, such as http://lachesis:8000, not {url!r}"
 
 
 def _number(name: str, text: str) -> float:

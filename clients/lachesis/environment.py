@@ -2,30 +2,38 @@
 
 import asyncio
 import contextlib
+import logging
 import math
+import time
 from collections import Counter
 from collections.abc import AsyncIterator
-from random import uniform
 from types import TracebackType
 from typing import Self, TypedDict
 
 from lachesis._http import Sender
 from lachesis._outbox import Outbox, Parcel
-from lachesis._protocol import RunCalls
-from lachesis._retry import passes
-from lachesis._settings import Settings
-from lachesis.errors import LachesisError, NotSent, Unreachable
+from lachesis._permits import Permits
+from lachesis._protocol import RunCalls, checked
+from lachesis._retry import Seldom, passes
+from lachesis._settings import Settings, settings_from
+from lachesis.errors import LachesisError, NotSent, RunNotFound, Unreachable
 from lachesis.group import Group
 from lachesis.wire.environments import Credits, EnvironmentCreate
 from lachesis.wire.groups import MAX_GROUPS, GroupOutcome
+from lachesis.wire.status import EnvironmentStatus
 
-_CREDIT_PAUSE_S = 0.5
 _LEAVING_S = 5.0
+_RUN_ASKED_EVERY_S, _RUN_MISSED_EVERY_S = 0.5, 60.0
+
+log = logging.getLogger(__name__)
 
 
 class EnvironmentOptions(TypedDict, total=False):
     """What `Environment` takes by name."""
 
+    url: str | None
+    run: str | None
+    wait_for_run_s: float
     group_size: int
     weight: float
     min_share: float | None
@@ -41,10 +49,8 @@ class Environment:
 
     ```
     async with Environment("gsm8k", group_size=8) as environment:
-        while True:
-            async with environment.permit() as permit:
-                group = await rollout(permit.policy_version)
-                await environment.submit(group)
+        async with environment.permit() as permit:
+            await environment.submit(await rollout(permit.policy_version))
     ```
 
     Groups go through a buffer, so that a service that restarts holds nobody up at once; nothing in it is dropped. Use
@@ -54,8 +60,11 @@ class Environment:
     def __init__(
         self,
         name: str,
-        settings: Settings | None = None,
+        settings: Settings | str | None = None,
         *,
+        url: str | None = None,
+        run: str | None = None,
+        wait_for_run_s: float = 0.0,
         group_size: int = 1,
         weight: float = 1.0,
         min_share: float | None = None,
@@ -65,11 +74,13 @@ class Environment:
         heartbeat_s: float = 10.0,
         drain_s: float = 30.0,
     ) -> None:
-        """Set up, without a word to the service yet.
+        """Set up, without a word to the service yet: ``Environment("gsm8k", "http://lachesis:8000", run="math")``.
 
         Args:
             name: Its name, unique in the run; joining again under it, it is the same environment.
-            settings: Where the service is and which run is meant; None: as the environment variables say.
+            settings: The service's URL, or all `Settings`; None: as the environment variables say.
+            url, run: The same by name; they count more.
+            wait_for_run_s: How long joining may wait for a trainer to make the run; 0: it must be there.
             group_size: Sequences in each of its groups, usually.
             weight: Its part of what is wanted beyond the minimums, beside other environments.
             min_share: Smallest fraction of each batch it must have, 0 to 1.
@@ -78,21 +89,27 @@ class Environment:
             buffer_bytes: The same in bytes.
             heartbeat_s: Pause between signs of life; well below ``LACHESIS_ENVIRONMENT_TTL_S`` of the service.
             drain_s: How long leaving may take to send what waits.
+
+        Raises:
+            InvalidField: What the run is told is wrong: the name, group size, weight or shares.
+            ValueError, TypeError: Another argument or a variable is wrong; the message names it.
         """
-        self.settings = settings or Settings.from_env()
-        self._joining = EnvironmentCreate(
-            name=name, group_size=group_size, weight=weight, min_share=min_share, max_share=max_share
+        if "://" in str(name):
+            raise ValueError(f"name: should be that of the environment, not {name!r}; a URL comes second, or as url=")
+        self.settings = settings_from(settings, url, run)
+        self._joining = checked(
+            EnvironmentCreate, name=name, group_size=group_size, weight=weight, min_share=min_share, max_share=max_share
         )
+        self._wait_for_run_s = wait_for_run_s
         self._heartbeat_s = heartbeat_s
         self._drain_s = drain_s
         self._calls = RunCalls(self.settings.run)
         self._sender = Sender(self.settings)
         self._outbox = Outbox(min(buffer_groups, MAX_GROUPS), buffer_bytes)
         self._changed = asyncio.Condition()
-        self._granting = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
         self._id: int | None = None
-        self._permits = 0
+        self._permits = Permits(name, self.credits)
         self._trouble: LachesisError | None = None
         self.outcomes: Counter[GroupOutcome] = Counter()
         """What became of groups that were sent: how many were accepted, stale, or refused."""
@@ -111,7 +128,7 @@ class Environment:
     @property
     def running_groups(self) -> int:
         """Groups that were started and have not arrived yet: permits that are held, and groups that wait to be sent."""
-        return self._permits + len(self._outbox)
+        return self._permits.held + len(self._outbox)
 
     @property
     def trouble(self) -> LachesisError | None:
@@ -152,23 +169,29 @@ class Environment:
         return await self._sender.send(self._calls.credits(self.id, self.running_groups))
 
     @contextlib.asynccontextmanager
-    async def permit(self) -> AsyncIterator[Credits]:
+    async def permit(self, timeout_s: float | None = None) -> AsyncIterator[Credits]:
         """Wait until another group is wanted, and count it as running until the block ends.
 
-        Submit the group in the block. Many tasks may hold permits at once.
+        Submit the group in the block. Many tasks may hold permits at once. A long wait is logged, with its reason.
+
+        Args:
+            timeout_s: How long to wait, ``> 0``; None: for ever.
 
         Yields:
             What the service said: ``policy_version`` is the one to sample with.
+
+        Raises:
+            NoPermit: No group was wanted in time; the message says why.
         """
-        granted = await self._granted()
+        granted = await self._permits.take(timeout_s)
         try:
             yield granted
         finally:
-            self._permits -= 1
+            self._permits.give_back()
 
     async def __aenter__(self) -> Self:
         try:
-            joined = await self._sender.send(self._calls.join(self._joining))
+            joined = await self._join()
         except BaseException:
             await self._sender.aclose()
             raise
@@ -223,14 +246,19 @@ class Environment:
         async with self._changed:
             self._changed.notify_all()
 
-    async def _granted(self) -> Credits:
-        async with self._granting:
-            while True:
-                granted = await self.credits()
-                if granted.credits_groups > 0:
-                    self._permits += 1
-                    return granted
-                await asyncio.sleep(_CREDIT_PAUSE_S * uniform(0.5, 1))
+    async def _join(self) -> EnvironmentStatus:
+        """Join the run, waiting for it to be made as long as that may take."""
+        until_s = time.monotonic() + self._wait_for_run_s
+        missed = Seldom(_RUN_MISSED_EVERY_S)
+        while True:
+            try:
+                return await self._sender.send(self._calls.join(self._joining))
+            except RunNotFound as error:
+                if time.monotonic() + _RUN_ASKED_EVERY_S > until_s:
+                    raise
+                if missed.due(time.monotonic()):
+                    log.warning("%s. Waiting for it, %g s at most", error, self._wait_for_run_s)
+            await asyncio.sleep(_RUN_ASKED_EVERY_S)
 
     async def _drain(self) -> None:
         """Send what waits, as long as that may take; what is left then has failed."""

@@ -3,6 +3,7 @@
     LachesisError
     ├── Unreachable                 no answer, after the last repetition: the outcome is unknown
     ├── NoBatch                     no batch formed in the time given; the message says what is missing
+    ├── NoPermit                    no group was wanted in the time given; the message says why
     ├── NotSent                     groups that an environment could not hand over
     └── ServiceError                the service said no, with a code not known here
         ├── InvalidInput            what was sent cannot be accepted; nothing was stored       422
@@ -51,6 +52,10 @@ class NoBatch(LachesisError, TimeoutError):
     """No batch formed in the time given; the message says what the service was waiting for."""
 
 
+class NoPermit(LachesisError, TimeoutError):
+    """No group was wanted of an environment in the time given; the message says why."""
+
+
 class NotSent(LachesisError):
     """Groups that an environment could not hand over; nothing of them is stored, as far as is known.
 
@@ -77,6 +82,8 @@ class ServiceError(LachesisError):
     """
 
     known_code: ClassVar[str | None] = None
+    hint: ClassVar[str] = ""
+    """What to do about it, where there is one thing: it ends the message."""
 
     def __init__(
         self,
@@ -87,7 +94,7 @@ class ServiceError(LachesisError):
         errors: Sequence[dict[str, Any]] = (),
         retry_after_s: float | None = None,
     ) -> None:
-        super().__init__(detail)
+        super().__init__(f"{detail}; {self.hint}" if self.hint else detail)
         self.status = status
         self.code = code
         self.detail = detail
@@ -153,6 +160,7 @@ class RunNotFound(NotFound):
     """There is no run of that name."""
 
     known_code = "run_not_found"
+    hint = "a trainer makes it: Trainer.create_run(batch_size=...)"
 
 
 class EnvironmentNotFound(NotFound):

@@ -1,7 +1,5 @@
-"""Trainers and environments for code without an event loop: theirs runs in a thread beside it."""
+"""A trainer for code without an event loop: its own runs in a thread beside it."""
 
-import contextlib
-from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from types import TracebackType
 from typing import Self, Unpack
@@ -9,14 +7,10 @@ from typing import Self, Unpack
 from lachesis._portal import Portal
 from lachesis._settings import Settings
 from lachesis.batch import AsyncBatch
-from lachesis.environment import Environment, EnvironmentOptions
-from lachesis.errors import LachesisError
-from lachesis.group import Group
 from lachesis.trainer import AsyncTrainer, NewRun, RunChanges
 from lachesis.views import Columns
 from lachesis.wire.batches import Explanation, LeasedBatches
-from lachesis.wire.environments import Credits
-from lachesis.wire.groups import GroupOutcome, Lineage
+from lachesis.wire.groups import Lineage
 from lachesis.wire.runs import Bookmarks, Rewound, Run
 from lachesis.wire.status import RunStatus
 
@@ -31,19 +25,27 @@ class Batch(Columns):
 
     @property
     def held(self) -> bool:
-        """See `AsyncBatch.held`."""
+        """Whether it is still in our hands, as far as is known here."""
         return self._async.held
 
     def ack(self) -> None:
-        """See `AsyncBatch.ack`."""
+        """End the batch: it was trained on. Safe to repeat.
+
+        Raises:
+            LeaseLost: It was, or will be, handed out again: what was made of it here must not count twice.
+            Unreachable: Whether it is acknowledged is unknown; repeat it, or let the service hand it out again.
+        """
         self._portal.run(self._async.ack())
 
     def nack(self, reason: str | None = None) -> None:
-        """See `AsyncBatch.nack`."""
+        """Give the batch back, and say the ``reason`` if there is one: its groups go to the front of the queue.
+
+        Raises `LeaseLost` where it is not in our hands any more. Safe to repeat.
+        """
         self._portal.run(self._async.nack(reason))
 
     def extend(self, lease_s: float | None = None) -> float:
-        """See `AsyncBatch.extend`."""
+        """Hold it for ``lease_s``, or as the run says; returns seconds from now. `LeaseLost`: it is not ours."""
         return self._portal.run(self._async.extend(lease_s))
 
     def __enter__(self) -> Self:
@@ -69,9 +71,25 @@ class Trainer:
     that uses it.
     """
 
-    def __init__(self, settings: Settings | None = None, *, name: str | None = None) -> None:
-        """See `AsyncTrainer`."""
-        self._async = AsyncTrainer(settings, name=name)
+    def __init__(
+        self,
+        settings: Settings | str | None = None,
+        *,
+        url: str | None = None,
+        run: str | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Set up, without a word to the service yet: ``Trainer("http://lachesis:8000", run="math")``.
+
+        Args:
+            settings: The service's URL, or all `Settings`; None: as the environment variables say.
+            url, run: The same by name; they count more.
+            name: What operators see beside the batches it holds.
+
+        Raises:
+            ValueError, TypeError: An argument or a variable is wrong; the message names it.
+        """
+        self._async = AsyncTrainer(settings, url=url, run=run, name=name)
         self._portal = Portal()
 
     @property
@@ -80,64 +98,100 @@ class Trainer:
         return self._async.settings
 
     def create_run(self, batch_size: int, **settings: Unpack[NewRun]) -> Run:
-        """See `AsyncTrainer.create_run`."""
+        """Make the run; if it is there with the same settings, nothing changes.
+
+        Args:
+            batch_size: Sequences in each batch, exactly, ``>= 1``.
+            settings: See `lachesis.wire.runs.RunCreate`.
+
+        Raises:
+            InvalidField: A setting is wrong, or there is none of that name.
+            RunExists: It is there with other settings.
+        """
         return self._portal.run(self._async.create_run(batch_size, **settings))
 
     def run(self) -> Run:
-        """See `AsyncTrainer.run`."""
+        """Return the run as it is: its settings, step and policy version. `RunNotFound`: there is none."""
         return self._portal.run(self._async.run())
 
     def change_run(self, **changes: Unpack[RunChanges]) -> Run:
-        """See `AsyncTrainer.change_run`."""
+        """Make ``changes`` to settings; what is not named stays. `InvalidField`: a value or a name is wrong."""
         return self._portal.run(self._async.change_run(**changes))
 
     def delete_run(self) -> None:
-        """See `AsyncTrainer.delete_run`."""
+        """Remove the run and everything it owns."""
         self._portal.run(self._async.delete_run())
 
     def status(self) -> RunStatus:
-        """See `AsyncTrainer.status`."""
+        """Return what operators want to know of the run."""
         return self._portal.run(self._async.status())
 
     def explain(self) -> Explanation:
-        """See `AsyncTrainer.explain`."""
+        """Say whether a batch would form now, and why not."""
         return self._portal.run(self._async.explain())
 
     def leased_batches(self) -> LeasedBatches:
-        """See `AsyncTrainer.leased_batches`."""
+        """Return the batches that are in trainers' hands, wait to be handed out again, or were set aside."""
         return self._portal.run(self._async.leased_batches())
 
     def release_quarantined(self, batch: str) -> None:
-        """See `AsyncTrainer.release_quarantined`."""
+        """Put the groups of a ``batch`` that was set aside back into the queue. `LeaseLost`: it is not quarantined."""
         self._portal.run(self._async.release_quarantined(batch))
 
     def drop_quarantined(self, batch: str) -> None:
-        """See `AsyncTrainer.drop_quarantined`."""
+        """Drop a ``batch`` that was set aside, with its groups. `BatchInUse`: it is not quarantined."""
         self._portal.run(self._async.drop_quarantined(batch))
 
     def find_group(self, group: str) -> Lineage:
-        """See `AsyncTrainer.find_group`."""
+        """Say where the ``group`` of this id is, and what became of it. `GroupNotFound`: nobody knows."""
         return self._portal.run(self._async.find_group(group))
 
     def set_policy_version(self, version: int) -> int:
-        """See `AsyncTrainer.set_policy_version`."""
+        """Tell how many weight updates there were: ``version``. Returns queued groups that were dropped for theirs.
+
+        Prefetched batches with groups that this makes too old are given back, and replaced.
+        """
         return self._portal.run(self._async.set_policy_version(version))
 
     def checkpoint(self, step: int) -> Bookmarks:
-        """See `AsyncTrainer.checkpoint`."""
+        """Tell that the state after ``step`` was saved: the batches up to it will not be asked for again."""
         return self._portal.run(self._async.checkpoint(step))
 
     def rewind(self, step: int) -> Rewound:
-        """See `AsyncTrainer.rewind`."""
+        """Go back to the state that was saved after ``step``: the batches since are handed out again, in order.
+
+        Raises `RewindImpossible` where the batches since then are not kept.
+        """
         return self._portal.run(self._async.rewind(step))
 
     def take(self, wait_s: float = 0.0, lease_s: float | None = None) -> Batch | None:
-        """See `AsyncTrainer.take`."""
+        """Take the next batch; `batches` is the usual way to do so. None: there was none in time.
+
+        Args:
+            wait_s: How long to wait for one, 0 to 600.
+            lease_s: How long to hold it at a time; None: as the run says.
+
+        Raises:
+            InvalidField: A time is out of its range.
+            RunNotFound, RunArchived: The run hands out no batches.
+        """
         taken = self._portal.run(self._async.take(wait_s, lease_s))
         return None if taken is None else Batch(taken, self._portal)
 
     def batches(self, prefetch: int = 1, wait_s: float | None = None, lease_s: float | None = None) -> Iterator[Batch]:
-        """See `AsyncTrainer.batches`; here the loop gives back what it took as soon as it is left."""
+        """Take batch after batch, some ahead. Acknowledge each when it was trained on.
+
+        As soon as the loop is left, whatever way, all that it took and did not acknowledge is given back.
+
+        Args:
+            prefetch: Batches to keep ready beside the one in hand.
+            wait_s: How long to wait for the next; None: for ever.
+            lease_s: How long to hold a batch at a time, it is extended meanwhile; None: as the run says.
+
+        Raises:
+            NoBatch: None came within ``wait_s``; the message says what was missing.
+            RunNotFound, RunArchived: The run hands out no batches.
+        """
         batches = self._async.batches(prefetch, wait_s, lease_s)
         try:
             while True:
@@ -159,88 +213,8 @@ class Trainer:
         self.close()
 
 
-class SyncEnvironment:
-    """A producer of groups; see `lachesis.Environment`, whose methods wait here. It may be used by several threads."""
-
-    def __init__(self, name: str, settings: Settings | None = None, **options: Unpack[EnvironmentOptions]) -> None:
-        """See `Environment`."""
-        self._async = Environment(name, settings, **options)
-        self._portal = Portal()
-
-    @property
-    def id(self) -> int:
-        """See `Environment.id`."""
-        return self._async.id
-
-    @property
-    def settings(self) -> Settings:
-        """Where the service is and which run is meant."""
-        return self._async.settings
-
-    @property
-    def running_groups(self) -> int:
-        """See `Environment.running_groups`."""
-        return self._async.running_groups
-
-    @property
-    def trouble(self) -> LachesisError | None:
-        """See `Environment.trouble`."""
-        return self._async.trouble
-
-    @property
-    def outcomes(self) -> Counter[GroupOutcome]:
-        """See `Environment.outcomes`."""
-        return self._async.outcomes
-
-    def submit(self, group: Group) -> str:
-        """See `Environment.submit`."""
-        return self._portal.run(self._async.submit(group))
-
-    def flush(self) -> None:
-        """See `Environment.flush`."""
-        self._portal.run(self._async.flush())
-
-    def credits(self) -> Credits:
-        """See `Environment.credits`."""
-        return self._portal.run(self._async.credits())
-
-    @contextlib.contextmanager
-    def permit(self) -> Iterator[Credits]:
-        """See `Environment.permit`."""
-        permit = self._async.permit()
-        granted = self._portal.run(_entered(permit))
-        try:
-            yield granted
-        finally:
-            self._portal.run(_left(permit))
-
-    def __enter__(self) -> Self:
-        try:
-            self._portal.run(self._async.__aenter__())
-        except BaseException:
-            self._portal.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            self._portal.run(self._async.__aexit__(kind, error, trace))
-        finally:
-            self._portal.close()
-
-
 async def _next(batches: AsyncIterator[AsyncBatch]) -> AsyncBatch:
     return await anext(batches)
-
-
-async def _entered(permit: contextlib.AbstractAsyncContextManager[Credits]) -> Credits:
-    return await permit.__aenter__()
-
-
-async def _left(permit: contextlib.AbstractAsyncContextManager[Credits]) -> None:
-    await permit.__aexit__(None, None, None)
 
 
 async def _closed(batches: AsyncGenerator[AsyncBatch, None]) -> None:

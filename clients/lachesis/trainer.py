@@ -9,8 +9,8 @@ from typing import Self, TypedDict, Unpack
 from lachesis._feed import Feed, Held
 from lachesis._http import Sender
 from lachesis._lease import Lease
-from lachesis._protocol import NothingYet, RunCalls
-from lachesis._settings import Settings
+from lachesis._protocol import NothingYet, RunCalls, checked
+from lachesis._settings import Settings, settings_from
 from lachesis.batch import AsyncBatch
 from lachesis.errors import LachesisError
 from lachesis.wire.batches import Explanation, LeasedBatches, TakeBatch
@@ -56,14 +56,25 @@ class AsyncTrainer:
     of ``retry_budget_s``.
     """
 
-    def __init__(self, settings: Settings | None = None, *, name: str | None = None) -> None:
-        """Set up, without a word to the service yet.
+    def __init__(
+        self,
+        settings: Settings | str | None = None,
+        *,
+        url: str | None = None,
+        run: str | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Set up, without a word to the service yet: ``AsyncTrainer("http://lachesis:8000", run="math")``.
 
         Args:
-            settings: Where the service is and which run is meant; None: as the environment says.
+            settings: The service's URL, or all `Settings`; None: as the environment variables say.
+            url, run: The same by name; they count more.
             name: What operators see beside the batches it holds.
+
+        Raises:
+            ValueError, TypeError: An argument or a variable is wrong; the message names it.
         """
-        self.settings = settings or Settings.from_env()
+        self.settings = settings_from(settings, url, run)
         self._name = name
         self._calls = RunCalls(self.settings.run)
         self._sender = Sender(self.settings)
@@ -79,9 +90,10 @@ class AsyncTrainer:
             settings: See `lachesis.wire.runs.RunCreate`.
 
         Raises:
+            InvalidField: A setting is wrong, or there is none of that name.
             RunExists: It is there with other settings.
         """
-        new = RunCreate(name=self.settings.run, batch_size=batch_size, **settings)
+        new = checked(RunCreate, name=self.settings.run, batch_size=batch_size, **settings)
         return await self._sender.send(self._calls.create(new))
 
     async def run(self) -> Run:
@@ -89,8 +101,15 @@ class AsyncTrainer:
         return await self._sender.send(self._calls.show())
 
     async def change_run(self, **changes: Unpack[RunChanges]) -> Run:
-        """Change settings of the run while it goes on; what is not named stays."""
-        return await self._sender.send(self._calls.change(RunChange(**changes)))
+        """Change settings of the run while it goes on; what is not named stays.
+
+        Args:
+            changes: New values of what ``create_run`` took, or ``archived``.
+
+        Raises:
+            InvalidField: A setting is wrong, or there is none of that name.
+        """
+        return await self._sender.send(self._calls.change(checked(RunChange, **changes)))
 
     async def delete_run(self) -> None:
         """Remove the run and everything it owns."""
@@ -171,6 +190,10 @@ class AsyncTrainer:
 
         Returns:
             The batch, or None if there was none in time.
+
+        Raises:
+            InvalidField: A time is out of its range.
+            RunNotFound, RunArchived: The run hands out no batches.
         """
         taken = await self._take(wait_s, lease_s)
         if isinstance(taken, NothingYet):
@@ -193,6 +216,7 @@ class AsyncTrainer:
 
         Raises:
             NoBatch: None came within ``wait_s``; the message says what was missing.
+            RunNotFound, RunArchived: The run hands out no batches.
         """
         if prefetch < 0:
             raise ValueError(f"prefetch: should be 0 or more, not {prefetch}")
@@ -233,8 +257,8 @@ class AsyncTrainer:
     async def _take(self, wait_s: float, lease_s: float | None, budget_s: float | None = None) -> Held | NothingYet:
         # The id of a request whose answer never came is used again: the batch it may have got is not forgotten.
         request_id = self._unanswered.pop() if self._unanswered else str(uuid.uuid4())
-        asked = TakeBatch(request_id=request_id, lease_s=lease_s, trainer=self._name)
         try:
+            asked = checked(TakeBatch, request_id=request_id, lease_s=lease_s, trainer=self._name)
             taken = await self._sender.send(self._calls.take(asked, wait_s), budget_s)
         except BaseException:
             self._unanswered.append(request_id)

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from lachesis._torch import shared
 from lachesis.wire import blob
 from lachesis.wire.batches import BatchGroup, BatchInfo
-from lachesis.wire.columns import DETAILS
+from lachesis.wire.columns import DETAILS, LENGTHS, MEASURES, NATIVE_COLUMNS
 
 _INT32_MOST = 2**31 - 1
 _LENGTHS = ".lengths"
+_DEPTHS = {column.name: column.depth for column in NATIVE_COLUMNS}
 
 
 class GroupView:
@@ -78,15 +79,17 @@ class GroupView:
 
     def dtype(self, name: str) -> str:
         """Return a column's dtype as safetensors names it: ``BF16`` where numpy can only show its bits."""
-        return self._tensors[name].dtype
+        return self._info(name).dtype
 
     def column(self, name: str) -> NDArray[Any]:
         """Return a column as a read-only view; bf16 and f8 as their bits.
 
+        The ``.lengths`` and ``.inner_lengths`` of a column that has none of its own are those that hold for it.
+
         Raises:
-            KeyError: It has no such column.
+            KeyError: It has no such column; the message lists those it has.
         """
-        return blob.tensor(self._payload, self._tensors[name])
+        return blob.tensor(self._payload, self._info(name))
 
     def lengths(self, name: str = "tokens") -> NDArray[Any]:
         """Return how many values of a column each sequence has. A column without lengths of its own has tokens'."""
@@ -97,7 +100,26 @@ class GroupView:
         return name + _LENGTHS in self._tensors
 
     def __contains__(self, name: str) -> bool:
-        return name in self._tensors and name != DETAILS
+        return name != DETAILS and self._found(name) is not None
+
+    def missing(self, name: str) -> KeyError:
+        """Build the error that says that it has no such column, and which it has."""
+        return KeyError(f"group {self.id} has no column {name!r}; it has {', '.join(sorted(self.names))}")
+
+    def _info(self, name: str) -> blob.TensorInfo:
+        found = self._found(name)
+        if found is None:
+            raise self.missing(name)
+        return found
+
+    def _found(self, name: str) -> blob.TensorInfo | None:
+        """Find what holds a column: lengths that are its measure's are stored once, under the measure's name."""
+        if name in self._tensors:
+            return self._tensors[name]
+        column, _, suffix = name.rpartition(".")
+        if column in self._tensors and suffix in LENGTHS and _DEPTHS.get(column, 0) > LENGTHS.index(suffix) + 1:
+            return self._tensors.get(f"{MEASURES[LENGTHS.index(suffix)]}.{suffix}")
+        return None
 
 
 class Columns:
@@ -214,7 +236,7 @@ class Columns:
     def _joined(self, name: str) -> NDArray[Any]:
         for group in self.groups:
             if name not in group:
-                raise KeyError(f"group {group.id} has no column {name!r}")
+                raise group.missing(name)
         if len(dtypes := {group.dtype(name) for group in self.groups}) > 1 and any(map(_is_bits, dtypes)):
             raise ValueError(f"{name}: {' and '.join(sorted(dtypes))} cannot be joined")
         return np.concatenate([group.column(name) for group in self.groups])

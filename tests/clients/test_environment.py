@@ -1,12 +1,13 @@
 """An environment against the real service."""
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator
 
 import pytest
 
-from lachesis import AsyncTrainer, Environment, Group, NotSent, Settings, Unreachable
+from lachesis import AsyncTrainer, Environment, Group, NoPermit, NotSent, Settings, Unreachable
 from lachesis.errors import BodyTooLarge, EnvironmentNotFound, GroupExists, InvalidField, QueueFull, RunNotFound
 from tests.api.conftest import running_service
 from tests.clients.proxy import CuttingProxy, Direction
@@ -64,9 +65,35 @@ async def test_an_environment_that_has_left_takes_nothing_more(run: Settings, pr
 
 
 async def test_joining_a_run_that_is_not_there_is_an_error(settings: Settings) -> None:
-    with pytest.raises(RunNotFound):
+    """It says who makes runs."""
+    with pytest.raises(RunNotFound, match=r"there is no run math; .*create_run\(batch_size"):
         async with Environment("gsm8k", settings):
             raise AssertionError
+
+
+async def test_a_run_that_is_made_later_is_waited_for(settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
+    async def joined() -> int:
+        async with Environment("gsm8k", settings, wait_for_run_s=30) as environment:
+            return environment.id
+
+    joining = asyncio.create_task(joined())
+    await wait_until(lambda: _was_logged(caplog, "there is no run math; .* Waiting for it, 30 s at most"))
+    async with AsyncTrainer(settings) as trainer:
+        await trainer.create_run(batch_size=2)
+        assert await joining == 0
+    assert len(caplog.records) == 1
+
+
+async def test_a_run_that_nobody_makes_is_waited_for_no_longer_than_that(settings: Settings) -> None:
+    began_s = time.monotonic()
+    with pytest.raises(RunNotFound, match="create_run"):
+        await Environment("gsm8k", settings, wait_for_run_s=1.2).__aenter__()
+    assert 0.9 < time.monotonic() - began_s < 5
+
+
+async def _was_logged(caplog: pytest.LogCaptureFixture, pattern: str) -> bool:
+    ours = [record for record in caplog.records if record.name.startswith("lachesis")]
+    return any(record.levelname == "WARNING" and re.search(pattern, record.getMessage()) for record in ours)
 
 
 async def test_what_is_wrong_is_said_at_once_and_nothing_else_suffers(run: Settings, trainer: AsyncTrainer) -> None:
@@ -271,6 +298,38 @@ async def test_permits_pace_the_environment(run: Settings, trainer: AsyncTrainer
     assert environment.running_groups == 0
     assert most <= granted
     assert environment.outcomes == {"accepted": 20}
+
+
+async def test_a_permit_that_does_not_come_is_said_and_given_up(
+    run: Settings, trainer: AsyncTrainer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With what the service says of it; those that wait behind the one that asks are told the same."""
+    await trainer.change_run(max_staleness=0)
+    async with Environment("gsm8k", run) as environment:
+        await submitted(environment, [group(1), group(2)])
+
+        async def refused(timeout_s: float) -> None:
+            full = "in hand: 2; there is room again when a trainer takes batches"
+            with pytest.raises(NoPermit, match=rf"no permit for environment gsm8k in {timeout_s:g} s: all 2 .*{full}"):
+                async with environment.permit(timeout_s=timeout_s):
+                    raise AssertionError
+
+        began_s = time.monotonic()
+        async with asyncio.TaskGroup() as tasks:
+            for timeout_s in (7, 0.7):
+                tasks.create_task(refused(timeout_s))
+        assert 7 <= time.monotonic() - began_s < 12
+        assert await _was_logged(caplog, r"environment gsm8k waits for a permit for [56] s now: all 2 .* in hand")
+        assert len(caplog.records) == 1
+        assert environment.running_groups == 0
+        with pytest.raises(ValueError, match="timeout_s: should be above 0, not 0"):
+            async with environment.permit(timeout_s=0):
+                raise AssertionError
+        batch = await trainer.take()
+        assert batch is not None
+        await batch.ack()
+        async with environment.permit(timeout_s=20):
+            assert environment.running_groups == 1
 
 
 async def test_leaving_without_a_service_takes_no_longer_than_it_may(run: Settings, proxy: CuttingProxy) -> None:

@@ -5,14 +5,16 @@ import os
 import sys
 from pathlib import Path
 
+from lachesis import Settings
 from tests.clients.proxy import CuttingProxy
 
 CLIENTS = Path(__file__).parents[2] / "clients"
 
 
-async def ping(*arguments: str) -> tuple[int | None, str, str]:
+async def ping(*arguments: str, **variables: str) -> tuple[int | None, str, str]:
     """Run the command; its exit code and what it printed."""
-    environ = {**os.environ, "PYTHONPATH": str(CLIENTS)}
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("LACHESIS_")}
+    environ = {**ours, "PYTHONPATH": str(CLIENTS), **variables}
     command = [sys.executable, "-m", "lachesis", "ping", *arguments]
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe, env=environ)
@@ -34,6 +36,16 @@ async def test_a_run_that_is_not_there_is_said_not_to_be(proxy: CuttingProxy) ->
     assert err.startswith("not well: ")
 
 
+async def test_what_is_not_given_is_read_from_the_environment(run: Settings) -> None:
+    code, out, err = await ping(LACHESIS_URL=run.url, LACHESIS_RUN=run.run)
+    assert (code, err) == (0, "")
+    assert f"at {run.url} answered" in out
+    assert "\nrun math: step 0, batches of 2" in out
+    assert "\nrun " not in (await ping(LACHESIS_URL=run.url))[1]
+    code, _, err = await ping(run.url, "--run", "none", LACHESIS_URL="http://127.0.0.1:1", LACHESIS_RUN=run.run)
+    assert (code, err.split(";")[0]) == (1, "not well: there is no run none")
+
+
 async def test_nobody_there_is_said_to_be_nobody(proxy: CuttingProxy) -> None:
     proxy.upstream = None
     code, out, err = await ping(proxy.url)
@@ -45,3 +57,6 @@ async def test_a_url_that_is_none_is_a_wrong_command_line() -> None:
     code, _, err = await ping("localhost:8000")
     assert code == 2
     assert "url: should start with http:// or https://" in err
+    code, _, err = await ping(LACHESIS_URL="localhost:8000")
+    assert code == 2
+    assert "LACHESIS_URL: should start with http:// or https://" in err

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lachesis._retry import PASSING, Backoff
+from lachesis._retry import PASSING, Backoff, Seldom
 from lachesis.errors import BY_CODE, LachesisError, LeaseLost, QueueFull, ServiceError, Unreachable
 from tests.properties import examples
 
@@ -61,3 +61,8 @@ def test_without_a_budget_a_request_is_sent_once() -> None:
 def test_the_statuses_that_pass_are_those_of_codes_which_pass() -> None:
     assert {408, 429, 503, 507} < PASSING
     assert BY_CODE["lease_lost"] is LeaseLost
+
+
+def test_a_notice_comes_at_once_and_then_seldom() -> None:
+    notice = Seldom(60)
+    assert [now_s for now_s in range(100, 300) if notice.due(now_s)] == [100, 160, 220, 280]

@@ -1,12 +1,16 @@
 """Settings of the SDK, from code and from the environment."""
 
 import re
+from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
-from lachesis import Settings
+from lachesis import AsyncTrainer, Environment, Settings, SyncEnvironment, Trainer
+from lachesis.errors import InvalidField
 
 PAGE = Path(__file__).parents[2] / "docs/sdk.md"
 
@@ -40,7 +44,12 @@ def test_what_is_given_counts_more_than_its_variable(monkeypatch: pytest.MonkeyP
     ("name", "value"),
     [
         ("LACHESIS_URL", "lachesis:8000"),
+        ("LACHESIS_URL", "http://"),
+        ("LACHESIS_URL", "http://lachesis:many"),
+        ("LACHESIS_URL", "http://lachesis:99999"),
+        ("LACHESIS_URL", "http://[::1"),
         ("LACHESIS_RUN", "a/b"),
+        ("LACHESIS_RUN", "my run"),
         ("LACHESIS_RUN", ""),
         ("LACHESIS_TIMEOUT_S", "soon"),
         ("LACHESIS_TIMEOUT_S", "0"),
@@ -50,9 +59,82 @@ def test_what_is_given_counts_more_than_its_variable(monkeypatch: pytest.MonkeyP
     ],
 )
 def test_a_variable_that_makes_no_sense_is_refused_by_name(name: str, value: str) -> None:
-    setting = name.removeprefix("LACHESIS_").lower()
-    with pytest.raises(ValueError, match=rf"{name}|{setting}"):
+    with pytest.raises(ValueError, match=f"^{name}: should "):
         Settings.from_env({name: value})
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"url": "localhost:8000"}, "url: .*; did you mean 'http://localhost:8000'"),
+        ({"url": None}, "url: should start with http://.*, not None"),
+        ({"run": "a b"}, "run: should be the name of a run"),
+        ({"run": 3}, "run: should be the name of a run"),
+        ({"timeout_s": "30"}, "timeout_s: should be a number of seconds, not '30'"),
+        ({"retry_budget_s": None}, "retry_budget_s: should be a number of seconds, not None"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_name(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=f"^{said}"):
+        Settings(**given)
+
+
+MAKERS: dict[str, Callable[..., Any]] = {
+    "Trainer": Trainer,
+    "AsyncTrainer": AsyncTrainer,
+    "Environment": partial(Environment, "gsm8k"),
+    "SyncEnvironment": partial(SyncEnvironment, "gsm8k"),
+}
+
+
+@pytest.fixture(params=MAKERS)
+def make(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Settings]:
+    """Make a trainer or an environment where LACHESIS_RUN is ``math``; the settings it has."""
+    monkeypatch.delenv("LACHESIS_URL", raising=False)
+    monkeypatch.setenv("LACHESIS_RUN", "math")
+
+    def _make(*arguments: Any, **named: Any) -> Settings:
+        made = MAKERS[request.param](*arguments, **named)
+        if isinstance(made, Trainer):
+            made.close()
+        return cast(Settings, made.settings)
+
+    return _make
+
+
+def test_a_service_can_be_given_in_every_way_that_one_would_try(make: Callable[..., Settings]) -> None:
+    url, given = "http://lachesis:1", Settings("http://lachesis:2", run="code")
+    assert make() == Settings(run="math")
+    assert make(url) == make(url=url) == make(settings=url) == Settings(url, run="math")
+    assert make(url, run="code") == make(url=url, run="code") == Settings(url, run="code")
+    assert make(given) == make(settings=given) == given
+    assert make(given, run="math") == Settings("http://lachesis:2", run="math")
+    assert make(given, url=url) == Settings(url, run="code")
+
+
+def test_what_is_no_service_is_refused_with_what_to_do(make: Callable[..., Settings]) -> None:
+    with pytest.raises(ValueError, match="url: should start with http://.* did you mean 'http://localhost:8000'"):
+        make("localhost:8000")
+    with pytest.raises(ValueError, match="run: should be the name of a run"):
+        make(run="a/b")
+    with pytest.raises(TypeError, match=r"two URLs are given: 'http://a' and url='http://b'"):
+        make("http://a", url="http://b")
+    with pytest.raises(TypeError, match=r"settings: should be lachesis.Settings or the service's URL, not 8000"):
+        make(8000)
+
+
+@pytest.mark.parametrize("cls", [Environment, SyncEnvironment])
+def test_a_url_where_the_name_belongs_is_noticed(cls: type) -> None:
+    with pytest.raises(ValueError, match=r"name: .*not 'http://lachesis:8000'; a URL comes second, or as url="):
+        cls("http://lachesis:8000")
+
+
+def test_settings_of_an_environment_that_are_wrong_are_refused_by_name() -> None:
+    for wrong in ({"group_size": 0}, {"weight": -1}, {"min_share": 2}, {"max_share": "half"}):
+        (name,) = wrong
+        with pytest.raises(InvalidField, match=f"^{name}: ") as raised:
+            Environment("gsm8k", **wrong)  # type: ignore[arg-type]
+        assert raised.value.errors[0]["loc"] == [name]
 
 
 def test_every_setting_is_documented_with_its_default() -> None:

@@ -2,12 +2,13 @@
 
 import asyncio
 import contextlib
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 
 import pytest
 
 from lachesis import AsyncTrainer, Environment, NoBatch, Settings, Unreachable
-from lachesis.errors import BatchInUse, BatchNotFound, LeaseLost, RewindImpossible, RunExists, RunNotFound
+from lachesis.errors import BatchInUse, BatchNotFound, InvalidField, LeaseLost, RewindImpossible, RunExists, RunNotFound
 from tests.clients.conftest import settings_of
 from tests.clients.proxy import CuttingProxy, Direction
 from tests.clients.run import counts, group, submitted
@@ -45,6 +46,44 @@ async def test_a_run_is_made_once_and_changed_while_it_goes_on(settings: Setting
         await trainer.delete_run()
         with pytest.raises(RunNotFound):
             await trainer.status()
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda trainer: trainer.create_run(0), "batch_size: .*, not 0"),
+        (lambda trainer: trainer.create_run("many"), "batch_size: .*, not 'many'"),
+        (lambda trainer: trainer.create_run(2, lease_s=-1), "lease_s: .*, not -1"),
+        (lambda trainer: trainer.create_run(2, leases_s=60), "leases_s: there is no such field; did you mean lease_s"),
+        (lambda trainer: trainer.create_run(2, atropos={"num_steps": "x"}), r"atropos\.num_steps: .*, not 'x'"),
+        (lambda trainer: trainer.change_run(max_staleness=-2), "max_staleness: .*, not -2"),
+        (lambda trainer: trainer.change_run(name="other"), "name: there is no such field"),
+        (lambda trainer: trainer.set_policy_version(-1), "policy_version: .*, not -1"),
+        (lambda trainer: trainer.checkpoint(1.5), r"step: .*, not 1\.5"),
+        (lambda trainer: trainer.rewind(None), "step: .*, not None"),
+        (lambda trainer: trainer.take(lease_s=0), "lease_s: .*, not 0"),
+        (lambda trainer: trainer.take(wait_s=601), "wait_s: should be 0 to 600 seconds, not 601"),
+        (lambda trainer: anext(trainer.batches(lease_s=-3)), "lease_s: .*, not -3"),
+    ],
+)
+async def test_a_wrong_value_is_an_error_of_ours_that_names_the_field(
+    run: Settings, call: Callable[[AsyncTrainer], Awaitable[object]], said: str
+) -> None:
+    async with AsyncTrainer(run) as trainer:
+        with pytest.raises(InvalidField, match=f"^{said}") as raised:
+            await call(trainer)
+        (where,) = raised.value.errors
+        assert ".".join(where["loc"]) == said.partition(":")[0].replace("\\", "")
+        assert raised.value.__suppress_context__ or raised.value.__context__ is None
+
+
+async def test_a_loop_that_waits_for_ever_says_what_for(run: Settings, caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody should look at a program that stands still without a word."""
+    async with AsyncTrainer(run) as trainer, aclosing(trainer.batches(wait_s=4)) as batches:
+        with pytest.raises(NoBatch):
+            await anext(batches)
+    (said,) = [record.getMessage() for record in caplog.records if record.name.startswith("lachesis.")]
+    assert said.startswith("still no batch after a wait of 2 s: too_few_sequences")
 
 
 async def test_no_batch_in_time_says_what_is_missing(run: Settings) -> None:

@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,8 @@ import pytest
 import lachesis
 from lachesis.batch import AsyncBatch
 from lachesis.environment import Environment, EnvironmentOptions
-from lachesis.sync import Batch, SyncEnvironment, Trainer
+from lachesis.sync import Batch, Trainer
+from lachesis.sync_environment import SyncEnvironment
 from lachesis.trainer import AsyncTrainer, NewRun, RunChanges
 from lachesis.wire.runs import RunChange, RunCreate
 
@@ -39,6 +41,27 @@ def test_every_public_name_is_there_and_has_a_docstring() -> None:
         lachesis.nothing  # noqa: B018
 
 
+def test_public_names_are_shown_before_they_are_loaded() -> None:
+    """In a process of its own: here, other tests have loaded them."""
+    code = "import sys, lachesis; print(*dir(lachesis)); sys.exit('httpx' in sys.modules)"
+    done = in_process(code)
+    assert done.returncode == 0, done.stderr
+    assert set(lachesis.__all__) <= set(done.stdout.split())
+
+
+def test_help_tells_how_to_begin_and_lists_every_class() -> None:
+    shown = in_process("import pydoc, lachesis; print(pydoc.plain(pydoc.render_doc(lachesis)))").stdout
+    assert 'with Trainer("http://lachesis:8000", run="math") as trainer:' in shown
+    for name in lachesis.__all__:
+        assert name == "errors" or f"class {name}" in shown, name
+
+
+def in_process(code: str) -> subprocess.CompletedProcess[str]:
+    environ = {**os.environ, "PYTHONPATH": str(ROOT / "clients")}
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, check=False, env=environ, capture_output=True, text=True, timeout=60)
+
+
 def public(cls: type) -> dict[str, object]:
     return {name: member for name, member in vars(cls).items() if not name.startswith("_")}
 
@@ -58,6 +81,26 @@ def test_the_synchronous_classes_have_all_that_the_others_have(sync: type, origi
             assert inspect.signature(twin).parameters == inspect.signature(member).parameters, name
 
 
+def test_the_synchronous_trainer_is_made_as_the_other() -> None:
+    assert inspect.signature(Trainer).parameters == inspect.signature(AsyncTrainer).parameters
+
+
+@pytest.mark.parametrize(
+    ("sync", "original"), [(Trainer, AsyncTrainer), (Batch, AsyncBatch), (SyncEnvironment, Environment)]
+)
+def test_the_synchronous_methods_say_themselves_what_they_take_and_raise(sync: type, original: type) -> None:
+    """In their own docstrings, which editors show: not by reference, and as much as the others say."""
+    for name, member in public(sync).items():
+        said = inspect.getdoc(member.fget if isinstance(member, property) else member) or ""
+        assert said and not said.startswith("See "), name
+        twin = public(original).get(name)
+        if inspect.isfunction(member) and twin is not None:
+            raised = inspect.getdoc(twin) or ""
+            expected = set(inspect.signature(member).parameters) - {"self"}
+            expected |= set(re.findall(r"\b(?:[A-Z][a-z]+){2,}\b(?=[:,`])", raised.partition("Raises:")[2]))
+            assert {word for word in expected if word not in said} == set(), name
+
+
 def test_settings_of_runs_are_those_of_the_contract() -> None:
     """They are written down a second time for type checkers; here is what keeps them equal."""
     for written, model, besides in ((NewRun, RunCreate, {"name", "batch_size"}), (RunChanges, RunChange, set())):
@@ -72,5 +115,4 @@ def test_options_of_environments_are_those_of_the_class() -> None:
 def test_the_formats_can_be_imported_without_an_http_client() -> None:
     """As the service does."""
     code = "import sys, lachesis.wire.columns; sys.exit('httpx' in sys.modules or 'lachesis.sync' in sys.modules)"
-    environ = {**os.environ, "PYTHONPATH": str(ROOT / "clients")}
-    assert subprocess.run([sys.executable, "-c", code], check=False, env=environ, timeout=60).returncode == 0
+    assert in_process(code).returncode == 0

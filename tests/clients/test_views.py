@@ -118,8 +118,36 @@ def test_groups_with_wide_and_narrow_values_are_joined_in_the_wider() -> None:
 def test_a_column_that_a_group_lacks_is_missed_by_name() -> None:
     columns = columns_of([packed([[1]], advantages=[[0.5]]), packed([[2]], id="second")])
     assert columns.names == ["masks", "scores", "tokens"]
-    with pytest.raises(KeyError, match="group second has no column 'advantages'"):
+    there = "it has masks, scores, tokens"
+    with pytest.raises(KeyError, match=f"group second has no column 'advantages'; {there}"):
         columns.column("advantages")
+    with pytest.raises(KeyError, match="group .* has no column 'mask'; it has advantages, masks, scores, tokens"):
+        columns.padded("mask", -100)
+    for ask in (columns.groups[1].column, columns.groups[1].dtype):
+        with pytest.raises(KeyError, match=f"group second has no column 'mask'; {there}"):
+            ask("mask")
+
+
+def test_lengths_that_are_stored_once_are_those_of_every_column_they_hold_for() -> None:
+    """A column whose lengths are the tokens', or another's, is stored without any."""
+    ids, logprobs = [[[1, 2], [3]]], [[[0.5, 1.5], [2.5]]]
+    same = packed([[1, 2]], distill_token_ids=ids, distill_logprobs=logprobs)
+    other = packed([[1, 2]], distill_token_ids=ids, distill_logprobs=[[[0.5], [1.5, 2.5]]])
+    columns = columns_of([same, other])
+    group = columns.groups[0]
+    for name, expected in (
+        ("masks.lengths", [2]),
+        ("distill_logprobs.lengths", [2]),
+        ("distill_logprobs.inner_lengths", [2, 1]),
+    ):
+        assert name in group
+        assert group.column(name).tolist() == expected
+        assert group.dtype(name) == "I32"
+    assert columns.column("distill_logprobs.inner_lengths").tolist() == [2, 1, 1, 2]
+    for name in ("scores.lengths", "masks.inner_lengths", "advantages.lengths", "tokens.widths"):
+        assert name not in group
+        with pytest.raises(KeyError, match=name):
+            group.column(name)
 
 
 def test_columns_with_lengths_of_their_own_are_cut_by_those() -> None:

@@ -1,0 +1,63 @@
+"""``python -m app status``, against a real service."""
+
+import asyncio
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from app.cli import cli
+from tests.api.conftest import Start, start
+
+__all__ = ["start"]  # the fixture
+
+RUN = {"name": "math", "batch_size": 8}
+
+
+async def status(service: httpx.AsyncClient, *arguments: str) -> tuple[int, str, str]:
+    """Run the command beside the service, which has this event loop; its exit code and what it printed."""
+    command = ["status", "--url", str(service.base_url), *arguments]
+    done = await asyncio.to_thread(CliRunner().invoke, cli, command)
+    return done.exit_code, done.stdout, done.stderr
+
+
+async def test_a_run_that_nobody_made_is_not_made_by_asking_for_it(start: Start) -> None:
+    service = await start()
+    code, out, err = await status(service, "--run", "typo")
+    assert (code, out) == (1, "")
+    assert err == "lachesis: there is no run typo; nobody has made one yet\n"
+    (await service.post("/v1/runs", json=RUN)).raise_for_status()
+    code, _, err = await status(service, "--run", "typo")
+    assert (code, err) == (1, "lachesis: there is no run typo; there are math\n")
+    assert [run["name"] for run in (await service.get("/v1/runs")).json()["runs"]] == ["math"]
+
+
+async def test_asking_for_a_run_that_is_not_there_leaves_no_key(start: Start, redis_client: object) -> None:
+    from redis.asyncio import Redis
+
+    assert isinstance(redis_client, Redis)
+    service = await start()
+    before = set(await redis_client.keys("*typo*"))
+    await status(service, "--run", "typo")
+    assert set(await redis_client.keys("*typo*")) == before == set()
+
+
+@pytest.mark.parametrize("arguments", [["--run", "math"], ["--run", "math", "--json"]])
+async def test_a_run_that_is_there_is_described(start: Start, arguments: list[str]) -> None:
+    service = await start()
+    (await service.post("/v1/runs", json=RUN)).raise_for_status()
+    code, out, err = await status(service, *arguments)
+    assert (code, err) == (0, "")
+    assert "math" in out
+
+
+async def test_the_run_of_the_root_is_described_before_a_trainer_came(start: Start) -> None:
+    code, out, _ = await status(await start())
+    assert code == 0
+    assert "run default" in out
+
+
+async def test_a_name_that_no_run_can_have_is_refused(start: Start) -> None:
+    code, _, err = await status(await start(), "--run", "a b")
+    assert code == 1
+    assert "run" in err
