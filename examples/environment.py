@@ -2,14 +2,17 @@
 
     LACHESIS_URL=http://127.0.0.1:8000 LACHESIS_RUN=demo python examples/environment.py
 
-The trainer makes the run; start it first.
+It makes as much as examples/trainer.py takes, which also makes the run: start the two in either order, as often as
+you like. What is wanted is asked for group by group; without a trainer that takes batches, nothing is any more.
 """
 
 import argparse
 import asyncio
+import logging
 import random
+import sys
 
-from lachesis import Environment, Group
+from lachesis import Environment, Group, LachesisError
 
 GROUP_SIZE = 4
 
@@ -29,17 +32,17 @@ async def rollout(task: int, policy_version: int) -> Group:
     )
 
 
-async def main(name: str, groups: int) -> None:
-    """Submit so many groups, as many at a time as the service wants."""
-    async with Environment(name, group_size=GROUP_SIZE) as environment:
+async def main(name: str, groups: int, workers: int, wait_s: float) -> None:
+    """Submit so many groups, as many at a time as there are workers and as the service wants."""
+    async with Environment(name, group_size=GROUP_SIZE, wait_for_run_s=wait_s) as environment:
+        tasks = iter(range(groups))
 
-        async def work(task: int) -> None:
-            async with environment.permit() as permit:
-                await environment.submit(await rollout(task, permit.policy_version))
+        async def work() -> None:
+            for task in tasks:
+                async with environment.permit(timeout_s=wait_s) as permit:
+                    await environment.submit(await rollout(task, permit.policy_version))
 
-        async with asyncio.TaskGroup() as workers:
-            for task in range(groups):
-                workers.create_task(work(task))
+        await asyncio.gather(*(work() for _ in range(workers)))
         await environment.flush()
         print(f"{name}: {dict(environment.outcomes)}")
 
@@ -47,6 +50,12 @@ async def main(name: str, groups: int) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--name", default="addition")
-    parser.add_argument("--groups", type=int, default=40)
+    parser.add_argument("--groups", type=int, default=20)
+    parser.add_argument("--workers", type=int, default=8)
+    parser.add_argument("--wait-s", type=float, default=60, help="for the run to be made, or a group to be wanted")
     given = parser.parse_args()
-    asyncio.run(main(given.name, given.groups))
+    logging.basicConfig(format="%(levelname)s %(message)s", level=logging.WARNING)
+    try:
+        asyncio.run(main(given.name, given.groups, given.workers, given.wait_s))
+    except LachesisError as error:
+        sys.exit(f"{given.name}: {error}")

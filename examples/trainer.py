@@ -1,14 +1,18 @@
 """A trainer that does everything but train.
 
-LACHESIS_URL=http://127.0.0.1:8000 LACHESIS_RUN=demo python examples/trainer.py
+    LACHESIS_URL=http://127.0.0.1:8000 LACHESIS_RUN=demo python examples/trainer.py
+
+It takes as much as examples/environment.py makes. Started again, it goes on with the run where it was.
 """
 
 import argparse
+import logging
 import os
+import sys
 
 import numpy as np
 
-from lachesis import Batch, Settings, Trainer
+from lachesis import Batch, LachesisError, Trainer
 
 PAD_ID = 0
 
@@ -21,12 +25,12 @@ def train(batch: Batch) -> float:
     return float(np.mean(batch.scores))
 
 
-def main(steps: int, batch_size: int) -> None:
+def main(steps: int, batch_size: int, wait_s: float) -> None:
     """Take so many batches, and acknowledge each."""
-    with Trainer(Settings.from_env(), name=f"trainer-{os.getpid()}") as trainer:
+    with Trainer(name=f"trainer-{os.getpid()}") as trainer:
         run = trainer.create_run(batch_size=batch_size, max_staleness=4)
         version = run.policy_version
-        for done, batch in enumerate(trainer.batches(prefetch=1, wait_s=60), start=1):
+        for done, batch in enumerate(trainer.batches(prefetch=1, wait_s=wait_s), start=1):
             score = train(batch)
             batch.ack()
             version += 1
@@ -41,5 +45,10 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--batch-size", type=int, default=16)
+    parser.add_argument("--wait-s", type=float, default=60, help="for a batch")
     given = parser.parse_args()
-    main(given.steps, given.batch_size)
+    logging.basicConfig(format="%(levelname)s %(message)s", level=logging.WARNING)
+    try:
+        main(given.steps, given.batch_size, given.wait_s)
+    except LachesisError as error:
+        sys.exit(f"trainer: {error}")

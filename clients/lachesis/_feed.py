@@ -16,7 +16,7 @@ LONGEST_POLL_S = 30.0
 """How long one request waits for a batch: what stands between us and the service gives up on longer ones."""
 
 _GRACE_S = 0.5
-_SAID_EVERY_S = 300.0
+_SAID_AFTER_S, _SAID_EVERY_S = 5.0, 300.0
 
 log = logging.getLogger(__name__)
 
@@ -140,13 +140,17 @@ class Feed:
             taken = await self._take(self._poll_s)
             if isinstance(taken, NothingYet):
                 self._waiting_for = taken.reason
-                if self._wanted > self._prefetch and self._notice.due(time.monotonic()):
-                    log.warning("still no batch after a wait of %g s: %s", self._poll_s, taken.reason)
+                self._say(taken.reason)
             elif self._is_stale(taken):
                 await taken.lease.give_back("too old by now")
             else:
                 self._ready.append(taken)
                 self._news.set()
+
+    def _say(self, reason: str) -> None:
+        is_awaited = self._wanted > self._prefetch
+        if is_awaited and self._poll_s >= _SAID_AFTER_S and self._notice.due(time.monotonic()):
+            log.warning("still no batch after a wait of %g s: %s", self._poll_s, reason)
 
     def _is_stale(self, batch: Held) -> bool:
         """Whether a batch was formed under an older policy version than now, and holds what would not go into it."""

@@ -11,8 +11,7 @@ from lachesis.errors import NoPermit
 from lachesis.wire.environments import Credits
 
 _PAUSE_S = 0.5
-_SAID_AFTER_S = 5.0
-_SAID_EVERY_S = 300.0
+_SAID_AFTER_S, _SAID_EVERY_S = 5.0, 300.0
 
 log = logging.getLogger(__name__)
 
