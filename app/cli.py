@@ -91,7 +91,7 @@ def _runs_at(base: str) -> str:
     except ValidationError:
         return "and no list of runs"
     shown = ", ".join(names[:_MOST_RUNS]) + (", …" if len(names) > _MOST_RUNS else "")
-    return f"there are {shown}" if names else "nobody has made one yet"
+    return f"there are: {shown}" if names else "nobody has made one yet"
 
 
 def _shown(base: str) -> str:

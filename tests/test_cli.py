@@ -28,7 +28,7 @@ async def test_a_run_that_nobody_made_is_not_made_by_asking_for_it(start: Start)
     assert err == "lachesis: there is no run typo; nobody has made one yet\n"
     (await service.post("/v1/runs", json=RUN)).raise_for_status()
     code, _, err = await status(service, "--run", "typo")
-    assert (code, err) == (1, "lachesis: there is no run typo; there are math\n")
+    assert (code, err) == (1, "lachesis: there is no run typo; there are: math\n")
     assert [run["name"] for run in (await service.get("/v1/runs")).json()["runs"]] == ["math"]
 
 

@@ -94,7 +94,7 @@ class Sender:
 
     def _say(self, error: LachesisError, budget_s: float) -> None:
         if self._notice.due(time.monotonic()):
-            trouble = f"{error}: is Lachesis running at {self._url}?" if isinstance(error, Unreachable) else f"{error};"
+            trouble = f"{error}; is Lachesis running at {self._url}?" if isinstance(error, Unreachable) else f"{error};"
             how_long = "until it answers" if math.isinf(budget_s) else f"for {budget_s:g} s"
             log.warning("%s Trying again %s", trouble, how_long)
 

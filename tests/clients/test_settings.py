@@ -113,7 +113,7 @@ def test_a_service_can_be_given_in_every_way_that_one_would_try(make: Callable[.
 
 
 def test_what_is_no_service_is_refused_with_what_to_do(make: Callable[..., Settings]) -> None:
-    with pytest.raises(ValueError, match="url: should start with http://.* did you mean 'http://localhost:8000'"):
+    with pytest.raises(ValueError, match=r"url: should start with http://.* did you mean 'http://localhost:8000'"):
         make("localhost:8000")
     with pytest.raises(ValueError, match="run: should be the name of a run"):
         make(run="a/b")

@@ -92,7 +92,8 @@ def test_the_synchronous_methods_say_themselves_what_they_take_and_raise(sync: t
     """In their own docstrings, which editors show: not by reference, and as much as the others say."""
     for name, member in public(sync).items():
         said = inspect.getdoc(member.fget if isinstance(member, property) else member) or ""
-        assert said and not said.startswith("See "), name
+        assert said, name
+        assert not said.startswith("See "), name
         twin = public(original).get(name)
         if inspect.isfunction(member) and twin is not None:
             raised = inspect.getdoc(twin) or ""

@@ -121,7 +121,7 @@ def test_a_column_that_a_group_lacks_is_missed_by_name() -> None:
     there = "it has masks, scores, tokens"
     with pytest.raises(KeyError, match=f"group second has no column 'advantages'; {there}"):
         columns.column("advantages")
-    with pytest.raises(KeyError, match="group .* has no column 'mask'; it has advantages, masks, scores, tokens"):
+    with pytest.raises(KeyError, match=r"group .* has no column 'mask'; it has advantages, masks, scores, tokens"):
         columns.padded("mask", -100)
     for ask in (columns.groups[1].column, columns.groups[1].dtype):
         with pytest.raises(KeyError, match=f"group second has no column 'mask'; {there}"):

@@ -52,6 +52,14 @@ async def train_async(settings: Settings) -> None:
         assert_type(await trainer.status(), RunStatus)
 
 
+def made(url: str) -> None:
+    assert_type(Trainer(url, run="math").settings, Settings)
+    assert_type(AsyncTrainer(url=url).settings, Settings)
+    assert_type(Environment("gsm8k", url=url, wait_for_run_s=60).settings, Settings)
+    Trainer(uri=url)  # type: ignore[call-arg]
+    Trainer(8000)  # type: ignore[arg-type]
+
+
 async def make() -> None:
     async with Environment("gsm8k", Settings.from_env(), group_size=2, min_share=0.5) as environment:
         async with environment.permit() as permit:
@@ -65,6 +73,7 @@ async def make() -> None:
 
 def make_without_a_loop() -> None:
     SyncEnvironment("gsm8k", group_sizes=2)  # type: ignore[call-arg]
-    with SyncEnvironment("gsm8k", group_size=2) as environment, environment.permit() as permit:
+    url = "http://lachesis:8000"
+    with SyncEnvironment("gsm8k", url, run="math", group_size=2) as environment, environment.permit(60) as permit:
         assert_type(permit.policy_version, int)
         assert_type(environment.submit(Group(np.ones((2, 2), int), np.ones((2, 2), int), np.ones(2))), str)

@@ -1,0 +1,118 @@
+"""The Python in the README and in docs/sdk.md runs as it is written, against a real service."""
+
+import ast
+import asyncio
+import inspect
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lachesis
+from lachesis import AsyncTrainer, Environment, Group, Settings
+from tests.clients.run import counts
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+ROOT = Path(__file__).parents[2]
+PAGES = ("README.md", "docs/sdk.md")
+BATCH_SIZE, GROUP_SIZE = 128, 8
+ADDRESSES = ("http://127.0.0.1:8000", "http://lachesis:8000")
+
+
+class Enough(Exception):
+    """A reader's model has seen all that there was to train on."""
+
+
+def snippets(page: str) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```$", (ROOT / page).read_text(), re.M | re.S)
+
+
+def statements(of: str, page: str) -> list[ast.stmt]:
+    """All statements of a page's snippets that use ``of``, or import."""
+    parsed = [statement for snippet in snippets(page) for statement in ast.parse(snippet).body]
+    return [one for one in parsed if isinstance(one, ast.ImportFrom) or f"{of}(" in ast.unparse(one)]
+
+
+async def run_as_written(chosen: list[ast.stmt], settings: Settings, given: dict[str, Any]) -> dict[str, Any]:
+    """Run statements as in a notebook, with what a reader would bring, in a thread; the names they leave."""
+    source = ast.unparse(ast.Module(chosen, []))
+    for address in ADDRESSES:
+        source = source.replace(address, settings.url)
+    code = compile(source, "<snippet>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    names = dict(given)
+
+    def story() -> None:
+        running = eval(code, names)
+        if inspect.iscoroutine(running):
+            asyncio.run(running)
+
+    await asyncio.to_thread(story)
+    return names
+
+
+def with_blocks(of: str, page: str) -> list[ast.stmt]:
+    return [one for one in statements(of, page) if isinstance(one, (ast.ImportFrom, ast.With, ast.AsyncWith))]
+
+
+@pytest.fixture
+def reader(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """Where the reader's variables point to."""
+    monkeypatch.setenv("LACHESIS_URL", settings.url)
+    monkeypatch.setenv("LACHESIS_RUN", settings.run)
+    return settings
+
+
+@pytest.mark.parametrize("page", PAGES)
+async def test_the_trainer_of_a_page_trains_and_its_environment_submits(page: str, reader: Settings) -> None:
+    trained: list[tuple[int, ...]] = []
+
+    def train(tokens: Any, *_: Any) -> None:
+        trained.append(tokens.shape)
+        if len(trained) == 2:
+            raise Enough
+
+    async def rollout(policy_version: int) -> tuple[list[list[int]], list[list[int]], list[float]]:
+        assert policy_version == 0
+        return tokens, tokens, [1.0] * GROUP_SIZE
+
+    tokens = [[1, 2, 3]] * GROUP_SIZE
+    brought = {"rollout": rollout, "tokens": tokens, "masks": tokens, "scores": [1.0] * GROUP_SIZE}
+    async with AsyncTrainer(reader) as watching:
+        await watching.create_run(batch_size=BATCH_SIZE, max_staleness=4)
+        await run_as_written(with_blocks("Environment", page), reader, brought)
+        assert (await watching.status()).queue_size == 1
+        async with Environment("other", reader, group_size=GROUP_SIZE) as environment:
+            for _ in range(2 * BATCH_SIZE // GROUP_SIZE - 1):
+                await environment.submit(Group(tokens, tokens, [1.0] * GROUP_SIZE))
+        with pytest.raises(Enough):
+            await run_as_written(with_blocks("Trainer", page), reader, {"train": train, "pad_id": 0})
+        assert trained == [(BATCH_SIZE, 3)] * 2
+        await wait_until(lambda: _has(watching, {"queued": 16, "leased": 0, "delivered": 16}))
+
+
+async def _has(trainer: AsyncTrainer, expected: dict[str, int]) -> bool:
+    return await counts(trainer) == expected
+
+
+async def test_every_way_to_make_one_on_the_page_does_so(reader: Settings) -> None:
+    made: list[Settings] = []
+
+    def noting(cls: type) -> Callable[..., None]:
+        return lambda *arguments, **named: made.append(cls(*arguments, **named).settings)
+
+    calls = [one for one in statements("", "docs/sdk.md") if isinstance(one, ast.Expr)]
+    await run_as_written(
+        calls,
+        reader,
+        {
+            **vars(lachesis),
+            "Settings": Settings,
+            **{name: noting(getattr(lachesis, name)) for name in ("Trainer", "Environment")},
+        },
+    )
+    assert len(made) == len(calls) == 4
+    assert {(one.url, one.run) for one in made} == {(reader.url, reader.run)}
