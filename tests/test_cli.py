@@ -32,16 +32,6 @@ async def test_a_run_that_nobody_made_is_not_made_by_asking_for_it(start: Start)
     assert [run["name"] for run in (await service.get("/v1/runs")).json()["runs"]] == ["math"]
 
 
-async def test_asking_for_a_run_that_is_not_there_leaves_no_key(start: Start, redis_client: object) -> None:
-    from redis.asyncio import Redis
-
-    assert isinstance(redis_client, Redis)
-    service = await start()
-    before = set(await redis_client.keys("*typo*"))
-    await status(service, "--run", "typo")
-    assert set(await redis_client.keys("*typo*")) == before == set()
-
-
 @pytest.mark.parametrize("arguments", [["--run", "math"], ["--run", "math", "--json"]])
 async def test_a_run_that_is_there_is_described(start: Start, arguments: list[str]) -> None:
     service = await start()
