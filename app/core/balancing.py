@@ -1,19 +1,36 @@
 """Which rank of a data-parallel trainer gets which items of a batch, so that the slowest rank is as fast as can be.
 
-A step takes as long as its most loaded rank, so what counts is the largest load over the mean load.
+A step takes as long as its most loaded rank, so what counts is the largest load over the mean load. Several ways are
+tried, the cheapest first, and the best split is taken. A lower bound on it says when nothing better can exist.
 """
 
-import heapq
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from app.core import partitions
 from app.core.errors import InvalidField
+from app.core.partitions import Problem
 
 Costs = NDArray[np.float64]
-Ranks = NDArray[np.int64]
+Integers = NDArray[np.int64]
+
+_GOOD = 1e-5  # this close to the bound, in proportion, no more items are exchanged
+_GOOD_ENOUGH = 1e-3  # this close, no other way is tried: steps vary by more than that
+_MOST_JOINED = 512  # items or rows: each join takes some 10 us, and with more, longest first leaves nothing to win
+
+
+class Method(StrEnum):
+    """How shards were found."""
+
+    LONGEST_FIRST = "longest_first"
+    LARGEST_DIFFERENCES = "largest_differences"
+    EXHAUSTIVE = "exhaustive"
+    CONTIGUOUS = "contiguous"
+    STRIDED = "strided"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +54,19 @@ class Balanced:
     Attributes:
         rank_of: The rank of each item, int64 of shape [items].
         loads: The sum of costs of each rank, float64 of shape [ranks].
-        method: What found it.
+        method: What found it; the first two with exchanges of items afterwards.
         equal: Whether every rank has the same number of sequences because that was asked for. False if it was not
             asked for, or if no such shards were found: then they were balanced as if it had not been asked for.
         imbalance: Of these shards.
         contiguous: Of the naive shards: the first items to rank 0, the next ones to rank 1, and so on.
         strided: Of the other naive shards: item i to rank i modulo the number of ranks.
-        bound: No shards under the same terms (``equal`` or free) can be better than this.
-        bound_free: No shards at all can be better than this.
+        bound: No shards under the terms kept (equal, or free) can have less than this. They may all have more.
+        bound_free: No shards at all can have less than this.
     """
 
-    rank_of: Ranks
+    rank_of: Integers
     loads: Costs
-    method: str
+    method: Method
     equal: bool
     imbalance: Imbalance
     contiguous: Imbalance
@@ -58,65 +75,188 @@ class Balanced:
     bound_free: Imbalance
 
     @property
-    def shards(self) -> tuple[Ranks, ...]:
+    def shards(self) -> tuple[Integers, ...]:
         """The items of each rank, ascending."""
         order = np.argsort(self.rank_of, kind="stable")
         counts = np.bincount(self.rank_of, minlength=len(self.loads))
         return tuple(np.split(order, np.cumsum(counts)[:-1]))
 
 
-def balance(costs: ArrayLike, ranks: int, *, equal: bool = True, sizes: Sequence[int] | None = None) -> Balanced:
+def balance(costs: ArrayLike, ranks: int, *, equal: bool = True, sizes: ArrayLike | None = None) -> Balanced:
     """Give every item to one rank so that the largest load is as small as can be.
 
     The same input gives the same shards everywhere; ties go to the smaller index. With at least as many items as ranks
-    no rank is left without one.
+    no rank is left without one. Never worse than contiguous or strided shards that keep the same terms.
 
     Args:
         costs: What each item costs, in any one unit, finite and ``>= 0``, of shape [items]; at least one.
         ranks: How many ranks share them, ``>= 1``.
-        equal: Whether every rank should get the same number of *sequences*. Where that cannot be had (or with groups of
-            mixed sizes was not found) they are balanced freely, and ``Balanced.equal`` is False.
+        equal: Whether every rank should get the same number of *sequences*. If that is impossible, or among groups of
+            mixed sizes no way was found, they are balanced freely, and ``Balanced.equal`` is False.
         sizes: Sequences of each item, ``>= 1``, of shape [items], for whole groups. Default: an item is a sequence.
 
     Raises:
         InvalidField: No item, no rank, or a cost or size that is not as said; names the first such item.
     """
-    values = _checked(costs, ranks)
-    heap = [(0.0, 0, rank) for rank in range(ranks)]
-    room = len(values) // ranks
-    met = equal and sizes is None and room * ranks == len(values)
-    rank_of = np.empty(len(values), np.int64)
-    for item in np.argsort(-values, kind="stable"):
-        load, held, rank = heap[0]
-        rank_of[item] = rank
-        if met and held + 1 == room:
-            heapq.heappop(heap)
-        else:
-            heapq.heapreplace(heap, (load + values[item], held + 1, rank))
-    loads = _loads(values, rank_of, ranks)
+    values = _checked_costs(costs, ranks)
+    sequences = _checked_sizes(sizes, len(values))
+    # Scaled by a power of two, which changes no digit, sums cannot overflow.
+    scale = int(np.frexp(values.max())[1])
+    scaled = np.ldexp(values, -scale)
+    order = np.argsort(-scaled, kind="stable")
+    unbound = partitions.free(scaled[order], ranks, sequences[order])
+    problem = (partitions.equal(scaled[order], ranks, sequences[order]) if equal else None) or unbound
     index = np.arange(len(values))
-    mean = Imbalance(0.0, 1.0)
-    naive = _imbalance(_loads(values, index * ranks // len(values), ranks))
-    strided = _imbalance(_loads(values, index % ranks, ranks))
-    return Balanced(rank_of, loads, "lpt", met, _imbalance(loads), naive, strided, mean, mean)
+    naive = {Method.CONTIGUOUS: index * ranks // len(values), Method.STRIDED: index % ranks}
+    least = lower_bound(problem)
+    method, found = _best(problem, {name: rank_of[order] for name, rank_of in naive.items()}, least)
+    rank_of = np.empty_like(found)
+    rank_of[order] = _none_idle(found, ranks)
+    loads = _loads(scaled, rank_of, ranks)
+    total = float(scaled.sum())
+    return Balanced(
+        rank_of=rank_of,
+        loads=np.ldexp(loads, scale),
+        method=method,
+        equal=problem is not unbound,
+        imbalance=_imbalance(loads),
+        contiguous=_imbalance(_loads(scaled, naive[Method.CONTIGUOUS], ranks)),
+        strided=_imbalance(_loads(scaled, naive[Method.STRIDED], ranks)),
+        bound=_imbalance_of_bound(least, total, ranks),
+        bound_free=_imbalance_of_bound(lower_bound(unbound), total, ranks),
+    )
 
 
-def _checked(costs: ArrayLike, ranks: int) -> Costs:
-    values = np.asarray(costs, np.float64)
-    if ranks < 1 or values.ndim != 1 or not len(values):
-        raise InvalidField(f"{values.shape} costs cannot be balanced over {ranks} ranks: both must be at least one")
-    wrong = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
-    if len(wrong):
-        raise InvalidField(f"the cost of item {wrong[0]} is {values[wrong[0]]}: it must be finite and >= 0")
-    return values
+def lower_bound(problem: Problem) -> float:
+    """Return a load that the most loaded rank of every split reaches.
+
+    Why each term holds, with R ranks and costs x_1 >= x_2 >= ...:
+
+    - The mean load: some rank has at least that.
+    - x_(mR-m+1) + ... + x_(mR+1), for each m: of the mR + 1 dearest items some rank has m + 1, at best the cheapest of
+      them. For m = 0 it is the dearest item.
+
+    With a quota of Q sequences a rank, let fill(q) be the least that any q sequences can cost: the cheapest ones, and
+    of a group of which only a part is needed that part of its cost. Then too:
+
+    - The rank of an item has Q sequences: its cost + fill(Q - its sequences). Likewise for the sums above.
+    - For each i up to R: either two of the i dearest items share a rank, which so has x_(i-1) + x_i + a fill; or they
+      are on i ranks, which have iQ sequences, so one has an i-th of x_1 + ... + x_i + fill(the rest). If moreover all
+      sizes are one, these ranks have i(Q - 1) other items; the dearest of them, no cheaper than the i(Q - 1)-th
+      cheapest item of all, is on a rank with x_i or more and a fill. (For any one size likewise.)
+    """
+    costs, ranks, items = problem.costs, problem.ranks, len(problem.costs)
+    sums = np.concatenate([[0.0], np.cumsum(costs)])
+    several = np.arange((items - 1) // ranks + 1)
+    together = sums[several * ranks + 1] - sums[several * ranks - several]
+    mean = float(sums[-1]) / ranks
+    if problem.quota is None:
+        return max(mean, float(together.max()))
+    sizes, quota = problem.sizes, problem.quota
+    per_sequence = np.argsort(costs / sizes, kind="stable")
+    filled = np.concatenate([[0], np.cumsum(sizes[per_sequence])])
+    price = np.concatenate([[0.0], np.cumsum(costs[per_sequence])])
+
+    def fill(count: Integers) -> Costs:
+        return np.asarray(np.interp(count, filled, price))
+
+    largest = np.concatenate([[0], np.cumsum(np.sort(sizes)[::-1])])
+    alone = costs + fill(quota - sizes)
+    together += fill(quota - largest[several + 1])
+    i = np.arange(1, min(ranks, items) + 1)
+    spread = (sums[i] + fill(i * quota - np.cumsum(sizes)[i - 1])) / i
+    if problem.room is not None and problem.room.shape[1] == 1:
+        size = int(sizes[0])
+        last = i * (quota // size - 1)  # in ascending order of cost the dearest of what must fill up the ranks
+        spread = np.maximum(
+            spread, np.where(last > 0, costs[i - 1] + costs[-last] + fill(np.array(quota - 2 * size)), 0.0)
+        )
+    sharing = np.concatenate([[np.inf], costs[: len(i) - 1] + costs[1 : len(i)]]) + fill(quota - largest[min(2, items)])
+    return float(max(mean, alone.max(), together.max(), np.minimum(spread, sharing).max()))
 
 
-def _loads(costs: Costs, rank_of: Ranks, ranks: int) -> Costs:
-    return np.bincount(rank_of, costs, ranks)
+def _best(problem: Problem, naive: dict[Method, Integers], least: float) -> tuple[Method, Integers]:
+    """Take the best way, of equally good ones the first; stop trying once one is good."""
+    goal = least * (1 + _GOOD)
+    found = {method: rank_of for method, rank_of in naive.items() if problem.admits(rank_of)}
+    for method, first in _starts(problem):
+        found[method] = partitions.improved(problem, first, goal)
+        if problem.loads(found[method]).max() <= least * (1 + _GOOD_ENOUGH):
+            break
+    method = min(found, key=lambda name: _unevenness(problem, found[name]))
+    searched = partitions.exhaustive(problem, found[method], least)
+    return (method, searched) if searched is found[method] else (Method.EXHAUSTIVE, searched)
+
+
+def _starts(problem: Problem) -> Iterator[tuple[Method, Integers]]:
+    """Make splits worth improving, the cheapest to make first."""
+    yield Method.LONGEST_FIRST, partitions.longest_first(problem)
+    if problem.room is None:
+        joined = len(problem.costs)
+    elif problem.room.shape[1] == 1:
+        joined = len(problem.costs) // problem.ranks
+    else:
+        return
+    if joined <= _MOST_JOINED:
+        yield Method.LARGEST_DIFFERENCES, partitions.largest_differences(problem)
+
+
+def _unevenness(problem: Problem, rank_of: Integers) -> tuple[float, float]:
+    loads = problem.loads(rank_of)
+    return float(loads.max()), -float(loads.min())
+
+
+def _none_idle(rank_of: Integers, ranks: int) -> Integers:
+    """Give ranks without items the cheapest items of those with the most: only what costs nothing ever was left so."""
+    counts = np.bincount(rank_of, minlength=ranks)
+    for idle in np.flatnonzero(counts == 0).tolist() if len(rank_of) >= ranks else ():
+        most = int(counts.argmax())
+        rank_of[np.flatnonzero(rank_of == most)[-1]] = idle
+        counts[most] -= 1
+    return rank_of
+
+
+def _loads(costs: Costs, rank_of: Integers, ranks: int) -> Costs:
+    return np.bincount(rank_of, costs, ranks).astype(np.float64, copy=False)
 
 
 def _imbalance(loads: Costs) -> Imbalance:
     most, least, mean = float(loads.max()), float(loads.min()), float(loads.mean())
     if most == 0:
         return Imbalance(0.0, 1.0)
-    return Imbalance(most / mean - 1, most / least if least else None)
+    return Imbalance(max(0.0, most / mean - 1), most / least if least else None)
+
+
+def _imbalance_of_bound(most: float, total: float, ranks: int) -> Imbalance:
+    """Say what follows from a load that one rank must reach: some other rank has at most the mean of the rest."""
+    rest = total - most
+    if most == 0 or ranks == 1:
+        return Imbalance(0.0, 1.0)
+    over_min = max(1.0, most * (ranks - 1) / rest) if rest > total * 1e-12 else None
+    return Imbalance(max(0.0, most * ranks / total - 1), over_min)
+
+
+def _checked_costs(costs: ArrayLike, ranks: int) -> Costs:
+    values = np.asarray(costs, np.float64)
+    if ranks < 1 or values.ndim != 1 or not len(values):
+        raise InvalidField(f"costs of shape {values.shape} cannot be shared out to {ranks} ranks")
+    wrong = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
+    if len(wrong):
+        raise InvalidField(
+            f"the cost of item {wrong[0]} is {values[wrong[0]]}: it must be finite and >= 0", (int(wrong[0]),)
+        )
+    return values
+
+
+def _checked_sizes(sizes: ArrayLike | None, items: int) -> Integers:
+    if sizes is None:
+        return np.ones(items, np.int64)
+    values = np.asarray(sizes)
+    if values.shape != (items,) or not np.issubdtype(values.dtype, np.integer):
+        raise InvalidField(f"sizes must be {items} integers, one for each cost")
+    wrong = np.flatnonzero(values < 1)
+    if len(wrong):
+        raise InvalidField(
+            f"item {wrong[0]} has {values[wrong[0]]} sequences: it must have at least one", (int(wrong[0]),)
+        )
+    return values.astype(np.int64)

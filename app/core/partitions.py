@@ -1,0 +1,232 @@
+"""Ways to split items over ranks so that the largest load is small: what `app.core.balancing` chooses from.
+
+All take a `Problem`, whose items stand in descending order of cost, and return the rank of each of them. If every rank
+must get the same number of sequences, a rank has *room* for so many items of each size: whoever only puts items where
+there is room for their size, and only exchanges items of one size, cannot go wrong.
+"""
+
+import heapq
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Costs = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+_SAME = 1e-12  # loads this close, in proportion, are the same: what is between them is rounding
+_MOST_SEARCHED = 16  # items; with more, a search of so few nodes hardly leaves the first split
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Problem:
+    """What is to be split.
+
+    Attributes:
+        costs: Descending, finite, ``>= 0``, of shape [items].
+        ranks: How many ranks there are.
+        sizes: Sequences of each item, of shape [items].
+        quota: Sequences that every rank must get; None if it may get any number.
+        kinds: Which of the different sizes each item has, of shape [items]; all 0 without a quota.
+        room: Items of each kind that each rank gets, of shape [ranks, kinds]; None without a quota.
+    """
+
+    costs: Costs
+    ranks: int
+    sizes: Integers
+    quota: int | None
+    kinds: Integers
+    room: Integers | None
+
+    def loads(self, rank_of: Integers) -> Costs:
+        """Return the sum of costs of each rank."""
+        return np.bincount(rank_of, self.costs, self.ranks).astype(np.float64, copy=False)
+
+    def admits(self, rank_of: Integers) -> bool:
+        """Whether every rank gets its quota."""
+        sequences = np.bincount(rank_of, self.sizes, self.ranks)
+        return self.quota is None or bool((sequences == self.quota).all())
+
+
+def free(costs: Costs, ranks: int, sizes: Integers) -> Problem:
+    """Pose the problem in which a rank may get any number of sequences."""
+    return Problem(costs, ranks, sizes, None, np.zeros(len(costs), np.int64), None)
+
+
+def equal(costs: Costs, ranks: int, sizes: Integers) -> Problem | None:
+    """Pose the problem in which every rank must get the same number of sequences.
+
+    Which rank gets how many items of each size is a splitting problem of its own, with the sizes as costs. It is solved
+    by the same means, which are sure to find a solution only if there are few items or all have one size.
+
+    Returns:
+        None if the sequences cannot be shared out equally, or no way was found.
+    """
+    different, kinds = np.unique(sizes, return_inverse=True)
+    quota, over = divmod(int(sizes.sum()), ranks)
+    if over:
+        return None
+    if len(different) == 1:
+        each, over = divmod(len(costs), ranks)
+        return None if over else Problem(costs, ranks, sizes, quota, kinds, np.full((ranks, 1), each))
+    order = np.argsort(-sizes, kind="stable")
+    by_size = free(sizes[order].astype(np.float64), ranks, sizes[order])
+    rank_of = improved(by_size, longest_first(by_size), quota)
+    if by_size.loads(rank_of).max() > quota:
+        rank_of = exhaustive(by_size, rank_of, quota)
+    if by_size.loads(rank_of).max() > quota:
+        return None
+    room = np.bincount(rank_of * len(different) + kinds[order], minlength=ranks * len(different))
+    return Problem(costs, ranks, sizes, quota, kinds, room.reshape(ranks, -1))
+
+
+def longest_first(problem: Problem) -> Integers:
+    """Give the items, dearest first, each to the rank of smallest load that has room for it.
+
+    Source: Graham, *Bounds on multiprocessing timing anomalies* (1969): LPT.
+    """
+    # The number of items comes second, or whatever costs nothing would all go to one rank.
+    heap = [(0.0, 0, rank) for rank in range(problem.ranks)]
+    rank_of = np.empty(len(problem.costs), np.int64)
+    if problem.room is None:
+        for item, cost in enumerate(problem.costs.tolist()):
+            load, held, rank = heap[0]
+            rank_of[item] = rank
+            heapq.heapreplace(heap, (load + cost, held + 1, rank))
+        return rank_of
+    room, total = problem.room.tolist(), problem.room.sum(axis=1).tolist()
+    for item, (kind, cost) in enumerate(zip(problem.kinds.tolist(), problem.costs.tolist(), strict=True)):
+        passed = []
+        while not room[heap[0][2]][kind]:
+            passed.append(heapq.heappop(heap))
+        load, held, rank = heapq.heappop(heap)
+        rank_of[item] = rank
+        room[rank][kind] -= 1
+        if held + 1 < total[rank]:
+            passed.append((load + cost, held + 1, rank))
+        for entry in passed:
+            heapq.heappush(heap, entry)
+    return rank_of
+
+
+def largest_differences(problem: Problem) -> Integers:
+    """Join what differs most, large shares onto small ones, until one split is left.
+
+    Without a quota single items are joined; with one, rows of an item for each rank, so that all get equally many. That
+    takes items of one size.
+
+    Source: Karmarkar and Karp, *The differencing method of set partitioning* (1982); for rows Michiels et al.,
+    *Performance ratios for the differencing method* (2003).
+    """
+    items, ranks = len(problem.costs), problem.ranks
+    width = 1 if problem.quota is None else ranks
+    rows = np.zeros((items // width, ranks))
+    rows[:, :width] = problem.costs.reshape(-1, width)
+    # A tree: leaves are rows; a node's order says which share of the join went where when it was sorted again.
+    shares = dict(enumerate(rows))
+    heap = [(float(row[-1] - row[0]), node) for node, row in enumerate(rows)]
+    heapq.heapify(heap)
+    joins: list[tuple[int, int, Integers]] = []
+    while len(heap) > 1:
+        first, second = heapq.heappop(heap)[1], heap[0][1]
+        joined = shares.pop(first) + shares.pop(second)[::-1]
+        order = np.argsort(-joined, kind="stable")
+        node = len(rows) + len(joins)
+        joins.append((first, second, order))
+        shares[node] = joined = joined[order]
+        heapq.heapreplace(heap, (float(joined[-1] - joined[0]), node))
+    places = {len(rows) + len(joins) - 1: np.arange(ranks)}
+    for node, (first, second, order) in reversed(list(enumerate(joins, len(rows)))):
+        place = np.empty(ranks, np.int64)
+        place[order] = places.pop(node)
+        places[first], places[second] = place, place[::-1]
+    return np.stack([places[node][:width] for node in range(len(rows))]).ravel()
+
+
+def improved(problem: Problem, rank_of: Integers, goal: float, steps: int = 200) -> Integers:
+    """Exchange items of the most loaded rank until its load is within the goal, or no exchange makes it smaller.
+
+    Each step looks at all items and takes the exchange of two that leaves the two ranks with the smallest load on the
+    larger one. Without a quota each rank also has something of no cost and no end to give, so that items can move.
+    """
+    items, spare = len(problem.costs), problem.ranks if problem.quota is None else 0
+    costs = np.concatenate([problem.costs, np.zeros(spare)])
+    placed = np.concatenate([rank_of, np.arange(spare)])
+    kinds = np.concatenate([problem.kinds, np.zeros(spare, np.int64)])
+    alike = [np.flatnonzero(kinds == kind) for kind in range(int(kinds.max()) + 1)]
+    loads = problem.loads(rank_of)
+    for _ in range(steps):
+        most = int(loads.argmax())
+        if loads[most] <= goal * (1 + _SAME):
+            break
+        half_gaps = (loads[most] - loads) / 2
+        saved, given, taken = max(_exchange(costs, placed, same, most, half_gaps) for same in alike)
+        if saved <= loads[most] * _SAME:
+            break
+        other = placed[taken]
+        loads[[most, other]] += np.array([-1, 1]) * (costs[given] - costs[taken])
+        if given < items:
+            placed[given] = other
+        if taken < items:
+            placed[taken] = most
+    return placed[:items]
+
+
+def _exchange(costs: Costs, placed: Integers, same: Integers, most: int, half_gaps: Costs) -> tuple[float, int, int]:
+    """Find the best exchange of one of the most loaded rank's items for another: what it saves, and the two items."""
+    own = same[placed[same] == most][::-1]
+    if not len(own):
+        return 0.0, 0, 0
+    gaps = half_gaps[placed[same]]
+    wanted = costs[same] + gaps  # an item of this cost, given for that one, would make two ranks even
+    above = np.searchsorted(costs[own], wanted)
+    nearest = np.minimum(above, len(own) - 1)
+    uneven = np.abs(costs[own[nearest]] - wanted)
+    below = np.maximum(above - 1, 0)
+    uneven_below = np.abs(costs[own[below]] - wanted)
+    saved = gaps - np.minimum(uneven, uneven_below)
+    best = int(saved.argmax())
+    given = own[nearest[best] if uneven[best] <= uneven_below[best] else below[best]]
+    return float(saved[best]), int(given), int(same[best])
+
+
+def exhaustive(problem: Problem, rank_of: Integers, goal: float, nodes: int = 1500) -> Integers:
+    """Try all splits that could be better than a given one, until one reaches the goal.
+
+    Gives up after so many nodes of the search tree, with the best split so far; at once if there are many items.
+    """
+    if len(problem.costs) > _MOST_SEARCHED:
+        return rank_of
+    ranks = range(problem.ranks)
+    costs, sizes = problem.costs.tolist(), problem.sizes.tolist()
+    remaining = [*np.cumsum(problem.costs[::-1])[::-1].tolist(), 0.0]
+    best = float(problem.loads(rank_of).max())
+    loads, room = [0.0] * problem.ranks, [problem.quota or 0] * problem.ranks
+    chosen: list[int] = []
+
+    def visit(item: int) -> None:
+        nonlocal best, rank_of, nodes
+        if item == len(costs):
+            best, rank_of = max(loads), np.array(chosen)
+            return
+        tried = set()
+        for rank in sorted(ranks, key=loads.__getitem__):
+            ceiling = best * (1 - _SAME)
+            if nodes == 0 or best <= goal * (1 + _SAME) or sum(ceiling - load for load in loads) < remaining[item]:
+                return
+            state = loads[rank], room[rank]
+            if state in tried or state[0] + costs[item] >= ceiling:
+                continue
+            if problem.quota is not None and room[rank] < sizes[item]:
+                continue
+            tried.add(state)
+            nodes -= 1
+            loads[rank] += costs[item]
+            room[rank] -= sizes[item]
+            chosen.append(rank)
+            visit(item + 1)
+            chosen.pop()
+            loads[rank], room[rank] = state
+
+    visit(0)
+    return rank_of
