@@ -96,11 +96,12 @@ def balance(costs: ArrayLike, ranks: int, *, equal: bool = True, sizes: ArrayLik
         sizes: Sequences of each item, ``>= 1``, of shape [items], for whole groups. Default: an item is a sequence.
 
     Raises:
-        InvalidField: No item, no rank, or a cost or size that is not as said; names the first such item.
+        InvalidField: No item, no rank, or a cost or size that is not as said (names the first such item), or costs that
+            add up to more than a float64 holds.
     """
     values = _checked_costs(costs, ranks)
     sequences = _checked_sizes(sizes, len(values))
-    # Scaled by a power of two, which changes no digit, sums cannot overflow.
+    # Scaled by a power of two, which changes no digit, nothing computed from them can overflow.
     scale = int(np.frexp(values.max())[1])
     scaled = np.ldexp(values, -scale)
     order = np.argsort(-scaled, kind="stable")
@@ -113,7 +114,6 @@ def balance(costs: ArrayLike, ranks: int, *, equal: bool = True, sizes: ArrayLik
     rank_of = np.empty_like(found)
     rank_of[order] = _none_idle(found, ranks)
     loads = _loads(scaled, rank_of, ranks)
-    total = float(scaled.sum())
     return Balanced(
         rank_of=rank_of,
         loads=np.ldexp(loads, scale),
@@ -122,8 +122,8 @@ def balance(costs: ArrayLike, ranks: int, *, equal: bool = True, sizes: ArrayLik
         imbalance=_imbalance(loads),
         contiguous=_imbalance(_loads(scaled, naive[Method.CONTIGUOUS], ranks)),
         strided=_imbalance(_loads(scaled, naive[Method.STRIDED], ranks)),
-        bound=_imbalance_of_bound(least, total, ranks),
-        bound_free=_imbalance_of_bound(lower_bound(unbound), total, ranks),
+        bound=_imbalance_of_bound(least, scaled, ranks),
+        bound_free=_imbalance_of_bound(lower_bound(unbound), scaled, ranks),
     )
 
 
@@ -227,13 +227,15 @@ def _imbalance(loads: Costs) -> Imbalance:
     return Imbalance(max(0.0, most / mean - 1), most / least if least else None)
 
 
-def _imbalance_of_bound(most: float, total: float, ranks: int) -> Imbalance:
+def _imbalance_of_bound(most: float, costs: Costs, ranks: int) -> Imbalance:
     """Say what follows from a load that one rank must reach: some other rank has at most the mean of the rest."""
-    rest = total - most
+    total = float(costs.sum())
     if most == 0 or ranks == 1:
         return Imbalance(0.0, 1.0)
-    over_min = max(1.0, most * (ranks - 1) / rest) if rest > total * 1e-12 else None
-    return Imbalance(max(0.0, most * ranks / total - 1), over_min)
+    over_mean = max(0.0, most * ranks / total - 1)
+    if np.count_nonzero(costs) < ranks:
+        return Imbalance(over_mean, None)
+    return Imbalance(over_mean, max(1.0, most * (ranks - 1) / (total - most)) if total > most else None)
 
 
 def _checked_costs(costs: ArrayLike, ranks: int) -> Costs:
@@ -245,6 +247,9 @@ def _checked_costs(costs: ArrayLike, ranks: int) -> Costs:
         raise InvalidField(
             f"the cost of item {wrong[0]} is {values[wrong[0]]}: it must be finite and >= 0", (int(wrong[0]),)
         )
+    with np.errstate(over="ignore"):
+        if not np.isfinite(values.sum()):
+            raise InvalidField("the costs add up to more than a number can hold: send them in a larger unit")
     return values
 
 

@@ -1,0 +1,153 @@
+"""What it costs to train on a sequence or an episode, so that ranks can be given equal loads.
+
+Costs are compared with each other and with nothing else, so their unit does not matter, as long as all items that are
+balanced together have the same:
+
+    tokens                        one per token of the sequence (the default)
+    24576*L + L^2                 L in tokens: a part linear in the length (matrix products) and a quadratic one
+                                  (attention); in operations if the factors are, per token and per token squared
+    sent                          what the producer says, in units of its choice
+    frames*action_dim*cameras     of an episode: numbers per frame times frames, for each camera
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from math import isfinite
+from typing import Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from app.core.errors import InvalidField
+
+Costs = NDArray[np.float64]
+
+_NUMBER = r"[0-9]+(?:\.[0-9]*)?(?:e[+-]?[0-9]+)?|\.[0-9]+(?:e[+-]?[0-9]+)?"
+_TERM = re.compile(rf"(?:(?P<factor>{_NUMBER})\*)?L(?P<squared>\^2|\*\*2)?", re.IGNORECASE)
+_EXPECTED = "expected `tokens`, `sent`, `frames*action_dim*cameras`, or a sum like `24576*L + L^2`"
+
+
+class Measure(StrEnum):
+    """What a cost is made of."""
+
+    TOKENS = "tokens"
+    LENGTH = "length"
+    SENT = "sent"
+    EPISODE = "frames*action_dim*cameras"
+
+
+@dataclass(frozen=True, slots=True)
+class CostModel:
+    """How costs follow from what is known of items. `str` writes it as `parse` reads it.
+
+    Attributes:
+        measure: What it is made of.
+        linear: Cost per token, finite and ``>= 0``; for `Measure.LENGTH` only, 0 otherwise.
+        quadratic: Cost per token squared, likewise.
+    """
+
+    measure: Measure = Measure.TOKENS
+    linear: float = 0.0
+    quadratic: float = 0.0
+
+    def __post_init__(self) -> None:
+        factors = self.linear, self.quadratic
+        if not all(isfinite(factor) and factor >= 0 for factor in factors):
+            raise InvalidField(f"factors of a cost must be finite and >= 0, not {self.linear} and {self.quadratic}")
+        if any(factors) != (self.measure is Measure.LENGTH):
+            raise InvalidField(f"a cost of {self.measure} cannot have the factors {self.linear} and {self.quadratic}")
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read what `str` writes.
+
+        Raises:
+            InvalidField: It is none of the forms of this module's docstring.
+        """
+        plain = re.sub(r"\s+", "", text)
+        for measure in (Measure.TOKENS, Measure.SENT, Measure.EPISODE):
+            if plain == measure:
+                return cls(measure)
+        factors = {False: 0.0, True: 0.0}
+        for term in re.split(r"(?<!e)\+", plain, flags=re.IGNORECASE):
+            found = _TERM.fullmatch(term)
+            if found is None:
+                raise InvalidField(f"{text[:80]!r} is not a cost: {_EXPECTED}")
+            factors[found["squared"] is not None] += float(found["factor"] or 1)
+        return cls(Measure.LENGTH, factors[False], factors[True])
+
+    def __str__(self) -> str:
+        if self.measure is not Measure.LENGTH:
+            return self.measure.value
+        terms = [(self.linear, "L"), (self.quadratic, "L^2")]
+        return " + ".join(f"{factor!r}*{power}" for factor, power in terms if factor)
+
+    def costs(
+        self,
+        lengths: ArrayLike,
+        *,
+        sent: ArrayLike | None = None,
+        action_dims: ArrayLike | None = None,
+        cameras: ArrayLike | None = None,
+    ) -> Costs:
+        """Return what each item costs, float64 of shape [items], finite and ``>= 0``.
+
+        Args:
+            lengths: Tokens of each sequence, or frames of each episode; integers ``>= 0`` of shape [items].
+            sent: The producer's costs of shape [items], finite and ``>= 0``; needed for `Measure.SENT`.
+            action_dims: Numbers in one action, of each episode or of all; needed for `Measure.EPISODE`.
+            cameras: Cameras, of each episode or of all; needed for `Measure.EPISODE`. At least 1: an episode of
+                states without pictures is said to have one.
+
+        Raises:
+            InvalidField: Something needed is missing, or not as said, or a cost is too large for a float64; names the
+                first such item.
+        """
+        counted = _integers(lengths, "length", least=0)
+        if counted.ndim != 1:
+            raise InvalidField(f"lengths must have the shape [items], not {list(counted.shape)}")
+        tokens = counted.astype(np.float64)
+        with np.errstate(over="ignore"):
+            match self.measure:
+                case Measure.TOKENS:
+                    costs = tokens
+                case Measure.LENGTH:
+                    costs = (self.linear + self.quadratic * tokens) * tokens
+                case Measure.SENT:
+                    costs = np.asarray(_needed(self.measure, {"sent": sent})[0], np.float64)
+                case Measure.EPISODE:
+                    values = _needed(self.measure, {"action_dims": action_dims, "cameras": cameras})
+                    names = "action dimension", "number of cameras"
+                    factors = [_integers(value, name, least=1) for value, name in zip(values, names, strict=True)]
+                    if any(factor.shape not in {(), counted.shape} for factor in factors):
+                        raise InvalidField("action_dims and cameras must be one for all episodes, or one for each")
+                    costs = tokens * factors[0] * factors[1]
+        if costs.shape != counted.shape:
+            raise InvalidField(f"there are {len(counted)} lengths, but costs of shape {list(costs.shape)}")
+        _refuse_first(~(np.isfinite(costs) & (costs >= 0)), costs, "cost", "it must be finite and >= 0")
+        return costs
+
+
+def _needed(measure: Measure, given: Mapping[str, ArrayLike | None]) -> list[ArrayLike]:
+    missing = [name for name, value in given.items() if value is None]
+    if missing:
+        raise InvalidField(f"the cost {measure} needs {' and '.join(missing)}")
+    return [value for value in given.values() if value is not None]
+
+
+def _integers(values: ArrayLike, name: str, least: int) -> NDArray[np.integer]:
+    array = np.asarray(values)
+    if not array.size and array.dtype == np.float64:  # an empty list
+        array = array.astype(np.int64)
+    if not np.issubdtype(array.dtype, np.integer):
+        raise InvalidField(f"each {name} must be an integer that 64 bits can hold, not of type {array.dtype}")
+    _refuse_first(np.atleast_1d(array < least), np.atleast_1d(array), name, f"it must be >= {least}")
+    return array
+
+
+def _refuse_first(wrong: NDArray[np.bool_], values: NDArray[np.integer | np.floating], name: str, wanted: str) -> None:
+    places = np.flatnonzero(wrong)
+    if len(places):
+        raise InvalidField(f"the {name} of item {places[0]} is {values[places[0]]}: {wanted}", (int(places[0]),))
