@@ -1,0 +1,253 @@
+"""How sequences are put together into micro-batches that hold at most so many tokens.
+
+A micro-batch is laid out in one of two ways. *Packed*, its sequences lie one after the other and take their tokens; to
+use as few micro-batches as can be is bin packing. *Padded*, they are rows as long as the longest and take that many
+tokens each; to use as few as can be, cut the sequences in order of length.
+"""
+
+import heapq
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from app.core.errors import InvalidField
+
+Integers = NDArray[np.int64]
+MicroBatch = tuple[int, ...]
+
+
+class Method(StrEnum):
+    """How sequences were put together."""
+
+    FIRST_FIT = "first_fit_decreasing"
+    BEST_FIT = "best_fit_decreasing"
+    BY_LENGTH = "by_length"
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """The micro-batches of one rank.
+
+    Attributes:
+        micro_batches: The sequences of each, as positions in what was given, ascending. Empty ones come last and only
+            from `pack_ranks`.
+        method: What was used.
+        bound: How many micro-batches there must be at least.
+        waste: Share of the tokens that the micro-batches may hold which none of their sequences fills, 0 to 1. That is
+            what it costs to pad each of them to the cap.
+        waste_of_bound: The same if there were only ``bound`` of them.
+        waste_of_rows: Share of padding if the sequences of each micro-batch are rows as long as its longest, 0 to 1.
+            Where they were not packed for that, the rows may take more than the cap.
+    """
+
+    micro_batches: tuple[MicroBatch, ...]
+    method: Method
+    bound: int
+    waste: float
+    waste_of_bound: float
+    waste_of_rows: float
+
+
+def pack(lengths: ArrayLike, cap_tokens: int, *, padded: bool = False) -> Packed:
+    """Put sequences into few micro-batches.
+
+    Packed, first-fit and best-fit decreasing are both tried; each needs at most 11/9 of the fewest possible plus one.
+    Padded, there are as few as is possible. The same input gives the same micro-batches everywhere.
+
+    Args:
+        lengths: Tokens of each sequence, integers ``>= 0`` of shape [sequences].
+        cap_tokens: The most tokens in a micro-batch, ``>= 1``.
+        padded: Whether each sequence takes as many tokens as the longest of its micro-batch.
+
+    Raises:
+        InvalidField: A sequence is longer than the cap, or a value is not as said; names the first such sequence.
+    """
+    checked = _checked(lengths, cap_tokens)
+    return pack_ranks(checked, [np.arange(len(checked))], cap_tokens, padded=padded)[0]
+
+
+def pack_ranks(
+    lengths: ArrayLike,
+    shards: Iterable[ArrayLike],
+    cap_tokens: int,
+    *,
+    same_number: bool = False,
+    padded: bool = False,
+) -> tuple[Packed, ...]:
+    """Put the sequences of each rank into few micro-batches, as `pack` does.
+
+    Args:
+        lengths: Tokens of each sequence of the batch, integers ``>= 0`` of shape [sequences].
+        shards: The sequences of each rank, as positions in ``lengths`` (``Balanced.shards``).
+        cap_tokens: The most tokens in a micro-batch, ``>= 1``.
+        same_number: Whether all ranks must have the same number of micro-batches, because they act together in each.
+            Ranks with fewer then split their fullest ones; a rank with too few sequences for that gets empty ones at
+            the end, for which its trainer must run something that counts for nothing.
+        padded: Whether each sequence takes as many tokens as the longest of its micro-batch.
+
+    Raises:
+        InvalidField: A sequence is longer than the cap, or a value is not as said; names the first such sequence.
+    """
+    checked = _checked(lengths, cap_tokens)
+    tokens = checked.tolist()
+    ranks: list[tuple[Method, int, list[list[int]]]] = []
+    for shard in shards:
+        own = np.asarray(shard, np.int64)
+        order = own[np.lexsort((own, -checked[own]))].tolist()
+        if padded:
+            batches = _by_length(tokens, order, cap_tokens)
+            ranks.append((Method.BY_LENGTH, len(batches), batches))
+            continue
+        least = fewest(checked[own], cap_tokens)
+        method, batches = Method.FIRST_FIT, _first_fit(tokens, order, cap_tokens)
+        if len(batches) > least and len(best := _best_fit(tokens, order, cap_tokens)) < len(batches):
+            method, batches = Method.BEST_FIT, best
+        ranks.append((method, least, batches))
+    number = max((len(batches) for _, _, batches in ranks), default=0) if same_number else 0
+    return tuple(
+        _packed(checked, _split(tokens, batches, number), method, least, cap_tokens) for method, least, batches in ranks
+    )
+
+
+def fewest(lengths: Integers, cap_tokens: int) -> int:
+    """Return how many packed micro-batches there must be at least, though perhaps more.
+
+    For any k up to half the cap leave out the sequences shorter than k. Of the others, each that is longer than half
+    the cap needs a micro-batch of its own, and with one longer than cap - k nothing fits. The room beside the rest of
+    the long ones may be filled; what is left needs its tokens over the cap. For k = 0 that is no less than all tokens
+    over the cap, rounded up.
+
+    Source: Martello and Toth, *Lower bounds and reduction procedures for the bin packing problem* (1990): L2.
+    """
+    if not len(lengths):
+        return 0
+    ascending = np.sort(lengths)
+    sums = np.concatenate([[0], np.cumsum(ascending)])
+    half = int(np.searchsorted(ascending, cap_tokens // 2, "right"))
+    shortest = np.concatenate([[0], np.unique(ascending[:half])])
+    first = np.searchsorted(ascending, shortest)
+    alone = np.maximum(np.searchsorted(ascending, cap_tokens - shortest, "right"), half)
+    long = alone - half
+    over = (sums[half] - sums[first]) - (long * cap_tokens - (sums[alone] - sums[half]))
+    needed = len(ascending) - half + np.maximum(0, -(-over // cap_tokens))
+    return max(1, int(needed.max()))
+
+
+def _first_fit(tokens: Sequence[int], order: Sequence[int], cap_tokens: int) -> list[list[int]]:
+    """Put each sequence into the first micro-batch that has room for it."""
+    width = 1 << max(0, len(order) - 1).bit_length()
+    room = [cap_tokens] * (2 * width)  # a tree over the micro-batches: each node knows the most room below it
+    batches: list[list[int]] = []
+    for sequence in order:
+        length, node = tokens[sequence], 1
+        while node < width:
+            node *= 2
+            if room[node] < length:
+                node += 1
+        if node - width == len(batches):
+            batches.append([])
+        batches[node - width].append(sequence)
+        room[node] -= length
+        while node > 1:
+            node //= 2
+            room[node] = max(room[2 * node], room[2 * node + 1])
+    return batches
+
+
+def _best_fit(tokens: Sequence[int], order: Sequence[int], cap_tokens: int) -> list[list[int]]:
+    """Put each sequence into the micro-batch that it fills most."""
+    batches: list[list[int]] = []
+    rooms: list[int] = []  # the different amounts of room left, ascending
+    with_room: dict[int, list[int]] = {}
+    for sequence in order:
+        length = tokens[sequence]
+        at = bisect_left(rooms, length)
+        if at == len(rooms):
+            room, batch = cap_tokens, len(batches)
+            batches.append([])
+        else:
+            room = rooms[at]
+            batch = with_room[room].pop()
+            if not with_room[room]:
+                del with_room[room], rooms[at]
+        batches[batch].append(sequence)
+        left = room - length
+        if left not in with_room:
+            with_room[left] = []
+            insort(rooms, left)
+        with_room[left].append(batch)
+    return batches
+
+
+def _by_length(tokens: Sequence[int], order: Sequence[int], cap_tokens: int) -> list[list[int]]:
+    """Cut the sequences, longest first, into as long runs as fit.
+
+    No other way takes fewer: whichever micro-batch has the longest holds no more sequences than the first run, and
+    what that leaves over is nowhere shorter than here.
+    """
+    batches: list[list[int]] = []
+    start = 0
+    while start < len(order):
+        longest = tokens[order[start]]
+        fitting = cap_tokens // longest if longest else len(order)
+        batches.append(list(order[start : start + fitting]))
+        start += fitting
+    return batches
+
+
+def _split(tokens: Sequence[int], batches: list[list[int]], number: int) -> list[list[int]]:
+    """Split the fullest micro-batches in two until there are so many; then add empty ones."""
+    heap = [(-sum(tokens[sequence] for sequence in batch), batch) for batch in batches if len(batch) > 1]
+    heapq.heapify(heap)
+    kept = [batch for batch in batches if len(batch) == 1]
+    while heap and len(kept) + len(heap) < number:
+        _, fullest = heapq.heappop(heap)
+        halves: list[list[int]] = [[], []]
+        held = [0, 0]
+        for sequence in sorted(fullest, key=lambda sequence: (-tokens[sequence], sequence)):
+            lighter = int((held[1], len(halves[1])) < (held[0], len(halves[0])))
+            halves[lighter].append(sequence)
+            held[lighter] += tokens[sequence]
+        for half, total in zip(halves, held, strict=True):
+            if len(half) > 1:
+                heapq.heappush(heap, (-total, half))
+            else:
+                kept.append(half)
+    kept += [batch for _, batch in heap]
+    return kept + [[] for _ in range(number - len(kept))]
+
+
+def _packed(lengths: Integers, batches: list[list[int]], method: Method, least: int, cap_tokens: int) -> Packed:
+    tokens = sum(int(lengths[batch].sum()) for batch in batches if batch)
+    rows = sum(len(batch) * int(lengths[batch].max()) for batch in batches if batch)
+    filled = sorted(tuple(sorted(batch)) for batch in batches if batch)
+    return Packed(
+        micro_batches=(*filled, *[()] * (len(batches) - len(filled))),
+        method=method,
+        bound=least,
+        waste=_share_wasted(tokens, len(batches) * cap_tokens),
+        waste_of_bound=_share_wasted(tokens, least * cap_tokens),
+        waste_of_rows=_share_wasted(tokens, rows),
+    )
+
+
+def _share_wasted(tokens: int, taken: int) -> float:
+    return 1 - tokens / taken if taken else 0.0
+
+
+def _checked(lengths: ArrayLike, cap_tokens: int) -> Integers:
+    if cap_tokens < 1:
+        raise InvalidField(f"a micro-batch cannot hold {cap_tokens} tokens at most: it must be at least 1")
+    array = np.asarray(lengths)
+    if array.ndim != 1 or (array.size and not np.issubdtype(array.dtype, np.integer)):
+        raise InvalidField(f"lengths must be integers of shape [sequences], not {array.dtype} of {list(array.shape)}")
+    wrong = np.flatnonzero((array < 0) | (array > cap_tokens))
+    if len(wrong):
+        first = int(wrong[0])
+        allowed = f"it must be from 0 to {cap_tokens}, which is all that a micro-batch may hold"
+        raise InvalidField(f"sequence {first} has {array[first]} tokens: {allowed}", (first,))
+    return array.astype(np.int64)
