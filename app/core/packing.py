@@ -103,13 +103,13 @@ def pack_ranks(
             ranks.append((Method.BY_LENGTH, len(batches), batches))
             continue
         least = fewest(checked[own], cap_tokens)
-        method, batches = Method.FIRST_FIT, _first_fit(tokens, order, cap_tokens)
-        if len(batches) > least and len(best := _best_fit(tokens, order, cap_tokens)) < len(batches):
-            method, batches = Method.BEST_FIT, best
+        method, batches = Method.BEST_FIT, _best_fit(tokens, order, cap_tokens)
+        if len(batches) > least and len(first := _first_fit(tokens, order, cap_tokens)) < len(batches):
+            method, batches = Method.FIRST_FIT, first
         ranks.append((method, least, batches))
     number = max((len(batches) for _, _, batches in ranks), default=0) if same_number else 0
     return tuple(
-        _packed(checked, _split(tokens, batches, number), method, least, cap_tokens) for method, least, batches in ranks
+        _packed(tokens, _split(tokens, batches, number), method, least, cap_tokens) for method, least, batches in ranks
     )
 
 
@@ -221,9 +221,9 @@ def _split(tokens: Sequence[int], batches: list[list[int]], number: int) -> list
     return kept + [[] for _ in range(number - len(kept))]
 
 
-def _packed(lengths: Integers, batches: list[list[int]], method: Method, least: int, cap_tokens: int) -> Packed:
-    tokens = sum(int(lengths[batch].sum()) for batch in batches if batch)
-    rows = sum(len(batch) * int(lengths[batch].max()) for batch in batches if batch)
+def _packed(lengths: Sequence[int], batches: list[list[int]], method: Method, least: int, cap_tokens: int) -> Packed:
+    tokens = sum(lengths[sequence] for batch in batches for sequence in batch)
+    rows = sum(len(batch) * max(lengths[sequence] for sequence in batch) for batch in batches if batch)
     filled = sorted(tuple(sorted(batch)) for batch in batches if batch)
     return Packed(
         micro_batches=(*filled, *[()] * (len(batches) - len(filled))),

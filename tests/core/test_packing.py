@@ -119,7 +119,7 @@ def test_the_better_of_first_fit_and_best_fit_is_taken(problem: tuple[list[int],
     packed = pack(lengths, cap)
     first, best = fits(lengths, cap, best=False), fits(lengths, cap, best=True)
     assert len(packed.micro_batches) == min(first, best)
-    assert packed.method is (Method.BEST_FIT if best < first else Method.FIRST_FIT)
+    assert packed.method is (Method.FIRST_FIT if first < best else Method.BEST_FIT)
 
 
 def test_first_fit_and_best_fit_each_win_somewhere() -> None:
