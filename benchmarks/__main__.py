@@ -10,6 +10,7 @@ from pathlib import Path
 import uvloop
 
 from benchmarks import (
+    balance,
     batch,
     forming,
     ingest,
@@ -37,6 +38,7 @@ SECTIONS: dict[str, Callable[[Arena, Results], Awaitable[None]]] = {
     "native-depth": native_depth.measure,
     "native-waiters": native_waiters.measure,
     "relay": relay.measure,
+    "balance": balance.measure,
 }
 
 

@@ -82,7 +82,7 @@ class CostModel:
         if self.measure is not Measure.LENGTH:
             return self.measure.value
         terms = [(self.linear, "L"), (self.quadratic, "L^2")]
-        return " + ".join(f"{factor!r}*{power}" for factor, power in terms if factor)
+        return " + ".join(power if factor == 1 else f"{_written(factor)}*{power}" for factor, power in terms if factor)
 
     def costs(
         self,
@@ -128,6 +128,10 @@ class CostModel:
             raise InvalidField(f"there are {len(counted)} lengths, but costs of shape {list(costs.shape)}")
         _refuse_first(~(np.isfinite(costs) & (costs >= 0)), costs, "cost", "it must be finite and >= 0")
         return costs
+
+
+def _written(factor: float) -> str:
+    return repr(float(factor)).removesuffix(".0")
 
 
 def _needed(measure: Measure, given: Mapping[str, ArrayLike | None]) -> list[ArrayLike]:

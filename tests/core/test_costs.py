@@ -23,6 +23,10 @@ def test_a_model_is_read_as_it_was_written(model: CostModel) -> None:
     assert CostModel.parse(str(model)) == model
 
 
+def test_a_model_is_written_the_short_way() -> None:
+    assert str(CostModel(Measure.LENGTH, 24576, 1)) == "24576*L + L^2"
+
+
 @given(FACTORS.filter(bool), FACTORS, LENGTHS)
 def test_costs_by_length_are_those_of_exact_arithmetic(linear: float, quadratic: float, lengths: list[int]) -> None:
     costs = CostModel(Measure.LENGTH, linear, quadratic).costs(lengths)
