@@ -7,6 +7,7 @@ tried, the cheapest first, and the best split is taken. A lower bound on it says
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from math import inf, isfinite
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,6 +22,7 @@ Integers = NDArray[np.int64]
 _GOOD = 1e-5  # this close to the bound, in proportion, no more items are exchanged
 _GOOD_ENOUGH = 1e-3  # this close, no other way is tried: steps vary by more than that
 _MOST_JOINED = 512  # items or rows: each join takes some 10 us, and with more, longest first leaves nothing to win
+_MOST_SEQUENCES = 1 << 31  # of an item: sums of a million of them are still exact
 
 
 class Method(StrEnum):
@@ -40,7 +42,8 @@ class Imbalance:
     Attributes:
         max_over_mean: The largest load over the mean load, minus 1: 0.09 means that a step takes 9 % longer than if
             every rank had the mean load. 0 if nothing costs anything.
-        max_over_min: The largest load over the smallest, ``>= 1``; None if some rank has no load and another has.
+        max_over_min: The largest load over the smallest, ``>= 1``; None if some rank has no load (or one that is too
+            small to divide by) and another has.
     """
 
     max_over_mean: float
@@ -101,7 +104,7 @@ def balance(costs: ArrayLike, ranks: int, *, equal: bool = True, sizes: ArrayLik
     """
     values = _checked_costs(costs, ranks)
     sequences = _checked_sizes(sizes, len(values))
-    # Scaled by a power of two, which changes no digit, nothing computed from them can overflow.
+    # Scaled by a power of two, which changes no digit that counts, nothing computed from them can overflow.
     scale = int(np.frexp(values.max())[1])
     scaled = np.ldexp(values, -scale)
     order = np.argsort(-scaled, kind="stable")
@@ -112,7 +115,7 @@ def balance(costs: ArrayLike, ranks: int, *, equal: bool = True, sizes: ArrayLik
     least = lower_bound(problem)
     method, found = _best(problem, {name: rank_of[order] for name, rank_of in naive.items()}, least)
     rank_of = np.empty_like(found)
-    rank_of[order] = _none_idle(found, ranks)
+    rank_of[order] = found
     loads = _loads(scaled, rank_of, ranks)
     return Balanced(
         rank_of=rank_of,
@@ -176,7 +179,11 @@ def lower_bound(problem: Problem) -> float:
 
 
 def _best(problem: Problem, naive: dict[Method, Integers], least: float) -> tuple[Method, Integers]:
-    """Take the best way, of equally good ones the first; stop trying once one is good."""
+    """Take the best way, of equally good ones the first; stop trying once one is good.
+
+    No rank is left without an item if there are enough. Where fewer items than ranks cost anything, longest first is
+    as good as can be and comes before what might leave one; where more do, a split that leaves one is not the best.
+    """
     goal = least * (1 + _GOOD)
     found = {method: rank_of for method, rank_of in naive.items() if problem.admits(rank_of)}
     for method, first in _starts(problem):
@@ -206,16 +213,6 @@ def _unevenness(problem: Problem, rank_of: Integers) -> tuple[float, float]:
     return float(loads.max()), -float(loads.min())
 
 
-def _none_idle(rank_of: Integers, ranks: int) -> Integers:
-    """Give ranks without items the cheapest items of those with the most: only what costs nothing ever was left so."""
-    counts = np.bincount(rank_of, minlength=ranks)
-    for idle in np.flatnonzero(counts == 0).tolist() if len(rank_of) >= ranks else ():
-        most = int(counts.argmax())
-        rank_of[np.flatnonzero(rank_of == most)[-1]] = idle
-        counts[most] -= 1
-    return rank_of
-
-
 def _loads(costs: Costs, rank_of: Integers, ranks: int) -> Costs:
     return np.bincount(rank_of, costs, ranks).astype(np.float64, copy=False)
 
@@ -224,7 +221,8 @@ def _imbalance(loads: Costs) -> Imbalance:
     most, least, mean = float(loads.max()), float(loads.min()), float(loads.mean())
     if most == 0:
         return Imbalance(0.0, 1.0)
-    return Imbalance(max(0.0, most / mean - 1), most / least if least else None)
+    over_min = most / least if least else inf
+    return Imbalance(max(0.0, most / mean - 1), over_min if isfinite(over_min) else None)
 
 
 def _imbalance_of_bound(most: float, costs: Costs, ranks: int) -> Imbalance:
@@ -232,10 +230,9 @@ def _imbalance_of_bound(most: float, costs: Costs, ranks: int) -> Imbalance:
     total = float(costs.sum())
     if most == 0 or ranks == 1:
         return Imbalance(0.0, 1.0)
-    over_mean = max(0.0, most * ranks / total - 1)
-    if np.count_nonzero(costs) < ranks:
-        return Imbalance(over_mean, None)
-    return Imbalance(over_mean, max(1.0, most * (ranks - 1) / (total - most)) if total > most else None)
+    rest = total - most + total * 1e-12  # whatever was rounded away, it is no less than that
+    over_min = max(1.0, most * (ranks - 1) / rest)
+    return Imbalance(max(0.0, most * ranks / total - 1), over_min if np.count_nonzero(costs) >= ranks else None)
 
 
 def _checked_costs(costs: ArrayLike, ranks: int) -> Costs:
@@ -259,9 +256,10 @@ def _checked_sizes(sizes: ArrayLike | None, items: int) -> Integers:
     values = np.asarray(sizes)
     if values.shape != (items,) or not np.issubdtype(values.dtype, np.integer):
         raise InvalidField(f"sizes must be {items} integers, one for each cost")
-    wrong = np.flatnonzero(values < 1)
+    wrong = np.flatnonzero((values < 1) | (values > _MOST_SEQUENCES))
     if len(wrong):
         raise InvalidField(
-            f"item {wrong[0]} has {values[wrong[0]]} sequences: it must have at least one", (int(wrong[0]),)
+            f"item {wrong[0]} has {values[wrong[0]]} sequences: from 1 to {_MOST_SEQUENCES} are possible",
+            (int(wrong[0]),),
         )
     return values.astype(np.int64)

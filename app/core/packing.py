@@ -19,6 +19,8 @@ from app.core.errors import InvalidField
 Integers = NDArray[np.int64]
 MicroBatch = tuple[int, ...]
 
+_MOST_TOKENS = 1 << 40  # in a micro-batch: sums over a million of them are still exact
+
 
 class Method(StrEnum):
     """How sequences were put together."""
@@ -240,8 +242,8 @@ def _share_wasted(tokens: int, taken: int) -> float:
 
 
 def _checked(lengths: ArrayLike, cap_tokens: int) -> Integers:
-    if cap_tokens < 1:
-        raise InvalidField(f"a micro-batch cannot hold {cap_tokens} tokens at most: it must be at least 1")
+    if not 1 <= cap_tokens <= _MOST_TOKENS:
+        raise InvalidField(f"the cap of a micro-batch is {cap_tokens} tokens: it must be from 1 to {_MOST_TOKENS}")
     array = np.asarray(lengths)
     if array.ndim != 1 or (array.size and not np.issubdtype(array.dtype, np.integer)):
         raise InvalidField(f"lengths must be integers of shape [sequences], not {array.dtype} of {list(array.shape)}")

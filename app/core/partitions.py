@@ -16,6 +16,7 @@ Integers = NDArray[np.int64]
 
 _SAME = 1e-12  # loads this close, in proportion, are the same: what is between them is rounding
 _MOST_SEARCHED = 16  # items; with more, a search of so few nodes hardly leaves the first split
+_MOST_LOOKS = 50_000  # at items of one kind in search of exchanges: some 20 us each, or more with very many items
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -153,9 +154,9 @@ def improved(problem: Problem, rank_of: Integers, goal: float, steps: int = 200)
     costs = np.concatenate([problem.costs, np.zeros(spare)])
     placed = np.concatenate([rank_of, np.arange(spare)])
     kinds = np.concatenate([problem.kinds, np.zeros(spare, np.int64)])
-    alike = [np.flatnonzero(kinds == kind) for kind in range(int(kinds.max()) + 1)]
+    alike = np.split(np.argsort(kinds, kind="stable"), np.cumsum(np.bincount(kinds))[:-1])
     loads = problem.loads(rank_of)
-    for _ in range(steps):
+    for _ in range(min(steps, _MOST_LOOKS // len(alike))):
         most = int(loads.argmax())
         if loads[most] <= goal * (1 + _SAME):
             break
