@@ -30,6 +30,7 @@ from app.services.maintenance import Maintenance
 from app.services.presence import Presence
 from app.services.registry import Registry
 from app.services.retrieval import Retrieval
+from app.services.sending import Sending
 from app.services.staleness import Staleness
 from app.services.status import Status
 from app.services.submissions import Submissions
@@ -111,8 +112,9 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
     staleness = Staleness(runs, groups)
     arrivals = Arrivals()
     timing = Timing(ttl_ms, round(settings.relax_after_s * 1000))
-    dispatch = Dispatch(runs, batches, Retrieval(groups), bookmarks, arrivals, timing)
-    explain = Explain(runs, dispatch, arrivals)
+    sending = Sending(batches, bookmarks)
+    dispatch = Dispatch(runs, batches, Retrieval(groups), sending, arrivals, timing)
+    explain = Explain(runs, dispatch, sending, arrivals)
     services = Services(
         settings=settings,
         connection=connection,
@@ -122,6 +124,7 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
         decoder=Decoder(),
         intake=intake,
         dispatch=dispatch,
+        sending=sending,
         status=Status(runs, groups, explain, ttl_ms, durability),
         administration=Administration(runs, groups, staleness),
         submissions=Submissions(admission),
@@ -137,6 +140,7 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
         admission,
         intake,
         dispatch,
+        sending,
         staleness,
         arrivals,
         presence,

@@ -21,6 +21,7 @@ from app.services.intake import Intake
 from app.services.leases import Leases
 from app.services.lineage import Lineages
 from app.services.registry import Registry
+from app.services.sending import Sending
 from app.services.status import Status
 from app.services.submissions import Submissions
 from app.services.waiting import WaitingRoom
@@ -45,6 +46,7 @@ class Services:
     decoder: Decoder
     intake: Intake
     dispatch: Dispatch
+    sending: Sending
     status: Status
     administration: Administration
     submissions: Submissions

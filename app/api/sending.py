@@ -11,9 +11,9 @@ from app.api.batch_json import batch_json
 from app.api.replies import WatchedReply, compressed
 from app.core.errors import LachesisError
 from app.core.model import Environment
-from app.services.dispatch import Dispatch
 from app.services.handout import Answer
 from app.services.registry import Registry
+from app.services.sending import Sending
 
 _MOST_HEADER_CHARACTERS = 1000  # clients refuse headers of some kilobytes; the status has it all
 _NO_BATCH = b'{"batch":null}'
@@ -21,13 +21,13 @@ _NO_BATCH = b'{"batch":null}'
 log = logging.getLogger("lachesis.api")
 
 
-async def batch_reply(request: Request, dispatch: Dispatch, run: str, answer: Answer) -> Response:
+async def batch_reply(request: Request, sending: Sending, run: str, answer: Answer) -> Response:
     """Answer `GET /batch`: the batch or null; a completed reply acknowledges the batches before it."""
 
     # Nobody waits for an answer any more, so trouble with Redis goes to the log.
     async def sent() -> None:
         try:
-            await dispatch.finish(run, answer)
+            await sending.finish(run, answer)
         except LachesisError as error:
             log.warning("a reply of run %s arrived, but Redis does not know: a batch may come twice: %s", run, error)
 
@@ -35,7 +35,7 @@ async def batch_reply(request: Request, dispatch: Dispatch, run: str, answer: An
         if answer.batch is None:
             return
         try:
-            await dispatch.break_off(run, answer.batch)
+            await sending.break_off(run, answer.batch)
         except LachesisError as error:
             log.warning("a reply of run %s broke off, but Redis does not know yet: %s", run, error)
 

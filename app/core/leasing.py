@@ -105,3 +105,21 @@ def expired(lease: Lease, clock_ms: int) -> bool:
 def exhausted(lease: Lease, clock_ms: int, max_deliveries: int) -> bool:
     """Whether a batch's lease ran out as often as the run allows: it is set aside, not handed out again."""
     return expired(lease, clock_ms) and lease.deliveries >= max_deliveries
+
+
+def waits(lease: Lease, clock_ms: int, max_deliveries: int, *, being_sent: bool) -> bool:
+    """Whether a lease's batch waits to be handed out again: returned, expired, or nobody is sending it any more.
+
+    Args:
+        lease: The lease.
+        clock_ms: The run clock now.
+        max_deliveries: How often the run hands out a batch at most, ``>= 1``; counts for what is held.
+        being_sent: Of a batch that is being sent: whether somebody is still at it.
+    """
+    match lease.state:
+        case LeaseState.SENDING:
+            return not being_sent
+        case LeaseState.HELD:
+            return expired(lease, clock_ms) and not exhausted(lease, clock_ms, max_deliveries)
+        case state:
+            return state is LeaseState.RETURNED

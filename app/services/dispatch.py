@@ -1,7 +1,6 @@
 """Handing batches out: what waits to be handed out again first, then what the rules choose from the queue."""
 
 import asyncio
-import os
 import uuid
 from collections.abc import Coroutine
 from dataclasses import replace
@@ -9,17 +8,15 @@ from weakref import WeakValueDictionary
 
 from app.core.decision import Decision, decide
 from app.core.errors import RunArchived, RunNotFound
-from app.core.leasing import Lease, LeaseState, contents_of, exhausted, expired, quarantined, returned
+from app.core.leasing import Lease, LeaseState, contents_of, exhausted, quarantined, returned
 from app.core.model import Blocker, NotReady, RunView
-from app.liveness import pid_space, process_exists
 from app.services.arrivals import Arrivals
-from app.services.bookmarks import Bookmarks
 from app.services.handout import Answer, Batch, Holder, Timing
 from app.services.retrieval import Retrieval, history_ms
+from app.services.sending import Sending
 from app.store.batches import BatchStore
 from app.store.runs import RunStore
 
-_WORKER_SILENT_MS = 15_000
 _MANY_LANES = 128
 _RETRY_MS = 10_000  # a trainer whose reply broke off asks again within seconds, or not at all
 
@@ -32,20 +29,17 @@ class Dispatch:
         runs: RunStore,
         batches: BatchStore,
         retrieval: Retrieval,
-        bookmarks: Bookmarks,
+        sending: Sending,
         arrivals: Arrivals,
         timing: Timing,
     ) -> None:
         self._runs = runs
         self._batches = batches
         self._retrieval = retrieval
-        self._bookmarks = bookmarks
+        self._sending = sending
         self._arrivals = arrivals
         self._timing = timing
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # a run's, while somebody asks
-        self._sending: set[Lease] = set()  # what Redis says we are sending, and we are
-        self._pid_space = pid_space()
-        self.worker = f"{self._pid_space}/{os.getpid()}/{uuid.uuid4().hex[:8]}"
 
     async def take(self, run: str, holder: Holder | None = None) -> Answer:
         """Take the next batch for a trainer.
@@ -56,7 +50,7 @@ class Dispatch:
         Args:
             run: The run's name.
             holder: Who will hold it under a lease; None for a trainer of Atropos. An answer with a batch for one of
-                those must come to an end: `finish` or `break_off` it, whatever happens.
+                those must come to an end, whatever happens: `Sending.finish` or `Sending.break_off`.
 
         Raises:
             RunArchived: The run hands out nothing.
@@ -68,9 +62,9 @@ class Dispatch:
             view = await self._runs.view(run)
             if view.config is not None and not view.started:
                 await self._runs.start(run)
-            if view.config is not None and self.worker not in view.workers:
+            if view.config is not None and self._sending.worker not in view.workers:
                 # Others take a sender they never heard of for dead, and would hand out what it is sending.
-                await self._runs.tick(run, self.worker, ())
+                await self._runs.tick(run, self._sending.worker, ())
             sent = tuple(lease for lease in view.leases if lease.state is LeaseState.SENT) if holder is None else ()
             while view.config is not None:  # a reset may come in between
                 if view.policy.archived:
@@ -90,30 +84,11 @@ class Dispatch:
         turn = self._turns.setdefault(run, asyncio.Lock())
         async with turn:  # the first request may be about to take it
             view = await self._runs.view(run)
-            mine = _taken_before(view, holder)
+            mine = holder.taken_before(view)
             if mine is None:
                 return None
-            batch = await self._handed_out(run, view, mine, _renewed(mine, view, holder))
+            batch = await self._handed_out(run, view, mine, replace(mine, deadline_ms=holder.deadline_ms(view)))
         return None if batch is None else Answer(batch, None)
-
-    async def finish(self, run: str, answer: Answer) -> None:
-        """Note that an answer was written out whole: it acknowledges the batches that had come before."""
-        if answer.batch is not None:
-            try:
-                await self._batches.mark_sent(run, answer.batch.lease)
-            finally:
-                # Not marked, because Redis stayed away: then it is handed out again. Better twice than not at all.
-                self._sending.discard(answer.batch.lease)
-        if answer.acknowledges:
-            await self._bookmarks.deliver(run, answer.acknowledges)
-
-    async def break_off(self, run: str, batch: Batch) -> None:
-        """Note that a batch did not reach its trainer, although it may be marked as sent: it goes first from now on."""
-        try:
-            await self._batches.mark_returned(run, batch.lease)
-            await self._batches.mark_returned(run, replace(batch.lease, state=LeaseState.SENT))
-        finally:
-            self._sending.discard(batch.lease)
 
     async def hand_on(self, run: str, batch: Batch) -> None:
         """Note that nobody got a batch that was taken to be held: it goes first to whoever asks next."""
@@ -127,14 +102,11 @@ class Dispatch:
         if soon_ms < lease.deadline_ms:
             await self._batches.change(run, lease, replace(lease, deadline_ms=soon_ms))
 
-    async def return_lost(self, run: str, view: RunView) -> None:
-        """Return the leases this process is said to be sending and is not: Redis did what it never answered.
-
-        Any API process can serve them then; before, others see that we live, and leave them alone.
-        """
+    async def quarantine_exhausted(self, run: str, view: RunView) -> None:
+        """Set aside the batches whose leases ran out as often as the run allows."""
         for lease in view.leases:
-            if lease.state is LeaseState.SENDING and lease.worker == self.worker and self.waits(lease, view):
-                await self._batches.mark_returned(run, lease)
+            if exhausted(lease, view.clock_ms, view.policy.max_deliveries):
+                await self._batches.change(run, lease, quarantined(lease))
 
     async def decision(self, run: str, view: RunView) -> Decision:
         """Decide what would happen if a trainer asked now, without doing it."""
@@ -148,16 +120,14 @@ class Dispatch:
 
     async def _next(self, run: str, view: RunView, holder: Holder | None) -> Batch | NotReady | None:
         """Hand out what was taken before, else a new batch; None if the world moved on meanwhile."""
-        mine = _taken_before(view, holder)
-        if holder is not None and mine is not None:
-            return await self._handed_out(run, view, mine, _renewed(mine, view, holder))
-        for lease in view.leases:
-            if exhausted(lease, view.clock_ms, view.policy.max_deliveries):
-                await self._batches.change(run, lease, quarantined(lease))
-            elif self.waits(lease, view):
-                taken = self._lease(view, holder, replace(lease, deliveries=lease.deliveries + 1))
-                return await self._handed_out(run, view, lease, taken)
-        return await self._new(run, view, holder)
+        if holder is not None and (mine := holder.taken_before(view)) is not None:
+            return await self._handed_out(run, view, mine, replace(mine, deadline_ms=holder.deadline_ms(view)))
+        await self.quarantine_exhausted(run, view)
+        waiting = next((lease for lease in view.leases if self._sending.waits(lease, view)), None)
+        if waiting is None:
+            return await self._new(run, view, holder)
+        taken = self._lease(view, holder, replace(waiting, deliveries=waiting.deliveries + 1))
+        return await self._handed_out(run, view, waiting, taken)
 
     async def _handed_out(self, run: str, view: RunView, seen: Lease, taken: Lease) -> Batch | None:
         """Take a leased batch again, if it can be served as it was; else its groups go back to their lanes."""
@@ -170,57 +140,22 @@ class Dispatch:
             # Registered anew with another size, or damaged: its sound groups are packed into other batches.
             await self._batches.dissolve(run, seen, groups, history_ms(view))
             return None
-        if await self._begin_sending(taken, self._batches.change(run, seen, taken)):
-            return Batch(taken, tuple(groups), payloads, view)
-        return None
+        change = self._batches.change(run, seen, taken)
+        return Batch(taken, tuple(groups), payloads, view) if await self._have(taken, change) else None
 
     def _lease(self, view: RunView, holder: Holder | None, batch: Lease) -> Lease:
         """Put a batch into somebody's hands."""
         if holder is None:
-            return replace(returned(batch), state=LeaseState.SENDING, worker=self.worker)
+            return self._sending.lease(batch)
         return replace(
             batch,
             state=LeaseState.HELD,
-            worker=self.worker,
+            worker=self._sending.worker,
             lease_id=uuid.uuid4().hex,
-            deadline_ms=view.clock_ms + _lease_ms(holder, view),
+            deadline_ms=holder.deadline_ms(view),
             request_id=holder.request_id,
             trainer=holder.trainer,
         )
-
-    async def _begin_sending(self, lease: Lease, take: Coroutine[None, None, bool]) -> bool:
-        """Take a lease: we are sending it from just before Redis can know until its answer has ended.
-
-        If we never hear whether we have it, we are not sending it: should we have it, it `waits`.
-        """
-        if lease.state is not LeaseState.SENDING:
-            return await take  # held until its deadline, wherever its reply goes
-        self._sending.add(lease)
-        taken = False
-        try:
-            taken = await take
-        finally:
-            if not taken:
-                self._sending.discard(lease)
-        return taken
-
-    def waits(self, lease: Lease, view: RunView) -> bool:
-        """Whether a lease's batch waits to be handed out again: returned, expired, or nobody is sending it any more."""
-        if lease.state is LeaseState.SENDING:
-            return not self._is_being_sent(lease, view)
-        if expired(lease, view.clock_ms):
-            return not exhausted(lease, view.clock_ms, view.policy.max_deliveries)
-        return lease.state is LeaseState.RETURNED
-
-    def _is_being_sent(self, lease: Lease, view: RunView) -> bool:
-        return lease in self._sending if lease.worker == self.worker else self._alive(lease.worker, view)
-
-    def _alive(self, worker: str, view: RunView) -> bool:
-        there, pid, _ = worker.rsplit("/", 2)
-        if there == self._pid_space and (int(pid) == os.getpid() or not process_exists(int(pid))):
-            return False
-        ticked = view.workers.get(worker)
-        return ticked is not None and view.clock_ms - ticked <= _WORKER_SILENT_MS
 
     async def _new(self, run: str, view: RunView, holder: Holder | None) -> Batch | NotReady | None:
         """Plan and commit a batch; None if the world moved on meanwhile."""
@@ -249,23 +184,13 @@ class Dispatch:
             debts=decision.debts,
             clock_ms=view.clock_ms,
         )
-        return Batch(lease, tuple(groups), payloads, view) if await self._begin_sending(lease, commit) else None
+        return Batch(lease, tuple(groups), payloads, view) if await self._have(lease, commit) else None
 
-
-def _taken_before(view: RunView, holder: Holder | None) -> Lease | None:
-    """Find the lease that the same request took before, and that is still held."""
-    if holder is None or not holder.request_id:
-        return None
-    mine = (lease for lease in view.leases if lease.state is LeaseState.HELD)
-    return next((lease for lease in mine if lease.request_id == holder.request_id), None)
-
-
-def _renewed(lease: Lease, view: RunView, holder: Holder) -> Lease:
-    return replace(lease, deadline_ms=view.clock_ms + _lease_ms(holder, view))
-
-
-def _lease_ms(holder: Holder, view: RunView) -> int:
-    return round(1000 * (view.policy.lease_s if holder.lease_s is None else holder.lease_s))
+    async def _have(self, lease: Lease, taking: Coroutine[None, None, bool]) -> bool:
+        """Take a lease; False if the world moved on meanwhile."""
+        if lease.state is LeaseState.SENDING:
+            return await self._sending.begin(lease, taking)
+        return await taking  # held until its deadline, wherever its reply goes
 
 
 def unregistered() -> NotReady:

@@ -7,6 +7,7 @@ from app.core.forecast import expected_s
 from app.core.model import DropReason, NotReady, RunView
 from app.services.arrivals import Arrivals
 from app.services.dispatch import Dispatch, unregistered
+from app.services.sending import Sending
 from app.store.runs import RunStore
 
 
@@ -32,9 +33,10 @@ class Reason:
 class Explain:
     """Looks at a run without changing it."""
 
-    def __init__(self, runs: RunStore, dispatch: Dispatch, arrivals: Arrivals) -> None:
+    def __init__(self, runs: RunStore, dispatch: Dispatch, sending: Sending, arrivals: Arrivals) -> None:
         self._runs = runs
         self._dispatch = dispatch
+        self._sending = sending
         self._arrivals = arrivals
 
     def expected_s(self, run: str, not_ready: NotReady) -> float | None:
@@ -57,7 +59,7 @@ class Explain:
         policy = replace(view.policy, relax_after_s=tried.get("relax_after_s", view.policy.relax_after_s))
         view = replace(view, config=config, policy=policy)
         arriving = self._arrivals.rates(run)
-        if not instead and any(self._dispatch.waits(lease, view) for lease in view.leases):
+        if not instead and any(self._sending.waits(lease, view) for lease in view.leases):
             return Reason(view, None, None, None, arriving)
         decision = await self._dispatch.decision(run, view)
         if decision.not_ready is None:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from app.core.leasing import Lease, LeasedGroup
+from app.core.leasing import Lease, LeasedGroup, LeaseState
 from app.core.model import NotReady, RunView
 
 
@@ -27,6 +27,17 @@ class Holder:
     request_id: str = ""
     lease_s: float | None = None
     trainer: str = ""
+
+    def deadline_ms(self, view: RunView) -> int:
+        """Return until when it holds what it takes now, run clock."""
+        return view.clock_ms + round(1000 * (view.policy.lease_s if self.lease_s is None else self.lease_s))
+
+    def taken_before(self, view: RunView) -> Lease | None:
+        """Find the lease that the same request took before, and that is still held."""
+        if not self.request_id:
+            return None
+        held = (lease for lease in view.leases if lease.state is LeaseState.HELD)
+        return next((lease for lease in held if lease.request_id == self.request_id), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from app.services.arrivals import Arrivals
 from app.services.dispatch import Dispatch
 from app.services.intake import Intake
 from app.services.presence import Presence
+from app.services.sending import Sending
 from app.services.staleness import Staleness
 from app.store.groups import GroupStore
 from app.store.runs import MOST_FORGOTTEN, RunStore, Tick
@@ -29,6 +30,7 @@ class Maintenance:
         admission: Admission,
         intake: Intake,
         dispatch: Dispatch,
+        sending: Sending,
         staleness: Staleness,
         arrivals: Arrivals,
         presence: Presence,
@@ -41,6 +43,7 @@ class Maintenance:
         self._admission = admission
         self._intake = intake
         self._dispatch = dispatch
+        self._sending = sending
         self._staleness = staleness
         self._arrivals = arrivals
         self._presence = presence
@@ -96,7 +99,7 @@ class Maintenance:
     async def _tick(self, names: Sequence[str]) -> dict[str, Tick]:
         heard_of = {run: self._presence.drain(run) for run in names}
         try:
-            return await self._runs.tick_all(self._dispatch.worker, heard_of)
+            return await self._runs.tick_all(self._sending.worker, heard_of)
         except LachesisError:
             for run, environments in heard_of.items():
                 for environment in environments:
@@ -114,7 +117,8 @@ class Maintenance:
         """Do what the tick found there is to do: for an idle run, nothing."""
         if tick.buffered or tick.leased:
             view = await self._runs.view(run)
-            await self._dispatch.return_lost(run, view)
+            await self._sending.return_lost(run, view)
+            await self._dispatch.quarantine_exhausted(run, view)
             await self._intake.release_overdue(run, view, self._buffer_release_ms)
         if tick.unindexed:
             await self._groups.give_up_orphans(run, tick.clock_ms - self._orphan_ttl_ms)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.leasing import Lease, LeaseState, exhausted, expired
+from app.core.leasing import Lease, LeaseState, exhausted, expired, quarantined, returned, waits
 
 moments = st.integers(0, 20)
 leases = st.builds(
@@ -48,3 +48,23 @@ def test_what_has_run_out_stays_so_as_time_passes(lease: Lease, clock_ms: int, m
     assert expired(lease, clock_ms) <= expired(lease, clock_ms + more_ms)
     assert exhausted(lease, clock_ms, most) <= exhausted(lease, clock_ms + more_ms, most)
     assert exhausted(lease, clock_ms, most) <= expired(lease, clock_ms)
+
+
+@given(leases, moments, st.integers(1, 5), st.booleans())
+def test_a_batch_waits_exactly_while_nobody_has_it_and_somebody_may(
+    lease: Lease, clock_ms: int, most: int, being_sent: bool
+) -> None:
+    """Who has it: it is on its way or arrived, or held and not overdue. Who may not: it is set aside, or will be."""
+    on_its_way = lease.state is LeaseState.SENDING and being_sent
+    in_hand = lease.state is LeaseState.HELD and clock_ms < lease.deadline_ms
+    set_aside = lease.state is LeaseState.QUARANTINED or exhausted(lease, clock_ms, most)
+    somebody_has_it = on_its_way or in_hand or lease.state is LeaseState.SENT
+    assert waits(lease, clock_ms, most, being_sent=being_sent) == (not somebody_has_it and not set_aside)
+
+
+@given(leases, moments, st.integers(1, 5), st.booleans())
+def test_a_batch_waits_once_returned_and_never_once_quarantined(
+    lease: Lease, clock_ms: int, most: int, being_sent: bool
+) -> None:
+    assert waits(returned(lease), clock_ms, most, being_sent=being_sent)
+    assert not waits(quarantined(lease), clock_ms, most, being_sent=being_sent)

@@ -46,7 +46,7 @@ async def process(redis_url: str, redis_client: Redis) -> AsyncIterator[Callable
         settings = Settings(redis_url=SecretStr(url), **overrides)  # type: ignore[arg-type]
         connections.append(Connection(url, settings.store_patience_s))
         services, maintenance = wire(settings, connections[-1], "tested")
-        services.dispatch.worker = f"host{len(connections)}/1/tested"
+        services.sending.worker = f"host{len(connections)}/1/tested"
         return services, maintenance
 
     yield start

@@ -101,10 +101,9 @@ class RunModel:
             if request and batch.state == "held" and batch.request == request and self._is_whole(batch):
                 batch.deadline = self.now + lease_s
                 return batch
+        self.tick()
         for batch in list(self.batches):
-            if batch.state == "held" and batch.deadline <= self.now and batch.delivery >= self.max_deliveries:
-                batch.state, batch.lease = "quarantined", None
-            elif self._waits(batch) and self._is_whole(batch):
+            if self._waits(batch) and self._is_whole(batch):
                 return self._hold(batch, request, lease_s)
         while (planned := self._oldest()) is not None:
             unfit = [group for group in planned if self._unfit(group)]
@@ -116,6 +115,12 @@ class RunModel:
                 self.batches.append(Batch(planned, self.step))
                 return self._hold(self.batches[-1], request, lease_s)
         return self._blocker()
+
+    def tick(self) -> None:
+        """Set aside what ran out for the last time."""
+        for batch in self.batches:
+            if batch.state == "held" and batch.deadline <= self.now and batch.delivery >= self.max_deliveries:
+                batch.state, batch.lease = "quarantined", None
 
     def acknowledge(self, batch_id: str, lease: str) -> None:
         batch = self._held(batch_id, lease, "acknowledged")

@@ -44,19 +44,19 @@ async def test_every_group_sent_is_served_once_or_still_there(
             await processes[services_index][0].intake.submit(RUN, group)
 
     async def train(services_index: int) -> None:
-        dispatch = processes[services_index][0].dispatch
+        services, _ = processes[services_index]
         while True:
-            answer = await dispatch.take(RUN)
+            answer = await services.dispatch.take(RUN)
             if answer.batch is None:
                 if not producing:
                     return
                 await asyncio.sleep(0.01)
                 continue
             if generator.random() < 0.2:
-                await dispatch.break_off(RUN, answer.batch)
+                await services.sending.break_off(RUN, answer.batch)
                 continue
             served.update(marks(answer))
-            await dispatch.finish(RUN, answer)
+            await services.sending.finish(RUN, answer)
 
     trainers = [asyncio.create_task(train(n)) for n in range(3)]
     sizes = ((4,), (4,), (1, 2, 3, 4, 5))
@@ -84,7 +84,7 @@ async def test_a_repeated_submission_stores_nothing(process: Callable[..., Proce
     await services.intake.submit(RUN, [encoded(2, 2)])
     for _ in range(3):
         answer = await services.dispatch.take(RUN)
-        await services.dispatch.finish(RUN, answer)
+        await services.sending.finish(RUN, answer)
     assert (await books_of(redis_client, RUN))["delivered"] == 2
     epoch = (await services.registry.view(RUN)).epoch
     assert await services.groups.admit(RUN, submission, placement, Terms(epoch)) == [Outcome()]
@@ -117,7 +117,7 @@ async def test_a_damaged_payload_is_dropped_with_its_reason_and_replaced(
     if when == "leased":
         answer = await services.dispatch.take(RUN)
         assert answer.batch is not None
-        await services.dispatch.break_off(RUN, answer.batch)
+        await services.sending.break_off(RUN, answer.batch)
     keys = [key async for key in redis_client.scan_iter("lachesis:1:payload:*")]
     for key in keys:
         if (await redis_client.get(key)).startswith(b"0|"):
@@ -238,4 +238,4 @@ async def test_who_sends_a_batch_is_known_to_be_alive_from_the_start(process: Ca
     await services.registry.register_trainer(RUN, config(2))
     await services.intake.submit(RUN, [encoded(2, 1)])
     await services.dispatch.take(RUN)
-    assert services.dispatch.worker in (await services.registry.view(RUN)).workers
+    assert services.sending.worker in (await services.registry.view(RUN)).workers

@@ -46,7 +46,7 @@ async def test_a_batch_whose_taking_was_never_confirmed_is_served_again(
     if lost == CLAIM:
         broken = await services.dispatch.take(RUN)
         assert broken.batch is not None
-        await services.dispatch.break_off(RUN, broken.batch)
+        await services.sending.break_off(RUN, broken.batch)
     (lossy.hold if late else lossy.lose_replies_to)(lost)
     with pytest.raises(StoreUnavailable):
         await services.dispatch.take(RUN)
@@ -57,8 +57,8 @@ async def test_a_batch_whose_taking_was_never_confirmed_is_served_again(
     assert marks(answer) == [1]
     assert answer.batch is not None
     assert answer.batch.lease.deliveries > 1, "and says so"
-    await services.dispatch.finish(RUN, answer)
-    await services.dispatch.finish(RUN, await services.dispatch.take(RUN))
+    await services.sending.finish(RUN, answer)
+    await services.sending.finish(RUN, await services.dispatch.take(RUN))
     assert (await books_of(redis_client, RUN))["delivered"] == 1
 
 
@@ -88,7 +88,7 @@ async def test_a_batch_that_is_being_sent_is_left_alone(process: Callable[..., P
     await maintenance.look_after(RUN)
     assert (await services.dispatch.take(RUN)).batch is None
     assert (await other.dispatch.take(RUN)).batch is None
-    await services.dispatch.finish(RUN, answer)
+    await services.sending.finish(RUN, answer)
     (lease,) = (await services.registry.view(RUN)).leases
     assert (lease.state, lease.deliveries) == (LeaseState.SENT, 1)
 
@@ -104,7 +104,7 @@ async def test_a_batch_that_could_not_be_marked_as_sent_is_served_again(
     answer = await services.dispatch.take(RUN)
     lossy.hold(MARK_SENT)
     with pytest.raises(StoreUnavailable):
-        await services.dispatch.finish(RUN, answer)
+        await services.sending.finish(RUN, answer)
     lossy.heal()
     again = await services.dispatch.take(RUN)
     assert marks(again) == [1]
@@ -124,7 +124,7 @@ async def test_a_batch_that_could_not_be_marked_as_returned_is_handed_out_again(
     assert answer.batch is not None
     lossy.hold(MARK_RETURNED)
     with pytest.raises(StoreUnavailable):
-        await services.dispatch.break_off(RUN, answer.batch)
+        await services.sending.break_off(RUN, answer.batch)
     lossy.heal()
     assert marks(await services.dispatch.take(RUN)) == [1]
 
@@ -140,7 +140,7 @@ async def test_a_request_that_is_cancelled_leaves_nothing_on_its_way(
     lossy.lose_replies_to(COMMIT) if while_ == COMMIT else lossy.hold(MARK_SENT)
 
     async def ask() -> None:
-        await services.dispatch.finish(RUN, await services.dispatch.take(RUN))
+        await services.sending.finish(RUN, await services.dispatch.take(RUN))
 
     asking = asyncio.create_task(ask())
     await asyncio.wait({asking}, timeout=0.3)
@@ -190,7 +190,7 @@ async def test_a_batch_served_again_says_still_whether_it_is_relaxed(process: Ca
     first = await services.dispatch.take(RUN)
     assert first.batch is not None
     assert first.batch.lease.relaxed
-    await services.dispatch.break_off(RUN, first.batch)
+    await services.sending.break_off(RUN, first.batch)
     await services.registry.register_trainer(RUN, config(8))
     again = await services.dispatch.take(RUN)
     assert again.batch is not None

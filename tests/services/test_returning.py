@@ -7,6 +7,7 @@ from redis.asyncio import Redis
 
 from app.api.deps import Services
 from app.core.errors import RewindImpossible
+from app.core.leasing import LeaseState
 from app.core.policy import Policy
 from app.services.handout import Batch, Holder
 from app.store.codec import EncodedGroup
@@ -44,6 +45,10 @@ def names(batch: Batch) -> list[str | None]:
     return [group.given_id for group in batch.groups]
 
 
+async def states(services: Services) -> list[LeaseState]:
+    return [lease.state for lease in (await services.registry.view(RUN)).leases]
+
+
 async def run_out(redis: Redis) -> None:
     """Let the leases of batches in trainers' hands run out."""
     await redis.hincrby(RunKeys(RUN).run, "time_ms", -1000 * int(LEASE_S))  # type: ignore[misc]
@@ -57,6 +62,20 @@ async def test_a_quarantined_batch_may_be_given_back_twice(services: Services, r
     for _ in range(2):
         await services.leases.give_back(RUN, poisoned.lease.batch_id, None, "it is sound after all")
     assert names(await take(services)) == ["a"]
+
+
+async def test_a_batch_whose_lease_ran_out_for_the_last_time_is_set_aside_though_nobody_asks(
+    process: Callable[..., Process], services: Services, redis_client: Redis
+) -> None:
+    """Operators look at what was set aside; a run whose only trainer has died has nobody to ask."""
+    await submit(services, "a")
+    await take(services)
+    _, maintenance = process()
+    await maintenance.look_after(RUN)
+    assert await states(services) == [LeaseState.HELD]
+    await run_out(redis_client)
+    await maintenance.look_after(RUN)
+    assert await states(services) == [LeaseState.QUARANTINED]
 
 
 async def test_a_rewind_does_not_promise_batches_that_are_quarantined(services: Services, redis_client: Redis) -> None:

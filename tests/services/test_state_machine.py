@@ -213,7 +213,7 @@ class RunMachine(RuleBasedStateMachine):
         application = Application(f"env{number}", 1, 0, 1.0, share)
         environment, _, _ = self._call(lambda services: services.registry.join(RUN, application))
         self._model.shares[environment.environment] = share
-        self._processes.tick()
+        self._tick()
 
     def leave(self, which: int) -> None:
         environment = pick(sorted(self._model.shares), which)
@@ -342,8 +342,12 @@ class RunMachine(RuleBasedStateMachine):
     def pass_time(self, times: int) -> None:
         for _ in range(times):
             self._processes.wait(self._processes.redis.hincrby(RunKeys(RUN).run, "time_ms", -1000 * PASSES_S))
-            self._processes.tick()
-        self._model.now += PASSES_S * times
+            self._model.now += PASSES_S
+            self._tick()
+
+    def _tick(self) -> None:
+        self._processes.tick()
+        self._model.tick()
 
     @invariant()
     def the_books_agree(self) -> None:

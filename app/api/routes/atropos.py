@@ -148,7 +148,7 @@ async def get_batch(run: Run, found: Found, request: Request) -> Response:
     if answer.not_ready is not None and answer.not_ready.blocker is Blocker.NOT_REGISTERED:
         message = "Trainer not registered. Call /register first."
         return json_reply({"status": "error", "message": message, "batch": []})
-    return await batch_reply(request, found.dispatch, run, answer)
+    return await batch_reply(request, found.sending, run, answer)
 
 
 @router.get("/latest_example", summary="The newest group", responses=docs.ANSWERS_LATEST_EXAMPLE)
