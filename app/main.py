@@ -73,6 +73,7 @@ def create_app(settings: Settings) -> FastAPI:
         connection = Connection(settings.redis_url.get_secret_value(), settings.store_patience_s)
         try:
             facts = await connection.patiently(lambda: probe(connection.redis))
+            connection.transacts = not facts.torn_multi_bug
             services, maintenance = wire(settings, connection, facts.summary)
             upkeep = asyncio.create_task(maintenance.run_forever())
             tune_process()

@@ -13,6 +13,10 @@ class OneByOne(Connection):
     before: int
     sent: int
 
+    def __init__(self, url: str, patience_s: float) -> None:
+        super().__init__(url, patience_s)
+        self.transacts = False
+
     async def pipeline(self, fill: Callable[[object], object]) -> list[object]:
         commands: list[Command] = []
 

@@ -92,7 +92,7 @@ def _terms(roster: Roster, groups: Sequence[EncodedGroup], *, limited: bool) -> 
     return Terms(
         epoch=roster.epoch,
         policy_version=roster.policy_version if versioned else None,
-        named_ms=round(policy.dedup_window_s * 1000),
+        dedup_ms=round(policy.dedup_window_s * 1000),
         history_ms=round(policy.lineage_s * 1000),
         max_groups=policy.max_queued_groups if limited else None,
         max_bytes=policy.max_queued_bytes if limited else None,

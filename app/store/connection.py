@@ -16,7 +16,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from app.core.errors import StoreFull, StoreRefused, StoreUnavailable
 from app.store import scripts
-from app.store.exchange import Argument, Command, exchange
+from app.store.exchange import Argument, Command, exchange, transact
 
 T = TypeVar("T")
 Pipeline = Any  # redis-py's own pipeline types are too loose to name
@@ -38,11 +38,16 @@ class Connection:
     Args:
         url: ``redis://``, ``rediss://`` or ``unix://``.
         patience_s: How long one operation may take in all, with its repetitions.
+
+    Attributes:
+        transacts: Whether large values may be written in transactions: not where the server loses writes when one is
+            torn by a crash (`Engine.torn_multi_bug`), as those are torn far more often than small ones.
     """
 
     def __init__(self, url: str, patience_s: float) -> None:
         self._patience_s = patience_s
         self._jitter = random.Random()
+        self.transacts = True
         pool: redis.BlockingConnectionPool = redis.BlockingConnectionPool.from_url(
             url,
             max_connections=_MAX_CONNECTIONS,
@@ -142,3 +147,7 @@ class Connection:
     async def exchange(self, commands: Sequence[Command]) -> list[Any]:
         """Send commands in one round trip, for less than a pipeline does; returns one reply per command, as it came."""
         return await self.patiently(lambda: exchange(self._pool, commands))
+
+    async def transact(self, commands: Sequence[Command]) -> list[Any]:
+        """Send commands as one transaction; returns one reply per command, as it came."""
+        return await self.patiently(lambda: transact(self._pool, commands))

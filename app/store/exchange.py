@@ -43,6 +43,22 @@ async def exchange(pool: BlockingConnectionPool, commands: Sequence[Command]) ->
     return replies
 
 
+async def transact(pool: BlockingConnectionPool, commands: Sequence[Command]) -> list[Any]:
+    """Send commands as one transaction and read their replies; nothing is done unless all of them have arrived.
+
+    Redis waits for the disk once. For commands by themselves it does so each time it has read a part of them, 16 kB or
+    a large value: four times for a submission, and once more for each further group.
+
+    Raises:
+        redis.exceptions.RedisError: The first error among the replies, or the connection was lost.
+    """
+    replies: list[Any] = (await exchange(pool, [("MULTI",), *commands, ("EXEC",)]))[-1]
+    for reply in replies:
+        if isinstance(reply, ResponseError):
+            raise reply
+    return replies
+
+
 def packed(commands: Iterable[Command]) -> list[bytes | memoryview]:
     """Lay commands out as Redis reads them, in pieces that need not be joined; a large last argument is a piece."""
     pieces: list[bytes | memoryview] = []

@@ -52,7 +52,7 @@ class Terms:
     Attributes:
         epoch: The run's epoch the places were decided on.
         policy_version: The policy version they were decided on, if it matters.
-        named_ms: How long a given id is recognised, milliseconds of run clock.
+        dedup_ms: How long a given id is recognised, milliseconds of run clock.
         history_ms: How long it is remembered what became of a group, milliseconds of run clock.
         max_groups: Groups that wait at which none is admitted, or None.
         max_bytes: The same in bytes of payload.
@@ -60,7 +60,7 @@ class Terms:
 
     epoch: int
     policy_version: int | None = None
-    named_ms: int = 0
+    dedup_ms: int = 0
     history_ms: int = 0
     max_groups: int | None = None
     max_bytes: int | None = None
@@ -118,10 +118,14 @@ def index_arguments(
         own_keys.append(keys.buffer(name) if placement.buffered else keys.lane(name))
         own_keys.append(keys.payload(submission.group_id))
         where = placement.dropped or ("buffered" if placement.buffered else "queued")
-        arguments += [submission.group_id, name, where, len(encoded.payload), checksum(encoded.payload)]
-        arguments += [or_text(placement.environment, NONE), or_text(placement.policy_version, NONE)]
-        arguments.append(encoded.group_id or NONE)
+        arguments += [submission.group_id, where, _entry(encoded, name, placement.policy_version)]
     return own_keys, arguments
+
+
+def _entry(group: EncodedGroup, lane: str, version: int | None) -> str:
+    """Write a group's index entry but for its time, which `lua/index_group.lua` puts in as the third word."""
+    words = (len(group.payload), checksum(group.payload), lane, or_text(version, NONE), group.group_id or NONE)
+    return " ".join(map(str, words))
 
 
 def or_text(value: int | None, otherwise: str) -> Argument:

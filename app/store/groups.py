@@ -23,6 +23,7 @@ from app.store.keys import NONE, RUNS, RunKeys, lane_name
 
 WantedHeads = Mapping[LaneId, tuple[int, int]]
 _SWEEP = 1000  # payloads removed per round trip
+_TRANSACTED_BYTES = 16 * 1024 * 1024  # nobody else is served while a transaction is written to disk
 
 
 class GroupStore:
@@ -36,8 +37,9 @@ class GroupStore:
     ) -> list[Outcome] | None:
         """Store groups, all or none, in one round trip. Once this returns a list they survive any crash.
 
-        Each payload is written by a command of its own, then a small script indexes them: a write torn by a crash
-        leaves an orphan, which is reaped, never half a group. Safe to repeat.
+        Payloads and their index are written in one transaction. Where that is unwise (`Connection.transacts`, or they
+        are very large), each payload is written by a command of its own, then indexed by a small script: a write torn
+        by a crash leaves a payload, announced before and reaped after, never half a group. Safe to repeat.
 
         Args:
             run: The run's name.
@@ -57,23 +59,18 @@ class GroupStore:
         """
         keys = RunKeys(run)
         stored = [submission for submission, place in zip(submissions, placements, strict=True) if not place.dropped]
-        own_keys, own_arguments = index_arguments(keys, submissions, placements)
-        reserve, index = scripts.load("reserve_groups").digest, scripts.load("admit_groups").digest
-        run_keys = [keys.run, keys.recent, keys.unindexed, keys.groups, keys.seen, keys.sent, keys.lanes, keys.buffers]
-        run_keys += [keys.versions, keys.named, keys.named_until, keys.dropped, keys.history, keys.ended]
-        limits = [terms.epoch, or_text(terms.policy_version, ""), terms.named_ms, terms.history_ms]
-        limits += [or_text(terms.max_groups, ""), or_text(terms.max_bytes, "")]
-        commands: list[Command] = []
-        if stored:
-            ids = [submission.group_id for submission in stored]
-            commands.append(("EVALSHA", reserve, 3, keys.run, keys.recent, keys.unindexed, *ids))
         # Whoever announced the run may have done so before it was forgotten. Now it holds reservations, so that it
         # will not be; a name put in before them could still be taken out in between.
-        commands.append(("SADD", RUNS, run))
+        commands: list[Command] = [("SADD", RUNS, run)]
         commands += [("SET", keys.payload(one.group_id), one.encoded.payload) for one in stored]
-        every_key = (*run_keys, *own_keys)
-        commands.append(("EVALSHA", index, len(every_key), *every_key, *limits, *own_arguments))
-        what, *rest = (await self._connection.exchange(commands))[-1]
+        total_bytes = sum(len(one.encoded.payload) for one in stored)
+        if self._connection.transacts and total_bytes <= _TRANSACTED_BYTES:
+            commands.append(_index(keys, submissions, placements, terms, reserved=False))
+            replies = await self._connection.transact(commands)
+        else:
+            commands.append(_index(keys, submissions, placements, terms, reserved=True))
+            replies = await self._connection.exchange([*_reserve(keys, stored), *commands])
+        what, *rest = replies[-1]
         match what:
             case b"admitted":
                 return [_outcome(text.decode(), place) for text, place in zip(rest[0], placements, strict=True)]
@@ -184,7 +181,7 @@ class GroupStore:
 
     async def group_of(self, run: str, given_id: str) -> str | None:
         """Find the group its sender called ``given_id``; None if there is none, or it is long gone."""
-        found = await self._connection.call("HGET", RunKeys(run).named, given_id)
+        found = await self._connection.call("HGET", RunKeys(run).given_ids, given_id)
         return None if found is None else str(found.decode().split()[0])
 
     async def history(self, run: str, group_id: str) -> EndedGroup | None:
@@ -236,6 +233,29 @@ class GroupStore:
 
     async def _unlink(self, keys: RunKeys, group_ids: Sequence[bytes]) -> None:
         await self._connection.call("UNLINK", *(keys.payload(group_id.decode()) for group_id in group_ids))
+
+
+def _reserve(keys: RunKeys, stored: Sequence[Submission]) -> list[Command]:
+    reserve = scripts.load("reserve_groups").digest
+    ids = [submission.group_id for submission in stored]
+    return [("EVALSHA", reserve, 3, keys.run, keys.recent, keys.unindexed, *ids)] if ids else []
+
+
+def _index(
+    keys: RunKeys,
+    submissions: Sequence[Submission],
+    placements: Sequence[Placement],
+    terms: Terms,
+    *,
+    reserved: bool,
+) -> Command:
+    run_keys = [keys.run, keys.recent, keys.unindexed, keys.groups, keys.seen, keys.sent, keys.lanes, keys.buffers]
+    run_keys += [keys.versions, keys.given_ids, keys.given_ids_until, keys.dropped, keys.history, keys.ended]
+    limits = [terms.epoch, or_text(terms.policy_version, ""), terms.dedup_ms, terms.history_ms]
+    limits += [or_text(terms.max_groups, ""), or_text(terms.max_bytes, ""), -1 if reserved else 0]
+    own_keys, own_arguments = index_arguments(keys, submissions, placements)
+    every_key = (*run_keys, *own_keys)
+    return ("EVALSHA", scripts.load("admit_groups").digest, len(every_key), *every_key, *limits, *own_arguments)
 
 
 def _outcome(text: str, placement: Placement) -> Outcome:

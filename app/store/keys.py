@@ -17,8 +17,8 @@
 | `…:buffer:{environment}:{size}` | zset | buffered group ids by arrival |
 | `…:versions` | zset | queued and buffered group ids by policy version, where they name one |
 | `…:recent` | zset | ids of groups admitted lately, by run clock: our own repetitions are recognised |
-| `…:named` | hash | id a sender gave -> `group_id outcome checksum`: its repetitions are recognised |
-| `…:named_until` | zset | those ids by the run clock at which they are forgotten, unless their groups are held |
+| `…:given_ids` | hash | id a sender gave -> `group_id outcome checksum`: its repetitions are recognised |
+| `…:given_ids_until` | zset | those ids by the run clock at which they are forgotten, unless their groups are held |
 | `…:history` | hash | group id -> `outcome batch step clock_ms entry`; batch id -> `outcome lease step clock_ms` |
 | `…:ended` | zset | those group and batch ids by the run clock at which they are forgotten |
 | `…:unindexed` | zset | payloads that no index entry names: reserved (score: run clock) or garbage (score: -1) |
@@ -113,12 +113,12 @@ class RunKeys:
         return self._key("versions")
 
     @property
-    def named(self) -> str:
-        return self._key("named")
+    def given_ids(self) -> str:
+        return self._key("given_ids")
 
     @property
-    def named_until(self) -> str:
-        return self._key("named_until")
+    def given_ids_until(self) -> str:
+        return self._key("given_ids_until")
 
     @property
     def history(self) -> str:
@@ -175,7 +175,7 @@ class RunKeys:
         """The keys that a reset simply deletes: they name no payloads, and no other keys."""
         return (
             *(self.environments, self.seen, self.served, self.leases, self.lease_states, self.dropped, self.versions),
-            *(self.named, self.named_until, self.history, self.ended, self.kept, self.kept_steps, self.sent),
+            *(self.given_ids, self.given_ids_until, self.history, self.ended, self.kept, self.kept_steps, self.sent),
             self.running,
         )
 

@@ -214,7 +214,7 @@ class RunStore:
             for run, environments in heard_of.items():
                 keys = RunKeys(run)
                 own = [keys.run, keys.workers, keys.seen, keys.environments, keys.recent, keys.buffers]
-                own += [keys.unindexed, keys.trash, keys.lease_states, keys.named_until, keys.ended, keys.groups]
+                own += [keys.unindexed, keys.trash, keys.lease_states, keys.given_ids_until, keys.ended, keys.groups]
                 pipe.evalsha(script, len(own), *own, worker, _RECOGNISED_FOR_MS, *environments)
 
         replies = await self._connection.pipeline(fill) if heard_of else []
@@ -237,7 +237,7 @@ class RunStore:
         keys = RunKeys(run)
         forgotten = await self._connection.run(
             "forget_old",
-            [keys.run, keys.groups, keys.named, keys.named_until, keys.history, keys.ended],
+            [keys.run, keys.groups, keys.given_ids, keys.given_ids_until, keys.history, keys.ended],
             [MOST_FORGOTTEN, _RECOGNISED_FOR_MS],
         )
         return int(forgotten)

@@ -44,7 +44,7 @@ class Store:
 
     async def terms(self, **limits: Any) -> Terms:
         """What admits groups now: names and histories last an hour."""
-        return Terms(**{"epoch": (await self.view()).epoch, "named_ms": LASTING_MS, "history_ms": LASTING_MS} | limits)
+        return Terms(**{"epoch": (await self.view()).epoch, "dedup_ms": LASTING_MS, "history_ms": LASTING_MS} | limits)
 
     async def admit(
         self, *groups: EncodedGroup, ids: Sequence[str] = (), place: Placement | None = None, **limits: Any

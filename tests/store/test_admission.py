@@ -80,9 +80,9 @@ async def test_a_senders_id_is_forgotten_in_time_but_never_before_its_group(stor
 
 async def test_what_is_due_to_be_forgotten_is_so_many_at_a_time(store: Store) -> None:
     """Names and histories each; however many are due, nobody waits for long."""
-    keys = [KEYS.run, KEYS.groups, KEYS.named, KEYS.named_until, KEYS.history, KEYS.ended]
+    keys = [KEYS.run, KEYS.groups, KEYS.given_ids, KEYS.given_ids_until, KEYS.history, KEYS.ended]
     for number in range(5):
-        await store.admit(encoded(given=f"g{number}"), place=STALE, named_ms=0, history_ms=0)
+        await store.admit(encoded(given=f"g{number}"), place=STALE, dedup_ms=0, history_ms=0)
     forgotten = [await store.connection.run("forget_old", keys, [2, 1000]) for _ in range(4)]
     assert forgotten == [4, 4, 2, 0]
     await store.books()

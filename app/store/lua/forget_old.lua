@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
 -- forget_old: forget what senders called their groups, and what became of groups and batches, once that is long ago.
 --
--- KEYS[1] run          hash  run clock
--- KEYS[2] groups       hash  group id -> entry
--- KEYS[3] named        hash  given id -> 'group_id outcome checksum'
--- KEYS[4] named_until  zset  given id -> run clock at which it is forgotten, ms
--- KEYS[5] history      hash  group or batch id -> what became of it
--- KEYS[6] ended        zset  group or batch id -> run clock at which that is forgotten, ms
+-- KEYS[1] run              hash  run clock
+-- KEYS[2] groups           hash  group id -> entry
+-- KEYS[3] given_ids        hash  given id -> 'group_id outcome checksum'
+-- KEYS[4] given_ids_until  zset  given id -> run clock at which it is forgotten, ms
+-- KEYS[5] history          hash  group or batch id -> what became of it
+-- KEYS[6] ended            zset  group or batch id -> run clock at which that is forgotten, ms
 -- ARGV[1] most of each kind at once   ARGV[2] ms until another look at the name of a group that is still held
 --
 -- Returns the number forgotten.

@@ -10,7 +10,7 @@
 -- KEYS[7] unindexed     zset  payloads that are reserved or garbage
 -- KEYS[8] trash         set   tokens of trashed hashes
 -- KEYS[9] lease_states  hash  batch id -> its lease
--- KEYS[10] named_until  zset  given ids by the run clock at which they are forgotten
+-- KEYS[10] given_ids_until  zset  given ids by the run clock at which they are forgotten
 -- KEYS[11] ended        zset  groups and batches by the run clock at which what became of them is forgotten
 -- KEYS[12] groups       hash  group id -> entry
 -- ARGV[1] this API process   ARGV[2] ms a repeated submission is recognised for   ARGV[3..] environment ids heard of

@@ -1,0 +1,42 @@
+-- index_groups: what admit_groups writes of all groups together (not a command of its own).
+--
+-- Groups that are stored get their places behind all that came before; the last is the latest of the run.
+local function place_groups(groups, run)
+  if #groups == 0 then return end
+  for i, group in ipairs(groups) do later('ZADD', group.place, run.arrivals + i, group.id) end
+  increase(RUN, 'arrivals', #groups)
+  local left = run.latest and redis.call('HEXISTS', GROUPS, run.latest) == 0
+  if left then later('ZADD', UNINDEXED, -1, run.latest) end
+  later('HSET', RUN, 'latest', groups[#groups].id)
+end
+
+-- The payload of a group that is not new is garbage if it has left since, or if its sender's group has another.
+local function pass_over(group, run)
+  local held = group.id == run.latest or redis.call('HEXISTS', GROUPS, group.id) == 1
+  if group.stored and not held then later('ZADD', UNINDEXED, -1, group.id) end
+end
+
+local function note_senders(senders, clock)
+  for environment, own in pairs(senders) do
+    local before = string.match(redis.call('HGET', SENT, environment) or '0', '%d+$')
+    later('HSET', SEEN, environment, clock)
+    later('HSET', SENT, environment, string.format('%.0f %s %.0f', clock, own.size, before + own.sequences))
+  end
+end
+
+local function index_groups(groups, outcomes, run, clock)
+  local stored, senders = {}, {}
+  for n, group in ipairs(groups) do
+    if outcomes[n] == 'new' then
+      index_group(group, clock)
+      if group.stored then stored[#stored + 1] = group end
+      local own = senders[group.environment] or {sequences = 0}
+      senders[group.environment] = {size = group.size, sequences = own.sequences + group.size}
+    else
+      pass_over(group, run)
+    end
+  end
+  senders['-'] = nil
+  place_groups(stored, run)
+  note_senders(senders, clock)
+end

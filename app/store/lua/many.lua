@@ -1,0 +1,45 @@
+-- many: commands about many things at once, each sent once for all of them (not a command of its own).
+--
+local AT_ONCE = 5000  -- arguments, of the 8000 that Lua can hand over; even, so that pairs stay together
+
+-- What HMGET or ZMSCORE says of each member, false of one that is not there.
+local function read(command, key, members)
+  if #members <= AT_ONCE then return redis.call(command, key, unpack(members)) end
+  local found = {}
+  for first = 1, #members, AT_ONCE do
+    local part = redis.call(command, key, unpack(members, first, math.min(first + AT_ONCE - 1, #members)))
+    for i = 1, #part do found[#found + 1] = part[i] end
+  end
+  return found
+end
+
+local pending, increases = {}, {}
+
+-- Write an argument or a pair with `flush`.
+local function later(command, key, first, second)
+  local kind = command .. key
+  local write = pending[kind]
+  if not write then
+    write = {command = command, key = key}
+    pending[kind] = write
+  end
+  write[#write + 1] = first
+  write[#write + 1] = second
+end
+
+-- Increase a field of a hash with `flush`.
+local function increase(key, field, by)
+  increases[key] = increases[key] or {}
+  increases[key][field] = (increases[key][field] or 0) + by
+end
+
+local function flush()
+  for _, write in pairs(pending) do
+    for first = 1, #write, AT_ONCE do
+      redis.call(write.command, write.key, unpack(write, first, math.min(first + AT_ONCE - 1, #write)))
+    end
+  end
+  for key, fields in pairs(increases) do
+    for field, by in pairs(fields) do redis.call('HINCRBY', key, field, by) end
+  end
+end
