@@ -16,7 +16,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from app.core.errors import StoreFull, StoreRefused, StoreUnavailable
 from app.store import scripts
-from app.store.exchange import Argument, Command, exchange, transact
+from app.store.exchange import Argument, Command, Exchange
 
 T = TypeVar("T")
 Pipeline = Any  # redis-py's own pipeline types are too loose to name
@@ -25,7 +25,7 @@ _ATTEMPT_TIMEOUT_S = 5.0
 _LONGEST_PAUSE_S = 0.25
 # What may pass. redis-py puts words of its own before the errors of a pipeline.
 _PASSING = re.compile(r"\b(?:BUSY|LOADING|MASTERDOWN|MISCONF|NOREPLICAS|CLUSTERDOWN|TRYAGAIN)\b")
-_MAX_CONNECTIONS = 64
+_MAX_CONNECTIONS = 64  # of each kind: for commands by themselves, and for round trips of several
 _READ_BYTES = 1024 * 1024  # a batch is megabytes
 
 
@@ -57,13 +57,14 @@ class Connection:
             socket_read_size=_READ_BYTES,
             retry=Retry(NoBackoff(), 0),
         )
-        self._pool = pool
+        self._exchange = Exchange(pool, _MAX_CONNECTIONS)
         self.redis: redis.Redis = redis.Redis.from_pool(pool)
         # Listening takes a connection for as long as it lasts, so it must not take those of commands.
         self.listeners: redis.Redis = redis.Redis.from_url(url)
 
     async def aclose(self) -> None:
         """Close every connection."""
+        await self._exchange.aclose()
         await self.redis.aclose()
         await self.listeners.aclose()
 
@@ -146,8 +147,8 @@ class Connection:
 
     async def exchange(self, commands: Sequence[Command]) -> list[Any]:
         """Send commands in one round trip, for less than a pipeline does; returns one reply per command, as it came."""
-        return await self.patiently(lambda: exchange(self._pool, commands))
+        return await self.patiently(lambda: self._exchange.send(commands))
 
     async def transact(self, commands: Sequence[Command]) -> list[Any]:
         """Send commands as one transaction; returns one reply per command, as it came."""
-        return await self.patiently(lambda: transact(self._pool, commands))
+        return await self.patiently(lambda: self._exchange.transact(commands))

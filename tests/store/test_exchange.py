@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redis.asyncio import BlockingConnectionPool
+from redis.asyncio import ConnectionPool, Redis
 from redis.asyncio.connection import Connection as RedisConnection
+from redis.exceptions import ConnectionError as RedisConnectionError
 
-from app.store.exchange import exchange, packed
+from app.store.exchange import Exchange, packed
 
 WORDS = st.one_of(st.text(max_size=9), st.binary(max_size=9), st.integers(-(2**63), 2**63))
 LAST = st.one_of(
@@ -24,18 +25,51 @@ def test_commands_are_packed_as_by_redis_py(parts: list[tuple[list[Any], Any]]) 
 
 
 async def test_after_an_error_the_next_replies_are_still_those_of_their_commands(redis_url: str) -> None:
-    pool = BlockingConnectionPool.from_url(redis_url, max_connections=1)
+    line = Exchange(ConnectionPool.from_url(redis_url), 1)
     with pytest.raises(Exception, match="unknown command"):
-        await exchange(pool, [("ECHO", "a"), ("NOSUCHCOMMAND",), ("ECHO", "b")])
-    assert await exchange(pool, [("ECHO", "c"), ("ECHO", b"d" * 9000)]) == [b"c", b"d" * 9000]
-    await pool.aclose()
+        await line.send([("ECHO", "a"), ("NOSUCHCOMMAND",), ("ECHO", "b")])
+    assert await line.send([("ECHO", "c"), ("ECHO", b"d" * 9000)]) == [b"c", b"d" * 9000]
+    await line.aclose()
 
 
 async def test_replies_nobody_waited_for_are_not_taken_for_later_ones(redis_url: str) -> None:
-    pool = BlockingConnectionPool.from_url(redis_url, max_connections=1)
-    given_up = asyncio.create_task(exchange(pool, [("BLPOP", "nothing-ever-comes-here", "0.3"), ("ECHO", "late")]))
+    line = Exchange(ConnectionPool.from_url(redis_url), 1)
+    given_up = asyncio.create_task(line.send([("BLPOP", "nothing-ever-comes-here", "0.3"), ("ECHO", "late")]))
     await asyncio.sleep(0.1)
     given_up.cancel()
     await asyncio.gather(given_up, return_exceptions=True)
-    assert await exchange(pool, [("ECHO", "mine")]) == [b"mine"]
-    await pool.aclose()
+    assert await line.send([("ECHO", "mine")]) == [b"mine"]
+    await line.aclose()
+
+
+async def test_a_transaction_is_done_whole_and_its_replies_are_those_of_its_commands(redis_url: str) -> None:
+    line = Exchange(ConnectionPool.from_url(redis_url), 1)
+    assert await line.transact([("SET", "a", b"x" * 9000), ("STRLEN", "a"), ("GET", "nothing")]) == [b"OK", 9000, None]
+    with pytest.raises(Exception, match="unknown command"):
+        await line.transact([("SET", "a", "refused"), ("NOSUCHCOMMAND",)])
+    assert await line.send([("STRLEN", "a")]) == [9000], "refused with what was beside it"
+    with pytest.raises(Exception, match="No matching script"):
+        await line.transact([("EVALSHA", "0" * 40, 0), ("GET", "a")])
+    assert await line.send([("ECHO", "next")]) == [b"next"]
+    await line.aclose()
+
+
+async def test_connections_that_broke_while_they_were_idle_fail_once_between_them(
+    redis_url: str, redis_client: Redis
+) -> None:
+    """As after a restart of the server: however many there are, the next repetition is on a new one."""
+    line = Exchange(ConnectionPool.from_url(redis_url), 8)
+    await asyncio.gather(*(line.send([("BLPOP", "nothing-ever-comes-here", "0.1")]) for _ in range(8)))
+    await redis_client.client_kill_filter(_type="normal", skipme=True)
+    with pytest.raises((RedisConnectionError, OSError)):
+        await line.send([("ECHO", "lost")])
+    assert await line.send([("ECHO", "again")]) == [b"again"]
+    await line.aclose()
+
+
+async def test_no_more_round_trips_are_made_at_a_time_than_it_may(redis_url: str, redis_client: Redis) -> None:
+    line = Exchange(ConnectionPool.from_url(redis_url), 2)
+    before = len(await redis_client.client_list())
+    assert await asyncio.gather(*(line.send([("ECHO", str(n))]) for n in range(9))) == [[b"%d" % n] for n in range(9)]
+    assert len(await redis_client.client_list()) == before + 2
+    await line.aclose()

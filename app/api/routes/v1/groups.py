@@ -3,9 +3,9 @@
 from typing import Annotated
 
 import orjson
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import APIRouter, Depends, Path, Request, Response
 
-from app.api.deps import DirectRoute, Found, NamedRun, SubmittedBody
+from app.api.deps import DirectRoute, Found, NamedRun, SubmittedBody, checked_run_name
 from app.api.replies import model_reply
 from app.api.routes import native_docs as docs
 from app.core.errors import UnsupportedMediaType
@@ -14,7 +14,13 @@ from app.services.submissions import Submitted
 from app.store.codec import EncodedGroup
 from lachesis.wire.groups import GROUP_ID, SAFETENSORS, Lineage, Receipts
 
-submissions = APIRouter(prefix="/v1/runs/{run}/groups", tags=["groups"], route_class=DirectRoute)
+submissions = APIRouter(
+    prefix="/v1/runs/{run}/groups",
+    tags=["groups"],
+    route_class=DirectRoute,
+    dependencies=[Depends(checked_run_name)],
+    responses=docs.PROBLEMS,
+)
 router = APIRouter(prefix="/v1/runs/{run}/groups", tags=["groups"])
 
 _STATUS = {None: "accepted", DropReason.STALE: "stale", DropReason.FUTURE_VERSION: "refused"}
