@@ -2,30 +2,13 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from app.core.errors import InvalidField, RunNotFound
 from app.core.freshness import unfit
-from app.core.model import DropReason
 from app.services.admission import Admission
 from app.store.codec import EncodedGroup
-from app.store.group_entries import Placement
+from app.store.group_entries import Outcome, Placement
 from app.store.runs import Roster
-
-
-@dataclass(frozen=True, slots=True)
-class Submitted:
-    """What became of a group.
-
-    Attributes:
-        group_id: Its id.
-        dropped: Why it was counted and dropped at once, or None.
-        repeated: Whether its sender had sent it before.
-    """
-
-    group_id: str
-    dropped: DropReason | None
-    repeated: bool
 
 
 class Submissions:
@@ -34,8 +17,11 @@ class Submissions:
     def __init__(self, admission: Admission) -> None:
         self._admission = admission
 
-    async def submit(self, run: str, groups: Sequence[EncodedGroup]) -> list[Submitted]:
+    async def submit(self, run: str, groups: Sequence[EncodedGroup]) -> list[Outcome]:
         """Store groups, all or none; once this returns they survive any crash, and repeating it stores nothing.
+
+        Returns:
+            What became of each.
 
         Raises:
             RunNotFound: There is no such run.
@@ -58,11 +44,7 @@ class Submissions:
                 raise InvalidField(f"environment {group.environment} is not registered", (position, "environment"))
             return _place(group, roster)
 
-        admitted = await self._admission.admit(run, groups, place, announce=False, limited=True)
-        return [
-            Submitted(str(group.group_id), outcome.dropped, outcome.repeated)
-            for group, outcome in zip(groups, admitted.outcomes, strict=True)
-        ]
+        return (await self._admission.admit(run, groups, place, announce=False, limited=True)).outcomes
 
 
 def _place(group: EncodedGroup, roster: Roster) -> Placement:

@@ -59,8 +59,8 @@ class GroupStore:
         """
         keys = RunKeys(run)
         stored = [submission for submission, place in zip(submissions, placements, strict=True) if not place.dropped]
-        # Whoever announced the run may have done so before it was forgotten. Now it holds reservations, so that it
-        # will not be; a name put in before them could still be taken out in between.
+        # Whoever announced the run may have done so before it was forgotten. Its name is put in together with what the
+        # run is to hold, or once it holds reservations; before them it could still be taken out in between.
         commands: list[Command] = [("SADD", RUNS, run)]
         commands += [("SET", keys.payload(one.group_id), one.encoded.payload) for one in stored]
         total_bytes = sum(len(one.encoded.payload) for one in stored)

@@ -13,6 +13,11 @@ RECOGNISED_MS = 120_001
 STALE = Placement(0, policy_version=1, dropped=DropReason.STALE)
 
 
+@pytest.fixture(autouse=True, params=[True, False], ids=["in one transaction", "one after the other"])
+def _transacts(store: Store, request: pytest.FixtureRequest) -> None:
+    store.connection.transacts = request.param
+
+
 async def test_the_same_call_twice_stores_once(store: Store) -> None:
     """A connection that lost the reply repeats the whole pipeline, with the ids it had."""
     for _ in range(2):
@@ -265,4 +270,26 @@ async def test_a_payload_that_may_be_about_to_be_removed_is_not_admitted_under_i
     assert await store.admit(encoded(given="a"), ids=["other"]) == [True]
     await store.groups.sweep(RUN)
     assert await store.payloads() == {"other"}
+    await store.books()
+
+
+async def test_a_server_that_has_forgotten_the_scripts_is_taught_them_and_nothing_is_lost(store: Store) -> None:
+    """As one that was started again. What the transaction wrote in vain is written again under the same id."""
+    await store.redis.script_flush()
+    assert await store.admit(encoded(given="a"), encoded(), ids=["one", "two"]) == [True, True]
+    await store.redis.script_flush()
+    assert await store.admit(encoded(given="a"), encoded(), ids=["one", "two"]) == [True, True], "our own repetition"
+    await store.groups.give_up_orphans(RUN, (await store.view()).clock_ms)
+    await store.groups.sweep(RUN)
+    assert (await store.books())["queued"] == await store.payloads() == {"one", "two"}
+
+
+async def test_as_many_groups_as_a_request_may_bring_are_admitted_at_once(store: Store) -> None:
+    """More than Lua can hand to a command."""
+    groups = [encoded(given=f"g{number}") for number in range(6000)]
+    assert await store.admit(*groups) == [True] * 6000
+    assert await store.admit(*groups) == [False] * 6000
+    view = await store.view()
+    assert (view.totals.queued_groups, view.sent[0].sequences) == (6000, 12000)
+    await store.groups.sweep(RUN)
     await store.books()

@@ -17,14 +17,14 @@ local pending, increases = {}, {}
 
 -- Write an argument or a pair with `flush`.
 local function later(command, key, first, second)
-  local kind = command .. key
-  local write = pending[kind]
-  if not write then
-    write = {command = command, key = key}
-    pending[kind] = write
+  pending[command] = pending[command] or {}
+  local arguments = pending[command][key]
+  if not arguments then
+    arguments = {}
+    pending[command][key] = arguments
   end
-  write[#write + 1] = first
-  write[#write + 1] = second
+  local n = #arguments
+  arguments[n + 1], arguments[n + 2] = first, second
 end
 
 -- Increase a field of a hash with `flush`.
@@ -34,9 +34,11 @@ local function increase(key, field, by)
 end
 
 local function flush()
-  for _, write in pairs(pending) do
-    for first = 1, #write, AT_ONCE do
-      redis.call(write.command, write.key, unpack(write, first, math.min(first + AT_ONCE - 1, #write)))
+  for command, keys in pairs(pending) do
+    for key, arguments in pairs(keys) do
+      for first = 1, #arguments, AT_ONCE do
+        redis.call(command, key, unpack(arguments, first, math.min(first + AT_ONCE - 1, #arguments)))
+      end
     end
   end
   for key, fields in pairs(increases) do

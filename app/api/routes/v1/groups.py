@@ -10,8 +10,8 @@ from app.api.replies import model_reply
 from app.api.routes import native_docs as docs
 from app.core.errors import UnsupportedMediaType
 from app.core.model import DropReason
-from app.services.submissions import Submitted
 from app.store.codec import EncodedGroup
+from app.store.group_entries import Outcome
 from lachesis.wire.groups import GROUP_ID, SAFETENSORS, Lineage, Receipts
 
 submissions = APIRouter(
@@ -51,9 +51,9 @@ async def submit_groups(request: Request) -> Response:
             raise UnsupportedMediaType(
                 f"Content-Type {media_type[:80]!r}; groups come as application/json or {SAFETENSORS}"
             )
-        receipts = await found.submissions.submit(run, groups)
-    headers = {"Idempotent-Replay": "true"} if all(receipt.repeated for receipt in receipts) else {}
-    return Response(orjson.dumps({"groups": list(map(_receipt, receipts))}), 201, headers, "application/json")
+        outcomes = await found.submissions.submit(run, groups)
+    headers = {"Idempotent-Replay": "true"} if all(outcome.repeated for outcome in outcomes) else {}
+    return Response(orjson.dumps({"groups": list(map(_receipt, groups, outcomes))}), 201, headers, "application/json")
 
 
 @router.get("/{group}", summary="Follow a group", response_model=Lineage)
@@ -82,5 +82,5 @@ async def get_group(
     )
 
 
-def _receipt(submitted: Submitted) -> dict[str, str]:
-    return {"id": submitted.group_id, "status": _STATUS[submitted.dropped]}
+def _receipt(group: EncodedGroup, outcome: Outcome) -> dict[str, str | None]:
+    return {"id": group.group_id, "status": _STATUS[outcome.dropped]}
