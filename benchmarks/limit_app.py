@@ -1,7 +1,7 @@
 """The limit: what any service on this stack must at least do. It reads a body and stores bytes, unseen.
 
     POST /as-sent          stores the body as it came
-    POST /pieces/K         stores the body cut into K values, in one round trip
+    POST /pieces/K         stores the body cut into K values, in one transaction: one wait for the disk
     POST /as-stored/N      stores N bytes, as many as this service stores of such a group
     POST /answer           remembers the body as the answer of GET /batch
     GET /batch/K           reads K stored values and answers that
@@ -40,7 +40,7 @@ async def read_whole(receive: Any) -> bytes:
 async def store_pieces(body: bytes, count: int) -> None:
     """Store a body cut into pieces, as a frame of groups is."""
     size = -(-len(body) // count)
-    pipe = redis.pipeline(transaction=False)
+    pipe = redis.pipeline(transaction=True)
     for start in range(0, len(body), size):
         pipe.set(b"%d" % next(serial), body[start : start + size])
     await pipe.execute()
