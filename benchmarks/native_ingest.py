@@ -22,8 +22,8 @@ RATE = Table(
     versus=("atropos", JSON_NAME, BARE_NAME),
     note=f"`POST {RUN}/groups` in a closed loop: a safetensors blob, or a frame of several. Atropos is sent the same "
     "groups in JSON, a list where there are several. The bare endpoint stores the same bytes unread, one SET a group, "
-    "those of a request in one transaction. Each group has an id of its own, and each server says that it holds as many "
-    "as were sent.",
+    "those of a request in one transaction. Each group has an id of its own, and each server says that it holds as "
+    "many as were sent.",
 )
 CPU = Table(
     key="native_cpu",
