@@ -21,6 +21,7 @@ from app.services.admission import Admission
 from app.services.arrivals import Arrivals
 from app.services.bookmarks import Bookmarks
 from app.services.dispatch import Dispatch
+from app.services.division import Division
 from app.services.explain import Explain
 from app.services.handout import Timing
 from app.services.intake import Intake
@@ -114,7 +115,8 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
     arrivals = Arrivals()
     timing = Timing(ttl_ms, round(settings.relax_after_s * 1000))
     sending = Sending(batches, bookmarks)
-    dispatch = Dispatch(runs, batches, Retrieval(groups), sending, arrivals, timing)
+    retrieval = Retrieval(groups)
+    dispatch = Dispatch(runs, batches, retrieval, Division(retrieval), sending, arrivals, timing)
     explain = Explain(runs, dispatch, sending, arrivals)
     services = Services(
         settings=settings,

@@ -3,6 +3,9 @@
 import asyncio
 import base64
 import logging
+from collections.abc import Iterable
+from dataclasses import asdict
+from itertools import repeat
 from typing import Any
 
 import orjson
@@ -23,6 +26,7 @@ from lachesis.wire.blob import read_header
 from lachesis.wire.columns import NATIVE_COLUMNS, unpack
 from lachesis.wire.frame import frame_header
 from lachesis.wire.groups import SAFETENSORS
+from lachesis.wire.ranks import BalanceInfo, ShardInfo
 
 _MOST_HEADER_CHARACTERS = 1000  # clients refuse headers of some kilobytes; explain has it all
 _ANY = ("application/*", "*/*")
@@ -73,7 +77,11 @@ async def taken_reply(request: Request, dispatch: Dispatch, run: str, batch: Bat
     info = info_of(run, batch)
     headers = {"Lachesis-Batch": info.batch, "Lachesis-Step": str(info.step), "Vary": "Accept"}
     if binary:
-        head = frame_header([len(payload) for payload in batch.payloads], "batch", {"batch": info.model_dump_json()})
+        head = frame_header(
+            [len(payload) for payload in batch.payloads],
+            "batch",
+            {"batch": info.model_dump_json(exclude_defaults=True)},
+        )
         parts = [head, *batch.payloads]
         return WatchedReply(parts, headers, sent, broke_off, status_code=201, media_type=SAFETENSORS)
     try:
@@ -97,17 +105,42 @@ def info_of(run: str, batch: Batch) -> BatchInfo:
         lease_s=(lease.deadline_ms - view.clock_ms) / 1000,
         delivery=lease.deliveries,
         relaxed=lease.relaxed,
-        batch_size=sum(group.size for group in batch.groups),
+        batch_size=sum(sequences for _, _, sequences in lease.contents),
         policy_version=view.policy_version,
-        groups=[_group(group, batch) for group in batch.groups],
+        groups=list(map(_group, batch.groups, _parts(batch), repeat(batch))),
+        shard=_shard(batch),
     )
 
 
-def _group(group: LeasedGroup, batch: Batch) -> BatchGroup:
+def _parts(batch: Batch) -> Iterable[tuple[int, ...] | None]:
+    """Of each group, the sequences that are sent; None for all."""
+    if batch.shard is None:
+        return repeat(None)
+    pairs = zip(batch.groups, batch.shard.sequences, strict=True)
+    return (None if len(sequences) == group.size else sequences for group, sequences in pairs)
+
+
+def _shard(batch: Batch) -> ShardInfo | None:
+    shards = batch.lease.shards
+    if batch.shard is None or shards is None:
+        return None
+    return ShardInfo(
+        rank=batch.shard.rank,
+        world_size=shards.split.world_size,
+        size=sum(map(len, batch.shard.sequences)),
+        spread=shards.spread,
+        equal=shards.equal,
+        ended_by=shards.split.ended_by.value,
+        balance=BalanceInfo(**asdict(shards.balance)),
+    )
+
+
+def _group(group: LeasedGroup, sequences: tuple[int, ...] | None, batch: Batch) -> BatchGroup:
     return BatchGroup(
         id=group.given_id or group.group_id,
         environment=group.environment,
-        size=group.size,
+        size=group.size if sequences is None else len(sequences),
+        sequences=None if sequences is None else list(sequences),
         policy_version=group.policy_version,
         staleness=staleness(group.policy_version, batch.view.policy_version),
         age_s=max(0, batch.view.clock_ms - group.accepted_ms) / 1000,
@@ -115,9 +148,11 @@ def _group(group: LeasedGroup, batch: Batch) -> BatchGroup:
 
 
 def _json(info: BatchInfo, payloads: tuple[bytes, ...]) -> bytes:
-    described = [group.model_dump_json().encode() for group in info.groups]
+    described = [group.model_dump_json(exclude_defaults=True).encode() for group in info.groups]
     groups = b",".join(map(_group_json, described, payloads))
-    return info.model_dump_json(exclude={"groups"}).encode()[:-1] + b',"groups":[' + groups + b"]}"
+    return (
+        info.model_dump_json(exclude={"groups"}, exclude_defaults=True).encode()[:-1] + b',"groups":[' + groups + b"]}"
+    )
 
 
 def _group_json(described: bytes, payload: bytes) -> bytes:

@@ -21,7 +21,9 @@
     │   ├── LeaseLost               the batch is no longer held under this lease
     │   ├── BatchInUse              the batch is not quarantined, so nobody may drop it
     │   ├── RunInUse                groups keep coming while the run is being removed
-    │   └── RewindImpossible        batches after that step are no longer kept
+    │   ├── RewindImpossible        batches after that step are no longer kept
+    │   ├── RanksDisagree           the ranks before this one divide the batch otherwise
+    │   └── StepMismatch            the batch this rank would get is of another step
     ├── QueueFull                   the run's capacity is reached; come back later             429
     └── StoreUnavailable            Redis did not answer in time; the outcome is unknown       503
         ├── StoreFull               Redis is out of memory; nothing was stored                 507
@@ -173,6 +175,18 @@ class RewindImpossible(Conflict):
     """Some batch after that step is no longer kept; the message says how far back the run can go."""
 
     code = "rewind_impossible"
+
+
+class RanksDisagree(Conflict):
+    """The ranks that have this batch divide it otherwise than this one would; the message says in what."""
+
+    code = "ranks_disagree"
+
+
+class StepMismatch(Conflict):
+    """The batch this rank would get is of another step than the one it says it is at."""
+
+    code = "step_mismatch"
 
 
 class QueueFull(LachesisError):

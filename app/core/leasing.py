@@ -16,6 +16,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from app.core.ranks import Shards, untouched
+
 
 @dataclass(frozen=True, slots=True)
 class LeasedGroup:
@@ -62,6 +64,7 @@ class Lease:
         request_id: Of a batch that is held: the request that took it, if it had an id.
         trainer: Of a batch that is held: who took it, if they said.
         contents: What is in it, by environment: its id or None, groups, sequences.
+        shards: How it is divided between ranks, if it is.
     """
 
     batch_id: str
@@ -75,6 +78,7 @@ class Lease:
     request_id: str = ""
     trainer: str = ""
     contents: tuple[tuple[int | None, int, int], ...] = ()
+    shards: Shards | None = None
 
 
 def contents_of(groups: Iterable[LeasedGroup]) -> tuple[tuple[int | None, int, int], ...]:
@@ -89,7 +93,9 @@ def contents_of(groups: Iterable[LeasedGroup]) -> tuple[tuple[int | None, int, i
 
 def returned(lease: Lease) -> Lease:
     """Return a lease that nobody has any more: its batch waits to be handed out again."""
-    return replace(lease, state=LeaseState.RETURNED, lease_id="", deadline_ms=0, request_id="", trainer="")
+    shards = None if lease.shards is None else untouched(lease.shards)
+    free = replace(lease, lease_id="", deadline_ms=0, request_id="", trainer="", shards=shards)
+    return replace(free, state=LeaseState.RETURNED)
 
 
 def quarantined(lease: Lease) -> Lease:

@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from app.core.leasing import Lease
 from app.core.policy import Policy
+from app.core.ranks import BalanceHistory
 
 NEWCOMER_MS = 3000
 """How long a registration alone makes an environment bind, milliseconds of run clock. An answer that arrives is noted
@@ -259,6 +260,7 @@ class RunView:
         kept: Acknowledged batches that are kept.
         sent: What environments have sent.
         running: Groups environments said they have started and not submitted.
+        balance: How evenly batches were divided between ranks, if any were.
     """
 
     config: RunConfig | None
@@ -284,6 +286,7 @@ class RunView:
     kept: KeptBatches = field(default_factory=KeptBatches)
     sent: Mapping[int, Sent] = field(default_factory=dict)
     running: Mapping[int, int] = field(default_factory=dict)
+    balance: BalanceHistory | None = None
 
     @property
     def dropped_by_reason(self) -> dict[str, int]:

@@ -8,9 +8,12 @@ from weakref import WeakValueDictionary
 
 from app.core.decision import Decision, decide
 from app.core.errors import RunArchived, RunNotFound
-from app.core.leasing import Lease, LeaseState, contents_of, exhausted, quarantined, returned
+from app.core.leasing import Lease, LeaseState, contents_of, exhausted, expired, quarantined, returned
 from app.core.model import Blocker, NotReady, RunView
+from app.core.ranks import recorded
+from app.core.seats import Seat
 from app.services.arrivals import Arrivals
+from app.services.division import Division
 from app.services.handout import Answer, Batch, Holder, Timing
 from app.services.retrieval import Retrieval, history_ms
 from app.services.sending import Sending
@@ -29,6 +32,7 @@ class Dispatch:
         runs: RunStore,
         batches: BatchStore,
         retrieval: Retrieval,
+        division: Division,
         sending: Sending,
         arrivals: Arrivals,
         timing: Timing,
@@ -36,6 +40,7 @@ class Dispatch:
         self._runs = runs
         self._batches = batches
         self._retrieval = retrieval
+        self._division = division
         self._sending = sending
         self._arrivals = arrivals
         self._timing = timing
@@ -84,22 +89,23 @@ class Dispatch:
         turn = self._turns.setdefault(run, asyncio.Lock())
         async with turn:  # the first request may be about to take it
             view = await self._runs.view(run)
-            mine = holder.taken_before(view)
+            mine = holder.in_hand(view, self._waiting(view, holder))
             if mine is None:
                 return None
-            batch = await self._handed_out(run, view, mine, replace(mine, deadline_ms=holder.deadline_ms(view)))
+            batch = await self._handed_out(run, view, mine, holder.renewed(mine, view), holder.seat)
         return None if batch is None else Answer(batch, None)
 
     async def hand_on(self, run: str, batch: Batch) -> None:
         """Note that nobody got a batch that was taken to be held: it goes first to whoever asks next."""
         lease = batch.lease
-        await self._batches.change(run, lease, replace(returned(lease), deliveries=lease.deliveries - 1))
+        if _is_nobody_elses(batch):
+            await self._batches.change(run, lease, replace(returned(lease), deliveries=lease.deliveries - 1))
 
     async def let_expire(self, run: str, batch: Batch) -> None:
         """Note that a batch's reply broke off: its trainer may ask for it again, but not for as long as its lease."""
         lease = batch.lease
         soon_ms = batch.view.clock_ms + _RETRY_MS
-        if soon_ms < lease.deadline_ms:
+        if soon_ms < lease.deadline_ms and _is_nobody_elses(batch):
             await self._batches.change(run, lease, replace(lease, deadline_ms=soon_ms))
 
     async def quarantine_exhausted(self, run: str, view: RunView) -> None:
@@ -120,35 +126,46 @@ class Dispatch:
 
     async def _next(self, run: str, view: RunView, holder: Holder | None) -> Batch | NotReady | None:
         """Hand out what was taken before, else a new batch; None if the world moved on meanwhile."""
-        if holder is not None and (mine := holder.taken_before(view)) is not None:
-            return await self._handed_out(run, view, mine, replace(mine, deadline_ms=holder.deadline_ms(view)))
+        waiting = self._waiting(view, holder)
+        mine = None if holder is None else holder.in_hand(view, waiting)
+        if holder is not None and mine is not None:
+            return await self._handed_out(run, view, mine, holder.renewed(mine, view), holder.seat)
         await self.quarantine_exhausted(run, view)
-        waiting = next((lease for lease in view.leases if self._sending.waits(lease, view)), None)
         if waiting is None:
             return await self._new(run, view, holder)
         taken = self._lease(view, holder, replace(waiting, deliveries=waiting.deliveries + 1))
-        return await self._handed_out(run, view, waiting, taken)
+        return await self._handed_out(run, view, waiting, taken, None if holder is None else holder.seat)
 
-    async def _handed_out(self, run: str, view: RunView, seen: Lease, taken: Lease) -> Batch | None:
+    def _waiting(self, view: RunView, holder: Holder | None) -> Lease | None:
+        """Find the batch that is to be handed out again first; a rank wants none that it has in hand."""
+        seat = None if holder is None else holder.seat
+        waiting = (lease for lease in view.leases if self._sending.waits(lease, view))
+        return next((lease for lease in waiting if seat is None or seat.wants(lease)), None)
+
+    async def _handed_out(self, run: str, view: RunView, seen: Lease, taken: Lease, seat: Seat | None) -> Batch | None:
         """Take a leased batch again, if it can be served as it was; else its groups go back to their lanes."""
+        if seat is not None:
+            seat.check(seen.step)
         groups = await self._batches.groups_of(run, seen.batch_id)
         if groups is None:
             return None
-        whole = view.config is not None and sum(group.size for group in groups) == view.config.batch_size
-        payloads, damage = await self._retrieval.payloads(run, groups) if whole else ((), {})
-        if damage or not whole:
+        # Who has it goes on with it, whatever the run's batch size is by now.
+        in_hand = seen.state is LeaseState.HELD and not expired(seen, view.clock_ms)
+        size = sum(group.size for group in groups)
+        whole = in_hand or (view.config is not None and size == view.config.batch_size)
+        batch = await self._division.read(run, view, taken, groups, seat) if whole else None
+        if not isinstance(batch, Batch):
             # Registered anew with another size, or damaged: its sound groups are packed into other batches.
             await self._batches.dissolve(run, seen, groups, history_ms(view))
             return None
-        change = self._batches.change(run, seen, taken)
-        return Batch(taken, tuple(groups), payloads, view) if await self._have(taken, change) else None
+        return batch if await self._have(batch.lease, self._batches.change(run, seen, batch.lease)) else None
 
     def _lease(self, view: RunView, holder: Holder | None, batch: Lease) -> Lease:
         """Put a batch into somebody's hands."""
         if holder is None:
             return self._sending.lease(batch)
         return replace(
-            batch,
+            returned(batch),
             state=LeaseState.HELD,
             worker=self._sending.worker,
             lease_id=uuid.uuid4().hex,
@@ -159,6 +176,10 @@ class Dispatch:
 
     async def _new(self, run: str, view: RunView, holder: Holder | None) -> Batch | NotReady | None:
         """Plan and commit a batch; None if the world moved on meanwhile."""
+        seat = None if holder is None else holder.seat
+        if seat is not None and view.config is not None:
+            seat.check(view.step + 1)
+            seat.check_size(view.config.batch_size)
         self._arrivals.note(run, view)
         decision = await self.decision(run, view)
         if decision.conflict_since_ms != view.conflict_since_ms:
@@ -168,29 +189,34 @@ class Dispatch:
         groups = await self._retrieval.leasable(run, view, decision.plan)
         if groups is None:
             return None
-        payloads, damage = await self._retrieval.payloads(run, groups)
-        if damage:
-            await self._retrieval.drop(run, view, damage)
-            return None
         relaxed, contents = decision.plan.relaxed, contents_of(groups)
         new = Lease(uuid.uuid4().hex, LeaseState.RETURNED, "", 1, view.step + 1, relaxed, contents=contents)
-        lease = self._lease(view, holder, new)
+        batch = await self._division.read(run, view, self._lease(view, holder, new), groups, seat)
+        if not isinstance(batch, Batch):
+            await self._retrieval.drop(run, view, batch.reasons)
+            return None
         commit = self._batches.commit(
             run,
-            lease,
+            batch.lease,
             groups,
             epoch=view.epoch,
             policy_version=view.policy_version,
             debts=decision.debts,
             clock_ms=view.clock_ms,
+            balance=None if batch.lease.shards is None else recorded(view.balance, batch.lease.shards),
         )
-        return Batch(lease, tuple(groups), payloads, view) if await self._have(lease, commit) else None
+        return batch if await self._have(batch.lease, commit) else None
 
     async def _have(self, lease: Lease, taking: Coroutine[None, None, bool]) -> bool:
         """Take a lease; False if the world moved on meanwhile."""
         if lease.state is LeaseState.SENDING:
             return await self._sending.begin(lease, taking)
         return await taking  # held until its deadline, wherever its reply goes
+
+
+def _is_nobody_elses(batch: Batch) -> bool:
+    """Whether nobody but who should have got it can have a part of a batch."""
+    return batch.lease.shards is None or len(batch.lease.shards.taken) == 1
 
 
 def unregistered() -> NotReady:

@@ -1,9 +1,11 @@
 """What passes between those who ask for a batch and those who hand it out."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.core.leasing import Lease, LeasedGroup, LeaseState
 from app.core.model import NotReady, RunView
+from app.core.ranks import taken_by
+from app.core.seats import Seat, shared
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,32 +24,69 @@ class Holder:
         request_id: Names the request: repeated, it gets the same batch while that is held.
         lease_s: How long to hold it, seconds; None: as the run says.
         trainer: Who asks, for operators.
+        seat: The rank that asks, of a trainer that divides its batches.
     """
 
     request_id: str = ""
     lease_s: float | None = None
     trainer: str = ""
+    seat: Seat | None = None
 
     def deadline_ms(self, view: RunView) -> int:
         """Return until when it holds what it takes now, run clock."""
         return view.clock_ms + round(1000 * (view.policy.lease_s if self.lease_s is None else self.lease_s))
 
-    def taken_before(self, view: RunView) -> Lease | None:
-        """Find the lease that the same request took before, and that is still held."""
+    def in_hand(self, view: RunView, waiting: Lease | None) -> Lease | None:
+        """Find the lease that this request has a right to already: it took it before, or its ranks have it.
+
+        Args:
+            view: The run.
+            waiting: The batch that would be handed out again first, if any. Ranks take it before a later one.
+
+        Raises:
+            RanksDisagree: The ranks that have it divide it otherwise.
+        """
+        if self.seat is not None:
+            theirs = shared(view.leases, self.seat, view.clock_ms)
+            return None if theirs is None or (waiting is not None and waiting.step < theirs.step) else theirs
         if not self.request_id:
             return None
         held = (lease for lease in view.leases if lease.state is LeaseState.HELD)
         return next((lease for lease in held if lease.request_id == self.request_id), None)
 
+    def renewed(self, lease: Lease, view: RunView) -> Lease:
+        """Return a lease that is in hand, held from now on."""
+        if self.seat is None or lease.shards is None:
+            return replace(lease, deadline_ms=self.deadline_ms(view))
+        later_ms = max(lease.deadline_ms, self.deadline_ms(view))  # other ranks have it, for as long as they said
+        return replace(lease, deadline_ms=later_ms, shards=taken_by(lease.shards, self.seat.rank))
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """The part of a batch that a rank gets: of each group that is sent, the sequences, 0-based, ascending."""
+
+    rank: int
+    sequences: tuple[tuple[int, ...], ...]
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch to send: its lease, its groups and their columns in training order, and the run it was taken from."""
+    """A batch to send.
+
+    Attributes:
+        lease: What it is held under.
+        groups: Its groups in training order; of a shard, those it has a part in.
+        payloads: Their columns; of a shard, only its sequences'.
+        view: The run it was taken from.
+        shard: The part of it that this is, if it is divided.
+    """
 
     lease: Lease
     groups: tuple[LeasedGroup, ...]
     payloads: tuple[bytes, ...]
     view: RunView
+    shard: Shard | None = None
 
 
 @dataclass(frozen=True, slots=True)

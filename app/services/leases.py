@@ -1,11 +1,14 @@
 """Batches in trainers' hands on the native API: ended, given back, held longer, looked at."""
 
+import asyncio
 import logging
 from dataclasses import replace
+from weakref import WeakValueDictionary
 
-from app.core.errors import BatchInUse, BatchNotFound, LeaseLost
+from app.core.errors import BatchInUse, BatchNotFound, InvalidField, LeaseLost
 from app.core.leasing import Lease, LeaseState
 from app.core.model import DropReason, RunView
+from app.core.ranks import Shards, acknowledged_by
 from app.services.bookmarks import Bookmarks
 from app.services.retrieval import history_ms
 from app.store.batches import BatchStore
@@ -23,19 +26,38 @@ class Leases:
         self._groups = groups
         self._batches = batches
         self._bookmarks = bookmarks
+        self._turns: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
-    async def acknowledge(self, run: str, batch_id: str, lease_id: str) -> None:
+    async def acknowledge(self, run: str, batch_id: str, lease_id: str, rank: int | None = None) -> tuple[int, ...]:
         """End a batch that was trained on. Safe to repeat, and right also after the deadline if nobody else had it.
+
+        Args:
+            run: The run's name.
+            batch_id: The batch.
+            lease_id: The lease it is held under.
+            rank: Of a batch that is divided: the rank that has trained on its shard. It ends when no other is awaited.
+
+        Returns:
+            The ranks whose acknowledgement is still missing.
 
         Raises:
             BatchNotFound: There is none of that id, or it ended long ago.
             LeaseLost: It is not held under that lease any more; nothing was changed.
+            InvalidField: The rank is missing, or is none of the batch.
         """
-        while True:
-            view = await self._runs.view(run)
-            lease = await self._held(view, run, batch_id, lease_id, "acknowledged")
-            if lease is None or await self._bookmarks.deliver(run, [lease], view.policy):
-                return
+        # The ranks of a step come at the same time; in one process they need not outdate each other.
+        async with self._turns.setdefault((run, batch_id), asyncio.Lock()):
+            while True:
+                view = await self._runs.view(run)
+                lease = await self._held(view, run, batch_id, lease_id, "acknowledged")
+                if lease is None:
+                    return ()
+                shards = _acknowledged(lease.shards, rank)
+                if shards is not None and shards.awaited:
+                    if await self._batches.change(run, lease, replace(lease, shards=shards)):
+                        return shards.awaited
+                elif await self._bookmarks.deliver(run, [lease], view.policy):
+                    return ()
 
     async def give_back(self, run: str, batch_id: str, lease_id: str | None, reason: str | None) -> None:
         """Give a batch back: its groups go to the front of their lanes, in their order. Safe to repeat.
@@ -110,6 +132,17 @@ class Leases:
             ago_s = max(0, view.clock_ms - end.clock_ms) / 1000
             raise LeaseLost(f"batch {batch_id} was {end.outcome.replace('_', ' ')} {ago_s:.0f} s ago")
         return None
+
+
+def _acknowledged(shards: Shards | None, rank: int | None) -> Shards | None:
+    """Note that a rank has trained on its shard, of a batch that is divided."""
+    if shards is None and rank is not None:
+        raise InvalidField("this batch is not divided between ranks", ("rank",))
+    if shards is None:
+        return None
+    if rank is None or rank >= shards.split.world_size:
+        raise InvalidField(f"this batch is divided: say which of ranks 0 to {shards.split.world_size - 1}", ("rank",))
+    return acknowledged_by(shards, rank)
 
 
 def _what_happened(lease: Lease) -> str:

@@ -1,19 +1,23 @@
 """What operators see of a run."""
 
 from collections.abc import Collection
+from dataclasses import asdict
 
 from app.core.allocation import bounds_for
 from app.core.model import Bounds, Environment, RunView
 from app.core.pacing import live_shares
+from app.core.ranks import BalanceHistory
 from app.services.explain import Explain, Reason
 from app.store.groups import GroupStore
 from app.store.runs import RunStore
+from lachesis.wire.ranks import BalanceInfo
 from lachesis.wire.status import (
     Blocked,
     ByteCounts,
     EnvironmentStatus,
     GroupCounts,
     LeaseStatus,
+    RanksStatus,
     RunStatus,
 )
 
@@ -69,6 +73,7 @@ class Status:
                 for lease in view.leases
             ],
             relaxed_batches=view.relaxed_batches,
+            ranks=None if view.balance is None else _ranks(view.balance),
             durability=self._durability,
         )
 
@@ -90,6 +95,17 @@ class Status:
             return None
         (entry,) = await self._groups.entries(run, [min(heads).group_id])
         return None if entry is None else (view.clock_ms - entry.accepted_ms) / 1000
+
+
+def _ranks(history: BalanceHistory) -> RanksStatus:
+    return RanksStatus(
+        batches=history.batches,
+        world_size=history.world_size,
+        mean_imbalance=history.imbalance / history.batches,
+        mean_contiguous=history.contiguous / history.batches,
+        mean_bound=history.bound / history.batches,
+        last=BalanceInfo(**asdict(history.last)),
+    )
 
 
 def _set_aside(view: RunView) -> int:

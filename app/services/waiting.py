@@ -6,12 +6,13 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.core.errors import LachesisError
+from app.core.errors import InvalidField, LachesisError, RanksDisagree, StepMismatch
 from app.services.dispatch import Dispatch
 from app.services.handout import Answer, Holder
 
 _REST_FACTOR = 3  # rest so many times as long as an attempt took: a flood of arrivals costs a quarter of a core
 _SHORTEST_REST_S = 0.005
+_THEIR_OWN = (InvalidField, RanksDisagree, StepMismatch)  # errors of one who waits, not of all
 
 Changes = Callable[[str], AsyncGenerator[None, None]]
 
@@ -106,6 +107,26 @@ class WaitingRoom:
                     del self._rooms[run]
                     return
 
+    async def _serve_ranks(self, run: str, room: _Room) -> None:
+        """Give ranks that wait their shards of what other ranks have, whoever is before them."""
+        for waiter in [waiter for waiter in room.waiters if waiter.holder.seat is not None]:
+            try:
+                again = await self._dispatch.again(run, waiter.holder)
+            except _THEIR_OWN as error:
+                self._refuse(room, waiter, error)
+                continue
+            if again is not None:
+                room.waiters.pop(waiter, None)
+                if not waiter.answer.done():
+                    waiter.answer.set_result(again)
+
+    @staticmethod
+    def _refuse(room: _Room, waiter: _Waiter, error: LachesisError) -> None:
+        """Tell one who waits what only that one did wrong."""
+        room.waiters.pop(waiter, None)
+        if not waiter.answer.done():
+            waiter.answer.set_exception(error)
+
     @staticmethod
     def _disappoint(room: _Room, error: BaseException) -> None:
         for waiter in room.waiters:
@@ -123,9 +144,14 @@ class WaitingRoom:
         while room.waiters:
             waiter = next(iter(room.waiters))
             started = clock()
-            answer = await self._dispatch.take(run, waiter.holder)
+            try:
+                answer = await self._dispatch.take(run, waiter.holder)
+            except _THEIR_OWN as error:
+                self._refuse(room, waiter, error)
+                continue
             if answer.batch is None:
                 room.last = answer
+                await self._serve_ranks(run, room)
                 await asyncio.sleep(max(_SHORTEST_REST_S, _REST_FACTOR * (clock() - started)))
                 return
             room.waiters.pop(waiter, None)

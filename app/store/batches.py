@@ -8,11 +8,12 @@ from typing import NamedTuple
 
 from app.core.leasing import Lease, LeasedGroup, LeaseState, returned
 from app.core.model import DropReason
+from app.core.ranks import BalanceHistory
 from app.store.connection import Connection
 from app.store.exchange import Argument
 from app.store.group_entries import BATCH_HISTORY_WORDS
 from app.store.keys import NONE, RunKeys, lane_name
-from app.store.run_view import lease_text
+from app.store.run_view import balance_text, lease_text
 
 _FIELDS = tuple(field.name for field in fields(LeasedGroup))
 _values = attrgetter(*_FIELDS)
@@ -44,6 +45,7 @@ class BatchStore:
         policy_version: int,
         debts: Mapping[int, int],
         clock_ms: int,
+        balance: BalanceHistory | None = None,
     ) -> bool:
         """Take the planned groups out of the queue, all or none, into a new lease.
 
@@ -57,6 +59,7 @@ class BatchStore:
             policy_version: The view's policy version.
             debts: Sequences owed to environments after this batch.
             clock_ms: Run clock at planning.
+            balance: Of a batch that is divided: how evenly those so far were, and this. Its ranks are woken.
 
         Returns:
             False if the run or its queue moved on since the plan was made: look again, plan again.
@@ -64,6 +67,7 @@ class BatchStore:
         keys = RunKeys(run)
         arguments: list[Argument] = [lease.batch_id, lease_text(lease), _manifest(groups)]
         arguments += [epoch, lease.step - 1, policy_version, json.dumps(debts), clock_ms, int(lease.relaxed)]
+        arguments.append("" if balance is None else balance_text(balance))
         lanes = []
         for group in groups:
             name = lane_name(group.environment, group.size)

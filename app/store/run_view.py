@@ -8,6 +8,7 @@ from typing import Any
 from app.core.leasing import Lease, LeaseState
 from app.core.model import Environment, KeptBatches, LaneId, RunConfig, RunView, Sent, Totals
 from app.core.policy import FutureVersions, Policy
+from app.core.ranks import Balance, BalanceHistory, EndedBy, Shards, Split
 from app.store.connection import Pipeline
 from app.store.keys import NONE, RunKeys, parse_lane_name
 
@@ -62,7 +63,16 @@ def parse_lease(batch_id: str, text: str) -> Lease:
     """Read the JSON of a lease."""
     fields: dict[str, Any] = json.loads(text)
     contents = tuple((environment, groups, sequences) for environment, groups, sequences in fields["contents"])
-    return Lease(batch_id=batch_id, **fields | {"state": LeaseState(fields["state"]), "contents": contents})
+    parsed = {"state": LeaseState(fields["state"]), "contents": contents, "shards": _shards(fields["shards"])}
+    return Lease(batch_id=batch_id, **fields | parsed)
+
+
+def _shards(fields: dict[str, Any] | None) -> Shards | None:
+    if fields is None:
+        return None
+    split = Split(**fields["split"] | {"ended_by": EndedBy(fields["split"]["ended_by"])})
+    ranks = {name: tuple(fields[name]) for name in ("ranks", "taken", "acknowledged")}
+    return Shards(**fields | ranks | {"split": split, "balance": Balance(**fields["balance"])})
 
 
 def lease_text(lease: Lease) -> str:
@@ -78,6 +88,18 @@ def parse_policy(text: str | bytes | None) -> Policy:
         return Policy()
     fields: dict[str, Any] = json.loads(text)
     return Policy(**fields | {"future_versions": FutureVersions(fields["future_versions"])})
+
+
+def balance_text(history: BalanceHistory) -> str:
+    """Write down how evenly batches were divided."""
+    return json.dumps(asdict(history))
+
+
+def _balance(text: str | None) -> BalanceHistory | None:
+    if text is None:
+        return None
+    fields: dict[str, Any] = json.loads(text)
+    return BalanceHistory(**fields | {"last": Balance(**fields["last"])})
 
 
 def _environment(key: str) -> int | None:
@@ -140,4 +162,5 @@ def _view(
         ),
         sent={int(key): Sent(*map(int, text.split())) for key, text in sent.items()},
         running={int(key): int(count) for key, count in running.items()},
+        balance=_balance(run.get("balance")),
     )

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lachesis import errors
+    from lachesis._rank import Rank
     from lachesis._settings import Settings
     from lachesis.batch import AsyncBatch
     from lachesis.environment import Environment
@@ -46,6 +47,7 @@ __all__ = [
     "NoBatch",
     "NoPermit",
     "NotSent",
+    "Rank",
     "ServiceError",
     "Settings",
     "SyncEnvironment",
@@ -55,6 +57,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "_rank": ("Rank",),
     "_settings": ("Settings",),
     "batch": ("AsyncBatch",),
     "environment": ("Environment",),

@@ -5,11 +5,10 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
-from lachesis._lease import Lease
-from lachesis._protocol import NothingYet, Taken
+from lachesis._protocol import NothingYet
 from lachesis._retry import Seldom
+from lachesis._taking import Held
 from lachesis.errors import NoBatch
 
 LONGEST_POLL_S = 30.0
@@ -19,14 +18,6 @@ _GRACE_S = 0.5
 _SAID_AFTER_S, _SAID_EVERY_S = 5.0, 300.0
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """A batch that was taken, and what it is held under."""
-
-    taken: Taken
-    lease: Lease
 
 
 Take = Callable[[float], Awaitable[Held | NothingYet]]

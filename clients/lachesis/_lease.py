@@ -30,6 +30,7 @@ class Lease:
         self._calls = calls
         self._sender = sender
         self._asked_s = lease_s
+        self._rank = None if info.shard is None else info.shard.rank
         self._ended = False
         self._lost = False
         self._extending = asyncio.create_task(self._keep_extending(info.lease_s))
@@ -41,7 +42,7 @@ class Lease:
 
     async def ack(self) -> None:
         """End it: the batch was trained on."""
-        await self._end(self._calls.ack(self._info.batch, self._info.lease))
+        await self._end(self._calls.ack(self._info.batch, self._info.lease, self._rank))
 
     async def nack(self, reason: str | None) -> None:
         """End it: the batch's groups are wanted no more here."""

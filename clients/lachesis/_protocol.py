@@ -6,19 +6,20 @@ environment, groups by their ids, a batch by its request id, the end of a lease)
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from difflib import get_close_matches
+from dataclasses import asdict, dataclass, field
 from typing import Any, Generic, NoReturn, TypeVar
 from urllib.parse import quote
 
 from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
 
+from lachesis._bodies import checked
+from lachesis._rank import Rank
 from lachesis._rows import invalid
 from lachesis.errors import BY_CODE, ServiceError
 from lachesis.views import GroupView
 from lachesis.wire import batches, environments, frame, groups, runs
 from lachesis.wire.blob import Buffer, DamagedBlob
+from lachesis.wire.ranks import MAX_WAIT_S
 from lachesis.wire.status import EnvironmentStatus, RunStatus
 
 T = TypeVar("T")
@@ -29,7 +30,6 @@ WAITING = "lachesis-waiting"
 
 _JSON = "application/json"
 _MOST_SHOWN = 300
-_MOST_VALUE = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,13 +161,27 @@ class RunCalls:
         Raises:
             InvalidField: ``wait_s`` is longer than the service waits, or below 0.
         """
-        if not 0 <= wait_s <= batches.MAX_WAIT_S:
-            raise invalid(f"should be 0 to {batches.MAX_WAIT_S:g} seconds, not {wait_s}", ("wait_s",))
+        return self._take(take, wait_s, {})
+
+    def take_shard(
+        self, take: batches.TakeBatch, wait_s: float, rank: Rank, after: int | None
+    ) -> Call[Taken | NothingYet]:
+        """Build the request of a rank for its shard of the batch after step ``after``, or of its oldest.
+
+        Raises:
+            InvalidField: ``wait_s`` is longer than the service waits, or below 0.
+        """
+        said = {name: value for name, value in {**asdict(rank), "after": after}.items() if value is not None}
+        return self._take(take, wait_s, {name: str(value) for name, value in said.items()})
+
+    def _take(self, take: batches.TakeBatch, wait_s: float, said: Mapping[str, str]) -> Call[Taken | NothingYet]:
+        if not 0 <= wait_s <= MAX_WAIT_S:
+            raise invalid(f"should be 0 to {MAX_WAIT_S:g} seconds, not {wait_s}", ("wait_s",))
         return Call(
             "POST",
             self._path("batches"),
             _taken,
-            {"wait_s": f"{wait_s:g}"},
+            {"wait_s": f"{wait_s:g}", **said},
             accept=groups.SAFETENSORS,
             wait_s=wait_s,
             **_json(take),
@@ -179,8 +193,9 @@ class RunCalls:
     def explain(self) -> Call[batches.Explanation]:
         return Call("GET", self._path("batches", "explain"), _model(batches.Explanation))
 
-    def ack(self, batch: str, lease: str) -> Call[batches.LeaseEnd]:
-        return self._end(batch, "ack", checked(batches.Ack, lease=lease))
+    def ack(self, batch: str, lease: str, rank: int | None = None) -> Call[batches.LeaseEnd]:
+        said = {} if rank is None else {"rank": rank}
+        return self._end(batch, "ack", checked(batches.Ack, lease=lease, **said))
 
     def nack(self, batch: str, lease: str | None, reason: str | None) -> Call[batches.LeaseEnd]:
         return self._end(batch, "nack", checked(batches.Nack, lease=lease, reason=reason and reason[:1000]))
@@ -213,29 +228,6 @@ class RunCalls:
 def get_json(path: str) -> Call[Any]:
     """Build a request for any JSON, such as ``/version``."""
     return Call("GET", path, _any_json)
-
-
-def checked(model: type[M], **values: Any) -> M:
-    """Make the body of a request.
-
-    Raises:
-        InvalidField: A value is wrong, or there is no such field; ``errors`` says which.
-    """
-    try:
-        return model(**values)
-    except ValidationError as error:
-        found = [(item["loc"], _said(model, item)) for item in error.errors(include_url=False)]
-    where, message = found[0]
-    refused = invalid(message, where)
-    refused.errors = tuple({"loc": list(loc), "msg": msg} for loc, msg in found)
-    raise refused
-
-
-def _said(model: type[BaseModel], item: ErrorDetails) -> str:
-    if item["type"] == "extra_forbidden":
-        near = get_close_matches(str(item["loc"][-1]), model.model_fields, n=1)
-        return "there is no such field" + "".join(f"; did you mean {name}?" for name in near)
-    return f"{item['msg']}, not {repr(item['input'])[:_MOST_VALUE]}"
 
 
 def _json(body: BaseModel) -> dict[str, Any]:

@@ -10,10 +10,11 @@ from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Self, TypedDict
 
+from lachesis._bodies import checked
 from lachesis._http import Sender
 from lachesis._outbox import Outbox, Parcel
 from lachesis._permits import Permits
-from lachesis._protocol import RunCalls, checked
+from lachesis._protocol import RunCalls
 from lachesis._retry import Seldom, passes
 from lachesis._settings import Settings, settings_from
 from lachesis.errors import LachesisError, NotSent, RunNotFound, Unreachable

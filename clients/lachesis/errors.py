@@ -26,7 +26,9 @@
         │   ├── GroupExists         a group of that id has other contents
         │   ├── BatchInUse          the batch is not set aside, but in somebody's hands
         │   ├── LeaseLost           the batch ended, or was handed out again, meanwhile
-        │   └── RewindImpossible    no batches are kept from that step on
+        │   ├── RewindImpossible    no batches are kept from that step on
+        │   ├── RanksDisagree       the ranks before this one divide the batch otherwise
+        │   └── StepMismatch        the batch this rank would get is of another step
         ├── QueueFull               the run's capacity is used up; try again later             429
         └── StoreUnavailable        Redis did not answer in time; the outcome is unknown       503
             ├── StoreFull           Redis is out of memory; nothing was stored                 507
@@ -227,6 +229,18 @@ class RewindImpossible(Conflict):
     """The batches since that step are not kept; the message says which step the run can still go back to."""
 
     known_code = "rewind_impossible"
+
+
+class RanksDisagree(Conflict):
+    """The ranks that have this batch divide it otherwise than this one would; the message says in what."""
+
+    known_code = "ranks_disagree"
+
+
+class StepMismatch(Conflict):
+    """The batch this rank would get is of another step than the one it says it is at."""
+
+    known_code = "step_mismatch"
 
 
 class QueueFull(ServiceError):

@@ -5,6 +5,7 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from lachesis._portal import Portal
+from lachesis._rank import Rank
 from lachesis._settings import Settings
 from lachesis.batch import AsyncBatch
 from lachesis.trainer import AsyncTrainer, NewRun, RunChanges
@@ -164,21 +165,29 @@ class Trainer:
         """
         return self._portal.run(self._async.rewind(step))
 
-    def take(self, wait_s: float = 0.0, lease_s: float | None = None) -> Batch | None:
+    def take(self, wait_s: float = 0.0, lease_s: float | None = None, rank: Rank | None = None) -> Batch | None:
         """Take the next batch; `batches` is the usual way to do so. None: there was none in time.
 
         Args:
             wait_s: How long to wait for one, 0 to 600.
             lease_s: How long to hold it at a time; None: as the run says.
+            rank: Take this rank's shard of the oldest batch that it has not acknowledged.
 
         Raises:
             InvalidField: A time is out of its range.
             RunNotFound, RunArchived: The run hands out no batches.
+            RanksDisagree: Other ranks that have the batch divide it otherwise.
         """
-        taken = self._portal.run(self._async.take(wait_s, lease_s))
+        taken = self._portal.run(self._async.take(wait_s, lease_s, rank))
         return None if taken is None else Batch(taken, self._portal)
 
-    def batches(self, prefetch: int = 1, wait_s: float | None = None, lease_s: float | None = None) -> Iterator[Batch]:
+    def batches(
+        self,
+        prefetch: int = 1,
+        wait_s: float | None = None,
+        lease_s: float | None = None,
+        rank: Rank | None = None,
+    ) -> Iterator[Batch]:
         """Take batch after batch, some ahead. Acknowledge each when it was trained on.
 
         As soon as the loop is left, whatever way, all that it took and did not acknowledge is given back.
@@ -187,12 +196,15 @@ class Trainer:
             prefetch: Batches to keep ready beside the one in hand.
             wait_s: How long to wait for the next; None: for ever.
             lease_s: How long to hold a batch at a time, it is extended meanwhile; None: as the run says.
+            rank: Take this rank's shard of each batch: every rank of the trainer runs such a loop, and no broadcast is
+                needed. A batch ends when all have acknowledged their shards; one that gives up gives up for all.
 
         Raises:
             NoBatch: None came within ``wait_s``; the message says what was missing.
             RunNotFound, RunArchived: The run hands out no batches.
+            RanksDisagree: Other ranks that have the batch divide it otherwise.
         """
-        batches = self._async.batches(prefetch, wait_s, lease_s)
+        batches = self._async.batches(prefetch, wait_s, lease_s, rank)
         try:
             while True:
                 yield Batch(self._portal.run(_next(batches)), self._portal)

@@ -1,19 +1,19 @@
 """A trainer's side of a run, for asyncio."""
 
-import contextlib
-import uuid
 from collections.abc import AsyncGenerator
 from types import TracebackType
 from typing import Self, TypedDict, Unpack
 
-from lachesis._feed import Feed, Held
+from lachesis._bodies import checked
+from lachesis._feed import Feed
 from lachesis._http import Sender
 from lachesis._lease import Lease
-from lachesis._protocol import NothingYet, RunCalls, checked
+from lachesis._protocol import NothingYet, RunCalls
+from lachesis._rank import Rank
 from lachesis._settings import Settings, settings_from
+from lachesis._taking import Held, Seat, Taker
 from lachesis.batch import AsyncBatch
-from lachesis.errors import LachesisError
-from lachesis.wire.batches import Explanation, LeasedBatches, TakeBatch
+from lachesis.wire.batches import Explanation, LeasedBatches
 from lachesis.wire.groups import Lineage
 from lachesis.wire.runs import AtroposSettings, Bookmarks, FutureVersions, Rewound, Run, RunChange, RunCreate
 from lachesis.wire.status import RunStatus
@@ -75,12 +75,11 @@ class AsyncTrainer:
             ValueError, TypeError: An argument or a variable is wrong; the message names it.
         """
         self.settings = settings_from(settings, url, run)
-        self._name = name
         self._calls = RunCalls(self.settings.run)
         self._sender = Sender(self.settings)
-        self._feeds: set[Feed] = set()
+        self._taker = Taker(self._calls, self._sender, name)
+        self._feeds: dict[Feed, Seat | None] = {}
         self._taken: set[Lease] = set()
-        self._unanswered: list[str] = []
 
     async def create_run(self, batch_size: int, **settings: Unpack[NewRun]) -> Run:
         """Make the run; if it is there with the same settings, nothing changes.
@@ -150,14 +149,16 @@ class AsyncTrainer:
     async def set_policy_version(self, version: int) -> int:
         """Tell how many weight updates there were, after each or some of them.
 
-        Prefetched batches with groups that this makes too old are given back, and replaced.
+        Prefetched batches with groups that this makes too old are given back, and replaced; but not those that are
+        divided between ranks, which have to go on with the same ones.
 
         Returns:
             Queued groups that were dropped for their version.
         """
         told = await self._sender.send(self._calls.set_policy_version(version))
-        if self._feeds and (limit := (await self.run()).max_staleness) is not None:
-            for feed in list(self._feeds):
+        whole = [feed for feed, seat in self._feeds.items() if seat is None]
+        if whole and (limit := (await self.run()).max_staleness) is not None:
+            for feed in whole:
                 await feed.drop_stale(version, limit)
         return told.dropped_groups
 
@@ -168,25 +169,31 @@ class AsyncTrainer:
     async def rewind(self, step: int) -> Rewound:
         """Go back to the state that was saved after ``step``: the batches since are handed out again, in order.
 
-        Batches in hand and prefetched ones of later steps are among them: they come again when it is their turn.
+        Batches in hand and prefetched ones of later steps are among them: they come again when it is their turn. Of a
+        trainer of several ranks one does this, before the others open their loops.
 
         Raises:
             RewindImpossible: The batches since then are not kept.
         """
-        feeds = list(self._feeds)
-        for feed in feeds:
+        feeds = dict(self._feeds)
+        for feed, seat in feeds.items():
             await feed.forget()
+            if seat is not None:
+                seat.after = None
         rewound = await self._sender.send(self._calls.rewind(step))
         for feed in feeds:
             feed.start()
         return rewound
 
-    async def take(self, wait_s: float = 0.0, lease_s: float | None = None) -> AsyncBatch | None:
+    async def take(
+        self, wait_s: float = 0.0, lease_s: float | None = None, rank: Rank | None = None
+    ) -> AsyncBatch | None:
         """Take the next batch; `batches` is the usual way to do so.
 
         Args:
             wait_s: How long to wait for one, 0 to 600.
             lease_s: How long to hold it at a time; None: as the run says.
+            rank: Take this rank's shard of the oldest batch that it has not acknowledged.
 
         Returns:
             The batch, or None if there was none in time.
@@ -194,15 +201,23 @@ class AsyncTrainer:
         Raises:
             InvalidField: A time is out of its range.
             RunNotFound, RunArchived: The run hands out no batches.
+            RanksDisagree: Other ranks that have the batch divide it otherwise.
         """
-        taken = await self._take(wait_s, lease_s)
+        if rank is None:
+            taken = await self._taker.take(wait_s, lease_s)
+        else:
+            taken = await self._taker.take_shard(Seat(rank), wait_s, lease_s)
         if isinstance(taken, NothingYet):
             return None
         self._taken = {taken.lease, *(lease for lease in self._taken if lease.held)}
         return _in_hand(taken)
 
     async def batches(
-        self, prefetch: int = 1, wait_s: float | None = None, lease_s: float | None = None
+        self,
+        prefetch: int = 1,
+        wait_s: float | None = None,
+        lease_s: float | None = None,
+        rank: Rank | None = None,
     ) -> AsyncGenerator[AsyncBatch, None]:
         """Take batch after batch, some ahead. Acknowledge each when it was trained on.
 
@@ -213,14 +228,17 @@ class AsyncTrainer:
             prefetch: Batches to keep ready beside the one in hand.
             wait_s: How long to wait for the next; None: for ever.
             lease_s: How long to hold a batch at a time, it is extended meanwhile; None: as the run says.
+            rank: Take this rank's shard of each batch: every rank of the trainer runs such a loop, and no broadcast is
+                needed. A batch ends when all have acknowledged their shards; one that gives up gives up for all.
 
         Raises:
             NoBatch: None came within ``wait_s``; the message says what was missing.
             RunNotFound, RunArchived: The run hands out no batches.
+            RanksDisagree: Other ranks that have the batch divide it otherwise.
         """
         if prefetch < 0:
             raise ValueError(f"prefetch: should be 0 or more, not {prefetch}")
-        feed = self._open_feed(prefetch, wait_s, lease_s)
+        feed = self._open_feed(prefetch, wait_s, lease_s, rank)
         try:
             while True:
                 yield _in_hand(await feed.next())
@@ -233,7 +251,7 @@ class AsyncTrainer:
             await self._close_feed(feed)
         for lease in self._taken:
             await lease.give_back("the trainer closed")
-        await self._give_back_unanswered()
+        await self._taker.give_back_unanswered()
         await self._sender.aclose()
 
     async def __aenter__(self) -> Self:
@@ -244,36 +262,19 @@ class AsyncTrainer:
     ) -> None:
         await self.aclose()
 
-    def _open_feed(self, prefetch: int, wait_s: float | None, lease_s: float | None) -> Feed:
-        feed = Feed(lambda poll_s: self._take(poll_s, lease_s), prefetch, wait_s)
-        self._feeds.add(feed)
+    def _open_feed(self, prefetch: int, wait_s: float | None, lease_s: float | None, rank: Rank | None) -> Feed:
+        if rank is None:
+            feed, seat = Feed(lambda poll_s: self._taker.take(poll_s, lease_s), prefetch, wait_s), None
+        else:
+            seat = Seat(rank)
+            feed = Feed(lambda poll_s: self._taker.take_shard(seat, poll_s, lease_s), prefetch, wait_s)
+        self._feeds[feed] = seat
         return feed
 
     async def _close_feed(self, feed: Feed) -> None:
         await feed.aclose()
-        self._feeds.discard(feed)
-        await self._give_back_unanswered()
-
-    async def _take(self, wait_s: float, lease_s: float | None, budget_s: float | None = None) -> Held | NothingYet:
-        # The id of a request whose answer never came is used again: the batch it may have got is not forgotten.
-        request_id = self._unanswered.pop() if self._unanswered else str(uuid.uuid4())
-        try:
-            asked = checked(TakeBatch, request_id=request_id, lease_s=lease_s, trainer=self._name)
-            taken = await self._sender.send(self._calls.take(asked, wait_s), budget_s)
-        except BaseException:
-            self._unanswered.append(request_id)
-            raise
-        if isinstance(taken, NothingYet):
-            return taken
-        return Held(taken, Lease(taken.info, self._calls, self._sender, lease_s))
-
-    async def _give_back_unanswered(self) -> None:
-        """Ask for the batches of requests that were broken off, to give them back; else their leases must run out."""
-        with contextlib.suppress(LachesisError):
-            while self._unanswered:
-                taken = await self._take(0.0, None, budget_s=1.0)
-                if isinstance(taken, Held):
-                    await taken.lease.give_back("not trained on")
+        self._feeds.pop(feed, None)
+        await self._taker.give_back_unanswered()
 
 
 def _in_hand(held: Held) -> AsyncBatch:

@@ -145,7 +145,9 @@ class Columns:
 
     @cached_property
     def names(self) -> list[str]:
-        """The columns that all its groups have, without those that are lengths."""
+        """The columns that all its groups have, without those that are lengths; of a shard without groups, none."""
+        if not self.groups:
+            return []
         return [name for name in self.groups[0].names if all(name in group for group in self.groups)]
 
     @property
@@ -193,7 +195,7 @@ class Columns:
 
     def lengths_of(self, name: str) -> NDArray[Any]:
         """Return how many values of a column each sequence has: [sequences]."""
-        return np.concatenate([group.lengths(name) for group in self.groups])
+        return np.concatenate([group.lengths(name) for group in self.groups] or [np.empty(0, np.int32)])
 
     def padded(self, name: str, fill: float) -> NDArray[Any]:
         """Return a row of a column for each sequence, filled up at its end: [sequences, longest].
@@ -234,6 +236,8 @@ class Columns:
         return tensors
 
     def _joined(self, name: str) -> NDArray[Any]:
+        if not self.groups:
+            raise KeyError(f"a shard without groups has no column {name!r}")
         for group in self.groups:
             if name not in group:
                 raise group.missing(name)

@@ -75,6 +75,13 @@ async def _batch_in_use(client: httpx.AsyncClient) -> httpx.Response:
     return await client.delete(f"/v1/runs/r/batches/{(await taken(client))['batch']}")
 
 
+async def _ranks_disagree(client: httpx.AsyncClient) -> httpx.Response:
+    await made(client)
+    await sent(client)
+    await client.post("/v1/runs/r/batches?rank=0&world_size=2")
+    return await client.post("/v1/runs/r/batches?rank=1&world_size=3")
+
+
 async def _rewind_impossible(client: httpx.AsyncClient) -> httpx.Response:
     await made(client, keep_batches=0)
     await sent(client)
@@ -116,6 +123,8 @@ CASES: dict[type[errors.LachesisError], Call] = {
     errors.LeaseLost: _lease_lost,
     errors.BatchInUse: _batch_in_use,
     errors.RewindImpossible: _rewind_impossible,
+    errors.RanksDisagree: _ranks_disagree,
+    errors.StepMismatch: lambda client: _in(client, "POST", "/batches?rank=0&world_size=2&step=7"),
     errors.QueueFull: _queue_full,
 }
 ELSEWHERE = {

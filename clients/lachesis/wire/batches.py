@@ -5,9 +5,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from lachesis.wire.body import Body
+from lachesis.wire.ranks import RankNumber, ShardInfo
 from lachesis.wire.runs import LeaseSeconds
-
-MAX_WAIT_S = 600.0
 
 LeaseId = Annotated[str, Field(min_length=1, max_length=64, description="The lease the batch is held under.")]
 
@@ -35,7 +34,10 @@ class BatchGroup(BaseModel):
 
     id: str = Field(description="The group's id.")
     environment: int | None = Field(description="The environment it counts for, or null.")
-    size: int = Field(description="Its sequences.")
+    size: int = Field(description="Its sequences; of a group that is divided between ranks, those in this shard.")
+    sequences: list[int] | None = Field(
+        default=None, description="Of a group that is divided between ranks: which of its sequences are in this shard."
+    )
     policy_version: int | None = Field(description="The policy version that sampled it, if it said so.")
     staleness: int | None = Field(description="Policy versions since then.")
     age_s: float = Field(description="Seconds since it was received.")
@@ -53,7 +55,8 @@ class BatchInfo(BaseModel):
     relaxed: bool = Field(description="Whether minimums were relaxed for it.")
     batch_size: int = Field(description="Its sequences.")
     policy_version: int = Field(description="The policy version in force.")
-    groups: list[BatchGroup] = Field(description="Its groups, in training order.")
+    groups: list[BatchGroup] = Field(description="Its groups, in training order; of a shard, those in it.")
+    shard: ShardInfo | None = Field(default=None, description="Which part of it this is, if it is divided.")
 
 
 class LeasedBatch(BaseModel):
@@ -70,6 +73,9 @@ class LeasedBatch(BaseModel):
     trainer: str | None = Field(description="Who holds it, if they said.")
     groups: int = Field(description="Its groups.")
     size: int = Field(description="Its sequences.")
+    world_size: int | None = Field(default=None, description="Between how many ranks it is divided, if it is.")
+    taken_by: list[int] = Field(default_factory=list, description="Ranks that were handed their shard.")
+    acknowledged_by: list[int] = Field(default_factory=list, description="Ranks that have trained on theirs.")
 
 
 class LeasedBatches(BaseModel):
@@ -84,6 +90,9 @@ class Ack(Body):
     model_config = ConfigDict(json_schema_extra={"examples": [{"lease": "4cdc4dcfa4d24682"}]})
 
     lease: LeaseId
+    rank: RankNumber | None = Field(
+        default=None, description="Of a batch that is divided: the rank that has trained on its shard."
+    )
 
 
 class Nack(Body):
@@ -113,7 +122,10 @@ class LeaseEnd(BaseModel):
 
     batch: str = Field(description="Its id.")
     state: Literal["acknowledged", "given_back", "held"] = Field(description="What became of it.")
-    lease_s: float | None = Field(default=None, description="Seconds the lease lasts from now, if it is held.")
+    lease_s: float | None = Field(default=None, description="Seconds the lease lasts from now, if it was extended.")
+    awaited_ranks: list[int] = Field(
+        default_factory=list, description="Ranks whose acknowledgement is still missing: the batch is held until then."
+    )
 
 
 class LastSubmission(BaseModel):

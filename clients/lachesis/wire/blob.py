@@ -110,12 +110,17 @@ def tensor(blob: Buffer, info: TensorInfo) -> NDArray[Any]:
     return array
 
 
-def write(tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, str] | None = None) -> bytes:
+def write(
+    tensors: Mapping[str, NDArray[Any]],
+    metadata: Mapping[str, str] | None = None,
+    dtypes: Mapping[str, str] | None = None,
+) -> bytes:
     """Write a safetensors file.
 
     Args:
         tensors: Arrays of bool, integers or floats by name, in any memory layout.
         metadata: What else to say, as strings.
+        dtypes: By name, the dtype of arrays that hold the bits of what numpy has not, such as ``BF16``.
 
     Returns:
         The file. Equal tensors and metadata give equal bytes, whatever order they are given in.
@@ -123,7 +128,8 @@ def write(tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, str] | Non
     # Wide values first, as the library does: all are aligned then.
     ordered = sorted(tensors.items(), key=lambda tensor: (-tensor[1].dtype.itemsize, tensor[0]))
     arrays = [(name, np.asarray(array, array.dtype.newbyteorder("<"), order="C")) for name, array in ordered]
-    sizes = [(name, _dtype_name(array.dtype), array.shape, array.nbytes) for name, array in arrays]
+    bits = dtypes or {}
+    sizes = [(name, bits.get(name) or _dtype_name(array.dtype), array.shape, array.nbytes) for name, array in arrays]
     # A bytes object instead of each array would be a copy more.
     return b"".join([header_of(sizes, metadata), *(array.data if array.size else b"" for _, array in arrays)])
 

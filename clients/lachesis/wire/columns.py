@@ -99,7 +99,13 @@ def pack(
     Returns:
         The blob. Equal arguments give equal bytes.
     """
-    laid_out = dict(tensors or {})
+    laid_out = {**(tensors or {}), **lay_out(columns), DETAILS: np.frombuffer(details, np.uint8)}
+    return blob.write(laid_out, metadata)
+
+
+def lay_out(columns: Mapping[str, Ragged]) -> dict[str, NDArray[Any]]:
+    """Return the tensors that hold columns: values and lengths, narrowed, without lengths that others imply."""
+    laid_out = {}
     for column in NATIVE_COLUMNS:
         ragged = columns.get(column.name)
         if ragged is None:
@@ -108,8 +114,7 @@ def pack(
         for level, lengths in enumerate(ragged.lengths):
             if not _implied(columns, column.name, level):
                 laid_out[f"{column.name}.{LENGTHS[level]}"] = narrowed(lengths)
-    laid_out[DETAILS] = np.frombuffer(details, np.uint8)
-    return blob.write(laid_out, metadata)
+    return laid_out
 
 
 def is_column(name: str) -> bool:

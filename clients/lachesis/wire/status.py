@@ -2,6 +2,8 @@
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from lachesis.wire.ranks import BalanceInfo
+
 
 class _Answer(BaseModel):
     model_config = ConfigDict(frozen=True)
@@ -77,6 +79,17 @@ class LeaseStatus(_Answer):
     deliveries: int = Field(description="How often it was handed out.")
 
 
+class RanksStatus(_Answer):
+    """How evenly batches are divided between ranks. An imbalance is the largest load over the mean, minus 1."""
+
+    batches: int = Field(description="Batches that were divided so far.")
+    world_size: int = Field(description="Ranks of the last one.")
+    mean_imbalance: float = Field(description="Mean imbalance of those batches.")
+    mean_contiguous: float = Field(description="The same if each rank got the next sequences in training order.")
+    mean_bound: float = Field(description="The same if they were divided as well as can be.")
+    last: BalanceInfo = Field(description="Of the last one.")
+
+
 class RunStatus(_Answer):
     """A run, as operators see it. The first two keys are those of the Atropos contract."""
 
@@ -100,4 +113,5 @@ class RunStatus(_Answer):
     )
     leases: list[LeaseStatus] = Field(description="Batches handed out and not yet acknowledged.")
     relaxed_batches: int = Field(description="Batches served without keeping every minimum.")
+    ranks: RanksStatus | None = Field(description="How evenly batches are divided between ranks; null before any is.")
     durability: str = Field(description="What an acknowledged write survives, as found when this process started.")

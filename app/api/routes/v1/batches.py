@@ -1,13 +1,14 @@
 """Batches on the native API."""
 
 import logging
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from app.api.client_connection import end_of_waiting
 from app.api.deps import Found, NamedRun, SmallBody, parse
 from app.api.native_batch import accepts_binary, taken_reply, waiting_reply
+from app.api.rank_query import seat_of
 from app.api.replies import model_reply
 from app.api.routes import native_docs as docs
 from app.api.routes.body_docs import takes
@@ -16,7 +17,6 @@ from app.services.explain import Reason, stale_groups
 from app.services.handout import Holder
 from lachesis.wire.atropos import MAX_BATCH_SIZE
 from lachesis.wire.batches import (
-    MAX_WAIT_S,
     Ack,
     BatchInfo,
     Explanation,
@@ -28,6 +28,7 @@ from lachesis.wire.batches import (
     Nack,
     TakeBatch,
 )
+from lachesis.wire.ranks import TakeQuery
 from lachesis.wire.runs import YEAR_S
 
 router = APIRouter(prefix="/v1/runs/{run}/batches", tags=["batches"])
@@ -50,15 +51,18 @@ async def take_batch(
     found: Found,
     request: Request,
     body: SmallBody,
-    wait_s: Annotated[float, Query(ge=0, le=MAX_WAIT_S, description="How long to wait for a batch, seconds.")] = 0.0,
+    query: Annotated[TakeQuery, Query()],
 ) -> Response:
     """Take a batch of exactly batch_size sequences under a lease, or 204 with the reason when time is up.
 
-    A repeated request id gets the same batch under the same lease, while that is held.
+    A repeated request id gets the same batch under the same lease, while that is held. With `rank` and `world_size` the
+    batch is divided between the ranks of a trainer: each gets its own shard of the same batch, whoever asks first, and
+    the same one as often as it asks, until it has acknowledged it.
     """
+    wait_s = query.wait_s
     asked = parse(TakeBatch, body) if body else TakeBatch()
     binary = accepts_binary(request)
-    holder = Holder(asked.request_id or "", asked.lease_s, asked.trainer or "")
+    holder = Holder(asked.request_id or "", asked.lease_s, asked.trainer or "", seat_of(query))
     answer = await found.waiting.take(run, holder, wait_s, end_of_waiting(request.scope))
     if answer.not_ready is not None:
         if wait_s > 0:
@@ -96,9 +100,14 @@ async def explain(
 
 @router.post("/{batch}/ack", summary="It was trained on", response_model=LeaseEnd, openapi_extra=takes(Ack))
 async def ack(run: NamedRun, batch: BatchId, found: Found, body: SmallBody) -> Response:
-    """End a batch: its groups are delivered. The same again is answered the same."""
-    await found.leases.acknowledge(run, batch, parse(Ack, body).lease)
-    return model_reply(LeaseEnd(batch=batch, state="acknowledged"))
+    """End a batch: its groups are delivered. The same again is answered the same.
+
+    A batch that is divided ends when every rank has acknowledged its shard, or rank 0, as they agreed.
+    """
+    asked = parse(Ack, body)
+    awaited = await found.leases.acknowledge(run, batch, asked.lease, asked.rank)
+    state: Literal["held", "acknowledged"] = "held" if awaited else "acknowledged"
+    return model_reply(LeaseEnd(batch=batch, state=state, awaited_ranks=list(awaited)))
 
 
 @router.post("/{batch}/nack", summary="Give it back", response_model=LeaseEnd, openapi_extra=takes(Nack))
@@ -135,8 +144,20 @@ def _leased(lease: Lease, clock_ms: int) -> LeasedBatch:
             "trainer": lease.trainer or None,
             "groups": sum(groups for _, groups, _ in lease.contents),
             "size": sum(sequences for _, _, sequences in lease.contents),
+            **_ranks(lease),
         }
     )
+
+
+def _ranks(lease: Lease) -> dict[str, Any]:
+    if lease.shards is None:
+        return {}
+    shards = lease.shards
+    return {
+        "world_size": shards.split.world_size,
+        "taken_by": shards.taken,
+        "acknowledged_by": shards.acknowledged,
+    }
 
 
 def _explanation(reason: Reason, ttl_ms: int, instead: dict[str, int | float]) -> Explanation:

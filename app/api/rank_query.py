@@ -1,0 +1,26 @@
+"""What a rank asks for, as the rules take it."""
+
+from app.core.costs import CostModel, Measure
+from app.core.errors import InvalidField
+from app.core.ranks import EndedBy, Split
+from app.core.seats import Seat
+from lachesis.wire.ranks import TakeQuery
+
+
+def seat_of(query: TakeQuery) -> Seat | None:
+    """Read which rank asks, and how it wants batches to be divided; None for a trainer that takes them whole.
+
+    Raises:
+        InvalidField: The cost is none that there is.
+    """
+    if query.rank is None or query.world_size is None:
+        return None
+    try:
+        cost = CostModel.parse(query.cost)
+    except InvalidField as error:
+        raise InvalidField(str(error), ("cost",)) from None
+    if cost.measure is Measure.EPISODE:
+        raise InvalidField(f"{cost} is the cost of an episode, not of a sequence of tokens", ("cost",))
+    # In one spelling, so that ranks that mean the same say the same.
+    split = Split(query.world_size, query.spread, query.equal, str(cost), EndedBy(query.ended_by))
+    return Seat(query.rank, split, query.after, query.step)

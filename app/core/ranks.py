@@ -1,0 +1,152 @@
+"""Data-parallel ranks: one batch under one lease, and a shard of it for each rank.
+
+Whichever rank asks first forms the batch and divides it; the division is part of the lease. Every rank gets its own
+shard as often as it asks, until it has acknowledged it; the batch ends when all have, or when rank 0 has, as they
+agreed. What they do not agree on is refused, by name: two ranks that divide the same batch differently would train on
+some sequences twice and on others never.
+"""
+
+from dataclasses import dataclass, fields, replace
+from enum import StrEnum
+
+
+class EndedBy(StrEnum):
+    """Whose acknowledgement ends a batch that is divided."""
+
+    ALL = "all"
+    RANK_0 = "rank_0"
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """How a batch is to be divided; all ranks of a step say the same.
+
+    Attributes:
+        world_size: Ranks, ``>= 1``.
+        spread: Whether the sequences of a group may go to different ranks.
+        equal: Whether each rank must have the same number of sequences (groups are then spread if there is no other
+            way); None: where that is possible without.
+        cost: What a sequence costs, as `app.core.costs.CostModel` reads it.
+        ended_by: Whose acknowledgement ends the batch.
+    """
+
+    world_size: int
+    spread: bool = False
+    equal: bool | None = None
+    cost: str = "tokens"
+    ended_by: EndedBy = EndedBy.ALL
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """How evenly the cost of a batch lies on its ranks.
+
+    Attributes:
+        method: The method whose division it is.
+        imbalance: Largest load over the mean load, minus 1; 0 is perfect.
+        max_over_min: Largest load over the smallest; None if some rank has none.
+        contiguous: The imbalance of giving each rank the next sequences in training order.
+        strided: The same where they are dealt out in turns.
+        bound: No division can have a smaller imbalance than this.
+    """
+
+    method: str
+    imbalance: float
+    max_over_min: float | None
+    contiguous: float
+    strided: float
+    bound: float
+
+
+@dataclass(frozen=True, slots=True)
+class Shards:
+    """A batch as it is divided.
+
+    Attributes:
+        split: What the ranks asked for.
+        spread: Whether its items are sequences; else they are groups.
+        equal: Whether each rank has the same number of sequences.
+        ranks: The rank of each item, in training order.
+        balance: How evenly their cost lies on the ranks.
+        taken: Ranks that were handed their shard in this delivery, ascending.
+        acknowledged: Ranks that have trained on theirs, ascending.
+    """
+
+    split: Split
+    spread: bool
+    equal: bool
+    ranks: tuple[int, ...]
+    balance: Balance
+    taken: tuple[int, ...] = ()
+    acknowledged: tuple[int, ...] = ()
+
+    @property
+    def awaited(self) -> tuple[int, ...]:
+        """The ranks whose acknowledgement is still missing, ascending."""
+        needed = range(self.split.world_size) if self.split.ended_by is EndedBy.ALL else range(1)
+        return tuple(rank for rank in needed if rank not in self.acknowledged)
+
+
+@dataclass(frozen=True, slots=True)
+class BalanceHistory:
+    """How evenly the batches of a run were divided so far.
+
+    Attributes:
+        batches: Batches that were divided.
+        imbalance: Sum of their imbalances.
+        contiguous: Sum of what they would have been in training order.
+        bound: Sum of what they could have been at best.
+        world_size: Ranks of the last one.
+        last: Of the last one.
+    """
+
+    batches: int
+    imbalance: float
+    contiguous: float
+    bound: float
+    world_size: int
+    last: Balance
+
+
+def recorded(before: BalanceHistory | None, shards: Shards) -> BalanceHistory:
+    """Note a batch that was divided."""
+    balance, world_size = shards.balance, shards.split.world_size
+    if before is None:
+        return BalanceHistory(1, balance.imbalance, balance.contiguous, balance.bound, world_size, balance)
+    return BalanceHistory(
+        before.batches + 1,
+        before.imbalance + balance.imbalance,
+        before.contiguous + balance.contiguous,
+        before.bound + balance.bound,
+        world_size,
+        balance,
+    )
+
+
+def disagreement(agreed: Split, asked: Split) -> str | None:
+    """Say what a rank wants otherwise than the ranks before it; None if nothing."""
+    names = (field.name for field in fields(Split))
+    different = next((name for name in names if getattr(agreed, name) != getattr(asked, name)), None)
+    if different is None:
+        return None
+    before, now = getattr(agreed, different), getattr(asked, different)
+    return f"{different} is {before} for the ranks that have this batch, not {now}"
+
+
+def taken_by(shards: Shards, rank: int) -> Shards:
+    """Note that a rank was handed its shard."""
+    return replace(shards, taken=_with(shards.taken, rank))
+
+
+def acknowledged_by(shards: Shards, rank: int) -> Shards:
+    """Note that a rank has trained on its shard."""
+    return replace(shards, acknowledged=_with(shards.acknowledged, rank))
+
+
+def untouched(shards: Shards) -> Shards:
+    """The same division before any rank had its shard: so it is handed out again after its lease ran out."""
+    return replace(shards, taken=(), acknowledged=())
+
+
+def _with(ranks: tuple[int, ...], rank: int) -> tuple[int, ...]:
+    return tuple(sorted({*ranks, rank}))

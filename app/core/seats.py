@@ -1,0 +1,74 @@
+"""Which batch a rank gets: its shard of one that the ranks have, or of the next."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from app.core.errors import InvalidField, RanksDisagree, StepMismatch
+from app.core.leasing import Lease, LeaseState, expired
+from app.core.ranks import Split, disagreement
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """A rank that asks for its shard.
+
+    Attributes:
+        rank: The rank, ``0 <= rank < split.world_size``.
+        split: How it wants a batch to be divided.
+        after: Step of the last batch it has in hand: it means the one after that. None: the oldest that it has not
+            acknowledged.
+        step: The step it says it is at, or None.
+    """
+
+    rank: int
+    split: Split
+    after: int | None = None
+    step: int | None = None
+
+    def wants(self, lease: Lease) -> bool:
+        """Whether it has not seen a batch yet, as far as it says."""
+        return self.after is None or lease.step > self.after
+
+    def check(self, step: int) -> None:
+        """Check that it is at the step of the batch it would get.
+
+        Raises:
+            StepMismatch: It is not.
+        """
+        if self.step is not None and self.step != step:
+            raise StepMismatch(f"rank {self.rank} is at step {self.step}; the next batch for it is that of step {step}")
+
+    def check_size(self, batch_size: int) -> None:
+        """Check that a batch of this size can be divided as it wants.
+
+        Raises:
+            InvalidField: Each rank should have the same number of sequences, and cannot.
+        """
+        ranks = self.split.world_size
+        if self.split.equal and batch_size % ranks:
+            raise InvalidField(f"{batch_size} sequences cannot be the same number on each of {ranks} ranks", ("equal",))
+
+
+def shared(leases: Iterable[Lease], seat: Seat, clock_ms: int) -> Lease | None:
+    """Find the oldest batch in the ranks' hands that this one has still to train on.
+
+    Args:
+        leases: Of the run, by step.
+        seat: The rank.
+        clock_ms: The run clock now.
+
+    Raises:
+        RanksDisagree: The ranks that have it divide it otherwise.
+    """
+    for lease in leases:
+        if lease.shards is None or lease.state is not LeaseState.HELD or expired(lease, clock_ms):
+            continue
+        if not seat.wants(lease) or seat.rank in lease.shards.acknowledged:
+            continue
+        different = disagreement(lease.shards.split, seat.split)
+        if different is not None:
+            left_s = (lease.deadline_ms - clock_ms) / 1000
+            hint = f"its lease runs out in {left_s:.0f} s, and ends at once by nack or rewind"
+            raise RanksDisagree(f"batch {lease.batch_id} of step {lease.step}: {different}; {hint}")
+        return lease
+    return None

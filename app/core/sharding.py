@@ -1,0 +1,94 @@
+"""How a batch is divided between ranks: what balances their cost best, within what they agreed on."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.core.balancing import Balanced, balance
+from app.core.costs import CostModel, Measure
+from app.core.errors import InvalidField
+from app.core.ranks import Balance, Shards, Split
+
+
+def divide(lengths: Sequence[NDArray[np.integer]], sent: Sequence[float | None], split: Split) -> Shards:
+    """Divide a batch.
+
+    Groups stay whole, unless they may be spread or must be: because each rank is to have the same number of sequences
+    and whole groups were not found to give that.
+
+    Args:
+        lengths: Of each group, in training order, the tokens of each sequence, ``>= 1``.
+        sent: What each group's producer said it costs, ``>= 0``, or None.
+        split: What the ranks agreed on.
+
+    Raises:
+        InvalidField: The cost is none that can be reckoned.
+    """
+    costs = _costs(lengths, sent, split.cost)
+    sizes = [len(group) for group in lengths]
+    equal = sum(sizes) % split.world_size == 0 if split.equal is None else split.equal
+    if not split.spread:
+        starts = np.cumsum([0, *sizes[:-1]])
+        whole = balance(np.add.reduceat(costs, starts), split.world_size, equal=equal, sizes=sizes)
+        if whole.equal or not split.equal:
+            return _shards(whole, split, spread=False)
+    return _shards(balance(costs, split.world_size, equal=equal), split, spread=True)
+
+
+def sequences_of(sizes: Sequence[int], shards: Shards, rank: int) -> dict[int, tuple[int, ...]]:
+    """Return which sequences a rank has.
+
+    Args:
+        sizes: Sequences in each group of the batch, in training order.
+        shards: How the batch is divided.
+        rank: The rank.
+
+    Returns:
+        By position of a group in the batch, the positions of its sequences in the group; both ascending, and groups
+        without any left out.
+    """
+    if not shards.spread:
+        return {
+            position: tuple(range(size))
+            for position, (size, owner) in enumerate(zip(sizes, shards.ranks, strict=True))
+            if owner == rank
+        }
+    parts: dict[int, tuple[int, ...]] = {}
+    start = 0
+    for position, size in enumerate(sizes):
+        owners = shards.ranks[start : start + size]
+        start += size
+        if rank in owners:
+            parts[position] = tuple(sequence for sequence, owner in enumerate(owners) if owner == rank)
+    return parts
+
+
+def _costs(lengths: Sequence[NDArray[np.integer]], sent: Sequence[float | None], cost: str) -> NDArray[np.float64]:
+    """What each sequence costs: [sequences].
+
+    What a producer says of a group lies on its sequences by their tokens; a group of which nothing is said counts as
+    the mean of the others.
+    """
+    model, tokens = CostModel.parse(cost), np.concatenate(lengths)
+    if model.measure is not Measure.SENT:
+        return model.costs(tokens)
+    known = [each for each in sent if each is not None]
+    if not known:
+        raise InvalidField("no group of the batch says what it costs", ("cost",))
+    usual = sum(known) / len(known)
+    of_groups = [usual if each is None else each for each in sent]
+    shares = [group / group.sum() * each for group, each in zip(lengths, of_groups, strict=True)]
+    return model.costs(tokens, sent=np.concatenate(shares))
+
+
+def _shards(balanced: Balanced, split: Split, *, spread: bool) -> Shards:
+    report = Balance(
+        method=balanced.method.value,
+        imbalance=balanced.imbalance.max_over_mean,
+        max_over_min=balanced.imbalance.max_over_min,
+        contiguous=balanced.contiguous.max_over_mean,
+        strided=balanced.strided.max_over_mean,
+        bound=balanced.bound.max_over_mean,
+    )
+    return Shards(split, spread, balanced.equal, tuple(balanced.rank_of.tolist()), report)

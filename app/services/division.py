@@ -1,0 +1,83 @@
+"""Batches as they are sent: whole, or the shard of one rank."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from app.core.leasing import Lease, LeasedGroup
+from app.core.model import DropReason, RunView
+from app.core.ranks import Shards, Split, taken_by
+from app.core.seats import Seat
+from app.core.sharding import divide, sequences_of
+from app.services.handout import Batch, Shard
+from app.services.retrieval import Retrieval
+from lachesis.wire.blob import read_header
+from lachesis.wire.sequences import lengths_of, take_sequences
+
+_MANY_SEQUENCES = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """Groups of a batch that cannot be sent, and why."""
+
+    reasons: Mapping[LeasedGroup, DropReason]
+
+
+class Division:
+    """Reads what is sent of a batch, and divides it where a rank asks."""
+
+    def __init__(self, retrieval: Retrieval) -> None:
+        self._retrieval = retrieval
+
+    async def read(
+        self, run: str, view: RunView, lease: Lease, groups: Sequence[LeasedGroup], seat: Seat | None
+    ) -> Batch | Damaged:
+        """Read a batch, or a rank's shard of it.
+
+        Args:
+            run: The run's name.
+            view: The run.
+            lease: What it will be held under. If it is divided as the rank wants it, it stays so; if not, its division
+                is made, and is part of the lease that is returned.
+            groups: All its groups, in training order.
+            seat: The rank; None for the whole batch.
+        """
+        if seat is None:
+            payloads, damage = await self._retrieval.payloads(run, groups)
+            whole = Batch(replace(lease, shards=None), tuple(groups), payloads, view)
+            return Damaged(damage) if damage else whole
+        shards = lease.shards
+        if shards is None or shards.split != seat.split:
+            payloads, damage = await self._retrieval.payloads(run, groups)
+            if damage:
+                return Damaged(damage)
+            shards = await _divided(payloads, seat.split)
+            parts = sequences_of([group.size for group in groups], shards, seat.rank)
+            payloads = tuple(payloads[position] for position in parts)
+        else:
+            parts = sequences_of([group.size for group in groups], shards, seat.rank)
+            payloads, damage = await self._retrieval.payloads(run, [groups[position] for position in parts])
+            if damage:
+                return Damaged(damage)
+        mine = [groups[position] for position in parts]
+        cut = tuple(map(_cut, mine, payloads, parts.values()))
+        held = replace(lease, shards=taken_by(shards, seat.rank))
+        return Batch(held, tuple(mine), cut, view, Shard(seat.rank, tuple(parts.values())))
+
+
+async def _divided(payloads: Sequence[bytes], split: Split) -> Shards:
+    lengths = [lengths_of(payload) for payload in payloads]
+    sent = [_cost(payload) for payload in payloads]
+    if sum(map(len, lengths)) < _MANY_SEQUENCES:
+        return divide(lengths, sent, split)
+    return await asyncio.to_thread(divide, lengths, sent, split)
+
+
+def _cost(payload: bytes) -> float | None:
+    said = read_header(payload).metadata.get("cost")
+    return None if said is None else float(said)
+
+
+def _cut(group: LeasedGroup, payload: bytes, sequences: Sequence[int]) -> bytes:
+    return payload if len(sequences) == group.size else take_sequences(payload, sequences)

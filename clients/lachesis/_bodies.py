@@ -1,0 +1,36 @@
+"""Bodies of requests, checked before they are sent: what is wrong is named as the service would name it."""
+
+from difflib import get_close_matches
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from lachesis._rows import invalid
+
+M = TypeVar("M", bound=BaseModel)
+
+_MOST_VALUE = 80
+
+
+def checked(model: type[M], **values: Any) -> M:
+    """Make the body of a request.
+
+    Raises:
+        InvalidField: A value is wrong, or there is no such field; ``errors`` says which.
+    """
+    try:
+        return model(**values)
+    except ValidationError as error:
+        found = [(item["loc"], _said(model, item)) for item in error.errors(include_url=False)]
+    where, message = found[0]
+    refused = invalid(message, where)
+    refused.errors = tuple({"loc": list(loc), "msg": msg} for loc, msg in found)
+    raise refused
+
+
+def _said(model: type[BaseModel], item: ErrorDetails) -> str:
+    if item["type"] == "extra_forbidden":
+        near = get_close_matches(str(item["loc"][-1]), model.model_fields, n=1)
+        return "there is no such field" + "".join(f"; did you mean {name}?" for name in near)
+    return f"{item['msg']}, not {repr(item['input'])[:_MOST_VALUE]}"

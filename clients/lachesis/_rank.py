@@ -1,0 +1,57 @@
+"""Which data-parallel rank of a trainer this process is, and how batches are divided between all of them."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """A data-parallel rank. All ranks of a trainer say the same of everything but ``rank``.
+
+    Attributes:
+        rank: This process, ``0 <= rank < world_size``.
+        world_size: How many there are.
+        spread: Whether the sequences of a group may go to different ranks; else groups stay whole.
+        equal: True: each rank gets the same number of sequences, and groups are spread if there is no other way.
+            False: only the cost counts. None: the same number where whole groups allow it.
+        cost: What a sequence costs: ``tokens``; a sum like ``24576*L + L^2``; or ``sent``, what its producer said.
+        ended_by: Whose acknowledgement ends a batch: that of every rank, or that of rank 0.
+    """
+
+    rank: int
+    world_size: int
+    _: KW_ONLY
+    spread: bool = False
+    equal: bool | None = None
+    cost: str = "tokens"
+    ended_by: Literal["all", "rank_0"] = "all"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rank < self.world_size:
+            raise ValueError(f"rank {self.rank} of a world of {self.world_size}: ranks are 0 to world_size - 1")
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] | None = None, **options: Any) -> "Rank":
+        """Read ``RANK`` and ``WORLD_SIZE``, as torchrun and others set them.
+
+        Args:
+            environ: Other variables than those of this process.
+            options: What is said beside them.
+
+        Raises:
+            ValueError: A variable is missing or wrong; the message names it.
+        """
+        variables = os.environ if environ is None else environ
+        return cls(_number("RANK", variables), _number("WORLD_SIZE", variables), **options)
+
+
+def _number(name: str, variables: Mapping[str, str]) -> int:
+    text = variables.get(name)
+    if text is None:
+        raise ValueError(f"{name}: is not set; torchrun and others set it, or give rank and world_size")
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"{name}: should be a whole number, not {text!r}") from None

@@ -1,0 +1,87 @@
+"""Batches that are divided between the data-parallel ranks of a trainer."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from lachesis.wire.body import MAX_INTEGER
+
+MAX_RANKS = 4096
+MAX_WAIT_S = 600.0
+MAX_COST_CHARACTERS = 200
+
+RankNumber = Annotated[int, Field(ge=0, lt=MAX_RANKS, description="A data-parallel rank, 0-based.")]
+
+
+class TakeQuery(BaseModel):
+    """The query of `POST …/batches`: how long to wait and, of a trainer of several ranks, whose shard is meant."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    wait_s: float = Field(default=0.0, ge=0, le=MAX_WAIT_S, description="How long to wait for a batch, seconds.")
+    rank: RankNumber | None = Field(default=None, description="The rank that asks: it gets its shard of the batch.")
+    world_size: int | None = Field(default=None, ge=1, le=MAX_RANKS, description="How many ranks there are.")
+    after: int | None = Field(
+        default=None,
+        ge=-MAX_INTEGER,
+        le=MAX_INTEGER,
+        description="Step of the last batch this rank has in hand: it asks for the one after it. Without, the oldest "
+        "that it has not acknowledged.",
+    )
+    step: int | None = Field(
+        default=None,
+        ge=-MAX_INTEGER,
+        le=MAX_INTEGER,
+        description="The step this rank is at: 409 if the batch it would get is of another.",
+    )
+    spread: bool = Field(
+        default=False, description="Whether the sequences of a group may go to different ranks; else groups stay whole."
+    )
+    equal: bool | None = Field(
+        default=None,
+        description="`true`: each rank gets the same number of sequences, and groups are spread if there is no other "
+        "way. `false`: only the cost counts. Without: the same number where whole groups allow it.",
+    )
+    cost: str = Field(
+        default="tokens",
+        max_length=MAX_COST_CHARACTERS,
+        description="What a sequence costs: `tokens`; a sum like `24576*L + L^2`; or `sent`, what "
+        "its group's producer said.",
+    )
+    ended_by: Literal["all", "rank_0"] = Field(
+        default="all", description="Whose acknowledgement ends the batch: that of every rank, or rank 0's."
+    )
+
+    @model_validator(mode="after")
+    def _of_a_rank(self) -> "TakeQuery":
+        if (self.rank is None) != (self.world_size is None):
+            raise ValueError("rank and world_size go together")
+        if self.rank is not None and self.world_size is not None and self.rank >= self.world_size:
+            raise ValueError(f"rank {self.rank} of a world of {self.world_size}: ranks are 0 to {self.world_size - 1}")
+        of_ranks = {"after", "step", "spread", "equal", "cost", "ended_by"} & self.model_fields_set
+        if self.rank is None and of_ranks:
+            raise ValueError(f"{', '.join(sorted(of_ranks))}: only with rank and world_size")
+        return self
+
+
+class BalanceInfo(BaseModel):
+    """How evenly the cost of a batch lies on its ranks. An imbalance is the largest load over the mean, minus 1."""
+
+    method: str = Field(description="The method whose division it is.")
+    imbalance: float = Field(description="Of this division; 0 is perfect.")
+    max_over_min: float | None = Field(description="Largest load over the smallest; null if a rank has none.")
+    contiguous: float = Field(description="The imbalance if each rank got the next sequences in training order.")
+    strided: float = Field(description="The imbalance if they were dealt out in turns.")
+    bound: float = Field(description="No division can have a smaller imbalance than this.")
+
+
+class ShardInfo(BaseModel):
+    """The part of a batch that a rank gets."""
+
+    rank: int = Field(description="The rank.")
+    world_size: int = Field(description="How many ranks there are.")
+    size: int = Field(description="Sequences of this shard.")
+    spread: bool = Field(description="Whether groups are divided; else each is whole on one rank.")
+    equal: bool = Field(description="Whether each rank has the same number of sequences.")
+    ended_by: Literal["all", "rank_0"] = Field(description="Whose acknowledgement ends the batch.")
+    balance: BalanceInfo = Field(description="Of the whole batch.")

@@ -1,0 +1,95 @@
+"""Some sequences of a group, cut out of its blob: what a rank gets where a group is divided."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lachesis.wire import blob
+from lachesis.wire.columns import DETAILS, LENGTHS, MEASURES, Ragged, lay_out, unpack
+
+_PER_SEQUENCE = ("messages", "overrides", "images")
+
+
+def take_sequences(payload: blob.Buffer, positions: Sequence[int]) -> bytes:
+    """Return the blob of a group that holds only some of its sequences.
+
+    What has a row per sequence is cut: columns; tensors under names of the sender's own that have lengths of their own
+    (``NAME.lengths``), or as many rows as there are tokens, or as there are sequences; and lists among the details. All
+    else goes with each part, whole.
+
+    Args:
+        payload: A blob that was checked when it came in.
+        positions: The sequences, 0-based, ascending.
+    """
+    dtypes = {name: info.dtype for name, info in blob.read_header(payload).tensors.items()}
+    group = unpack(payload)
+    lengths = group.columns[MEASURES[0]].lengths[0]
+    rows = np.asarray(positions, np.int64)
+    columns = {
+        name: _rows(column, rows) if _count(column) == len(lengths) else column
+        for name, column in group.columns.items()
+    }
+    tensors = {name: _cut(name, array, group.tensors, lengths, rows) for name, array in group.tensors.items()}
+    details = np.frombuffer(_cut_details(group.details, positions, len(lengths)), np.uint8)
+    bits = {name: dtypes[name] for name in tensors}
+    return blob.write({**tensors, **lay_out(columns), DETAILS: details}, group.metadata, bits)
+
+
+def lengths_of(payload: blob.Buffer) -> NDArray[Any]:
+    """Return how many tokens each sequence of a group's blob has: [sequences]."""
+    return blob.tensor(payload, blob.read_header(payload).tensors[f"{MEASURES[0]}.{LENGTHS[0]}"])
+
+
+def _count(column: Ragged) -> int:
+    return len(column.lengths[0] if column.lengths else column.values)
+
+
+def _rows(ragged: Ragged, rows: NDArray[np.int64]) -> Ragged:
+    if not ragged.lengths:
+        return Ragged(ragged.values[rows])
+    outer, *inner = ragged.lengths
+    taken = _rows(Ragged(ragged.values, tuple(inner)), _spans(outer, rows))
+    return Ragged(taken.values, (outer[rows], *taken.lengths))
+
+
+def _spans(lengths: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the positions of the values of some rows, row after row."""
+    ends = np.cumsum(lengths, dtype=np.int64)
+    taken = lengths[rows].astype(np.int64)
+    shift = (ends[rows] - taken) - (np.cumsum(taken) - taken)
+    return np.repeat(shift, taken) + np.arange(int(taken.sum()), dtype=np.int64)
+
+
+def _cut(
+    name: str,
+    array: NDArray[Any],
+    tensors: Mapping[str, NDArray[Any]],
+    tokens: NDArray[Any],
+    rows: NDArray[np.int64],
+) -> NDArray[Any]:
+    """Cut a tensor under a name of the sender's own, if it has a row or more for each sequence."""
+    count = array.shape[0] if array.ndim else None
+    own = tensors.get(f"{name}.{LENGTHS[0]}")
+    for lengths in (own, tokens):
+        if lengths is not None and len(tokens) == _rows_measured(lengths, count):
+            return array[_spans(lengths, rows)]
+    return array[rows] if count == len(tokens) else array
+
+
+def _rows_measured(lengths: NDArray[Any], count: int | None) -> int | None:
+    """How many rows these lengths cut ``count`` values into; None if they do not."""
+    if lengths.ndim != 1 or lengths.dtype.kind not in "iu" or (lengths < 0).any():
+        return None
+    return len(lengths) if int(lengths.sum(dtype=np.int64)) == count else None
+
+
+def _cut_details(text: bytes, positions: Sequence[int], sequences: int) -> bytes:
+    details = json.loads(text)
+    for name in _PER_SEQUENCE:
+        rows = details.get(name)
+        if isinstance(rows, list) and len(rows) == sequences:
+            details[name] = [rows[position] for position in positions]
+    return json.dumps(details, separators=(",", ":")).encode()

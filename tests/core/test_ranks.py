@@ -1,0 +1,163 @@
+"""How ranks share a batch."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core.errors import InvalidField, RanksDisagree, StepMismatch
+from app.core.leasing import Lease, LeaseState, returned
+from app.core.ranks import (
+    Balance,
+    EndedBy,
+    Shards,
+    Split,
+    acknowledged_by,
+    disagreement,
+    recorded,
+    taken_by,
+    untouched,
+)
+from app.core.seats import Seat, shared
+from app.core.sharding import divide, sequences_of
+
+EVEN = Balance("none", 0.0, 1.0, 0.0, 0.0, 0.0)
+NOW = 1000
+
+
+def shards(world_size: int = 2, **changes: object) -> Shards:
+    return replace(Shards(Split(world_size), False, True, (0, 1), EVEN), **changes)  # type: ignore[arg-type]
+
+
+def lease(step: int, **changes: object) -> Lease:
+    """A batch in the ranks' hands."""
+    held = Lease(f"{step}", LeaseState.HELD, "w", 1, step, False, "lease", NOW + 1, shards=shards())
+    return replace(held, **changes)  # type: ignore[arg-type]
+
+
+# Who is awaited
+
+
+def test_a_batch_awaits_every_rank_or_only_rank_0() -> None:
+    assert shards(3).awaited == (0, 1, 2)
+    assert acknowledged_by(acknowledged_by(shards(3), 2), 2).awaited == (0, 1)
+    by_0 = shards(3, split=Split(3, ended_by=EndedBy.RANK_0))
+    assert acknowledged_by(by_0, 1).awaited == (0,)
+    assert acknowledged_by(by_0, 0).awaited == ()
+
+
+def test_a_batch_that_is_handed_out_again_is_divided_as_it_was_and_awaits_all() -> None:
+    had = replace(lease(1), shards=acknowledged_by(taken_by(taken_by(shards(), 1), 0), 1))
+    assert had.shards is not None
+    assert had.shards.taken == (0, 1)
+    assert returned(had).shards == untouched(had.shards) == shards()
+
+
+# Which batch a rank gets
+
+
+@pytest.mark.parametrize(
+    ("leases", "seat", "step"),
+    [
+        ([], Seat(0, Split(2)), None),
+        ([lease(1), lease(2)], Seat(0, Split(2)), 1),
+        ([lease(1), lease(2)], Seat(0, Split(2), after=1), 2),
+        ([lease(1), lease(2)], Seat(0, Split(2), after=2), None),
+        ([lease(1, shards=acknowledged_by(shards(), 0)), lease(2)], Seat(0, Split(2)), 2),
+        ([lease(1, shards=acknowledged_by(shards(), 0))], Seat(1, Split(2)), 1),
+        ([lease(1, deadline_ms=NOW)], Seat(0, Split(2)), None),
+        ([lease(1, state=LeaseState.RETURNED)], Seat(0, Split(2)), None),
+        ([lease(1, state=LeaseState.QUARANTINED)], Seat(0, Split(2)), None),
+        ([lease(1, shards=None)], Seat(0, Split(2)), None),
+        ([lease(1, shards=None), lease(2)], Seat(0, Split(4), after=2), None),
+    ],
+    ids=str,
+)
+def test_a_rank_gets_the_oldest_batch_that_ranks_have_and_it_has_not_trained_on(
+    leases: list[Lease], seat: Seat, step: int | None
+) -> None:
+    found = shared(leases, seat, NOW)
+    assert (None if found is None else found.step) == step
+
+
+@pytest.mark.parametrize(
+    ("asked", "named"),
+    [
+        (Split(3), "world_size is 2 for the ranks that have this batch, not 3"),
+        (Split(2, spread=True), "spread"),
+        (Split(2, equal=True), "equal is None"),
+        (Split(2, cost="sent"), "cost"),
+        (Split(2, ended_by=EndedBy.RANK_0), "ended_by is all for the ranks that have this batch, not rank_0"),
+    ],
+    ids=str,
+)
+def test_ranks_agree_on_everything(asked: Split, named: str) -> None:
+    assert named in (disagreement(Split(2), asked) or "")
+    with pytest.raises(RanksDisagree, match="runs out in 0 s"):
+        shared([lease(1)], Seat(1, asked), NOW)
+
+
+def test_ranks_that_agree_have_nothing_to_say() -> None:
+    assert disagreement(Split(2, cost="sent"), Split(2, cost="sent")) is None
+
+
+def test_a_rank_says_which_step_it_is_at_if_it_likes() -> None:
+    Seat(0, Split(2)).check(7)
+    Seat(0, Split(2), step=7).check(7)
+    with pytest.raises(StepMismatch, match="rank 0 is at step 8; the next batch for it is that of step 7"):
+        Seat(0, Split(2), step=8).check(7)
+
+
+def test_equal_numbers_need_a_batch_that_divides() -> None:
+    Seat(0, Split(5)).check_size(12)
+    Seat(0, Split(4, equal=True)).check_size(12)
+    with pytest.raises(InvalidField, match="12 sequences"):
+        Seat(0, Split(5, equal=True)).check_size(12)
+
+
+# Who gets which sequences
+
+groups = st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=5), min_size=1, max_size=9)
+
+
+@given(groups=groups, world_size=st.integers(1, 5), spread=st.booleans(), equal=st.sampled_from([None, True, False]))
+def test_every_sequence_is_on_exactly_one_rank(
+    groups: list[list[int]], world_size: int, spread: bool, equal: bool | None
+) -> None:
+    sizes = [len(group) for group in groups]
+    if equal and sum(sizes) % world_size:
+        equal = False
+    divided = divide([np.array(group) for group in groups], [None] * len(groups), Split(world_size, spread, equal))
+    parts = [sequences_of(sizes, divided, rank) for rank in range(world_size)]
+    had = sorted((group, sequence) for part in parts for group, own in part.items() for sequence in own)
+    assert had == [(group, sequence) for group, size in enumerate(sizes) for sequence in range(size)]
+    counts = [sum(map(len, part.values())) for part in parts]
+    assert divided.equal == (len(set(counts)) == 1) or not divided.equal
+    if equal:
+        assert len(set(counts)) == 1, "what is asked for is kept, also if groups must be spread for it"
+    if not spread and not equal:
+        assert not divided.spread
+    if not divided.spread:
+        assert all(len(own) == sizes[group] for part in parts for group, own in part.items())
+
+
+def test_what_a_group_costs_is_what_its_producer_said() -> None:
+    """Those that said nothing count as the mean of those that did."""
+    lengths = [np.array([9]), np.array([1]), np.array([1]), np.array([5])]
+    divided = divide(lengths, [1.0, 3.0, None, 2.0], Split(2, equal=False, cost="sent"))
+    loads = [sum([1.0, 3.0, 2.0, 2.0][group] for group in sequences_of([1] * 4, divided, rank)) for rank in (0, 1)]
+    assert loads == [4.0, 4.0]
+
+
+def test_a_spread_group_s_cost_lies_on_its_sequences_by_their_tokens() -> None:
+    divided = divide([np.array([6, 2, 2, 2])], [12.0], Split(2, spread=True, equal=False, cost="sent"))
+    assert sorted(len(sequences_of([4], divided, rank)[0]) for rank in (0, 1)) == [1, 3]
+
+
+def test_what_is_reported_of_a_run_is_the_sum_of_its_batches() -> None:
+    first = recorded(None, shards(balance=Balance("lpt", 0.5, 2.0, 1.0, 0.7, 0.25)))
+    both = recorded(first, shards(4, balance=EVEN))
+    assert (both.batches, both.imbalance, both.contiguous, both.bound) == (2, 0.5, 1.0, 0.25)
+    assert (both.world_size, both.last) == (4, EVEN)
