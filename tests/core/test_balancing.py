@@ -176,6 +176,26 @@ def test_groups_of_mixed_sizes_are_shared_out_equally_where_they_can_be() -> Non
     assert near(balanced, 0.02)
 
 
+def test_an_equal_split_that_only_a_search_finds_is_found() -> None:
+    sizes = [5, 7, 9, 8, 6, 11, 10, 1]
+    balanced = balance(np.ones(8), 3, sizes=sizes)
+    assert balanced.equal
+    assert np.bincount(balanced.rank_of, sizes).tolist() == [19] * 3
+
+
+@examples(200)
+@given(st.integers(1, 20).flatmap(lambda ranks: st.lists(st.integers(0, 100), min_size=2 * ranks, max_size=2 * ranks)))
+def test_with_two_groups_for_each_rank_the_bound_is_reached(costs: list[int]) -> None:
+    """Dearest with cheapest, and so on, is the best there is; so the bound knows that."""
+    balanced = balance(costs, len(costs) // 2)
+    assert balanced.imbalance.max_over_mean == pytest.approx(balanced.bound.max_over_mean, rel=1e-4, abs=1e-4)
+
+
+def test_the_textbook_example_of_largest_differences_comes_out_as_in_the_textbook() -> None:
+    problem = partitions.free(np.array([8.0, 7, 6, 5, 4]), 2, np.ones(5, np.int64))
+    assert sorted(problem.loads(partitions.largest_differences(problem)).tolist()) == [14, 16]
+
+
 def test_groups_that_cannot_be_shared_out_equally_are_balanced_freely_and_that_is_said() -> None:
     """Twelve sequences for two ranks, but no groups make six."""
     balanced = balance([3.0, 4.0, 5.0], 2, sizes=[4, 4, 4])
