@@ -5,6 +5,7 @@
     ├── NoBatch                     no batch formed in the time given; the message says what is missing
     ├── NoPermit                    no group was wanted in the time given; the message says why
     ├── NotSent                     groups that an environment could not hand over
+    ├── FetchFailed                 a loader could not load a sample
     └── ServiceError                the service said no, with a code not known here
         ├── InvalidInput            what was sent cannot be accepted; nothing was stored       422
         │   ├── MalformedBody       not the format it claims to be                             400
@@ -70,6 +71,18 @@ class NotSent(LachesisError):
         others = f", and {len(failures) - 1} more" if len(failures) > 1 else ""
         super().__init__(f"group {first} was not sent: {reason}{others}")
         self.failures = failures
+
+
+class FetchFailed(LachesisError):
+    """A loader could not load a sample; its cause says why.
+
+    Attributes:
+        key: The sample's.
+    """
+
+    def __init__(self, key: object, reason: str) -> None:
+        super().__init__(f"{key!r} could not be loaded: {reason}")
+        self.key = key
 
 
 class ServiceError(LachesisError):

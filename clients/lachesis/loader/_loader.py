@@ -1,0 +1,294 @@
+"""The loader: batches of samples, fetched in parallel and ahead."""
+
+import copy
+import hashlib
+import math
+import weakref
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
+from contextlib import aclosing, closing
+from functools import cached_property, partial
+from types import AsyncGeneratorType, GeneratorType, TracebackType
+from typing import Any, Generic, NamedTuple, Self, TypeVar
+
+from lachesis._portal import Portal
+from lachesis.loader import _progress
+from lachesis.loader._order import Order, Share
+from lachesis.loader._readers import Loaded, Ready, in_tasks, in_threads, sample_of, threads_for_tasks
+from lachesis.loader._window import Window
+from lachesis.loader.nested import Nested
+from lachesis.loader.sources import AsyncSource, Source
+from lachesis.loader.stacking import Ragged, stack
+
+K = TypeVar("K")
+
+
+class Batch(NamedTuple, Generic[K]):
+    """Samples, stacked.
+
+    Attributes:
+        epoch: The epoch that all of them belong to, from 0 on.
+        keys: Of the samples, in the order of the rows.
+        data: Nested as each sample is, with an array [batch, …] (or a `Padded`, or a `Packed`) in each place.
+    """
+
+    epoch: int
+    keys: list[K]
+    data: Nested
+
+
+class Loader(Generic[K]):
+    """Loads the samples of a source in parallel, ahead of the step that trains on them, and stacks them to batches.
+
+    ```
+    with Loader(episode_files("shards/rank-0.jsonl", "episodes"), 32, seed=0, ragged=Pad()) as loader:
+        for batch in loader:
+            train(batch.data)
+    ```
+
+    A loop goes over ``epochs`` epochs from where the last one ended; `state_dict` says where that is, and a loader that
+    has loaded it goes on with the same samples. Leaving the loop ends all threads and tasks: at once where nothing
+    else refers to its iterator, else when the loader is closed. One loop at a time. ``async for`` works as well.
+    """
+
+    def __init__(
+        self,
+        source: Source[K] | AsyncSource[K],
+        batch_size: int,
+        *,
+        prefetch_batches: int = 2,
+        readers: int = 16,
+        seed: int | None = None,
+        ordered: bool = True,
+        ragged: Ragged = None,
+        drop_last: bool = False,
+        epochs: int | None = 1,
+        rank: int = 0,
+        world_size: int = 1,
+        equal_ranks: bool = False,
+        progress: bool = False,
+    ) -> None:
+        """Prepare to load; nothing is loaded before the first batch is asked for.
+
+        Args:
+            source: What to load.
+            batch_size: Samples of a batch.
+            prefetch_batches: Batches to load ahead of the one that is asked for: at no time are there more than
+                ``(prefetch_batches + 1) * batch_size`` samples that were asked for and are in no batch yet.
+            readers: Fetches at the same time, at most.
+            seed: Of the shuffle, another one in each epoch; None: samples come in the order of the source.
+            ordered: Whether samples come in order, or as they arrive: then a slow one holds nobody up, but which of an
+                epoch's samples share a batch is up to chance.
+            ragged: Which arrays are of unequal length, and what becomes of these; see `stack`.
+            drop_last: Whether a batch that an epoch cannot fill is left out.
+            epochs: How many epochs a loop goes over, one that it begins in the middle counted; None: it never ends.
+            rank: Which share of each epoch to load.
+            world_size: How many shares there are; they are disjoint.
+            equal_ranks: Whether all shares have the same size; then up to ``world_size - 1`` samples of an epoch are
+                left out, others in each epoch where there is a seed.
+            progress: Whether to show a progress bar on stderr; it needs rich.
+
+        Raises:
+            ValueError: A number is out of its range; or an epoch has no batch at all.
+            ModuleNotFoundError: There is to be a progress bar, and rich is not installed.
+        """
+        if batch_size < 1 or readers < 1 or prefetch_batches < 0 or (epochs is not None and epochs < 1):
+            raise ValueError("batch_size, readers and epochs must be 1 at least, prefetch_batches 0")
+        if progress:
+            _progress.require_rich()
+        self.source = source
+        self.batch_size = batch_size
+        self._window_samples = (prefetch_batches + 1) * batch_size
+        self._readers = min(readers, self._window_samples)
+        self._ordered = ordered
+        self._ragged = ragged
+        self._drop_last = drop_last
+        self._epochs = epochs
+        self._progress = progress
+        share = Share.of(len(source.keys), rank, world_size, equal=equal_ranks)
+        self._order = Order(len(source.keys), seed, share)
+        self._loop: weakref.ref[Any] | None = None
+        if not len(self):
+            raise ValueError(f"{len(self._order)} samples of {len(source.keys)} make no batch of {batch_size}")
+
+    def __len__(self) -> int:
+        """Batches of a whole epoch."""
+        return math.ceil(self._whole(len(self._order)) / self.batch_size)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the next sample, from 0 on."""
+        return self._order.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Go to the beginning of an epoch.
+
+        Raises:
+            RuntimeError: A loop is running.
+        """
+        self._check_idle()
+        self._order.go_to(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what must be saved to go on after the last batch that a loop was given; it can be written as JSON.
+
+        Batches that were only loaded ahead do not count.
+        """
+        return {**self._order.state_dict(), "keys": self._fingerprint}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go to where a loader of the same samples was, with the same seed, rank and world size.
+
+        It continues the same order, whatever had been loaded ahead. Where samples come as they arrive, those that are
+        left come, each once. The batch size, and how batches are made, may be others.
+
+        Raises:
+            ValueError: It is the state of another order; the message says what differs. Nothing has changed.
+            RuntimeError: A loop is running.
+        """
+        self._check_idle()
+        if state["keys"] != self._fingerprint:
+            raise ValueError("this is the state of another order: the source had other keys")
+        self._order.load_state_dict(state)
+
+    def split(self, part: int, parts: int) -> "Loader[K]":
+        """Return a loader of a part of this one's samples, at the beginning of the same epoch; it may have no batch."""
+        loader = copy.copy(self)
+        loader._order = self._order.split(part, parts)
+        loader._loop = None
+        return loader
+
+    def __iter__(self) -> Iterator[Batch[K]]:
+        """Begin a loop.
+
+        Raises:
+            FetchFailed: Of the iterator: a sample of the next batch could not be loaded. The loop has ended.
+            ValueError, KeyError: Of the iterator: the samples of the next batch cannot be stacked.
+            RuntimeError: A loop is running.
+        """
+        source = self.source
+        loop = self._in_threads(source) if isinstance(source, Source) else self._in_portal()
+        self._check_idle()
+        self._loop = weakref.ref(loop)
+        return loop
+
+    def __aiter__(self) -> AsyncIterator[Batch[K]]:
+        """Begin a loop on the running event loop; see `__iter__`."""
+        loop = self._in_tasks()
+        self._check_idle()
+        self._loop = weakref.ref(loop)
+        return loop
+
+    def close(self) -> None:
+        """End the loop that is running, with all its threads and tasks. Safe to repeat; it can be begun again."""
+        loop, self._loop = self._running(), None
+        if isinstance(loop, GeneratorType):
+            loop.close()
+        elif loop is not None:
+            raise RuntimeError("this loop is asynchronous: await aclose()")
+
+    async def aclose(self) -> None:
+        """End the asynchronous loop that is running. Safe to repeat; it can be begun again."""
+        loop = self._running()
+        if isinstance(loop, AsyncGeneratorType):
+            self._loop = None
+            await loop.aclose()
+        else:
+            self.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def _in_threads(self, source: Source[K]) -> Generator[Batch[K]]:
+        window = self._window()
+        ready = in_threads(window, source.fetch, source.keys.__getitem__, self._readers)
+        with _progress.bar(self._progress, self._samples_of_loop()) as advance, closing(ready):
+            for taken in ready:
+                advance(len(taken))
+                yield self._hand_out(window, taken)
+
+    async def _in_tasks(self) -> AsyncGenerator[Batch[K]]:
+        source, window = self.source, self._window()
+        if isinstance(source, Source):
+            source = AsyncSource(source.keys, partial(threads_for_tasks, source.fetch, self._readers))
+        ready = in_tasks(window, source.opening, source.keys.__getitem__, self._readers)
+        with _progress.bar(self._progress, self._samples_of_loop()) as advance:
+            async with aclosing(ready):
+                async for taken in ready:
+                    advance(len(taken))
+                    yield self._hand_out(window, taken)
+
+    def _in_portal(self) -> Generator[Batch[K]]:
+        portal = Portal()
+        batches = self._in_tasks()
+        try:
+            # No variable has the batch: it would live on until the next one.
+            yield from iter(lambda: portal.run(_next(batches)), None)
+        finally:
+            portal.finish(_closed(batches))
+            portal.close()
+
+    def _hand_out(self, window: Window[Loaded], taken: Ready) -> Batch[K]:
+        tickets = [ticket for ticket, _ in taken]
+        keys = [self.source.keys[ticket.sample] for ticket in tickets]
+        samples = [sample_of(loaded, key) for (_, loaded), key in zip(taken, keys, strict=True)]
+        taken.clear()  # whoever has this list shall not hold on to the samples
+        batch = Batch(self._order.epoch, keys, stack(samples, self._ragged, keys))
+        window.hand_out(tickets)
+        return batch
+
+    def _window(self) -> Window[Loaded]:
+        return Window(
+            self._order,
+            batch_size=self.batch_size,
+            most=self._window_samples,
+            ordered=self._ordered,
+            drop_last=self._drop_last,
+            epochs=self._epochs,
+        )
+
+    def _whole(self, samples: int) -> int:
+        return samples // self.batch_size * self.batch_size if self._drop_last else samples
+
+    def _samples_of_loop(self) -> int | None:
+        if self._epochs is None:
+            return None
+        left = len(self._order.places_left(self._order.epoch))
+        return self._whole(left) + (self._epochs - 1) * self._whole(len(self._order))
+
+    def _running(self) -> "GeneratorType[Batch[K]] | AsyncGeneratorType[Batch[K]] | None":
+        loop = None if self._loop is None else self._loop()
+        has_ended = loop is None or (loop.gi_frame if isinstance(loop, GeneratorType) else loop.ag_frame) is None
+        return None if has_ended else loop
+
+    def _check_idle(self) -> None:
+        if self._running() is not None:
+            raise RuntimeError("a loop over this loader is running: end it first, or close the loader")
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        digest = hashlib.blake2b(digest_size=16)
+        for key in self.source.keys:
+            digest.update(repr(key).encode())
+            digest.update(b"\0")
+        return digest.hexdigest()
+
+
+async def _next(batches: AsyncIterator[Batch[K]]) -> Batch[K] | None:
+    return await anext(batches, None)
+
+
+async def _closed(batches: AsyncGenerator[Batch[K]]) -> None:
+    await batches.aclose()

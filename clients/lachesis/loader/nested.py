@@ -1,0 +1,111 @@
+"""Dicts and lists of arrays, however they are nested, and the flat names they have in a safetensors file.
+
+    {"obs": {"image": a, "inventory": b}, "in_state": [c, d]}
+    {"obs/image": a, "obs/inventory": b, "in_state/0": c, "in_state/1": d}
+
+are the same: a level whose names are 0, 1, 2, … is a list. So a name cannot hold a slash of its own, and a dict
+with just these names comes back as a list.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lachesis.wire import blob
+
+_SEPARATOR = "/"
+_NUMBERS = "biufc"
+
+Nested = Any
+"""A number, an array, or a dict (with strings as keys), list or tuple of them."""
+
+
+def flatten(nested: Nested) -> dict[str, NDArray[Any]]:
+    """Return the arrays by their flat names, in order; nothing is copied. An array by itself has the name ''.
+
+    Raises:
+        TypeError: A value is neither a number nor an array of numbers, or a key is not a string.
+        ValueError: A dict or list is empty (no file could say so), or two arrays have the same flat name.
+    """
+    flat: dict[str, NDArray[Any]] = {}
+    for name, array in _leaves(nested, ""):
+        if name in flat:
+            raise ValueError(f"{name}: two arrays have this name")
+        flat[name] = array
+    return flat
+
+
+def nest(flat: Mapping[str, Any]) -> Nested:
+    """Return what is there by flat names, arrays or what became of them, as dicts and lists.
+
+    Raises:
+        ValueError: A name is that of an array and also of a level.
+    """
+    if "" in flat and len(flat) == 1:
+        return flat[""]
+    root: dict[str, Any] = {}
+    levels = {"": root}
+    for name, value in flat.items():
+        above, _, own = name.rpartition(_SEPARATOR)
+        level = _level(levels, above)
+        if own in level:
+            raise ValueError(f"{name}: the name of an array, and of others above it")
+        level[own] = value
+    return _with_lists(root)
+
+
+def encode(nested: Nested) -> bytes:
+    """Write arrays into a safetensors blob; see `flatten` for what it raises."""
+    return blob.write(flatten(nested))
+
+
+def decode(payload: blob.Buffer) -> Nested:
+    """Return the arrays of a safetensors blob as views of its bytes; bf16 and f8 as their bits.
+
+    Raises:
+        DamagedBlob: This is not such a blob, or not a whole one.
+        ValueError: Its names do not nest.
+    """
+    header = blob.read_header(payload)
+    return nest({name: blob.tensor(payload, info) for name, info in header.tensors.items()})
+
+
+def _leaves(nested: Nested, name: str) -> Iterator[tuple[str, NDArray[Any]]]:
+    if isinstance(nested, Mapping):
+        items = list(nested.items())
+    elif isinstance(nested, (list, tuple)):
+        items = [(str(position), value) for position, value in enumerate(nested)]
+    else:
+        array = np.asarray(nested)
+        if array.dtype.kind not in _NUMBERS:
+            raise TypeError(
+                f"{name or 'the sample'}: {type(nested).__name__} of dtype {array.dtype} is no array of numbers"
+            )
+        yield name, array
+        return
+    if not items:
+        raise ValueError(f"{name or 'the sample'}: holds nothing")
+    for key, value in items:
+        if not isinstance(key, str):
+            raise TypeError(f"{name or 'the sample'}: a key is {key!r}, not a string")
+        yield from _leaves(value, f"{name}{_SEPARATOR}{key}" if name else key)
+
+
+def _level(levels: dict[str, dict[str, Any]], name: str) -> dict[str, Any]:
+    if name not in levels:
+        above, _, own = name.rpartition(_SEPARATOR)
+        level = _level(levels, above)
+        if own in level:
+            raise ValueError(f"{name}: the name of an array, and of others below it")
+        level[own] = levels[name] = {}
+    return levels[name]
+
+
+def _with_lists(nested: Any) -> Any:
+    if not isinstance(nested, dict):
+        return nested
+    values = {name: _with_lists(value) for name, value in nested.items()}
+    numbered = [str(position) for position in range(len(values))]
+    return [values[name] for name in numbered] if values.keys() == set(numbered) else values

@@ -1,0 +1,117 @@
+"""Where samples come from: keys, and what turns a key into a sample."""
+
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Generic, Self, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+K = TypeVar("K")
+
+Payload = Any
+"""A safetensors blob as bytes, or arrays that are nested already (`lachesis.loader.nested`)."""
+
+FetchAsync = Callable[[K], Awaitable[Payload]]
+
+_SUFFIX = ".safetensors"
+
+
+@dataclass(frozen=True, slots=True)
+class Source(Generic[K]):
+    """Samples that a function loads.
+
+    Attributes:
+        keys: One for each sample. Anything with a ``repr`` that says which it is: states are compared by it.
+        fetch: Is called in threads, several at a time. It cannot be interrupted: what it waits for needs a timeout.
+    """
+
+    keys: Sequence[K]
+    fetch: Callable[[K], Payload]
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncSource(Generic[K]):
+    """Samples that a coroutine loads.
+
+    Attributes:
+        keys: One for each sample, as for `Source`.
+        opening: Is entered on the event loop of the loads before the first one, and left after the last: a place for
+            what they share, such as an ``httpx.AsyncClient``. What it gives loads a sample.
+    """
+
+    keys: Sequence[K]
+    opening: Callable[[], AbstractAsyncContextManager[FetchAsync[K]]]
+
+    @classmethod
+    def of(cls, keys: Sequence[K], fetch: FetchAsync[K]) -> Self:
+        """Make a source of a coroutine function that needs nothing opened."""
+        return cls(keys, partial(_opened, fetch))
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """A line of a shard manifest.
+
+    Attributes:
+        episode: Its id, or its file relative to the dataset's folder.
+        length: Its frames or tokens.
+        cost: What it was reckoned to cost, in the unit of the plan.
+    """
+
+    episode: str | int
+    length: int
+    cost: float
+
+
+def _opened(fetch: FetchAsync[K]) -> AbstractAsyncContextManager[FetchAsync[K]]:
+    return nullcontext(fetch)
+
+
+_EPISODE = TypeAdapter(Episode)
+
+
+def read_manifest(manifest: Path | str) -> list[Episode]:
+    """Read the shard of one rank, as ``python -m app shards plan`` writes it: a JSON object in each line.
+
+    Raises:
+        ValueError: A line is not one of an episode; the message says which, and what is wrong.
+        OSError: The file cannot be read.
+    """
+    episodes = []
+    with Path(manifest).open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                episodes.append(_EPISODE.validate_json(line))
+            except ValidationError as error:
+                wrong = error.errors(include_url=False)[0]
+                place = ".".join(map(str, wrong["loc"]))
+                raise ValueError(f"{manifest}, line {number}: {place and place + ': '}{wrong['msg']}") from None
+    return episodes
+
+
+def episode_files(manifest: Path | str, folder: Path | str) -> Source[Episode]:
+    """Make a source of a shard manifest and the folder of its safetensors files, one for each episode.
+
+    Args:
+        manifest: See `read_manifest`.
+        folder: What the episodes' names are relative to; ``.safetensors`` may be left out of them.
+
+    Raises:
+        ValueError: The manifest is broken, or names a file outside of the folder.
+    """
+    root = Path(folder)
+    episodes = read_manifest(manifest)
+    for episode in episodes:
+        name = Path(str(episode.episode))
+        if name.is_absolute() or ".." in name.parts:
+            raise ValueError(f"{manifest}: {json.dumps(episode.episode)} is not a file below {root}")
+    return Source(episodes, partial(_read_file, root))
+
+
+def _read_file(root: Path, episode: Episode) -> bytes:
+    name = str(episode.episode)
+    return (root / (name if name.endswith(_SUFFIX) else name + _SUFFIX)).read_bytes()
