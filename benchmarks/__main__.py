@@ -14,6 +14,7 @@ from benchmarks import (
     batch,
     forming,
     ingest,
+    loader,
     machine,
     memory,
     native_batch,
@@ -39,6 +40,7 @@ SECTIONS: dict[str, Callable[[Arena, Results], Awaitable[None]]] = {
     "native-waiters": native_waiters.measure,
     "relay": relay.measure,
     "balance": balance.measure,
+    "loader": loader.measure,
 }
 
 

@@ -180,7 +180,7 @@ class Loader(Generic[K]):
 
     def close(self) -> None:
         """End the loop that is running, with all its threads and tasks. Safe to repeat; it can be begun again."""
-        loop, self._loop = self._running(), None
+        loop = self._running()
         if isinstance(loop, GeneratorType):
             loop.close()
         elif loop is not None:
@@ -190,7 +190,6 @@ class Loader(Generic[K]):
         """End the asynchronous loop that is running. Safe to repeat; it can be begun again."""
         loop = self._running()
         if isinstance(loop, AsyncGeneratorType):
-            self._loop = None
             await loop.aclose()
         else:
             self.close()

@@ -1,12 +1,12 @@
 """Pools of readers: one of threads, one of tasks. Both load what a window asks for, and leave nothing behind."""
 
 import asyncio
+import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from queue import SimpleQueue
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from lachesis.errors import FetchFailed
 from lachesis.loader._window import Ticket, Window
@@ -18,8 +18,7 @@ K = TypeVar("K")
 Loaded: TypeAlias = "Future[Nested] | asyncio.Future[Nested]"
 """A load that has ended: a sample, or why there is none."""
 
-Landed = tuple[Ticket, Loaded]
-Ready = list[Landed]
+Ready = list[tuple[Ticket, Loaded]]
 
 _THREAD_NAME = "lachesis-loader"
 
@@ -28,22 +27,35 @@ def in_threads(
     window: Window[Loaded], fetch: Callable[[K], Payload], key_of: Callable[[int], K], readers: int
 ) -> Generator[Ready]:
     """Load in threads; give the samples of each batch. Closing this waits for the loads that are under way."""
-    landed: SimpleQueue[Landed] = SimpleQueue()
     pool = ThreadPoolExecutor(readers, _THREAD_NAME)
+    lock = threading.Condition()  # held by whoever uses the window
+    is_waiting = False
 
     def begin(ticket: Ticket) -> None:  # by itself: a variable of the loop would hold on to the last sample
         load = pool.submit(_load, fetch, key_of(ticket.sample))
-        load.add_done_callback(partial(_land, landed.put, ticket))
+        load.add_done_callback(partial(land, ticket))
+
+    def land(ticket: Ticket, load: Loaded) -> None:
+        with lock:
+            window.land(ticket, load)
+            # Once for a batch: to wake the loop for every sample would take longer than to load a small one.
+            if is_waiting and window.is_ready:
+                lock.notify()
 
     try:
         while True:
-            for ticket in window.begin():
+            with lock:
+                tickets = list(window.begin())
+            for ticket in tickets:
                 begin(ticket)
-            if window.is_done:
-                return
-            while not window.is_ready:
-                window.land(*landed.get())
-            yield window.take()
+            with lock:
+                if window.is_done:
+                    return
+                is_waiting = True
+                lock.wait_for(lambda: window.is_ready)
+                is_waiting = False
+                ready = [window.take()]
+            yield ready.pop()
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -55,15 +67,21 @@ async def in_tasks(
     readers: int,
 ) -> AsyncGenerator[Ready]:
     """Load in tasks; give the samples of each batch. Closing this cancels the loads that are under way."""
-    landed: asyncio.Queue[Landed] = asyncio.Queue()
     tasks: set[asyncio.Task[Nested]] = set()
+    news = asyncio.Event()
     free = asyncio.Semaphore(readers)
 
     def begin(ticket: Ticket, fetch: FetchAsync[K]) -> None:
         task = asyncio.create_task(_load_async(fetch, key_of(ticket.sample), free))
         tasks.add(task)
-        task.add_done_callback(tasks.discard)
-        task.add_done_callback(partial(_land, landed.put_nowait, ticket))
+        task.add_done_callback(partial(land, ticket))
+
+    def land(ticket: Ticket, task: asyncio.Task[Nested]) -> None:
+        tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # seen: asyncio would complain of one that no batch comes to
+        window.land(ticket, task)
+        news.set()
 
     async with opening() as fetch:
         try:
@@ -73,7 +91,8 @@ async def in_tasks(
                 if window.is_done:
                     return
                 while not window.is_ready:
-                    window.land(*await landed.get())
+                    news.clear()
+                    await news.wait()
                 yield window.take()
         finally:
             left = tuple(tasks)
@@ -130,12 +149,6 @@ async def _load_async(fetch: FetchAsync[K], key: K, free: asyncio.Semaphore) -> 
 
 def _decoded(payload: Payload) -> Nested:
     return decode(payload) if isinstance(payload, (bytes, bytearray, memoryview)) else payload
-
-
-def _land(put: Callable[[Any], None], ticket: Ticket, loaded: Any) -> None:
-    if not loaded.cancelled():
-        loaded.exception()  # seen: asyncio would complain of those that no batch comes to
-    put((ticket, loaded))
 
 
 def _call(fetch: Callable[[K], Payload], key: K) -> Payload:

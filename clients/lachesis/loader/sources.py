@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import NonNegativeInt, TypeAdapter, ValidationError
 
 K = TypeVar("K")
 
@@ -63,7 +63,7 @@ class Episode:
     """
 
     episode: str | int
-    length: int
+    length: NonNegativeInt
     cost: float
 
 
