@@ -28,7 +28,7 @@ def in_threads(
 ) -> Generator[Ready]:
     """Load in threads; give the samples of each batch. Closing this waits for the loads that are under way."""
     pool = ThreadPoolExecutor(readers, _THREAD_NAME)
-    lock = threading.Condition()  # held by whoever uses the window
+    lock = threading.Condition()  # of the window; what the loop does to it between batches, no landing minds
     is_waiting = False
 
     def begin(ticket: Ticket) -> None:  # by itself: a variable of the loop would hold on to the last sample

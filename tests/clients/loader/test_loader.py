@@ -1,7 +1,9 @@
 """The loop over a loader: what comes, when it is loaded, and that nothing is left of it."""
 
+import asyncio
 import gc
 import random
+import signal
 import threading
 import weakref
 from typing import Any
@@ -10,7 +12,7 @@ import numpy as np
 import pytest
 
 from lachesis.errors import FetchFailed
-from lachesis.loader import Batch, Loader, Pad, Source, encode
+from lachesis.loader import AsyncSource, Batch, Loader, Pad, Source, encode
 from tests.clients.loader.fetching import Gauge, nothing_left, sample, source_of
 
 COLOURS = ["sync", "async"]
@@ -213,6 +215,34 @@ def test_an_error_in_the_loop_leaves_nothing_behind(colour: str) -> None:
 
     with nothing_left(), pytest.raises(ZeroDivisionError):
         train(Loader(source_of(colour, 1000), 4, ragged=Pad()))
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+def test_an_interrupt_while_waiting_ends_all_that_was_started(colour: str) -> None:
+    """As by Ctrl-C, while no fetch gets anywhere."""
+    begun, released = threading.Event(), threading.Event()
+
+    def hang(key: int) -> Any:
+        begun.set()
+        assert released.wait(20)
+        return sample(key)
+
+    async def hang_async(key: int) -> Any:
+        begun.set()
+        await asyncio.Event().wait()
+
+    def interrupt() -> None:
+        assert begun.wait(20)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        released.set()
+
+    source = Source(range(20), hang) if colour == "sync" else AsyncSource.of(range(20), hang_async)
+    with nothing_left():
+        interrupting = threading.Thread(target=interrupt)
+        interrupting.start()
+        with pytest.raises(KeyboardInterrupt):
+            list(Loader(source, 4, ragged=Pad()))
+        interrupting.join()
 
 
 def test_ranks_load_disjoint_samples() -> None:

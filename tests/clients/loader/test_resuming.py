@@ -14,7 +14,7 @@ SLOW = 7
 
 def takes_s(key: int) -> float:
     """The fourth sample of the first shuffle is much slower than all others."""
-    return 0.03 if key == SLOW else key % 3 / 1000
+    return 0.015 if key == SLOW else key % 3 / 1000
 
 
 def loader_of(colour: str = "sync", **changed: Any) -> Loader[int]:
