@@ -14,7 +14,7 @@ from lachesis.loader import Episode, Loader, Pad, encode, episode_files
 
 def write_shard(folder: Path, episodes: int) -> Path:
     """Write episodes of unequal length and the manifest that ``python -m app shards plan`` would write for them."""
-    manifest = folder / "rank-0.jsonl"
+    manifest = folder / "rank-00000-of-00001.jsonl"
     with manifest.open("w") as lines:
         for number in range(episodes):
             length = 10 + 7 * number % 13

@@ -81,8 +81,11 @@ class FetchFailed(LachesisError):
     """
 
     def __init__(self, key: object, reason: str) -> None:
-        super().__init__(f"{key!r} could not be loaded: {reason}")
+        super().__init__(key, reason)  # so that it can be pickled: it may have to leave a worker's process
         self.key = key
+
+    def __str__(self) -> str:
+        return "{!r} could not be loaded: {}".format(*self.args)
 
 
 class ServiceError(LachesisError):

@@ -40,7 +40,7 @@ class Loader(Generic[K]):
     """Loads the samples of a source in parallel, ahead of the step that trains on them, and stacks them to batches.
 
     ```
-    with Loader(episode_files("shards/rank-0.jsonl", "episodes"), 32, seed=0, ragged=Pad()) as loader:
+    with Loader(episode_files("rank-00000-of-00008.jsonl", "episodes"), 32, seed=0, ragged=Pad()) as loader:
         for batch in loader:
             train(batch.data)
     ```
@@ -236,8 +236,10 @@ class Loader(Generic[K]):
             # No variable has the batch: it would live on until the next one.
             yield from iter(lambda: portal.run(_next(batches)), None)
         finally:
-            portal.finish(_closed(batches))
-            portal.close()
+            try:
+                portal.finish(_closed(batches))
+            finally:
+                portal.close()
 
     def _hand_out(self, window: Window[Loaded], taken: Ready) -> Batch[K]:
         tickets = [ticket for ticket, _ in taken]

@@ -3,13 +3,14 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import numpy as np
+from aiohttp import web
 
-from lachesis.loader import AsyncSource, Source
+from lachesis.loader import AsyncSource, Source, encode
 
 
 def sample(key: int) -> dict[str, Any]:
@@ -66,3 +67,25 @@ class Gauge:
         if mine <= self._parties:
             self._together.wait(timeout=20)
         return sample(key)
+
+
+@asynccontextmanager
+async def fragments_served() -> AsyncIterator[tuple[str, list[str]]]:
+    """A server of fragments by id; gives its URL and what was asked for."""
+    asked: list[str] = []
+
+    async def fragment(request: web.Request) -> web.Response:
+        asked.append(request.match_info["id"])
+        if asked[-1] == "gone":
+            raise web.HTTPNotFound
+        return web.Response(body=encode({"obs": {"image": np.full((2, 3), int(asked[-1]), np.uint8)}}))
+
+    app = web.Application()
+    app.router.add_get("/fragments/{id}", fragment)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}", asked
+    finally:
+        await runner.cleanup()

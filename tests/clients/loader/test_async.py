@@ -8,13 +8,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
-import numpy as np
 import pytest
-from aiohttp import web
 
 from lachesis.errors import FetchFailed
-from lachesis.loader import AsyncSource, Loader, Pad, Source, encode
-from tests.clients.loader.fetching import nothing_left, sample, source_of
+from lachesis.loader import AsyncSource, Loader, Pad, Source
+from tests.clients.loader.fetching import fragments_served, nothing_left, sample, source_of
 
 COLOURS = ["sync", "async"]
 
@@ -158,28 +156,6 @@ async def test_tasks_keep_to_the_readers_too() -> None:
     loader = Loader(AsyncSource.of(range(20), fetch), 4, readers=3, ragged=Pad())
     assert len([batch async for batch in loader]) == 5
     assert peak == 3
-
-
-@asynccontextmanager
-async def fragments_served() -> AsyncIterator[tuple[str, list[str]]]:
-    """A server of fragments by id; gives its URL and what was asked for."""
-    asked: list[str] = []
-
-    async def fragment(request: web.Request) -> web.Response:
-        asked.append(request.match_info["id"])
-        if asked[-1] == "gone":
-            raise web.HTTPNotFound
-        return web.Response(body=encode({"obs": {"image": np.full((2, 3), int(asked[-1]), np.uint8)}}))
-
-    app = web.Application()
-    app.router.add_get("/fragments/{id}", fragment)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}", asked
-    finally:
-        await runner.cleanup()
 
 
 def fragments(url: str, ids: list[str], clients: list[httpx.AsyncClient]) -> AsyncSource[str]:

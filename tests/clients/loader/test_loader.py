@@ -2,9 +2,12 @@
 
 import asyncio
 import gc
+import pickle
 import random
 import signal
+import sys
 import threading
+import time
 import weakref
 from typing import Any
 
@@ -163,6 +166,7 @@ def test_a_fetch_that_fails_is_raised_with_its_key_and_ends_the_loop(colour: str
         with pytest.raises(FetchFailed, match="6 could not be loaded: OSError: disk on fire") as failed:
             came.extend(batch.keys for batch in loader)
     assert failed.value.key == 6
+    assert str(pickle.loads(pickle.dumps(failed.value))) == str(failed.value)
     assert isinstance(failed.value.__cause__, OSError)
     assert not any(6 in keys for keys in came)
     assert not ordered or came == [[0, 1, 2], [3, 4, 5]]
@@ -220,11 +224,14 @@ def test_an_error_in_the_loop_leaves_nothing_behind(colour: str) -> None:
 @pytest.mark.parametrize("colour", COLOURS)
 def test_an_interrupt_while_waiting_ends_all_that_was_started(colour: str) -> None:
     """As by Ctrl-C, while no fetch gets anywhere."""
-    begun, released = threading.Event(), threading.Event()
+    begun, released, all_there = threading.Event(), threading.Event(), threading.Barrier(4)
 
     def hang(key: int) -> Any:
-        begun.set()
-        assert released.wait(20)
+        if key < 4:  # all threads are there before the interrupt
+            all_there.wait(20)
+        else:
+            begun.set()
+            assert released.wait(20)
         return sample(key)
 
     async def hang_async(key: int) -> Any:
@@ -233,7 +240,11 @@ def test_an_interrupt_while_waiting_ends_all_that_was_started(colour: str) -> No
 
     def interrupt() -> None:
         assert begun.wait(20)
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        main = threading.main_thread().ident or 0
+        while sys._current_frames()[main].f_code is not threading.Condition.wait.__code__:
+            time.sleep(0.001)
+        time.sleep(0.02)  # until it sleeps in the system: CPython loses a signal that comes on its way there
+        signal.pthread_kill(main, signal.SIGINT)
         released.set()
 
     source = Source(range(20), hang) if colour == "sync" else AsyncSource.of(range(20), hang_async)
@@ -241,7 +252,7 @@ def test_an_interrupt_while_waiting_ends_all_that_was_started(colour: str) -> No
         interrupting = threading.Thread(target=interrupt)
         interrupting.start()
         with pytest.raises(KeyboardInterrupt):
-            list(Loader(source, 4, ragged=Pad()))
+            list(Loader(source, 4, readers=4, ragged=Pad()))
         interrupting.join()
 
 

@@ -136,6 +136,15 @@ def test_a_worker_without_a_sample_gives_no_batch() -> None:
 
 
 @pytest.mark.slow
+def test_what_fails_in_a_worker_is_raised_in_the_loop_with_its_key() -> None:
+    loader = Loader(Source(range(8), sample), 4, ragged={"x": Pad(), "nothing": Pad()})
+    with pytest.raises(KeyError, match="no array is called 'nothing'"):
+        list(torch_loader(loader, 1))
+    with pytest.raises(RuntimeError, match="'a' could not be loaded: TypeError"):
+        list(torch_loader(Loader(Source(["a"], sample), 1), 1))
+
+
+@pytest.mark.slow
 def test_an_epoch_is_told_to_workers_before_it() -> None:
     data = dataset(loader_of(12, seed=2))
     loader = torch.utils.data.DataLoader(data, batch_size=None, num_workers=2)
