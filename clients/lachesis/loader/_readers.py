@@ -38,7 +38,7 @@ def in_threads(
     def land(ticket: Ticket, load: Loaded) -> None:
         with lock:
             window.land(ticket, load)
-            # Once for a batch: to wake the loop for every sample would take longer than to load a small one.
+            # Once for a batch: a loop that wakes for every sample takes the interpreter from the readers.
             if is_waiting and window.is_ready:
                 lock.notify()
 
