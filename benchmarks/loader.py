@@ -55,23 +55,27 @@ async def measure(arena: Arena, results: Results) -> None:
     for _ in range(arena.effort.rounds):
         for kilobytes in (100, 1000):
             with tempfile.TemporaryDirectory(prefix="lachesis-bench-") as folder:
-                compare(results, f"{kilobytes} kB, files", Source(written(Path(folder), kilobytes), Path.read_bytes))
-        compare(results, case, Source(range(FILES), waiting), AsyncSource.of(range(FILES), awaiting))
+                files = Source(written(Path(folder), kilobytes), Path.read_bytes)
+                compare(results, f"{kilobytes} kB, files", files, epochs=4)
+        compare(results, case, Source(range(FILES), waiting), 1, AsyncSource.of(range(FILES), awaiting))
         hide(results, case, Source(range(BATCH_SIZE * (STEPS + 1)), waiting))
 
 
-def compare(results: Results, case: str, source: Source[Any], async_source: AsyncSource[Any] | None = None) -> None:
-    """Load everything once in each way."""
+def compare(
+    results: Results, case: str, source: Source[Any], epochs: int, async_source: AsyncSource[Any] | None = None
+) -> None:
+    """Load everything so many times in each way."""
 
-    def loader(source: Any, *, ordered: bool = True) -> Loader[Any]:
-        return Loader(source, BATCH_SIZE, readers=READERS, seed=0, ordered=ordered)
+    def loader(source: Any, **options: Any) -> Loader[Any]:
+        return Loader(source, BATCH_SIZE, seed=0, epochs=epochs, **{"readers": READERS, **options})
 
     def bare() -> Iterator[Any]:
-        return (decode(source.fetch(key)) for key in source.keys)
+        return (decode(source.fetch(key)) for _ in range(epochs) for key in source.keys)
 
     ways: dict[str, Callable[[], Iterable[Any]]] = {
         "lachesis": lambda: loader(source),
         "lachesis, as they arrive": lambda: loader(source, ordered=False),
+        "lachesis, 1 reader": lambda: loader(source, readers=1),
         "bare fetch": bare,
         "bare fetch, stacked": lambda: stacked(bare()),
     }
@@ -81,7 +85,7 @@ def compare(results: Results, case: str, source: Source[Any], async_source: Asyn
         began = time.perf_counter()
         for _ in way():
             pass
-        results.add(THROUGHPUT, case, name, len(source.keys) / (time.perf_counter() - began))
+        results.add(THROUGHPUT, case, name, epochs * len(source.keys) / (time.perf_counter() - began))
 
 
 def hide(results: Results, case: str, source: Source[Any]) -> None:
