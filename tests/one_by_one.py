@@ -17,16 +17,6 @@ class OneByOne(Connection):
         super().__init__(url, patience_s)
         self.transacts = False
 
-    async def pipeline(self, fill: Callable[[object], object]) -> list[object]:
-        commands: list[Command] = []
-
-        class Recorder:
-            def __getattr__(self, command: str) -> Callable[..., None]:
-                return lambda *arguments, **_: commands.append((command.upper(), *arguments))
-
-        fill(Recorder())
-        return await self._apart(commands) if _writes(commands) else await super().pipeline(fill)
-
     async def exchange(self, commands: Sequence[Command]) -> list[object]:
         return await self._apart(commands) if _writes(commands) else await super().exchange(commands)
 
@@ -41,4 +31,4 @@ class OneByOne(Connection):
 
 
 def _writes(commands: Sequence[Command]) -> bool:
-    return any(name == "EVALSHA" for name, *_ in commands)
+    return len(commands) > 1 and any(name == "EVALSHA" for name, *_ in commands)

@@ -19,7 +19,6 @@ from app.store import scripts
 from app.store.exchange import Argument, Command, Exchange
 
 T = TypeVar("T")
-Pipeline = Any  # redis-py's own pipeline types are too loose to name
 
 _ATTEMPT_TIMEOUT_S = 5.0
 _LONGEST_PAUSE_S = 0.25
@@ -56,6 +55,7 @@ class Connection:
             socket_connect_timeout=None,
             socket_read_size=_READ_BYTES,
             retry=Retry(NoBackoff(), 0),
+            protocol=3,  # `exchange` returns what came: hashes as dicts, scores as numbers
         )
         self._exchange = Exchange(pool, _MAX_CONNECTIONS)
         self.redis: redis.Redis = redis.Redis.from_pool(pool)
@@ -131,22 +131,11 @@ class Connection:
 
     async def run(self, script: str, keys: Sequence[str], arguments: Sequence[Argument]) -> Any:
         """Run a script, with the patience of `patiently`."""
-        digest = scripts.load(script).digest
-        return await self.call("EVALSHA", digest, len(keys), *keys, *arguments)
-
-    async def pipeline(self, fill: Callable[[Pipeline], object]) -> list[Any]:
-        """Send what ``fill`` puts into a pipeline in one round trip; returns one reply per command."""
-
-        async def attempt() -> list[Any]:
-            async with self.redis.pipeline(transaction=False) as pipe:
-                fill(pipe)
-                replies: list[Any] = await pipe.execute()
-                return replies
-
-        return await self.patiently(attempt)
+        (reply,) = await self.exchange([scripts.command(script, keys, arguments)])
+        return reply
 
     async def exchange(self, commands: Sequence[Command]) -> list[Any]:
-        """Send commands in one round trip, for less than a pipeline does; returns one reply per command, as it came."""
+        """Send commands in one round trip; returns one reply per command, as it came in RESP3."""
         return await self.patiently(lambda: self._exchange.send(commands))
 
     async def transact(self, commands: Sequence[Command]) -> list[Any]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from app.core.errors import GroupExists, QueueFull
 from app.core.model import DropReason, Lane, LaneId, PlannedGroup, QueuedGroup
 from app.store import scripts
-from app.store.connection import Connection, Pipeline
+from app.store.connection import Connection
 from app.store.exchange import Argument, Command
 from app.store.group_entries import (
     EndedGroup,
@@ -93,11 +93,10 @@ class GroupStore:
         return await self._heads(wanted, RunKeys(run).buffer)
 
     async def _heads(self, wanted: WantedHeads, key_of: Callable[[str], str]) -> list[Lane]:
-        def fill(pipe: Pipeline) -> None:
-            for lane, (_, most) in wanted.items():
-                pipe.zrange(key_of(lane_name(*lane)), 0, most - 1, withscores=True)
-
-        replies = await self._connection.pipeline(fill) if wanted else []
+        commands: list[Command] = [
+            ("ZRANGE", key_of(lane_name(*lane)), 0, most - 1, "WITHSCORES") for lane, (_, most) in wanted.items()
+        ]
+        replies = await self._connection.exchange(commands) if commands else []
         return [
             Lane(
                 environment,
@@ -125,7 +124,7 @@ class GroupStore:
     async def entries(self, run: str, group_ids: Sequence[str]) -> list[StoredGroup | None]:
         """Read index entries; None where the run does not hold the group."""
         keys = RunKeys(run)
-        replies = await self._connection.call("HMGET", keys.groups, *group_ids)
+        (replies,) = await self._connection.exchange([("HMGET", keys.groups, *group_ids)])
         return [None if reply is None else parse_entry(reply.decode()) for reply in replies]
 
     async def payloads(self, run: str, group_ids: Sequence[str]) -> list[bytes | None]:

@@ -2,36 +2,36 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
+from operator import attrgetter
 from typing import Any
 
 from app.core.leasing import Lease, LeaseState
 from app.core.model import Environment, KeptBatches, LaneId, RunConfig, RunView, Sent, Totals
 from app.core.policy import FutureVersions, Policy
 from app.core.ranks import Balance, BalanceHistory, EndedBy, Shards, Split
-from app.store.connection import Pipeline
+from app.store.exchange import Command
 from app.store.keys import NONE, RunKeys, parse_lane_name
 
 _LONGEST_CLOCK_STEP_MS = 30_000
+_LEASE_FIELDS = tuple(field.name for field in fields(Lease) if field.name != "batch_id")
+_lease_values = attrgetter(*_LEASE_FIELDS)  # `asdict` would copy them, at ten times the cost
 _TOTALS = tuple(Totals.__dataclass_fields__)
 
 
-def ask_for_view(pipe: Pipeline, keys: RunKeys) -> None:
-    """Put the commands into a pipeline whose replies `read_view` reads.
+def view_commands(keys: RunKeys) -> list[Command]:
+    """Return the commands whose replies `read_view` reads.
 
     The run comes first and its leases after it: a commit in between is then seen by the step it moved on.
     """
-    pipe.time()
-    for hash_key in (keys.run, keys.environments, keys.seen, keys.lanes, keys.buffers):
-        pipe.hgetall(hash_key)
-    for hash_key in (keys.lease_states, keys.served, keys.dropped, keys.sent, keys.running):
-        pipe.hgetall(hash_key)
-    pipe.zrange(keys.workers, 0, -1, withscores=True)
-    pipe.zcard(keys.kept_steps)
+    hashes = [keys.run, keys.environments, keys.seen, keys.lanes, keys.buffers]
+    hashes += [keys.lease_states, keys.served, keys.dropped, keys.sent, keys.running]
+    workers: Command = ("ZRANGE", keys.workers, 0, -1, "WITHSCORES")
+    return [("TIME",), *(("HGETALL", key) for key in hashes), workers, ("ZCARD", keys.kept_steps)]
 
 
 def read_view(replies: Sequence[Any]) -> RunView:
-    """Read what Redis answered to `ask_for_view`."""
+    """Read what Redis answered to `view_commands`."""
     time, *hashes, workers, kept = replies
     texts = ({key.decode(): value.decode() for key, value in a_hash.items()} for a_hash in hashes)
     return _view(time, *texts, workers={worker.decode(): int(ms) for worker, ms in workers}, kept=kept)
@@ -44,9 +44,10 @@ def parse_environment(record: str | bytes, heard_ms: int | None = None) -> Envir
     return Environment(**fields, heard_ms=heard_ms)
 
 
-def _clock(time: Sequence[int], run: Mapping[str, str]) -> int:
+def _clock(time: Sequence[bytes], run: Mapping[str, str]) -> int:
     """The run clock as `lua/clock.lua` would advance it now, without writing it down."""
-    now = time[0] * 1000 + time[1] // 1000
+    seconds, microseconds = map(int, time)
+    now = seconds * 1000 + microseconds // 1000
     passed = now - int(run.get("time_ms", now))
     return int(run.get("clock_ms", 0)) + min(max(passed, 0), _LONGEST_CLOCK_STEP_MS)
 
@@ -77,9 +78,9 @@ def _shards(fields: dict[str, Any] | None) -> Shards | None:
 
 def lease_text(lease: Lease) -> str:
     """Invert `parse_lease`; equal leases give equal text."""
-    fields = asdict(lease)
-    del fields["batch_id"]
-    return json.dumps(fields, separators=(",", ":"))
+    values = dict(zip(_LEASE_FIELDS, _lease_values(lease), strict=True))
+    values["shards"] = lease.shards and asdict(lease.shards)
+    return json.dumps(values, separators=(",", ":"))
 
 
 def parse_policy(text: str | bytes | None) -> Policy:
@@ -115,7 +116,7 @@ def _dropped(a_hash: Mapping[str, str]) -> dict[tuple[str, int | None], int]:
 
 
 def _view(
-    time: Sequence[int],
+    time: Sequence[bytes],
     run: dict[str, str],
     environments: dict[str, str],
     seen: dict[str, str],

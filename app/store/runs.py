@@ -11,10 +11,10 @@ from app.core.leasing import LeaseState, returned
 from app.core.model import Environment, RunConfig, RunView
 from app.core.policy import Policy
 from app.store import scripts
-from app.store.connection import Connection, Pipeline
+from app.store.connection import Connection
 from app.store.exchange import Argument
 from app.store.keys import RUNS, RunKeys, lane_name
-from app.store.run_view import ask_for_view, lease_text, parse_environment, parse_policy, read_view
+from app.store.run_view import lease_text, parse_environment, parse_policy, read_view, view_commands
 
 MOST_RUNS = 1000
 _ANY_NUMBER = 2**53
@@ -89,19 +89,15 @@ class RunStore:
 
     async def view(self, run: str) -> RunView:
         """Read the run without its queue, in one round trip."""
-        keys = RunKeys(run)
-        return read_view(await self._connection.pipeline(lambda pipe: ask_for_view(pipe, keys)))
+        return read_view(await self._connection.exchange(view_commands(RunKeys(run))))
 
     async def roster(self, run: str) -> Roster:
         """Read what a submission is placed by, and the epoch that this is true of."""
         keys = RunKeys(run)
-
-        def fill(pipe: Pipeline) -> None:
-            pipe.hmget(keys.run, "epoch", "policy_version", "policy", "config")
-            pipe.hgetall(keys.environments)
-
         # The epoch first: if environments change in between, the older epoch is found to be outdated.
-        (epoch, version, policy, config), records = await self._connection.pipeline(fill)
+        (epoch, version, policy, config), records = await self._connection.exchange(
+            [("HMGET", keys.run, "epoch", "policy_version", "policy", "config"), ("HGETALL", keys.environments)]
+        )
         environments = {int(key): parse_environment(record) for key, record in records.items()}
         return Roster(int(epoch or 0), environments, config is not None, int(version or 0), parse_policy(policy))
 
@@ -130,13 +126,13 @@ class RunStore:
         It was announced already, but it may have been forgotten since. From here on it holds something. (No SADD, as
         Redis refuses that when memory is full, and then a trainer must be able to empty the queue.)
         """
-        digest, announce = scripts.load(script).digest, scripts.load("announce_run").digest
-
-        def fill(pipe: Pipeline) -> None:
-            pipe.evalsha(digest, len(own_keys), *own_keys, *arguments)
-            pipe.evalsha(announce, 1, RUNS, run, _ANY_NUMBER)
-
-        return int((await self._connection.pipeline(fill))[0])
+        changed, _ = await self._connection.exchange(
+            [
+                scripts.command(script, own_keys, arguments),
+                scripts.command("announce_run", [RUNS], [run, _ANY_NUMBER]),
+            ]
+        )
+        return int(changed)
 
     async def put(self, run: str, config: RunConfig, policy: Policy, epoch: int, step: int | None = None) -> bool:
         """Write a run's configuration and policy.
@@ -208,16 +204,13 @@ class RunStore:
         Raises:
             StoreRefused: A key of one run is of another type; the others have been ticked.
         """
-        script = scripts.load("tick").digest
-
-        def fill(pipe: Pipeline) -> None:
-            for run, environments in heard_of.items():
-                keys = RunKeys(run)
-                own = [keys.run, keys.workers, keys.seen, keys.environments, keys.recent, keys.buffers]
-                own += [keys.unindexed, keys.trash, keys.lease_states, keys.given_ids_until, keys.ended, keys.groups]
-                pipe.evalsha(script, len(own), *own, worker, _RECOGNISED_FOR_MS, *environments)
-
-        replies = await self._connection.pipeline(fill) if heard_of else []
+        commands = []
+        for run, environments in heard_of.items():
+            keys = RunKeys(run)
+            own = [keys.run, keys.workers, keys.seen, keys.environments, keys.recent, keys.buffers]
+            own += [keys.unindexed, keys.trash, keys.lease_states, keys.given_ids_until, keys.ended, keys.groups]
+            commands.append(scripts.command("tick", own, [worker, _RECOGNISED_FOR_MS, *environments]))
+        replies = await self._connection.exchange(commands) if commands else []
         return {run: Tick(clock, *map(bool, facts)) for run, (clock, *facts) in zip(heard_of, replies, strict=True)}
 
     async def forget(self, run: str) -> bool:

@@ -5,9 +5,12 @@ A script's header is its contract; `tests/store/test_scripts.py` parses each hea
 
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from app.store.exchange import Argument, Command
 
 LUA_DIR = Path(__file__).parent / "lua"
 _INCLUDE = re.compile(r"^-- include (\w+)$", re.MULTILINE)
@@ -29,6 +32,11 @@ def load(name: str) -> Script:
         lambda include: (LUA_DIR / f"{include[1]}.lua").read_text(), (LUA_DIR / f"{name}.lua").read_text()
     )
     return Script(name, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
+
+
+def command(name: str, keys: Sequence[str], arguments: Sequence[Argument]) -> Command:
+    """Return the command that runs a script."""
+    return ("EVALSHA", load(name).digest, len(keys), *keys, *arguments)
 
 
 def all_scripts() -> list[Script]:
