@@ -11,11 +11,13 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 import httpx
+import numpy as np
 
 from lachesis._protocol import Call, Reply, is_gone, read_reply
 from lachesis._retry import Backoff, Seldom
 from lachesis._settings import Settings
 from lachesis.errors import LachesisError, NotFound, Unreachable
+from lachesis.wire.blob import Buffer
 
 T = TypeVar("T")
 
@@ -124,13 +126,15 @@ class Sender:
         return Reply(response.status_code, response.headers, body)
 
 
-async def _body(response: httpx.Response) -> bytearray:
+async def _body(response: httpx.Response) -> Buffer:
     """Read a body into one buffer of its size: half of what httpx takes to collect and join its pieces."""
-    size = int(response.headers.get("content-length", 0))
-    body = bytearray(size)
+    if "content-length" not in response.headers:
+        return b"".join([piece async for piece in response.aiter_raw()])
+    # A bytearray is cleared first, on pages mapped anew each time: 2 ms of the 17 that 6 MB take.
+    body = np.empty(int(response.headers["content-length"]), np.uint8).data
     end = 0
     async for piece in response.aiter_raw():
-        body[end : end + len(piece)] = piece  # beyond ``size``, where none was told, it grows
+        body[end : end + len(piece)] = piece  # httpx sees to it that there is neither more nor less
         end += len(piece)
     return body
 

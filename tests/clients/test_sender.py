@@ -39,6 +39,25 @@ async def test_a_request_that_is_cut_anywhere_is_answered_all_the_same(
             assert proxy.cuts == done, f"nothing was cut after {after_bytes} of {whole} bytes"
 
 
+async def test_a_reply_that_does_not_say_how_long_it_is_is_read_to_its_end() -> None:
+    """A proxy in between may send it on in chunks."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for chunk in (b'{"name": ', b'"lachesis"}', b""):
+            writer.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+        await writer.drain()
+        writer.close()
+
+    port = free_port()
+    async with (
+        await asyncio.start_server(answer, "127.0.0.1", port),
+        Sender(Settings(url=f"http://127.0.0.1:{port}")) as sender,
+    ):
+        assert await sender.send(VERSION) == {"name": "lachesis"}
+
+
 async def test_without_a_budget_a_broken_request_is_an_error_that_says_what_broke(
     proxy: CuttingProxy,
 ) -> None:
