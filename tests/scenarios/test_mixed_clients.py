@@ -4,6 +4,7 @@ import httpx
 
 from tests.api import atropos_calls as atropos
 from tests.scenarios.native_calls import RUN, end, group, make_run, status, submit, take, taken
+from tests.waiting import wait_until
 
 ATROPOS = "/runs/run/atropos"
 COLUMNS = ("tokens", "masks", "scores")
@@ -52,8 +53,12 @@ async def test_both_kinds_of_environments_feed_both_kinds_of_trainers(client: ht
     assert received == sent, "in the order they came, with every value"
 
     assert (await client.get(f"{ATROPOS}/batch")).json() == {"batch": None}, "which acknowledges the one before"
-    counts = (await status(client))["groups"]
-    assert (counts["delivered"], counts["accepted"], counts["leased"]) == (8, 8, 0)
+
+    async def all_delivered() -> bool:
+        counts = (await status(client))["groups"]
+        return (counts["delivered"], counts["accepted"], counts["leased"]) == (8, 8, 0)
+
+    await wait_until(all_delivered)  # what a reply acknowledges is noted once it was written out
     served = {one["environment"]: one["served_sequences"] for one in (await status(client))["environments"]}
     assert served == {old: 8, new: 8}
 
