@@ -15,6 +15,7 @@ from app.api.group_fields import read_fields
 from app.api.json_reader import Path, members
 from app.api.native_keys import GroupKeys, parse_object, read_keys
 from app.api.scored_data import check_rows
+from app.core.costs import weigh
 from app.core.errors import InvalidField, MalformedBody
 from app.store.codec import EncodedGroup, Payload
 from lachesis.wire.blob import Buffer, DamagedBlob, Header, TensorInfo, read_header, tensor, with_metadata
@@ -81,12 +82,14 @@ def _group(blob: Payload, header: Header, path: Path) -> EncodedGroup:
         _check_details(blob, header.tensors[DETAILS], (*path, DETAILS))
     given = {name: text for name, text in header.metadata.items() if name != _FORMAT_OF_OTHERS}
     keys = read_keys(given, columns.get("policy_versions"), path)
-    return keys_and_payload(keys, len(columns["scores"].values), _payload(blob, header, keys))
+    return keys_and_payload(keys, columns["tokens"], _payload(blob, header, keys))
 
 
-def keys_and_payload(keys: GroupKeys, size: int, payload: Payload) -> EncodedGroup:
+def keys_and_payload(keys: GroupKeys, tokens: Ragged, payload: Payload) -> EncodedGroup:
     """Put together what is stored of a group of the native API."""
-    return EncodedGroup(size, keys.environment, payload, keys.id, keys.policy_version)
+    (lengths,) = tokens.lengths
+    weight = weigh(lengths, keys.cost)
+    return EncodedGroup(len(lengths), keys.environment, payload, keys.id, keys.policy_version, weight)
 
 
 def _payload(blob: Payload, header: Header, keys: GroupKeys) -> Payload:

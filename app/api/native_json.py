@@ -66,7 +66,7 @@ def _encoded(group: CheckedGroup) -> EncodedGroup:
         fields.path,
     )
     payload = pack(group.columns, group.details, keys.as_strings(), _tensors(fields))
-    return keys_and_payload(keys, len(group.columns["scores"].values), payload)
+    return keys_and_payload(keys, group.columns["tokens"], payload)
 
 
 def _tensors(fields: GroupFields) -> dict[str, Any]:

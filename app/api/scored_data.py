@@ -16,6 +16,7 @@ from app.api.details import check_details, details_text
 from app.api.group_fields import GroupFields, accounts_for, read_fields, read_fields_by_shortcut
 from app.api.json_reader import ARRAYS, OBJECTS, PROXIES, Path, check_structure, described, parse
 from app.api.numbers import read_column, read_environment
+from app.core.costs import weigh
 from app.core.errors import InvalidField, MalformedBody
 from app.store.codec import EncodedGroup
 from lachesis.wire.columns import COLUMNS, Column, Ragged, pack
@@ -132,8 +133,9 @@ def _checked(fields: GroupFields, known: Sequence[Column]) -> CheckedGroup:
 
 
 def _packed(group: CheckedGroup) -> EncodedGroup:
-    size = len(group.columns["tokens"].lengths[0])
-    return EncodedGroup(size, group.environment, pack(group.columns, group.details))
+    (lengths,) = group.columns["tokens"].lengths
+    payload = pack(group.columns, group.details)
+    return EncodedGroup(len(lengths), group.environment, payload, weight=weigh(lengths))
 
 
 def _columns(fields: GroupFields, known: Sequence[Column]) -> dict[str, Ragged]:

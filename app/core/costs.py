@@ -11,7 +11,7 @@ balanced together have the same:
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import isfinite
@@ -36,6 +36,27 @@ class Measure(StrEnum):
     LENGTH = "length"
     SENT = "sent"
     EPISODE = "frames*action_dim*cameras"
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """What the cost of a group follows from, known without its columns.
+
+    Attributes:
+        tokens: Tokens of its sequences.
+        squares: Sum of the squares of their tokens.
+        sent: What its producer says it costs, finite and ``>= 0``, or None.
+    """
+
+    tokens: int
+    squares: int
+    sent: float | None = None
+
+
+def weigh(lengths: NDArray[np.integer], sent: float | None = None) -> Weight:
+    """Return the weight of a group; ``lengths`` are the tokens of each sequence, at most 2^28 in all."""
+    tokens = lengths.astype(np.int64, copy=False)
+    return Weight(int(tokens.sum()), int(tokens @ tokens), sent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +148,29 @@ class CostModel:
         if costs.shape != counted.shape:
             raise InvalidField(f"there are {len(counted)} lengths, but costs of shape {list(costs.shape)}")
         _refuse_first(~(np.isfinite(costs) & (costs >= 0)), costs, "cost", "it must be finite and >= 0")
+        return costs
+
+    def of_groups(self, weights: Sequence[Weight]) -> Costs:
+        """Return what each group costs, float64 of shape [groups].
+
+        Of those whose producers say nothing where that counts, the mean of the others.
+
+        Raises:
+            InvalidField: Nobody says anything, or a cost is too large for a float64.
+        """
+        if self.measure is Measure.SENT:
+            known = [weight.sent for weight in weights if weight.sent is not None]
+            if weights and not known:
+                raise InvalidField("no group says what it costs")
+            usual = sum(known) / max(1, len(known))
+            costs = np.array([usual if weight.sent is None else weight.sent for weight in weights])
+        else:
+            tokens = np.array([weight.tokens for weight in weights], np.float64)
+            squares = np.array([weight.squares for weight in weights], np.float64)
+            with np.errstate(over="ignore"):
+                linear = 1.0 if self.measure is Measure.TOKENS else self.linear
+                costs = linear * tokens + self.quadratic * squares
+        _refuse_first(~np.isfinite(costs), costs, "cost", "it must be finite")
         return costs
 
 

@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.core.balancing import Balanced, balance
-from app.core.costs import CostModel, Measure
-from app.core.errors import InvalidField
+from app.core.costs import CostModel, Measure, weigh
 from app.core.ranks import Balance, Shards, Split
 
 
@@ -73,11 +72,7 @@ def _costs(lengths: Sequence[NDArray[np.integer]], sent: Sequence[float | None],
     model, tokens = CostModel.parse(cost), np.concatenate(lengths)
     if model.measure is not Measure.SENT:
         return model.costs(tokens)
-    known = [each for each in sent if each is not None]
-    if not known:
-        raise InvalidField("no group of the batch says what it costs", ("cost",))
-    usual = sum(known) / len(known)
-    of_groups = [usual if each is None else each for each in sent]
+    of_groups = model.of_groups([weigh(group, each) for group, each in zip(lengths, sent, strict=True)])
     shares = [group / group.sum() * each for group, each in zip(lengths, of_groups, strict=True)]
     return model.costs(tokens, sent=np.concatenate(shares))
 

@@ -4,7 +4,10 @@ from dataclasses import dataclass
 
 import xxhash
 
+from app.core.costs import Weight
+
 Payload = bytes | memoryview
+NO_WEIGHT = Weight(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +20,7 @@ class EncodedGroup:
         payload: Its columns (`lachesis.wire.columns`), a safetensors blob.
         group_id: Its id, if its sender gave it one.
         policy_version: The oldest policy version that sampled it, ``>= 0``, if its sender said so.
+        weight: What its cost follows from.
     """
 
     size: int
@@ -24,6 +28,7 @@ class EncodedGroup:
     payload: Payload
     group_id: str | None = None
     policy_version: int | None = None
+    weight: Weight = NO_WEIGHT
 
 
 def checksum(payload: Payload) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from app.core.costs import Weight
 from app.core.model import DropReason, LaneId
 from app.store.codec import EncodedGroup, checksum
 from app.store.exchange import Argument
@@ -77,6 +78,7 @@ class StoredGroup:
         lane: Its environment and size.
         policy_version: The version it counts as sampled by, if any.
         given_id: The id its sender gave it, if any.
+        weight: What its cost follows from.
     """
 
     payload_bytes: int
@@ -85,6 +87,7 @@ class StoredGroup:
     lane: LaneId
     policy_version: int | None
     given_id: str | None
+    weight: Weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +127,10 @@ def index_arguments(
 
 def _entry(group: EncodedGroup, lane: str, version: int | None) -> str:
     """Write a group's index entry but for its time, which `lua/index_group.lua` puts in as the third word."""
-    words = (len(group.payload), checksum(group.payload), lane, or_text(version, NONE), group.group_id or NONE)
-    return " ".join(map(str, words))
+    weight = group.weight
+    sent = NONE if weight.sent is None else repr(weight.sent)
+    words = (len(group.payload), checksum(group.payload), weight.tokens, weight.squares, sent, lane)
+    return " ".join(map(str, (*words, or_text(version, NONE), group.group_id or NONE)))
 
 
 def or_text(value: int | None, otherwise: str) -> Argument:
@@ -135,7 +140,7 @@ def or_text(value: int | None, otherwise: str) -> Argument:
 
 def parse_entry(entry: str) -> StoredGroup:
     """Read a group's index entry."""
-    size, digest, accepted, lane, version, given_id = entry.split()
+    size, digest, accepted, tokens, squares, sent, lane, version, given_id = entry.split()
     return StoredGroup(
         int(size),
         digest,
@@ -143,6 +148,7 @@ def parse_entry(entry: str) -> StoredGroup:
         parse_lane_name(lane),
         None if version == NONE else int(version),
         None if given_id == NONE else given_id,
+        Weight(int(tokens), int(squares), None if sent == NONE else float(sent)),
     )
 
 

@@ -10,7 +10,7 @@
 | `…:served` | hash | environment id or `-` -> sequences handed out in batches |
 | `…:sent` | hash | environment id -> `clock_ms size sequences`: its last group, and sequences sent in all |
 | `…:running` | hash | environment id -> groups it says it has started and not submitted |
-| `…:groups` | hash | group id -> its entry, for every group held: `bytes checksum accepted_ms lane version given_id` |
+| `…:groups` | hash | group id -> its entry, for every group held (`app.store.group_entries`) |
 | `…:lanes` | hash | `environment:size` -> groups queued in that lane |
 | `…:lane:{environment}:{size}` | zset | queued group ids by arrival |
 | `…:buffers` | hash | `environment:size` -> groups buffered (waiting for a set to complete) |
