@@ -36,6 +36,7 @@ from app.services.staleness import Staleness
 from app.services.status import Status
 from app.services.submissions import Submissions
 from app.services.waiting import WaitingRoom
+from app.services.window import Window
 from app.settings import Settings
 from app.store.batches import BatchStore
 from app.store.changes import changes
@@ -116,7 +117,7 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
     timing = Timing(ttl_ms, round(settings.relax_after_s * 1000))
     sending = Sending(batches, bookmarks)
     retrieval = Retrieval(groups)
-    dispatch = Dispatch(runs, batches, retrieval, Division(retrieval), sending, arrivals, timing)
+    dispatch = Dispatch(runs, batches, retrieval, Division(retrieval), Window(groups), sending, arrivals, timing)
     explain = Explain(runs, dispatch, sending, arrivals)
     services = Services(
         settings=settings,

@@ -130,6 +130,20 @@ def balance(costs: ArrayLike, ranks: int, *, equal: bool = True, sizes: ArrayLik
     )
 
 
+def least_imbalance(costs: ArrayLike, ranks: int, *, equal: bool = True, sizes: ArrayLike | None = None) -> float:
+    """Return ``balance(...).bound.max_over_mean`` without balancing: what no shards can be below, and ours are near to.
+
+    Args and Raises: As for `balance`.
+    """
+    values = _checked_costs(costs, ranks)
+    sequences = _checked_sizes(sizes, len(values))
+    scaled = np.ldexp(values, -int(np.frexp(values.max())[1]))
+    order = np.argsort(-scaled, kind="stable")
+    problem = partitions.equal(scaled[order], ranks, sequences[order]) if equal else None
+    least = lower_bound(problem or partitions.free(scaled[order], ranks, sequences[order]))
+    return _imbalance_of_bound(least, scaled, ranks).max_over_mean
+
+
 def lower_bound(problem: Problem) -> float:
     """Return a load that the most loaded rank of every split reaches.
 

@@ -261,6 +261,7 @@ class RunView:
         sent: What environments have sent.
         running: Groups environments said they have started and not submitted.
         balance: How evenly batches were divided between ranks, if any were.
+        delays: How often groups that wait were passed over for others that balance better, by id.
     """
 
     config: RunConfig | None
@@ -287,6 +288,7 @@ class RunView:
     sent: Mapping[int, Sent] = field(default_factory=dict)
     running: Mapping[int, int] = field(default_factory=dict)
     balance: BalanceHistory | None = None
+    delays: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def dropped_by_reason(self) -> dict[str, int]:

@@ -30,4 +30,6 @@ class Policy:
     keep_bytes: int = 0
     dedup_window_s: float = 3600.0
     lineage_s: float = 3600.0
+    balance_window: int = 0
+    max_delay_batches: int = 2
     archived: bool = False

@@ -17,6 +17,7 @@ from app.services.division import Division
 from app.services.handout import Answer, Batch, Holder, Timing
 from app.services.retrieval import Retrieval, history_ms
 from app.services.sending import Sending
+from app.services.window import Window
 from app.store.batches import BatchStore
 from app.store.runs import RunStore
 
@@ -33,6 +34,7 @@ class Dispatch:
         batches: BatchStore,
         retrieval: Retrieval,
         division: Division,
+        window: Window,
         sending: Sending,
         arrivals: Arrivals,
         timing: Timing,
@@ -41,6 +43,7 @@ class Dispatch:
         self._batches = batches
         self._retrieval = retrieval
         self._division = division
+        self._window = window
         self._sending = sending
         self._arrivals = arrivals
         self._timing = timing
@@ -186,10 +189,11 @@ class Dispatch:
             await self._runs.note_conflict(run, decision.conflict_since_ms)
         if decision.plan is None:
             return decision.not_ready
-        groups = await self._retrieval.leasable(run, view, decision.plan)
+        plan, delays = await self._window.choose(run, view, decision.plan, None if seat is None else seat.split)
+        groups = await self._retrieval.leasable(run, view, plan)
         if groups is None:
             return None
-        relaxed, contents = decision.plan.relaxed, contents_of(groups)
+        relaxed, contents = plan.relaxed, contents_of(groups)
         new = Lease(uuid.uuid4().hex, LeaseState.RETURNED, "", 1, view.step + 1, relaxed, contents=contents)
         batch = await self._division.read(run, view, self._lease(view, holder, new), groups, seat)
         if not isinstance(batch, Batch):
@@ -204,6 +208,7 @@ class Dispatch:
             debts=decision.debts,
             clock_ms=view.clock_ms,
             balance=None if batch.lease.shards is None else recorded(view.balance, batch.lease.shards),
+            delays=delays,
         )
         return batch if await self._have(batch.lease, commit) else None
 

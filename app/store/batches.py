@@ -46,6 +46,7 @@ class BatchStore:
         debts: Mapping[int, int],
         clock_ms: int,
         balance: BalanceHistory | None = None,
+        delays: Mapping[str, int] | None = None,
     ) -> bool:
         """Take the planned groups out of the queue, all or none, into a new lease.
 
@@ -60,6 +61,7 @@ class BatchStore:
             debts: Sequences owed to environments after this batch.
             clock_ms: Run clock at planning.
             balance: Of a batch that is divided: how evenly those so far were, and this. Its ranks are woken.
+            delays: How often groups were passed over so far; None: as before.
 
         Returns:
             False if the run or its queue moved on since the plan was made: look again, plan again.
@@ -68,6 +70,7 @@ class BatchStore:
         arguments: list[Argument] = [lease.batch_id, lease_text(lease), _manifest(groups)]
         arguments += [epoch, lease.step - 1, policy_version, json.dumps(debts), clock_ms, int(lease.relaxed)]
         arguments.append("" if balance is None else balance_text(balance))
+        arguments.append("" if delays is None else json.dumps(delays))
         lanes = []
         for group in groups:
             name = lane_name(group.environment, group.size)

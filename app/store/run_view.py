@@ -164,4 +164,5 @@ def _view(
         sent={int(key): Sent(*map(int, text.split())) for key, text in sent.items()},
         running={int(key): int(count) for key, count in running.items()},
         balance=_balance(run.get("balance")),
+        delays=json.loads(run.get("delays", "{}")),
     )

@@ -34,6 +34,8 @@ class RunLimits(TypedDict, total=False):
     keep_bytes: int
     dedup_window_s: float
     lineage_s: float
+    balance_window: int
+    max_delay_batches: int
 
 
 class NewRun(RunLimits, total=False):

@@ -69,6 +69,21 @@ DedupWindow = Annotated[
 LineageSeconds = Annotated[
     float, Field(ge=120, le=YEAR_S, description="How long it is remembered what became of a group that has left.")
 ]
+BalanceWindow = Annotated[
+    int,
+    Field(
+        ge=0,
+        le=64,
+        description="Of how many batches' worth of the oldest groups those are chosen that load ranks evenly. 0, 1: "
+        "the oldest are taken. Counts for batches that are divided between ranks.",
+    ),
+]
+MaxDelayBatches = Annotated[
+    int,
+    Field(
+        ge=1, le=1000, description="A group is passed over for that so many times at most, by batches it was due for."
+    ),
+]
 Archived = Annotated[
     bool, Field(description="An archived run takes no groups and hands out no batches; nothing is deleted.")
 ]
@@ -105,6 +120,8 @@ class RunCreate(Body):
     keep_bytes: KeepBytes = 1024**3
     dedup_window_s: DedupWindow = 3600.0
     lineage_s: LineageSeconds = 3600.0
+    balance_window: BalanceWindow = 0
+    max_delay_batches: MaxDelayBatches = 2
     atropos: AtroposSettings = Field(default_factory=AtroposSettings, description="For environments of Atropos.")
 
 
@@ -126,6 +143,8 @@ class RunChange(Change):
     keep_bytes: KeepBytes = 1024**3
     dedup_window_s: DedupWindow = 3600.0
     lineage_s: LineageSeconds = 3600.0
+    balance_window: BalanceWindow = 0
+    max_delay_batches: MaxDelayBatches = 2
     archived: Archived = False
 
 

@@ -1,0 +1,124 @@
+"""Which of the groups that wait are trained on together, so that ranks are evenly loaded.
+
+A batch that holds one group much larger than the others cannot be balanced, however it is divided. But a queue holds
+more than one batch: among the oldest few batches' worth, groups that cost about the same can be trained on together,
+and the large ones with each other.
+
+The law of `app.core.selection` stays in force: groups are exchanged only for others of their own lane, so that a batch
+is as large, and its environments have as much of it, as the law says. What changes is the order within a lane, and that
+only so far: a group that the law would have taken is passed over ``max_delay_batches`` times at most.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from app.core.balancing import least_imbalance
+from app.core.model import BatchPlan, LaneId, PlannedGroup
+from app.core.ranks import Split
+
+_POSITIONS = 9
+_WORTH_IT = 0.01  # of the mean load: for less, nobody is made to wait
+
+Delays = Mapping[str, int]
+"""How often groups that wait were passed over, by id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A group that waits, and what it costs; ``arrival`` as in `app.core.model.QueuedGroup`."""
+
+    arrival: int
+    group_id: str
+    cost: float
+
+
+def choose_balanced(
+    plan: BatchPlan,
+    window: Mapping[LaneId, Sequence[Candidate]],
+    split: Split,
+    delays: Delays,
+    max_delay_batches: int,
+) -> BatchPlan:
+    """Exchange groups of a plan for others of their lanes where that loads ranks more evenly.
+
+    The choices that are compared are the plan itself and, for some positions between the cheapest and the costliest,
+    of each lane the groups next to each other in the order of their cost; what may wait no longer is in each of them.
+    They are compared by the least imbalance that any division of them has, which ours comes near to.
+
+    Args:
+        plan: What the law takes.
+        window: Of each lane in the plan, the oldest groups, those of the plan among them.
+        split: How the batch will be divided.
+        delays: How often groups were passed over so far.
+        max_delay_batches: How often one may be, ``>= 1``.
+
+    Returns:
+        A plan with as many groups of each lane; the one given, if none is better by a hundredth of the mean load.
+    """
+    taken: defaultdict[LaneId, set[str]] = defaultdict(set)
+    for group in plan.groups:
+        taken[group.environment, group.size].add(group.group_id)
+    law = {lane: [one for one in window[lane] if one.group_id in ids] for lane, ids in taken.items()}
+    best, least = law, _imbalance(law, split) - _WORTH_IT
+    if least > 0:
+        rows = {lane: _row(window[lane], law[lane], delays, max_delay_batches) for lane in law}
+        for position in np.linspace(0.0, 1.0, _POSITIONS):
+            choice = {lane: row.around(float(position)) for lane, row in rows.items()}
+            imbalance = _imbalance(choice, split)
+            if imbalance < least:
+                best, least = choice, imbalance
+    if best is law:
+        return plan
+    groups = [PlannedGroup(one.arrival, one.group_id, *lane) for lane, ones in best.items() for one in ones]
+    return replace(plan, groups=tuple(sorted(groups, key=lambda group: group.arrival)))
+
+
+def delays_after(law: BatchPlan, chosen: BatchPlan, before: Delays, waiting: Sequence[str]) -> dict[str, int]:
+    """Count who was passed over.
+
+    Args:
+        law: What the law would have taken.
+        chosen: What was taken instead.
+        before: How often groups were passed over so far.
+        waiting: Those of them that are still there.
+    """
+    gone = {group.group_id for group in chosen.groups}
+    after = {group_id: before[group_id] for group_id in waiting if group_id in before and group_id not in gone}
+    for group in law.groups:
+        if group.group_id not in gone:
+            after[group.group_id] = before.get(group.group_id, 0) + 1
+    return after
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A lane's groups: those that may wait no longer, and the others in the order of their cost."""
+
+    overdue: list[Candidate]
+    others: list[Candidate]
+    wanted: int
+
+    def around(self, position: float) -> list[Candidate]:
+        """Take as many as are wanted beside the overdue ones, next to each other; 0 the cheapest, 1 the costliest."""
+        start = round(position * (len(self.others) - self.wanted))
+        return self.overdue + self.others[start : start + self.wanted]
+
+
+def _row(window: Sequence[Candidate], law: Sequence[Candidate], delays: Delays, max_delay_batches: int) -> _Row:
+    overdue = [one for one in law if delays.get(one.group_id, 0) >= max_delay_batches]
+    ids = {one.group_id for one in overdue}
+    others = sorted((one for one in window if one.group_id not in ids), key=lambda one: (one.cost, one.arrival))
+    return _Row(overdue, others, len(law) - len(overdue))
+
+
+def _imbalance(choice: Mapping[LaneId, Sequence[Candidate]], split: Split) -> float:
+    lanes = sorted(choice.items(), key=lambda item: (item[0][0] is not None, item[0]))
+    costs = np.array([one.cost for _, ones in lanes for one in ones])
+    sizes = np.array([size for (_, size), ones in lanes for _ in ones])
+    if split.spread:
+        costs, sizes = np.repeat(costs / sizes, sizes), np.ones(sizes.sum(), np.int64)
+    equal = sizes.sum() % split.world_size == 0 if split.equal is None else split.equal
+    return least_imbalance(costs, split.world_size, equal=equal, sizes=sizes)

@@ -1,0 +1,55 @@
+"""The window of groups from which batches are chosen that can be divided evenly."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+
+from app.core.costs import CostModel
+from app.core.model import BatchPlan, LaneId, RunView
+from app.core.ranks import Split
+from app.core.window import Candidate, choose_balanced, delays_after
+from app.services.retrieval import unfit_now
+from app.store.groups import GroupStore
+
+_MANY_GROUPS = 2048
+
+
+class Window:
+    """Looks further into the queue than one batch."""
+
+    def __init__(self, groups: GroupStore) -> None:
+        self._groups = groups
+
+    async def choose(
+        self, run: str, view: RunView, plan: BatchPlan, split: Split | None
+    ) -> tuple[BatchPlan, Mapping[str, int] | None]:
+        """Exchange groups of a plan for others that load ranks more evenly, if the run says so.
+
+        Returns:
+            The plan to carry out; and how often groups were then passed over, None if that is as before.
+        """
+        depth = view.policy.balance_window
+        if split is None or depth < 2:
+            return plan, None
+        counts = Counter((group.environment, group.size) for group in plan.groups)
+        wanted = {lane: (view.lanes.get(lane, count), depth * count) for lane, count in counts.items()}
+        lanes = await self._groups.heads(run, wanted)
+        heads = [(lane, head) for lane in lanes for head in lane.heads]
+        ids = [head.group_id for _, head in heads]
+        entries = await self._groups.entries(run, [*ids, *view.delays])
+        fit = [
+            (lane, head, entry.weight)
+            for (lane, head), entry in zip(heads, entries, strict=False)
+            if entry is not None and unfit_now(entry, view) is None
+        ]
+        if not {group.group_id for group in plan.groups} <= {head.group_id for _, head, _ in fit}:
+            return plan, None  # some are gone or too old, as those will notice who look at what is planned
+        costs = CostModel.parse(split.cost).of_groups([weight for _, _, weight in fit])
+        window: dict[LaneId, list[Candidate]] = {}
+        for (lane, head, _), cost in zip(fit, costs.tolist(), strict=True):
+            window.setdefault((lane.environment, lane.size), []).append(Candidate(head.arrival, head.group_id, cost))
+        given = plan, window, split, view.delays, view.policy.max_delay_batches
+        many = len(fit) > _MANY_GROUPS
+        chosen = await asyncio.to_thread(choose_balanced, *given) if many else choose_balanced(*given)
+        waiting = [one for one, entry in zip(view.delays, entries[len(ids) :], strict=True) if entry is not None]
+        return chosen, delays_after(plan, chosen, view.delays, waiting)
