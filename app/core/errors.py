@@ -8,12 +8,14 @@
     │   ├── RequestTimeout          the body stopped arriving                                  408
     │   ├── UnsupportedMediaType    a Content-Type we do not read here                         415
     │   ├── NotAcceptable           no media type that we write is accepted                    406
+    │   ├── InvalidDataset          a dataset on disk is broken, or of no layout we read       422
     │   └── InvalidField            a value is wrong; `location` says where                    422
     ├── NotFound                    what the path names is not there                           404
     │   ├── RunNotFound
     │   ├── EnvironmentNotFound
     │   ├── GroupNotFound
-    │   └── BatchNotFound
+    │   ├── BatchNotFound
+    │   └── DatasetNotFound
     ├── Conflict                    right in itself, but not as things stand; nothing changed  409
     │   ├── RunExists               a run of this name has other settings
     │   ├── RunArchived             the run takes no groups and hands out no batches
@@ -84,6 +86,12 @@ class NotAcceptable(InvalidInput):
     code = "not_acceptable"
 
 
+class InvalidDataset(InvalidInput):
+    """A dataset is broken, or of no layout that is read here; the message names the file and the place in it."""
+
+    code = "invalid_dataset"
+
+
 class InvalidField(InvalidInput):
     """A value in the body is wrong.
 
@@ -127,6 +135,12 @@ class BatchNotFound(NotFound):
     """The run knows no such batch, or no longer."""
 
     code = "batch_not_found"
+
+
+class DatasetNotFound(NotFound):
+    """There is no dataset at this path, or this service reads none."""
+
+    code = "dataset_not_found"
 
 
 class Conflict(LachesisError):

@@ -14,12 +14,14 @@
         │   ├── UnsupportedMediaType a Content-Type that the service does not read            415
         │   ├── NotAcceptable       the reply was asked for in a form that there is not        406
         │   ├── RequestTimeout      the body stopped arriving                                  408
+        │   ├── InvalidDataset      a dataset on the service's disk is broken                  422
         │   └── InvalidField        a value is wrong; `errors` says where                      422
         ├── NotFound                it is not there (any more)                                 404
         │   ├── RunNotFound
         │   ├── EnvironmentNotFound
         │   ├── GroupNotFound
-        │   └── BatchNotFound
+        │   ├── BatchNotFound
+        │   └── DatasetNotFound
         ├── Conflict                it is there, but not as the request wants it               409
         │   ├── RunExists           a run of that name has other settings
         │   ├── RunInUse            groups keep coming while the run is being removed
@@ -162,6 +164,12 @@ class RequestTimeout(InvalidInput):
     known_code = "request_timeout"
 
 
+class InvalidDataset(InvalidInput):
+    """A dataset on the service's disk is broken, or of no layout that it reads; the message names the file."""
+
+    known_code = "invalid_dataset"
+
+
 class InvalidField(InvalidInput):
     """A value is wrong; ``errors`` says where. Also raised before anything is sent, where that can be seen here."""
 
@@ -197,6 +205,12 @@ class BatchNotFound(NotFound):
     """There is no such batch, or it is too long since it ended."""
 
     known_code = "batch_not_found"
+
+
+class DatasetNotFound(NotFound):
+    """The service has no dataset at this path, or reads none."""
+
+    known_code = "dataset_not_found"
 
 
 class Conflict(ServiceError):

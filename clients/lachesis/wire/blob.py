@@ -35,7 +35,7 @@ METADATA = "__metadata__"
 _MOST_DIMENSIONS = 32  # of every numpy
 _MOST_BYTES = 2**63 - 1  # numpy counts so far, also where a length of 0 leaves nothing to hold
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
-_LENGTH_BYTES = 8
+LENGTH_BYTES = 8
 _ALIGNMENT = 8
 
 Buffer = bytes | bytearray | memoryview
@@ -78,13 +78,26 @@ def read_header(blob: Buffer) -> Header:
             shape that numpy has not.
     """
     size = len(blob)
-    if size < _LENGTH_BYTES:
+    if size < LENGTH_BYTES:
         raise DamagedBlob(f"{size} bytes cannot be a safetensors file")
-    length = int.from_bytes(blob[:_LENGTH_BYTES], "little")
-    if length > min(size - _LENGTH_BYTES, MAX_HEADER_BYTES):
+    length = int.from_bytes(blob[:LENGTH_BYTES], "little")
+    if length > min(size - LENGTH_BYTES, MAX_HEADER_BYTES):
         raise DamagedBlob(f"a header of {length} bytes is announced, in a file of {size}")
-    start = _LENGTH_BYTES + length
-    entries = _parse(bytes(blob[_LENGTH_BYTES:start]))
+    return parse_header(bytes(blob[LENGTH_BYTES : LENGTH_BYTES + length]), size)
+
+
+def parse_header(text: bytes, size: int) -> Header:
+    """Read and check a header by itself, where the rest of the file need not be in memory.
+
+    Args:
+        text: The JSON after the length.
+        size: Bytes of the file.
+
+    Raises:
+        DamagedBlob: As for `read_header`.
+    """
+    start = LENGTH_BYTES + len(text)
+    entries = _parse(text)
     metadata = entries.pop(METADATA, {})
     if not isinstance(metadata, dict) or not all(isinstance(text, str) for text in metadata.values()):
         raise DamagedBlob(f"{METADATA} is not a map of strings")
@@ -137,7 +150,7 @@ def write(
 def with_metadata(blob: Buffer, header: Header, metadata: Mapping[str, str]) -> bytes:
     """Return the file with other metadata; its tensors stay the bytes they are."""
     tensors = [(name, info.dtype, info.shape, info.end - info.start) for name, info in header.tensors.items()]
-    start = _LENGTH_BYTES + int.from_bytes(blob[:_LENGTH_BYTES], "little")
+    start = LENGTH_BYTES + int.from_bytes(blob[:LENGTH_BYTES], "little")
     return header_of(tensors, metadata) + memoryview(blob)[start:]
 
 
@@ -164,7 +177,7 @@ def header_of(
         end += size
     text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % _ALIGNMENT)
-    return len(text).to_bytes(_LENGTH_BYTES, "little") + text
+    return len(text).to_bytes(LENGTH_BYTES, "little") + text
 
 
 def _parse(text: bytes) -> dict[str, Any]:

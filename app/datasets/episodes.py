@@ -1,0 +1,260 @@
+"""What a dataset of episodes says of itself: lengths, ids, and the facts that costs are made of."""
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.core.errors import InvalidDataset
+
+MAX_EPISODES = 20_000_000
+"""Most episodes of a dataset: more do not fit beside their costs and shards into the memory of a small machine."""
+
+MAX_LENGTH = 2**36
+"""Longest episode, in frames or tokens: the sum over `MAX_EPISODES` of them is still exact."""
+
+ID_COLUMNS = ("episode", "episode_index", "id")
+"""Where a table's ids are looked for, in this order."""
+
+Ids = NDArray[np.int64] | list[str]
+Progress = Callable[[int, int], None]
+"""Told how much has been read, and how much there is, in units of the layout's own (bytes or files)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which columns to read.
+
+    Attributes:
+        length: Column of lengths, or in safetensors the tensor whose first dimension is the length. None: ``length``,
+            and in safetensors the first dimension on which all tensors agree.
+        cost: Column of costs that a producer wrote, or in safetensors its key in ``__metadata__``. None: none.
+        id: Column of ids, which must be there. None: the first of `ID_COLUMNS` that is, else episodes are numbered.
+        tasks: Whether to count tasks, if there is a column of them.
+    """
+
+    length: str | None = None
+    cost: str | None = None
+    id: str | None = None
+    tasks: bool = False
+
+    @property
+    def length_column(self) -> str:
+        """The column of lengths in a table."""
+        return self.length or "length"
+
+    def id_column(self, columns: Collection[str]) -> str | None:
+        """The column of ids in a table that has these columns."""
+        return self.id or next((name for name in ID_COLUMNS if name in columns), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a dataset says beside its episodes; None is what it does not say.
+
+    Attributes:
+        layout: As people call it, such as ``LeRobot v2.1``.
+        unit: What lengths count: ``frames`` or ``steps``.
+        files: Files that were read.
+        fps: Frames per second.
+        action_dim: Numbers in one action.
+        cameras: Their keys.
+        robot: The kind of robot.
+        tasks: Episodes by task, most first.
+    """
+
+    layout: str
+    unit: str
+    files: int
+    fps: float | None = None
+    action_dim: int | None = None
+    cameras: tuple[str, ...] | None = None
+    robot: str | None = None
+    tasks: tuple[tuple[str, int], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Episodes:
+    """A dataset's episodes, in its own order.
+
+    Attributes:
+        ids: Numbers or texts, each once.
+        lengths: ``[episodes]``, ``0 <= length <= MAX_LENGTH``.
+        costs: ``[episodes]``, finite and ``>= 0``: those that were asked for by `Wanted.cost`, else None.
+        facts: What else the dataset says.
+    """
+
+    ids: Ids
+    lengths: NDArray[np.int64]
+    costs: NDArray[np.float64] | None
+    facts: Facts
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The episodes of one file, or of a piece of one.
+
+    Attributes:
+        source: The file, as people are told of it.
+        lengths: Of each episode, checked.
+        ids: Of each episode; None where the file names none: they are numbered in order then.
+        costs: Of each episode, checked; None unless asked for.
+        tasks: Episodes by task.
+        first_row: What the file calls its first episode: ``line 1``, ``row 0``.
+    """
+
+    source: str
+    lengths: NDArray[np.int64]
+    ids: Ids | None = None
+    costs: NDArray[np.float64] | None = None
+    tasks: Counter[str] = field(default_factory=Counter)
+    row_name: str = "row"
+    first_row: int = 0
+
+
+def joined(parts: Sequence[Part], *, in_order_of_ids: bool = False) -> tuple[Ids, Part]:
+    """Join parts in their order, and check what no part can know alone.
+
+    Returns:
+        The ids, and all else as one part.
+
+    Raises:
+        InvalidDataset: There is no episode, or too many; some parts have ids and others none, or an id comes twice.
+    """
+    total = sum(len(part.lengths) for part in parts)
+    if not total:
+        raise InvalidDataset("no episode in it")
+    check_count(total)
+    ids = _joined_ids(parts)
+    _refuse_duplicates(ids, parts)
+    lengths = np.concatenate([part.lengths for part in parts])
+    costs = [part.costs for part in parts if part.costs is not None]
+    cost = np.concatenate(costs) if costs else None
+    if in_order_of_ids and isinstance(ids, np.ndarray) and np.any(np.diff(ids) < 0):
+        order = np.argsort(ids, kind="stable")
+        ids, lengths, cost = ids[order], lengths[order], None if cost is None else cost[order]
+    tasks: Counter[str] = Counter()
+    for part in parts:
+        tasks.update(part.tasks)
+    return ids, Part("", lengths, None, cost, tasks)
+
+
+def check_count(episodes: int) -> None:
+    """Refuse more episodes than are read here.
+
+    Raises:
+        InvalidDataset: There are more than `MAX_EPISODES`.
+    """
+    if episodes > MAX_EPISODES:
+        raise InvalidDataset(f"more than {MAX_EPISODES} episodes; plan a part of them at a time")
+
+
+def whole_numbers(values: Sequence[Any], place: Callable[[int], str], column: str) -> NDArray[np.int64]:
+    """Make lengths of JSON values.
+
+    Args:
+        values: One value for each episode.
+        place: Says where a value was.
+        column: What the values are called there.
+
+    Raises:
+        InvalidDataset: A value is no whole number, is negative or over `MAX_LENGTH`; the first such one is named.
+    """
+    if {*map(type, values)} <= {int}:
+        with_limits = np.array([min(value, MAX_LENGTH + 1) for value in values], np.int64) if values else np.empty(0)
+        wrong = np.flatnonzero((with_limits < 0) | (with_limits > MAX_LENGTH))
+        if not wrong.size:
+            return with_limits.astype(np.int64, copy=False)
+        first = int(wrong[0])
+    else:
+        first = next(n for n, value in enumerate(values) if type(value) is not int)
+    raise InvalidDataset(
+        f"{place(first)}: {column} is {shown(values[first])}, not a whole number from 0 to {MAX_LENGTH}"
+    )
+
+
+def check_lengths(lengths: NDArray[np.int64], place: Callable[[int], str], column: str) -> None:
+    """Check lengths that are numbers already.
+
+    Raises:
+        InvalidDataset: One is negative or over `MAX_LENGTH`.
+    """
+    wrong = np.flatnonzero((lengths < 0) | (lengths > MAX_LENGTH))
+    if wrong.size:
+        at = int(wrong[0])
+        raise _no_length(place(at), column, lengths[at].item())
+
+
+def _no_length(place: str, column: str, value: Any) -> InvalidDataset:
+    return InvalidDataset(f"{place}: {column} is {shown(value)}, not a whole number from 0 to {MAX_LENGTH}")
+
+
+def check_costs(costs: NDArray[np.float64], place: Callable[[int], str], column: str) -> None:
+    """Check a producer's costs.
+
+    Raises:
+        InvalidDataset: One is negative or not finite.
+    """
+    wrong = np.flatnonzero(~(np.isfinite(costs) & (costs >= 0)))
+    if wrong.size:
+        at = int(wrong[0])
+        raise InvalidDataset(f"{place(at)}: {column} is {costs[at]}, not a finite number from 0 on")
+
+
+def shown(value: Any) -> str:
+    """A value of a file in a few characters."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _joined_ids(parts: Sequence[Part]) -> Ids:
+    kinds = {type(part.ids): part for part in parts if len(part.lengths)}
+    if len(kinds) > 1:
+        one, other = list(kinds.values())[:2]
+        raise InvalidDataset(f"{one.source} and {other.source}: the ids of episodes must be all numbers or all texts")
+    if type(None) in kinds:
+        return np.arange(sum(len(part.lengths) for part in parts), dtype=np.int64)
+    if list in kinds:
+        return [name for part in parts for name in part.ids or ()]
+    return np.concatenate([part.ids for part in parts if isinstance(part.ids, np.ndarray)])
+
+
+def _refuse_duplicates(ids: Ids, parts: Sequence[Part]) -> None:
+    if isinstance(ids, np.ndarray):
+        if np.all(np.diff(ids) > 0):
+            return
+        order = np.argsort(ids, kind="stable")
+        again = np.flatnonzero(np.diff(ids[order]) == 0)
+        if not again.size:
+            return
+        first, second = (int(order[again[0] + n]) for n in range(2))
+    elif len(set(ids)) == len(ids):
+        return
+    else:
+        seen: dict[str, int] = {}
+        second = next(n for n, name in enumerate(ids) if seen.setdefault(name, n) != n)
+        first = seen[ids[second]]
+    place = _places(parts)
+    raise InvalidDataset(f"{place(second)}: episode {shown(_plain(ids[first]))} is there already, in {place(first)}")
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _places(parts: Iterable[Part]) -> Callable[[int], str]:
+    found = [part for part in parts if len(part.lengths)]
+    ends = list(accumulate(len(part.lengths) for part in found))
+
+    def place(position: int) -> str:
+        n = bisect_right(ends, position)
+        part = found[n]
+        within = position - (ends[n - 1] if n else 0)
+        return f"{part.source}, {part.row_name} {part.first_row + within}" if part.row_name else part.source
+
+    return place

@@ -1,0 +1,121 @@
+"""Parquet: a row for each episode. Only the columns that are needed are read."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.core.errors import InvalidDataset
+from app.datasets.episodes import Ids, Part, Progress, Wanted, check_costs, check_count, check_lengths, shown
+from app.datasets.files import Folder, in_parallel
+
+SUFFIXES = (".parquet",)
+
+
+def read_parquet(folder: Folder, files: list[str], wanted: Wanted, progress: Progress) -> list[Part]:
+    """Read files of one row an episode, several at a time.
+
+    Raises:
+        InvalidDataset: pyarrow is not installed; a file is damaged, lacks a column or has a wrong type or value in it.
+    """
+    _pyarrow()
+    sizes = [folder.real(file).stat().st_size for file in files]
+    return in_parallel(lambda file: _part(folder, file, wanted), files, sizes, progress)
+
+
+def _pyarrow() -> Any:
+    """The library, which is large and for this alone."""
+    try:
+        import pyarrow.compute
+        import pyarrow.parquet
+    except ImportError:
+        raise InvalidDataset(
+            "Parquet is read with pyarrow, which is not installed: python -m pip install pyarrow (the extra `shards`)"
+        ) from None
+    return pyarrow
+
+
+def _part(folder: Folder, file: str, wanted: Wanted) -> Part:
+    pyarrow = _pyarrow()
+    source = folder.called(file)
+    try:
+        with folder.opened(file) as stream, pyarrow.parquet.ParquetFile(stream) as parquet:
+            check_count(parquet.metadata.num_rows)
+            schema = parquet.schema_arrow
+            ids = wanted.id_column(schema.names)
+            tasks = "tasks" if wanted.tasks and "tasks" in schema.names else None
+            needed = [name for name in (wanted.length_column, wanted.cost, ids, tasks) if name is not None]
+            for name in needed:
+                _check_column(schema, name, source)
+            table = parquet.read(needed)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise InvalidDataset(f"{source} is not a Parquet file that can be read: {shown(str(error))}") from None
+
+    def place(row: int) -> str:
+        return f"{source}, row {row}"
+
+    return Part(
+        source,
+        _lengths(pyarrow, table, wanted.length_column, place),
+        ids=None if ids is None else _ids(pyarrow, table, ids, place),
+        costs=None if wanted.cost is None else _costs(pyarrow, table, wanted.cost, place),
+        tasks=Counter() if tasks is None else _tasks(pyarrow, table.column(tasks), source),
+    )
+
+
+def _check_column(schema: Any, name: str, source: str) -> None:
+    places = schema.get_all_field_indices(name)
+    if not places:
+        raise InvalidDataset(f"{source}: no column {name!r}; there are {shown(schema.names)}")
+    if len(places) > 1:
+        raise InvalidDataset(f"{source}: {len(places)} columns are called {name!r}")
+
+
+def _lengths(pyarrow: Any, table: Any, name: str, place: Callable[[int], str]) -> NDArray[np.int64]:
+    column = _present(table, name, place)
+    if not pyarrow.types.is_integer(column.type):
+        raise InvalidDataset(f"{place(0)}: column {name!r} holds {column.type}, not whole numbers")
+    lengths: NDArray[np.int64] = column.to_numpy().astype(np.int64)  # too large for that: negative, and refused
+    check_lengths(lengths, place, name)
+    return lengths
+
+
+def _costs(pyarrow: Any, table: Any, name: str, place: Callable[[int], str]) -> NDArray[np.float64]:
+    column = _present(table, name, place)
+    if not (pyarrow.types.is_integer(column.type) or pyarrow.types.is_floating(column.type)):
+        raise InvalidDataset(f"{place(0)}: column {name!r} holds {column.type}, not numbers")
+    costs: NDArray[np.float64] = column.to_numpy().astype(np.float64)
+    check_costs(costs, place, name)
+    return costs
+
+
+def _present(table: Any, name: str, place: Callable[[int], str]) -> Any:
+    """A column without holes."""
+    column = table.column(name)
+    if column.null_count:
+        row = int(np.flatnonzero(column.is_null().to_numpy())[0])
+        raise InvalidDataset(f"{place(row)}: no {name}")
+    return column
+
+
+def _ids(pyarrow: Any, table: Any, name: str, place: Callable[[int], str]) -> Ids:
+    column = _present(table, name, place)
+    if pyarrow.types.is_integer(column.type):
+        numbers: NDArray[np.int64] = column.to_numpy().astype(np.int64)
+        return numbers
+    if not (pyarrow.types.is_string(column.type) or pyarrow.types.is_large_string(column.type)):
+        raise InvalidDataset(f"{place(0)}: column {name!r} holds {column.type}; ids are whole numbers or texts")
+    texts: list[str] = column.to_pylist()
+    return texts
+
+
+def _tasks(pyarrow: Any, column: Any, source: str) -> Counter[str]:
+    kind = column.type
+    if not (pyarrow.types.is_list(kind) or pyarrow.types.is_large_list(kind)) or not (
+        pyarrow.types.is_string(kind.value_type) or pyarrow.types.is_large_string(kind.value_type)
+    ):
+        raise InvalidDataset(f"{source}: column 'tasks' holds {kind}, not lists of texts")
+    counted = pyarrow.compute.value_counts(pyarrow.compute.list_flatten(column)).to_pylist()
+    return Counter({entry["values"]: entry["counts"] for entry in counted if entry["values"] is not None})

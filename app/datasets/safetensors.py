@@ -1,0 +1,85 @@
+"""A folder of safetensors files, one an episode. Headers alone are read: no tensor is looked at."""
+
+from typing import BinaryIO
+
+import numpy as np
+
+from app.core.errors import InvalidDataset
+from app.datasets.episodes import Part, Progress, Wanted, check_costs, check_lengths, shown
+from app.datasets.files import Folder, in_parallel, pieces
+from lachesis.wire.blob import LENGTH_BYTES, MAX_HEADER_BYTES, DamagedBlob, Header, parse_header
+
+SUFFIXES = (".safetensors",)
+
+_AT_A_TIME = 256  # files to a piece of work
+_FIRST_BYTES = 16 * 1024  # one read has most headers whole
+
+
+def read_safetensors(folder: Folder, files: list[str], wanted: Wanted, progress: Progress) -> list[Part]:
+    """Read the headers of files that are an episode each; the ids are their paths.
+
+    Raises:
+        InvalidDataset: A file is damaged, or does not say how long its episode is or what it costs; it is named.
+    """
+    batches = list(pieces(files, _AT_A_TIME))
+    return in_parallel(lambda batch: _part(folder, list(batch), wanted), batches, [*map(len, batches)], progress)
+
+
+def _part(folder: Folder, files: list[str], wanted: Wanted) -> Part:
+    lengths, costs = [], []
+    for file in files:
+        with folder.opened(file) as stream:
+            try:
+                header = _header(stream)
+                lengths.append(_length(header, wanted.length))
+                if wanted.cost is not None:
+                    costs.append(_cost(header, wanted.cost))
+            except DamagedBlob as error:
+                raise InvalidDataset(f"{folder.called(file)}: {error}") from None
+
+    def place(position: int) -> str:
+        return folder.called(files[position])
+
+    measured, cost = np.array(lengths, np.int64), None
+    check_lengths(measured, place, wanted.length or "the length")
+    if wanted.cost is not None:
+        cost = np.array(costs, np.float64)
+        check_costs(cost, place, wanted.cost)
+    return Part(folder.name, measured, ids=files, costs=cost)
+
+
+def _header(stream: BinaryIO) -> Header:
+    size = stream.seek(0, 2)
+    stream.seek(0)
+    text = stream.read(_FIRST_BYTES)
+    length = int.from_bytes(text[:LENGTH_BYTES], "little")
+    if len(text) < LENGTH_BYTES or length > min(size - LENGTH_BYTES, MAX_HEADER_BYTES):
+        raise DamagedBlob(f"a header of {length} bytes is announced, in a file of {size}")
+    if missing := LENGTH_BYTES + length - len(text):
+        text += stream.read(max(0, missing))
+    return parse_header(text[LENGTH_BYTES : LENGTH_BYTES + length], size)
+
+
+def _length(header: Header, name: str | None) -> int:
+    if name is None:
+        lengths = {info.shape[:1]: tensor for tensor, info in header.tensors.items()}
+        if len(lengths) == 1 and () not in lengths:
+            return next(iter(lengths))[0]
+        sizes = {tensor: list(info.shape) for tensor, info in header.tensors.items()}
+        raise DamagedBlob(
+            f"its tensors do not agree on a first dimension: {shown(sizes)}; name the one as long as the episode"
+        )
+    if name not in header.tensors:
+        raise DamagedBlob(f"no tensor {name!r}; there are {shown(list(header.tensors))}")
+    if not header.tensors[name].shape:
+        raise DamagedBlob(f"tensor {name!r} is a single number, without a length")
+    return header.tensors[name].shape[0]
+
+
+def _cost(header: Header, key: str) -> float:
+    if key not in header.metadata:
+        raise DamagedBlob(f"no {key!r} in its metadata; there are {shown(list(header.metadata))}")
+    try:
+        return float(header.metadata[key])
+    except ValueError:
+        raise DamagedBlob(f"{key} is {shown(header.metadata[key])}, not a number") from None
