@@ -1,4 +1,4 @@
-"""The command line for operators: `python -m app serve | status | version`."""
+"""The command line for operators: `python -m app serve | status | shards | version`."""
 
 import sys
 from collections.abc import Iterable, Sequence
@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from app.environment import InvalidSettings, load_settings
 from app.settings import Settings
+from app.shards.command import shards_cli
 from app.version import lachesis_version
 from lachesis.wire.runs import Runs
 from lachesis.wire.status import RunStatus
@@ -23,6 +24,7 @@ cli = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+cli.add_typer(shards_cli, name="shards")
 
 
 def main() -> None:

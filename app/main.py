@@ -14,7 +14,7 @@ from app.api.body_budget import BodyBudget
 from app.api.decoding import Decoder
 from app.api.deps import Services, checked_run_name
 from app.api.routes import atropos, native_docs, system
-from app.api.routes.v1 import batches, environments, groups, runs
+from app.api.routes.v1 import batches, environments, groups, runs, shards
 from app.core.errors import StoreMisconfigured
 from app.services.administration import Administration
 from app.services.admission import Admission
@@ -32,6 +32,7 @@ from app.services.presence import Presence
 from app.services.registry import Registry
 from app.services.retrieval import Retrieval
 from app.services.sending import Sending
+from app.services.sharding import Sharding
 from app.services.staleness import Staleness
 from app.services.status import Status
 from app.services.submissions import Submissions
@@ -98,7 +99,7 @@ def create_app(settings: Settings) -> FastAPI:
     for router in (atropos.submissions, atropos.router):
         app.include_router(router)
         app.include_router(router, prefix="/runs/{run}/atropos", dependencies=named)
-    for router in (batches.router, environments.router, runs.router, groups.router):
+    for router in (batches.router, environments.router, runs.router, groups.router, shards.router):
         app.include_router(router, responses=native_docs.PROBLEMS)
     app.include_router(system.router)
     return app
@@ -137,6 +138,7 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
         bookmarks=bookmarks,
         explain=explain,
         lineages=Lineages(runs, groups, batches),
+        sharding=Sharding(settings.datasets_dir),
     )
     maintenance = Maintenance(
         runs,

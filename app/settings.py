@@ -28,6 +28,10 @@ class Settings(BaseSettings):
     port: Annotated[int, Field(ge=0, le=65535, description="Port to listen on; 0 picks a free one.")] = 8000
     workers: Annotated[int, Field(ge=1, le=256, description="API processes.")] = 1
     data_dir: Annotated[Path, Field(description="Where the embedded Redis keeps its data.")] = Path("data")
+    datasets_dir: Annotated[
+        Path | None,
+        Field(description="Datasets of episodes that `POST /v1/shards/plan` may read; empty: none."),
+    ] = None
     redis_url: Annotated[
         SecretStr | None,
         Field(description="A Redis (>= 7.0) or Valkey of yours; empty starts the embedded one."),

@@ -23,6 +23,7 @@ from app.services.leases import Leases
 from app.services.lineage import Lineages
 from app.services.registry import Registry
 from app.services.sending import Sending
+from app.services.sharding import Sharding
 from app.services.status import Status
 from app.services.submissions import Submissions
 from app.services.waiting import WaitingRoom
@@ -56,6 +57,7 @@ class Services:
     bookmarks: Bookmarks
     explain: Explain
     lineages: Lineages
+    sharding: Sharding
 
 
 async def services(request: Request) -> Services:
@@ -98,18 +100,20 @@ class SubmittedBody:
     A context, at whose end a large body's share of the memory for bodies is given back.
     """
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, limit_bytes: int | None = None) -> None:
         self._request = request
+        self._limit_bytes = limit_bytes  # below that of the settings, where a body is read less sparingly
         self._found: Services = request.state.services
         self._share = self._found.bodies.share()
 
     async def __aenter__(self) -> tuple[str, Services, bytes]:
         settings = self._found.settings
+        limits = filter(None, (settings.max_body_bytes, self._limit_bytes))
         try:
             text = await read_body(
                 self._request,
                 self._share,
-                limit_bytes=settings.max_body_bytes,
+                limit_bytes=min(limits),
                 timeout_s=settings.body_timeout_s,
             )
         except BaseException:

@@ -1,12 +1,14 @@
 """The files of a dataset: found, opened and read within bounds, and named as their owner knows them."""
 
 import contextlib
+import multiprocessing
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, TypeVar
 
 import orjson
 
@@ -16,8 +18,9 @@ from app.datasets.episodes import Progress, shown
 T = TypeVar("T")
 U = TypeVar("U")
 
+_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 _MAX_JSON_BYTES = 16 * 1024 * 1024
-_READERS = min(16, 4 * (os.cpu_count() or 1))  # they wait for disks more than they compute
+_CPUS = min(8, os.cpu_count() or 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,35 +46,34 @@ class Folder:
         return (self.path / file).is_file()
 
     @contextlib.contextmanager
-    def opened(self, file: str) -> Iterator[BinaryIO]:
-        """Open a file for reading. What goes wrong with it while it is open, too, is told by its name.
+    def opened(self, file: str) -> Iterator[int]:
+        """Open a file for reading, as a descriptor. What goes wrong with it while it is open is told by its name too.
 
         Raises:
             InvalidDataset: It is not there, no regular file, outside of `within`, or cannot be read.
         """
         try:
-            with self.real(file).open("rb") as stream:
-                yield stream
+            descriptor = self._open(file)
+            try:
+                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                    raise InvalidDataset(f"{self.called(file)} is not a file")
+                yield descriptor
+            finally:
+                os.close(descriptor)
+        except FileNotFoundError:
+            raise InvalidDataset(f"{self.called(file)} is missing") from None
         except OSError as error:
             raise InvalidDataset(f"{self.called(file)} cannot be read: {error.strerror or error}") from error
 
-    def real(self, file: str) -> Path:
-        """Where a file really is.
-
-        Raises:
-            InvalidDataset: It is not there, no regular file, or outside of `within`.
-        """
-        try:
-            found = (self.path / file).resolve(strict=True)
-        except FileNotFoundError:
-            raise InvalidDataset(f"{self.called(file)} is missing") from None
-        except (OSError, RuntimeError) as error:  # a loop of links
-            raise InvalidDataset(f"{self.called(file)} cannot be read: {error}") from None
-        if self.within is not None and not found.is_relative_to(self.within):
+    def _open(self, file: str) -> int:
+        """Open what a name leads to, if that is within bounds. Nobody waits for the other end of a pipe."""
+        path = os.path.join(self.path, file)
+        if self.within is None:
+            return os.open(path, _READ)
+        real = os.path.realpath(path, strict=True)
+        if not Path(real).is_relative_to(self.within):
             raise InvalidDataset(f"{self.called(file)} is a link that leads out of the folder of datasets")
-        if not found.is_file():
-            raise InvalidDataset(f"{self.called(file)} is not a file")
-        return found
+        return os.open(real, _READ | os.O_NOFOLLOW)
 
     def json(self, file: str) -> dict[str, Any]:
         """Read a small JSON file that holds an object.
@@ -79,7 +81,7 @@ class Folder:
         Raises:
             InvalidDataset: It cannot be read, is larger than 16 MiB, or not a JSON object.
         """
-        with self.opened(file) as stream:
+        with self.opened(file) as descriptor, open(descriptor, "rb", closefd=False) as stream:
             text = stream.read(_MAX_JSON_BYTES + 1)
         if len(text) > _MAX_JSON_BYTES:
             raise InvalidDataset(f"{self.called(file)} is larger than {_MAX_JSON_BYTES} bytes")
@@ -142,26 +144,30 @@ def located(path: Path, within: Path | None = None) -> tuple[Folder, str | None]
     return Folder(named.parent.resolve(), str(path.parent), within), named.name
 
 
-def pieces(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+def pieces(items: list[T], size: int) -> Iterator[list[T]]:
     """Cut a list into pieces of ``size``."""
     return (items[start : start + size] for start in range(0, len(items), size))
 
 
-def in_parallel(read: Callable[[T], U], items: Iterable[T], weights: Sequence[int], progress: Progress) -> list[U]:
+def in_parallel(
+    read: Callable[[T], U], items: Sequence[T], weights: Sequence[int], progress: Progress, *, processes: bool = False
+) -> list[U]:
     """Read many pieces at a time.
 
     Args:
-        read: Reads one.
+        read: Reads one; with ``processes`` it must be importable, and what it takes and gives is copied.
         items: What is to be read.
         weights: Of each item, for the progress.
         progress: Told after each piece, in order.
+        processes: Whether to read in processes: for many small files, whose reading is so much Python that threads
+            would stand in each other's way. A process that may have no children reads in threads.
 
     Returns:
         What was read, in the order of ``items``. The first error, in that order, is raised; the rest is not begun.
     """
     total, done = sum(weights), 0
     results: list[U] = []
-    with ThreadPoolExecutor(_READERS, "datasets") as pool:
+    with _pool(processes and not multiprocessing.current_process().daemon) as pool:
         try:
             for weight, result in zip(weights, pool.map(read, items), strict=True):
                 results.append(result)
@@ -171,3 +177,9 @@ def in_parallel(read: Callable[[T], U], items: Iterable[T], weights: Sequence[in
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return results
+
+
+def _pool(processes: bool) -> Executor:
+    if processes:  # spawned: a fork would copy locks that other threads hold
+        return ProcessPoolExecutor(_CPUS, multiprocessing.get_context("spawn"))
+    return ThreadPoolExecutor(4 * _CPUS, "datasets")  # they wait for disks more than they compute

@@ -1,5 +1,6 @@
 """JSON lines: an object for each episode, or its length alone."""
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
@@ -26,9 +27,8 @@ def read_jsonl(folder: Folder, file: str, wanted: Wanted, progress: Progress) ->
     """
     parts: list[Part] = []
     line = 1
-    with folder.opened(file) as stream:
-        size = stream.seek(0, 2)
-        stream.seek(0)
+    with folder.opened(file) as descriptor, open(descriptor, "rb", closefd=False) as stream:
+        size = os.fstat(descriptor).st_size
         for block in _blocks(stream, folder.called(file)):
             parts.append(_part(block, _Lines(folder.called(file), line), wanted))
             line += len(block)

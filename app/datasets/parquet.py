@@ -21,8 +21,7 @@ def read_parquet(folder: Folder, files: list[str], wanted: Wanted, progress: Pro
         InvalidDataset: pyarrow is not installed; a file is damaged, lacks a column or has a wrong type or value in it.
     """
     _pyarrow()
-    sizes = [folder.real(file).stat().st_size for file in files]
-    return in_parallel(lambda file: _part(folder, file, wanted), files, sizes, progress)
+    return in_parallel(lambda file: _part(folder, file, wanted), files, [1] * len(files), progress)
 
 
 def _pyarrow() -> Any:
@@ -41,7 +40,11 @@ def _part(folder: Folder, file: str, wanted: Wanted) -> Part:
     pyarrow = _pyarrow()
     source = folder.called(file)
     try:
-        with folder.opened(file) as stream, pyarrow.parquet.ParquetFile(stream) as parquet:
+        with (
+            folder.opened(file) as descriptor,
+            open(descriptor, "rb", closefd=False) as stream,
+            pyarrow.parquet.ParquetFile(stream) as parquet,
+        ):
             check_count(parquet.metadata.num_rows)
             schema = parquet.schema_arrow
             ids = wanted.id_column(schema.names)

@@ -1,0 +1,83 @@
+"""Balanced shards of datasets of episodes."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import orjson
+from fastapi import APIRouter, Request, Response
+
+from app.api.deps import DirectRoute, Services, SubmittedBody, parse
+from app.api.replies import large_json_reply
+from app.api.routes.body_docs import takes
+from app.core.errors import InvalidField
+from app.services.sharding import DatasetPlan, Terms, episodes_of, plan_episodes, summary_of
+from lachesis.wire.shards import InlineEpisode, ShardPlanFound, ShardPlanRequest
+
+router = APIRouter(prefix="/v1/shards", tags=["shards"], route_class=DirectRoute)
+
+MAX_INLINE_BYTES = 32 * 1024 * 1024
+"""Largest body: as Python objects it takes many times that. Larger datasets are read from disk."""
+
+
+@router.post(
+    "/plan",
+    summary="Plan balanced shards",
+    response_model=ShardPlanFound,
+    responses={404: {"description": "There is no such dataset, or `LACHESIS_DATASETS_DIR` is not set."}},
+    openapi_extra=takes(ShardPlanRequest),
+)
+async def plan_shards(request: Request) -> Response:
+    """Divide episodes between ranks so that no rank waits long for another; nothing is stored.
+
+    The episodes come with the request, as `lengths` or `episodes`, or are those of a dataset on the service's disk,
+    below `LACHESIS_DATASETS_DIR` (`path`).
+    """
+    async with SubmittedBody(request, MAX_INLINE_BYTES) as (_, found, body):
+        answer = await found.sharding.beside(lambda: _answer(found, body))
+    return await large_json_reply(request, answer)
+
+
+def _answer(found: Services, body: bytes) -> bytes:
+    asked = parse(ShardPlanRequest, body)
+    terms = Terms(asked.ranks, asked.cost, asked.equal, asked.length)
+    given = [name for name in ("lengths", "episodes", "path") if getattr(asked, name) is not None]
+    if len(given) != 1:
+        raise InvalidField(f"one of lengths, episodes and path, not {' and '.join(given) or 'none'}")
+    if asked.path is not None:
+        return _told(found.sharding.dataset(asked.path, terms), asked.list_episodes)
+    if asked.length is not None:
+        raise InvalidField("it names a column of a dataset on disk, and goes with path alone", ("length",))
+    episodes = asked.episodes or ()
+    lengths = np.array(asked.lengths or [episode.length for episode in episodes], np.int64)
+    return _told(plan_episodes(_ids(episodes, len(lengths)), lengths, _costs(episodes), terms), asked.list_episodes)
+
+
+def _ids(episodes: Sequence[InlineEpisode], count: int) -> Any:
+    ids = [episode.episode for episode in episodes]
+    kinds = {*map(type, ids)}
+    if kinds <= {type(None)}:
+        return np.arange(count)
+    if len(kinds) > 1:
+        at = next(n for n, name in enumerate(ids) if type(name) is not type(ids[0]))
+        raise InvalidField("ids must be all numbers, all texts, or all left out", ("episodes", at, "episode"))
+    if len(set(ids)) < len(ids):
+        seen: dict[Any, int] = {}
+        at = next(n for n, name in enumerate(ids) if seen.setdefault(name, n) != n)
+        raise InvalidField(f"{ids[at]!r} is that of episodes[{seen[ids[at]]}]", ("episodes", at, "episode"))
+    return ids
+
+
+def _costs(episodes: Sequence[InlineEpisode]) -> Any:
+    costs = [episode.cost for episode in episodes]
+    if not costs or None in costs:
+        return None
+    return np.array(costs, np.float64)
+
+
+def _told(planned: DatasetPlan, list_episodes: bool) -> bytes:
+    told = summary_of(planned).model_dump()
+    if list_episodes:
+        for shard, (ids, _, _) in zip(told["shards"], episodes_of(planned), strict=True):
+            shard["episodes"] = ids
+    return orjson.dumps(told)

@@ -1,0 +1,104 @@
+"""`python -m app shards plan`: analyse a dataset of episodes and divide it between ranks."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from app.core.errors import LachesisError
+from app.shards.errors import NotWritten
+
+if TYPE_CHECKING:  # numpy and all above it are loaded when they are needed: other commands need not wait for them
+    from app.services.sharding import DatasetPlan, Terms
+
+shards_cli = typer.Typer(help="Divide datasets of episodes between the ranks of a trainer.", no_args_is_help=True)
+
+
+@shards_cli.callback()
+def _shards() -> None:
+    """Divide datasets of episodes between the ranks of a trainer."""
+
+
+@shards_cli.command()
+def plan(
+    path: Annotated[
+        Path,
+        typer.Argument(help="A LeRobot dataset (2.x, 3.0); a .jsonl or .parquet file; or a folder of .safetensors."),
+    ],
+    ranks: Annotated[int, typer.Option(min=1, max=100_000, help="Ranks to divide the episodes between.")],
+    cost: Annotated[
+        str,
+        typer.Option(
+            help="What an episode of length L costs: tokens (L); linear=A,quadratic=B (A L + B L^2); "
+            "frames*action_dim*cameras; column:NAME, what a producer wrote."
+        ),
+    ] = "tokens",
+    equal: Annotated[
+        bool, typer.Option("--equal-episodes", help="Equally many episodes on every rank, if their number allows it.")
+    ] = False,
+    length: Annotated[
+        str | None,
+        typer.Option("--length", help="Column of lengths (default: length), or the tensor as long as the episode."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Write a manifest for each rank, and summary.json, there.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a plan that is there already.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Draw lengths and loads into this file (.png, .svg, .pdf).")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+    cost_per_s: Annotated[
+        float | None, typer.Option(help="What a rank gets through in a second, for times in seconds.", min=0.0)
+    ] = None,
+) -> None:
+    """Show how long episodes are and which rank should train on which, and what that is worth."""
+    from app.services.sharding import Terms
+
+    try:
+        _plan(path, Terms(ranks, cost, equal, length), out, force, plot, json, cost_per_s)
+    except (LachesisError, NotWritten) as error:
+        _fail(str(error))
+    except OSError as error:
+        _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+
+
+def _plan(
+    path: Path, terms: "Terms", out: Path | None, force: bool, plot: Path | None, json: bool, cost_per_s: float | None
+) -> None:
+    from app.services.sharding import summary_of
+    from app.shards.manifests import check_target, write_manifests
+    from app.shards.report import report
+
+    if plot is not None:
+        from app.shards.plot import check_plot, draw  # they say what is missing before the work is done
+
+        check_plot(plot)
+    if out is not None:
+        check_target(out, force)
+    planned = _read(path, terms)
+    summary = summary_of(planned)
+    if json:
+        typer.echo(summary.model_dump_json(indent=2, exclude_none=True))
+    else:
+        typer.echo("\n".join(report(str(path), planned, summary, cost_per_s)))
+    if plot is not None:
+        draw(planned, plot)
+    if out is not None:
+        write_manifests(planned, out, force)
+
+
+def _read(path: Path, terms: "Terms") -> "DatasetPlan":
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    from app.services.sharding import plan_dataset
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        reading = shown.add_task("reading", total=None)
+        return plan_dataset(
+            path, terms, progress=lambda done, total: shown.update(reading, completed=done, total=max(total, 1))
+        )
+
+
+def _fail(message: str) -> NoReturn:
+    typer.echo(f"lachesis: {' '.join(message.split())}", err=True)
+    sys.exit(1)

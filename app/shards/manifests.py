@@ -1,0 +1,92 @@
+"""A plan as files: a manifest for each rank, and the summary. All of them appear at once, or none does."""
+
+import os
+import re
+import shutil
+import tempfile
+from pathlib import Path
+
+import orjson
+
+from app.services.sharding import DatasetPlan, episodes_of, summary_of
+from app.shards.errors import NotWritten
+
+SUMMARY = "summary.json"
+_OURS = re.compile(r"rank-\d+-of-\d+\.jsonl|summary\.json")
+
+
+def manifest_name(rank: int, ranks: int) -> str:
+    """The name of a rank's manifest."""
+    return f"rank-{rank:05d}-of-{ranks:05d}.jsonl"
+
+
+def check_target(folder: Path, force: bool) -> None:
+    """Make sure that a plan may be written.
+
+    Args:
+        folder: Where to.
+        force: Whether a plan that is there may be replaced; nothing else ever is.
+
+    Raises:
+        NotWritten: The folder holds something that may not go.
+    """
+    if not folder.exists() and not folder.is_symlink():
+        return
+    if folder.is_symlink() or not folder.is_dir():
+        raise NotWritten(f"{folder} is there, and no folder")
+    names = sorted(entry.name for entry in folder.iterdir())
+    others = [name for name in names if not _OURS.fullmatch(name)]
+    if others:
+        raise NotWritten(f"{folder} holds {others[0]!r}, which is of no plan: name a folder of its own")
+    if names and not force:
+        raise NotWritten(f"{folder} holds a plan already; --force replaces it")
+
+
+def write_manifests(planned: DatasetPlan, folder: Path, force: bool) -> None:
+    """Write ``{"episode": id, "length": n, "cost": x}`` a line for each episode of a rank, in the dataset's order.
+
+    They are written beside the folder and moved there when they are whole and on disk: whoever reads while a plan is
+    replaced finds the old one, or none for an instant, or the new one.
+
+    Raises:
+        NotWritten: The folder holds something that may not go.
+    """
+    check_target(folder, force)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        new = made / "new"
+        new.mkdir()
+        _write_all(planned, new)
+        check_target(folder, force)  # again: writing took a while
+        if folder.exists():
+            folder.rename(made / "old")
+        new.rename(folder)
+        _sync(folder.parent)
+    finally:
+        shutil.rmtree(made)
+
+
+def _write_all(planned: DatasetPlan, folder: Path) -> None:
+    ranks = planned.terms.ranks
+    for rank, (ids, lengths, costs) in enumerate(episodes_of(planned)):
+        rows = zip(ids, lengths.tolist(), costs.tolist(), strict=True)
+        lines = (orjson.dumps({"episode": name, "length": length, "cost": cost}) for name, length, cost in rows)
+        with (folder / manifest_name(rank, ranks)).open("wb") as file:
+            file.writelines(line + b"\n" for line in lines)
+            file.flush()
+            os.fsync(file.fileno())
+    with (folder / SUMMARY).open("wb") as file:
+        file.write(summary_of(planned).model_dump_json(indent=2, exclude_none=True).encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+    _sync(folder)
+
+
+def _sync(folder: Path) -> None:
+    """Have a folder's names on disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,126 @@
+"""A plan for people to read."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from app.services.sharding import DatasetPlan
+from lachesis.wire.shards import ImbalanceFound, ShardPlanFound
+
+_BARS = "▁▂▃▄▅▆▇█"
+_BINS = 40
+_MOST_ROWS = 64
+_MOST_TASKS = 5
+
+
+def report(name: str, planned: DatasetPlan, summary: ShardPlanFound, cost_per_s: float | None) -> Iterator[str]:
+    """Tell what a dataset holds and what its shards are worth, line by line.
+
+    Args:
+        name: What the dataset is called.
+        planned: The plan.
+        summary: The same plan, told.
+        cost_per_s: What a rank gets through in a second; None: times are told in proportion only.
+    """
+    yield printable(name)
+    yield from _facts(summary)
+    yield ""
+    yield from _lengths(planned, summary)
+    yield ""
+    yield from _shards(summary)
+    yield ""
+    yield from _worth(planned, summary, cost_per_s)
+
+
+def printable(text: str) -> str:
+    """A text of a dataset's: none may move an operator's cursor."""
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def _facts(summary: ShardPlanFound) -> Iterator[str]:
+    found = summary.dataset
+    if found is None:
+        return
+    said = [found.layout, f"{found.files:,} file{'s' * (found.files != 1)} read"]
+    if found.robot is not None:
+        said.append(f"robot {printable(found.robot)}")
+    if found.fps is not None:
+        hours = summary.lengths.total / found.fps / 3600
+        said.append(f"{found.fps:g} fps ({hours:,.2f} h)")
+    if found.action_dim is not None:
+        said.append(f"actions of {found.action_dim}")
+    yield " · ".join(said)
+    if found.cameras is not None:
+        yield f"cameras: {printable(', '.join(found.cameras)) or 'none'}"
+    if found.tasks:
+        shown = [f"{printable(task)[:60]} ({count:,})" for task, count in [*found.tasks.items()][:_MOST_TASKS]]
+        more = f", and {len(found.tasks) - _MOST_TASKS:,} more" if len(found.tasks) > _MOST_TASKS else ""
+        yield f"tasks: {', '.join(shown)}{more}"
+
+
+def _lengths(planned: DatasetPlan, summary: ShardPlanFound) -> Iterator[str]:
+    found = summary.lengths
+    yield f"{found.episodes:,} episodes, {found.total:,} {_unit(planned)}"
+    yield (
+        f"length: min {found.shortest:,} · mean {found.mean:,.1f} · max {found.longest:,} · "
+        f"variation (std/mean) {found.variation:.3f}"
+    )
+    yield "percentiles: " + " · ".join(f"p{cut} {at:,.0f}" for cut, at in found.percentiles.items())
+    if found.longest > found.shortest:
+        counts, _ = np.histogram(planned.lengths, _BINS)
+        bars = "".join(_bar(count / counts.max()) for count in counts.tolist())
+        yield f"{found.shortest:,} {bars} {found.longest:,}"
+
+
+def _unit(planned: DatasetPlan) -> str:
+    return "steps" if planned.facts is None else planned.facts.unit
+
+
+def _bar(share: float) -> str:
+    return _BARS[min(len(_BARS) - 1, round(share * (len(_BARS) - 1) + 0.49))] if share else " "
+
+
+def _shards(summary: ShardPlanFound) -> Iterator[str]:
+    rows: list[Sequence[str]] = [("rank", "episodes", "length", "cost", "load")]
+    rows += [
+        (f"{shard.rank}", f"{shard.count:,}", f"{shard.length:,}", f"{shard.cost:,.6g}", f"{shard.load:.4f}")
+        for shard in summary.shards[:_MOST_ROWS]
+    ]
+    yield from _table(rows)
+    if len(summary.shards) > _MOST_ROWS:
+        yield f"… and {len(summary.shards) - _MOST_ROWS:,} more; --json and --out have them all"
+
+
+def _worth(planned: DatasetPlan, summary: ShardPlanFound, cost_per_s: float | None) -> Iterator[str]:
+    equal = ", equally many episodes" if summary.equal else ""
+    if planned.terms.equal and not summary.equal:
+        yield f"{summary.lengths.episodes:,} episodes do not make {summary.ranks:,} equal shards: balanced freely"
+    bound = 1 + summary.bound.max_over_mean
+    yield f"cost {printable(summary.cost)} · found by {summary.method}{equal}"
+    rows: list[Sequence[str]] = [("", "imbalance (max/mean - 1)", "max/min", "pass time (1 = no rank waits)")]
+    for name, found in (
+        ("these shards", summary.imbalance),
+        ("contiguous (naive)", summary.naive),
+        ("strided", summary.strided),
+        ("lower bound", summary.bound),
+    ):
+        rows.append((name, f"{found.max_over_mean:.4%}", _ratio(found), f"{1 + found.max_over_mean:.4f}"))
+    yield from _table(rows)
+    possible = summary.naive_pass_time / bound
+    yield f"speed-up over contiguous shards: {summary.speed_up:.3f}x ({possible:.3f}x would be the most possible)"
+    if cost_per_s:
+        mean_s = float(planned.plan.costs.sum()) / summary.ranks / cost_per_s
+        times = (summary.pass_time * mean_s, summary.naive_pass_time * mean_s)
+        yield f"estimated pass at {cost_per_s:g} cost/s a rank: {times[0]:,.1f} s, contiguous {times[1]:,.1f} s"
+
+
+def _ratio(found: ImbalanceFound) -> str:
+    return "a rank without load" if found.max_over_min is None else f"{found.max_over_min:.4f}"
+
+
+def _table(rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    cells = [*rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for first, *others in cells:
+        right = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
+        yield "  ".join([first.ljust(widths[0]), *right]).rstrip()
