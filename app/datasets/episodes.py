@@ -21,6 +21,8 @@ MAX_LENGTH = 2**36
 ID_COLUMNS = ("episode", "episode_index", "id")
 """Where a table's ids are looked for, in this order."""
 
+UNLIKE_IDS = "ids must be all whole numbers of 63 bits, or all texts, or left out of all"
+
 Ids = NDArray[np.int64] | list[str]
 Progress = Callable[[int, int], None]
 """Told how much has been read, and how much there is, in units of the layout's own (bytes or files)."""
@@ -105,7 +107,7 @@ class Part:
         ids: Of each episode; None where the file names none: they are numbered in order then.
         costs: Of each episode, checked; None unless asked for.
         tasks: Episodes by task.
-        first_row: What the file calls its first episode: ``line 1``, ``row 0``.
+        row_name, first_row: What an episode and the first of them is called there: ``line 1``, ``row 0``.
     """
 
     source: str
@@ -116,9 +118,13 @@ class Part:
     row_name: str = "row"
     first_row: int = 0
 
+    def place(self, position: int) -> str:
+        """Say where an episode is described."""
+        return f"{self.source}, {self.row_name} {self.first_row + position}"
 
-def joined(parts: Sequence[Part], *, in_order_of_ids: bool = False) -> tuple[Ids, Part]:
-    """Join parts in their order, and check what no part can know alone.
+
+def joined(name: str, parts: Sequence[Part], *, in_order_of_ids: bool = False) -> tuple[Ids, Part]:
+    """Join the parts of the dataset ``name`` in their order, and check what no part can know alone.
 
     Returns:
         The ids, and all else as one part.
@@ -128,8 +134,8 @@ def joined(parts: Sequence[Part], *, in_order_of_ids: bool = False) -> tuple[Ids
     """
     total = sum(len(part.lengths) for part in parts)
     if not total:
-        raise InvalidDataset("no episode in it")
-    check_count(total)
+        raise InvalidDataset(f"{name} holds no episode")
+    check_count(total, name)
     ids = _joined_ids(parts)
     _refuse_duplicates(ids, parts)
     lengths = np.concatenate([part.lengths for part in parts])
@@ -144,14 +150,14 @@ def joined(parts: Sequence[Part], *, in_order_of_ids: bool = False) -> tuple[Ids
     return ids, Part("", lengths, None, cost, tasks)
 
 
-def check_count(episodes: int) -> None:
-    """Refuse more episodes than are read here.
+def check_count(episodes: int, source: str) -> None:
+    """Refuse a source of more episodes than are read here.
 
     Raises:
         InvalidDataset: There are more than `MAX_EPISODES`.
     """
     if episodes > MAX_EPISODES:
-        raise InvalidDataset(f"more than {MAX_EPISODES} episodes; plan a part of them at a time")
+        raise InvalidDataset(f"{source}: more than {MAX_EPISODES} episodes; plan a part of them at a time")
 
 
 def whole_numbers(values: Sequence[Any], place: Callable[[int], str], column: str) -> NDArray[np.int64]:
@@ -216,7 +222,7 @@ def _joined_ids(parts: Sequence[Part]) -> Ids:
     kinds = {type(part.ids): part for part in parts if len(part.lengths)}
     if len(kinds) > 1:
         one, other = list(kinds.values())[:2]
-        raise InvalidDataset(f"{one.source} and {other.source}: the ids of episodes must be all numbers or all texts")
+        raise InvalidDataset(f"{other.place(0)}: its id is of another kind than that of {one.place(0)}; {UNLIKE_IDS}")
     if type(None) in kinds:
         return np.arange(sum(len(part.lengths) for part in parts), dtype=np.int64)
     if list in kinds:
@@ -255,6 +261,6 @@ def _places(parts: Iterable[Part]) -> Callable[[int], str]:
         n = bisect_right(ends, position)
         part = found[n]
         within = position - (ends[n - 1] if n else 0)
-        return f"{part.source}, {part.row_name} {part.first_row + within}" if part.row_name else part.source
+        return part.place(within)
 
     return place

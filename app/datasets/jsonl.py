@@ -10,7 +10,17 @@ import numpy as np
 import orjson
 
 from app.core.errors import InvalidDataset
-from app.datasets.episodes import Ids, Part, Progress, Wanted, check_costs, check_count, shown, whole_numbers
+from app.datasets.episodes import (
+    UNLIKE_IDS,
+    Ids,
+    Part,
+    Progress,
+    Wanted,
+    check_costs,
+    check_count,
+    shown,
+    whole_numbers,
+)
 from app.datasets.files import Folder
 
 SUFFIXES = (".jsonl", ".ndjson")
@@ -32,7 +42,7 @@ def read_jsonl(folder: Folder, file: str, wanted: Wanted, progress: Progress) ->
         for block in _blocks(stream, folder.called(file)):
             parts.append(_part(block, _Lines(folder.called(file), line), wanted))
             line += len(block)
-            check_count(line - 1)
+            check_count(line - 1, folder.called(file))
             progress(stream.tell(), size)
     return parts
 
@@ -115,11 +125,12 @@ def _ids(values: list[Any], place: Callable[[int], str], column: str) -> Ids:
         return np.array(values, np.int64)
     if kinds <= {str}:
         return values
-    first = type(values[0]) if type(values[0]) in (int, str) else int
-    at = next(n for n, value in enumerate(values) if type(value) is not first or value == max(values))
-    raise InvalidDataset(
-        f"{place(at)}: {column} is {shown(values[at])}; ids must be all whole numbers of 63 bits, or all texts"
-    )
+    at = next(n for n, value in enumerate(values) if type(value) is not type(values[0]) or not _is_id(value))
+    raise InvalidDataset(f"{place(at)}: {column} is {shown(values[at])}; {UNLIKE_IDS}")
+
+
+def _is_id(value: Any) -> bool:
+    return type(value) is str or (type(value) is int and value <= _MOST_ID)
 
 
 def _costs(values: list[Any], place: Callable[[int], str], column: str) -> Any:

@@ -34,7 +34,7 @@ def read_lerobot(folder: Folder, wanted: Wanted, progress: Progress) -> Episodes
         raise InvalidDataset(f"{info.source}: codebase_version {version!r} is not read here: {', '.join(_READERS)} are")
     facts = info.facts(f"LeRobot {version}")
     parts = read(folder, replace(wanted, id="episode_index", tasks=True), progress)
-    ids, whole = joined(parts, in_order_of_ids=True)
+    ids, whole = joined(folder.name, parts, in_order_of_ids=True)
     info.check("total_episodes", len(whole.lengths))
     info.check("total_frames", int(whole.lengths.sum()))
     files = len({part.source for part in parts}) + 1

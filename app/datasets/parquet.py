@@ -45,7 +45,7 @@ def _part(folder: Folder, file: str, wanted: Wanted) -> Part:
             open(descriptor, "rb", closefd=False) as stream,
             pyarrow.parquet.ParquetFile(stream) as parquet,
         ):
-            check_count(parquet.metadata.num_rows)
+            check_count(parquet.metadata.num_rows, source)
             schema = parquet.schema_arrow
             ids = wanted.id_column(schema.names)
             tasks = "tasks" if wanted.tasks and "tasks" in schema.names else None

@@ -37,7 +37,7 @@ def read_dataset(
         raise InvalidDataset(f"{folder.called(files[0])} is of no kind that is read here: {_LAYOUTS}")
     _, name, read = kind
     parts = read(folder, files, wanted, progress)
-    ids, whole = joined(parts)
+    ids, whole = joined(str(path), parts)
     return Episodes(ids, whole.lengths, whole.costs, Facts(name, unit="steps", files=len(files)))
 
 

@@ -92,7 +92,8 @@ def _read(path: Path, terms: "Terms") -> "DatasetPlan":
     from app.services.sharding import plan_dataset
 
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:
         reading = shown.add_task("reading", total=None)
         return plan_dataset(
             path, terms, progress=lambda done, total: shown.update(reading, completed=done, total=max(total, 1))
