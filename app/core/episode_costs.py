@@ -1,100 +1,81 @@
-"""What an episode costs to train on: a rule people write as a text, applied to whole arrays."""
+"""What the episodes of a dataset cost: a `CostModel`, and where a dataset says what that takes."""
 
 import re
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 
-from app.core.balancing import Costs
+from app.core.costs import CostModel, Costs, Measure
 from app.core.errors import InvalidField
 
-TEXTS = "tokens, linear=A,quadratic=B, frames*action_dim*cameras or column:NAME"
-_POLYNOMIAL = re.compile(r"(linear|quadratic)=([^,=]+)(?:,(linear|quadratic)=([^,=]+))?")
+SENT_COLUMN = "cost"
+"""What a producer's costs are called unless another column is named."""
+
 _COLUMN = "column:"
-_FRAMES = "frames*action_dim*cameras"
+_FACTORS = re.compile(r"(linear|quadratic)=([^,=]+)(?:,(linear|quadratic)=([^,=]+))?")
 
 
 @dataclass(frozen=True, slots=True)
 class EpisodeCost:
-    """What an episode of length L costs.
+    """What an episode costs.
 
     Attributes:
         text: As people wrote it.
-        linear, quadratic: ``linear * L + quadratic * L**2``, in a unit of the caller's choice.
-        per_frame: Whether L is multiplied by the numbers of an action and of cameras: values seen or produced.
-        column: Where a producer wrote the costs; then nothing else counts.
+        model: The rule.
+        column: Where a producer wrote the costs, if the rule takes those.
     """
 
     text: str
-    linear: float = 1.0
-    quadratic: float = 0.0
-    per_frame: bool = False
+    model: CostModel
     column: str | None = None
 
     def of(
         self,
-        lengths: NDArray[np.int64],
+        lengths: ArrayLike,
         *,
-        sent: Costs | None = None,
+        sent: ArrayLike | None = None,
         action_dim: int | None = None,
         cameras: int | None = None,
     ) -> Costs:
         """Work out the cost of each episode.
 
         Args:
-            lengths: Of each, ``>= 0``, ``[episodes]``.
-            sent: The producer's costs, where `column` names them.
-            action_dim: Numbers in one action, where the dataset says it.
-            cameras: How many there are, where the dataset says it.
+            lengths: Of each, integers ``>= 0``, ``[episodes]``.
+            sent: The producer's costs from `column`, ``[episodes]``.
+            action_dim: Numbers in one action; None where the dataset does not say.
+            cameras: How many there are; None where the dataset does not say. None at all count as one: states are seen.
 
         Raises:
-            InvalidField: The rule takes something that the dataset does not say, or that makes every cost 0.
+            InvalidField: The rule takes something that the dataset does not say, or a cost is not finite and ``>= 0``.
         """
-        if self.column is not None:
-            if sent is None:
-                raise InvalidField(f"{self.text}: these episodes have no column {self.column!r}", ("cost",))
-            return sent
-        factor = 1.0
-        if self.per_frame:
-            if not action_dim or not cameras:
-                said = f"action_dim {action_dim}, cameras {cameras}"
-                raise InvalidField(
-                    f"{self.text}: the dataset must have both actions and cameras; it says {said}", ("cost",)
-                )
-            factor = float(action_dim * cameras)
-        length = lengths.astype(np.float64)
-        with np.errstate(over="ignore"):  # an infinite cost is refused where costs are balanced
-            return factor * length * (self.linear + self.quadratic * length)
+        if self.column is not None and sent is None:
+            raise InvalidField(f"{self.text}: these episodes have no column {self.column!r}", ("cost",))
+        seen = None if cameras is None else max(1, cameras)
+        return self.model.costs(lengths, sent=sent, action_dims=action_dim, cameras=seen)
 
 
 def parse_episode_cost(text: str) -> EpisodeCost:
-    """Read a rule: one of `TEXTS`.
+    """Read a rule: one of those of `CostModel.parse`, ``linear=A,quadratic=B`` for a sum, or ``column:NAME``.
+
+    ``sent`` is short for ``column:cost``.
 
     Raises:
-        InvalidField: It is none of them, or a factor is not a finite number from 0 on, or all are 0.
+        InvalidField: It is none of them.
     """
-    wanted = text.replace(" ", "")
-    if wanted == "tokens":
-        return EpisodeCost(text)
-    if wanted == _FRAMES:
-        return EpisodeCost(text, per_frame=True)
     if text.startswith(_COLUMN) and len(text) > len(_COLUMN):
-        return EpisodeCost(text, column=text.removeprefix(_COLUMN))
-    found = _POLYNOMIAL.fullmatch(wanted)
-    if found is None or found[1] == found[3]:
-        raise InvalidField(f"a cost is {TEXTS}; not {text!r}", ("cost",))
-    factors = {found[1]: _factor(found[2])} | ({found[3]: _factor(found[4])} if found[3] else {})
-    if not any(factors.values()):
-        raise InvalidField(f"{text}: every episode would cost nothing", ("cost",))
-    return EpisodeCost(text, factors.get("linear", 0.0), factors.get("quadratic", 0.0))
-
-
-def _factor(text: str) -> float:
+        return EpisodeCost(text, CostModel(Measure.SENT), text.removeprefix(_COLUMN))
     try:
-        factor = float(text)
+        factors = _FACTORS.fullmatch(re.sub(r"\s+", "", text))
+        model = CostModel(Measure.LENGTH, **_factors(factors)) if factors else CostModel.parse(text)
+    except InvalidField as error:
+        raise InvalidField(f"{error}; a dataset's own costs are `column:NAME`", ("cost",)) from None
+    return EpisodeCost(text, model, SENT_COLUMN if model.measure is Measure.SENT else None)
+
+
+def _factors(found: re.Match[str]) -> dict[str, float]:
+    if found[1] == found[3]:
+        raise InvalidField(f"{found[0]} names {found[1]} twice")
+    try:
+        return {name: float(value) for name, value in (found.group(1, 2), found.group(3, 4)) if name}
     except ValueError:
-        factor = -1.0
-    if not 0 <= factor < np.inf:
-        raise InvalidField(f"{text!r} is not a finite number from 0 on", ("cost",))
-    return factor
+        raise InvalidField(f"{found[0]} holds a factor that is no number") from None

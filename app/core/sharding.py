@@ -95,6 +95,7 @@ def _shards(balanced: Balanced, split: Split, *, spread: bool) -> Shards:
     )
     return Shards(split, spread, balanced.equal, tuple(balanced.rank_of.tolist()), report)
 from app.core.balancing import Balanced, Costs, balance
+from app.core.costs import Costs
 
 PERCENTILES = (5, 25, 50, 75, 95, 99)
 

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from app.core.balancing import Costs
-from app.core.episode_costs import parse_episode_cost
+from app.core.costs import Costs
+from app.core.episode_costs import SENT_COLUMN, parse_episode_cost
 from app.core.errors import DatasetNotFound
 from app.core.sharding import ShardPlan, plan_shards
 from app.datasets.episodes import Facts, Ids, Progress, Wanted
@@ -88,7 +88,7 @@ def plan_episodes(ids: Ids, lengths: NDArray[np.int64], sent: Costs | None, term
         InvalidField: The cost is none, or takes what these episodes do not say.
     """
     cost = parse_episode_cost(terms.cost)
-    costs = cost.of(lengths, sent=sent if cost.column == "cost" else None)
+    costs = cost.of(lengths, sent=sent if cost.column == SENT_COLUMN else None)
     return DatasetPlan(ids, lengths, plan_shards(lengths, costs, terms.ranks, equal=terms.equal), terms)
 
 

@@ -30,7 +30,7 @@ def plan(
     cost: Annotated[
         str,
         typer.Option(
-            help="What an episode of length L costs: tokens (L); linear=A,quadratic=B (A L + B L^2); "
+            help="What an episode of length L costs: tokens (L); 24576*L+L^2, or linear=24576,quadratic=1; "
             "frames*action_dim*cameras; column:NAME, what a producer wrote."
         ),
     ] = "tokens",

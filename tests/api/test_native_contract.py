@@ -113,6 +113,7 @@ CASES: dict[type[errors.LachesisError], Call] = {
     ),
     errors.NotAcceptable: lambda client: _in(client, "POST", "/batches", headers={"Accept": "text/html"}),
     errors.InvalidField: lambda client: _in(client, "PATCH", "", json={"batch_size": 0}),
+    errors.DatasetNotFound: lambda client: client.post("/v1/shards/plan", json={"ranks": 2, "path": "d"}),
     errors.RunNotFound: lambda client: client.get("/v1/runs/r"),
     errors.EnvironmentNotFound: lambda client: _in(client, "GET", "/environments/0"),
     errors.GroupNotFound: lambda client: _in(client, "GET", "/groups/g"),
@@ -128,6 +129,7 @@ CASES: dict[type[errors.LachesisError], Call] = {
     errors.QueueFull: _queue_full,
 }
 ELSEWHERE = {
+    errors.InvalidDataset: "test_shards.py: takes a folder of datasets",
     errors.RequestTimeout: "test_body.py: takes time",
     errors.RunInUse: "takes a flood of groups",
     errors.StoreUnavailable: "test_store_trouble.py: takes a Redis that is hurt",

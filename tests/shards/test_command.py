@@ -170,8 +170,8 @@ def test_a_library_that_is_missing_is_named_with_how_to_get_it(tmp_path: Path, m
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--cost", "cubic=1"], "a cost is tokens, linear=A,quadratic=B"),
-        (["--cost", "frames*action_dim*cameras"], "must have both actions and cameras"),
+        (["--cost", "cubic=1"], "'cubic=1' is not a cost: expected"),
+        (["--cost", "frames*action_dim*cameras"], "needs action_dims and cameras"),
         (["--cost", "column:price"], "a.jsonl, line 1: no column 'price'"),
         (["--length", "size"], "a.jsonl, line 1: no column 'size'; there are ['length']"),
     ],

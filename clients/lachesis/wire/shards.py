@@ -19,9 +19,7 @@ class InlineEpisode(Body):
 
     length: Length
     episode: EpisodeId | None = Field(None, description="Its id; on all episodes or on none, which numbers them.")
-    cost: Cost | None = Field(
-        None, description="Counts with the cost `column:cost`, where every episode must have one."
-    )
+    cost: Cost | None = Field(None, description="Counts with the cost `sent`; then every episode must have one.")
 
 
 class ShardPlanRequest(Body):
@@ -50,9 +48,10 @@ class ShardPlanRequest(Body):
     cost: str = Field(
         "tokens",
         max_length=1024,
-        description="What an episode of length L costs: `tokens` (L); `linear=24576,quadratic=1` (24576 L + L^2); "
-        "`frames*action_dim*cameras`, of a LeRobot dataset; `column:NAME`, what a producer wrote.",
-        examples=["linear=24576,quadratic=1"],
+        description="What an episode of length L costs: `tokens` (L); a sum like `24576*L + L^2`, or "
+        "`linear=24576,quadratic=1`; `frames*action_dim*cameras`, of a LeRobot dataset; `column:NAME`, what a producer "
+        "wrote; `sent`, short for `column:cost`.",
+        examples=["24576*L + L^2"],
     )
     equal: bool = Field(
         False,
