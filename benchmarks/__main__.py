@@ -23,6 +23,7 @@ from benchmarks import (
     native_waiters,
     relay,
     report,
+    shards,
 )
 from benchmarks.arena import FULL, QUICK, Arena, Effort, arena
 from benchmarks.results import Results
@@ -41,6 +42,7 @@ SECTIONS: dict[str, Callable[[Arena, Results], Awaitable[None]]] = {
     "relay": relay.measure,
     "balance": balance.measure,
     "loader": loader.measure,
+    "shards": shards.measure,
 }
 
 

@@ -13,7 +13,7 @@ from lachesis.wire.blob import LENGTH_BYTES, MAX_HEADER_BYTES, DamagedBlob, Head
 SUFFIXES = (".safetensors",)
 
 _AT_A_TIME = 256  # files to a piece of work
-_MANY = 8192  # which processes read faster than threads, though they take a moment to start
+_MANY = 32_768  # which processes read faster than threads, though they take seconds to start
 _FIRST_BYTES = 16 * 1024  # one read has most headers whole
 
 

@@ -1,6 +1,7 @@
 """A plan for people to read."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from math import ceil
 
 import numpy as np
 
@@ -77,7 +78,7 @@ def _unit(planned: DatasetPlan) -> str:
 
 
 def _bar(share: float) -> str:
-    return _BARS[min(len(_BARS) - 1, round(share * (len(_BARS) - 1) + 0.49))] if share else " "
+    return _BARS[ceil(share * len(_BARS)) - 1] if share else " "
 
 
 def _shards(summary: ShardPlanFound) -> Iterator[str]:

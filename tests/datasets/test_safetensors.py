@@ -140,7 +140,7 @@ def test_any_bytes_for_a_file_are_read_or_refused(
 
 @pytest.mark.slow
 def test_many_files_are_read_in_processes_in_order(tmp_path: Path) -> None:
-    total = 9_000
+    total = 33_000
     for n in range(total):
         shape = [n % 50, 1]
         write_raw(

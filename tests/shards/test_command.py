@@ -17,15 +17,19 @@ ROOT = Path(__file__).parents[2]
 LENGTHS = [*range(10, 410, 10)]  # growing, as where a policy learns to live longer
 
 
+def environment() -> dict[str, str]:
+    """Variables for a process that finds this tree, wherever it runs."""
+    return os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'clients'}"}
+
+
 def command(*arguments: Any, before: str = "") -> subprocess.CompletedProcess[str]:
     """Run it as a process; ``before`` is Python that runs in the process first."""
     program = f"{before}\nfrom app.cli import main; main()" if before else ""
     how = ["-c", program] if before else ["-m", "app"]
-    env = os.environ | {"PYTHONPATH": "clients", "COLUMNS": "200"}
     return subprocess.run(
         [sys.executable, *how, "shards", "plan", *map(str, arguments)],
         cwd=ROOT,
-        env=env,
+        env=environment(),
         capture_output=True,
         text=True,
         timeout=60,
