@@ -32,7 +32,7 @@ from app.services.presence import Presence
 from app.services.registry import Registry
 from app.services.retrieval import Retrieval
 from app.services.sending import Sending
-from app.services.sharding import Sharding
+from app.services.shard_plans import ShardPlanner
 from app.services.staleness import Staleness
 from app.services.status import Status
 from app.services.submissions import Submissions
@@ -138,7 +138,7 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
         bookmarks=bookmarks,
         explain=explain,
         lineages=Lineages(runs, groups, batches),
-        sharding=Sharding(settings.datasets_dir),
+        shard_planner=ShardPlanner(settings.datasets_dir),
     )
     maintenance = Maintenance(
         runs,

@@ -23,7 +23,7 @@ from app.services.leases import Leases
 from app.services.lineage import Lineages
 from app.services.registry import Registry
 from app.services.sending import Sending
-from app.services.sharding import Sharding
+from app.services.shard_plans import ShardPlanner
 from app.services.status import Status
 from app.services.submissions import Submissions
 from app.services.waiting import WaitingRoom
@@ -57,7 +57,7 @@ class Services:
     bookmarks: Bookmarks
     explain: Explain
     lineages: Lineages
-    sharding: Sharding
+    shard_planner: ShardPlanner
 
 
 async def services(request: Request) -> Services:

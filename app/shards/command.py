@@ -10,7 +10,7 @@ from app.core.errors import LachesisError
 from app.shards.errors import NotWritten
 
 if TYPE_CHECKING:  # numpy and all above it are loaded when they are needed: other commands need not wait for them
-    from app.services.sharding import DatasetPlan, Terms
+    from app.services.shard_plans import DatasetPlan, Terms
 
 shards_cli = typer.Typer(help="Divide datasets of episodes between the ranks of a trainer.", no_args_is_help=True)
 
@@ -50,7 +50,7 @@ def plan(
     ] = None,
 ) -> None:
     """Show how long episodes are and which rank should train on which, and what that is worth."""
-    from app.services.sharding import Terms
+    from app.services.shard_plans import Terms
 
     try:
         _plan(path, Terms(ranks, cost, equal, length), out, force, plot, json, cost_per_s)
@@ -63,7 +63,7 @@ def plan(
 def _plan(
     path: Path, terms: "Terms", out: Path | None, force: bool, plot: Path | None, json: bool, cost_per_s: float | None
 ) -> None:
-    from app.services.sharding import summary_of
+    from app.services.shard_plans import summary_of
     from app.shards.manifests import check_target, write_manifests
     from app.shards.report import report
 
@@ -89,7 +89,7 @@ def _read(path: Path, terms: "Terms") -> "DatasetPlan":
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-    from app.services.sharding import plan_dataset
+    from app.services.shard_plans import plan_dataset
 
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     console = Console(stderr=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import orjson
 
-from app.services.sharding import DatasetPlan, episodes_of, summary_of
+from app.services.shard_plans import DatasetPlan, episodes_of, summary_of
 from app.shards.errors import NotWritten
 
 SUMMARY = "summary.json"

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from app.services.sharding import DatasetPlan
+from app.services.shard_plans import DatasetPlan
 from app.shards.errors import NotWritten
 
 try:

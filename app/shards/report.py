@@ -5,7 +5,7 @@ from math import ceil
 
 import numpy as np
 
-from app.services.sharding import DatasetPlan
+from app.services.shard_plans import DatasetPlan
 from lachesis.wire.shards import ImbalanceFound, ShardPlanFound
 
 _BARS = "▁▂▃▄▅▆▇█"

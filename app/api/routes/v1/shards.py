@@ -11,7 +11,7 @@ from app.api.deps import DirectRoute, Services, SubmittedBody, parse
 from app.api.replies import large_json_reply
 from app.api.routes.body_docs import takes
 from app.core.errors import InvalidField
-from app.services.sharding import DatasetPlan, Terms, episodes_of, plan_episodes, summary_of
+from app.services.shard_plans import DatasetPlan, Terms, episodes_of, plan_episodes, summary_of
 from lachesis.wire.shards import InlineEpisode, ShardPlanFound, ShardPlanRequest
 
 router = APIRouter(prefix="/v1/shards", tags=["shards"], route_class=DirectRoute)
@@ -34,7 +34,7 @@ async def plan_shards(request: Request) -> Response:
     below `LACHESIS_DATASETS_DIR` (`path`).
     """
     async with SubmittedBody(request, MAX_INLINE_BYTES) as (_, found, body):
-        answer = await found.sharding.beside(lambda: _answer(found, body))
+        answer = await found.shard_planner.beside(lambda: _answer(found, body))
     return await large_json_reply(request, answer)
 
 
@@ -45,7 +45,7 @@ def _answer(found: Services, body: bytes) -> bytes:
     if len(given) != 1:
         raise InvalidField(f"one of lengths, episodes and path, not {' and '.join(given) or 'none'}")
     if asked.path is not None:
-        return _told(found.sharding.dataset(asked.path, terms), asked.list_episodes)
+        return _told(found.shard_planner.dataset(asked.path, terms), asked.list_episodes)
     if asked.length is not None:
         raise InvalidField("it names a column of a dataset on disk, and goes with path alone", ("length",))
     episodes = asked.episodes or ()

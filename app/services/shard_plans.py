@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from app.core.costs import Costs
 from app.core.episode_costs import SENT_COLUMN, parse_episode_cost
 from app.core.errors import DatasetNotFound
-from app.core.sharding import ShardPlan, plan_shards
+from app.core.shard_plans import ShardPlan, plan_shards
 from app.datasets.episodes import Facts, Ids, Progress, Wanted
 from app.datasets.reading import read_dataset
 from lachesis.wire.shards import (
@@ -137,7 +137,7 @@ def _dataset(facts: Facts) -> DatasetFound:
     return DatasetFound.model_validate(said | {"cameras": None if facts.cameras is None else [*facts.cameras]})
 
 
-class Sharding:
+class ShardPlanner:
     """Plans beside the event loop, one at a time: a plan takes a processor and, of a large dataset, much memory.
 
     Args:

@@ -1,0 +1,143 @@
+"""Shards of a dataset, one for each rank: what episodes cost, who gets which, and how much faster that is.
+
+Each rank goes through its shard at the same pace, so a pass takes as long as its most loaded rank. Times are in units
+of the mean load: 1.0 is a pass in which no rank waits for another, and no plan is faster.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.core.balancing import Balanced, balance
+from app.core.costs import Costs
+
+PERCENTILES = (5, 25, 50, 75, 95, 99)
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """How long episodes are.
+
+    Attributes:
+        episodes: How many there are, ``>= 1``.
+        total: The sum of their lengths.
+        shortest, longest, mean: Of one episode.
+        variation: The standard deviation over the mean; 0 if all are equally long.
+        percentiles: The length that so many per cent of the episodes do not exceed (`PERCENTILES`, interpolated).
+    """
+
+    episodes: int
+    total: int
+    shortest: int
+    longest: int
+    mean: float
+    variation: float
+    percentiles: dict[int, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """What one rank gets.
+
+    Attributes:
+        episodes: How many.
+        length: The sum of their lengths.
+        cost: The sum of their costs.
+        load: The cost over the mean cost of a shard: above 1, others wait for this rank. 1 if nothing costs anything.
+    """
+
+    episodes: int
+    length: int
+    cost: float
+    load: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ShardPlan:
+    """Who gets which episodes, and what that is worth.
+
+    Attributes:
+        lengths: How long episodes are.
+        costs: Of each episode, ``[episodes]``.
+        balanced: The rank of each episode, and how well that is balanced.
+        shards: What each rank gets, by rank.
+        naive_loads: The costs of contiguous shards, as whoever does not plan has them, ``[ranks]``.
+    """
+
+    lengths: Lengths
+    costs: Costs
+    balanced: Balanced
+    shards: tuple[Shard, ...]
+    naive_loads: Costs
+
+    @property
+    def pass_time(self) -> float:
+        """How long a pass takes, in units of the mean load."""
+        return 1 + self.balanced.imbalance.max_over_mean
+
+    @property
+    def naive_pass_time(self) -> float:
+        """How long a pass over contiguous shards takes, in units of the mean load."""
+        return 1 + self.balanced.contiguous.max_over_mean
+
+    @property
+    def bound_pass_time(self) -> float:
+        """No plan under the same terms has a shorter pass than this, in units of the mean load."""
+        return 1 + self.balanced.bound.max_over_mean
+
+    @property
+    def speed_up(self) -> float:
+        """How many times faster a pass is than over contiguous shards."""
+        return self.naive_pass_time / self.pass_time
+
+
+def plan_shards(lengths: NDArray[np.int64], costs: Costs, ranks: int, *, equal: bool) -> ShardPlan:
+    """Give every episode to one rank so that no rank waits long for another.
+
+    Args:
+        lengths: Frames or tokens of each episode, ``>= 0``, ``[episodes]``.
+        costs: What each costs, in any one unit, finite and ``>= 0``, ``[episodes]``.
+        ranks: How many ranks there are, ``>= 1``.
+        equal: Whether every rank should get equally many episodes, if their number allows it.
+
+    Raises:
+        InvalidField: No episode, no rank, or a cost that is not as said.
+    """
+    balanced = balance(costs, ranks, equal=equal)
+    contiguous = np.arange(len(costs)) * ranks // len(costs)
+    naive_loads: Costs = np.bincount(contiguous, costs, ranks).astype(np.float64, copy=False)
+    return ShardPlan(
+        describe_lengths(lengths),
+        costs,
+        balanced,
+        _shards(lengths, balanced),
+        naive_loads,
+    )
+
+
+def describe_lengths(lengths: NDArray[np.int64]) -> Lengths:
+    """Describe how lengths, at least one, are distributed."""
+    mean = float(lengths.mean())
+    cuts = np.percentile(lengths, PERCENTILES)
+    return Lengths(
+        episodes=len(lengths),
+        total=int(lengths.sum()),
+        shortest=int(lengths.min()),
+        longest=int(lengths.max()),
+        mean=mean,
+        variation=float(lengths.std()) / mean if mean else 0.0,
+        percentiles=dict(zip(PERCENTILES, cuts.tolist(), strict=True)),
+    )
+
+
+def _shards(lengths: NDArray[np.int64], balanced: Balanced) -> tuple[Shard, ...]:
+    ranks = len(balanced.loads)
+    counts = np.bincount(balanced.rank_of, minlength=ranks)
+    totals = np.zeros(ranks, np.int64)
+    np.add.at(totals, balanced.rank_of, lengths)  # in whole numbers, which the weights of a bincount are not
+    mean = float(balanced.loads.mean())
+    return tuple(
+        Shard(int(count), int(total), float(load), float(load) / mean if mean else 1.0)
+        for count, total, load in zip(counts, totals, balanced.loads, strict=True)
+    )
