@@ -24,6 +24,7 @@ from benchmarks import (
     relay,
     report,
     shards,
+    window,
 )
 from benchmarks.arena import FULL, QUICK, Arena, Effort, arena
 from benchmarks.results import Results
@@ -41,6 +42,7 @@ SECTIONS: dict[str, Callable[[Arena, Results], Awaitable[None]]] = {
     "native-waiters": native_waiters.measure,
     "relay": relay.measure,
     "balance": balance.measure,
+    "window": window.measure,
     "loader": loader.measure,
     "shards": shards.measure,
 }

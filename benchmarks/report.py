@@ -5,15 +5,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks import balance, ranks_plot, window
 from benchmarks.results import US, Results, Table
 
 
 def write(folder: Path, results: Results, machine: Mapping[str, Any]) -> None:
-    """Write ``benchmarks.md``, ``benchmarks.json`` and ``benchmarks.svg`` into a folder."""
+    """Write ``benchmarks.md``, ``benchmarks.json`` and pictures into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "benchmarks.json").write_text(json.dumps(results.as_json(machine), indent=1) + "\n")
     (folder / "benchmarks.md").write_text(page(results, machine))
     plot(results, folder / "benchmarks.svg")
+    if {balance.EQUAL.key, window.SLOWER.key} <= results.tables.keys():
+        ranks_plot.plot(results, folder / "ranks.svg")
 
 
 def page(results: Results, machine: Mapping[str, Any]) -> str:
