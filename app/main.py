@@ -131,7 +131,7 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
         dispatch=dispatch,
         sending=sending,
         status=Status(runs, groups, explain, ttl_ms, durability),
-        administration=Administration(runs, groups, staleness),
+        administration=Administration(runs, groups, bookmarks, staleness),
         submissions=Submissions(admission),
         waiting=WaitingRoom(dispatch, partial(changes, connection)),
         leases=Leases(runs, groups, batches, bookmarks),

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from app.core.errors import RunExists, RunInUse, RunNotFound
+from app.core.errors import RunExists, RunInUse
 from app.core.model import RunConfig, RunView
 from app.core.policy import FutureVersions, Policy
+from app.services.bookmarks import Bookmarks
 from app.services.staleness import Staleness
 from app.store.groups import GroupStore
+from app.store.run_view import RunSummary
 from app.store.runs import RunStore
 
 _ATTEMPTS = 10
@@ -20,9 +22,10 @@ _MOST_SHOWN = 80  # characters of a value
 class Administration:
     """What owners of runs do."""
 
-    def __init__(self, runs: RunStore, groups: GroupStore, staleness: Staleness) -> None:
+    def __init__(self, runs: RunStore, groups: GroupStore, bookmarks: Bookmarks, staleness: Staleness) -> None:
         self._runs = runs
         self._groups = groups
+        self._bookmarks = bookmarks
         self._staleness = staleness
 
     async def create(self, run: str, config: RunConfig, policy: Policy) -> tuple[RunView, bool]:
@@ -51,21 +54,17 @@ class Administration:
         Raises:
             RunNotFound: There is none of this name, or no trainer has registered with it.
         """
-        view = await self._runs.view(run)
-        if view.config is None:
-            raise RunNotFound(f"there is no run {run}")
-        return view
+        return await self._runs.existing(run)
 
-    async def all(self) -> dict[str, RunView]:
+    async def all(self) -> dict[str, RunSummary]:
         """Look at all runs, by name; those are left out that nobody has configured yet."""
-        views = {run: await self._runs.view(run) for run in await self._runs.names()}
-        return {run: view for run, view in views.items() if view.config is not None}
+        return await self._runs.summaries(await self._runs.names())
 
     async def change(self, run: str, changes: Mapping[str, Any]) -> RunView:
         """Change a run while it goes on.
 
         Batches of another size than the new one that were not acknowledged are dissolved when they would be handed out
-        again; groups that new limits make too old are dropped.
+        again; groups that new limits make too old are dropped; batches that new limits do not keep are let go.
 
         Args:
             run: Its name.
@@ -84,6 +83,7 @@ class Administration:
             config = view.config if batch_size is None else replace(view.config, batch_size=batch_size)
             if await self._runs.put(run, config, replace(view.policy, **others), view.epoch):
                 break
+        await self._bookmarks.trim(run)
         await self._staleness.sweep_versions(run)
         await self._staleness.sweep_ages(run)
         return await self.get(run)

@@ -1,11 +1,11 @@
 """Delivered batches that are kept until the trainer has saved its own state, and handed out again after a crash."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.core.bookmarks import beyond_limits
 from app.core.errors import InvalidField, RewindImpossible
-from app.core.leasing import Lease, LeasedGroup, LeaseState, contents_of, returned
+from app.core.leasing import Lease, LeaseState, returned
 from app.core.model import RunView
 from app.core.policy import Policy
 from app.store.batches import BatchStore
@@ -43,23 +43,27 @@ class Bookmarks:
         """
         policy = policy or (await self._runs.roster(run)).policy
         ended = await self._end(run, leases, policy)
-        if ended:
-            await self._trim(run, policy)
+        if ended and _keeps(policy):
+            await self.trim(run)
         return ended
 
     async def _end(self, run: str, leases: Sequence[Lease], policy: Policy) -> int:
         history_ms = round(policy.lineage_s * 1000)
         return await self._batches.acknowledge(run, leases, keep=_keeps(policy), history_ms=history_ms)
 
-    async def _trim(self, run: str, policy: Policy) -> None:
-        """Let go of what a run can not keep; its payloads are removed within a second (`app.services.maintenance`)."""
-        if _keeps(policy):
-            kept = await self._batches.kept(run)
-            held = await self._batches.kept_groups(run, [batch_id for batch_id, _ in kept])
-            sizes = [sum(group.payload_bytes for group in groups) for groups in held]
-            surplus = beyond_limits(sizes, policy.keep_batches, policy.keep_bytes)
-            if surplus:
-                await self._batches.release_kept(run, [batch_id for batch_id, _ in kept[:surplus]])
+    async def trim(self, run: str) -> None:
+        """Let go of what a run does not keep; its payloads are removed within a second (`app.services.maintenance`).
+
+        The settings are read after what was kept by them: of a batch that ends while they change, either who ends it or
+        who changes them sees both.
+        """
+        kept = await self._batches.kept(run)
+        held = await self._batches.kept_groups(run, [batch_id for batch_id, _ in kept])
+        sizes = [sum(group.payload_bytes for group in groups) for groups in held]
+        set_to = (await self._runs.summaries([run])).get(run)
+        surplus = 0 if set_to is None else beyond_limits(sizes, set_to.policy.keep_batches, set_to.policy.keep_bytes)
+        if surplus:
+            await self._batches.release_kept(run, [batch_id for batch_id, _ in kept[:surplus]])
 
     async def forget(self, run: str) -> None:
         """Let go of every kept batch: the run begins anew."""
@@ -96,11 +100,10 @@ class Bookmarks:
                 if lease.step > step and lease.state in _IN_HANDS:
                     await self._batches.change(run, lease, returned(lease))
             kept = [(batch_id, at) for batch_id, at in await self._batches.kept(run) if at > step]
-            groups = await self._batches.kept_groups(run, [batch_id for batch_id, _ in kept])
-            leases = [_kept_lease(batch_id, at, held) for (batch_id, at), held in zip(kept, groups, strict=True)]
-            if await self._batches.rewind(run, step, leases):
+            leases = await self._batches.kept_leases(run, [batch_id for batch_id, _ in kept])
+            if await self._batches.rewind(run, step, [replace(returned(lease), deliveries=1) for lease in leases]):
                 break
-        await self._trim(run, view.policy)
+        await self.trim(run)
         now = (await self._runs.view(run)).leases
         after = [lease for lease in now if lease.step > step and lease.state is LeaseState.RETURNED]
         return Rewound(tuple(lease.batch_id for lease in after), tuple(lease.step for lease in after))
@@ -108,7 +111,3 @@ class Bookmarks:
 
 def _keeps(policy: Policy) -> bool:
     return policy.keep_batches > 0 and policy.keep_bytes > 0
-
-
-def _kept_lease(batch_id: str, step: int, groups: Sequence[LeasedGroup]) -> Lease:
-    return Lease(batch_id, LeaseState.RETURNED, "", 1, step, False, contents=contents_of(groups))

@@ -226,4 +226,4 @@ def _is_nobody_elses(batch: Batch) -> bool:
 
 def unregistered() -> NotReady:
     """Say that the run has no trainer yet."""
-    return NotReady(Blocker.NOT_REGISTERED, "no trainer has registered with this run: POST /register")
+    return NotReady(Blocker.NOT_REGISTERED, "no trainer has registered with this run, nor has anybody made it")

@@ -41,6 +41,7 @@ class Leases:
             The ranks whose acknowledgement is still missing.
 
         Raises:
+            RunNotFound: There is no such run.
             BatchNotFound: There is none of that id, or it ended long ago.
             LeaseLost: It is not held under that lease any more; nothing was changed.
             InvalidField: The rank is missing, or is none of the batch.
@@ -48,7 +49,7 @@ class Leases:
         # The ranks of a step come at the same time; in one process they need not outdate each other.
         async with self._turns.setdefault((run, batch_id), asyncio.Lock()):
             while True:
-                view = await self._runs.view(run)
+                view = await self._runs.existing(run)
                 lease = await self._held(view, run, batch_id, lease_id, "acknowledged")
                 if lease is None:
                     return ()
@@ -69,10 +70,10 @@ class Leases:
             reason: Why; logged.
 
         Raises:
-            BatchNotFound, LeaseLost: As for `acknowledge`.
+            RunNotFound, BatchNotFound, LeaseLost: As for `acknowledge`.
         """
         while True:
-            view = await self._runs.view(run)
+            view = await self._runs.existing(run)
             lease = await self._held(view, run, batch_id, lease_id, "given_back")
             if lease is None:
                 return
@@ -85,10 +86,10 @@ class Leases:
         """Hold a batch longer; returns for how many seconds from now.
 
         Raises:
-            BatchNotFound, LeaseLost: As for `acknowledge`.
+            RunNotFound, BatchNotFound, LeaseLost: As for `acknowledge`.
         """
         while True:
-            view = await self._runs.view(run)
+            view = await self._runs.existing(run)
             lease = await self._held(view, run, batch_id, lease_id, None)
             assert lease is not None, "nothing has ended by being held"  # noqa: S101
             seconds = view.policy.lease_s if lease_s is None else lease_s
@@ -100,11 +101,12 @@ class Leases:
         """Drop a batch that is quarantined, with its groups.
 
         Raises:
+            RunNotFound: There is no such run.
             BatchNotFound: There is none of that id.
             BatchInUse: It is not quarantined.
         """
         while True:
-            view = await self._runs.view(run)
+            view = await self._runs.existing(run)
             lease = next((lease for lease in view.leases if lease.batch_id == batch_id), None)
             if lease is None:
                 raise BatchNotFound(f"run {run} has no batch {batch_id} in anybody's hands")

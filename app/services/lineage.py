@@ -44,18 +44,19 @@ class Lineages:
         """Follow a group.
 
         Raises:
+            RunNotFound: There is no such run.
             GroupNotFound: The run knows no such group, or it left so long ago that it is forgotten.
         """
         group_id = await self._groups.group_of(run, given_id) or given_id
-        view = await self._runs.view(run)
+        view = await self._runs.existing(run)
         ended = await self._groups.history(run, group_id)
         (entry,) = await self._groups.entries(run, [group_id])
         if entry is not None:
             received_s = (view.clock_ms - entry.accepted_ms) / 1000
-            for lease in view.leases:
-                groups = await self._batches.groups_of(run, lease.batch_id)
-                if any(group.group_id == group_id for group in groups or ()):
-                    return Life("leased", entry, received_s, lease.batch_id, lease.step)
+            steps = {lease.batch_id: lease.step for lease in view.leases}
+            batch_id = await self._batches.batch_of(run, group_id, list(steps))
+            if batch_id is not None:
+                return Life("leased", entry, received_s, batch_id, steps[batch_id])
             waits = await self._groups.where(run, group_id, entry.lane)
             if waits is not None:
                 return Life(waits, entry, received_s)

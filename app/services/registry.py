@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from app.core.enrolment import Application, enrol, recorded
-from app.core.errors import EnvironmentNotFound, InvalidField, RunNotFound
+from app.core.errors import EnvironmentNotFound, InvalidField
 from app.core.granting import Grant, granted
 from app.core.model import Environment, RunConfig, RunView
 from app.core.pacing import Pace, pace
@@ -56,7 +56,7 @@ class Registry:
                 return None
             environment = enrol(application, view.environments, view.clock_ms, self._ttl_ms)
             _refuse_beyond_most(environment, view)
-            if await self._runs.put_environment(run, environment, view.epoch):
+            if await self._put(run, environment, view):
                 return environment, view
 
     def answered(self, run: str, environment: int) -> None:
@@ -74,8 +74,18 @@ class Registry:
             known = view.environments.get(environment)
             if known is None:
                 return False
-            if await self._runs.put_environment(run, replace(known, connected=False), view.epoch):
+            if await self._put(run, replace(known, connected=False), view):
                 return True
+
+    async def _put(self, run: str, environment: Environment, view: RunView) -> bool:
+        """Write an environment's record if it says anything new: that outdates every plan in flight.
+
+        Returns:
+            False if the run changed since ``view``: look again, decide again.
+        """
+        if view.environments.get(environment.environment) == environment:
+            return True
+        return await self._runs.put_environment(run, environment, view.epoch)
 
     # Environments of the native API: their name is who they are
 
@@ -90,13 +100,11 @@ class Registry:
             InvalidField: The run is full.
         """
         while True:
-            view = await self._runs.view(run)
-            if view.config is None:
-                raise RunNotFound(f"there is no run {run}")
+            view = await self._runs.existing(run)
             known = next((env for env in view.environments.values() if env.name == application.desired_name), None)
             environment = recorded(application, known, view.environments, view.clock_ms)
             _refuse_beyond_most(environment, view)
-            if await self._runs.put_environment(run, environment, view.epoch):
+            if await self._put(run, environment, view):
                 self._presence.heard(run, environment.environment)
                 return environment, await self._runs.view(run), known is None
 
@@ -109,16 +117,17 @@ class Registry:
         while True:
             view = await self.known(run, environment)
             changed = replace(view.environments[environment], **changes)
-            if await self._runs.put_environment(run, changed, view.epoch):
+            if await self._put(run, changed, view):
                 return await self._runs.view(run)
 
     async def known(self, run: str, environment: int) -> RunView:
         """Read a run that has this environment.
 
         Raises:
+            RunNotFound: There is no such run.
             EnvironmentNotFound: It has none of that id.
         """
-        view = await self._runs.view(run)
+        view = await self._runs.existing(run)
         if environment not in view.environments:
             raise EnvironmentNotFound(f"run {run} has no environment {environment}")
         return view

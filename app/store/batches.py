@@ -13,7 +13,7 @@ from app.store.connection import Connection
 from app.store.exchange import Argument
 from app.store.group_entries import BATCH_HISTORY_WORDS
 from app.store.keys import NONE, RunKeys, lane_name
-from app.store.run_view import balance_text, lease_text
+from app.store.run_view import balance_text, lease_text, parse_lease
 
 _FIELDS = tuple(field.name for field in fields(LeasedGroup))
 _values = attrgetter(*_FIELDS)
@@ -84,6 +84,14 @@ class BatchStore:
         found = await self._connection.call("HGET", RunKeys(run).leases, batch_id)
         return None if found is None else [LeasedGroup(**group) for group in json.loads(found)]
 
+    async def batch_of(self, run: str, group_id: str, batch_ids: Sequence[str]) -> str | None:
+        """Find which of these leased batches holds a group, in one round trip; None if none does."""
+        found = await self._connection.call("HMGET", RunKeys(run).leases, *batch_ids) if batch_ids else []
+        for batch_id, manifest in zip(batch_ids, found, strict=True):
+            if manifest and any(group["group_id"] == group_id for group in json.loads(manifest)):
+                return batch_id
+        return None
+
     async def mark_sent(self, run: str, lease: Lease) -> bool:
         """Note that a batch's reply was written out whole."""
         return await self.change(run, lease, replace(lease, state=LeaseState.SENT))
@@ -120,7 +128,8 @@ class BatchStore:
         for lease in leases:
             arguments += [lease.batch_id, lease_text(lease), lease.step, lease.lease_id or NONE]
         run_keys = [keys.run, keys.groups, keys.leases, keys.lease_states, keys.unindexed, keys.history, keys.ended]
-        ended = await self._connection.run("acknowledge_batches", [*run_keys, keys.kept, keys.kept_steps], arguments)
+        kept_keys = [keys.kept, keys.kept_steps, keys.kept_leases]
+        ended = await self._connection.run("acknowledge_batches", [*run_keys, *kept_keys], arguments)
         return int(ended)
 
     async def dissolve(self, run: str, lease: Lease, groups: Sequence[LeasedGroup], history_ms: int) -> bool:
@@ -172,12 +181,17 @@ class BatchStore:
         found = await self._connection.call("HMGET", RunKeys(run).kept, *batch_ids) if batch_ids else []
         return [[LeasedGroup(**group) for group in json.loads(manifest or "[]")] for manifest in found]
 
+    async def kept_leases(self, run: str, batch_ids: Sequence[str]) -> list[Lease]:
+        """Read the leases that kept batches were acknowledged under; of one that is not kept any more, none."""
+        found = await self._connection.call("HMGET", RunKeys(run).kept_leases, *batch_ids) if batch_ids else []
+        return [parse_lease(batch_id, text.decode()) for batch_id, text in zip(batch_ids, found, strict=True) if text]
+
     async def release_kept(self, run: str, batch_ids: Sequence[str], checkpoint: int | None = None) -> int:
         """Let go of kept batches, and note the step of a checkpoint that made them safe; returns how many."""
         keys = RunKeys(run)
         released = await self._connection.run(
             "release_kept",
-            [keys.run, keys.groups, keys.unindexed, keys.kept, keys.kept_steps],
+            [keys.run, keys.groups, keys.unindexed, keys.kept, keys.kept_steps, keys.kept_leases],
             ["" if checkpoint is None else checkpoint, *batch_ids],
         )
         return int(released)
@@ -191,7 +205,9 @@ class BatchStore:
         keys = RunKeys(run)
         pairs = [text for lease in leases for text in (lease.batch_id, lease_text(lease))]
         rewound = await self._connection.run(
-            "rewind_run", [keys.run, keys.kept, keys.kept_steps, keys.leases, keys.lease_states], [step, *pairs]
+            "rewind_run",
+            [keys.run, keys.kept, keys.kept_steps, keys.leases, keys.lease_states, keys.kept_leases],
+            [step, *pairs],
         )
         return bool(rewound)
 

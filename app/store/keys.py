@@ -26,6 +26,7 @@
 | `…:lease_states` | hash | batch id -> JSON of its lease |
 | `…:kept` | hash | batch id -> JSON list of the groups of a delivered batch that is kept for a rewind |
 | `…:kept_steps` | zset | those batch ids by step |
+| `…:kept_leases` | hash | batch id -> JSON of the lease it was acknowledged under |
 | `…:workers` | zset | API process -> run clock at its last tick |
 | `…:dropped` | hash | `reason:environment` -> groups |
 | `…:trash` | set | names of `groups` hashes of reset runs whose payloads are being removed |
@@ -137,6 +138,10 @@ class RunKeys:
         return self._key("kept_steps")
 
     @property
+    def kept_leases(self) -> str:
+        return self._key("kept_leases")
+
+    @property
     def sent(self) -> str:
         return self._key("sent")
 
@@ -175,8 +180,8 @@ class RunKeys:
         """The keys that a reset simply deletes: they name no payloads, and no other keys."""
         return (
             *(self.environments, self.seen, self.served, self.leases, self.lease_states, self.dropped, self.versions),
-            *(self.given_ids, self.given_ids_until, self.history, self.ended, self.kept, self.kept_steps, self.sent),
-            self.running,
+            *(self.given_ids, self.given_ids_until, self.history, self.ended),
+            *(self.kept, self.kept_steps, self.kept_leases, self.sent, self.running),
         )
 
     def all_held(self) -> tuple[str, ...]:

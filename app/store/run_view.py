@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from operator import attrgetter
 from typing import Any
 
@@ -17,6 +17,16 @@ _LONGEST_CLOCK_STEP_MS = 30_000
 _LEASE_FIELDS = tuple(field.name for field in fields(Lease) if field.name != "batch_id")
 _lease_values = attrgetter(*_LEASE_FIELDS)  # `asdict` would copy them, at ten times the cost
 _TOTALS = tuple(Totals.__dataclass_fields__)
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """What a run is set to, and how far it is; the fields are those of `app.core.model.RunView`."""
+
+    config: RunConfig
+    policy: Policy
+    step: int
+    policy_version: int
 
 
 def view_commands(keys: RunKeys) -> list[Command]:
@@ -35,6 +45,19 @@ def read_view(replies: Sequence[Any]) -> RunView:
     time, *hashes, workers, kept = replies
     texts = ({key.decode(): value.decode() for key, value in a_hash.items()} for a_hash in hashes)
     return _view(time, *texts, workers={worker.decode(): int(ms) for worker, ms in workers}, kept=kept)
+
+
+def summary_command(keys: RunKeys) -> Command:
+    """Return the command whose reply `read_summary` reads."""
+    return ("HMGET", keys.run, "config", "policy", "step", "policy_version")
+
+
+def read_summary(reply: Sequence[bytes | None]) -> RunSummary | None:
+    """Read what Redis answered to `summary_command`; None if nobody has made the run."""
+    config, policy, step, version = reply
+    if config is None:
+        return None
+    return RunSummary(parse_config(config), parse_policy(policy), int(step or 0), int(version or 0))
 
 
 def parse_environment(record: str | bytes, heard_ms: int | None = None) -> Environment:
@@ -81,6 +104,11 @@ def lease_text(lease: Lease) -> str:
     values = dict(zip(_LEASE_FIELDS, _lease_values(lease), strict=True))
     values["shards"] = lease.shards and asdict(lease.shards)
     return json.dumps(values, separators=(",", ":"))
+
+
+def parse_config(text: str | bytes) -> RunConfig:
+    """Read the JSON of a configuration."""
+    return RunConfig(**json.loads(text))
 
 
 def parse_policy(text: str | bytes | None) -> Policy:
@@ -132,7 +160,7 @@ def _view(
     kept: int,
 ) -> RunView:
     return RunView(
-        config=RunConfig(**json.loads(run["config"])) if "config" in run else None,
+        config=parse_config(run["config"]) if "config" in run else None,
         epoch=int(run.get("epoch", 0)),
         step=int(run.get("step", 0)),
         started=run.get("started") == "1",

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import starmap
 
-from app.core.errors import InvalidField
+from app.core.errors import InvalidField, RunNotFound
 from app.core.leasing import LeaseState, returned
 from app.core.model import Environment, RunConfig, RunView
 from app.core.policy import Policy
@@ -14,7 +14,16 @@ from app.store import scripts
 from app.store.connection import Connection
 from app.store.exchange import Argument
 from app.store.keys import RUNS, RunKeys, lane_name
-from app.store.run_view import lease_text, parse_environment, parse_policy, read_view, view_commands
+from app.store.run_view import (
+    RunSummary,
+    lease_text,
+    parse_environment,
+    parse_policy,
+    read_summary,
+    read_view,
+    summary_command,
+    view_commands,
+)
 
 MOST_RUNS = 1000
 _ANY_NUMBER = 2**53
@@ -85,11 +94,28 @@ class RunStore:
             InvalidField: There are as many runs as we look after.
         """
         if not await self._connection.run("announce_run", [RUNS], [run, MOST_RUNS]):
-            raise InvalidField(f"there are {MOST_RUNS} runs, and no more are taken", ("run",))
+            raise InvalidField(f"there are {MOST_RUNS} runs, and no more are taken")
 
     async def view(self, run: str) -> RunView:
         """Read the run without its queue, in one round trip."""
         return read_view(await self._connection.exchange(view_commands(RunKeys(run))))
+
+    async def existing(self, run: str) -> RunView:
+        """Read a run that somebody has made, or a trainer has registered with.
+
+        Raises:
+            RunNotFound: There is none of this name.
+        """
+        view = await self.view(run)
+        if view.config is None:
+            raise RunNotFound(f"there is no run {run}")
+        return view
+
+    async def summaries(self, runs: Sequence[str]) -> dict[str, RunSummary]:
+        """Read what runs are set to and how far they are, in one round trip; those nobody has made are left out."""
+        replies = await self._connection.exchange([summary_command(RunKeys(run)) for run in runs]) if runs else []
+        found = {run: read_summary(reply) for run, reply in zip(runs, replies, strict=True)}
+        return {run: summary for run, summary in found.items() if summary is not None}
 
     async def roster(self, run: str) -> Roster:
         """Read what a submission is placed by, and the epoch that this is true of."""

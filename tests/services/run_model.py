@@ -150,6 +150,7 @@ class RunModel:
     def change(self, **settings: Any) -> None:
         for name, value in settings.items():
             setattr(self, name, value)
+        self._trim()
         self.set_version(self.version)
 
     def set_version(self, version: int) -> int:
@@ -260,7 +261,7 @@ class RunModel:
             self._note_unkept(batch.step)
 
     def _trim(self) -> None:
-        while self.keep_batches and len(self.kept) > self.keep_batches:
+        while len(self.kept) > self.keep_batches:
             self._note_unkept(self.kept.pop(0).step)
 
     def _note_unkept(self, step: int) -> None:

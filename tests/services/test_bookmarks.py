@@ -7,6 +7,7 @@ import pytest
 from redis.asyncio import Redis
 
 from app.api.deps import Services
+from app.core.enrolment import Application
 from app.core.errors import InvalidField, RewindImpossible
 from app.core.policy import Policy
 from app.services.handout import Batch, Holder
@@ -82,3 +83,45 @@ async def test_a_rewind_to_a_step_that_is_yet_to_come_ends_nothing(services: Ser
     with pytest.raises(InvalidField, match="at step 1: 2 is yet to come"):
         await services.bookmarks.rewind(RUN, 2)
     assert len((await services.administration.get(RUN)).leases) == 1
+
+
+async def test_a_run_that_is_set_to_keep_less_lets_go_of_the_rest_at_once(
+    services: Services, redis_client: Redis
+) -> None:
+    for name in "abc":
+        await services.submissions.submit(RUN, [named(name)])
+        batch = await taken(services)
+        await services.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)
+    for most, left in ((2, 2), (0, 0)):
+        await services.administration.change(RUN, {"keep_batches": most})
+        view = await services.administration.get(RUN)
+        assert (view.kept.batches, view.kept.unkept_step) == (left, 3 - left)
+        assert len((await books_of(redis_client, RUN))["kept"]) == left
+    with pytest.raises(RewindImpossible):
+        await services.bookmarks.rewind(RUN, 2)
+
+
+async def test_a_batch_that_ends_while_its_run_is_set_to_keep_none_is_not_kept(services: Services) -> None:
+    """Who ends it has read the settings before."""
+    await services.submissions.submit(RUN, [named("a")])
+    lease = (await taken(services)).lease
+    await services.administration.change(RUN, {"keep_batches": 0})
+    assert await services.bookmarks.deliver(RUN, [lease], KEEPING) == 1
+    assert (await services.administration.get(RUN)).kept.batches == 0
+
+
+async def test_a_batch_that_comes_back_by_a_rewind_says_what_it_was(
+    process: Callable[..., Process], services: Services
+) -> None:
+    """Groups of three make a minimum of half of two sequences impossible, so the batch was relaxed."""
+    impatient, _ = process(relax_after_s=0)
+    for name in ("half", "other half"):
+        share = Application(name, 2, 512, 1.0, min_share=0.5)
+        await impatient.registry.join(RUN, share)
+    await services.submissions.submit(RUN, [replace(named("a"), environment=0), replace(named("b"), environment=1)])
+    first = await taken(impatient)
+    assert first.lease.relaxed
+    await services.leases.acknowledge(RUN, first.lease.batch_id, first.lease.lease_id)
+    await services.bookmarks.rewind(RUN, 0)
+    again = (await taken(services)).lease
+    assert (again.batch_id, again.relaxed, again.contents) == (first.lease.batch_id, True, first.lease.contents)

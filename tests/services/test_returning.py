@@ -1,6 +1,7 @@
 """Batches that come back, and groups that are sent again: corners that the state machine found."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from redis.asyncio import Redis
@@ -12,6 +13,7 @@ from app.core.policy import Policy
 from app.services.handout import Batch, Holder
 from app.store.codec import EncodedGroup
 from app.store.keys import RunKeys
+from app.store.runs import RunStore
 from tests.services.accounting import books_of
 from tests.services.conftest import RUN, Process, config
 
@@ -89,12 +91,16 @@ async def test_a_rewind_does_not_promise_batches_that_are_quarantined(services: 
 
 
 async def test_a_rewind_lets_go_of_no_batch_that_is_to_come_back(services: Services, redis_client: Redis) -> None:
-    """The trainer had acknowledged 2 and 3 before 1, which its state contains, and since then the run keeps less."""
+    """The trainer had acknowledged 2 and 3 before 1, which its state contains, and the run keeps less from now on.
+
+    Who changed that died before the rest was let go.
+    """
     await submit(services, "a", "b", "c")
     first, *others = [await take(services) for _ in range(3)]
     for batch in others:
         await services.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)
-    await services.administration.change(RUN, {"keep_batches": 1})
+    view = await services.administration.get(RUN)
+    assert await RunStore(services.connection).put(RUN, config(2), replace(view.policy, keep_batches=1), view.epoch)
     rewound = await services.bookmarks.rewind(RUN, 1)
     assert rewound.batch_ids == tuple(batch.lease.batch_id for batch in others)
     assert [names(await take(services)) for _ in others] == [["b"], ["c"]]

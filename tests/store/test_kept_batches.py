@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
+from app.core.errors import StoreRefused
 from app.core.leasing import Lease, LeaseState
 from app.core.model import DropReason
 from app.store.group_entries import Placement
-from tests.store.conftest import LASTING_MS, RUN, Store, encoded
+from tests.store.conftest import KEYS, LASTING_MS, RUN, Store, encoded
 
 
 def rewound(*leases: Lease) -> list[Lease]:
@@ -77,6 +78,18 @@ async def test_a_kept_batch_is_delivered_and_held_until_it_is_let_go(store: Stor
     assert await store.payloads() == {"two"}, "the newest example"
     kept = (await store.view()).kept
     assert (kept.unkept_step, kept.checkpoint, kept.payload_bytes) == (2, 2, 0)
+
+
+@pytest.mark.parametrize("keep", [True, False])
+async def test_a_batch_whose_groups_cannot_be_read_ends_together_with_no_other(store: Store, keep: bool) -> None:
+    """Redis does not roll back: what a script cannot read it must find out before it writes."""
+    leases = await taken(store, "one", "two")
+    await store.redis.hset(KEYS.leases, "batch2", "[{")  # type: ignore[misc]
+    before = {key: await store.redis.dump(key) async for key in store.redis.scan_iter("*")}
+    with pytest.raises(StoreRefused):
+        await store.acknowledge(*leases, keep=keep)
+    assert {key: await store.redis.dump(key) async for key in store.redis.scan_iter("*")} == before
+    assert await store.acknowledge(leases[0], keep=keep) == 1
 
 
 async def test_a_kept_batch_is_known_by_its_senders_id_for_as_long_as_it_may_come_back(store: Store) -> None:

@@ -9,14 +9,13 @@
 -- Cost: O(1).
 --
 -- include clock
+-- include epoch
 local now = redis.call('HMGET', KEYS[1], 'epoch', 'config', 'policy')
 if now[2] == ARGV[2] and now[3] == ARGV[3] then return 1 end
 if (now[1] or '0') ~= ARGV[1] then return 0 end
 advance_clock(KEYS[1])
 redis.call('HSET', KEYS[1], 'config', ARGV[2], 'policy', ARGV[3], 'aging', ARGV[5])
 if ARGV[4] ~= '' then redis.call('HSET', KEYS[1], 'step', ARGV[4]) end
--- A run that was forgotten may be made again. Its epochs go on from the time of day: none must mean two things.
-redis.call('HSETNX', KEYS[1], 'epoch', redis.call('HGET', KEYS[1], 'time_ms'))
-redis.call('HINCRBY', KEYS[1], 'epoch', 1)
+next_epoch(KEYS[1])
 redis.call('PUBLISH', KEYS[1], 'changed')
 return 1

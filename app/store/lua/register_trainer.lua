@@ -11,6 +11,7 @@
 -- Cost: O(leases).
 --
 -- include clock
+-- include epoch
 if redis.call('HGET', KEYS[1], 'config') ~= ARGV[2] and (redis.call('HGET', KEYS[1], 'epoch') or '0') ~= ARGV[1] then
   return -1
 end
@@ -23,8 +24,6 @@ for i = 4, #ARGV, 3 do redis.call('HSET', KEYS[2], ARGV[i], ARGV[i + 2]) end
 redis.call('PUBLISH', KEYS[1], 'registered')
 if redis.call('HGET', KEYS[1], 'config') == ARGV[2] then return 0 end
 redis.call('HSET', KEYS[1], 'config', ARGV[2], 'step', ARGV[3], 'started', 0)
--- A run that was forgotten may be made again. Its epochs go on from the time of day: none must mean two things.
-redis.call('HSETNX', KEYS[1], 'epoch', redis.call('HGET', KEYS[1], 'time_ms'))
-redis.call('HINCRBY', KEYS[1], 'epoch', 1)
+next_epoch(KEYS[1])
 redis.call('HDEL', KEYS[1], 'conflict_since_ms', 'debts', 'last_batch_ms', 'checkpoint', 'unkept_step')
 return 1

@@ -6,6 +6,7 @@
 -- KEYS[3] unindexed   zset  payloads to remove
 -- KEYS[4] kept        hash  batch id -> JSON list of groups
 -- KEYS[5] kept_steps  zset  batch id -> step
+-- KEYS[6] kept_leases hash  batch id -> JSON of its lease
 -- ARGV[1] step of a checkpoint to note, or ''   ARGV[2..] batch ids
 --
 -- Returns the number let go; one that is not kept any more is passed over. A run that is not there stays so: 0.
@@ -13,18 +14,21 @@
 --
 -- include forget_payload
 if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
-local released = 0
+local contents, released = {}, 0
 for i = 2, #ARGV do
   local manifest = redis.call('HGET', KEYS[4], ARGV[i])
-  if manifest then
+  contents[i] = manifest and cjson.decode(manifest)
+end
+for i = 2, #ARGV do
+  if contents[i] and redis.call('HDEL', KEYS[4], ARGV[i]) == 1 then
     local bytes = 0
-    for _, group in ipairs(cjson.decode(manifest)) do
+    for _, group in ipairs(contents[i]) do
       bytes = bytes + group.payload_bytes
       forget_payload(KEYS[1], KEYS[2], KEYS[3], group.group_id)
     end
     note_unkept(KEYS[1], redis.call('ZSCORE', KEYS[5], ARGV[i]))
     redis.call('HINCRBY', KEYS[1], 'kept_bytes', -bytes)
-    redis.call('HDEL', KEYS[4], ARGV[i])
+    redis.call('HDEL', KEYS[6], ARGV[i])
     redis.call('ZREM', KEYS[5], ARGV[i])
     released = released + 1
   end

@@ -9,6 +9,7 @@ from app.api.replies import json_reply, large_json_reply, model_reply
 from app.api.routes.body_docs import takes
 from app.core.model import RunConfig, RunView
 from app.core.policy import FutureVersions, Policy
+from app.store.run_view import RunSummary
 from lachesis.wire.runs import (
     AtroposSettings,
     Bookmarks,
@@ -123,7 +124,7 @@ async def post_rewind(run: NamedRun, found: Found, body: SmallBody) -> Response:
     return json_reply({"batches": rewound.batch_ids, "steps": rewound.steps})
 
 
-def _shown(run: str, view: RunView) -> Run:
+def _shown(run: str, view: RunView | RunSummary) -> Run:
     assert view.config is not None, "only configured runs are shown"  # noqa: S101
     config = asdict(view.config)
     batch_size = config.pop("batch_size")

@@ -1,0 +1,81 @@
+"""What many readers would feel: how often Redis is asked, and how often plans in flight are outdated."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import pytest
+from redis.asyncio import Redis
+
+from app.api.deps import Services
+from app.core.enrolment import Application
+from app.core.policy import Policy
+from app.services.handout import Holder
+from tests.services.conftest import RUN, Process, config, encoded
+
+MATH = Application("math", 2, 512, 1.0)
+
+
+@pytest.fixture
+async def services(process: Callable[..., Process]) -> Services:
+    found, _ = process()
+    await found.administration.create(RUN, config(2), Policy())
+    return found
+
+
+async def commands(redis: Redis, ask: Callable[[], Awaitable[object]]) -> int:
+    """How many commands it takes, those of pipelines counted one by one."""
+    await redis.config_resetstat()
+    await ask()
+    counted = await redis.info("commandstats")
+    own = {"cmdstat_config|resetstat", "cmdstat_info"}
+    return sum(stat["calls"] for name, stat in counted.items() if name not in own)
+
+
+async def test_to_follow_a_group_costs_the_same_however_many_batches_there_are(
+    services: Services, redis_client: Redis
+) -> None:
+    async def submit_and_take(name: str) -> None:
+        await services.submissions.submit(RUN, [replace(encoded(2, 0), group_id=name)])
+        await services.dispatch.take(RUN, Holder())
+
+    async def follow(name: str) -> int:
+        life = await services.lineages.of(RUN, name)
+        assert (life.state, life.step) == ("leased", int(name.removeprefix("g")))
+        return await commands(redis_client, lambda: services.lineages.of(RUN, name))
+
+    await submit_and_take("g1")
+    one = await follow("g1")
+    for number in range(2, 6):
+        await submit_and_take(f"g{number}")
+    assert await follow("g5") == one
+
+
+async def test_a_list_of_runs_takes_one_command_more_than_there_are_runs(
+    services: Services, redis_client: Redis
+) -> None:
+    for name in ("a", "b"):
+        await services.administration.create(name, config(4), Policy(max_staleness=1))
+    await services.registry.view("nobody")
+    found = await services.administration.all()
+    assert list(found) == ["a", "b", RUN]
+    for name, summary in found.items():
+        view = await services.administration.get(name)
+        assert summary.config == view.config
+        assert (summary.policy, summary.step, summary.policy_version) == (view.policy, view.step, view.policy_version)
+    assert await commands(redis_client, services.administration.all) == 1 + len(found)
+
+
+async def test_only_what_is_new_outdates_plans_in_flight(services: Services) -> None:
+    async def outdated(act: Awaitable[object]) -> bool:
+        before = (await services.registry.view(RUN)).epoch
+        await act
+        return (await services.registry.view(RUN)).epoch != before
+
+    assert await outdated(services.registry.join(RUN, MATH))
+    assert not await outdated(services.registry.join(RUN, MATH)), "as a worker does that starts anew"
+    assert not await outdated(services.registry.change_environment(RUN, 0, {"weight": 1.0}))
+    assert await outdated(services.registry.join(RUN, replace(MATH, min_share=0.5)))
+    assert await outdated(services.registry.disconnect_environment(RUN, 0))
+    assert not await outdated(services.registry.disconnect_environment(RUN, 0))
+    assert await outdated(services.registry.join(RUN, replace(MATH, min_share=0.5)))
+    assert not await outdated(services.administration.change(RUN, {"keep_batches": 0}))
