@@ -13,7 +13,8 @@ from app.api import problems
 from app.api.body_budget import BodyBudget
 from app.api.decoding import Decoder
 from app.api.deps import Services, checked_run_name
-from app.api.routes import atropos, native_docs, system
+from app.api.openapi import DocumentedApp
+from app.api.routes import atropos, system
 from app.api.routes.v1 import batches, environments, groups, runs, shards
 from app.core.errors import StoreMisconfigured
 from app.services.administration import Administration
@@ -89,7 +90,7 @@ def create_app(settings: Settings) -> FastAPI:
             await connection.aclose()
 
     logging.getLogger("lachesis").setLevel(settings.log_level.upper())
-    app = FastAPI(
+    app = DocumentedApp(
         title="Lachesis", version=lachesis_version(), description=DESCRIPTION, lifespan=lifespan, redoc_url=None
     )
     problems.install(app)
@@ -100,7 +101,7 @@ def create_app(settings: Settings) -> FastAPI:
         app.include_router(router)
         app.include_router(router, prefix="/runs/{run}/atropos", dependencies=named)
     for router in (batches.router, environments.router, runs.router, groups.router, shards.router):
-        app.include_router(router, responses=native_docs.PROBLEMS)
+        app.include_router(router)
     app.include_router(system.router)
     return app
 

@@ -8,6 +8,9 @@ from app.api.json_reader import ARRAYS, OBJECTS, Path, described, members, minif
 from app.core.errors import InvalidField
 from lachesis.wire.columns import DETAIL_FIELDS
 
+NATIVE_DETAILS = frozenset(DETAIL_FIELDS) - {"env_id"}
+"""Those of the native API, where a group's environment is one of its keys."""
+
 _TEMPLATE = b"{%b}" % b",".join(b'"%b":%%b' % name.encode() for name in DETAIL_FIELDS)
 
 
@@ -30,6 +33,12 @@ def details_text(values: Mapping[str, Any], texts: Mapping[str, bytes], environm
 def completed(details: bytes, environment: int | None) -> bytes:
     """Return details that were checked when they came with every field, as `details_text` writes them."""
     return details_text(dict(members(parse(details), ())), {}, environment)
+
+
+def present(details: bytes) -> bytes:
+    """Return the details that are there, of a group of the native API, as one JSON object."""
+    there = {name: value for name, value in members(parse(details), ()) if name in NATIVE_DETAILS and value is not None}
+    return b"{%b}" % b",".join(b'"%b":%b' % (name.encode(), minified(value)) for name, value in there.items())
 
 
 def check_details(fields: GroupFields) -> None:

@@ -13,7 +13,7 @@ from fastapi import Request, Response
 
 from app.api.accept_header import weights
 from app.api.batch_json import column_rows
-from app.api.details import completed
+from app.api.details import present
 from app.api.replies import WatchedReply, compressed
 from app.core.errors import LachesisError, NotAcceptable
 from app.core.freshness import staleness
@@ -180,4 +180,5 @@ def _group_json(described: bytes, payload: bytes) -> bytes:
             for name, array in group.tensors.items()
         }
     own = orjson.dumps(more, option=orjson.OPT_SERIALIZE_NUMPY)
-    return described[:-1] + b"," + own[1:-1] + b"," + completed(group.details, None)[1:]
+    parts = (described, own, present(group.details))
+    return b"{" + b",".join(part[1:-1] for part in parts if part != b"{}") + b"}"

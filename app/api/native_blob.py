@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from app.api.details import check_details
+from app.api.details import NATIVE_DETAILS, check_details
 from app.api.group_fields import read_fields
 from app.api.json_reader import Path, members
 from app.api.native_keys import GroupKeys, parse_object, read_keys
@@ -19,7 +19,7 @@ from app.core.costs import weigh
 from app.core.errors import InvalidField, MalformedBody
 from app.store.codec import EncodedGroup, Payload
 from lachesis.wire.blob import Buffer, DamagedBlob, Header, TensorInfo, read_header, tensor, with_metadata
-from lachesis.wire.columns import DETAIL_FIELDS, DETAILS, LENGTHS, MEASURES, NATIVE_COLUMNS, Column, Ragged
+from lachesis.wire.columns import DETAILS, LENGTHS, MEASURES, NATIVE_COLUMNS, Column, Ragged
 from lachesis.wire.frame import FORMAT, split
 from lachesis.wire.groups import MAX_GROUPS
 
@@ -31,7 +31,6 @@ _FRAMED = "groups"
 _WHOLE = ("environment", "policy_version")  # "1.0" and " 1" are whole numbers to some readers
 _KINDS = {"int": ("I32", "I64"), "float": ("F32", "F64")}
 _COLUMNS = {column.name: column for column in NATIVE_COLUMNS}
-_DETAIL_NAMES = frozenset(DETAIL_FIELDS) - {"env_id"}
 _FORMAT_OF_OTHERS = "format"  # torch and others say "pt" there; it tells nothing
 
 
@@ -40,7 +39,7 @@ def decode_blobs(body: bytes) -> list[EncodedGroup]:
 
     Raises:
         MalformedBody: It is not safetensors.
-        InvalidField: A tensor or a key is wrong; locations start with the group's position in a frame.
+        InvalidField: A tensor or a key is wrong. The groups of a frame are in ``groups``, as they are in JSON.
     """
     try:
         header = read_header(body)
@@ -53,7 +52,7 @@ def decode_blobs(body: bytes) -> list[EncodedGroup]:
         raise InvalidField(f"a frame of {reprlib.repr(header.metadata[FORMAT])}, not of {_FRAMED}")
     if not 1 <= len(blobs) <= MAX_GROUPS:
         raise InvalidField(f"{len(blobs)} groups; 1 to {MAX_GROUPS} go in one request")
-    return [_framed(blob, (position,)) for position, blob in enumerate(blobs)]
+    return [_framed(blob, (_FRAMED, position)) for position, blob in enumerate(blobs)]
 
 
 def _framed(blob: memoryview, path: Path) -> EncodedGroup:
@@ -82,14 +81,14 @@ def _group(blob: Payload, header: Header, path: Path) -> EncodedGroup:
         _check_details(blob, header.tensors[DETAILS], (*path, DETAILS))
     given = {name: text for name, text in header.metadata.items() if name != _FORMAT_OF_OTHERS}
     keys = read_keys(given, columns.get("policy_versions"), path)
-    return keys_and_payload(keys, columns["tokens"], _payload(blob, header, keys))
+    return keys_and_payload(keys, columns["tokens"], _payload(blob, header, keys), path)
 
 
-def keys_and_payload(keys: GroupKeys, tokens: Ragged, payload: Payload) -> EncodedGroup:
+def keys_and_payload(keys: GroupKeys, tokens: Ragged, payload: Payload, path: Path) -> EncodedGroup:
     """Put together what is stored of a group of the native API."""
     (lengths,) = tokens.lengths
     weight = weigh(lengths, keys.cost)
-    return EncodedGroup(len(lengths), keys.environment, payload, keys.id, keys.policy_version, weight)
+    return EncodedGroup(len(lengths), keys.environment, payload, keys.id, keys.policy_version, weight, path)
 
 
 def _payload(blob: Payload, header: Header, keys: GroupKeys) -> Payload:
@@ -175,6 +174,6 @@ def _check_details(blob: Buffer, info: TensorInfo, path: Path) -> None:
     text = _flat(blob, info, ("U8",), path).tobytes()
     document = parse_object(text, path)
     for name, _ in members(document, path):
-        if name not in _DETAIL_NAMES:
-            raise InvalidField(f"is unknown here; known are {', '.join(sorted(_DETAIL_NAMES))}", (*path, name))
+        if name not in NATIVE_DETAILS:
+            raise InvalidField(f"is unknown here; known are {', '.join(sorted(NATIVE_DETAILS))}", (*path, name))
     check_details(read_fields(document, path))

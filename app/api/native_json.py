@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from app.api.details import NATIVE_DETAILS
 from app.api.group_fields import GroupFields
 from app.api.json_reader import ARRAYS, OBJECTS, Path, described, members
 from app.api.native_blob import MAX_TENSORS, check_name, keys_and_payload
@@ -15,7 +16,7 @@ from app.api.scored_data import CheckedGroup, checked_groups, elements_of
 from app.core.errors import InvalidField, MalformedBody
 from app.store.codec import EncodedGroup
 from lachesis.wire.blob import METADATA, is_shape
-from lachesis.wire.columns import DETAIL_FIELDS, DETAILS, NATIVE_COLUMNS, is_column, pack
+from lachesis.wire.columns import DETAILS, NATIVE_COLUMNS, is_column, pack
 from lachesis.wire.groups import GROUP_KEYS
 
 _DTYPES = {"BOOL": np.dtype("?")} | {
@@ -26,7 +27,8 @@ _DTYPES = {"BOOL": np.dtype("?")} | {
 _TENSORS = "tensors"
 _GROUPS = "groups"
 _COLUMN_NAMES = frozenset(column.name for column in NATIVE_COLUMNS)
-_KNOWN = _COLUMN_NAMES | (frozenset(DETAIL_FIELDS) - {"env_id"}) | frozenset(GROUP_KEYS) | {_TENSORS}
+KNOWN = _COLUMN_NAMES | NATIVE_DETAILS | frozenset(GROUP_KEYS) | {_TENSORS}
+"""What a group may have."""
 
 
 def decode_native_json(body: bytes) -> list[EncodedGroup]:
@@ -58,7 +60,7 @@ def _groups_of(document: Any) -> list[tuple[Path, Any]]:
 def _encoded(group: CheckedGroup) -> EncodedGroup:
     fields = group.fields
     for name in fields.values:
-        if name not in _KNOWN:
+        if name not in KNOWN:
             raise InvalidField("is unknown here", (*fields.path, name))
     keys = read_keys(
         {name: fields.values[name] for name in GROUP_KEYS if name in fields.values},
@@ -66,7 +68,7 @@ def _encoded(group: CheckedGroup) -> EncodedGroup:
         fields.path,
     )
     payload = pack(group.columns, group.details, keys.as_strings(), _tensors(fields))
-    return keys_and_payload(keys, group.columns["tokens"], payload)
+    return keys_and_payload(keys, group.columns["tokens"], payload, fields.path)
 
 
 def _tensors(fields: GroupFields) -> dict[str, Any]:

@@ -48,7 +48,8 @@ STATUS: dict[type[errors.LachesisError], int] = {
     errors.StoreRefused: 500,
 }
 _METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
-_RETRY_AFTER_S = {503: "2", 507: "10"}
+RETRY_AFTER_S = {503: "2", 507: "10"}
+"""When to ask again, by status."""
 
 log = logging.getLogger("lachesis.api")
 
@@ -63,8 +64,8 @@ def problem(
 ) -> Response:
     """Build a problem reply. ``problems`` lists wrong values: ``loc`` (path from the body's root) and ``msg``."""
     extra = dict(headers or {})
-    if status in _RETRY_AFTER_S:
-        extra["Retry-After"] = _RETRY_AFTER_S[status]
+    if status in RETRY_AFTER_S:
+        extra["Retry-After"] = RETRY_AFTER_S[status]
     return Response(problem_json(status, code, detail, problems), status, extra, MEDIA_TYPE)
 
 

@@ -18,9 +18,9 @@ def seat_of(query: TakeQuery) -> Seat | None:
     try:
         cost = CostModel.parse(query.cost)
     except InvalidField as error:
-        raise InvalidField(str(error), ("cost",)) from None
+        raise InvalidField(str(error), ("query", "cost")) from None
     if cost.measure is Measure.EPISODE:
-        raise InvalidField(f"{cost} is the cost of an episode, not of a sequence of tokens", ("cost",))
+        raise InvalidField(f"{cost} is the cost of an episode, not of a sequence of tokens", ("query", "cost"))
     # In one spelling, so that ranks that mean the same say the same.
     split = Split(query.world_size, query.spread, query.equal, str(cost), EndedBy(query.ended_by))
     return Seat(query.rank, split, query.after, query.step)

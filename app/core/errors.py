@@ -93,11 +93,12 @@ class InvalidDataset(InvalidInput):
 
 
 class InvalidField(InvalidInput):
-    """A value in the body is wrong.
+    """A value in the body, the path or the query is wrong.
 
     Args:
         message: What is wrong, with the value in it.
-        location: Where, as a path from the body's root: field names and 0-based positions.
+        location: Where, as a path from the body's root, field names and 0-based positions; of a parameter, ``query`` or
+            ``path`` and its name.
     """
 
     code = "invalid_field"

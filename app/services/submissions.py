@@ -30,18 +30,18 @@ class Submissions:
             StoreUnavailable: Redis did not answer; nothing is promised.
         """
         ids = Counter(group.group_id for group in groups)
-        for position, group in enumerate(groups):
+        for group in groups:
             if group.group_id is None:
-                raise InvalidField("is required", (position, "id"))
+                raise InvalidField("is required", (*group.place, "id"))
             if ids[group.group_id] > 1:
-                raise InvalidField(f"{ids[group.group_id]} groups have the id {group.group_id}", (position, "id"))
+                raise InvalidField(f"{ids[group.group_id]} groups have the id {group.group_id}", (*group.place, "id"))
 
         def place(group: EncodedGroup, roster: Roster) -> Placement:
             if not roster.configured:
                 raise RunNotFound(f"there is no run {run}")
             if group.environment is not None and group.environment not in roster.environments:
-                position = next(position for position, other in enumerate(groups) if other is group)
-                raise InvalidField(f"environment {group.environment} is not registered", (position, "environment"))
+                where = (*group.place, "environment")
+                raise InvalidField(f"environment {group.environment} is not registered", where)
             return _place(group, roster)
 
         return (await self._admission.admit(run, groups, place, announce=False, limited=True)).outcomes

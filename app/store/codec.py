@@ -21,6 +21,7 @@ class EncodedGroup:
         group_id: Its id, if its sender gave it one.
         policy_version: The oldest policy version that sampled it, ``>= 0``, if its sender said so.
         weight: What its cost follows from.
+        place: Where it was in the body it came in: a path from the root.
     """
 
     size: int
@@ -29,6 +30,7 @@ class EncodedGroup:
     group_id: str | None = None
     policy_version: int | None = None
     weight: Weight = NO_WEIGHT
+    place: tuple[str | int, ...] = ()
 
 
 def checksum(payload: Payload) -> str:

@@ -71,7 +71,7 @@ class RunKeys:
     def __post_init__(self) -> None:
         if not re.fullmatch(RUN_NAME, self.name):
             raise InvalidField(
-                f"run name {self.name[:80]!r}: use 1 to 64 letters, digits, dots, dashes, underscores", ("run",)
+                f"run name {self.name[:80]!r}: use 1 to 64 letters, digits, dots, dashes, underscores", ("path", "run")
             )
 
     def _key(self, what: str) -> str:

@@ -15,13 +15,14 @@ from redis.asyncio import Redis
 from app.api.protocol import make_protocol
 from app.main import create_app
 from app.settings import Settings
+from tests.api.conformance import check_reply
 
 Start = Callable[..., Awaitable[httpx.AsyncClient]]
 
 
 @contextlib.asynccontextmanager
 async def running_service(redis_url: str, **overrides: Any) -> AsyncIterator[httpx.AsyncClient]:
-    """Serve on a free loopback port with these settings, until the block ends."""
+    """Serve on a free loopback port with these settings, until the block ends. Answers must be as documented."""
     settings = Settings(redis_url=SecretStr(redis_url), **overrides)
     config = uvicorn.Config(
         create_app(settings),
@@ -34,8 +35,14 @@ async def running_service(redis_url: str, **overrides: Any) -> AsyncIterator[htt
         async with serving(config, listener):
             url = f"http://127.0.0.1:{listener.getsockname()[1]}"
             # Without TLS there is nothing to verify, and to load the certificates would take 25 ms a test.
-            async with httpx.AsyncClient(base_url=url, timeout=30, verify=False) as client:
+            hooks = {"response": [_conforms]}
+            async with httpx.AsyncClient(base_url=url, timeout=30, verify=False, event_hooks=hooks) as client:
                 yield client
+
+
+async def _conforms(reply: httpx.Response) -> None:
+    await reply.aread()
+    check_reply(reply)
 
 
 @contextlib.asynccontextmanager

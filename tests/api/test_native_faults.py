@@ -158,11 +158,11 @@ BINARY_FAULTS: dict[str, tuple[bytes, int, str]] = {
     "an empty frame": (frame([], "groups"), 422, "0 groups"),
     "a frame of too many": (frame_header([0] * (MAX_GROUPS + 1), "groups"), 422, f"{MAX_GROUPS + 1} groups"),
     "a frame of a batch": (frame([in_binary(GROUP)], "batch"), 422, "a frame of 'batch'"),
-    "a frame in a frame": (frame([frame([in_binary(GROUP)], "groups")], "groups"), 422, "[0]."),
+    "a frame in a frame": (frame([frame([in_binary(GROUP)], "groups")], "groups"), 422, "groups[0]."),
     "a frame of no blobs": (blob.write({"0": np.ones(2, i32)}, {"lachesis": "groups"}), 400, "dtype U8"),
-    "a frame of nothing": (frame([in_binary(GROUP), b""], "groups"), 422, "[1]: not safetensors"),
-    "one bad group of two": (frame([in_binary(GROUP), said(id="h", cost="x")], "groups"), 422, "[1].cost: "),
-    "one id twice": (frame([in_binary(GROUP)] * 2, "groups"), 422, "[0].id: 2 groups have the id g"),
+    "a frame of nothing": (frame([in_binary(GROUP), b""], "groups"), 422, "groups[1]: not safetensors"),
+    "one bad group of two": (frame([in_binary(GROUP), said(id="h", cost="x")], "groups"), 422, "groups[1].cost: "),
+    "one id twice": (frame([in_binary(GROUP)] * 2, "groups"), 422, "groups[0].id: 2 groups have the id g"),
 }
 
 JSON_FAULTS: dict[str, tuple[Any, int, str]] = {

@@ -115,9 +115,12 @@ def read_binary(content: bytes) -> list[dict[str, Any]]:
 
 
 def read_json(content: bytes) -> list[dict[str, Any]]:
-    """The groups of a batch in JSON without what only describes them."""
+    """The groups of a batch in JSON without what only describes them. What a group has not is left out."""
     groups = json.loads(content, parse_constant=float.fromhex)["groups"]
-    about = ("size", "staleness", "age_s", "env_id")
+    assert not [
+        name for group in groups for name in group if name == "env_id" or (name in FIELDS and group[name] is None)
+    ]
+    about = ("size", "staleness", "age_s")
     return [{n: v for n, v in group.items() if n not in about and v is not None} for group in groups]
 
 

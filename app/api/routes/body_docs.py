@@ -1,16 +1,11 @@
-"""What OpenAPI says of every body and every problem, on both surfaces."""
+"""What OpenAPI says of bodies, and of the problems of the Atropos surface."""
 
 from typing import Any
 
-PROBLEMS: dict[int | str, dict[str, Any]] = {
-    400: {"description": "Not JSON, or not the compression it claims to be; nothing was stored."},
-    408: {"description": "The body stopped arriving."},
-    413: {"description": "The body is over the limit, as sent or once inflated."},
-    415: {"description": "A Content-Encoding other than gzip."},
-    422: {"description": "A value is wrong; `errors` names the place. Nothing was stored."},
-    503: {"description": "Redis did not answer in time; ask again."},
-    507: {"description": "Redis is out of memory; nothing was stored."},
-}
+from app.api.routes.answer_docs import sending
+from app.core import errors
+
+PROBLEMS = sending(errors.RunArchived)
 
 
 def takes(model: type[Any], *, many: bool = False, required: bool = True) -> dict[str, Any]:

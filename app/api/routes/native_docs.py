@@ -1,53 +1,40 @@
-"""What OpenAPI says of the native API beyond its signatures: groups and batches in binary."""
+"""What OpenAPI says of groups and batches beyond the signatures of their routes: binary bodies, headers, problems."""
 
 from typing import Any
 
-from app.api.routes import body_docs
-from app.api.routes.atropos_docs import GROUP
-from lachesis.wire.groups import SAFETENSORS
+from app.api.routes.answer_docs import Answers, sending, with_headers
+from app.core import errors
+from lachesis.wire.groups import SAFETENSORS, SubmittedGroup, SubmittedGroups
 
 _BLOB = {"type": "string", "format": "binary", "description": "One group's blob, or a frame of them (docs/api.md)."}
-_EXAMPLE: dict[str, Any] = {key: value for key, value in GROUP.items() if value is not None and key != "env_id"} | {
-    "id": "0197b6c2-6f0e-7cc1-b1c5-2f3a9d1e8a77",
-    "environment": 0,
-    "policy_version": 41,
-    "item": "gsm8k/17",
-}
-_GROUP = {
-    "type": "object",
-    "required": ["tokens", "masks", "scores"],
-    "description": "Columns as in ScoredData, and what the group says of itself (docs/api.md).",
-    "properties": {
-        "id": {"type": "string"},
-        "environment": {"type": "integer", "minimum": 0},
-        "policy_version": {"type": "integer", "minimum": 0},
-        "tokens": {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}},
-        "masks": {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}},
-        "scores": {"type": "array", "items": {"type": "number"}},
-    },
-}
-_GROUPS = {"type": "object", "required": ["groups"], "properties": {"groups": {"type": "array", "items": _GROUP}}}
+_FORMS = (SubmittedGroup, SubmittedGroups)
 
 TAKES_GROUPS: dict[str, Any] = {
     "requestBody": {
         "required": True,
         "content": {
             "application/json": {
-                "schema": {"anyOf": [_GROUP, _GROUPS], "examples": [_EXAMPLE, {"groups": [_EXAMPLE]}]},
+                "schema": {
+                    "anyOf": [{"$ref": f"#/components/schemas/{form.__name__}"} for form in _FORMS],
+                    "examples": [example for form in _FORMS for example in form.model_json_schema()["examples"]],
+                },
             },
             SAFETENSORS: {"schema": _BLOB},
         },
     }
 }
-ANSWERS_TAKE: dict[int | str, dict[str, Any]] = {
-    201: {"content": {SAFETENSORS: {"schema": _BLOB}}},
-    204: {"description": "No batch in time; `Lachesis-Waiting` says why, `Lachesis-Expected-S` when."},
-}
-PROBLEMS: dict[int | str, dict[str, Any]] = body_docs.PROBLEMS | {
-    404: {"description": "There is no such run, environment, group or batch."},
-    409: {"description": "Right in itself, but not as things stand; nothing was changed."},
-    415: {"description": "A Content-Type that is not read here, or a Content-Encoding other than gzip."},
-}
-ANSWERS_SUBMIT: dict[int | str, dict[str, Any]] = {
-    429: {"description": "The run holds as much as it may; come back after `Retry-After`."}
+ANSWERS_SUBMIT: Answers = sending(
+    errors.RunNotFound, errors.UnsupportedMediaType, errors.RunArchived, errors.GroupExists, errors.QueueFull
+) | with_headers(201, Idempotent_Replay="`true` if every group was there already: nothing was stored.")
+
+_TAKEN = with_headers(201, Lachesis_Batch="The batch's id.", Lachesis_Step="Its step.")
+_WAITING = with_headers(
+    204,
+    Lachesis_Waiting="Why there is none: the reason as in `explain`, and a sentence.",
+    Lachesis_Expected_S="In how many seconds one should form at the present arrival rates; absent if unknown.",
+)
+_REFUSED = (errors.RunNotFound, errors.NotAcceptable, errors.RunArchived, errors.RanksDisagree, errors.StepMismatch)
+ANSWERS_TAKE: Answers = sending(*_REFUSED) | {
+    201: _TAKEN[201] | {"content": {SAFETENSORS: {"schema": _BLOB}}},
+    204: _WAITING[204] | {"description": "No batch in time."},
 }

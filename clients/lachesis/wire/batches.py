@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from lachesis.wire.body import Body
+from lachesis.wire.groups import GroupContents
 from lachesis.wire.ranks import RankNumber, ShardInfo
 from lachesis.wire.runs import LeaseSeconds
 
@@ -57,6 +58,18 @@ class BatchInfo(BaseModel):
     policy_version: int = Field(description="The policy version in force.")
     groups: list[BatchGroup] = Field(description="Its groups, in training order; of a shard, those in it.")
     shard: ShardInfo | None = Field(default=None, description="Which part of it this is, if it is divided.")
+
+
+class TakenGroup(GroupContents, BatchGroup):
+    """A group of a batch in JSON: what it is, and what it holds."""
+
+
+class TakenBatch(BatchInfo):
+    """A batch in a trainer's hands, in JSON."""
+
+    groups: list[TakenGroup] = Field(  # type: ignore[assignment]  # nobody writes to it
+        description="Its groups, in training order."
+    )
 
 
 class LeasedBatch(BaseModel):

@@ -5,9 +5,11 @@ groups in one body are a safetensors file of such blobs (`lachesis.wire.frame`).
 the columns of `lachesis.wire.atropos.ScoredData` and the same keys.
 """
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
+
+from lachesis.wire.body import MAX_INTEGER
 
 SAFETENSORS = "application/x-safetensors"
 """Media type of groups and batches in binary."""
@@ -26,6 +28,98 @@ GROUP_KEYS = ("id", "environment", "policy_version", "item", "cost", "metadata")
     cost            what it costs to train on, in units of the producer's choice, finite and >= 0
     metadata        a JSON object, kept and not read
 """
+
+_GROUP: dict[str, Any] = {
+    "id": "0197b6c2-6f0e-7cc1-b1c5-2f3a9d1e8a77",
+    "environment": 0,
+    "policy_version": 41,
+    "item": "gsm8k/17",
+    "tokens": [[1, 15043, 29991, 2], [1, 15043, 2]],
+    "masks": [[-100, -100, 29991, 2], [-100, -100, 2]],
+    "scores": [1.0, -0.5],
+    "inference_logprobs": [[1.0, 1.0, -0.25, -0.125], [1.0, 1.0, -2.5]],
+}
+_Whole = Annotated[int, Field(ge=0, le=MAX_INTEGER)]
+
+
+class TensorInJson(BaseModel):
+    """A tensor of a group's own, in JSON."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    dtype: str = Field(
+        pattern="^(BOOL|U8|U16|U32|U64|I8|I16|I32|I64|F16|F32|F64)$", description="As in safetensors.", examples=["F32"]
+    )
+    shape: list[Annotated[int, Field(ge=0)]] = Field(description="Its lengths.", examples=[[1]])
+    data: str = Field(description="Its elements, little endian, in base64.", examples=["AACAPw=="])
+
+
+class GroupContents(BaseModel):
+    """What a group holds: columns, with a row per sequence, and what belongs to them. What it has not is left out."""
+
+    tokens: list[list[int]] = Field(description="Token ids, at least one a sequence; 64 bits at most.")
+    masks: list[list[int]] = Field(description="Labels per token: -100 where the loss is masked (on prompts).")
+    scores: list[float] = Field(description="One score per sequence, finite.")
+    advantages: list[list[float]] | None = Field(default=None, description="Advantages per token.")
+    ref_logprobs: list[list[float]] | None = Field(default=None, description="The reference model's, per token.")
+    inference_logprobs: list[list[float]] | None = Field(
+        default=None, description="The sampling model's, per token; 1.0 where masked."
+    )
+    distill_token_ids: list[list[list[int]]] | None = Field(
+        default=None, description="A teacher's likeliest token ids: sequence, position, rank."
+    )
+    distill_logprobs: list[list[list[float]]] | None = Field(
+        default=None, description="Their log probabilities, in the same shape."
+    )
+    policy_versions: list[list[_Whole]] | None = Field(
+        default=None, description="The policy version that sampled each token."
+    )
+    messages: list[list[dict[str, Any]]] | None = Field(
+        default=None,
+        description="A conversation per sequence; each message has `role` and `content`, and any other keys.",
+    )
+    generation_params: dict[str, Any] | None = Field(default=None, description="How the group was sampled.")
+    overrides: list[dict[str, Any]] | None = Field(
+        default=None, description="What the trainer does otherwise, per sequence."
+    )
+    group_overrides: dict[str, Any] | None = Field(default=None, description="The same for the whole group.")
+    images: Any | None = Field(default=None, description="Images in any form; kept, not read.")
+    item: str | None = Field(
+        default=None, min_length=1, max_length=512, description="The dataset entry or task it comes from."
+    )
+    cost: float | None = Field(
+        default=None, ge=0, description="What it costs to train on, in units of its producer's choice."
+    )
+    metadata: dict[str, Any] | None = Field(default=None, description="Anything; kept, not read.")
+    tensors: dict[str, TensorInJson] | None = Field(default=None, description="Tensors of its own, by name.")
+
+
+class SubmittedGroup(GroupContents):
+    """A group as it is submitted in JSON (`POST …/groups`).
+
+    This describes the body. The service reads it without this class (`app/api/native_json.py`), at C speed.
+    """
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [_GROUP]})
+
+    id: str | None = Field(
+        default=None,
+        pattern=f"^{GROUP_ID}$",
+        description="Its id, a UUID for instance: sent again under it, it is stored once. Null: the service makes one.",
+    )
+    environment: _Whole | None = Field(default=None, description="Id of the environment it counts for.")
+    policy_version: _Whole | None = Field(
+        default=None, description="The policy version that sampled it: the oldest of `policy_versions`, if there are."
+    )
+
+
+class SubmittedGroups(BaseModel):
+    """Several groups in one body, all or none of which are stored."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"groups": [_GROUP]}]})
+
+    groups: list[SubmittedGroup] = Field(min_length=1, max_length=MAX_GROUPS, description="The groups.")
+
 
 GroupOutcome = Literal["accepted", "stale", "refused"]
 

@@ -7,31 +7,36 @@ from fastapi import APIRouter, Path, Query, Request, Response
 
 from app.api.client_connection import end_of_waiting
 from app.api.deps import Found, NamedRun, SmallBody, parse
+from app.api.explanation import explanation
 from app.api.native_batch import accepts_binary, taken_reply, waiting_reply
+from app.api.native_route import NativeRoute
 from app.api.rank_query import seat_of
 from app.api.replies import model_reply
 from app.api.routes import native_docs as docs
+from app.api.routes.answer_docs import reading, sending, writing
 from app.api.routes.body_docs import takes
+from app.core import errors
 from app.core.leasing import Lease, LeaseState
-from app.services.explain import Reason, stale_groups
 from app.services.handout import Holder
 from lachesis.wire.atropos import MAX_BATCH_SIZE
 from lachesis.wire.batches import (
     Ack,
-    BatchInfo,
     Explanation,
     Extend,
-    LastSubmission,
     LeasedBatch,
     LeasedBatches,
     LeaseEnd,
     Nack,
     TakeBatch,
+    TakenBatch,
 )
 from lachesis.wire.ranks import TakeQuery
 from lachesis.wire.runs import YEAR_S
 
-router = APIRouter(prefix="/v1/runs/{run}/batches", tags=["batches"])
+_MISSING = (errors.RunNotFound, errors.BatchNotFound)
+_ENDING = sending(*_MISSING, errors.LeaseLost)
+
+router = APIRouter(prefix="/v1/runs/{run}/batches", tags=["batches"], route_class=NativeRoute)
 
 log = logging.getLogger("lachesis.api")
 
@@ -42,7 +47,7 @@ BatchId = Annotated[str, Path(pattern="^[0-9a-f]{1,64}$", description="The batch
     "",
     summary="Take the next batch",
     status_code=201,
-    response_model=BatchInfo,
+    response_model=TakenBatch,
     responses=docs.ANSWERS_TAKE,
     openapi_extra=takes(TakeBatch, required=False),
 )
@@ -72,14 +77,24 @@ async def take_batch(
     return await taken_reply(request, found.dispatch, run, answer.batch, binary=binary)
 
 
-@router.get("", summary="List batches in trainers' hands", response_model=LeasedBatches)
+@router.get(
+    "",
+    summary="List batches in trainers' hands",
+    response_model=LeasedBatches,
+    responses=reading(errors.RunNotFound),
+)
 async def list_batches(run: NamedRun, found: Found) -> Response:
     """List batches that are held, returned or quarantined, by step."""
     view = await found.administration.get(run)
     return model_reply(LeasedBatches(batches=[_leased(lease, view.clock_ms) for lease in view.leases]))
 
 
-@router.get("/explain", summary="Would a batch form now?", response_model=Explanation)
+@router.get(
+    "/explain",
+    summary="Would a batch form now?",
+    response_model=Explanation,
+    responses=reading(errors.RunNotFound),
+)
 async def explain(
     run: NamedRun,
     found: Found,
@@ -95,10 +110,16 @@ async def explain(
     instead = {name: value for name, value in tried.items() if value is not None}
     await found.administration.get(run)
     reason = await found.explain.of(run, instead)
-    return model_reply(_explanation(reason, round(found.settings.environment_ttl_s * 1000), instead))
+    return model_reply(explanation(reason, round(found.settings.environment_ttl_s * 1000), instead))
 
 
-@router.post("/{batch}/ack", summary="It was trained on", response_model=LeaseEnd, openapi_extra=takes(Ack))
+@router.post(
+    "/{batch}/ack",
+    summary="It was trained on",
+    response_model=LeaseEnd,
+    responses=_ENDING,
+    openapi_extra=takes(Ack),
+)
 async def ack(run: NamedRun, batch: BatchId, found: Found, body: SmallBody) -> Response:
     """End a batch: its groups are delivered. The same again is answered the same.
 
@@ -110,7 +131,13 @@ async def ack(run: NamedRun, batch: BatchId, found: Found, body: SmallBody) -> R
     return model_reply(LeaseEnd(batch=batch, state=state, awaited_ranks=list(awaited)))
 
 
-@router.post("/{batch}/nack", summary="Give it back", response_model=LeaseEnd, openapi_extra=takes(Nack))
+@router.post(
+    "/{batch}/nack",
+    summary="Give it back",
+    response_model=LeaseEnd,
+    responses=_ENDING,
+    openapi_extra=takes(Nack),
+)
 async def nack(run: NamedRun, batch: BatchId, found: Found, body: SmallBody) -> Response:
     """Give a batch back, also one that is quarantined: its groups go to the front of their lanes, in their order."""
     asked = parse(Nack, body)
@@ -118,7 +145,13 @@ async def nack(run: NamedRun, batch: BatchId, found: Found, body: SmallBody) -> 
     return model_reply(LeaseEnd(batch=batch, state="given_back"))
 
 
-@router.post("/{batch}/extend", summary="Hold it longer", response_model=LeaseEnd, openapi_extra=takes(Extend))
+@router.post(
+    "/{batch}/extend",
+    summary="Hold it longer",
+    response_model=LeaseEnd,
+    responses=_ENDING,
+    openapi_extra=takes(Extend),
+)
 async def extend(run: NamedRun, batch: BatchId, found: Found, body: SmallBody) -> Response:
     """Hold a batch longer, counted from now."""
     asked = parse(Extend, body)
@@ -126,7 +159,12 @@ async def extend(run: NamedRun, batch: BatchId, found: Found, body: SmallBody) -
     return model_reply(LeaseEnd(batch=batch, state="held", lease_s=lease_s))
 
 
-@router.delete("/{batch}", summary="Drop a quarantined batch", status_code=204)
+@router.delete(
+    "/{batch}",
+    summary="Drop a quarantined batch",
+    status_code=204,
+    responses=writing(*_MISSING, errors.BatchInUse),
+)
 async def drop(run: NamedRun, batch: BatchId, found: Found) -> Response:
     """Drop a batch that is quarantined, with its groups, which are counted."""
     await found.leases.discard(run, batch)
@@ -158,33 +196,3 @@ def _ranks(lease: Lease) -> dict[str, Any]:
         "taken_by": shards.taken,
         "acknowledged_by": shards.acknowledged,
     }
-
-
-def _explanation(reason: Reason, ttl_ms: int, instead: dict[str, int | float]) -> Explanation:
-    view, why = reason.view, reason.not_ready
-    return Explanation(
-        ready=why is None,
-        reason=None if why is None else why.blocker.value,
-        detail=None if why is None else why.detail,
-        since_s=None if view.last_batch_ms is None else (view.clock_ms - view.last_batch_ms) / 1000,
-        missing_sequences=0 if why is None else why.missing_sequences,
-        missing_by_environment={} if why is None else dict(why.missing_by_environment),
-        unblocked_by=[] if why is None else list(why.unblocked_by),
-        expected_s=reason.expected_s,
-        relaxes_s=reason.relaxes_s,
-        leased_groups=view.totals.leased_groups,
-        stale_groups=stale_groups(view),
-        environments=[
-            LastSubmission(
-                environment=key,
-                name=environment.name,
-                alive=environment.alive(view.clock_ms, ttl_ms),
-                last_seen_s=max(0, view.clock_ms - environment.last_seen_ms) / 1000,
-                last_group_s=(view.clock_ms - view.sent[key].last_ms) / 1000 if key in view.sent else None,
-                last_group_size=view.sent[key].last_size if key in view.sent else None,
-                sequences_per_s=reason.rates.get(key),
-            )
-            for key, environment in view.environments.items()
-        ],
-        dry_run=instead,
-    )

@@ -5,10 +5,12 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Response
 
 from app.api.deps import Found, NamedRun, SmallBody, parse
+from app.api.native_route import NativeRoute
 from app.api.replies import model_reply
+from app.api.routes.answer_docs import reading, sending, with_headers, writing
 from app.api.routes.body_docs import takes
+from app.core import errors
 from app.core.enrolment import Application
-from app.core.errors import EnvironmentNotFound
 from app.core.granting import Grant
 from lachesis.wire.body import MAX_INTEGER
 from lachesis.wire.environments import (
@@ -20,7 +22,11 @@ from lachesis.wire.environments import (
 )
 from lachesis.wire.status import EnvironmentStatus
 
-router = APIRouter(prefix="/v1/runs/{run}/environments", tags=["environments"])
+_MISSING = (errors.RunNotFound, errors.EnvironmentNotFound)
+_MADE = with_headers(201, Location="Where it is.")
+_THERE = with_headers(200, Location="Where it is.")
+
+router = APIRouter(prefix="/v1/runs/{run}/environments", tags=["environments"], route_class=NativeRoute)
 
 EnvironmentId = Annotated[int, Path(ge=0, le=MAX_INTEGER, description="The environment's id.", examples=[0])]
 
@@ -30,7 +36,9 @@ EnvironmentId = Annotated[int, Path(ge=0, le=MAX_INTEGER, description="The envir
     summary="Join",
     status_code=201,
     response_model=EnvironmentStatus,
-    responses={200: {"model": EnvironmentStatus, "description": "It is there; what is said now counts."}},
+    responses=sending(errors.RunNotFound)
+    | _MADE
+    | {200: _THERE[200] | {"model": EnvironmentStatus, "description": "It is there; what is said now counts."}},
     openapi_extra=takes(EnvironmentCreate),
 )
 async def join(run: NamedRun, found: Found, body: SmallBody) -> Response:
@@ -50,14 +58,19 @@ async def join(run: NamedRun, found: Found, body: SmallBody) -> Response:
     return model_reply(shown, 201 if new else 200, {"Location": location})
 
 
-@router.get("", summary="List environments", response_model=Environments)
+@router.get("", summary="List environments", response_model=Environments, responses=reading(errors.RunNotFound))
 async def list_environments(run: NamedRun, found: Found) -> Response:
     """List a run's environments by id, with what each has sent, waits, was promised and got."""
     view = await found.administration.get(run)
     return model_reply(Environments(environments=found.status.environments(view)))
 
 
-@router.get("/{environment}", summary="Look at an environment", response_model=EnvironmentStatus)
+@router.get(
+    "/{environment}",
+    summary="Look at an environment",
+    response_model=EnvironmentStatus,
+    responses=reading(*_MISSING),
+)
 async def get_environment(run: NamedRun, environment: EnvironmentId, found: Found) -> Response:
     """Answer one environment."""
     view = await found.registry.known(run, environment)
@@ -68,6 +81,7 @@ async def get_environment(run: NamedRun, environment: EnvironmentId, found: Foun
     "/{environment}",
     summary="Change an environment",
     response_model=EnvironmentStatus,
+    responses=sending(*_MISSING),
     openapi_extra=takes(EnvironmentChange),
 )
 async def change_environment(run: NamedRun, environment: EnvironmentId, found: Found, body: SmallBody) -> Response:
@@ -78,11 +92,11 @@ async def change_environment(run: NamedRun, environment: EnvironmentId, found: F
     return model_reply(found.status.environments(view, {environment})[0])
 
 
-@router.delete("/{environment}", summary="Say goodbye", status_code=204)
+@router.delete("/{environment}", summary="Say goodbye", status_code=204, responses=writing(*_MISSING))
 async def leave(run: NamedRun, environment: EnvironmentId, found: Found) -> Response:
     """Note that an environment leaves: its minimum no longer binds, its groups stay usable."""
-    if not await found.registry.disconnect_environment(run, environment):
-        raise EnvironmentNotFound(f"run {run} has no environment {environment}")
+    await found.registry.known(run, environment)
+    await found.registry.disconnect_environment(run, environment)
     return Response(status_code=204)
 
 
@@ -90,6 +104,7 @@ async def leave(run: NamedRun, environment: EnvironmentId, found: Found) -> Resp
     "/{environment}/heartbeat",
     summary="Give a sign of life",
     response_model=Credits,
+    responses=sending(*_MISSING),
     openapi_extra=takes(Heartbeat, required=False),
 )
 async def heartbeat(run: NamedRun, environment: EnvironmentId, found: Found, body: SmallBody) -> Response:
@@ -98,7 +113,12 @@ async def heartbeat(run: NamedRun, environment: EnvironmentId, found: Found, bod
     return model_reply(_credits(await found.registry.heartbeat(run, environment, asked.running_groups)))
 
 
-@router.get("/{environment}/credits", summary="How many groups to start", response_model=Credits)
+@router.get(
+    "/{environment}/credits",
+    summary="How many groups to start",
+    response_model=Credits,
+    responses=writing(*_MISSING),
+)
 async def get_credits(
     run: NamedRun,
     environment: EnvironmentId,

@@ -5,10 +5,12 @@ from typing import Annotated
 import orjson
 from fastapi import APIRouter, Depends, Path, Request, Response
 
-from app.api.deps import DirectRoute, Found, NamedRun, SubmittedBody, checked_run_name
+from app.api.deps import Found, NamedRun, SubmittedBody, checked_run_name
+from app.api.native_route import DirectNativeRoute, NativeRoute
 from app.api.replies import model_reply
 from app.api.routes import native_docs as docs
-from app.core.errors import UnsupportedMediaType
+from app.api.routes.answer_docs import reading
+from app.core import errors
 from app.core.model import DropReason
 from app.store.codec import EncodedGroup
 from app.store.group_entries import Outcome
@@ -17,11 +19,10 @@ from lachesis.wire.groups import GROUP_ID, SAFETENSORS, Lineage, Receipts
 submissions = APIRouter(
     prefix="/v1/runs/{run}/groups",
     tags=["groups"],
-    route_class=DirectRoute,
+    route_class=DirectNativeRoute,
     dependencies=[Depends(checked_run_name)],
-    responses=docs.PROBLEMS,
 )
-router = APIRouter(prefix="/v1/runs/{run}/groups", tags=["groups"])
+router = APIRouter(prefix="/v1/runs/{run}/groups", tags=["groups"], route_class=NativeRoute)
 
 _STATUS = {None: "accepted", DropReason.STALE: "stale", DropReason.FUTURE_VERSION: "refused"}
 _BINARY = (SAFETENSORS, "application/octet-stream")
@@ -48,7 +49,7 @@ async def submit_groups(request: Request) -> Response:
         elif media_type == "application/json":
             groups = await found.decoder.native(body)
         else:
-            raise UnsupportedMediaType(
+            raise errors.UnsupportedMediaType(
                 f"Content-Type {media_type[:80]!r}; groups come as application/json or {SAFETENSORS}"
             )
         outcomes = await found.submissions.submit(run, groups)
@@ -56,7 +57,12 @@ async def submit_groups(request: Request) -> Response:
     return Response(orjson.dumps({"groups": list(map(_receipt, groups, outcomes))}), 201, headers, "application/json")
 
 
-@router.get("/{group}", summary="Follow a group", response_model=Lineage)
+@router.get(
+    "/{group}",
+    summary="Follow a group",
+    response_model=Lineage,
+    responses=reading(errors.RunNotFound, errors.GroupNotFound),
+)
 async def get_group(
     run: NamedRun, group: Annotated[str, Path(pattern=f"^{GROUP_ID}$", description="The group's id.")], found: Found
 ) -> Response:

@@ -5,8 +5,11 @@ from dataclasses import asdict
 from fastapi import APIRouter, Request, Response
 
 from app.api.deps import Found, NamedRun, SmallBody, parse
+from app.api.native_route import NativeRoute
 from app.api.replies import json_reply, large_json_reply, model_reply
+from app.api.routes.answer_docs import reading, sending, with_headers, writing
 from app.api.routes.body_docs import takes
+from app.core import errors
 from app.core.model import RunConfig, RunView
 from app.core.policy import FutureVersions, Policy
 from app.store.run_view import RunSummary
@@ -25,7 +28,10 @@ from lachesis.wire.runs import (
 )
 from lachesis.wire.status import RunStatus
 
-router = APIRouter(prefix="/v1/runs", tags=["runs"])
+_MADE = with_headers(201, Location="Where it is.")
+_THERE = with_headers(200, Location="Where it is.")
+
+router = APIRouter(prefix="/v1/runs", tags=["runs"], route_class=NativeRoute)
 
 
 @router.post(
@@ -33,7 +39,9 @@ router = APIRouter(prefix="/v1/runs", tags=["runs"])
     summary="Make a run",
     status_code=201,
     response_model=Run,
-    responses={200: {"model": Run, "description": "It is there, with the same settings."}},
+    responses=sending(errors.RunExists)
+    | _MADE
+    | {200: _THERE[200] | {"model": Run, "description": "It is there, with the same settings."}},
     openapi_extra=takes(RunCreate),
 )
 async def create_run(found: Found, body: SmallBody) -> Response:
@@ -46,20 +54,26 @@ async def create_run(found: Found, body: SmallBody) -> Response:
     return model_reply(_shown(asked.name, view), 201 if new else 200, {"Location": f"/v1/runs/{asked.name}"})
 
 
-@router.get("", summary="List runs", response_model=Runs)
+@router.get("", summary="List runs", response_model=Runs, responses=reading())
 async def list_runs(found: Found) -> Response:
     """List all runs, archived ones too, by name."""
-    views = await found.administration.all()
-    return model_reply(Runs(runs=[_shown(run, view) for run, view in views.items()]))
+    summaries = await found.administration.all()
+    return model_reply(Runs(runs=[_shown(run, summary) for run, summary in summaries.items()]))
 
 
-@router.get("/{run}", summary="Look at a run", response_model=Run)
+@router.get("/{run}", summary="Look at a run", response_model=Run, responses=reading(errors.RunNotFound))
 async def get_run(run: NamedRun, found: Found) -> Response:
     """Answer a run's settings, step and policy version."""
     return model_reply(_shown(run, await found.administration.get(run)))
 
 
-@router.patch("/{run}", summary="Change a run", response_model=Run, openapi_extra=takes(RunChange))
+@router.patch(
+    "/{run}",
+    summary="Change a run",
+    response_model=Run,
+    responses=sending(errors.RunNotFound),
+    openapi_extra=takes(RunChange),
+)
 async def change_run(run: NamedRun, found: Found, body: SmallBody) -> Response:
     """Change a run while it goes on: what the body names (JSON merge patch)."""
     asked = parse(RunChange, body)
@@ -67,14 +81,18 @@ async def change_run(run: NamedRun, found: Found, body: SmallBody) -> Response:
     return model_reply(_shown(run, await found.administration.change(run, changes)))
 
 
-@router.delete("/{run}", summary="Remove a run", status_code=204)
+@router.delete(
+    "/{run}", summary="Remove a run", status_code=204, responses=writing(errors.RunNotFound, errors.RunInUse)
+)
 async def delete_run(run: NamedRun, found: Found) -> Response:
     """Remove a run with everything it owns: groups, batches, environments, history."""
     await found.administration.delete(run)
     return Response(status_code=204)
 
 
-@router.get("/{run}/status", summary="How a run is doing", response_model=RunStatus)
+@router.get(
+    "/{run}/status", summary="How a run is doing", response_model=RunStatus, responses=reading(errors.RunNotFound)
+)
 async def run_status(run: NamedRun, found: Found, request: Request) -> Response:
     """Answer what operators want to know: who takes part, what waits, what blocks."""
     await found.administration.get(run)
@@ -85,6 +103,7 @@ async def run_status(run: NamedRun, found: Found, request: Request) -> Response:
     "/{run}/policy-version",
     summary="Tell the policy version",
     response_model=PolicyVersionSet,
+    responses=sending(errors.RunNotFound),
     openapi_extra=takes(PolicyVersion),
 )
 async def put_policy_version(run: NamedRun, found: Found, body: SmallBody) -> Response:
@@ -98,6 +117,7 @@ async def put_policy_version(run: NamedRun, found: Found, body: SmallBody) -> Re
     "/{run}/checkpoints",
     summary="The trainer saved its state",
     response_model=Bookmarks,
+    responses=sending(errors.RunNotFound),
     openapi_extra=takes(Checkpoint),
 )
 async def post_checkpoint(run: NamedRun, found: Found, body: SmallBody) -> Response:
@@ -115,7 +135,13 @@ async def post_checkpoint(run: NamedRun, found: Found, body: SmallBody) -> Respo
     )
 
 
-@router.post("/{run}/rewind", summary="Go back to a saved state", response_model=Rewound, openapi_extra=takes(Rewind))
+@router.post(
+    "/{run}/rewind",
+    summary="Go back to a saved state",
+    response_model=Rewound,
+    responses=sending(errors.RunNotFound, errors.RewindImpossible),
+    openapi_extra=takes(Rewind),
+)
 async def post_rewind(run: NamedRun, found: Found, body: SmallBody) -> Response:
     """Hand out every batch after a step again, the same groups in the same order, before any new one."""
     step = parse(Rewind, body).step

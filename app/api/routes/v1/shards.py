@@ -7,14 +7,17 @@ import numpy as np
 import orjson
 from fastapi import APIRouter, Request, Response
 
-from app.api.deps import DirectRoute, Services, SubmittedBody, parse
+from app.api.deps import Services, SubmittedBody, parse
+from app.api.native_route import DirectNativeRoute
 from app.api.replies import large_json_reply
+from app.api.routes.answer_docs import BODY, problems
 from app.api.routes.body_docs import takes
+from app.core import errors
 from app.core.errors import InvalidField
 from app.services.shard_plans import DatasetPlan, Terms, episodes_of, plan_episodes, summary_of
 from lachesis.wire.shards import InlineEpisode, ShardPlanFound, ShardPlanRequest
 
-router = APIRouter(prefix="/v1/shards", tags=["shards"], route_class=DirectRoute)
+router = APIRouter(prefix="/v1/shards", tags=["shards"], route_class=DirectNativeRoute)
 
 MAX_INLINE_BYTES = 32 * 1024 * 1024
 """Largest body: as Python objects it takes many times that. Larger datasets are read from disk."""
@@ -24,7 +27,7 @@ MAX_INLINE_BYTES = 32 * 1024 * 1024
     "/plan",
     summary="Plan balanced shards",
     response_model=ShardPlanFound,
-    responses={404: {"description": "There is no such dataset, or `LACHESIS_DATASETS_DIR` is not set."}},
+    responses=problems(*BODY, errors.InvalidField, errors.DatasetNotFound, errors.InvalidDataset),
     openapi_extra=takes(ShardPlanRequest),
 )
 async def plan_shards(request: Request) -> Response:

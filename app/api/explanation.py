@@ -1,0 +1,41 @@
+"""Why there is no batch, as `GET …/batches/explain` answers it."""
+
+from app.services.explain import Reason, stale_groups
+from lachesis.wire.batches import Explanation, LastSubmission
+
+
+def explanation(reason: Reason, ttl_ms: int, instead: dict[str, int | float]) -> Explanation:
+    """Describe why there is or is no batch.
+
+    Args:
+        reason: Why.
+        ttl_ms: Silence after which an environment no longer binds, milliseconds.
+        instead: The settings that were tried instead of the run's.
+    """
+    view, why = reason.view, reason.not_ready
+    return Explanation(
+        ready=why is None,
+        reason=None if why is None else why.blocker.value,
+        detail=None if why is None else why.detail,
+        since_s=None if view.last_batch_ms is None else (view.clock_ms - view.last_batch_ms) / 1000,
+        missing_sequences=0 if why is None else why.missing_sequences,
+        missing_by_environment={} if why is None else dict(why.missing_by_environment),
+        unblocked_by=[] if why is None else list(why.unblocked_by),
+        expected_s=reason.expected_s,
+        relaxes_s=reason.relaxes_s,
+        leased_groups=view.totals.leased_groups,
+        stale_groups=stale_groups(view),
+        environments=[
+            LastSubmission(
+                environment=key,
+                name=environment.name,
+                alive=environment.alive(view.clock_ms, ttl_ms),
+                last_seen_s=max(0, view.clock_ms - environment.last_seen_ms) / 1000,
+                last_group_s=(view.clock_ms - view.sent[key].last_ms) / 1000 if key in view.sent else None,
+                last_group_size=view.sent[key].last_size if key in view.sent else None,
+                sequences_per_s=reason.rates.get(key),
+            )
+            for key, environment in view.environments.items()
+        ],
+        dry_run=instead,
+    )

@@ -1,0 +1,55 @@
+"""Routes under ``/v1``: a query parameter that is none of theirs is refused, as a misspelt field of a body is."""
+
+from collections.abc import Callable, Coroutine
+from difflib import get_close_matches
+from typing import Any
+
+from fastapi import Request, Response
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
+
+from app.api.deps import DirectRoute
+from app.core.errors import InvalidField
+
+_MOST_SHOWN = 80  # characters of a name
+
+
+class NativeRoute(APIRoute):
+    """A route that knows its query parameters, those of its dependencies among them, and takes no others."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Check the query before anything else is done."""
+        handle = super().get_route_handler()
+        known = frozenset(_query_names(self.dependant))
+
+        async def checked(request: Request) -> Response:
+            if request.scope["query_string"]:
+                for name in request.query_params:
+                    if name not in known:
+                        raise InvalidField(_refusal(name, known), ("query", name[:_MOST_SHOWN]))
+            return await handle(request)
+
+        return checked
+
+
+class DirectNativeRoute(NativeRoute, DirectRoute):
+    """The same, for what is called thousands of times a second."""
+
+
+def _query_names(dependant: Dependant) -> set[str]:
+    names = set()
+    for field in dependant.query_params:
+        model = field.field_info.annotation
+        if isinstance(model, type) and issubclass(model, BaseModel):  # its fields are the parameters
+            names |= {of_model.alias or name for name, of_model in model.model_fields.items()}
+        else:
+            names.add(field.alias)
+    return names.union(*map(_query_names, dependant.dependencies))
+
+
+def _refusal(name: str, known: frozenset[str]) -> str:
+    near = get_close_matches(name[:_MOST_SHOWN], sorted(known))
+    if near:
+        return f"is unknown here; did you mean {' or '.join(near)}?"
+    return f"is unknown here; known are {', '.join(sorted(known))}" if known else "is unknown here, where none is known"

@@ -1,0 +1,26 @@
+"""What is answered when something is wrong: problem details (RFC 9457), ``application/problem+json``."""
+
+from pydantic import BaseModel, Field
+
+
+class WrongValue(BaseModel):
+    """A value that is wrong."""
+
+    loc: list[str | int] = Field(
+        description="Its place: the path from the body's root, field names and positions from 0, as in the body that "
+        "was sent (the groups of a frame are in `groups`, as they are in JSON); of a parameter, `query` or `path` and "
+        "its name.",
+        examples=[["groups", 0, "environment"], ["query", "wait_s"]],
+    )
+    msg: str = Field(description="What is wrong with it.")
+
+
+class Problem(BaseModel):
+    """Why a request was not done."""
+
+    type: str = Field(description="Always `about:blank`: `code` says what it is.", examples=["about:blank"])
+    title: str = Field(description="The status in words.")
+    status: int = Field(description="The HTTP status.")
+    code: str = Field(description="Stable name of what went wrong.", examples=["invalid_field"])
+    detail: str = Field(description="What was wrong, with the values in it, for people.")
+    errors: list[WrongValue] = Field(default=[], description="The values that are wrong, where that is the reason.")

@@ -1,0 +1,94 @@
+"""Holds what the service answers under ``/v1`` against what its OpenAPI document says of it."""
+
+import copy
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import httpx
+from jsonschema import Draft202012Validator
+
+from app.main import create_app
+from app.settings import Settings
+
+OPENAPI: dict[str, Any] = create_app(Settings()).openapi()
+NAMED_HEADERS = ("lachesis-", "location", "idempotent-replay", "retry-after")
+Operation = tuple[str, str]
+
+
+def operations() -> Iterator[tuple[Operation, dict[str, Any]]]:
+    """Every operation under ``/v1``: its method and path, and what the document says of it."""
+    for path, methods in OPENAPI["paths"].items():
+        for method, operation in methods.items():
+            if path.startswith("/v1"):
+                yield (method.upper(), path), operation
+
+
+OPERATIONS = dict(operations())
+_PATTERNS = [(operation, re.compile(re.sub(r"\{\w+\}", "[^/]+", operation[1]))) for operation in OPERATIONS]
+
+
+def answers(operation: Operation) -> dict[str, dict[str, Any]]:
+    """What an operation may answer, by status."""
+    shared = OPENAPI["components"]["responses"]
+    documented = OPERATIONS[operation]["responses"]
+    return {
+        status: shared[answer["$ref"].rpartition("/")[2]] if "$ref" in answer else answer
+        for status, answer in documented.items()
+    }
+
+
+def operation_of(method: str, path: str) -> Operation | None:
+    """Find the operation that a request is of; where several match, the one that spells the path out."""
+    found = [one for one, pattern in _PATTERNS if one[0] == method and pattern.fullmatch(path)]
+    return min(found, key=lambda one: one[1].count("{"), default=None)
+
+
+def example_body(operation: dict[str, Any]) -> Any:
+    """A body that the document gives as an example; None for operations without one."""
+    if "requestBody" not in operation:
+        return None
+    schema = operation["requestBody"]["content"]["application/json"]["schema"]
+    if "examples" in schema:
+        return schema["examples"][0]
+    return {name: field["examples"][0] for name, field in schema["properties"].items()}
+
+
+def check_reply(reply: httpx.Response) -> Operation | None:
+    """Check status, headers, media type and body of a reply; returns the operation it is of, if it is of one."""
+    path = reply.request.url.path
+    operation = operation_of(reply.request.method, path)
+    if operation is None:
+        assert not path.startswith("/v1") or reply.status_code in (404, 405), f"{path} is not documented"
+        return None
+    documented = answers(operation)
+    assert str(reply.status_code) in documented, f"{operation} may not answer {reply.status_code}: {reply.text}"
+    answer = documented[str(reply.status_code)]
+    headers = {name.lower() for name in answer.get("headers", {})}
+    assert {name for name in reply.headers if name.startswith(NAMED_HEADERS)} <= headers, operation
+    media_type = reply.headers.get("content-type")
+    if media_type is None:
+        assert "content" not in answer
+        assert not reply.content
+    elif media_type.endswith("json"):
+        _validator(*operation, str(reply.status_code), media_type).validate(reply.json())
+    else:
+        assert media_type in answer["content"]
+    return operation
+
+
+@cache
+def _validator(method: str, path: str, status: str, media_type: str) -> Draft202012Validator:
+    schema = answers((method, path))[status]["content"][media_type]["schema"]
+    return Draft202012Validator(schema | {"components": _strict()})
+
+
+@cache
+def _strict() -> dict[str, Any]:
+    """The document's schemas, with every key refused that they do not name."""
+    components: dict[str, Any] = copy.deepcopy(OPENAPI["components"])
+    for schema in components["schemas"].values():
+        if "properties" in schema:
+            schema.setdefault("additionalProperties", False)
+    return components

@@ -1,0 +1,195 @@
+"""What is documented under ``/v1`` is what is answered: a real call of each operation, for each way it succeeds."""
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given
+from jsonschema import Draft202012Validator
+from redis.asyncio import Redis
+
+from app.api.native_json import KNOWN, decode_native_json
+from app.core.errors import InvalidField
+from lachesis.wire.groups import SAFETENSORS, SubmittedGroup
+from tests.api.conformance import OPENAPI, OPERATIONS, Operation, answers, check_reply, example_body
+from tests.api.native_groups import in_json, native_groups
+from tests.properties import examples
+
+RUN = "/v1/runs/math-rl"
+GROUP = example_body(OPERATIONS["POST", "/v1/runs/{run}/groups"])
+ONE = {name: value[:1] if isinstance(value, list) else value for name, value in GROUP.items()}
+HELD_S = 100.0
+
+SUBMITTED = Draft202012Validator(
+    {"$ref": "#/components/schemas/SubmittedGroup", "components": OPENAPI["components"]},
+)
+
+
+async def lease(client: httpx.AsyncClient) -> tuple[str, dict[str, str]]:
+    """Submit a group and take the batch it makes: its path, and the body that ends it."""
+    await client.post(f"{RUN}/groups", json={name: value for name, value in ONE.items() if name != "id"})
+    batch = (await client.post(f"{RUN}/batches", json={"lease_s": HELD_S})).json()
+    return f"{RUN}/batches/{batch['batch']}", {"lease": batch["lease"]}
+
+
+async def live_through_a_run(client: httpx.AsyncClient, redis_client: Redis) -> None:
+    """Use everything once."""
+    for _ in range(2):
+        await client.post("/v1/runs", json={"name": "math-rl", "batch_size": 1, "max_deliveries": 1})
+        await client.post(f"{RUN}/environments", json={"name": "gsm8k"})
+    for path in ("", "/math-rl", "/math-rl/status", "/math-rl/environments", "/math-rl/environments/0"):
+        await client.get(f"/v1/runs{path}")
+    await client.get(f"{RUN}/environments/0/credits?running_groups=1")
+    await client.post(f"{RUN}/environments/0/heartbeat", json={"running_groups": 3})
+    await client.patch(f"{RUN}/environments/0", json={"min_share": 0.5})
+    await client.patch(RUN, json={"max_staleness": 64})
+    await client.post(f"{RUN}/batches?wait_s=0")
+    await client.get(f"{RUN}/batches/explain?batch_size=2&relax_after_s=1")
+    for _ in range(2):
+        await client.post(f"{RUN}/groups", json=ONE)
+    await client.get(f"{RUN}/groups/{ONE['id']}")
+    await client.post(f"{RUN}/batches", headers={"Accept": SAFETENSORS})
+    await client.get(f"{RUN}/batches")
+    batch, ended = await lease(client)
+    for verb in ("extend", "ack"):
+        await client.post(f"{batch}/{verb}", json=ended)
+    batch, ended = await lease(client)
+    await client.post(f"{batch}/nack", json=ended)
+    poisoned = (await client.post(f"{RUN}/batches", json={"lease_s": HELD_S})).json()["batch"]
+    await redis_client.hincrby("lachesis:1:{math-rl}:run", "clock_ms", round(1000 * HELD_S))  # type: ignore[misc]
+    await client.post(f"{RUN}/batches")
+    await client.delete(f"{RUN}/batches/{poisoned}")
+    await client.put(f"{RUN}/policy-version", json={"policy_version": 42})
+    await client.post(f"{RUN}/checkpoints", json={"step": 1})
+    await client.post(f"{RUN}/rewind", json={"step": 1})
+    await client.post("/v1/shards/plan", json={"ranks": 2, "lengths": [3, 1, 2]})
+    await client.delete(f"{RUN}/environments/0")
+    await client.delete(RUN)
+
+
+async def test_every_success_that_is_documented_is_answered_as_documented(
+    client: httpx.AsyncClient, redis_client: Redis
+) -> None:
+    seen: set[tuple[Operation, str]] = set()
+
+    async def check(reply: httpx.Response) -> None:
+        await reply.aread()
+        operation = check_reply(reply)
+        assert reply.is_success, reply.text
+        assert operation is not None
+        seen.add((operation, str(reply.status_code)))
+
+    client.event_hooks["response"].append(check)
+    await live_through_a_run(client, redis_client)
+    documented = {
+        (operation, status)
+        for operation, said in OPERATIONS.items()
+        for status in said["responses"]
+        if status.startswith("2")
+    }
+    assert seen == documented
+
+
+def test_what_is_documented_of_a_submitted_group_is_what_is_read() -> None:
+    assert frozenset(SubmittedGroup.model_fields) == KNOWN
+
+
+@examples(30)
+@given(native_groups())
+def test_a_group_that_is_taken_is_one_that_the_document_allows(group: dict[str, Any]) -> None:
+    spelled = in_json(group | {"id": "g"})
+    SUBMITTED.validate(spelled)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"env_id": 0},
+        {"colour": "red"},
+        {"id": "no id"},
+        {"environment": -1},
+        {"policy_version": 2**53},
+        {"item": ""},
+        {"cost": -1.0},
+        {"metadata": []},
+        {"scores": [[1.0]]},
+        {"messages": [{}]},
+        {"tensors": {"x": {"dtype": "I128", "shape": [1], "data": "AQ=="}}},
+    ],
+    ids=str,
+)
+def test_a_group_that_the_document_forbids_is_refused(wrong: dict[str, Any]) -> None:
+    assert not SUBMITTED.is_valid(ONE | wrong)
+    with pytest.raises(InvalidField):
+        decode_native_json(json.dumps(ONE | wrong).encode())
+
+
+def test_every_reference_of_the_document_leads_somewhere() -> None:
+    def references(value: Any) -> list[str]:
+        if isinstance(value, list):
+            return [found for item in value for found in references(item)]
+        if isinstance(value, dict):
+            own = [value["$ref"]] if isinstance(value.get("$ref"), str) else []
+            return own + [found for item in value.values() for found in references(item)]
+        return []
+
+    components = OPENAPI["components"]
+    there = {f"#/components/{kind}/{name}" for kind, named in components.items() for name in named}
+    assert set(references(OPENAPI)) == there
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=" ".join)
+def test_every_problem_has_a_schema_with_its_codes(operation: Operation) -> None:
+    problems = {status: said for status, said in answers(operation).items() if not status.startswith("2")}
+    assert {"422", "500"} <= problems.keys()
+    assert "503" in problems or "{run}" not in operation[1]
+    for said in problems.values():
+        problem, codes = said["content"]["application/problem+json"]["schema"]["allOf"]
+        assert problem["$ref"].endswith("/Problem")
+        assert codes["properties"]["code"]["enum"]
+
+
+# Errors that every operation may have
+
+
+def call(operation: Operation, **names: str) -> dict[str, Any]:
+    """A request with the body of the document's example."""
+    method, path = operation
+    named = {"run": "typo", "environment": "0", "batch": "ab", "group": "g"} | names
+    return {"method": method, "url": path.format(**named), "json": example_body(OPERATIONS[operation])}
+
+
+@pytest.mark.parametrize("operation", [one for one in OPERATIONS if "{run}" in one[1]], ids=" ".join)
+async def test_whatever_is_asked_of_a_run_that_is_not_there_it_is_the_run_that_is_missing(
+    client: httpx.AsyncClient, operation: Operation
+) -> None:
+    reply = await client.request(**call(operation))
+    assert (reply.status_code, reply.json()["code"]) == (404, "run_not_found")
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=" ".join)
+async def test_a_query_parameter_that_is_not_known_is_refused(client: httpx.AsyncClient, operation: Operation) -> None:
+    reply = await client.request(**call(operation), params={"wait_s": "0", "colour": "red"})
+    problem = reply.json()
+    assert (reply.status_code, problem["code"]) == (422, "invalid_field")
+    known = {one["name"] for one in OPERATIONS[operation].get("parameters", ()) if one["in"] == "query"}
+    wrong = "colour" if "wait_s" in known else "wait_s"
+    assert problem["errors"][0]["loc"] == ["query", wrong]
+    assert problem["detail"].startswith(f"query.{wrong}: is unknown here")
+    assert all(name in problem["detail"] for name in known)
+
+
+@pytest.mark.parametrize(
+    ("misspelt", "meant"), [("wait", "wait_s"), ("Wait_S", "wait_s"), ("wait_seconds", "wait_s"), ("\n", "wait_s")]
+)
+async def test_a_query_parameter_that_is_misspelt_is_told_the_name_that_was_meant(
+    client: httpx.AsyncClient, misspelt: str, meant: str
+) -> None:
+    reply = await client.post(f"{RUN}/batches", params={misspelt: "3"})
+    assert reply.status_code == 422
+    assert meant in reply.json()["detail"]
+
+
+async def test_atropos_clients_may_send_any_query(client: httpx.AsyncClient) -> None:
+    assert (await client.get("/status?colour=red")).status_code == 200
