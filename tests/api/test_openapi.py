@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from app.main import create_app
@@ -35,3 +36,12 @@ def test_every_body_has_examples(operation: dict[str, Any]) -> None:
     schema = operation["requestBody"]["content"]["application/json"]["schema"]
     schema = schema.get("items", schema)
     assert "examples" in schema or all("examples" in field for field in schema["properties"].values())
+
+
+async def test_there_is_one_page_that_shows_the_document(
+    client: httpx.AsyncClient,
+) -> None:
+    page = await client.get("/docs")
+    assert (page.status_code, page.headers["content-type"].partition(";")[0]) == (200, "text/html")
+    assert (await client.get("/openapi.json")).json() == OPENAPI
+    assert (await client.get("/redoc")).status_code == 404
