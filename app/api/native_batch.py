@@ -26,7 +26,7 @@ from lachesis.wire.blob import read_header
 from lachesis.wire.columns import NATIVE_COLUMNS, unpack
 from lachesis.wire.frame import frame_header
 from lachesis.wire.groups import SAFETENSORS
-from lachesis.wire.ranks import BalanceInfo, ShardInfo
+from lachesis.wire.ranks import BalanceInfo, PackingInfo, ShardInfo
 
 _MOST_HEADER_CHARACTERS = 1000  # clients refuse headers of some kilobytes; explain has it all
 _ANY = ("application/*", "*/*")
@@ -132,6 +132,7 @@ def _shard(batch: Batch) -> ShardInfo | None:
         equal=shards.equal,
         ended_by=shards.split.ended_by.value,
         balance=BalanceInfo(**asdict(shards.balance)),
+        packing=None if batch.shard.packed is None else PackingInfo(**asdict(batch.shard.packed)),
     )
 
 

@@ -1,5 +1,7 @@
 """What a rank asks for, as the rules take it."""
 
+from dataclasses import replace
+
 from app.core.costs import CostModel, Measure
 from app.core.errors import InvalidField
 from app.core.ranks import EndedBy, Split
@@ -22,5 +24,8 @@ def seat_of(query: TakeQuery) -> Seat | None:
     if cost.measure is Measure.EPISODE:
         raise InvalidField(f"{cost} is the cost of an episode, not of a sequence of tokens", ("query", "cost"))
     # In one spelling, so that ranks that mean the same say the same.
-    split = Split(query.world_size, query.spread, query.equal, str(cost), EndedBy(query.ended_by))
+    agreed = Split(query.world_size, query.spread, query.equal, str(cost), EndedBy(query.ended_by))
+    split = replace(
+        agreed, micro_batch_tokens=query.micro_batch_tokens, padded=query.padded, same_number=query.same_number
+    )
     return Seat(query.rank, split, query.after, query.step)

@@ -54,7 +54,7 @@ class Packed:
     waste_of_rows: float
 
 
-def pack(lengths: ArrayLike, cap_tokens: int, *, padded: bool = False) -> Packed:
+def pack(lengths: ArrayLike, cap_tokens: int, *, padded: bool = False, at_least: int = 0) -> Packed:
     """Put sequences into few micro-batches.
 
     Packed, first-fit and best-fit decreasing are both tried; each needs at most 11/9 of the fewest possible plus one.
@@ -64,12 +64,15 @@ def pack(lengths: ArrayLike, cap_tokens: int, *, padded: bool = False) -> Packed
         lengths: Tokens of each sequence, integers ``>= 0`` of shape [sequences].
         cap_tokens: The most tokens in a micro-batch, ``>= 1``.
         padded: Whether each sequence takes as many tokens as the longest of its micro-batch.
+        at_least: How many micro-batches to make at least: as many as other ranks have, as in `pack_ranks`.
 
     Raises:
         InvalidField: A sequence is longer than the cap, or a value is not as said; names the first such sequence.
     """
     checked = _checked(lengths, cap_tokens)
-    return pack_ranks(checked, [np.arange(len(checked))], cap_tokens, padded=padded)[0]
+    method, least, batches = _fitted(checked, np.arange(len(checked)), cap_tokens, padded)
+    tokens = checked.tolist()
+    return _packed(tokens, _split(tokens, batches, at_least), method, least, cap_tokens)
 
 
 def pack_ranks(
@@ -96,23 +99,25 @@ def pack_ranks(
     """
     checked = _checked(lengths, cap_tokens)
     tokens = checked.tolist()
-    ranks: list[tuple[Method, int, list[list[int]]]] = []
-    for shard in shards:
-        own = np.asarray(shard, np.int64)
-        order = own[np.lexsort((own, -checked[own]))].tolist()
-        if padded:
-            batches = _by_length(tokens, order, cap_tokens)
-            ranks.append((Method.BY_LENGTH, len(batches), batches))
-            continue
-        least = fewest(checked[own], cap_tokens)
-        method, batches = Method.BEST_FIT, _best_fit(tokens, order, cap_tokens)
-        if len(batches) > least and len(first := _first_fit(tokens, order, cap_tokens)) < len(batches):
-            method, batches = Method.FIRST_FIT, first
-        ranks.append((method, least, batches))
+    ranks = [_fitted(checked, np.asarray(shard, np.int64), cap_tokens, padded) for shard in shards]
     number = max((len(batches) for _, _, batches in ranks), default=0) if same_number else 0
     return tuple(
         _packed(tokens, _split(tokens, batches, number), method, least, cap_tokens) for method, least, batches in ranks
     )
+
+
+def _fitted(lengths: Integers, own: Integers, cap_tokens: int, padded: bool) -> tuple[Method, int, list[list[int]]]:
+    """Put some sequences into few micro-batches; how, how many there must be at least, and the micro-batches."""
+    tokens = lengths.tolist()
+    order = own[np.lexsort((own, -lengths[own]))].tolist()
+    if padded:
+        batches = _by_length(tokens, order, cap_tokens)
+        return Method.BY_LENGTH, len(batches), batches
+    least = fewest(lengths[own], cap_tokens)
+    batches = _best_fit(tokens, order, cap_tokens)
+    if len(batches) > least and len(first := _first_fit(tokens, order, cap_tokens)) < len(batches):
+        return Method.FIRST_FIT, least, first
+    return Method.BEST_FIT, least, batches
 
 
 def fewest(lengths: Integers, cap_tokens: int) -> int:

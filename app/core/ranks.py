@@ -28,6 +28,9 @@ class Split:
             way); None: where that is possible without.
         cost: What a sequence costs, as `app.core.costs.CostModel` reads it.
         ended_by: Whose acknowledgement ends the batch.
+        micro_batch_tokens: The most tokens in a micro-batch; None: shards are not put into micro-batches.
+        padded: Whether a sequence takes as many of them as the longest of its micro-batch.
+        same_number: Whether all ranks have the same number of micro-batches.
     """
 
     world_size: int
@@ -35,6 +38,9 @@ class Split:
     equal: bool | None = None
     cost: str = "tokens"
     ended_by: EndedBy = EndedBy.ALL
+    micro_batch_tokens: int | None = None
+    padded: bool = False
+    same_number: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +74,7 @@ class Shards:
         equal: Whether each rank has the same number of sequences.
         ranks: The rank of each item, in training order.
         balance: How evenly their cost lies on the ranks.
+        micro_batches: How many of them each rank has at least.
         taken: Ranks that were handed their shard in this delivery, ascending.
         acknowledged: Ranks that have trained on theirs, ascending.
     """
@@ -77,6 +84,7 @@ class Shards:
     equal: bool
     ranks: tuple[int, ...]
     balance: Balance
+    micro_batches: int = 0
     taken: tuple[int, ...] = ()
     acknowledged: tuple[int, ...] = ()
 

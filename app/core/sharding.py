@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from app.core.balancing import Balanced, balance
 from app.core.costs import CostModel, Measure, weigh
+from app.core.packing import Packed, pack, pack_ranks
 from app.core.ranks import Balance, Shards, Split
 
 
@@ -31,8 +32,21 @@ def divide(lengths: Sequence[NDArray[np.integer]], sent: Sequence[float | None],
         starts = np.cumsum([0, *sizes[:-1]])
         whole = balance(np.add.reduceat(costs, starts), split.world_size, equal=equal, sizes=sizes)
         if whole.equal or not split.equal:
-            return _shards(whole, split, spread=False)
-    return _shards(balance(costs, split.world_size, equal=equal), split, spread=True)
+            return _shards(whole, split, lengths, spread=False)
+    return _shards(balance(costs, split.world_size, equal=equal), split, lengths, spread=True)
+
+
+def micro_batches(lengths: NDArray[np.integer], shards: Shards) -> Packed | None:
+    """Put the sequences of one rank into micro-batches, if the ranks want that.
+
+    Args:
+        lengths: Tokens of each of its sequences, in the order of its shard.
+        shards: How the batch is divided.
+    """
+    split = shards.split
+    if split.micro_batch_tokens is None:
+        return None
+    return pack(lengths, split.micro_batch_tokens, padded=split.padded, at_least=shards.micro_batches)
 
 
 def sequences_of(sizes: Sequence[int], shards: Shards, rank: int) -> dict[int, tuple[int, ...]]:
@@ -77,7 +91,17 @@ def _costs(lengths: Sequence[NDArray[np.integer]], sent: Sequence[float | None],
     return model.costs(tokens, sent=np.concatenate(shares))
 
 
-def _shards(balanced: Balanced, split: Split, *, spread: bool) -> Shards:
+def _most_micro_batches(lengths: Sequence[NDArray[np.integer]], owners: NDArray[np.int64], split: Split) -> int:
+    """How many micro-batches every rank has, if all are to have the same number; else 0."""
+    if split.micro_batch_tokens is None or not split.same_number:
+        return 0
+    by_rank = [np.flatnonzero(owners == rank) for rank in range(split.world_size)]
+    packed = pack_ranks(np.concatenate(lengths), by_rank, split.micro_batch_tokens, padded=split.padded)
+    return max(len(one.micro_batches) for one in packed)
+
+
+def _shards(balanced: Balanced, split: Split, lengths: Sequence[NDArray[np.integer]], *, spread: bool) -> Shards:
+    owners = balanced.rank_of if spread else np.repeat(balanced.rank_of, [len(group) for group in lengths])
     report = Balance(
         method=balanced.method.value,
         imbalance=balanced.imbalance.max_over_mean,
@@ -86,4 +110,5 @@ def _shards(balanced: Balanced, split: Split, *, spread: bool) -> Shards:
         strided=balanced.strided.max_over_mean,
         bound=balanced.bound.max_over_mean,
     )
-    return Shards(split, spread, balanced.equal, tuple(balanced.rank_of.tolist()), report)
+    number = _most_micro_batches(lengths, owners, split)
+    return Shards(split, spread, balanced.equal, tuple(balanced.rank_of.tolist()), report, number)

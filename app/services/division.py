@@ -4,11 +4,13 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from app.core.leasing import Lease, LeasedGroup
 from app.core.model import DropReason, RunView
 from app.core.ranks import Shards, Split, taken_by
 from app.core.seats import Seat
-from app.core.sharding import divide, sequences_of
+from app.core.sharding import divide, micro_batches, sequences_of
 from app.services.handout import Batch, Shard
 from app.services.retrieval import Retrieval
 from lachesis.wire.blob import read_header
@@ -63,7 +65,9 @@ class Division:
         mine = [groups[position] for position in parts]
         cut = tuple(map(_cut, mine, payloads, parts.values()))
         held = replace(lease, shards=taken_by(shards, seat.rank))
-        return Batch(held, tuple(mine), cut, view, Shard(seat.rank, tuple(parts.values())))
+        lengths = np.concatenate([lengths_of(payload) for payload in cut] or [np.empty(0, np.int64)])
+        shard = Shard(seat.rank, tuple(parts.values()), micro_batches(lengths, shards))
+        return Batch(held, tuple(mine), cut, view, shard)
 
 
 async def _divided(payloads: Sequence[bytes], split: Split) -> Shards:

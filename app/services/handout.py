@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 from app.core.leasing import Lease, LeasedGroup, LeaseState
 from app.core.model import NotReady, RunView
+from app.core.packing import Packed
 from app.core.ranks import taken_by
 from app.core.seats import Seat, shared
 
@@ -64,10 +65,17 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """The part of a batch that a rank gets: of each group that is sent, the sequences, 0-based, ascending."""
+    """The part of a batch that a rank gets.
+
+    Attributes:
+        rank: The rank.
+        sequences: Of each group that is sent, the sequences, 0-based, ascending.
+        packed: Its micro-batches, if the ranks want them.
+    """
 
     rank: int
     sequences: tuple[tuple[int, ...], ...]
+    packed: Packed | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,7 +171,10 @@ class RunCalls:
         Raises:
             InvalidField: ``wait_s`` is longer than the service waits, or below 0.
         """
-        said = {name: value for name, value in {**asdict(rank), "after": after}.items() if value is not None}
+        # Only what is not the service's default: an older one refuses what it does not know.
+        usual = asdict(Rank(0, 1))
+        said = {name: value for name, value in asdict(rank).items() if value != usual[name]}
+        said |= {"rank": rank.rank, "world_size": rank.world_size} | ({} if after is None else {"after": after})
         return self._take(take, wait_s, {name: str(value) for name, value in said.items()})
 
     def _take(self, take: batches.TakeBatch, wait_s: float, said: Mapping[str, str]) -> Call[Taken | NothingYet]:

@@ -18,6 +18,9 @@ class Rank:
             False: only the cost counts. None: the same number where whole groups allow it.
         cost: What a sequence costs: ``tokens``; a sum like ``24576*L + L^2``; or ``sent``, what its producer said.
         ended_by: Whose acknowledgement ends a batch: that of every rank, or that of rank 0.
+        micro_batch_tokens: Put each shard into micro-batches of at most so many tokens (``batch.micro_batches``).
+        padded: Whether a sequence takes as many of them as the longest of its micro-batch.
+        same_number: Whether all ranks have the same number of micro-batches; some may be empty then.
     """
 
     rank: int
@@ -27,6 +30,9 @@ class Rank:
     equal: bool | None = None
     cost: str = "tokens"
     ended_by: Literal["all", "rank_0"] = "all"
+    micro_batch_tokens: int | None = None
+    padded: bool = False
+    same_number: bool = True
 
     def __post_init__(self) -> None:
         if not 0 <= self.rank < self.world_size:

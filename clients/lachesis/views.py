@@ -180,6 +180,14 @@ class Columns:
         """Where each sequence begins in `tokens`, and where the last ends: [sequences + 1]."""
         return cumulated(self.lengths)
 
+    @property
+    def micro_batches(self) -> list[NDArray[np.int64]]:
+        """The sequences of each micro-batch, as rows of `padded`; one of all where none were asked for."""
+        packing = None if self.info.shard is None else self.info.shard.packing
+        if packing is None:
+            return [np.arange(len(self.lengths))]
+        return [np.array(rows, np.int64) for rows in packing.micro_batches]
+
     def column(self, name: str) -> NDArray[Any]:
         """Return a column of all sequences, end to end, as one array; made once, at the first call.
 

@@ -307,3 +307,27 @@ async def test_ranks_go_on_with_what_they_have_whatever_the_batch_size_is_by_now
     await shard(client, 0)
     await change_run(client, batch_size=6)
     assert (await shard(client, 1))["batch_size"] == 12
+
+
+async def test_shards_are_put_into_micro_batches_the_same_number_on_every_rank(client: httpx.AsyncClient) -> None:
+    await make_run(client, batch_size=8)
+    for number, length in enumerate((60, 30, 30, 20, 20, 20, 10, 10)):
+        tokens = [list(range(length))]
+        await submit(client, {"id": f"g{number}", "tokens": tokens, "masks": tokens, "scores": [0.0]})
+    asked = {"world_size": 2, "equal": False, "micro_batch_tokens": 60}
+    shards = [await shard(client, rank, **asked) for rank in range(2)]
+    for got in shards:
+        lengths = [len(one["tokens"][0]) for one in got["groups"]]
+        packing = got["shard"]["packing"]
+        rows = packing["micro_batches"]
+        assert sorted(row for batch in rows for row in batch) == list(range(len(lengths)))
+        assert all(sum(lengths[row] for row in batch) <= 60 for batch in rows)
+        assert packing["bound"] <= len(rows)
+    assert len({len(got["shard"]["packing"]["micro_batches"]) for got in shards}) == 1
+    too_small = await ask(client, 0, after=1, **asked | {"micro_batch_tokens": 5})
+    assert too_small.status_code == 204
+    await submit(client, group("long", size=8))
+    too_small = await ask(client, 0, after=1, **asked | {"micro_batch_tokens": 1})
+    assert (too_small.status_code, too_small.json()["code"]) == (422, "invalid_field")
+    assert "sequence 0" in too_small.json()["detail"]
+    assert (await status(client))["groups"]["queued"] == 1, "it is taken by nobody"

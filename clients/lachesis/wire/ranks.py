@@ -52,15 +52,30 @@ class TakeQuery(BaseModel):
         default="all", description="Whose acknowledgement ends the batch: that of every rank, or rank 0's."
     )
 
+    micro_batch_tokens: int | None = Field(
+        default=None, ge=1, le=2**40, description="Put each shard into micro-batches of at most so many tokens."
+    )
+    padded: bool = Field(
+        default=False,
+        description="Whether a sequence takes as many tokens of its micro-batch as the longest one there (rows that "
+        "are filled up); else its own (laid end to end).",
+    )
+    same_number: bool = Field(
+        default=True, description="Whether all ranks have the same number of micro-batches; some may be empty then."
+    )
+
     @model_validator(mode="after")
     def _of_a_rank(self) -> "TakeQuery":
         if (self.rank is None) != (self.world_size is None):
             raise ValueError("rank and world_size go together")
         if self.rank is not None and self.world_size is not None and self.rank >= self.world_size:
             raise ValueError(f"rank {self.rank} of a world of {self.world_size}: ranks are 0 to {self.world_size - 1}")
-        of_ranks = {"after", "step", "spread", "equal", "cost", "ended_by"} & self.model_fields_set
+        of_ranks = self.model_fields_set - {"wait_s", "rank", "world_size"}
         if self.rank is None and of_ranks:
             raise ValueError(f"{', '.join(sorted(of_ranks))}: only with rank and world_size")
+        of_packing = self.model_fields_set & {"padded", "same_number"}
+        if self.micro_batch_tokens is None and of_packing:
+            raise ValueError(f"{', '.join(sorted(of_packing))}: only with micro_batch_tokens")
         return self
 
 
@@ -75,6 +90,19 @@ class BalanceInfo(BaseModel):
     bound: float = Field(description="No division can have a smaller imbalance than this.")
 
 
+class PackingInfo(BaseModel):
+    """The micro-batches of a shard. Waste is a share of tokens, 0 to 1."""
+
+    micro_batches: list[list[int]] = Field(
+        description="The sequences of each, as positions in the shard, ascending; empty ones come last."
+    )
+    method: str = Field(description="How they were put together.")
+    bound: int = Field(description="How many micro-batches this shard needs at least.")
+    waste: float = Field(description="Share of the tokens they may hold that no sequence fills.")
+    waste_of_bound: float = Field(description="The same if there were only as many as the bound says.")
+    waste_of_rows: float = Field(description="Share of padding if its sequences are rows as long as the longest.")
+
+
 class ShardInfo(BaseModel):
     """The part of a batch that a rank gets."""
 
@@ -85,3 +113,4 @@ class ShardInfo(BaseModel):
     equal: bool = Field(description="Whether each rank has the same number of sequences.")
     ended_by: Literal["all", "rank_0"] = Field(description="Whose acknowledgement ends the batch.")
     balance: BalanceInfo = Field(description="Of the whole batch.")
+    packing: PackingInfo | None = Field(default=None, description="Its micro-batches, if they were asked for.")
