@@ -76,6 +76,8 @@ async def taken_reply(request: Request, dispatch: Dispatch, run: str, batch: Bat
 
     info = info_of(run, batch)
     headers = {"Lachesis-Batch": info.batch, "Lachesis-Step": str(info.step), "Vary": "Accept"}
+    if info.shard is not None:
+        headers["Lachesis-Imbalance"] = f"{info.shard.balance.imbalance:.4f}"
     if binary:
         head = frame_header(
             [len(payload) for payload in batch.payloads],

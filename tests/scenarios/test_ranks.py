@@ -40,6 +40,7 @@ async def shard(client: httpx.AsyncClient, rank: int, **query: Any) -> Batch:
     assert reply.status_code == 201, reply.text
     got: Batch = reply.json()
     assert got["shard"]["rank"] == rank
+    assert float(reply.headers["lachesis-imbalance"]) == pytest.approx(got["shard"]["balance"]["imbalance"], abs=1e-4)
     assert got["shard"]["size"] == sum(one["size"] for one in got["groups"])
     return got
 

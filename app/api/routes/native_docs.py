@@ -27,7 +27,12 @@ ANSWERS_SUBMIT: Answers = sending(
     errors.RunNotFound, errors.UnsupportedMediaType, errors.RunArchived, errors.GroupExists, errors.QueueFull
 ) | with_headers(201, Idempotent_Replay="`true` if every group was there already: nothing was stored.")
 
-_TAKEN = with_headers(201, Lachesis_Batch="The batch's id.", Lachesis_Step="Its step.")
+_TAKEN = with_headers(
+    201,
+    Lachesis_Batch="The batch's id.",
+    Lachesis_Step="Its step.",
+    Lachesis_Imbalance="Of a batch that is divided between ranks: its largest load over the mean load, minus 1.",
+)
 _WAITING = with_headers(
     204,
     Lachesis_Waiting="Why there is none: the reason as in `explain`, and a sentence.",
