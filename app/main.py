@@ -11,6 +11,7 @@ from fastapi import Depends, FastAPI
 
 from app.api import problems
 from app.api.body_budget import BodyBudget
+from app.api.counting import Counting
 from app.api.decoding import Decoder
 from app.api.deps import Services, checked_run_name
 from app.api.openapi import DocumentedApp
@@ -29,6 +30,7 @@ from app.services.intake import Intake
 from app.services.leases import Leases
 from app.services.lineage import Lineages
 from app.services.maintenance import Maintenance
+from app.services.metrics import Metrics
 from app.services.presence import Presence
 from app.services.registry import Registry
 from app.services.retrieval import Retrieval
@@ -37,6 +39,7 @@ from app.services.shard_plans import ShardPlanner
 from app.services.staleness import Staleness
 from app.services.status import Status
 from app.services.submissions import Submissions
+from app.services.traffic import Traffic
 from app.services.waiting import WaitingRoom
 from app.services.window import Window
 from app.settings import Settings
@@ -94,6 +97,7 @@ def create_app(settings: Settings) -> FastAPI:
         title="Lachesis", version=lachesis_version(), description=DESCRIPTION, lifespan=lifespan, redoc_url=None
     )
     problems.install(app)
+    app.add_middleware(Counting)
     # Routes are tried one after the other, which is felt: what is called most comes first.
     named = [Depends(checked_run_name)]
     app.router.routes[:0] = groups.submissions.routes  # by itself: one that is included is matched three times
@@ -121,6 +125,8 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
     retrieval = Retrieval(groups)
     dispatch = Dispatch(runs, batches, retrieval, Division(retrieval), Window(groups), sending, arrivals, timing)
     explain = Explain(runs, dispatch, sending, arrivals)
+    traffic = Traffic()
+    waiting = WaitingRoom(dispatch, partial(changes, connection))
     services = Services(
         settings=settings,
         connection=connection,
@@ -134,12 +140,14 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
         status=Status(runs, groups, explain, ttl_ms, durability),
         administration=Administration(runs, groups, bookmarks, staleness),
         submissions=Submissions(admission),
-        waiting=WaitingRoom(dispatch, partial(changes, connection)),
+        waiting=waiting,
         leases=Leases(runs, groups, batches, bookmarks),
         bookmarks=bookmarks,
         explain=explain,
         lineages=Lineages(runs, groups, batches),
         shard_planner=ShardPlanner(settings.datasets_dir),
+        traffic=traffic,
+        metrics=Metrics(runs, dispatch, waiting, traffic, ttl_ms),
     )
     maintenance = Maintenance(
         runs,

@@ -16,6 +16,7 @@ from pydantic import BaseModel
 import app
 from app.core import errors
 from app.settings import Settings
+from app.telemetry import METRICS
 from lachesis.wire.status import RunStatus
 
 ROOT = Path(__file__).parents[1]
@@ -148,6 +149,13 @@ def status_fields(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
 def test_every_field_of_the_status_is_documented_and_no_other() -> None:
     table = (ROOT / "docs/operations.md").read_text().partition("## Fields of `GET /status`")[2].partition("\n## ")[0]
     assert sorted(re.findall(r"^\| `([^`]+)` \|", table, re.M)) == sorted(status_fields(RunStatus))
+
+
+def test_every_metric_is_documented_with_its_kind_and_labels_and_no_other() -> None:
+    table = (ROOT / "docs/operations.md").read_text().partition("## Metrics")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| ([^|]+) \| ([^|]+) \|$", table, re.M)
+    documented = [(name, kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels, _ in rows]
+    assert documented == [(metric.name, metric.kind.value, metric.labels) for metric in METRICS]
 
 
 def test_the_example_names_no_variable_that_nothing_reads() -> None:

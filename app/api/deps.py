@@ -21,11 +21,13 @@ from app.services.explain import Explain
 from app.services.intake import Intake
 from app.services.leases import Leases
 from app.services.lineage import Lineages
+from app.services.metrics import Metrics
 from app.services.registry import Registry
 from app.services.sending import Sending
 from app.services.shard_plans import ShardPlanner
 from app.services.status import Status
 from app.services.submissions import Submissions
+from app.services.traffic import Traffic
 from app.services.waiting import WaitingRoom
 from app.settings import Settings
 from app.store.connection import Connection
@@ -58,6 +60,8 @@ class Services:
     explain: Explain
     lineages: Lineages
     shard_planner: ShardPlanner
+    traffic: Traffic
+    metrics: Metrics
 
 
 async def services(request: Request) -> Services:

@@ -26,7 +26,11 @@ _RETRY_MS = 10_000  # a trainer whose reply broke off asks again within seconds,
 
 
 class Dispatch:
-    """The way out."""
+    """The way out.
+
+    Attributes:
+        handed_out: Batches, and shards of batches, that this process has put into trainers' hands.
+    """
 
     def __init__(
         self,
@@ -47,6 +51,7 @@ class Dispatch:
         self._sending = sending
         self._arrivals = arrivals
         self._timing = timing
+        self.handed_out = 0
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # a run's, while somebody asks
 
     async def take(self, run: str, holder: Holder | None = None) -> Answer:
@@ -214,9 +219,10 @@ class Dispatch:
 
     async def _have(self, lease: Lease, taking: Coroutine[None, None, bool]) -> bool:
         """Take a lease; False if the world moved on meanwhile."""
-        if lease.state is LeaseState.SENDING:
-            return await self._sending.begin(lease, taking)
-        return await taking  # held until its deadline, wherever its reply goes
+        # One that is not on its way to a trainer of Atropos is held until its deadline, wherever its reply goes.
+        have = await (self._sending.begin(lease, taking) if lease.state is LeaseState.SENDING else taking)
+        self.handed_out += have
+        return have
 
 
 def _is_nobody_elses(batch: Batch) -> bool:

@@ -39,7 +39,7 @@ class Status:
         reason = await self._explain.of(run)
         view, not_ready = reason.view, reason.not_ready
         config = view.config
-        set_aside = _set_aside(view)
+        set_aside = set_aside_groups(view)
         return RunStatus(
             current_step=view.step,
             queue_size=view.totals.queued_groups - set_aside,
@@ -108,7 +108,8 @@ def _ranks(history: BalanceHistory) -> RanksStatus:
     )
 
 
-def _set_aside(view: RunView) -> int:
+def set_aside_groups(view: RunView) -> int:
+    """Count the queued groups that can never fit a batch."""
     if view.config is None:
         return 0
     return sum(count for (_, size), count in view.lanes.items() if size > view.config.batch_size)

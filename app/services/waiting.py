@@ -45,6 +45,11 @@ class WaitingRoom:
         self._rooms: dict[str, _Room] = {}
         self._attendants: set[asyncio.Task[None]] = set()
 
+    @property
+    def waiting(self) -> int:
+        """Return how many wait now, for batches of any run."""
+        return sum(len(room.waiters) for room in self._rooms.values())
+
     async def take(self, run: str, holder: Holder, wait_s: float, stop: asyncio.Event) -> Answer:
         """Take the next batch, waiting for it up to ``wait_s`` seconds, and no longer once ``stop`` is set.
 

@@ -4,7 +4,7 @@ import json
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import starmap
+from itertools import chain, islice, starmap
 
 from app.core.errors import InvalidField, RunNotFound
 from app.core.leasing import LeaseState, returned
@@ -98,7 +98,17 @@ class RunStore:
 
     async def view(self, run: str) -> RunView:
         """Read the run without its queue, in one round trip."""
-        return read_view(await self._connection.exchange(view_commands(RunKeys(run))))
+        return (await self.views([run]))[run]
+
+    async def views(self, runs: Sequence[str]) -> dict[str, RunView]:
+        """Read runs without their queues, in one round trip; one that is not there looks empty.
+
+        Raises:
+            StoreRefused: A key of one of them is of another type.
+        """
+        commands = [view_commands(RunKeys(run)) for run in runs]
+        replies = iter(await self._connection.exchange(list(chain.from_iterable(commands))))
+        return {run: read_view(list(islice(replies, len(own)))) for run, own in zip(runs, commands, strict=True)}
 
     async def existing(self, run: str) -> RunView:
         """Read a run that somebody has made, or a trainer has registered with.

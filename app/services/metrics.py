@@ -1,0 +1,178 @@
+"""The page that Prometheus scrapes: of all runs as Redis has them now, and of this process as it remembers."""
+
+import asyncio
+import logging
+import os
+import socket
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+
+from prometheus_client import generate_latest
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+    SummaryMetricFamily,
+)
+from prometheus_client.registry import Collector
+
+from app import telemetry
+from app.core.errors import LachesisError
+from app.core.leasing import LeaseState
+from app.core.model import DropReason, Environment, RunView
+from app.core.ranks import BalanceHistory
+from app.services.dispatch import Dispatch
+from app.services.status import set_aside_groups
+from app.services.traffic import Traffic
+from app.services.waiting import WaitingRoom
+from app.store.runs import RunStore
+from app.telemetry import Kind
+
+_MOST_ENVIRONMENTS = 100  # with series of their own; a run may have thousands
+_MOST_CHARACTERS = 200  # of an environment's name; those alike so far count as one
+_PATIENCE_S = 5.0  # Prometheus gives up after 10
+_RUNS_AT_ONCE = 50  # other requests get their turn in between
+_FAMILIES = {
+    Kind.COUNTER: CounterMetricFamily,
+    Kind.GAUGE: GaugeMetricFamily,
+    Kind.HISTOGRAM: HistogramMetricFamily,
+    Kind.SUMMARY: SummaryMetricFamily,
+}
+
+log = logging.getLogger("lachesis.metrics")
+
+
+class Page(Collector):
+    """What one scrape is told: samples of declared metrics."""
+
+    def __init__(self) -> None:
+        self._families = {
+            metric: _FAMILIES[metric.kind](metric.name, metric.meaning, labels=metric.labels)
+            for metric in telemetry.METRICS
+        }
+
+    def add(self, metric: telemetry.Metric, labels: Sequence[str], *values: object) -> None:
+        """Add a sample: of a counter or gauge its value, of a summary count and sum, of a histogram buckets and sum."""
+        self._families[metric].add_metric(labels, *values)
+
+    def add_each(self, metric: telemetry.Metric, label: str, values: Mapping[str, float]) -> None:
+        """Add a sample for each value of the second label; ``label`` is the first."""
+        for name, value in values.items():
+            self.add(metric, (label, name), value)
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the metrics, in the order they were declared."""
+        return self._families.values()
+
+    def text(self) -> bytes:
+        """Write the page down in Prometheus's text format, version 0.0.4."""
+        return generate_latest(self)
+
+
+class Metrics:
+    """Reads metrics when they are asked for. Any API process tells the same of runs, each its own of itself."""
+
+    def __init__(
+        self, runs: RunStore, dispatch: Dispatch, waiting: WaitingRoom, traffic: Traffic, environment_ttl_ms: int
+    ) -> None:
+        self._runs = runs
+        self._dispatch = dispatch
+        self._waiting = waiting
+        self._traffic = traffic
+        self._ttl_ms = environment_ttl_ms
+        self._process = f"{socket.gethostname()}:{os.getpid()}"
+
+    async def page(self) -> bytes:
+        """Return the page, without any run if Redis cannot be had within seconds: an outage is what metrics are for."""
+        page = Page()
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                page = await self._page_of_runs()
+            store_up = True
+        except (LachesisError, TimeoutError) as error:
+            log.warning("metrics go without runs: %s", str(error) or f"no answer within {_PATIENCE_S:g} s")
+            store_up = False
+        page.add(telemetry.STORE_UP, (self._process,), store_up)
+        self._add_process(page)
+        return await asyncio.to_thread(page.text)  # a thousand runs take long enough for other requests to notice
+
+    async def _page_of_runs(self) -> Page:
+        page, names = Page(), await self._runs.names()
+        for start in range(0, len(names), _RUNS_AT_ONCE):
+            for run, view in (await self._runs.views(names[start : start + _RUNS_AT_ONCE])).items():
+                _add_run(page, run, view, self._ttl_ms)
+        return page
+
+    def _add_process(self, page: Page) -> None:
+        process = self._process
+        page.add(telemetry.BATCHES_HANDED_OUT, (process,), self._dispatch.handed_out)
+        page.add(telemetry.LONG_POLLS_WAITING, (process,), self._waiting.waiting)
+        for request, count in self._traffic.counts():
+            page.add(telemetry.HTTP_REQUESTS, (process, *request), count)
+        for route, durations in self._traffic.durations():
+            page.add(telemetry.HTTP_DURATION, (process, route), durations.buckets, durations.sum_s)
+
+
+def _add_run(page: Page, run: str, view: RunView, ttl_ms: int) -> None:
+    totals, set_aside, dropped = view.totals, set_aside_groups(view), view.dropped_by_reason
+    leases = Counter(lease.state for lease in view.leases)
+    environments = Counter(_state(environment, view, ttl_ms) for environment in view.environments.values())
+    page.add(telemetry.STEP, (run,), view.step)
+    page.add(telemetry.POLICY_VERSION, (run,), view.policy_version)
+    page.add(telemetry.GROUPS_ACCEPTED, (run,), totals.accepted_groups)
+    groups = {
+        "queued": totals.queued_groups - set_aside,
+        "set_aside": set_aside,
+        "buffered": totals.buffered_groups,
+        "leased": totals.leased_groups,
+        "delivered": totals.delivered_groups,
+    }
+    payload = {
+        "queued": totals.queued_bytes,
+        "buffered": totals.buffered_bytes,
+        "leased": totals.leased_bytes,
+        "kept": view.kept.payload_bytes,
+    }
+    page.add_each(telemetry.GROUPS, run, groups)
+    page.add_each(telemetry.GROUPS_DROPPED, run, {reason: dropped.get(reason, 0) for reason in DropReason})
+    page.add_each(telemetry.PAYLOAD, run, payload)
+    page.add_each(telemetry.ENVIRONMENTS, run, {state: environments[state] for state in _STATES})
+    page.add_each(telemetry.SERVED, run, _served(view))
+    page.add_each(telemetry.LEASES, run, {state: leases[state] for state in LeaseState})
+    page.add(telemetry.BATCHES_RELAXED, (run,), view.relaxed_batches)
+    page.add(telemetry.BATCHES_KEPT, (run,), view.kept.batches)
+    if view.balance is not None:
+        _add_balance(page, run, view.balance)
+
+
+_STATES = ("alive", "silent", "disconnected")
+
+
+def _state(environment: Environment, view: RunView, ttl_ms: int) -> str:
+    if not environment.connected:
+        return "disconnected"
+    return "alive" if environment.alive(view.clock_ms, ttl_ms) else "silent"
+
+
+def _served(view: RunView) -> Counter[str]:
+    """Sequences handed out, by the name of their environment; "" is for all others, and for groups of none.
+
+    Named are those with the smallest ids: these stay the same, so that nobody's sequences wander to others.
+    """
+    first = islice(view.environments.items(), _MOST_ENVIRONMENTS)
+    named = {key: environment.name[:_MOST_CHARACTERS] for key, environment in first}
+    served: Counter[str] = Counter(dict.fromkeys(named.values(), 0))
+    for key, sequences in view.served.items():
+        served["" if key is None else named.get(key, "")] += sequences
+    return served
+
+
+def _add_balance(page: Page, run: str, history: BalanceHistory) -> None:
+    sums = {"chosen": history.imbalance, "contiguous": history.contiguous, "bound": history.bound}
+    for division, sum_ in sums.items():
+        page.add(telemetry.IMBALANCE, (run, division), history.batches, sum_)
+    last = history.last
+    of_last = {"chosen": last.imbalance, "contiguous": last.contiguous, "strided": last.strided, "bound": last.bound}
+    page.add_each(telemetry.LAST_IMBALANCE, run, of_last)

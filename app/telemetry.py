@@ -1,0 +1,101 @@
+"""Every metric, declared once. `docs/operations.md` has the same as a table, and a test that holds it to this one.
+
+Labels are bounded: runs by `app.store.runs.MOST_RUNS`, environments by `app.services.metrics`, routes and states by
+the code. A metric that may go back, as by a rewind, is a gauge, however much it looks like a counter: to Prometheus
+a counter that falls has started anew.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+DURATION_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+"""Upper bounds of the durations of requests, seconds: from a group that is stored to a long poll."""
+
+
+class Kind(StrEnum):
+    """How Prometheus reads a metric."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+    SUMMARY = "summary"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A metric.
+
+    Attributes:
+        name: Its name; ends with the unit, and that of a counter with ``_total``.
+        kind: How it is read.
+        labels: The names of its labels, in the order of their values.
+        meaning: One sentence.
+    """
+
+    name: str
+    kind: Kind
+    labels: tuple[str, ...]
+    meaning: str
+
+
+# Of the API process that answers.
+HTTP_REQUESTS = Metric(
+    "lachesis_http_requests_total", Kind.COUNTER, ("process", "method", "route", "status"), "Requests answered."
+)
+HTTP_DURATION = Metric(
+    "lachesis_http_request_duration_seconds",
+    Kind.HISTOGRAM,
+    ("process", "route"),
+    "Seconds from a request's headers to the end of its answer, long polls included.",
+)
+BATCHES_HANDED_OUT = Metric(
+    "lachesis_batches_handed_out_total",
+    Kind.COUNTER,
+    ("process",),
+    "Batches, and shards of batches, put into trainers' hands, repetitions included.",
+)
+LONG_POLLS_WAITING = Metric(
+    "lachesis_long_polls_waiting", Kind.GAUGE, ("process",), "Requests that wait for a batch now."
+)
+STORE_UP = Metric(
+    "lachesis_store_up",
+    Kind.GAUGE,
+    ("process",),
+    "Whether Redis told what this scrape asked: 1, or 0 and no metric of any run.",
+)
+
+# Of runs, the same from every API process.
+STEP = Metric("lachesis_step", Kind.GAUGE, ("run",), "Batches taken, counted from the starting step.")
+POLICY_VERSION = Metric("lachesis_policy_version", Kind.GAUGE, ("run",), "The policy version in force.")
+GROUPS_ACCEPTED = Metric(
+    "lachesis_groups_accepted_total", Kind.COUNTER, ("run",), "Groups answered with success since the run was reset."
+)
+GROUPS = Metric("lachesis_groups", Kind.GAUGE, ("run", "state"), "Accepted groups that were not dropped, each once.")
+GROUPS_DROPPED = Metric("lachesis_groups_dropped_total", Kind.COUNTER, ("run", "reason"), "Groups dropped.")
+PAYLOAD = Metric("lachesis_payload_bytes", Kind.GAUGE, ("run", "state"), "Bytes of payload held.")
+ENVIRONMENTS = Metric("lachesis_environments", Kind.GAUGE, ("run", "state"), "Registered environments.")
+SERVED = Metric(
+    "lachesis_served_sequences",
+    Kind.GAUGE,
+    ("run", "environment"),
+    "Sequences handed out in batches; less when a batch is given back.",
+)
+LEASES = Metric("lachesis_leases", Kind.GAUGE, ("run", "state"), "Batches handed out and not yet acknowledged.")
+BATCHES_RELAXED = Metric(
+    "lachesis_batches_relaxed_total", Kind.COUNTER, ("run",), "Batches planned without keeping every minimum."
+)
+BATCHES_KEPT = Metric("lachesis_batches_kept", Kind.GAUGE, ("run",), "Acknowledged batches that are kept for a rewind.")
+IMBALANCE = Metric(
+    "lachesis_rank_imbalance_ratio",
+    Kind.SUMMARY,
+    ("run", "division"),
+    "Imbalance of batches divided between ranks: the largest load over the mean, minus 1.",
+)
+LAST_IMBALANCE = Metric(
+    "lachesis_rank_last_imbalance_ratio",
+    Kind.GAUGE,
+    ("run", "division"),
+    "The same of the last batch that was divided.",
+)
+
+METRICS = tuple(value for value in list(vars().values()) if isinstance(value, Metric))
