@@ -52,7 +52,8 @@ class Holder:
             return None if theirs is None or (waiting is not None and waiting.step < theirs.step) else theirs
         if not self.request_id:
             return None
-        held = (lease for lease in view.leases if lease.state is LeaseState.HELD)
+        # What is divided belongs to ranks; who asks for whole batches under an id of theirs must not take it away.
+        held = (lease for lease in view.leases if lease.state is LeaseState.HELD and lease.shards is None)
         return next((lease for lease in held if lease.request_id == self.request_id), None)
 
     def renewed(self, lease: Lease, view: RunView) -> Lease:

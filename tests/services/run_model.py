@@ -98,13 +98,18 @@ class RunModel:
     def take(self, request: str | None, lease_s: int) -> Batch | str:
         """Take the next batch, or say why there is none."""
         for batch in list(self.batches):
-            if request and batch.state == "held" and batch.request == request and self._is_whole(batch):
+            if not request or batch.state != "held" or batch.request != request:
+                continue
+            if batch.deadline > self.now or self._is_whole(batch):
                 batch.deadline = self.now + lease_s
                 return batch
         self.tick()
         for batch in list(self.batches):
             if self._waits(batch) and self._is_whole(batch):
                 return self._hold(batch, request, lease_s)
+        return self._take_new(request, lease_s)
+
+    def _take_new(self, request: str | None, lease_s: int) -> Batch | str:
         while (planned := self._oldest()) is not None:
             unfit = [group for group in planned if self._unfit(group)]
             for group in unfit:
@@ -176,7 +181,7 @@ class RunModel:
             raise Refused("invalid_field", f"at step {self.step}")
         if self.unkept_step is not None and step < self.unkept_step:
             raise Refused("rewind_impossible", f"up to step {self.unkept_step}")
-        trained = [batch for batch in self.batches if batch.step <= step and batch.state == "held"]
+        trained = [batch for batch in self.batches if batch.step <= step and batch.state in ("held", "sent")]
         for batch in trained:
             self._deliver(batch)
         for batch in [batch for batch in self.kept if batch.step > step]:
@@ -244,7 +249,11 @@ class RunModel:
             if self.ends[batch_id] != (outcome, lease):
                 raise Refused("lease_lost", f"was {self.ends[batch_id][0]}")
         elif (batch.state == "quarantined") != (lease is None) or batch.lease != lease:
-            words = {"held": "under another lease", "returned": "waits to be handed out again"}
+            words = {
+                "held": "under another lease",
+                "returned": "waits to be handed out again",
+                "sent": "is with a trainer of Atropos",
+            }
             raise Refused("lease_lost", words.get(batch.state, "is quarantined"))
         return batch
 

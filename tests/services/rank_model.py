@@ -1,0 +1,150 @@
+"""`RunModel` for trainers of several ranks, and of Atropos: who shares which batch, and whose acknowledgement ends it.
+
+What is in a shard is the service's to choose. What it chose once must stay so, and the shards of a batch must be
+disjoint and, together, the batch.
+"""
+
+from dataclasses import dataclass, field
+
+from app.core.ranks import EndedBy, Split
+from app.core.seats import Seat
+from tests.services.run_model import Batch, Refused, RunModel
+
+Shard = list[tuple[str, int]]
+"""Sequences: a group's id, and a position in it."""
+
+
+@dataclass(slots=True)
+class Division:
+    """A batch in ranks' hands."""
+
+    split: Split
+    taken: set[int] = field(default_factory=set)
+    acknowledged: set[int] = field(default_factory=set)
+
+    @property
+    def awaited(self) -> tuple[int, ...]:
+        needed = range(self.split.world_size if self.split.ended_by is EndedBy.ALL else 1)
+        return tuple(rank for rank in needed if rank not in self.acknowledged)
+
+
+@dataclass(slots=True)
+class RankModel(RunModel):
+    """One run, whose batches may be divided."""
+
+    divided: dict[Batch, Division] = field(default_factory=dict)
+    shards: dict[tuple[Batch, Split], dict[int, Shard]] = field(default_factory=dict)
+
+    def take(self, request: str | None, lease_s: int) -> Batch | str:
+        """Take a batch whole."""
+        taken = RunModel.take(self, request, lease_s)
+        if isinstance(taken, Batch):
+            self.divided.pop(taken, None)
+        return taken
+
+    def take_shard(self, seat: Seat, lease_s: int) -> Batch | str:
+        """Take a rank's shard of the next batch for it, or say why there is none."""
+        while True:
+            waiting = next((batch for batch in self.batches if self._waits_for(batch, seat)), None)
+            theirs = self._in_hand(seat)
+            if theirs is not None and (waiting is None or waiting.step > theirs.step):
+                _check_step(seat, theirs.step)
+                theirs.deadline = max(theirs.deadline, self.now + lease_s)
+                return self._sit_down(theirs, seat)
+            self.tick()
+            _check_step(seat, waiting.step if waiting else self.step + 1)
+            if waiting is None:
+                _check_equal(seat, self.batch_size)
+                taken = self._take_new(None, lease_s)
+                return taken if isinstance(taken, str) else self._sit_down(taken, seat)
+            if self._is_whole(waiting):
+                _check_equal(seat, self.batch_size)
+                if waiting in self.divided:
+                    self.divided[waiting] = Division(self.divided[waiting].split)
+                return self._sit_down(self._hold(waiting, None, lease_s), seat)
+
+    def acknowledge(self, batch_id: str, lease: str) -> None:
+        self.acknowledge_shard(batch_id, lease, None)
+
+    def acknowledge_shard(self, batch_id: str, lease: str, rank: int | None) -> tuple[int, ...]:
+        """Returns the ranks whose acknowledgement is still missing."""
+        batch = self._held(batch_id, lease, "acknowledged")
+        if batch is None:
+            return ()
+        division = self.divided.get(batch)
+        if (division is None) != (rank is None) or (division and rank and rank >= division.split.world_size):
+            raise Refused("invalid_field", "divided")
+        if division is not None and rank is not None and set(division.awaited) - {rank}:
+            division.acknowledged.add(rank)
+            return division.awaited
+        self._deliver(batch)
+        self._trim()
+        return ()
+
+    def take_for_atropos(self) -> Batch | str:
+        """Begin to send a batch to a trainer that says nothing of it."""
+        taken = self.take(None, 0)
+        if isinstance(taken, Batch):
+            taken.state = "sending"
+        return taken
+
+    def end_sending(self, before: list[Batch], sent: Batch | str, *, whole: bool) -> None:
+        """The answer has reached the trainer whole, and so acknowledges what had come before; or it broke off."""
+        if isinstance(sent, Batch):
+            sent.state = "sent" if whole else "returned"
+        if whole:
+            for batch in before:
+                self._deliver(batch)
+            self._trim()
+
+    def remember(self, batch: Batch, rank: int, shard: Shard) -> None:
+        """Check a shard against what was handed out of the same division before."""
+        split = self.divided[batch].split
+        known = self.shards.setdefault((batch, split), {})
+        assert known.setdefault(rank, shard) == shard, "a rank's shard changed"
+        had = [sequence for one in known.values() for sequence in one]
+        assert len(had) == len(set(had)), "two ranks have the same sequence"
+        everything = {(group.id, position) for group in batch.groups for position in range(group.size)}
+        assert set(had) <= everything
+        if len(known) == split.world_size:
+            assert set(had) == everything, "nobody has a sequence of the batch"
+        if split.equal:
+            assert len(shard) * split.world_size == len(everything)
+
+    def _waits_for(self, batch: Batch, seat: Seat) -> bool:
+        gone = batch.state == "held" and batch.delivery >= self.max_deliveries
+        return self._waits(batch) and not gone and _wants(seat, batch)
+
+    def _in_hand(self, seat: Seat) -> Batch | None:
+        for batch, division in sorted(self.divided.items(), key=lambda item: item[0].step):
+            if batch.state != "held" or batch.deadline <= self.now:
+                continue
+            if _wants(seat, batch) and seat.rank not in division.acknowledged:
+                if division.split != seat.split:
+                    raise Refused("ranks_disagree")
+                return batch
+        return None
+
+    def _sit_down(self, batch: Batch, seat: Seat) -> Batch:
+        if batch not in self.divided or self.divided[batch].split != seat.split:
+            self.divided[batch] = Division(seat.split)
+        self.divided[batch].taken.add(seat.rank)
+        return batch
+
+    def _end(self, batch: Batch, outcome: str) -> None:
+        RunModel._end(self, batch, outcome)
+        self.divided.pop(batch, None)
+
+
+def _wants(seat: Seat, batch: Batch) -> bool:
+    return seat.after is None or batch.step > seat.after
+
+
+def _check_step(seat: Seat, step: int) -> None:
+    if seat.step not in (None, step):
+        raise Refused("step_mismatch", f"that of step {step}")
+
+
+def _check_equal(seat: Seat, batch_size: int) -> None:
+    if seat.split.equal and batch_size % seat.split.world_size:
+        raise Refused("invalid_field", "the same number")

@@ -1,0 +1,196 @@
+"""Whatever ranks, whole trainers and those of Atropos do in whatever order, they share batches as a plain model says.
+
+All that `test_state_machine` does to a run is done here, too, and its checks are made.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
+
+from app.core.ranks import EndedBy, Split
+from app.core.seats import Seat
+from app.services.handout import Answer, Holder
+from lachesis.wire.columns import unpack
+from tests.services.conftest import RUN
+from tests.services.rank_model import RankModel, Shard
+from tests.services.run_model import Batch
+from tests.services.test_state_machine import BATCH_SIZE, RunMachine, leases_s, pick, requests, some
+from tests.services.test_state_machine import processes as processes  # a fixture
+
+ranks = st.integers(0, 3)
+splits = st.builds(
+    Split,
+    world_size=st.integers(1, 4),
+    spread=st.booleans(),
+    equal=st.sampled_from((None, None, True, False)),
+    cost=st.sampled_from(("tokens", "L + L^2")),
+    ended_by=st.sampled_from((EndedBy.ALL, EndedBy.ALL, EndedBy.RANK_0)),
+)
+mostly = st.sampled_from((True, True, True, True, False))
+
+
+def shard_of(answer: Answer) -> Shard:
+    """The sequences that an answer brings; each begins with its position plus one (`test_state_machine.as_json`)."""
+    assert answer.batch is not None
+    assert answer.batch.shard is not None
+    found: Shard = []
+    for payload, told in zip(answer.batch.payloads, answer.batch.shard.sequences, strict=True):
+        group = unpack(payload)
+        assert tuple(int(token) - 1 for token in group.columns["tokens"].values) == told
+        found += [(group.metadata["id"], position) for position in told]
+    return found
+
+
+class RankMachine(RunMachine):
+    """One run with trainers of all kinds."""
+
+    def __init__(self, processes: Any) -> None:
+        super().__init__(processes)
+        self._model: RankModel = RankModel(BATCH_SIZE)
+        self._split = Split(2)
+
+    @rule(split=splits)
+    def agree(self, split: Split) -> None:
+        """From now on, ranks say this."""
+        self._split = split
+
+    @rule(
+        rank=ranks,
+        agrees=mostly,
+        other=splits,
+        after=st.none() | st.integers(0, 2),
+        step=st.none() | st.integers(-1, 1),
+        request=requests,
+        lease_s=leases_s,
+    )
+    def take_shard(
+        self,
+        rank: int,
+        agrees: bool,
+        other: Split,
+        after: int | None,
+        step: int | None,
+        request: str | None,
+        lease_s: int,
+    ) -> None:
+        split = self._split if agrees else other
+        ahead = None if after is None else self._model.step - after
+        seat = Seat(rank % split.world_size, split, ahead, None if step is None else self._model.step + 1 - abs(step))
+        self._take_shard(seat, lease_s, request)
+
+    def _take_shard(self, seat: Seat, lease_s: int, request: str | None = None) -> Batch | None:
+        holder = Holder(request or "", lease_s, "rank", seat)
+        expected, answer = self._both(
+            lambda s: s.dispatch.take(RUN, holder), lambda: self._model.take_shard(seat, lease_s)
+        )
+        if answer is None:
+            return None
+        if isinstance(expected, str):
+            assert answer.not_ready is not None
+            assert expected in ("minimum", answer.not_ready.blocker)
+            return None
+        assert answer.batch is not None, expected
+        lease = answer.batch.lease
+        assert (lease.step, lease.deliveries) == (expected.step, expected.delivery)
+        if expected.lease is None:
+            assert lease.lease_id not in {lease_id for _, lease_id in self._handles}
+            self._handles.append((lease.batch_id, lease.lease_id))
+        assert (lease.batch_id, lease.lease_id) == (expected.id or lease.batch_id, expected.lease or lease.lease_id)
+        expected.id, expected.lease = lease.batch_id, lease.lease_id
+        self._model.remember(expected, seat.rank, shard_of(answer))
+        return expected
+
+    @rule(order=st.permutations(range(4)), lease_s=leases_s)
+    def all_take(self, order: list[int], lease_s: int) -> None:
+        for rank in order:
+            if rank < self._split.world_size:
+                self._take_shard(Seat(rank, self._split), lease_s)
+
+    @rule(order=st.permutations(range(4)), dies=st.none() | ranks, batches=st.integers(1, 2))
+    def step(self, order: list[int], dies: int | None, batches: int) -> None:
+        """The usual course; and the usual mishap."""
+        for _ in range(batches):
+            self.submit([(3, None, None, 0), (2, None, None, 0), (1, None, None, 0)], [], binary=True)
+            self.all_take(order, 45)
+            for rank in order:
+                if self._handles and rank != dies and rank < self._split.world_size:
+                    self.acknowledge_shard(0, rank)
+            if dies is not None:
+                self.pass_time(2)
+                self.all_take(order, 105)
+
+    @precondition(lambda self: self._handles)
+    @rule(which=some, rank=ranks)
+    def acknowledge_shard(self, which: int, rank: int) -> None:
+        handle = pick(self._handles, which)
+        predicted, awaited = self._both(
+            lambda s: s.leases.acknowledge(RUN, *handle, rank), lambda: self._model.acknowledge_shard(*handle, rank)
+        )
+        assert awaited == predicted
+
+    @rule(whole=st.booleans())
+    def take_for_atropos(self, whole: bool) -> None:
+        before = [batch for batch in self._model.batches if batch.state == "sent"]
+        expected = self._model.take_for_atropos()
+
+        async def answered(services: Any) -> Answer:
+            answer: Answer = await services.dispatch.take(RUN)
+            if whole:
+                await services.sending.finish(RUN, answer)
+            elif answer.batch is not None:
+                await services.sending.break_off(RUN, answer.batch)
+            return answer
+
+        answer = self._call(answered)
+        if isinstance(expected, str):
+            assert answer.not_ready is not None
+        else:
+            assert answer.batch is not None
+            assert answer.batch.shard is None
+            expected.id = answer.batch.lease.batch_id
+            assert [unpack(payload).metadata["id"] for payload in answer.batch.payloads] == [
+                group.id for group in expected.groups
+            ]
+        self._model.end_sending(before, expected, whole=whole)
+
+    @rule(split=splits)
+    def nobody_is_stranded(self, split: Split) -> None:
+        """Whatever others left, ranks that start anew get through it once leases have run out."""
+        self._split = replace(split, equal=None)
+        self.pass_time(4)
+        for _ in range(3 * len(self._model.batches) + 3):
+            taken = [self._take_shard(Seat(rank, self._split), 45) for rank in range(split.world_size)]
+            if None in taken:
+                break
+            assert len(set(taken)) == 1
+            for rank in range(split.world_size):
+                self.acknowledge_shard(0, rank)
+        assert {batch.state for batch in self._model.batches} <= {"quarantined", "sent"}
+
+    @invariant()
+    def the_ranks_agree(self) -> None:
+        leases = self._call(lambda services: services.administration.get(RUN)).leases
+        by_id = {batch.id: division for batch, division in self._model.divided.items()}
+        for lease in leases:
+            if lease.state == "held":
+                theirs = by_id.get(lease.batch_id)
+                assert (lease.shards is None) == (theirs is None)
+                if theirs is not None and lease.shards is not None:
+                    assert lease.shards.split == theirs.split
+                    assert set(lease.shards.taken) == theirs.taken
+                    assert set(lease.shards.acknowledged) == theirs.acknowledged
+
+
+@pytest.mark.parametrize(
+    ("examples", "steps"),
+    [pytest.param(8, 25, id="briefly"), pytest.param(60, 50, id="at length", marks=pytest.mark.slow)],
+)
+def test_ranks_share_batches_as_a_plain_model_says(processes: Any, examples: int, steps: int) -> None:
+    run_state_machine_as_test(
+        lambda: RankMachine(processes),
+        settings=settings(max_examples=examples, stateful_step_count=steps, deadline=None),
+    )
