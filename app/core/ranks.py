@@ -72,7 +72,8 @@ class Shards:
         split: What the ranks asked for.
         spread: Whether its items are sequences; else they are groups.
         equal: Whether each rank has the same number of sequences.
-        ranks: The rank of each item, in training order.
+        ranks: The rank of each item, in training order, as `app.core.sharding.ranks_text` writes them: every look at
+            the run reads its leases, and only who cuts a shard must know.
         balance: How evenly their cost lies on the ranks.
         micro_batches: How many of them each rank has at least.
         taken: Ranks that were handed their shard in this delivery, ascending.
@@ -82,7 +83,7 @@ class Shards:
     split: Split
     spread: bool
     equal: bool
-    ranks: tuple[int, ...]
+    ranks: str
     balance: Balance
     micro_batches: int = 0
     taken: tuple[int, ...] = ()

@@ -1,5 +1,7 @@
 """How a batch is divided between ranks: what balances their cost best, within what they agreed on."""
 
+import base64
+import zlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -7,8 +9,11 @@ from numpy.typing import NDArray
 
 from app.core.balancing import Balanced, balance
 from app.core.costs import CostModel, Measure, weigh
+from app.core.errors import InvalidField
 from app.core.packing import Packed, pack, pack_ranks
 from app.core.ranks import Balance, Shards, Split
+
+_RANK = np.dtype("<u2")
 
 
 def divide(lengths: Sequence[NDArray[np.integer]], sent: Sequence[float | None], split: Split) -> Shards:
@@ -25,7 +30,10 @@ def divide(lengths: Sequence[NDArray[np.integer]], sent: Sequence[float | None],
     Raises:
         InvalidField: The cost is none that can be reckoned.
     """
-    costs = _costs(lengths, sent, split.cost)
+    try:
+        costs = _costs(lengths, sent, split.cost)
+    except InvalidField as error:
+        raise InvalidField(str(error), ("cost",)) from None
     sizes = [len(group) for group in lengths]
     equal = sum(sizes) % split.world_size == 0 if split.equal is None else split.equal
     if not split.spread:
@@ -61,20 +69,27 @@ def sequences_of(sizes: Sequence[int], shards: Shards, rank: int) -> dict[int, t
         By position of a group in the batch, the positions of its sequences in the group; both ascending, and groups
         without any left out.
     """
+    mine = np.flatnonzero(read_ranks(shards.ranks) == rank)
     if not shards.spread:
-        return {
-            position: tuple(range(size))
-            for position, (size, owner) in enumerate(zip(sizes, shards.ranks, strict=True))
-            if owner == rank
-        }
-    parts: dict[int, tuple[int, ...]] = {}
-    start = 0
-    for position, size in enumerate(sizes):
-        owners = shards.ranks[start : start + size]
-        start += size
-        if rank in owners:
-            parts[position] = tuple(sequence for sequence, owner in enumerate(owners) if owner == rank)
-    return parts
+        return {position: tuple(range(sizes[position])) for position in mine.tolist()}
+    if not len(mine):
+        return {}
+    ends = np.cumsum(sizes)
+    groups = np.searchsorted(ends, mine, side="right")
+    sequences = mine - (ends - sizes)[groups]
+    positions, firsts = np.unique(groups, return_index=True)
+    parts = np.split(sequences, firsts[1:])
+    return {position: tuple(part.tolist()) for position, part in zip(positions.tolist(), parts, strict=True)}
+
+
+def ranks_text(ranks: NDArray[np.integer]) -> str:
+    """Write down the rank of each item: two bytes each, compressed. Not always in the same letters: keep them."""
+    return base64.b64encode(zlib.compress(ranks.astype(_RANK).tobytes())).decode()
+
+
+def read_ranks(text: str) -> NDArray[np.uint16]:
+    """Invert `ranks_text`: [items]."""
+    return np.frombuffer(zlib.decompress(base64.b64decode(text)), _RANK)
 
 
 def _costs(lengths: Sequence[NDArray[np.integer]], sent: Sequence[float | None], cost: str) -> NDArray[np.float64]:
@@ -111,4 +126,4 @@ def _shards(balanced: Balanced, split: Split, lengths: Sequence[NDArray[np.integ
         bound=balanced.bound.max_over_mean,
     )
     number = _most_micro_batches(lengths, owners, split)
-    return Shards(split, spread, balanced.equal, tuple(balanced.rank_of.tolist()), report, number)
+    return Shards(split, spread, balanced.equal, ranks_text(balanced.rank_of), report, number)

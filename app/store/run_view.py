@@ -95,15 +95,21 @@ def _shards(fields: dict[str, Any] | None) -> Shards | None:
     if fields is None:
         return None
     split = Split(**fields["split"] | {"ended_by": EndedBy(fields["split"]["ended_by"])})
-    ranks = {name: tuple(fields[name]) for name in ("ranks", "taken", "acknowledged")}
+    ranks = {name: tuple(fields[name]) for name in ("taken", "acknowledged")}
     return Shards(**fields | ranks | {"split": split, "balance": Balance(**fields["balance"])})
 
 
 def lease_text(lease: Lease) -> str:
     """Invert `parse_lease`; equal leases give equal text."""
     values = dict(zip(_LEASE_FIELDS, _lease_values(lease), strict=True))
-    values["shards"] = lease.shards and asdict(lease.shards)
+    values["shards"] = lease.shards and _shards_values(lease.shards)
     return json.dumps(values, separators=(",", ":"))
+
+
+def _shards_values(shards: Shards) -> dict[str, Any]:
+    """As `dataclasses.asdict`, which copies each of thousands of ranks."""
+    values = {field.name: getattr(shards, field.name) for field in fields(Shards)}
+    return values | {"split": asdict(shards.split), "balance": asdict(shards.balance)}
 
 
 def parse_config(text: str | bytes) -> RunConfig:

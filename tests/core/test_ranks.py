@@ -21,14 +21,14 @@ from app.core.ranks import (
     untouched,
 )
 from app.core.seats import Seat, shared
-from app.core.sharding import divide, sequences_of
+from app.core.sharding import divide, ranks_text, read_ranks, sequences_of
 
 EVEN = Balance("none", 0.0, 1.0, 0.0, 0.0, 0.0)
 NOW = 1000
 
 
 def shards(world_size: int = 2, **changes: object) -> Shards:
-    return replace(Shards(Split(world_size), False, True, (0, 1), EVEN), **changes)  # type: ignore[arg-type]
+    return replace(Shards(Split(world_size), False, True, ranks_text(np.array([0, 1])), EVEN), **changes)  # type: ignore[arg-type]
 
 
 def lease(step: int, **changes: object) -> Lease:
@@ -141,6 +141,15 @@ def test_every_sequence_is_on_exactly_one_rank(
         assert not divided.spread
     if not divided.spread:
         assert all(len(own) == sizes[group] for part in parts for group, own in part.items())
+
+
+def test_a_division_is_a_small_part_of_its_lease() -> None:
+    """Every request that looks at the run reads all leases; each change of one sends it twice."""
+    rank_of = np.random.default_rng(1).integers(0, 8, 65_536)
+    text = ranks_text(rank_of)
+    assert read_ranks(text).tolist() == rank_of.tolist()
+    assert len(text) < 65_536
+    assert read_ranks(ranks_text(np.array([0, 4095]))).tolist() == [0, 4095]
 
 
 def test_what_a_group_costs_is_what_its_producer_said() -> None:
