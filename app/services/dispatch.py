@@ -2,12 +2,12 @@
 
 import asyncio
 import uuid
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
 from app.core.decision import Decision, decide
-from app.core.errors import RunArchived, RunNotFound
+from app.core.errors import RanksDisagree, RunArchived, RunNotFound
 from app.core.leasing import Lease, LeaseState, contents_of, exhausted, expired, quarantined, returned
 from app.core.model import Blocker, NotReady, RunView
 from app.core.ranks import recorded
@@ -103,6 +103,28 @@ class Dispatch:
             batch = await self._handed_out(run, view, mine, holder.renewed(mine, view), holder.seat)
         return None if batch is None else Answer(batch, None)
 
+    async def due(self, run: str, holders: Sequence[Holder]) -> list[int]:
+        """Find those for whom there is a batch that was taken before: in their ranks' hands, or to be handed out again.
+
+        Of those who take batches whole, no more than there are batches for; and ranks that will be told they disagree.
+
+        Returns:
+            Their positions, ascending.
+        """
+        view = await self._runs.view(run)
+        free = sum(self._sending.waits(lease, view) for lease in view.leases)
+        found = []
+        for position, holder in enumerate(holders):
+            try:
+                waiting = self._waiting(view, holder)
+                has = waiting is not None or holder.in_hand(view, waiting) is not None
+            except RanksDisagree:
+                has = True
+            if has and (holder.seat is not None or free > 0):
+                found.append(position)
+                free -= holder.seat is None
+        return found
+
     async def hand_on(self, run: str, batch: Batch) -> None:
         """Note that nobody got a batch that was taken to be held: it goes first to whoever asks next."""
         lease = batch.lease
@@ -161,6 +183,8 @@ class Dispatch:
         in_hand = seen.state is LeaseState.HELD and not expired(seen, view.clock_ms)
         size = sum(group.size for group in groups)
         whole = in_hand or (view.config is not None and size == view.config.batch_size)
+        if seat is not None and whole:
+            seat.check_size(size)
         batch = await self._division.read(run, view, taken, groups, seat) if whole else None
         if not isinstance(batch, Batch):
             # Registered anew with another size, or damaged: its sound groups are packed into other batches.

@@ -59,9 +59,9 @@ class WaitingRoom:
             An answer with a batch, or with why there is none.
         """
         if self._others_wait(run):  # they were here first, but for what this request has already
-            again = await self._dispatch.again(run, holder)
-            if again is not None:
-                return again
+            early = await self._early(run, holder)
+            if early is not None:
+                return early
         if not self._others_wait(run):
             answer = await self._dispatch.take(run, holder)
             if answer.batch is not None or wait_s <= 0:
@@ -82,6 +82,15 @@ class WaitingRoom:
             room.waiters.pop(waiter, None)
             gave_up = waiter.answer.cancel()
         return room.last if gave_up else waiter.answer.result()
+
+    async def _early(self, run: str, holder: Holder) -> Answer | None:
+        """Find what a request need not queue for: what it took before, or its ranks have or should have again."""
+        if holder.seat is None:
+            return await self._dispatch.again(run, holder)
+        if not await self._dispatch.due(run, [holder]):
+            return None
+        answer = await self._dispatch.take(run, holder)
+        return None if answer.batch is None else answer
 
     def _others_wait(self, run: str) -> bool:
         return run in self._rooms and bool(self._rooms[run].waiters)
@@ -112,18 +121,12 @@ class WaitingRoom:
                     del self._rooms[run]
                     return
 
-    async def _serve_ranks(self, run: str, room: _Room) -> None:
-        """Give ranks that wait their shards of what other ranks have, whoever is before them."""
-        for waiter in [waiter for waiter in room.waiters if waiter.holder.seat is not None]:
-            try:
-                again = await self._dispatch.again(run, waiter.holder)
-            except _THEIR_OWN as error:
-                self._refuse(room, waiter, error)
-                continue
-            if again is not None:
-                room.waiters.pop(waiter, None)
-                if not waiter.answer.done():
-                    waiter.answer.set_result(again)
+    async def _serve_the_others(self, run: str, room: _Room) -> None:
+        """Give those behind the first what was taken before and is not for the first: it may be a rank that has it."""
+        waiters = list(room.waiters)
+        for position in await self._dispatch.due(run, [waiter.holder for waiter in waiters]):
+            if waiters[position] in room.waiters:
+                await self._give(run, room, waiters[position])
 
     @staticmethod
     def _refuse(room: _Room, waiter: _Waiter, error: LachesisError) -> None:
@@ -147,20 +150,25 @@ class WaitingRoom:
         """
         clock = asyncio.get_running_loop().time
         while room.waiters:
-            waiter = next(iter(room.waiters))
             started = clock()
-            try:
-                answer = await self._dispatch.take(run, waiter.holder)
-            except _THEIR_OWN as error:
-                self._refuse(room, waiter, error)
-                continue
-            if answer.batch is None:
+            answer = await self._give(run, room, next(iter(room.waiters)))
+            if answer is not None and answer.batch is None:
                 room.last = answer
-                await self._serve_ranks(run, room)
+                await self._serve_the_others(run, room)
                 await asyncio.sleep(max(_SHORTEST_REST_S, _REST_FACTOR * (clock() - started)))
                 return
+
+    async def _give(self, run: str, room: _Room, waiter: _Waiter) -> Answer | None:
+        """Take the next batch for one who waits; None if it did something wrong, and was told so."""
+        try:
+            answer = await self._dispatch.take(run, waiter.holder)
+        except _THEIR_OWN as error:
+            self._refuse(room, waiter, error)
+            return None
+        if answer.batch is not None:
             room.waiters.pop(waiter, None)
             if waiter.answer.done():
                 await self._dispatch.hand_on(run, answer.batch)
             else:
                 waiter.answer.set_result(answer)
+        return answer
