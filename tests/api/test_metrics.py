@@ -1,6 +1,7 @@
 """What Prometheus reads from `GET /metrics`, read with its own parser."""
 
 import asyncio
+import gzip
 import os
 import signal
 from collections.abc import Iterator
@@ -270,12 +271,14 @@ async def test_long_polls_are_counted_while_they_wait(client: httpx.AsyncClient)
     assert page.value("lachesis_batches_handed_out_total") == 2
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "identity"])
-async def test_a_page_is_compressed_for_whoever_asks(client: httpx.AsyncClient, encoding: str) -> None:
+async def test_a_page_is_compressed_for_whoever_asks(client: httpx.AsyncClient) -> None:
     await make_run(client)
-    reply = await client.get("/metrics", headers={"Accept-Encoding": encoding})
-    assert reply.headers.get("content-encoding", "identity") == encoding
-    assert read(reply.text).named("run") == {"run"}
+    request = client.build_request("GET", "/metrics", headers={"Accept-Encoding": "gzip"})
+    reply = await client.send(request, stream=True)
+    raw = b"".join([part async for part in reply.aiter_raw()])
+    await reply.aclose()
+    assert reply.headers["content-encoding"] == "gzip"
+    assert read(gzip.decompress(raw).decode()).named("run") == {"run"}
 
 
 @pytest.fixture

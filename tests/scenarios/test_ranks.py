@@ -21,6 +21,7 @@ from tests.scenarios.native_calls import (
     status,
     submit,
     take,
+    taken,
 )
 
 WORLD = 3
@@ -281,6 +282,8 @@ async def test_the_cost_decides_who_gets_what_and_is_reported(client: httpx.Asyn
         ({"rank": 0, "world_size": 2, "cost": "gold"}, "gold"),
         ({"rank": 0, "world_size": 5, "equal": "true"}, "12 sequences"),
         ({"rank": 0, "world_size": 2, "ended_by": "me"}, "rank_0"),
+        ({"rank": [0, 1], "world_size": 2}, "'rank' is said twice"),
+        ({"rank": 0, "world_size": 2, "cost": "1e308*L^2"}, "cost: the cost of item 0 is inf"),
     ],
     ids=str,
 )
@@ -332,3 +335,37 @@ async def test_shards_are_put_into_micro_batches_the_same_number_on_every_rank(c
     assert (too_small.status_code, too_small.json()["code"]) == (422, "invalid_field")
     assert "sequence 0" in too_small.json()["detail"]
     assert (await status(client))["groups"]["queued"] == 1, "it is taken by nobody"
+
+
+async def test_a_batch_that_is_handed_out_again_cannot_be_made_unequal_either(client: httpx.AsyncClient) -> None:
+    await filled(client)
+    await lease_runs_out(client, await shard(client, 0, lease_s=SHORT_S))
+    reply = await ask(client, 0, world_size=5, equal=True)
+    assert (reply.status_code, reply.json()["errors"][0]["loc"]) == (422, ["equal"])
+    assert (await shard(client, 0, world_size=4, equal=True))["shard"]["size"] == 3
+
+
+async def test_who_takes_whole_batches_does_not_get_one_that_ranks_have(client: httpx.AsyncClient) -> None:
+    """Not even under the id of a rank's request, which is nobody's but that rank's."""
+    await filled(client)
+    request = {"lease_s": 600, "request_id": "mine"}
+    first = await client.post(f"{RUN}/batches", params={"rank": 0, "world_size": WORLD}, json=request)
+    assert first.status_code == 201
+    assert await take(client, request_id="mine") is None
+    assert (await end(client, first.json(), rank=0)).status_code == 200
+
+
+@pytest.mark.parametrize(("asks", "wait_s"), [("a rank", 5.0), ("a rank", 0.0), ("a whole trainer", 5.0)])
+async def test_a_rank_that_waits_for_a_later_batch_is_in_nobody_s_way(
+    client: httpx.AsyncClient, asks: str, wait_s: float
+) -> None:
+    """It has the batch that waits to be handed out again, so that one is for those behind it."""
+    await filled(client, batches=2)
+    first = await shard(client, 0, lease_s=SHORT_S)
+    await shard(client, 0, after=1)
+    ahead = asyncio.create_task(ask(client, 0, wait_s=8, after=2))
+    await lease_runs_out(client, first)
+    got = await shard(client, 1, wait_s=wait_s) if asks == "a rank" else await taken(client, wait_s=wait_s)
+    assert (got["batch"], got["delivery"]) == (first["batch"], 2)
+    assert not ahead.done()
+    ahead.cancel()
