@@ -1,5 +1,6 @@
 """How long taking and acknowledging a small batch takes while very much is queued."""
 
+import asyncio
 import itertools
 import time
 import uuid
@@ -27,7 +28,7 @@ DEPTH = Table(
     False,
     (),
     f"{GROUPS} groups of {TINY}: `POST {RUN}/batches` until the last byte, then `POST …/ack` until its answer. Medians "
-    f"of {TAKEN} batches.",
+    f"of {TAKEN} batches, when Redis has rewritten its append-only file after the filling.",
 )
 
 
@@ -38,6 +39,7 @@ async def measure(arena: Arena, results: Results) -> None:
     for depth in (depth for depth in arena.effort.depths if depth != 10_000):
         await put(lachesis, depth - native.held(lachesis))
         assert native.held(lachesis) == depth
+        await settled(lachesis)
         caller = await lachesis.dial()  # now: filling takes longer than the server keeps an idle connection
         for _ in range(TAKEN):
             began = time.perf_counter()
@@ -54,6 +56,17 @@ async def measure(arena: Arena, results: Results) -> None:
             results.add(DEPTH, f"{case}: both", lachesis.name, (taken - began + done - asked) * 1000)
         caller.close()
     native.fresh(lachesis, 1)
+
+
+async def settled(lachesis: Lachesis) -> None:
+    """Wait until Redis has rewritten its append-only file: filling makes it do so, in a process of its own."""
+    connection = Connection(lachesis.redis_url, 60.0)
+    while True:
+        found = await connection.redis.info("persistence")
+        if not found["aof_rewrite_in_progress"] and not found["aof_rewrite_scheduled"]:
+            break
+        await asyncio.sleep(0.2)
+    await connection.aclose()
 
 
 async def put(lachesis: Lachesis, count: int) -> None:
