@@ -397,7 +397,7 @@ def test_the_status_of_a_running_service_is_shown_as_a_table_and_raw(serve: Serv
     raw = lachesis("status", "--json", LACHESIS_PORT=str(httpx.URL(service.url).port))
     assert '"batch_size":8' in raw.stdout
     other = lachesis("status", "--url", service.url, "--run", "other")
-    assert "run other" in other.stdout
+    assert (other.returncode, other.stderr) == (1, "lachesis: there is no run other; there are: default\n")
     service.process.terminate()
     assert service.process.wait(10) == 0
 
