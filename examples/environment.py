@@ -39,7 +39,7 @@ async def main(name: str, groups: int, workers: int, wait_s: float) -> None:
 
         async def work() -> None:
             for task in tasks:
-                async with environment.permit(timeout_s=wait_s) as permit:
+                async with environment.permit(wait_s=wait_s) as permit:
                     await environment.submit(await rollout(task, permit.policy_version))
 
         await asyncio.gather(*(work() for _ in range(workers)))

@@ -33,23 +33,23 @@ class Permits:
         self._notice = Seldom(_SAID_EVERY_S)
         self._waiting_for = "the service has not answered yet"
 
-    async def take(self, timeout_s: float | None) -> Credits:
+    async def take(self, wait_s: float | None) -> Credits:
         """Wait for a permit, and hold it.
 
         Args:
-            timeout_s: How long to wait, ``> 0``; None: for ever.
+            wait_s: How long to wait, ``> 0``; None: for ever.
 
         Raises:
             NoPermit: There was none in time.
-            ValueError: ``timeout_s`` is not above 0.
+            ValueError: ``wait_s`` is not above 0.
         """
-        if timeout_s is not None and not timeout_s > 0:
-            raise ValueError(f"timeout_s: should be above 0, not {timeout_s}; `credits` asks without waiting")
+        if wait_s is not None and not wait_s > 0:
+            raise ValueError(f"wait_s: should be above 0, not {wait_s}; `credits` asks without waiting")
         try:
-            async with asyncio.timeout(timeout_s), self._asking:
+            async with asyncio.timeout(wait_s), self._asking:
                 return await self._granted()
         except TimeoutError:
-            raise NoPermit(f"no permit for environment {self._environment} in {timeout_s:g} s: {self._why}") from None
+            raise NoPermit(f"no permit for environment {self._environment} in {wait_s:g} s: {self._why}") from None
 
     def give_back(self) -> None:
         """Hold one less: its group was submitted, or given up."""

@@ -170,13 +170,13 @@ class Environment:
         return await self._sender.send(self._calls.credits(self.id, self.running_groups))
 
     @contextlib.asynccontextmanager
-    async def permit(self, timeout_s: float | None = None) -> AsyncIterator[Credits]:
+    async def permit(self, wait_s: float | None = None) -> AsyncIterator[Credits]:
         """Wait until another group is wanted, and count it as running until the block ends.
 
         Submit the group in the block. Many tasks may hold permits at once. A long wait is logged, with its reason.
 
         Args:
-            timeout_s: How long to wait, ``> 0``; None: for ever.
+            wait_s: How long to wait, ``> 0``; None: for ever.
 
         Yields:
             What the service said: ``policy_version`` is the one to sample with.
@@ -184,7 +184,7 @@ class Environment:
         Raises:
             NoPermit: No group was wanted in time; the message says why.
         """
-        granted = await self._permits.take(timeout_s)
+        granted = await self._permits.take(wait_s)
         try:
             yield granted
         finally:

@@ -79,19 +79,19 @@ class SyncEnvironment:
         return self._portal.run(self._async.credits())
 
     @contextlib.contextmanager
-    def permit(self, timeout_s: float | None = None) -> Iterator[Credits]:
+    def permit(self, wait_s: float | None = None) -> Iterator[Credits]:
         """Wait until another group is wanted, and count it as running until the block ends. Submit it in the block.
 
         A long wait is logged, with its reason. The block gets what the service said: ``policy_version`` is the one to
         sample with.
 
         Args:
-            timeout_s: How long to wait, ``> 0``; None: for ever.
+            wait_s: How long to wait, ``> 0``; None: for ever.
 
         Raises:
             NoPermit: No group was wanted in time; the message says why.
         """
-        permit = self._async.permit(timeout_s)
+        permit = self._async.permit(wait_s)
         granted = self._portal.run(_entered(permit))
         try:
             yield granted

@@ -308,27 +308,27 @@ async def test_a_permit_that_does_not_come_is_said_and_given_up(
     async with Environment("gsm8k", run) as environment:
         await submitted(environment, [group(1), group(2)])
 
-        async def refused(timeout_s: float) -> None:
+        async def refused(wait_s: float) -> None:
             full = "in hand: 2; there is room again when a trainer takes batches"
-            with pytest.raises(NoPermit, match=rf"no permit for environment gsm8k in {timeout_s:g} s: all 2 .*{full}"):
-                async with environment.permit(timeout_s=timeout_s):
+            with pytest.raises(NoPermit, match=rf"no permit for environment gsm8k in {wait_s:g} s: all 2 .*{full}"):
+                async with environment.permit(wait_s=wait_s):
                     raise AssertionError
 
         began_s = time.monotonic()
         async with asyncio.TaskGroup() as tasks:
-            for timeout_s in (7, 0.7):
-                tasks.create_task(refused(timeout_s))
+            for wait_s in (7, 0.7):
+                tasks.create_task(refused(wait_s))
         assert 7 <= time.monotonic() - began_s < 12
         assert await _was_logged(caplog, r"environment gsm8k waits for a permit for [56] s now: all 2 .* in hand")
         assert len(caplog.records) == 1
         assert environment.running_groups == 0
-        with pytest.raises(ValueError, match="timeout_s: should be above 0, not 0"):
-            async with environment.permit(timeout_s=0):
+        with pytest.raises(ValueError, match="wait_s: should be above 0, not 0"):
+            async with environment.permit(wait_s=0):
                 raise AssertionError
         batch = await trainer.take()
         assert batch is not None
         await batch.ack()
-        async with environment.permit(timeout_s=20):
+        async with environment.permit(wait_s=20):
             assert environment.running_groups == 1
 
 

@@ -28,7 +28,7 @@ async def test_what_environments_submit_is_trained_on(run: Settings) -> None:
         with Trainer(run, name="rank 0") as trainer, SyncEnvironment("math", run) as environment:
             ids = []
             for position in range(1, 9):
-                with environment.permit(timeout_s=20):
+                with environment.permit(wait_s=20):
                     ids.append(environment.submit(group(position)))
             environment.flush()
             assert environment.outcomes == {"accepted": 8}
