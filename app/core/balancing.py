@@ -10,14 +10,12 @@ from enum import StrEnum
 from math import inf, isfinite
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from app.core import partitions
+from app.core.costs import Costs
 from app.core.errors import InvalidField
-from app.core.partitions import Problem
-
-Costs = NDArray[np.float64]
-Integers = NDArray[np.int64]
+from app.core.partitions import Integers, Problem
 
 _GOOD = 1e-5  # this close to the bound, in proportion, no more items are exchanged
 _GOOD_ENOUGH = 1e-3  # this close, no other way is tried: steps vary by more than that
@@ -61,8 +59,8 @@ class Balanced:
         equal: Whether every rank has the same number of sequences because that was asked for. False if it was not
             asked for, or if no such shards were found: then they were balanced as if it had not been asked for.
         imbalance: Of these shards.
-        contiguous: Of the naive shards: the first items to rank 0, the next ones to rank 1, and so on.
-        strided: Of the other naive shards: item i to rank i modulo the number of ranks.
+        contiguous: Of the shards of whoever does not look at costs: `contiguous`.
+        strided: Of the others of those: item i to rank i modulo the number of ranks.
         bound: No shards under the terms kept (equal, or free) can have less than this. They may all have more.
         bound_free: No shards at all can have less than this.
     """
@@ -102,32 +100,30 @@ def balance(costs: ArrayLike, ranks: int, *, equal: bool = True, sizes: ArrayLik
         InvalidField: No item, no rank, or a cost or size that is not as said (names the first such item), or costs that
             add up to more than a float64 holds.
     """
-    values = _checked_costs(costs, ranks)
-    sequences = _checked_sizes(sizes, len(values))
-    # Scaled by a power of two, which changes no digit that counts, nothing computed from them can overflow.
-    scale = int(np.frexp(values.max())[1])
-    scaled = np.ldexp(values, -scale)
-    order = np.argsort(-scaled, kind="stable")
-    unbound = partitions.free(scaled[order], ranks, sequences[order])
-    problem = (partitions.equal(scaled[order], ranks, sequences[order]) if equal else None) or unbound
-    index = np.arange(len(values))
-    naive = {Method.CONTIGUOUS: index * ranks // len(values), Method.STRIDED: index % ranks}
+    posed = _pose(costs, ranks, equal, sizes)
+    problem, items = posed.problem, len(posed.order)
+    naive = {Method.CONTIGUOUS: contiguous(items, ranks), Method.STRIDED: np.arange(items) % ranks}
     least = lower_bound(problem)
-    method, found = _best(problem, {name: rank_of[order] for name, rank_of in naive.items()}, least)
+    method, found = _best(problem, {name: rank_of[posed.order] for name, rank_of in naive.items()}, least)
     rank_of = np.empty_like(found)
-    rank_of[order] = found
-    loads = _loads(scaled, rank_of, ranks)
+    rank_of[posed.order] = found
+    loads = problem.loads(found)
     return Balanced(
         rank_of=rank_of,
-        loads=np.ldexp(loads, scale),
+        loads=np.ldexp(loads, posed.scale),
         method=method,
-        equal=problem is not unbound,
+        equal=problem is not posed.unbound,
         imbalance=_imbalance(loads),
-        contiguous=_imbalance(_loads(scaled, naive[Method.CONTIGUOUS], ranks)),
-        strided=_imbalance(_loads(scaled, naive[Method.STRIDED], ranks)),
-        bound=_imbalance_of_bound(least, scaled, ranks),
-        bound_free=_imbalance_of_bound(lower_bound(unbound), scaled, ranks),
+        contiguous=_imbalance(problem.loads(naive[Method.CONTIGUOUS][posed.order])),
+        strided=_imbalance(problem.loads(naive[Method.STRIDED][posed.order])),
+        bound=_imbalance_of_bound(least, problem),
+        bound_free=_imbalance_of_bound(lower_bound(posed.unbound), posed.unbound),
     )
+
+
+def contiguous(items: int, ranks: int) -> Integers:
+    """Return the rank of each item if the first ones go to rank 0, the next to rank 1, and so on: [items]."""
+    return np.arange(items) * ranks // items
 
 
 def least_imbalance(costs: ArrayLike, ranks: int, *, equal: bool = True, sizes: ArrayLike | None = None) -> float:
@@ -135,13 +131,8 @@ def least_imbalance(costs: ArrayLike, ranks: int, *, equal: bool = True, sizes: 
 
     Args and Raises: As for `balance`.
     """
-    values = _checked_costs(costs, ranks)
-    sequences = _checked_sizes(sizes, len(values))
-    scaled = np.ldexp(values, -int(np.frexp(values.max())[1]))
-    order = np.argsort(-scaled, kind="stable")
-    problem = partitions.equal(scaled[order], ranks, sequences[order]) if equal else None
-    least = lower_bound(problem or partitions.free(scaled[order], ranks, sequences[order]))
-    return _imbalance_of_bound(least, scaled, ranks).max_over_mean
+    problem = _pose(costs, ranks, equal, sizes).problem
+    return _imbalance_of_bound(lower_bound(problem), problem).max_over_mean
 
 
 def lower_bound(problem: Problem) -> float:
@@ -192,6 +183,35 @@ def lower_bound(problem: Problem) -> float:
     return float(max(mean, alone.max(), together.max(), np.minimum(spread, sharing).max()))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Posed:
+    """Items as a problem.
+
+    Attributes:
+        problem: Under the terms that can be kept. Its costs are scaled by a power of two, which changes no digit that
+            counts: nothing computed from them can overflow.
+        unbound: The same with any number of sequences for each rank; the problem itself if that is what it says.
+        order: Which item each of the problem's is, of shape [items].
+        scale: The power of two that scales loads back.
+    """
+
+    problem: Problem
+    unbound: Problem
+    order: Integers
+    scale: int
+
+
+def _pose(costs: ArrayLike, ranks: int, equal: bool, sizes: ArrayLike | None) -> _Posed:
+    values = _checked_costs(costs, ranks)
+    sequences = _checked_sizes(sizes, len(values))
+    scale = int(np.frexp(values.max())[1])
+    scaled = np.ldexp(values, -scale)
+    order = np.argsort(-scaled, kind="stable")
+    unbound = partitions.free(scaled[order], ranks, sequences[order])
+    problem = partitions.equal(scaled[order], ranks, sequences[order]) if equal else None
+    return _Posed(problem or unbound, unbound, order, scale)
+
+
 def _best(problem: Problem, naive: dict[Method, Integers], least: float) -> tuple[Method, Integers]:
     """Take the best way, of equally good ones the first; stop trying once one is good.
 
@@ -227,10 +247,6 @@ def _unevenness(problem: Problem, rank_of: Integers) -> tuple[float, float]:
     return float(loads.max()), -float(loads.min())
 
 
-def _loads(costs: Costs, rank_of: Integers, ranks: int) -> Costs:
-    return np.bincount(rank_of, costs, ranks).astype(np.float64, copy=False)
-
-
 def _imbalance(loads: Costs) -> Imbalance:
     most, least, mean = float(loads.max()), float(loads.min()), float(loads.mean())
     if most == 0:
@@ -239,8 +255,9 @@ def _imbalance(loads: Costs) -> Imbalance:
     return Imbalance(max(0.0, most / mean - 1), over_min if isfinite(over_min) else None)
 
 
-def _imbalance_of_bound(most: float, costs: Costs, ranks: int) -> Imbalance:
+def _imbalance_of_bound(most: float, problem: Problem) -> Imbalance:
     """Say what follows from a load that one rank must reach: some other rank has at most the mean of the rest."""
+    costs, ranks = problem.costs, problem.ranks
     total = float(costs.sum())
     if most == 0 or ranks == 1:
         return Imbalance(0.0, 1.0)

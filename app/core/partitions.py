@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-Costs = NDArray[np.float64]
+from app.core.costs import Costs
+
 Integers = NDArray[np.int64]
 
 _SAME = 1e-12  # loads this close, in proportion, are the same: what is between them is rounding
