@@ -80,7 +80,7 @@ def worth(results: Results, episodes: int, ranks: int, order: str) -> None:
         lengths.sort()
     plan = plan_shards(lengths, 24576.0 * lengths + lengths.astype(np.float64) ** 2, ranks, equal=True)
     case = f"{episodes:,} episodes, {ranks} ranks, {order}"
-    for who, pass_time in ((US, plan.pass_time), (NAIVE, plan.naive_pass_time), (BOUND, plan.bound_pass_time)):
+    for who, pass_time in ((US, plan.pass_time), (NAIVE, plan.contiguous_pass_time), (BOUND, plan.bound_pass_time)):
         results.add(WORTH, case, who, 100 * (pass_time - 1))
 
 

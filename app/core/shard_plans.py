@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from app.core.balancing import Balanced, balance
+from app.core.balancing import Balanced, balance, contiguous
 from app.core.costs import Costs
 
 PERCENTILES = (5, 25, 50, 75, 95, 99)
@@ -62,14 +62,14 @@ class ShardPlan:
         costs: Of each episode, ``[episodes]``.
         balanced: The rank of each episode, and how well that is balanced.
         shards: What each rank gets, by rank.
-        naive_loads: The costs of contiguous shards, as whoever does not plan has them, ``[ranks]``.
+        contiguous_loads: The costs of contiguous shards, as whoever does not plan has them, ``[ranks]``.
     """
 
     lengths: Lengths
     costs: Costs
     balanced: Balanced
     shards: tuple[Shard, ...]
-    naive_loads: Costs
+    contiguous_loads: Costs
 
     @property
     def pass_time(self) -> float:
@@ -77,7 +77,7 @@ class ShardPlan:
         return 1 + self.balanced.imbalance.max_over_mean
 
     @property
-    def naive_pass_time(self) -> float:
+    def contiguous_pass_time(self) -> float:
         """How long a pass over contiguous shards takes, in units of the mean load."""
         return 1 + self.balanced.contiguous.max_over_mean
 
@@ -89,7 +89,7 @@ class ShardPlan:
     @property
     def speed_up(self) -> float:
         """How many times faster a pass is than over contiguous shards."""
-        return self.naive_pass_time / self.pass_time
+        return self.contiguous_pass_time / self.pass_time
 
 
 def plan_shards(lengths: NDArray[np.int64], costs: Costs, ranks: int, *, equal: bool) -> ShardPlan:
@@ -105,14 +105,13 @@ def plan_shards(lengths: NDArray[np.int64], costs: Costs, ranks: int, *, equal: 
         InvalidField: No episode, no rank, or a cost that is not as said.
     """
     balanced = balance(costs, ranks, equal=equal)
-    contiguous = np.arange(len(costs)) * ranks // len(costs)
-    naive_loads: Costs = np.bincount(contiguous, costs, ranks).astype(np.float64, copy=False)
+    contiguous_loads = np.bincount(contiguous(len(costs), ranks), costs, ranks)
     return ShardPlan(
         describe_lengths(lengths),
         costs,
         balanced,
         _shards(lengths, balanced),
-        naive_loads,
+        contiguous_loads.astype(np.float64, copy=False),
     )
 
 

@@ -17,11 +17,11 @@ from app.core.shard_plans import ShardPlan, plan_shards
 from app.datasets.episodes import Facts, Ids, Progress, Wanted
 from app.datasets.reading import read_dataset
 from lachesis.wire.shards import (
-    DatasetFound,
-    ImbalanceFound,
-    LengthsFound,
+    DatasetInfo,
+    ImbalanceInfo,
+    LengthsInfo,
     PlannedShard,
-    ShardPlanFound,
+    ShardPlanInfo,
 )
 
 T = TypeVar("T")
@@ -92,29 +92,29 @@ def plan_episodes(ids: Ids, lengths: NDArray[np.int64], sent: Costs | None, term
     return DatasetPlan(ids, lengths, plan_shards(lengths, costs, terms.ranks, equal=terms.equal), terms)
 
 
-def summary_of(planned: DatasetPlan) -> ShardPlanFound:
+def summary_of(planned: DatasetPlan) -> ShardPlanInfo:
     """Tell a plan, but for the episodes of each shard."""
     plan, balanced = planned.plan, planned.plan.balanced
     lengths = asdict(plan.lengths) | {"percentiles": {str(cut): at for cut, at in plan.lengths.percentiles.items()}}
     imbalances = {
-        name: ImbalanceFound(max_over_mean=found.max_over_mean, max_over_min=found.max_over_min)
+        name: ImbalanceInfo(max_over_mean=found.max_over_mean, max_over_min=found.max_over_min)
         for name, found in (
             ("imbalance", balanced.imbalance),
-            ("naive", balanced.contiguous),
+            ("contiguous", balanced.contiguous),
             ("strided", balanced.strided),
             ("bound", balanced.bound),
         )
     }
-    return ShardPlanFound(
+    return ShardPlanInfo(
         dataset=None if planned.facts is None else _dataset(planned.facts),
-        lengths=LengthsFound(**lengths),
+        lengths=LengthsInfo(**lengths),
         cost=planned.terms.cost,
         ranks=planned.terms.ranks,
         equal=balanced.equal,
         method=balanced.method,
         **imbalances,
         pass_time=plan.pass_time,
-        naive_pass_time=plan.naive_pass_time,
+        contiguous_pass_time=plan.contiguous_pass_time,
         speed_up=plan.speed_up,
         shards=[
             PlannedShard(rank=rank, count=shard.episodes, length=shard.length, cost=shard.cost, load=shard.load)
@@ -131,10 +131,10 @@ def episodes_of(planned: DatasetPlan) -> Iterator[tuple[list[Any], NDArray[np.in
         yield named, planned.lengths[members], planned.plan.costs[members]
 
 
-def _dataset(facts: Facts) -> DatasetFound:
+def _dataset(facts: Facts) -> DatasetInfo:
     said = asdict(replace(facts, tasks=None)) | {"tasks": None if facts.tasks is None else dict(facts.tasks)}
     said.pop("unit")
-    return DatasetFound.model_validate(said | {"cameras": None if facts.cameras is None else [*facts.cameras]})
+    return DatasetInfo.model_validate(said | {"cameras": None if facts.cameras is None else [*facts.cameras]})
 
 
 class ShardPlanner:

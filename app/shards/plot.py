@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SUFFIXES = (".png", ".svg", ".pdf")
-_NAIVE, _BALANCED, _PLAIN = "#c44e52", "#4c72b0", "#8c8c8c"
+_CONTIGUOUS, _BALANCED, _PLAIN = "#c44e52", "#4c72b0", "#8c8c8c"
 _MOST_BARS = 128  # of more ranks, a line is drawn
 
 
@@ -64,16 +64,16 @@ def _draw_lengths(planned: DatasetPlan, axes: "Axes") -> None:
 def _draw_loads(planned: DatasetPlan, axes: "Axes") -> None:
     plan = planned.plan
     mean = float(plan.balanced.loads.mean()) or 1.0
-    naive, balanced = plan.naive_loads / mean, plan.balanced.loads / mean
+    contiguous, balanced = plan.contiguous_loads / mean, plan.balanced.loads / mean
     ranks = np.arange(len(balanced))
-    labels = (f"contiguous: {plan.naive_pass_time - 1:+.1%}", f"balanced: {plan.pass_time - 1:+.2%}")
+    labels = (f"contiguous: {plan.contiguous_pass_time - 1:+.1%}", f"balanced: {plan.pass_time - 1:+.2%}")
     if len(ranks) > _MOST_BARS:
-        axes.plot(ranks, naive, color=_NAIVE, label=labels[0])
+        axes.plot(ranks, contiguous, color=_CONTIGUOUS, label=labels[0])
         axes.plot(ranks, balanced, color=_BALANCED, label=labels[1])
     else:
-        axes.bar(ranks - 0.2, naive, 0.4, color=_NAIVE, label=labels[0])
+        axes.bar(ranks - 0.2, contiguous, 0.4, color=_CONTIGUOUS, label=labels[0])
         axes.bar(ranks + 0.2, balanced, 0.4, color=_BALANCED, label=labels[1])
     axes.axhline(1, color="black", linewidth=1)
     axes.set(title=f"load of each rank, {plan.speed_up:.2f}x faster", xlabel="rank", ylabel="load over mean load")
-    axes.set_ylim(0, max(naive.max(), balanced.max()) * 1.2)
+    axes.set_ylim(0, max(contiguous.max(), balanced.max()) * 1.2)
     axes.legend(frameon=False, loc="upper right", ncols=2)

@@ -6,7 +6,7 @@ from math import ceil
 import numpy as np
 
 from app.services.shard_plans import DatasetPlan
-from lachesis.wire.shards import ImbalanceFound, ShardPlanFound
+from lachesis.wire.shards import ImbalanceInfo, ShardPlanInfo
 
 _BARS = "▁▂▃▄▅▆▇█"
 _BINS = 40
@@ -14,7 +14,7 @@ _MOST_ROWS = 64
 _MOST_TASKS = 5
 
 
-def report(name: str, planned: DatasetPlan, summary: ShardPlanFound, cost_per_s: float | None) -> Iterator[str]:
+def report(name: str, planned: DatasetPlan, summary: ShardPlanInfo, cost_per_s: float | None) -> Iterator[str]:
     """Tell what a dataset holds and what its shards are worth, line by line.
 
     Args:
@@ -38,7 +38,7 @@ def printable(text: str) -> str:
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
-def _facts(summary: ShardPlanFound) -> Iterator[str]:
+def _facts(summary: ShardPlanInfo) -> Iterator[str]:
     found = summary.dataset
     if found is None:
         return
@@ -59,7 +59,7 @@ def _facts(summary: ShardPlanFound) -> Iterator[str]:
         yield f"tasks: {', '.join(shown)}{more}"
 
 
-def _lengths(planned: DatasetPlan, summary: ShardPlanFound) -> Iterator[str]:
+def _lengths(planned: DatasetPlan, summary: ShardPlanInfo) -> Iterator[str]:
     found = summary.lengths
     yield f"{found.episodes:,} episodes, {found.total:,} {_unit(planned)}"
     yield (
@@ -81,7 +81,7 @@ def _bar(share: float) -> str:
     return _BARS[ceil(share * len(_BARS)) - 1] if share else " "
 
 
-def _shards(summary: ShardPlanFound) -> Iterator[str]:
+def _shards(summary: ShardPlanInfo) -> Iterator[str]:
     rows: list[Sequence[str]] = [("rank", "episodes", "length", "cost", "load")]
     rows += [
         (f"{shard.rank}", f"{shard.count:,}", f"{shard.length:,}", f"{shard.cost:,.6g}", f"{shard.load:.4f}")
@@ -92,30 +92,29 @@ def _shards(summary: ShardPlanFound) -> Iterator[str]:
         yield f"… and {len(summary.shards) - _MOST_ROWS:,} more; --json and --out have them all"
 
 
-def _worth(planned: DatasetPlan, summary: ShardPlanFound, cost_per_s: float | None) -> Iterator[str]:
+def _worth(planned: DatasetPlan, summary: ShardPlanInfo, cost_per_s: float | None) -> Iterator[str]:
     equal = ", equally many episodes" if summary.equal else ""
     if planned.terms.equal and not summary.equal:
         yield f"{summary.lengths.episodes:,} episodes do not make {summary.ranks:,} equal shards: balanced freely"
-    bound = 1 + summary.bound.max_over_mean
     yield f"cost {printable(summary.cost)} · found by {summary.method}{equal}"
     rows: list[Sequence[str]] = [("", "imbalance (max/mean - 1)", "max/min", "pass time (1 = no rank waits)")]
     for name, found in (
         ("these shards", summary.imbalance),
-        ("contiguous (naive)", summary.naive),
+        ("contiguous (naive)", summary.contiguous),
         ("strided", summary.strided),
         ("lower bound", summary.bound),
     ):
         rows.append((name, f"{found.max_over_mean:.4%}", _ratio(found), f"{1 + found.max_over_mean:.4f}"))
     yield from _table(rows)
-    possible = summary.naive_pass_time / bound
+    possible = summary.contiguous_pass_time / planned.plan.bound_pass_time
     yield f"speed-up over contiguous shards: {summary.speed_up:.3f}x ({possible:.3f}x would be the most possible)"
     if cost_per_s:
         mean_s = float(planned.plan.costs.sum()) / summary.ranks / cost_per_s
-        times = (summary.pass_time * mean_s, summary.naive_pass_time * mean_s)
+        times = (summary.pass_time * mean_s, summary.contiguous_pass_time * mean_s)
         yield f"estimated pass at {cost_per_s:g} cost/s a rank: {times[0]:,.1f} s, contiguous {times[1]:,.1f} s"
 
 
-def _ratio(found: ImbalanceFound) -> str:
+def _ratio(found: ImbalanceInfo) -> str:
     return "a rank without load" if found.max_over_min is None else f"{found.max_over_min:.4f}"
 
 

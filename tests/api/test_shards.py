@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from app.api.routes.v1.shards import MAX_INLINE_BYTES
 from app.services.shard_plans import Terms, episodes_of, plan_episodes
-from lachesis.wire.shards import ShardPlanFound
+from lachesis.wire.shards import ShardPlanInfo
 from tests.api.conftest import Start
 from tests.datasets.writers import lerobot_v2, lerobot_v3, write_lines
 from tests.properties import examples
@@ -22,11 +22,11 @@ from tests.properties import examples
 LENGTHS = [*range(10, 410, 10)]
 
 
-async def plan(client: httpx.AsyncClient, **asked: Any) -> ShardPlanFound:
+async def plan(client: httpx.AsyncClient, **asked: Any) -> ShardPlanInfo:
     reply = await client.post("/v1/shards/plan", json={"ranks": 4} | asked)
     assert reply.status_code == 200, reply.text
-    assert set(reply.json()) == set(ShardPlanFound.model_fields)
-    return ShardPlanFound.model_validate(reply.json())
+    assert set(reply.json()) == set(ShardPlanInfo.model_fields)
+    return ShardPlanInfo.model_validate(reply.json())
 
 
 async def refused(client: httpx.AsyncClient, status: int, **asked: Any) -> dict[str, Any]:
@@ -36,7 +36,7 @@ async def refused(client: httpx.AsyncClient, status: int, **asked: Any) -> dict[
     return problem
 
 
-def ids(found: ShardPlanFound) -> list[Any]:
+def ids(found: ShardPlanInfo) -> list[Any]:
     """The ids of all shards, sorted."""
     return sorted(name for shard in found.shards for name in shard.episodes or ())
 
@@ -48,8 +48,8 @@ async def test_lengths_are_numbered_and_each_is_in_one_shard(client: httpx.Async
         assert shard.episodes is not None
         assert shard.length == shard.cost == sum(LENGTHS[int(n)] for n in shard.episodes)
         assert shard.load == pytest.approx(shard.cost / (sum(LENGTHS) / 4))
-    assert found.naive.max_over_mean == pytest.approx(0.7317, abs=1e-4)
-    assert found.speed_up == pytest.approx(found.naive_pass_time / found.pass_time)
+    assert found.contiguous.max_over_mean == pytest.approx(0.7317, abs=1e-4)
+    assert found.speed_up == pytest.approx(found.contiguous_pass_time / found.pass_time)
     assert found.imbalance.max_over_mean >= found.bound.max_over_mean
     assert (found.lengths.episodes, found.lengths.total, found.dataset) == (40, sum(LENGTHS), None)
 

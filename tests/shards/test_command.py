@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lachesis.wire.shards import ShardPlanFound
+from lachesis.wire.shards import ShardPlanInfo
 from tests.datasets.writers import lerobot_v2, lerobot_v3, write_lines
 
 pytestmark = pytest.mark.slow  # a process each
@@ -88,10 +88,10 @@ def test_a_pass_is_told_in_seconds_where_the_pace_is_known(tmp_path: Path) -> No
 
 def test_the_summary_as_json_is_that_of_the_api(tmp_path: Path) -> None:
     path = lerobot_v2(tmp_path / "set", LENGTHS)
-    found = ShardPlanFound.model_validate_json(done(path, "--ranks", 4, "--json", "--equal-episodes"))
+    found = ShardPlanInfo.model_validate_json(done(path, "--ranks", 4, "--json", "--equal-episodes"))
     assert (found.ranks, found.equal, found.lengths.episodes) == (4, True, 40)
     assert {shard.count for shard in found.shards} == {10}
-    assert found.speed_up == pytest.approx(found.naive_pass_time / found.pass_time)
+    assert found.speed_up == pytest.approx(found.contiguous_pass_time / found.pass_time)
     assert found.dataset is not None
     assert found.dataset.fps == 30
 
@@ -104,7 +104,7 @@ def test_manifests_hold_every_episode_once_with_its_length_and_cost(tmp_path: Pa
     expected = {row["id"]: {"episode": row["id"], "length": row["length"], "cost": row["price"]} for row in rows}
     assert {row["episode"]: row for rank in ranks for row in rank} == expected
     assert sum(map(len, ranks)) == len(rows)
-    summary = ShardPlanFound.model_validate_json((tmp_path / "out" / "plan" / "summary.json").read_text())
+    summary = ShardPlanInfo.model_validate_json((tmp_path / "out" / "plan" / "summary.json").read_text())
     assert [shard.cost for shard in summary.shards] == [sum(row["cost"] for row in rank) for rank in ranks]
     for rank in ranks:
         assert [row["length"] for row in rank] == sorted(row["length"] for row in rank), "the order of the dataset"

@@ -64,7 +64,7 @@ class ShardPlanRequest(Body):
     )
 
 
-class LengthsFound(BaseModel):
+class LengthsInfo(BaseModel):
     """How long episodes are."""
 
     episodes: int
@@ -76,7 +76,7 @@ class LengthsFound(BaseModel):
     percentiles: dict[str, float] = Field(description="Length that so many per cent of the episodes do not exceed.")
 
 
-class DatasetFound(BaseModel):
+class DatasetInfo(BaseModel):
     """What a dataset says of itself; null is what it does not say."""
 
     layout: str = Field(description="`LeRobot v2.1`, `Parquet`, …")
@@ -88,7 +88,7 @@ class DatasetFound(BaseModel):
     tasks: dict[str, int] | None = Field(None, description="Episodes by task, most first.")
 
 
-class ImbalanceFound(BaseModel):
+class ImbalanceInfo(BaseModel):
     """How unequal the loads of ranks are."""
 
     max_over_mean: float = Field(description="Largest load over mean load, minus 1: by how much a pass takes longer.")
@@ -108,20 +108,20 @@ class PlannedShard(BaseModel):
     ] = None
 
 
-class ShardPlanFound(BaseModel):
+class ShardPlanInfo(BaseModel):
     """Shards of a dataset, and what they are worth."""
 
-    dataset: DatasetFound | None = None
-    lengths: LengthsFound
+    dataset: DatasetInfo | None = None
+    lengths: LengthsInfo
     cost: str = Field(description="The cost that was asked for.")
     ranks: int
     equal: bool = Field(description="Whether every rank has equally many episodes because that was asked for.")
     method: str = Field(description="What found the shards.")
-    imbalance: ImbalanceFound = Field(description="Of these shards.")
-    naive: ImbalanceFound = Field(description="Of contiguous shards: the first episodes to rank 0, and so on.")
-    strided: ImbalanceFound = Field(description="Of strided shards: episode i to rank i modulo the number of ranks.")
-    bound: ImbalanceFound = Field(description="No shards under the same terms can be better.")
+    imbalance: ImbalanceInfo = Field(description="Of these shards.")
+    contiguous: ImbalanceInfo = Field(description="Of contiguous shards: the first episodes to rank 0, and so on.")
+    strided: ImbalanceInfo = Field(description="Of strided shards: episode i to rank i modulo the number of ranks.")
+    bound: ImbalanceInfo = Field(description="No shards under the same terms can be better.")
     pass_time: float = Field(description="Estimated time of a pass, in units of one in which no rank ever waits.")
-    naive_pass_time: float = Field(description="The same over contiguous shards.")
+    contiguous_pass_time: float = Field(description="The same over contiguous shards.")
     speed_up: float = Field(description="How many times faster a pass is than over contiguous shards.")
     shards: list[PlannedShard]

@@ -15,7 +15,7 @@ from app.api.routes.body_docs import takes
 from app.core import errors
 from app.core.errors import InvalidField
 from app.services.shard_plans import DatasetPlan, Terms, episodes_of, plan_episodes, summary_of
-from lachesis.wire.shards import InlineEpisode, ShardPlanFound, ShardPlanRequest
+from lachesis.wire.shards import InlineEpisode, ShardPlanInfo, ShardPlanRequest
 
 router = APIRouter(prefix="/v1/shards", tags=["shards"], route_class=DirectNativeRoute)
 
@@ -26,7 +26,7 @@ MAX_INLINE_BYTES = 32 * 1024 * 1024
 @router.post(
     "/plan",
     summary="Plan balanced shards",
-    response_model=ShardPlanFound,
+    response_model=ShardPlanInfo,
     responses=problems(*BODY, errors.InvalidField, errors.DatasetNotFound, errors.InvalidDataset),
     openapi_extra=takes(ShardPlanRequest),
 )
