@@ -8,6 +8,7 @@ import typer
 
 from app.core.errors import LachesisError
 from app.shards.errors import NotWritten
+from lachesis.wire.shards import MAX_SHARDS
 
 if TYPE_CHECKING:  # numpy and all above it are loaded when they are needed: other commands need not wait for them
     from app.services.shard_plans import DatasetPlan, Terms
@@ -26,7 +27,7 @@ def plan(
         Path,
         typer.Argument(help="A LeRobot dataset (2.x, 3.0); a .jsonl or .parquet file; or a folder of .safetensors."),
     ],
-    ranks: Annotated[int, typer.Option(min=1, max=100_000, help="Ranks to divide the episodes between.")],
+    ranks: Annotated[int, typer.Option(min=1, max=MAX_SHARDS, help="Ranks to divide the episodes between.")],
     cost: Annotated[
         str,
         typer.Option(

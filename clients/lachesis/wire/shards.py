@@ -6,7 +6,7 @@ from pydantic import BaseModel, Field
 
 from lachesis.wire.body import MAX_INTEGER, Body
 
-MAX_RANKS = 100_000
+MAX_SHARDS = 100_000
 MAX_LENGTH = 2**36
 
 Length = Annotated[int, Field(ge=0, le=MAX_LENGTH, strict=True, description="Frames or tokens.")]
@@ -25,7 +25,7 @@ class InlineEpisode(Body):
 class ShardPlanRequest(Body):
     """A request for shards: of the lengths or the episodes in it, or of a dataset on the service's disk."""
 
-    ranks: int = Field(ge=1, le=MAX_RANKS, strict=True, description="How many ranks there are.", examples=[8])
+    ranks: int = Field(ge=1, le=MAX_SHARDS, strict=True, description="How many ranks there are.", examples=[8])
     lengths: list[Length] | None = Field(
         None, min_length=1, description="The lengths of episodes, numbered from 0.", examples=[[310, 95, 240]]
     )
