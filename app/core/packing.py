@@ -35,8 +35,8 @@ class Packed:
     """The micro-batches of one rank.
 
     Attributes:
-        micro_batches: The sequences of each, as positions in what was given, ascending. Empty ones come last and only
-            from `pack_ranks`.
+        micro_batches: The sequences of each, as positions in what was given, ascending. Empty ones come last, and only
+            where more were asked for than there are sequences.
         method: What was used.
         bound: How many micro-batches there must be at least.
         waste: Share of the tokens that the micro-batches may hold which none of their sequences fills, 0 to 1. That is
@@ -64,56 +64,46 @@ def pack(lengths: ArrayLike, cap_tokens: int, *, padded: bool = False, at_least:
         lengths: Tokens of each sequence, integers ``>= 0`` of shape [sequences].
         cap_tokens: The most tokens in a micro-batch, ``>= 1``.
         padded: Whether each sequence takes as many tokens as the longest of its micro-batch.
-        at_least: How many micro-batches to make at least: as many as other ranks have, as in `pack_ranks`.
+        at_least: How many micro-batches to make at least (`most_needed`). If fewer would do, the fullest are split; if
+            there are too few sequences for that, the last ones are empty, for which a trainer must run something that
+            counts for nothing.
 
     Raises:
         InvalidField: A sequence is longer than the cap, or a value is not as said; names the first such sequence.
     """
     checked = _checked(lengths, cap_tokens)
-    method, least, batches = _fitted(checked, np.arange(len(checked)), cap_tokens, padded)
+    method, least, batches = _fitted(checked, cap_tokens, padded)
     tokens = checked.tolist()
     return _packed(tokens, _split(tokens, batches, at_least), method, least, cap_tokens)
 
 
-def pack_ranks(
-    lengths: ArrayLike,
-    shards: Iterable[ArrayLike],
-    cap_tokens: int,
-    *,
-    same_number: bool = False,
-    padded: bool = False,
-) -> tuple[Packed, ...]:
-    """Put the sequences of each rank into few micro-batches, as `pack` does.
+def most_needed(lengths: ArrayLike, shards: Iterable[ArrayLike], cap_tokens: int, *, padded: bool = False) -> int:
+    """Return how many micro-batches `pack` makes of the shard that needs most; 0 if there is no sequence.
+
+    So many must all ranks have if they act together in each.
 
     Args:
         lengths: Tokens of each sequence of the batch, integers ``>= 0`` of shape [sequences].
         shards: The sequences of each rank, as positions in ``lengths`` (``Balanced.shards``).
         cap_tokens: The most tokens in a micro-batch, ``>= 1``.
-        same_number: Whether all ranks must have the same number of micro-batches, because they act together in each.
-            Ranks with fewer then split their fullest ones; a rank with too few sequences for that gets empty ones at
-            the end, for which its trainer must run something that counts for nothing.
         padded: Whether each sequence takes as many tokens as the longest of its micro-batch.
 
     Raises:
         InvalidField: A sequence is longer than the cap, or a value is not as said; names the first such sequence.
     """
     checked = _checked(lengths, cap_tokens)
-    tokens = checked.tolist()
-    ranks = [_fitted(checked, np.asarray(shard, np.int64), cap_tokens, padded) for shard in shards]
-    number = max((len(batches) for _, _, batches in ranks), default=0) if same_number else 0
-    return tuple(
-        _packed(tokens, _split(tokens, batches, number), method, least, cap_tokens) for method, least, batches in ranks
-    )
+    fitted = (_fitted(checked[np.asarray(shard, np.int64)], cap_tokens, padded) for shard in shards)
+    return max((len(batches) for _, _, batches in fitted), default=0)
 
 
-def _fitted(lengths: Integers, own: Integers, cap_tokens: int, padded: bool) -> tuple[Method, int, list[list[int]]]:
-    """Put some sequences into few micro-batches; how, how many there must be at least, and the micro-batches."""
+def _fitted(lengths: Integers, cap_tokens: int, padded: bool) -> tuple[Method, int, list[list[int]]]:
+    """Put sequences into few micro-batches; how, how many there must be at least, and the micro-batches."""
     tokens = lengths.tolist()
-    order = own[np.lexsort((own, -lengths[own]))].tolist()
+    order = np.argsort(-lengths, kind="stable").tolist()
     if padded:
         batches = _by_length(tokens, order, cap_tokens)
         return Method.BY_LENGTH, len(batches), batches
-    least = fewest(lengths[own], cap_tokens)
+    least = fewest(lengths, cap_tokens)
     batches = _best_fit(tokens, order, cap_tokens)
     if len(batches) > least and len(first := _first_fit(tokens, order, cap_tokens)) < len(batches):
         return Method.FIRST_FIT, least, first

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from app.core.balancing import Balanced, balance
 from app.core.costs import CostModel, Measure, weigh
 from app.core.errors import InvalidField
-from app.core.packing import Packed, pack, pack_ranks
+from app.core.packing import Packed, most_needed, pack
 from app.core.ranks import Balance, Shards, Split
 
 _RANK = np.dtype("<u2")
@@ -111,8 +111,7 @@ def _most_micro_batches(lengths: Sequence[NDArray[np.integer]], owners: NDArray[
     if split.micro_batch_tokens is None or not split.same_number:
         return 0
     by_rank = [np.flatnonzero(owners == rank) for rank in range(split.world_size)]
-    packed = pack_ranks(np.concatenate(lengths), by_rank, split.micro_batch_tokens, padded=split.padded)
-    return max(len(one.micro_batches) for one in packed)
+    return most_needed(np.concatenate(lengths), by_rank, split.micro_batch_tokens, padded=split.padded)
 
 
 def _shards(balanced: Balanced, split: Split, lengths: Sequence[NDArray[np.integer]], *, spread: bool) -> Shards:

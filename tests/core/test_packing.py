@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from app.core.balancing import balance
 from app.core.errors import InvalidField
-from app.core.packing import Method, Packed, fewest, pack, pack_ranks
+from app.core.packing import Method, Packed, fewest, most_needed, pack
 from tests.properties import examples
 
 CAPS = st.integers(1, 60)
@@ -40,14 +40,14 @@ def fewest_possible(lengths: list[int], cap: int, padded: bool) -> int:
     return least(0, [])
 
 
-def check(packed: Packed, lengths: list[int], shard: list[int], cap: int, padded: bool) -> None:
+def check(packed: Packed, lengths: list[int], cap: int, padded: bool) -> None:
     """Hold the laws of any answer."""
-    assert sorted(sequence for batch in packed.micro_batches for sequence in batch) == sorted(shard)
+    assert sorted(sequence for batch in packed.micro_batches for sequence in batch) == list(range(len(lengths)))
     assert all(taken(lengths, batch, padded) <= cap for batch in packed.micro_batches)
     assert all(list(batch) == sorted(batch) for batch in packed.micro_batches)
     number = len(packed.micro_batches)
     assert packed.bound <= number
-    tokens = sum(lengths[sequence] for sequence in shard)
+    tokens = sum(lengths)
     assert packed.waste == pytest.approx(1 - tokens / (number * cap) if number else 0)
     assert packed.waste_of_bound == pytest.approx(1 - tokens / (packed.bound * cap) if packed.bound else 0)
     rows = sum(taken(lengths, batch, padded=True) for batch in packed.micro_batches)
@@ -59,7 +59,7 @@ def check(packed: Packed, lengths: list[int], shard: list[int], cap: int, padded
 def test_every_sequence_is_in_one_micro_batch_that_may_hold_it(problem: tuple[list[int], int], padded: bool) -> None:
     lengths, cap = problem
     packed = pack(lengths, cap, padded=padded)
-    check(packed, lengths, list(range(len(lengths))), cap, padded)
+    check(packed, lengths, cap, padded)
     assert all(packed.micro_batches)
 
 
@@ -88,14 +88,15 @@ def test_ranks_that_need_it_have_the_same_number_of_micro_batches(
 ) -> None:
     lengths, cap = problem
     shards = [list(range(rank, len(lengths), ranks)) for rank in range(ranks)]
-    alone = pack_ranks(lengths, shards, cap, padded=padded)
-    together = pack_ranks(lengths, shards, cap, same_number=True, padded=padded)
-    number = max(len(packed.micro_batches) for packed in alone)
-    for shard, packed in zip(shards, together, strict=True):
-        check(packed, lengths, shard, cap, padded)
+    theirs = [[lengths[sequence] for sequence in shard] for shard in shards]
+    number = most_needed(lengths, shards, cap, padded=padded)
+    assert number == max(len(pack(own, cap, padded=padded).micro_batches) for own in theirs)
+    for own in theirs:
+        packed = pack(own, cap, padded=padded, at_least=number)
+        check(packed, own, cap, padded)
         assert len(packed.micro_batches) == number
         filled = sum(1 for batch in packed.micro_batches if batch)
-        assert filled == min(number, len(shard))
+        assert filled == min(number, len(own))
         assert all(packed.micro_batches[:filled])
 
 
@@ -153,9 +154,12 @@ def test_the_bound_sees_what_tokens_alone_do_not() -> None:
 
 def test_the_shards_of_a_balanced_batch_can_be_packed() -> None:
     lengths = np.random.default_rng(0).lognormal(6.5, 0.7, 256).astype(int).clip(1, 8192)
-    packed = pack_ranks(lengths, balance(lengths, 8).shards, 8192, same_number=True)
-    assert len({len(rank.micro_batches) for rank in packed}) == 1
-    assert sorted(s for rank in packed for batch in rank.micro_batches for s in batch) == list(range(256))
+    shards = balance(lengths, 8).shards
+    number = most_needed(lengths, shards, 8192)
+    packed = [pack(lengths[shard], 8192, at_least=number) for shard in shards]
+    assert {len(rank.micro_batches) for rank in packed} == {number}
+    for shard, rank in zip(shards, packed, strict=True):
+        assert sorted(place for batch in rank.micro_batches for place in batch) == list(range(len(shard)))
 
 
 @pytest.mark.slow
