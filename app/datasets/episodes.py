@@ -171,17 +171,10 @@ def whole_numbers(values: Sequence[Any], place: Callable[[int], str], column: st
     Raises:
         InvalidDataset: A value is no whole number, is negative or over `MAX_LENGTH`; the first such one is named.
     """
-    if {*map(type, values)} <= {int}:
-        with_limits = np.array([min(value, MAX_LENGTH + 1) for value in values], np.int64) if values else np.empty(0)
-        wrong = np.flatnonzero((with_limits < 0) | (with_limits > MAX_LENGTH))
-        if not wrong.size:
-            return with_limits.astype(np.int64, copy=False)
-        first = int(wrong[0])
-    else:
-        first = next(n for n, value in enumerate(values) if type(value) is not int)
-    raise InvalidDataset(
-        f"{place(first)}: {column} is {shown(values[first])}, not a whole number from 0 to {MAX_LENGTH}"
-    )
+    for position, value in enumerate(values):
+        if type(value) is not int or not 0 <= value <= MAX_LENGTH:
+            raise _no_length(place(position), column, value)
+    return np.array(values, np.int64)
 
 
 def check_lengths(lengths: NDArray[np.int64], place: Callable[[int], str], column: str) -> None:
