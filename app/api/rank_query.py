@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
 
 from app.core.costs import CostModel, Measure
 from app.core.errors import InvalidField
@@ -36,9 +35,14 @@ def seat_of(query: TakeQuery) -> Seat | None:
         raise InvalidField(str(error), ("query", "cost")) from None
     if cost.measure is Measure.EPISODE:
         raise InvalidField(f"{cost} is the cost of an episode, not of a sequence of tokens", ("query", "cost"))
-    # In one spelling, so that ranks that mean the same say the same.
-    agreed = Split(query.world_size, query.spread, query.equal, str(cost), EndedBy(query.ended_by))
-    split = replace(
-        agreed, micro_batch_tokens=query.micro_batch_tokens, padded=query.padded, same_number=query.same_number
+    split = Split(
+        world_size=query.world_size,
+        spread=query.spread,
+        equal=query.equal,
+        cost=str(cost),  # in one spelling, so that ranks that mean the same say the same
+        ended_by=EndedBy(query.ended_by),
+        micro_batch_tokens=query.micro_batch_tokens,
+        padded=query.padded,
+        same_number=query.same_number,
     )
     return Seat(query.rank, split, query.after, query.step)

@@ -29,7 +29,7 @@ class Split:
         cost: What a sequence costs, as `app.core.costs.CostModel` reads it.
         ended_by: Whose acknowledgement ends the batch.
         micro_batch_tokens: The most tokens in a micro-batch; None: shards are not put into micro-batches.
-        padded: Whether a sequence takes as many of them as the longest of its micro-batch.
+        padded: Whether a sequence takes as many tokens of its micro-batch as the longest one there.
         same_number: Whether all ranks have the same number of micro-batches.
     """
 
@@ -41,6 +41,10 @@ class Split:
     micro_batch_tokens: int | None = None
     padded: bool = False
     same_number: bool = True
+
+    def wants_equal(self, sequences: int) -> bool:
+        """Whether each rank should have the same number of a batch's sequences."""
+        return sequences % self.world_size == 0 if self.equal is None else self.equal
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +79,7 @@ class Shards:
         ranks: The rank of each item, in training order, as `app.core.sharding.ranks_text` writes them: every look at
             the run reads its leases, and only who cuts a shard must know.
         balance: How evenly their cost lies on the ranks.
-        micro_batches: How many of them each rank has at least.
+        micro_batches: How many micro-batches each rank has at least; 0: as few as can be.
         taken: Ranks that were handed their shard in this delivery, ascending.
         acknowledged: Ranks that have trained on theirs, ascending.
     """

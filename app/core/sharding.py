@@ -35,7 +35,7 @@ def divide(lengths: Sequence[NDArray[np.integer]], sent: Sequence[float | None],
     except InvalidField as error:
         raise InvalidField(str(error), ("cost",)) from None
     sizes = [len(group) for group in lengths]
-    equal = sum(sizes) % split.world_size == 0 if split.equal is None else split.equal
+    equal = split.wants_equal(sum(sizes))
     if not split.spread:
         starts = np.cumsum([0, *sizes[:-1]])
         whole = balance(np.add.reduceat(costs, starts), split.world_size, equal=equal, sizes=sizes)

@@ -120,5 +120,4 @@ def _imbalance(choice: Mapping[LaneId, Sequence[Candidate]], split: Split) -> fl
     sizes = np.array([size for (_, size), ones in lanes for _ in ones])
     if split.spread:
         costs, sizes = np.repeat(costs / sizes, sizes), np.ones(sizes.sum(), np.int64)
-    equal = sizes.sum() % split.world_size == 0 if split.equal is None else split.equal
-    return least_imbalance(costs, split.world_size, equal=equal, sizes=sizes)
+    return least_imbalance(costs, split.world_size, equal=split.wants_equal(int(sizes.sum())), sizes=sizes)

@@ -19,7 +19,7 @@ class Rank:
         cost: What a sequence costs: ``tokens``; a sum like ``24576*L + L^2``; or ``sent``, what its producer said.
         ended_by: Whose acknowledgement ends a batch: that of every rank, or that of rank 0.
         micro_batch_tokens: Put each shard into micro-batches of at most so many tokens (``batch.micro_batches``).
-        padded: Whether a sequence takes as many of them as the longest of its micro-batch.
+        padded: Whether a sequence takes as many tokens of its micro-batch as the longest one there.
         same_number: Whether all ranks have the same number of micro-batches; some may be empty then.
     """
 

@@ -51,7 +51,6 @@ class TakeQuery(BaseModel):
     ended_by: Literal["all", "rank_0"] = Field(
         default="all", description="Whose acknowledgement ends the batch: that of every rank, or rank 0's."
     )
-
     micro_batch_tokens: int | None = Field(
         default=None, ge=1, le=2**40, description="Put each shard into micro-batches of at most so many tokens."
     )
