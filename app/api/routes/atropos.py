@@ -15,7 +15,7 @@ from app.api.batch_json import group_json
 from app.api.deps import DirectRoute, Found, Run, SmallBody, SubmittedBody, parse
 from app.api.replies import json_reply, large_json_reply
 from app.api.routes import atropos_docs as docs
-from app.api.routes import body_docs
+from app.api.routes.body_docs import takes
 from app.api.sending import batch_reply, registration_reply
 from app.core.enrolment import Application
 from app.core.errors import InvalidField
@@ -38,8 +38,8 @@ _EMPTY_EXAMPLE_KEYS = (
 )
 
 
-router = APIRouter(tags=["atropos"], responses=body_docs.PROBLEMS)
-submissions = APIRouter(tags=["atropos"], responses=body_docs.PROBLEMS, route_class=DirectRoute)
+router = APIRouter(tags=["atropos"], responses=docs.PROBLEMS)
+submissions = APIRouter(tags=["atropos"], responses=docs.PROBLEMS, route_class=DirectRoute)
 
 
 @router.get("/", summary="Who is this?", responses=docs.ANSWERS_ROOT)
@@ -52,7 +52,7 @@ async def root() -> Response:
     "/register",
     summary="Register the trainer",
     responses=docs.ANSWERS_REGISTER,
-    openapi_extra=body_docs.takes(Registration),
+    openapi_extra=takes(Registration),
 )
 async def register(run: Run, found: Found, body: SmallBody) -> Response:
     """Set the run's configuration. The same one again changes nothing; another one replaces it.
@@ -68,7 +68,7 @@ async def register(run: Run, found: Found, body: SmallBody) -> Response:
     "/register-env",
     summary="Register an environment",
     responses=docs.ANSWERS_REGISTER_ENV,
-    openapi_extra=body_docs.takes(RegisterEnvironment),
+    openapi_extra=takes(RegisterEnvironment),
 )
 async def register_env(run: Run, found: Found, body: SmallBody) -> Response:
     """Register an environment, or give one that came back its old place.
@@ -108,7 +108,7 @@ async def register_env(run: Run, found: Found, body: SmallBody) -> Response:
     "/disconnect-env",
     summary="Say goodbye",
     responses=docs.ANSWERS_DISCONNECT_ENV,
-    openapi_extra=body_docs.takes(EnvironmentIdentifier),
+    openapi_extra=takes(EnvironmentIdentifier),
 )
 async def disconnect_env(run: Run, found: Found, body: SmallBody) -> Response:
     """Note that an environment leaves: its minimum no longer binds, its groups stay usable."""
@@ -164,7 +164,7 @@ async def latest_example(run: Run, found: Found, request: Request) -> Response:
     "/scored_data",
     summary="Submit a group",
     responses=docs.ANSWERS_SCORED_DATA,
-    openapi_extra=body_docs.takes(ScoredData),
+    openapi_extra=takes(ScoredData),
 )
 async def scored_data(request: Request) -> Response:
     """Store one group. Once this is answered the group survives any crash."""
@@ -179,7 +179,7 @@ async def scored_data(request: Request) -> Response:
     "/scored_data_list",
     summary="Submit groups",
     responses=docs.ANSWERS_SCORED_DATA_LIST,
-    openapi_extra=body_docs.takes(ScoredData, many=True),
+    openapi_extra=takes(ScoredData, many=True),
 )
 async def scored_data_list(request: Request) -> Response:
     """Store a list of groups, all or none."""
@@ -197,7 +197,7 @@ async def status(run: Run, found: Found, request: Request) -> Response:
     "/status-env",
     summary="Pace an environment",
     responses=docs.ANSWERS_STATUS_ENV,
-    openapi_extra=body_docs.takes(EnvironmentIdentifier, required=False),
+    openapi_extra=takes(EnvironmentIdentifier, required=False),
 )
 async def status_env(
     run: Run,

@@ -1,6 +1,11 @@
-"""Examples of what the Atropos surface answers, for OpenAPI."""
+"""What the Atropos surface answers, for OpenAPI: its problems, and examples."""
 
 from typing import Any
+
+from app.api.routes.answer_docs import sending
+from app.core import errors
+
+PROBLEMS = sending(errors.RunArchived)
 
 GROUP = {
     "tokens": [[1, 15043, 29991, 2], [1, 15043, 2]],

@@ -1,11 +1,6 @@
-"""What OpenAPI says of bodies, and of the problems of the Atropos surface."""
+"""What OpenAPI says of bodies."""
 
 from typing import Any
-
-from app.api.routes.answer_docs import sending
-from app.core import errors
-
-PROBLEMS = sending(errors.RunArchived)
 
 
 def takes(model: type[Any], *, many: bool = False, required: bool = True) -> dict[str, Any]:
