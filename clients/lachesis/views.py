@@ -14,7 +14,7 @@ from lachesis.wire.batches import BatchGroup, BatchInfo
 from lachesis.wire.columns import DETAILS, LENGTHS, MEASURES, NATIVE_COLUMNS
 
 _INT32_MOST = 2**31 - 1
-_LENGTHS = ".lengths"
+_SUFFIX = f".{LENGTHS[0]}"
 _DEPTHS = {column.name: column.depth for column in NATIVE_COLUMNS}
 
 
@@ -75,7 +75,7 @@ class GroupView:
     @property
     def names(self) -> list[str]:
         """The columns it has, in the order of their bytes, without those that are lengths; see `lengths`."""
-        return [name for name in self._tensors if name != DETAILS and not name.endswith(_LENGTHS)]
+        return [name for name in self._tensors if name != DETAILS and not name.endswith(_SUFFIX)]
 
     def dtype(self, name: str) -> str:
         """Return a column's dtype as safetensors names it: ``BF16`` where numpy can only show its bits."""
@@ -93,11 +93,11 @@ class GroupView:
 
     def lengths(self, name: str = "tokens") -> NDArray[Any]:
         """Return how many values of a column each sequence has. A column without lengths of its own has tokens'."""
-        return self.column((name if self.has_lengths(name) else "tokens") + _LENGTHS)
+        return self.column((name if self.has_lengths(name) else "tokens") + _SUFFIX)
 
     def has_lengths(self, name: str) -> bool:
         """Whether a column has lengths of its own."""
-        return name + _LENGTHS in self._tensors
+        return name + _SUFFIX in self._tensors
 
     def __contains__(self, name: str) -> bool:
         return name != DETAILS and self._found(name) is not None
@@ -238,7 +238,7 @@ class Columns:
         tensors = {name: shared(self.column(name), self.groups[0].dtype(name)) for name in self.names}
         for name in self.names:
             if name != "tokens" and any(group.has_lengths(name) for group in self.groups):
-                tensors[name + _LENGTHS] = shared(self.lengths_of(name))
+                tensors[name + _SUFFIX] = shared(self.lengths_of(name))
         for name in ("lengths", "group_lengths", "cu_seqlens"):
             tensors[name] = shared(getattr(self, name))
         return tensors

@@ -1,0 +1,134 @@
+"""What a rank says in the SDK, and what it gets."""
+
+import asyncio
+from contextlib import aclosing
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.api.rank_query import seat_of
+from app.core.ranks import EndedBy, Split
+from lachesis import AsyncTrainer, Environment, Rank, Settings
+from lachesis._protocol import RunCalls
+from lachesis.errors import RanksDisagree
+from lachesis.wire.batches import TakeBatch
+from lachesis.wire.ranks import TakeQuery
+from tests.clients.run import counts, group, submitted
+from tests.properties import examples
+
+OF_THE_REQUEST = {"wait_s", "after", "step"}
+
+
+def defaults_of(cls: type) -> dict[str, Any]:
+    return {field.name: field.default for field in fields(cls) if field.name not in {"rank", "world_size"}}
+
+
+def test_an_option_is_in_each_list_with_the_same_default() -> None:
+    """The SDK leaves out what is as usual, so what is usual must be the same on both sides."""
+    query = {name: field.default for name, field in TakeQuery.model_fields.items() if name not in OF_THE_REQUEST}
+    assert (query.pop("rank"), query.pop("world_size")) == (None, None)
+    assert defaults_of(Rank) == query == defaults_of(Split)
+
+
+@st.composite
+def ranks(draw: st.DrawFn) -> Rank:
+    world_size = draw(st.integers(1, 64))
+    packing: dict[str, Any] = {}
+    if draw(st.booleans()):
+        packing = {
+            "micro_batch_tokens": draw(st.integers(1, 2**40)),
+            "padded": draw(st.booleans()),
+            "same_number": draw(st.booleans()),
+        }
+    return Rank(
+        draw(st.integers(0, world_size - 1)),
+        world_size,
+        spread=draw(st.booleans()),
+        equal=draw(st.none() | st.booleans()),
+        cost=draw(st.sampled_from(["tokens", "sent", "24576*L + L^2"])),
+        ended_by=draw(st.sampled_from(["all", "rank_0"])),
+        **packing,
+    )
+
+
+@examples(200)
+@given(ranks(), st.none() | st.integers(-5, 10**9))
+def test_the_service_understands_what_a_rank_means(rank: Rank, after: int | None) -> None:
+    call = RunCalls("math").take_shard(TakeBatch(), 3.0, rank, after)
+    query = TakeQuery.model_validate(dict(call.params))
+    seat = seat_of(query)
+    assert seat is not None
+    assert (query.wait_s, seat.rank, seat.after) == (3.0, rank.rank, after)
+    meant = {field.name: getattr(rank, field.name) for field in fields(Rank) if field.name != "rank"}
+    assert seat.split == Split(**{**meant, "ended_by": EndedBy(rank.ended_by)})
+
+
+def test_a_rank_is_read_from_what_torchrun_sets() -> None:
+    assert Rank.from_env({"RANK": "3", "WORLD_SIZE": "8"}, cost="sent") == Rank(3, 8, cost="sent")
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"WORLD_SIZE": "8"}, "RANK: is not set"),
+        ({"RANK": "0"}, "WORLD_SIZE: is not set"),
+        ({"RANK": "two", "WORLD_SIZE": "8"}, "RANK: should be a whole number, not 'two'"),
+        ({"RANK": "8", "WORLD_SIZE": "8"}, "rank 8 of a world of 8"),
+        ({"RANK": "-1", "WORLD_SIZE": "8"}, "rank -1 of a world of 8"),
+    ],
+)
+def test_a_rank_that_cannot_be_is_refused_by_name(variables: dict[str, str], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Rank.from_env(variables)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+async def test_ranks_train_on_everything_once_in_micro_batches_they_go_through_together(run: Settings) -> None:
+    lengths = [*range(1, 9), *range(8, 0, -1)]
+    trained: list[list[int]] = [[], []]
+    numbers: list[list[int]] = [[], []]
+
+    async def train(trainer: AsyncTrainer, rank: Rank) -> None:
+        async with aclosing(trainer.batches(prefetch=1, wait_s=10, rank=rank)) as batches:
+            async for batch in batches:
+                rows = [row for micro_batch in batch.micro_batches for row in micro_batch.tolist()]
+                assert sorted(rows) == list(range(len(batch.lengths)))
+                assert all(batch.lengths[micro_batch].sum() <= 8 for micro_batch in batch.micro_batches)
+                trained[rank.rank] += batch.lengths.tolist()
+                numbers[rank.rank].append(len(batch.micro_batches))
+                await batch.ack()
+                if batch.step == 2:
+                    return
+
+    async with AsyncTrainer(run) as trainer, AsyncTrainer(run) as other, Environment("math", run) as environment:
+        await trainer.change_run(batch_size=8)
+        await submitted(environment, [group(*range(length)) for length in lengths])
+        ranks = [Rank(number, 2, micro_batch_tokens=8) for number in range(2)]
+        await asyncio.gather(train(trainer, ranks[0]), train(other, ranks[1]))
+        assert await counts(trainer) == {"queued": 0, "leased": 0, "delivered": 16}
+    assert sorted(trained[0] + trained[1]) == sorted(lengths)
+    assert numbers[0] == numbers[1]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+async def test_a_batch_that_is_not_packed_is_one_micro_batch(run: Settings) -> None:
+    async with AsyncTrainer(run) as trainer, Environment("math", run) as environment:
+        await submitted(environment, [group(1), group(2)])
+        batch = await trainer.take(wait_s=5, rank=Rank(0, 1))
+        assert batch is not None
+        assert [rows.tolist() for rows in batch.micro_batches] == [[0, 1]]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+async def test_ranks_that_do_not_agree_are_told_what_on(run: Settings) -> None:
+    async with AsyncTrainer(run) as trainer, Environment("math", run) as environment:
+        await submitted(environment, [group(1), group(2)])
+        assert await trainer.take(wait_s=5, rank=Rank(0, 2)) is not None
+        with pytest.raises(RanksDisagree, match="cost is tokens for the ranks that have this batch, not sent"):
+            await trainer.take(rank=Rank(1, 2, cost="sent"))
