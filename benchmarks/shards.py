@@ -23,7 +23,7 @@ READING = "reading alone"
 MOST_FILES = 100_000  # of safetensors: more take longer to write than all else here
 ROWS_A_FILE = 20_000
 TASKS = ("pick the cube", "fold the towel", "pour the water")
-NAIVE, BOUND = "contiguous", "lower bound"
+CONTIGUOUS, BOUND = "contiguous", "lower bound"
 
 Lengths = NDArray[np.int64]
 
@@ -80,7 +80,8 @@ def worth(results: Results, episodes: int, ranks: int, order: str) -> None:
         lengths.sort()
     plan = plan_shards(lengths, 24576.0 * lengths + lengths.astype(np.float64) ** 2, ranks, equal=True)
     case = f"{episodes:,} episodes, {ranks} ranks, {order}"
-    for who, pass_time in ((US, plan.pass_time), (NAIVE, plan.contiguous_pass_time), (BOUND, plan.bound_pass_time)):
+    times = {US: plan.pass_time, CONTIGUOUS: plan.contiguous_pass_time, BOUND: plan.bound_pass_time}
+    for who, pass_time in times.items():
         results.add(WORTH, case, who, 100 * (pass_time - 1))
 
 
