@@ -1,4 +1,4 @@
-"""Routes under ``/v1``: a query parameter that is none of theirs is refused, as a misspelt field of a body is."""
+"""Routes under ``/v1``: a query parameter that is none of theirs, or comes twice, is refused, as in bodies."""
 
 from collections.abc import Callable, Coroutine
 from difflib import get_close_matches
@@ -16,7 +16,10 @@ _MOST_SHOWN = 80  # characters of a name
 
 
 class NativeRoute(APIRoute):
-    """A route that knows its query parameters, those of its dependencies among them, and takes no others."""
+    """A route that knows its query parameters, those of its dependencies among them, and takes no others.
+
+    Each of them once: of two values, none would be the right one.
+    """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Check the query before anything else is done."""
@@ -25,9 +28,12 @@ class NativeRoute(APIRoute):
 
         async def checked(request: Request) -> Response:
             if request.scope["query_string"]:
-                for name in request.query_params:
-                    if name not in known:
-                        raise InvalidField(_refusal(name, known), ("query", name[:_MOST_SHOWN]))
+                said = set()
+                for name, _ in request.query_params.multi_items():
+                    if name not in known or name in said:
+                        refusal = "is said twice" if name in said else _refusal(name, known)
+                        raise InvalidField(refusal, ("query", name[:_MOST_SHOWN]))
+                    said.add(name)
             return await handle(request)
 
         return checked

@@ -1,24 +1,10 @@
 """What a rank asks for, as the rules take it."""
 
-from collections import Counter
-from collections.abc import Iterable
-
 from app.core.costs import CostModel, Measure
 from app.core.errors import InvalidField
 from app.core.ranks import EndedBy, Split
 from app.core.seats import Seat
 from lachesis.wire.ranks import TakeQuery
-
-
-def check_said_once(names: Iterable[str]) -> None:
-    """Check that a query says nothing twice: of two ranks, none would be the right one.
-
-    Raises:
-        InvalidField: It does.
-    """
-    twice = [name for name, times in Counter(names).items() if times > 1]
-    if twice:
-        raise InvalidField(f"{twice[0][:80]!r} is said twice", ("query", twice[0][:80]))
 
 
 def seat_of(query: TakeQuery) -> Seat | None:

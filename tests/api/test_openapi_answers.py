@@ -180,6 +180,25 @@ async def test_a_query_parameter_that_is_not_known_is_refused(client: httpx.Asyn
     assert all(name in problem["detail"] for name in known)
 
 
+PARAMETERS = [
+    (operation, one["name"])
+    for operation, described in OPERATIONS.items()
+    for one in described.get("parameters", ())
+    if one["in"] == "query"
+]
+
+
+@pytest.mark.parametrize(("operation", "name"), PARAMETERS, ids=str)
+async def test_a_query_parameter_that_is_said_twice_is_refused(
+    client: httpx.AsyncClient, operation: Operation, name: str
+) -> None:
+    """Even with the same value: a client that says a thing twice does not know what it says."""
+    reply = await client.request(**call(operation), params=[(name, "1"), (name, "1")])
+    problem = reply.json()
+    assert (reply.status_code, problem["code"]) == (422, "invalid_field")
+    assert (problem["errors"][0]["loc"], problem["detail"]) == (["query", name], f"query.{name}: is said twice")
+
+
 @pytest.mark.parametrize(
     ("misspelt", "meant"), [("wait", "wait_s"), ("Wait_S", "wait_s"), ("wait_seconds", "wait_s"), ("\n", "wait_s")]
 )

@@ -10,7 +10,7 @@ from app.api.deps import Found, NamedRun, SmallBody, parse
 from app.api.explanation import explanation
 from app.api.native_batch import accepts_binary, taken_reply, waiting_reply
 from app.api.native_route import NativeRoute
-from app.api.rank_query import check_said_once, seat_of
+from app.api.rank_query import seat_of
 from app.api.replies import model_reply
 from app.api.routes import native_docs as docs
 from app.api.routes.answer_docs import reading, sending, writing
@@ -64,7 +64,6 @@ async def take_batch(
     batch is divided between the ranks of a trainer: each gets its own shard of the same batch, whoever asks first, and
     the same one as often as it asks, until it has acknowledged it.
     """
-    check_said_once(name for name, _ in request.query_params.multi_items())
     wait_s = query.wait_s
     asked = parse(TakeBatch, body) if body else TakeBatch()
     binary = accepts_binary(request)
