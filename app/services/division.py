@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from app.core.division import divide, micro_batches, sequences_of
 from app.core.leasing import Lease, LeasedGroup
 from app.core.model import DropReason, RunView
 from app.core.ranks import Shards, Split, taken_by
 from app.core.seats import Seat
-from app.core.sharding import divide, micro_batches, sequences_of
 from app.services.handout import Batch, Shard
 from app.services.retrieval import Retrieval
 from lachesis.wire.blob import read_header

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.core.division import divide, ranks_text, read_ranks, sequences_of
 from app.core.errors import InvalidField, RanksDisagree, StepMismatch
 from app.core.leasing import Lease, LeaseState, returned
 from app.core.ranks import (
@@ -21,7 +22,6 @@ from app.core.ranks import (
     untouched,
 )
 from app.core.seats import Seat, shared
-from app.core.sharding import divide, ranks_text, read_ranks, sequences_of
 
 EVEN = Balance("none", 0.0, 1.0, 0.0, 0.0, 0.0)
 NOW = 1000
