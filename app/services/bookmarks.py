@@ -70,7 +70,12 @@ class Bookmarks:
         await self._batches.release_kept(run, [batch_id for batch_id, _ in await self._batches.kept(run)])
 
     async def checkpoint(self, run: str, step: int) -> RunView:
-        """Let go of every kept batch up to ``step``: the trainer has saved a state that contains them."""
+        """Let go of every kept batch up to ``step``: the trainer has saved a state that contains them.
+
+        Raises:
+            InvalidField: No batch of that step was taken yet.
+        """
+        _check_taken(await self._runs.view(run), step)
         kept = await self._batches.kept(run)
         await self._batches.release_kept(run, [batch_id for batch_id, at in kept if at <= step], step)
         await self._groups.sweep(run)
@@ -88,8 +93,7 @@ class Bookmarks:
         """
         while True:
             view = await self._runs.view(run)
-            if step > view.step:
-                raise InvalidField(f"the run is at step {view.step}: {step} is yet to come", ("step",))
+            _check_taken(view, step)
             earliest = view.kept.unkept_step
             if earliest is not None and step < earliest:
                 raise RewindImpossible(f"batches up to step {earliest} are not kept; the run can go back to that step")
@@ -107,6 +111,11 @@ class Bookmarks:
         now = (await self._runs.view(run)).leases
         after = [lease for lease in now if lease.step > step and lease.state is LeaseState.RETURNED]
         return Rewound(tuple(lease.batch_id for lease in after), tuple(lease.step for lease in after))
+
+
+def _check_taken(view: RunView, step: int) -> None:
+    if step > view.step:
+        raise InvalidField(f"the run is at step {view.step}: {step} is yet to come", ("step",))
 
 
 def _keeps(policy: Policy) -> bool:

@@ -168,8 +168,13 @@ class RunModel:
             group.version = None if group.version is None else min(group.version, version)
         return len(unfit)
 
+    def _check_taken(self, step: int) -> None:
+        if step > self.step:
+            raise Refused("invalid_field", f"at step {self.step}")
+
     def checkpoint(self, step: int) -> tuple[int, int]:
         """Returns the step that the run can still go back to, and how many batches it keeps."""
+        self._check_taken(step)
         self.kept = [batch for batch in self.kept if batch.step > step]
         self._note_unkept(step)
         assert self.unkept_step is not None
@@ -177,8 +182,7 @@ class RunModel:
 
     def rewind(self, step: int) -> list[str]:
         """Returns the batches that come again, in order."""
-        if step > self.step:
-            raise Refused("invalid_field", f"at step {self.step}")
+        self._check_taken(step)
         if self.unkept_step is not None and step < self.unkept_step:
             raise Refused("rewind_impossible", f"up to step {self.unkept_step}")
         trained = [batch for batch in self.batches if batch.step <= step and batch.state in ("held", "sent")]

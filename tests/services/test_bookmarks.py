@@ -85,6 +85,16 @@ async def test_a_rewind_to_a_step_that_is_yet_to_come_ends_nothing(services: Ser
     assert len((await services.administration.get(RUN)).leases) == 1
 
 
+async def test_a_checkpoint_of_a_step_that_is_yet_to_come_takes_no_rewind_away(services: Services) -> None:
+    """No batch before it could be handed out again, once it is told."""
+    await services.submissions.submit(RUN, [named("a")])
+    batch = await taken(services)
+    await services.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)
+    with pytest.raises(InvalidField, match="at step 1: 2 is yet to come"):
+        await services.bookmarks.checkpoint(RUN, 2)
+    assert (await services.bookmarks.rewind(RUN, 0)).batch_ids == (batch.lease.batch_id,)
+
+
 async def test_a_run_that_is_set_to_keep_less_lets_go_of_the_rest_at_once(
     services: Services, redis_client: Redis
 ) -> None:

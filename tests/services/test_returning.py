@@ -111,8 +111,8 @@ async def test_a_rewind_lets_go_of_no_batch_that_is_to_come_back(services: Servi
 
 async def test_a_rewind_that_is_refused_ends_no_batch(services: Services, redis_client: Redis) -> None:
     await submit(services, "a", "b")
-    await services.bookmarks.checkpoint(RUN, 1)
     held = await take(services)
+    await services.bookmarks.checkpoint(RUN, 1)
     with pytest.raises(RewindImpossible):
         await services.bookmarks.rewind(RUN, 0)
     await services.leases.acknowledge(RUN, held.lease.batch_id, held.lease.lease_id)
