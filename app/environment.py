@@ -9,6 +9,7 @@ from dotenv.parser import parse_stream
 from pydantic import ValidationError
 
 from app.settings import Settings
+from lachesis.wire.problems import told
 
 PREFIX = "LACHESIS_"
 _OF_COMPOSE = {"LACHESIS_API_REPLICAS", "LACHESIS_STORE_MAXMEMORY", "LACHESIS_STORE_MEMORY_LIMIT"}
@@ -34,7 +35,7 @@ def load_settings(env_file: Path = Path(".env")) -> Settings:
     except ValidationError as error:
         raise InvalidSettings(
             "\n".join(
-                f"{PREFIX}{'_'.join(str(part) for part in problem['loc']).upper()}={problem['input']}: {problem['msg']}"
+                f"{PREFIX}{'_'.join(str(part) for part in problem['loc']).upper()}={problem['input']}: {told(problem)}"
                 for problem in error.errors(include_url=False)
             )
         ) from error

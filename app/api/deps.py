@@ -1,7 +1,8 @@
 """What routes get handed: the services, and a request's body read with care."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Path, Request, Response
@@ -32,10 +33,12 @@ from app.services.waiting import WaitingRoom
 from app.settings import Settings
 from app.store.connection import Connection
 from app.store.groups import GroupStore
+from lachesis.wire.problems import told
 from lachesis.wire.runs import RUN_NAME
 
 M = TypeVar("M", bound=BaseModel)
 DEFAULT_RUN = "default"
+MOST_SHOWN = 80  # characters of a name that is unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +152,19 @@ def parse(model: type[M], text: bytes) -> M:
         return model.model_validate(value)
     except ValidationError as error:
         first = error.errors()[0]
-        raise InvalidField(first["msg"], tuple(first["loc"])) from None
+        *above, name = first["loc"] or ("",)
+        if first["type"] != "extra_forbidden":
+            raise InvalidField(told(first), tuple(first["loc"])) from None
+        known = () if above else model.model_fields  # what is known further down is not at hand
+        raise InvalidField(unknown(str(name), known), tuple(first["loc"])) from None
+
+
+def unknown(name: str, known: Collection[str]) -> str:
+    """Say that there is no field or parameter of a name, and which may be meant."""
+    near = get_close_matches(name[:MOST_SHOWN], sorted(known))
+    if near:
+        return f"is unknown here; did you mean {' or '.join(near)}?"
+    return "is unknown here" + (f"; known are {', '.join(sorted(known))}" if known else "")
 
 
 Run = Annotated[str, Depends(run_name)]

@@ -1,7 +1,6 @@
 """Routes under ``/v1``: a query parameter that is none of theirs, or comes twice, is refused, as in bodies."""
 
 from collections.abc import Callable, Coroutine
-from difflib import get_close_matches
 from typing import Any
 
 from fastapi import Request, Response
@@ -9,10 +8,8 @@ from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
-from app.api.deps import DirectRoute
+from app.api.deps import MOST_SHOWN, DirectRoute, unknown
 from app.core.errors import InvalidField
-
-_MOST_SHOWN = 80  # characters of a name
 
 
 class NativeRoute(APIRoute):
@@ -31,8 +28,8 @@ class NativeRoute(APIRoute):
                 said = set()
                 for name, _ in request.query_params.multi_items():
                     if name not in known or name in said:
-                        refusal = "is said twice" if name in said else _refusal(name, known)
-                        raise InvalidField(refusal, ("query", name[:_MOST_SHOWN]))
+                        refusal = "is said twice" if name in said else unknown(name, known)
+                        raise InvalidField(refusal, ("query", name[:MOST_SHOWN]))
                     said.add(name)
             return await handle(request)
 
@@ -52,10 +49,3 @@ def _query_names(dependant: Dependant) -> set[str]:
         else:
             names.add(field.alias)
     return names.union(*map(_query_names, dependant.dependencies))
-
-
-def _refusal(name: str, known: frozenset[str]) -> str:
-    near = get_close_matches(name[:_MOST_SHOWN], sorted(known))
-    if near:
-        return f"is unknown here; did you mean {' or '.join(near)}?"
-    return f"is unknown here; known are {', '.join(sorted(known))}" if known else "is unknown here, where none is known"

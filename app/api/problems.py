@@ -14,6 +14,7 @@ from starlette.routing import Match
 
 from app.api.problem_json import MEDIA_TYPE, code_of, problem_json
 from app.core import errors
+from lachesis.wire.problems import told
 
 STATUS: dict[type[errors.LachesisError], int] = {
     errors.MalformedBody: 400,
@@ -89,7 +90,7 @@ async def _on_lachesis_error(_: Request, error: Exception) -> Response:
 
 async def _on_validation_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for that class only
-    listed = [{"loc": list(item["loc"]), "msg": item["msg"]} for item in error.errors()]
+    listed = [{"loc": list(item["loc"]), "msg": told(item)} for item in error.errors()]
     first = listed[0]
     return problem(422, errors.InvalidField.code, f"{place(first['loc'])}: {first['msg']}", listed)
 

@@ -26,7 +26,7 @@ Costs = NDArray[np.float64]
 
 _NUMBER = r"[0-9]+(?:\.[0-9]*)?(?:e[+-]?[0-9]+)?|\.[0-9]+(?:e[+-]?[0-9]+)?"
 _TERM = re.compile(rf"(?:(?P<factor>{_NUMBER})\*)?L(?P<squared>\^2|\*\*2)?", re.IGNORECASE)
-_EXPECTED = "expected `tokens`, `sent`, `frames*action_dim*cameras`, or a sum like `24576*L + L^2`"
+_EXPECTED = "expected `tokens`, `sent`, or a sum like `24576*L + L^2`"
 
 
 class Measure(StrEnum):

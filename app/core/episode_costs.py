@@ -68,7 +68,9 @@ def parse_episode_cost(text: str) -> EpisodeCost:
         factors = _FACTORS.fullmatch(re.sub(r"\s+", "", text))
         model = CostModel(Measure.LENGTH, **_factors(factors)) if factors else CostModel.parse(text)
     except InvalidField as error:
-        raise InvalidField(f"{error}; a dataset's own costs are `column:NAME`", ("cost",)) from None
+        raise InvalidField(
+            f"{error}; of episodes also `frames*action_dim*cameras` and `column:NAME`", ("cost",)
+        ) from None
     return EpisodeCost(text, model, SENT_COLUMN if model.measure is Measure.SENT else None)
 
 

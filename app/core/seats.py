@@ -1,11 +1,14 @@
 """Which batch a rank gets: its shard of one that the ranks have, or of the next."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.core.errors import InvalidField, RanksDisagree, StepMismatch
 from app.core.leasing import Lease, LeaseState, expired
+from app.core.model import NotReady
 from app.core.ranks import Split, disagreement
+
+_MOST_NAMED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,24 @@ class Seat:
         ranks = self.split.world_size
         if self.split.equal and batch_size % ranks:
             raise InvalidField(f"{batch_size} sequences cannot be the same number on each of {ranks} ranks", ("equal",))
+
+
+def awaiting(not_ready: NotReady, leases: Iterable[Lease]) -> NotReady:
+    """Say with why there is no batch which ranks the others wait for: no group may be wanted until they are there.
+
+    Args:
+        not_ready: Why there is none.
+        leases: Of the run, by step.
+    """
+    for lease in leases:
+        if lease.shards is None or lease.state is not LeaseState.HELD or not lease.shards.acknowledged:
+            continue
+        ranks = lease.shards.awaited
+        if ranks:
+            named = ", ".join(map(str, ranks[:_MOST_NAMED])) + (", …" if len(ranks) > _MOST_NAMED else "")
+            who = f"rank{'s' * (len(ranks) > 1)} {named}"
+            return replace(not_ready, detail=f"{not_ready.detail}; the batch of step {lease.step} awaits {who}")
+    return not_ready
 
 
 def shared(leases: Iterable[Lease], seat: Seat, clock_ms: int) -> Lease | None:

@@ -11,7 +11,7 @@ from app.core.errors import RanksDisagree, RunArchived, RunNotFound
 from app.core.leasing import Lease, LeaseState, contents_of, exhausted, expired, quarantined, returned
 from app.core.model import Blocker, NotReady, RunView
 from app.core.ranks import recorded
-from app.core.seats import Seat
+from app.core.seats import Seat, awaiting
 from app.services.arrivals import Arrivals
 from app.services.division import Division
 from app.services.handout import Answer, Batch, Holder, Timing
@@ -217,7 +217,8 @@ class Dispatch:
         if decision.conflict_since_ms != view.conflict_since_ms:
             await self._runs.note_conflict(run, decision.conflict_since_ms)
         if decision.plan is None:
-            return decision.not_ready
+            why = decision.not_ready
+            return why if seat is None or why is None else awaiting(why, view.leases)
         plan, delays = await self._window.choose(run, view, decision.plan, None if seat is None else seat.split)
         groups = await self._retrieval.leasable(run, view, plan)
         if groups is None:

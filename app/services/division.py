@@ -5,8 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from app.core.division import divide, micro_batches, sequences_of
+from app.core.errors import InvalidField
 from app.core.leasing import Lease, LeasedGroup
 from app.core.model import DropReason, RunView
 from app.core.ranks import Shards, Split, taken_by
@@ -45,6 +47,9 @@ class Division:
                 is made, and is part of the lease that is returned.
             groups: All its groups, in training order.
             seat: The rank; None for the whole batch.
+
+        Raises:
+            InvalidField: A sequence is longer than the micro-batches that the rank wants, or has no such cost.
         """
         if seat is None:
             payloads, damage = await self._retrieval.payloads(run, groups)
@@ -55,7 +60,7 @@ class Division:
             payloads, damage = await self._retrieval.payloads(run, groups)
             if damage:
                 return Damaged(damage)
-            shards = await _divided(payloads, seat.split, many=sum(sizes) >= _MANY_SEQUENCES)
+            shards = await _divided(groups, payloads, seat.split, many=sum(sizes) >= _MANY_SEQUENCES)
             parts = sequences_of(sizes, shards, seat.rank)
             payloads = tuple(payloads[position] for position in parts)
         else:
@@ -71,12 +76,24 @@ class Division:
         return Batch(held, tuple(mine), cut, view, shard)
 
 
-async def _divided(payloads: Sequence[bytes], split: Split, *, many: bool) -> Shards:
-    return await asyncio.to_thread(_divide, payloads, split) if many else _divide(payloads, split)
+async def _divided(groups: Sequence[LeasedGroup], payloads: Sequence[bytes], split: Split, *, many: bool) -> Shards:
+    return await asyncio.to_thread(_divide, groups, payloads, split) if many else _divide(groups, payloads, split)
 
 
-def _divide(payloads: Sequence[bytes], split: Split) -> Shards:
-    return divide([lengths_of(payload) for payload in payloads], [_cost(payload) for payload in payloads], split)
+def _divide(groups: Sequence[LeasedGroup], payloads: Sequence[bytes], split: Split) -> Shards:
+    lengths = [lengths_of(payload) for payload in payloads]
+    if split.micro_batch_tokens is not None:
+        _check_fit(groups, lengths, split.micro_batch_tokens)
+    return divide(lengths, [_cost(payload) for payload in payloads], split)
+
+
+def _check_fit(groups: Sequence[LeasedGroup], lengths: Sequence[NDArray[np.integer]], cap_tokens: int) -> None:
+    for group, own in zip(groups, lengths, strict=True):
+        longest = int(np.argmax(own))
+        if own[longest] > cap_tokens:
+            where = f"sequence {longest} of group {group.given_id or group.group_id}"
+            why = f"{where} in the next batch has {own[longest]} tokens, more than the {cap_tokens} of a micro-batch"
+            raise InvalidField(why, ("query", "micro_batch_tokens"))
 
 
 def _cost(payload: bytes) -> float | None:

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from lachesis._rows import invalid
+from lachesis.wire.problems import told
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -33,4 +34,4 @@ def _said(model: type[BaseModel], item: ErrorDetails) -> str:
     if item["type"] == "extra_forbidden":
         near = get_close_matches(str(item["loc"][-1]), model.model_fields, n=1)
         return "there is no such field" + "".join(f"; did you mean {name}?" for name in near)
-    return f"{item['msg']}, not {repr(item['input'])[:_MOST_VALUE]}"
+    return f"{told(item)}, not {repr(item['input'])[:_MOST_VALUE]}"

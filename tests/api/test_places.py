@@ -70,3 +70,10 @@ async def test_a_place_is_a_path_in_the_body_or_names_a_parameter(
     client: httpx.AsyncClient, method: str, path: str, body: Any, place: list[str | int]
 ) -> None:
     assert await place_of(client, method, path, json=body) == place
+
+
+async def test_a_misspelt_field_is_told_with_the_one_that_may_be_meant(client: httpx.AsyncClient) -> None:
+    misspelt = await client.post("/v1/runs", json={"name": "s", "batch_size": 1, "maxstaleness": 4})
+    assert misspelt.json()["detail"] == "maxstaleness: is unknown here; did you mean max_staleness?"
+    further_down = await client.post("/v1/runs", json={"name": "s", "batch_size": 1, "atropos": {"colour": "red"}})
+    assert further_down.json()["detail"] == "atropos.colour: is unknown here"

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from app.core.division import divide, ranks_text, read_ranks, sequences_of
 from app.core.errors import InvalidField, RanksDisagree, StepMismatch
 from app.core.leasing import Lease, LeaseState, returned
+from app.core.model import Blocker, NotReady
 from app.core.ranks import (
     Balance,
     EndedBy,
@@ -21,7 +22,7 @@ from app.core.ranks import (
     taken_by,
     untouched,
 )
-from app.core.seats import Seat, shared
+from app.core.seats import Seat, awaiting, shared
 
 EVEN = Balance("none", 0.0, 1.0, 0.0, 0.0, 0.0)
 NOW = 1000
@@ -53,6 +54,17 @@ def test_a_batch_that_is_handed_out_again_is_divided_as_it_was_and_awaits_all() 
     assert had.shards is not None
     assert had.shards.taken == (0, 1)
     assert returned(had).shards == untouched(had.shards) == shards()
+
+
+def test_why_there_is_no_batch_names_the_ranks_that_are_behind() -> None:
+    too_few = NotReady(Blocker.TOO_FEW_SEQUENCES, "too few")
+    in_all_hands, done = lease(1), lease(2, shards=acknowledged_by(shards(1), 0))
+    assert awaiting(too_few, [in_all_hands, done]) == too_few
+    one_behind = lease(3, shards=acknowledged_by(shards(2), 0))
+    assert awaiting(too_few, [done, one_behind]).detail == "too few; the batch of step 3 awaits rank 1"
+    many_behind = lease(4, shards=acknowledged_by(shards(30), 0))
+    detail = awaiting(too_few, [many_behind, one_behind]).detail
+    assert detail == "too few; the batch of step 4 awaits ranks 1, 2, 3, 4, 5, 6, 7, 8, …"
 
 
 # Which batch a rank gets

@@ -93,7 +93,9 @@ async def test_a_rank_gets_its_shard_although_others_wait_for_the_next_batch(cli
     ahead = asyncio.create_task(ask(client, 0, wait_s=1))
     await asyncio.sleep(0.05)
     assert (await shard(client, 1, wait_s=20))["batch"] == first["batch"]
-    assert (await ahead).status_code == 204
+    waited = await ahead
+    assert waited.status_code == 204
+    assert waited.headers["Lachesis-Waiting"].endswith("the batch of step 1 awaits ranks 1, 2")
 
 
 async def test_a_batch_ends_when_every_rank_has_trained_on_its_shard(client: httpx.AsyncClient) -> None:
@@ -279,7 +281,9 @@ async def test_the_cost_decides_who_gets_what_and_is_reported(client: httpx.Asyn
         ({"rank": -1, "world_size": 2}, "greater than or equal to 0"),
         ({"rank": 0, "world_size": 5000}, "less than or equal to 4096"),
         ({"spread": "true"}, "only with rank"),
-        ({"rank": 0, "world_size": 2, "cost": "gold"}, "gold"),
+        ({"rank": 2, "world_size": 2}, "query: rank 2"),
+        ({"rank": 0, "world_size": 2, "cost": "gold"}, "expected `tokens`, `sent`, or a sum like"),
+        ({"rank": 0, "world_size": 2, "cost": "2*L L^2"}, "a plus is written %2B"),
         ({"rank": 0, "world_size": 5, "equal": "true"}, "12 sequences"),
         ({"rank": 0, "world_size": 2, "ended_by": "me"}, "rank_0"),
         ({"rank": [0, 1], "world_size": 2}, "query.rank: is said twice"),
@@ -333,7 +337,8 @@ async def test_shards_are_put_into_micro_batches_the_same_number_on_every_rank(c
     await submit(client, group("long", size=8))
     too_small = await ask(client, 0, after=1, **asked | {"micro_batch_tokens": 1})
     assert (too_small.status_code, too_small.json()["code"]) == (422, "invalid_field")
-    assert "sequence 0" in too_small.json()["detail"]
+    said = "query.micro_batch_tokens: sequence 0 of group long in the next batch has 2 tokens, more than the 1 of"
+    assert said in too_small.json()["detail"]
     assert (await status(client))["groups"]["queued"] == 1, "it is taken by nobody"
 
 

@@ -1,6 +1,7 @@
 """What is answered when something is wrong: problem details (RFC 9457), ``application/problem+json``."""
 
 from pydantic import BaseModel, Field
+from pydantic_core import ErrorDetails
 
 
 class WrongValue(BaseModel):
@@ -24,3 +25,8 @@ class Problem(BaseModel):
     code: str = Field(description="Stable name of what went wrong.", examples=["invalid_field"])
     detail: str = Field(description="What was wrong, with the values in it, for people.")
     errors: list[WrongValue] = Field(default=[], description="The values that are wrong, where that is the reason.")
+
+
+def told(error: ErrorDetails) -> str:
+    """Return what is wrong with a value, without pydantic's name for errors of our own."""
+    return error["msg"].removeprefix("Value error, ")
