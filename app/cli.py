@@ -17,6 +17,7 @@ from lachesis.wire.runs import Runs
 from lachesis.wire.status import RunStatus
 
 _MOST_RUNS = 20
+_MOST_LEASES = 8
 
 cli = typer.Typer(
     name="lachesis",
@@ -146,6 +147,15 @@ def _describe(found: RunStatus) -> Iterable[str]:
         yield "next batch: ready"
     else:
         yield f"next batch: blocked: {found.blocked.detail if found.blocked else 'unknown'}"
+    if found.leases:
+        shown = [f"step {one.step} {one.state}, delivery {one.deliveries}" for one in found.leases[:_MOST_LEASES]]
+        yield f"not acknowledged: {'; '.join(shown)}" + ("; …" if len(found.leases) > _MOST_LEASES else "")
+    if found.ranks:
+        ranks = found.ranks
+        yield (
+            f"ranks: {ranks.batches} batches for {ranks.world_size}, mean imbalance {ranks.mean_imbalance:.1%} "
+            f"(contiguous {ranks.mean_contiguous:.1%}, bound {ranks.mean_bound:.1%})"
+        )
     if found.environments:
         yield ""
         yield from _table(_rows(found))

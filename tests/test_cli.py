@@ -41,6 +41,21 @@ async def test_a_run_that_is_there_is_described(start: Start, arguments: list[st
     assert "math" in out
 
 
+async def test_batches_that_are_out_and_how_evenly_they_are_divided_are_described(start: Start) -> None:
+    service = await start()
+    (await service.post("/v1/runs", json={"name": "math", "batch_size": 2})).raise_for_status()
+    for length in (1, 3):
+        sequence = [[1] * length]
+        submitted = await service.post(
+            "/v1/runs/math/groups", json={"tokens": sequence, "masks": sequence, "scores": [0]}
+        )
+        submitted.raise_for_status()
+    (await service.post("/v1/runs/math/batches?rank=1&world_size=2")).raise_for_status()
+    _, out, _ = await status(service, "--run", "math")
+    assert "not acknowledged: step 1 held, delivery 1\n" in out
+    assert "ranks: 1 batches for 2, mean imbalance 50.0% (contiguous 50.0%, bound 50.0%)\n" in out
+
+
 async def test_the_run_of_the_root_is_described_before_a_trainer_came(start: Start) -> None:
     code, out, _ = await status(await start())
     assert code == 0

@@ -6,7 +6,7 @@ environment, groups by their ids, a batch by its request id, the end of a lease)
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Generic, NoReturn, TypeVar
 from urllib.parse import quote
 
@@ -171,10 +171,7 @@ class RunCalls:
         Raises:
             InvalidField: ``wait_s`` is longer than the service waits, or below 0.
         """
-        # Only what is not the service's default: an older one refuses what it does not know.
-        usual = asdict(Rank(0, 1))
-        said = {name: value for name, value in asdict(rank).items() if value != usual[name]}
-        said |= {"rank": rank.rank, "world_size": rank.world_size} | ({} if after is None else {"after": after})
+        said = rank.query() | ({} if after is None else {"after": after})
         return self._take(take, wait_s, {name: str(value) for name, value in said.items()})
 
     def _take(self, take: batches.TakeBatch, wait_s: float, said: Mapping[str, str]) -> Call[Taken | NothingYet]:

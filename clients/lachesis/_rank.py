@@ -2,8 +2,13 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass
-from typing import Any, Literal
+from dataclasses import KW_ONLY, MISSING, dataclass, fields
+from typing import Any, Literal, SupportsIndex
+
+from pydantic import ValidationError
+
+from lachesis.wire.problems import told
+from lachesis.wire.ranks import TakeQuery
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +26,9 @@ class Rank:
         micro_batch_tokens: Put each shard into micro-batches of at most so many tokens (``batch.micro_batches``).
         padded: Whether a sequence takes as many tokens of its micro-batch as the longest one there.
         same_number: Whether all ranks have the same number of micro-batches; some may be empty then.
+
+    Raises:
+        ValueError: A value is wrong; the message names it. Of the cost, the service says so when a batch is asked for.
     """
 
     rank: int
@@ -35,8 +43,19 @@ class Rank:
     same_number: bool = True
 
     def __post_init__(self) -> None:
-        if not 0 <= self.rank < self.world_size:
-            raise ValueError(f"rank {self.rank} of a world of {self.world_size}: ranks are 0 to world_size - 1")
+        for name in ("rank", "world_size"):
+            if not isinstance(getattr(self, name), SupportsIndex):
+                raise ValueError(f"{name}: should be a whole number, not {getattr(self, name)!r}")
+        try:
+            TakeQuery.model_validate(self.query())
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            raise ValueError(": ".join((*map(str, first["loc"]), told(first)))) from None
+
+    def query(self) -> dict[str, Any]:
+        """Return what a request says of it: nothing that is the service's default, as an older one may not know it."""
+        said = ((field, getattr(self, field.name)) for field in fields(self))
+        return {field.name: value for field, value in said if field.default is MISSING or value != field.default}
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None, **options: Any) -> "Rank":

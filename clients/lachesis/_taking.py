@@ -28,6 +28,10 @@ class Seat:
     rank: Rank
     after: int | None = None
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.rank, Rank):
+            raise TypeError(f"rank: should be a Rank, such as Rank.from_env(), not {self.rank!r}")
+
 
 class Taker:
     """Takes batches for one trainer."""

@@ -88,11 +88,13 @@ class Loader(Generic[K]):
             progress: Whether to show a progress bar on stderr; it needs rich.
 
         Raises:
-            ValueError: A number is out of its range; or an epoch has no batch at all.
+            ValueError, TypeError: A number is out of its range; an epoch has no batch at all; the source is none.
             ModuleNotFoundError: There is to be a progress bar, and rich is not installed.
         """
         if batch_size < 1 or readers < 1 or prefetch_batches < 0 or (epochs is not None and epochs < 1):
             raise ValueError("batch_size, readers and epochs must be 1 at least, prefetch_batches 0")
+        if not isinstance(source, Source | AsyncSource):
+            raise TypeError(f"source: should be Source(keys, fetch) or another of lachesis.loader, not {source!r:.80}")
         if progress:
             _progress.require_rich()
         self.source = source
@@ -142,10 +144,12 @@ class Loader(Generic[K]):
         left come, each once. The batch size, and how batches are made, may be others.
 
         Raises:
-            ValueError: It is the state of another order; the message says what differs. Nothing has changed.
+            ValueError: It is none, or that of another order; the message says what differs. Nothing has changed.
             RuntimeError: A loop is running.
         """
         self._check_idle()
+        if missing := self.state_dict().keys() - state.keys():
+            raise ValueError(f"this is no state of a loader: it has no {min(missing)!r}")
         if state["keys"] != self._fingerprint:
             raise ValueError("this is the state of another order: the source had other keys")
         self._order.load_state_dict(state)

@@ -99,7 +99,9 @@ def _stacked(name: str, arrays: list[NDArray[Any]], how: Pad | Pack | None, keys
     fixed = 0 if how is None else 1
     for key, array in zip(keys, arrays, strict=True):
         if array.ndim < fixed or array.shape[fixed:] != arrays[0].shape[fixed:] or array.ndim != arrays[0].ndim:
-            raise ValueError(f"{name}: {key!r} has shape {array.shape}, {keys[0]!r} has {arrays[0].shape}")
+            longer = array.ndim == arrays[0].ndim > 0 and array.shape[1:] == arrays[0].shape[1:]
+            hint = "; `ragged` says what becomes of arrays of unequal length" if longer else ""
+            raise ValueError(f"{name}: {key!r} has shape {array.shape}, {keys[0]!r} has {arrays[0].shape}{hint}")
         if not _may_join(array.dtype, arrays[0].dtype):
             raise ValueError(f"{name}: {key!r} is {array.dtype}, {keys[0]!r} is {arrays[0].dtype}")
     if how is None:

@@ -178,6 +178,11 @@ def test_a_payload_that_is_damaged_is_named_as_well(colour: str) -> None:
         list(Loader(source_of(colour, 3, lambda key: encode(sample(key))[key // 2 :]), 3, ragged=Pad()))
 
 
+def test_what_is_no_source_is_refused_at_once() -> None:
+    with pytest.raises(TypeError, match=r"source: should be Source\(keys, fetch\) or another .* not range\(0, 8\)"):
+        Loader(range(8), 4)  # type: ignore[arg-type]
+
+
 def test_samples_that_cannot_be_stacked_are_named_and_end_the_loop() -> None:
     with nothing_left(), pytest.raises(ValueError, match=r"x: 1 has shape \(2,\), 0 has \(1,\)"):
         list(Loader(Source(range(8), sample), 4))

@@ -126,6 +126,11 @@ def test_the_state_of_other_keys_is_refused() -> None:
         Loader(Source(["a", "c"], sample), 1).load_state_dict(state)
 
 
+def test_what_is_no_state_is_refused_by_what_it_has_not() -> None:
+    with pytest.raises(ValueError, match="no state of a loader: it has no 'epoch'"):
+        loader_of().load_state_dict({})
+
+
 def test_an_epoch_can_be_gone_to() -> None:
     loader, there = loader_of(epochs=2), loader_of(epochs=1)
     there.set_epoch(1)
