@@ -68,7 +68,7 @@ def _described(run: RunStatus) -> str:
     state = "a batch is ready" if run.ready else f"no batch yet: {run.blocked.detail if run.blocked else 'unknown'}"
     return (
         f"run {run.run}: step {run.current_step}, batches of {run.batch_size}, {run.queue_size} groups in the queue, "
-        f"{len(run.environments)} environments ({alive} alive); {state}"
+        f"{alive} of {len(run.environments)} environments alive; {state}"
     )
 
 

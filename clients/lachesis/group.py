@@ -84,7 +84,7 @@ class Group:
         columns = {
             column.name: ragged(value, column)
             for column in NATIVE_COLUMNS
-            if (value := getattr(self, column.name)) is not None
+            if (value := getattr(self, column.name)) is not None or column.required
         }
         _check_rows(columns)
         keys = self._keys(columns.get("policy_versions"))

@@ -150,6 +150,7 @@ def test_what_is_wrong_is_said_in_the_words_of_the_service(changed: dict[str, An
 
 WRONG_HERE: dict[str, tuple[dict[str, Any], str]] = {
     "a number for rows": ({"tokens": 3}, "tokens: should be an array, not int"),
+    "nothing for rows": ({"masks": None}, "masks: should be an array, not NoneType"),
     "numbers for rows": ({"tokens": [1, 2]}, r"tokens\[0\]: has 0 dimensions where 1 belong"),
     "rows of rows": ({"tokens": [[[1]], [[2]]]}, r"tokens\[0\]: has 2 dimensions where 1 belong"),
     "ragged rows of rows": ({"tokens": [[[1], [2, 3]], [4]]}, r"tokens\[0\]: is nested deeper"),
