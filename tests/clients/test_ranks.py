@@ -1,6 +1,7 @@
 """What a rank says in the SDK, and what it gets."""
 
 import asyncio
+import re
 from contextlib import aclosing
 from dataclasses import fields
 from typing import Any
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from app.api.rank_query import seat_of
 from app.core.ranks import EndedBy, Split
-from lachesis import AsyncTrainer, Environment, Rank, Settings
+from lachesis import AsyncTrainer, Environment, Rank, Settings, Trainer
 from lachesis._protocol import RunCalls
 from lachesis.errors import RanksDisagree
 from lachesis.wire.batches import TakeBatch
@@ -83,6 +84,29 @@ def test_a_rank_is_read_from_what_torchrun_sets() -> None:
 def test_a_rank_that_cannot_be_is_refused_by_name(variables: dict[str, str], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         Rank.from_env(variables)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "options", "said"),
+    [
+        (("0", "4"), {}, "rank: should be a whole number, not '0'"),
+        ((0, 4.0), {}, "world_size: should be a whole number, not 4.0"),
+        ((0, 4), {"ended_by": "rank0"}, "ended_by: Input should be 'all' or 'rank_0'"),
+        ((0, 4), {"micro_batch_tokens": 0}, "micro_batch_tokens: Input should be greater than or equal to 1"),
+        ((0, 4), {"padded": True}, "padded: only with micro_batch_tokens"),
+    ],
+)
+def test_what_the_service_would_refuse_is_refused_before_it_is_sent(
+    numbers: tuple[Any, Any], options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(said)}"):
+        Rank(*numbers, **options)
+
+
+def test_a_trainer_is_told_its_rank_as_a_rank() -> None:
+    said = r"should be a Rank, such as Rank.from_env\(\), not 3"
+    with Trainer(Settings("http://127.0.0.1:9", run="math")) as trainer, pytest.raises(TypeError, match=said):
+        next(iter(trainer.batches(rank=3)))  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
