@@ -1,13 +1,38 @@
-"""Which chunks a sample gets: strategies as draws of ranks in the orders."""
+"""Which chunks a sample gets: a strategy is a law over places in an order, and a sample is a list of draws from it.
 
+A place is a rank in a range of scores, so draws are made without knowing a chunk. A script looks up who stands there,
+and takes the chunks first come, none twice, until it has enough.
+
+A sample is drawn without replacement by successive sampling: each next chunk by the strategy's law from the chunks that
+are left, which is the law of independent draws of which repetitions are thrown away. (Of UNIFORM: each set of chunks is
+as likely as any other.) Places are numbered through all of a strategy's spans: ranges of scores with a count each.
+"""
+
+import math
+import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+import numpy as np
+
+from app.core.successive import Places, skip, spread, successive, uniform
+from app.core.zipf import zipf_ranks, zipf_total
+
+MAX_SCORE = 2**53
+MAX_WEIGHT = 2**52
+MAX_ALPHA = 4.0
+WEIGHT_UNIT = 2**20
+
 
 class Strategy(StrEnum):
-    """How likely each chunk is to be sampled."""
+    """How likely each chunk is to be drawn.
+
+    All the same; the oldest first; the newest first; in proportion to ``priority ** alpha``; to ``rank ** -alpha``,
+    rank 1 having the highest priority; to ``2 ** -(age / half_life_chunks)``, age being the number of newer chunks; to
+    ``1 / (1 + staleness)``.
+    """
 
     UNIFORM = "uniform"
     FIFO = "fifo"
@@ -19,17 +44,12 @@ class Strategy(StrEnum):
 
 
 class Order(StrEnum):
-    """The sorted sets that chunks stand in, by their scores: whole numbers, 0 to `MAX_SCORE`."""
+    """The sorted sets that sampleable chunks stand in; scores are whole numbers, 0 to `MAX_SCORE`."""
 
     INSERTION = "order"
     WEIGHTS = "weights"
     VERSIONS = "versions"
     USES = "uses"
-
-
-MAX_SCORE = 2**53
-MAX_WEIGHT = 2**52
-WEIGHT_SCALE = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +58,9 @@ class Sampling:
 
     Attributes:
         strategy: See `Strategy`.
-        alpha: Exponent of priorities (proportional) or ranks, 0 (uniform) to `MAX_ALPHA`.
-        beta: Exponent of importance weights, 0 (all 1) to 1 (full correction).
-        half_life_chunks: RECENCY: this many chunks further from the newest, half as likely; ``> 0``.
+        alpha: Exponent of priorities, which weights are made with, or of ranks; 0 (uniform) to `MAX_ALPHA`.
+        beta: Exponent of importance weights, 0 (all are 1) to 1 (the bias is made up for in full).
+        half_life_chunks: Of RECENCY, ``> 0``.
     """
 
     strategy: Strategy = Strategy.UNIFORM
@@ -51,32 +71,32 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What strategies know of the sampleable chunks: a snapshot of the orders.
+    """What strategies know of the sampleable chunks: one snapshot.
 
     Attributes:
-        chunks: How many there are.
-        weight: The sum of their weights.
-        powers: PROPORTIONAL: how many have a weight of ``2**power`` to ``2**(power + 1) - 1``, by power.
-        versions: STALENESS: how many are of each version.
-        version: STALENESS: the version in force.
+        chunks: How many there are: the length of each order.
+        weight: Of PROPORTIONAL: the sum of their weights.
+        powers: Of PROPORTIONAL: how many weigh ``2 ** power`` to ``2 ** (power + 1) - 1``, by power; none is 0.
+        versions: Of STALENESS: how many are of a version, by version; none is 0.
+        version: Of STALENESS: the version in force, ``>=`` each of them.
     """
 
     chunks: int
-    weight: int
-    powers: Mapping[int, int]
-    versions: Mapping[int, int]
-    version: int
+    weight: int = 0
+    powers: Mapping[int, int] = field(default_factory=dict)
+    versions: Mapping[int, int] = field(default_factory=dict)
+    version: int = 0
 
 
 class Draw(NamedTuple):
-    """The chunk at one place in an order, if it is accepted.
+    """The chunk at one place, if it is accepted.
 
     Attributes:
         order: The sorted set.
-        low: Smallest score of the range, included.
-        high: Largest score of the range, included.
-        rank: From 0, within the range, by score, then by member.
-        accept: The chunk is taken if this is less than its weight; 0 takes any.
+        low: The smallest score of the range, included.
+        high: The largest, included.
+        rank: From 0, among the chunks of the range, by score, then by member.
+        accept: The chunk is taken if its weight is larger; 0 takes any.
     """
 
     order: Order
@@ -87,31 +107,188 @@ class Draw(NamedTuple):
 
 
 def weight_of(priority: float, alpha: float) -> int:
-    """Return a chunk's weight: its priority to the power alpha, in units of 2**-20, 1 to `MAX_WEIGHT`."""
-    raise NotImplementedError
+    """Return a chunk's weight: ``priority ** alpha`` in units of 2**-20, rounded, 1 to `MAX_WEIGHT`.
+
+    Args:
+        priority: Finite and ``>= 0``.
+        alpha: 0 to `MAX_ALPHA`.
+    """
+    if priority > 1 and alpha * math.log2(priority) >= math.log2(MAX_WEIGHT / WEIGHT_UNIT):
+        return MAX_WEIGHT
+    return max(1, round(math.pow(priority, alpha) * WEIGHT_UNIT))
 
 
 def draw(
     counts: Counts, sampling: Sampling, wanted: int, seed: int, counter: int, taken: Sequence[Draw] = ()
 ) -> tuple[list[Draw], int]:
-    """Draw chunks for a sample of ``wanted`` without replacement.
+    """Draw chunks for a sample without replacement.
+
+    Only PROPORTIONAL can be short of chunks while the orders stay as they were, because its draws may be refused. Then
+    draw again, with the next counter and the draws that were ``taken``: the new list begins with these and goes on by
+    the same law among the other chunks. Each list takes one chunk more than the one before or many, but for a chance
+    below 2**-60, however uneven the weights are; so this ends. If the orders changed in between, begin anew.
+
+    Args:
+        counts: The chunks there are.
+        sampling: The strategy.
+        wanted: How many to sample, ``>= 0``; if there are no more than that, all of them are drawn.
+        seed: Of the run's generator, 0 to 2**64 - 1.
+        counter: How often it drew before, ``>= 0``. The same seed and counter give the same draws.
+        taken: The draws that an earlier list for this sample took, in its order.
 
     Returns:
-        Draws, to be taken first come, none twice, until there are enough; and the next counter.
+        The draws in the order to try them, and the next counter. They are more than ``wanted``, for the case that some
+        chunks are gone meanwhile, if there are more chunks. Only those of PROPORTIONAL may name a place twice.
     """
-    raise NotImplementedError
+    generator = np.random.Generator(np.random.Philox(key=seed, counter=counter << 64))
+    order, spans = spans_of(counts, sampling.strategy)
+    sizes = np.array([size for _, _, size in spans], np.int64)
+    accepts: list[int] | None = None
+    if sampling.strategy is Strategy.PROPORTIONAL:
+        places, accepts = _by_weight(spans, sizes, wanted, taken, generator)
+    else:
+        places = _by_place(counts, sampling, sizes, min(counts.chunks, wanted + wanted // 8 + 8), generator)
+    ends = np.cumsum(sizes)
+    span_of = np.searchsorted(ends, places, side="right")
+    ranks = (places - (ends - sizes)[span_of]).tolist()
+    accepted = accepts if accepts is not None else [0] * len(ranks)
+    drawn = [
+        Draw(order, spans[span][0], spans[span][1], rank, accept)
+        for span, rank, accept in zip(span_of.tolist(), ranks, accepted, strict=True)
+    ]
+    return [each._replace(accept=0) for each in taken] + drawn, counter + 1
 
 
 def accepts(drawn: Draw, weight: int) -> bool:
-    """Whether a chunk of this weight, found where a draw says, is taken."""
+    """Whether a chunk of this weight, found at the place of a draw, is taken."""
     return drawn.accept < weight
 
 
-def probability(drawn: Draw, weight: int, counts: Counts, sampling: Sampling) -> float:
-    """Return the probability that one draw from the whole buffer gives this chunk; 1 for FIFO and LIFO."""
-    raise NotImplementedError
+def probabilities(taken: Sequence[Draw], weights: Sequence[int], counts: Counts, sampling: Sampling) -> list[float]:
+    """Return how likely each chunk of a sample was to be the first one drawn: the strategy's law.
+
+    Args:
+        taken: The draws that gave the sample's chunks.
+        weights: The chunks' weights.
+        counts: What was drawn from.
+        sampling: The strategy.
+
+    Returns:
+        Probabilities that sum to 1 over the buffer, above 0; of FIFO and LIFO 1 each.
+    """
+    chunks = counts.chunks
+    match sampling.strategy:
+        case Strategy.UNIFORM:
+            law = [1 / chunks for _ in taken]
+        case Strategy.PROPORTIONAL:
+            law = [weight / counts.weight for weight in weights]
+        case Strategy.RANK:
+            total = zipf_total(sampling.alpha, chunks)
+            law = [(chunks - each.rank) ** -sampling.alpha / total for each in taken]
+        case Strategy.RECENCY:
+            decay = math.log(2) / sampling.half_life_chunks
+            newest = math.expm1(-decay) / math.expm1(-decay * chunks)
+            law = [newest * math.exp(-decay * (chunks - 1 - each.rank)) for each in taken]
+        case Strategy.STALENESS:
+            total = sum(size / _staleness_weight(version, counts) for version, size in counts.versions.items())
+            law = [1 / (_staleness_weight(each.low, counts) * total) for each in taken]
+        case _:
+            law = [1.0 for _ in taken]
+    return [max(probability, sys.float_info.min) for probability in law]
 
 
-def importance(probabilities: Sequence[float], chunks: int, beta: float) -> list[float]:
-    """Return the importance weights ``(chunks * probability) ** -beta`` of a sample, over the largest of them."""
-    raise NotImplementedError
+def importance(probabilities: Sequence[float], beta: float) -> list[float]:
+    """Return a sample's importance weights: ``(chunks * probability) ** -beta``, over the largest in the sample.
+
+    The number of chunks drawn from cancels out.
+
+    Source: Schaul et al., *Prioritized experience replay* (2016), section 3.4.
+
+    Args:
+        probabilities: One for each of the sample's chunks, above 0.
+        beta: 0 (all weights are 1) to 1.
+    """
+    least = min(probabilities, default=1.0)
+    return [(least / probability) ** beta for probability in probabilities]
+
+
+def spans_of(counts: Counts, strategy: Strategy) -> tuple[Order, list[tuple[int, int, int]]]:
+    """Return the order a strategy draws from, and its spans: smallest and largest score, and how many chunks."""
+    match strategy:
+        case Strategy.PROPORTIONAL:
+            return Order.WEIGHTS, [(2**power, 2 ** (power + 1) - 1, n) for power, n in sorted(counts.powers.items())]
+        case Strategy.STALENESS:
+            return Order.VERSIONS, [(version, version, n) for version, n in sorted(counts.versions.items())]
+        case Strategy.RANK:
+            return Order.WEIGHTS, [(0, MAX_SCORE, counts.chunks)]
+    return Order.INSERTION, [(0, MAX_SCORE, counts.chunks)]
+
+
+def _by_place(counts: Counts, sampling: Sampling, sizes: Places, wanted: int, generator: np.random.Generator) -> Places:
+    """Draw different places by a law that the place alone decides."""
+    chunks = counts.chunks
+    match sampling.strategy:
+        case Strategy.UNIFORM:
+            return uniform(chunks, wanted, generator)
+        case Strategy.FIFO:
+            return np.arange(wanted)
+        case Strategy.LIFO:
+            return chunks - 1 - np.arange(wanted)
+        case Strategy.RECENCY:
+            decay = math.log(2) / sampling.half_life_chunks
+
+            def ages(count: int) -> Places:
+                below = generator.random(count) * math.expm1(-decay * chunks)
+                return chunks - 1 - np.minimum(np.log1p(below) / -decay, chunks - 1).astype(np.int64)
+
+            return successive(
+                ages, lambda places: np.multiply(places, decay, dtype=np.float64), chunks, wanted, generator
+            )
+        case Strategy.RANK:
+            alpha = sampling.alpha
+            return successive(
+                lambda count: chunks - zipf_ranks(alpha, chunks, count, generator),
+                lambda places: np.log(chunks - places) * -alpha,
+                chunks,
+                wanted,
+                generator,
+            )
+        case _:
+            each = 1.0 / np.array([_staleness_weight(v, counts) for v in sorted(counts.versions)], np.float64)
+            return successive(
+                lambda count: spread(each * sizes, sizes, count, generator)[1],
+                lambda places: np.log(each)[np.searchsorted(np.cumsum(sizes), places, side="right")],
+                chunks,
+                wanted,
+                generator,
+            )
+
+
+def _by_weight(
+    spans: Sequence[tuple[int, int, int]],
+    sizes: Places,
+    wanted: int,
+    taken: Sequence[Draw],
+    generator: np.random.Generator,
+) -> tuple[Places, list[int]]:
+    """Draw places by the largest weight that a chunk of the span can have, and what it must have at least.
+
+    Source: Matias, Vitter & Ni, *Dynamic generation of discrete random variates* (2003).
+    """
+    span_at = {low: number for number, (low, _, _) in enumerate(spans)}
+    starts = np.cumsum(sizes) - sizes
+    spans_gone = np.array([span_at[each.low] for each in taken], np.int64)
+    gone = starts[spans_gone] + np.array([each.rank for each in taken], np.int64)
+    left = sizes - np.bincount(spans_gone, minlength=len(sizes))
+    missing, remaining = wanted - len(taken), int(left.sum())
+    if missing >= remaining:
+        return skip(np.arange(remaining), gone), [0] * remaining
+    bounds = np.array([high + 1 for _, high, _ in spans], np.int64)
+    count = 2 * (missing + 4 * math.isqrt(missing) + 32)
+    chosen, places = spread(np.multiply(left, bounds, dtype=np.float64), left, count, generator)
+    return skip(places, gone), generator.integers(0, bounds[chosen]).tolist()
+
+
+def _staleness_weight(version: int, counts: Counts) -> int:
+    """Return what the weight of a chunk of this version is one over."""
+    return 1 + counts.version - version

@@ -2,9 +2,9 @@
 
     error = inserts * samples_per_insert - samples + offset        stays within [min_diff, max_diff], in chunks
 
-Whoever would take it out of the band waits for the other side. Below `min_size_to_sample` chunks, or fewer than somebody
-waits for, inserts are free: otherwise a buffer that lost its chunks (to a new session, a jump of the version) would
-stand still with both sides waiting. So both never wait for each other, as long as no sample is larger than
+Whoever would take it out of the band waits for the other side. Below `min_size_to_sample` chunks, or fewer than
+somebody waits for, inserts are free: otherwise a buffer that lost its chunks (to a new session, a jump of the version)
+would stand still with both sides waiting. So both never wait for each other, as long as no sample is larger than
 `largest_sample` and no insert larger than `largest_insert`.
 
 Source: Cassirer et al., *Reverb: A Framework For Experience Replay* (2021), section 3.3.
@@ -161,7 +161,7 @@ def largest_sample(settings: LimiterSettings | None) -> int | None:
 
 
 def largest_insert(settings: LimiterSettings | None) -> int | None:
-    """Return the most chunks to insert at once so that no sample of one chunk waits for it, ``>= 1``; None: no limit."""
+    """Return the most chunks to insert at once so that no sample of one waits for it too, ``>= 1``; None: no limit."""
     if settings is None:
         return None
     return math.floor((settings.max_diff - settings.min_diff - 1 + _ROUNDING) / settings.samples_per_insert)

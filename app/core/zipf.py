@@ -51,17 +51,18 @@ def zipf_total(exponent: float, ranks: int) -> float:
     The first terms one by one, the others by the Euler-Maclaurin formula.
     """
     first = min(ranks, _EXACT_TERMS)
-    total = math.fsum(r**-exponent for r in range(1, first + 1))
+    total = math.fsum(math.pow(r, -exponent) for r in range(1, first + 1))
     if ranks == first:
         return total
     low, high = float(first), float(ranks)
-    tail = float(_integral(np.float64(high), exponent) - _integral(np.float64(low), exponent))
+    tail: float = float(_integral(np.float64(high), exponent) - _integral(np.float64(low), exponent))
     tail += (high**-exponent - low**-exponent) / 2
     tail += exponent * (low ** (-exponent - 1) - high ** (-exponent - 1)) / 12
     rising = exponent * (exponent + 1) * (exponent + 2)
     tail -= rising * (low ** (-exponent - 3) - high ** (-exponent - 3)) / 720
     rising *= (exponent + 3) * (exponent + 4)
-    return total + tail + rising * (low ** (-exponent - 5) - high ** (-exponent - 5)) / 30240
+    tail += rising * (low ** (-exponent - 5) - high ** (-exponent - 5)) / 30240
+    return total + tail
 
 
 def _integral(x: NDArray[np.float64] | np.float64, exponent: float) -> NDArray[np.float64]:
