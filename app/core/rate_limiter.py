@@ -167,14 +167,12 @@ def largest_insert(settings: LimiterSettings | None) -> int | None:
     return math.floor((settings.max_diff - settings.min_diff - 1 + _ROUNDING) / settings.samples_per_insert)
 
 
-def check(settings: LimiterSettings, max_reuse: int | None, min_size_to_sample: int, max_chunks: int) -> None:
+def check(settings: LimiterSettings, max_reuse: int | None) -> None:
     """Refuse settings under which one side must come to wait for ever.
 
     Args:
         settings: The band.
         max_reuse: Most samples of a chunk, or None.
-        min_size_to_sample: Sampleable chunks without which nothing is sampled.
-        max_chunks: Most chunks held.
 
     Raises:
         InvalidField: `location` names the field to change.
@@ -193,11 +191,6 @@ def check(settings: LimiterSettings, max_reuse: int | None, min_size_to_sample: 
         raise InvalidField(
             f"samples_per_insert = {aim:g} cannot be reached: max_reuse = {max_reuse} retires chunks before",
             ("samples_per_insert",),
-        )
-    if min_size_to_sample > max_chunks:
-        raise InvalidField(
-            f"min_size_to_sample = {min_size_to_sample} chunks cannot be reached: max_chunks = {max_chunks}",
-            ("min_size_to_sample",),
         )
 
 

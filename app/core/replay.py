@@ -7,12 +7,16 @@ fragment ──fragments_per_chunk consecutive ones of a worker──▶ chunk �
 A chunk is sampleable until it is retired: stale, too old, of an old session, used up, or evicted for a newcomer.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+import numpy as np
+from numpy.typing import ArrayLike
+
 from app.core.drawing import Sampling
-from app.core.freshness import Freshness, freshness, oldest_fresh
+from app.core.freshness import Freshness, freshness
 from app.core.rate_limiter import LimiterSettings
 
 
@@ -182,41 +186,106 @@ class Room:
     enough: bool
 
 
-def versions_of(tokens: Iterable[int]) -> Versions:
+def versions_of(tokens: ArrayLike) -> Versions:
     """Return the lowest, mean and highest of per-token versions, of which there must be one."""
-    raise NotImplementedError
+    versions = np.asarray(tokens)
+    return Versions(int(versions.min()), float(versions.mean(dtype=np.float64)), int(versions.max()), versions.size)
 
 
 def chunk_of(fragments: Sequence[Fragment], clock_ms: int) -> Chunk:
     """Put consecutive fragments of one worker and session together as a chunk that is not inserted yet."""
-    raise NotImplementedError
+    first, parts = fragments[0], [each.versions for each in fragments]
+    tokens = sum(part.tokens for part in parts)
+    lowest, highest = min(part.lowest for part in parts), max(part.highest for part in parts)
+    mean = math.fsum(part.mean * part.tokens for part in parts) / tokens
+    return Chunk(
+        chunk_id=0,
+        worker=first.worker,
+        session=first.session,
+        first=first.number,
+        fragments=len(fragments),
+        versions=Versions(lowest, min(max(mean, lowest), highest), highest, tokens),
+        payload_bytes=sum(each.payload_bytes for each in fragments),
+        inserted_ms=clock_ms,
+        priority=max((each.priority for each in fragments if each.priority is not None), default=DEFAULT_PRIORITY),
+    )
 
 
 def unfit(chunk: Chunk, standing: Standing, policy: ReplayPolicy) -> Unfit | None:
-    """Say why a chunk may not be sampled, or not any more; None if it may be."""
-    raise NotImplementedError
+    """Say why a chunk may not be inserted or sampled, or not any more; None if it may be.
+
+    Asked when it is formed, whenever the session or the version in force changes, and when it is sampled.
+    """
+    if chunk.session != standing.session:
+        return Unfit.OLD_SESSION if chunk.session < standing.session else Unfit.FUTURE_SESSION
+    if chunk.versions.highest > standing.version:
+        return Unfit.FUTURE_VERSION
+    if freshness(chunk.versions.lowest, standing.version, policy.max_staleness) is Freshness.STALE:
+        return Unfit.STALE
+    if policy.max_age_s is not None and standing.clock_ms - chunk.inserted_ms > policy.max_age_s * 1000:
+        return Unfit.EXPIRED
+    if policy.max_reuse is not None and chunk.uses >= policy.max_reuse:
+        return Unfit.USED_UP
+    if policy.max_bytes is not None and chunk.payload_bytes > policy.max_bytes:
+        return Unfit.TOO_LARGE
+    return None
 
 
 def make_room(newcomer: Chunk, held: Held, candidates: Iterable[Chunk], policy: ReplayPolicy) -> Room:
-    """Say which chunks must go so that a newcomer, which must be fit, is within the capacity."""
-    raise NotImplementedError
+    """Say which chunks must go so that a newcomer is within the capacity.
+
+    Those go first that are retired and kept for inspection, then those that `Eviction` says; of equals, the oldest.
+    Nothing goes for a newcomer that is `unfit`: it is not inserted, so ask that first.
+
+    Args:
+        newcomer: A chunk that is fit.
+        held: What is in the buffer, without the newcomer.
+        candidates: Chunks in the buffer: all, or those that would go first.
+        policy: The buffer's.
+    """
+    chunks, payload_bytes = held.chunks + 1, held.payload_bytes + newcomer.payload_bytes
+    evicted = []
+    for chunk in sorted(candidates, key=lambda each: eviction_key(each, policy.eviction)):
+        if _within(chunks, payload_bytes, policy):
+            break
+        evicted.append(chunk)
+        chunks, payload_bytes = chunks - 1, payload_bytes - chunk.payload_bytes
+    return Room(tuple(evicted), _within(chunks, payload_bytes, policy))
+
+
+def eviction_key(chunk: Chunk, eviction: Eviction) -> tuple[bool, float, int]:
+    """Return a key that sorts chunks by who goes first."""
+    match eviction:
+        case Eviction.MOST_USED:
+            return not chunk.retired, -chunk.uses, chunk.chunk_id
+        case Eviction.LOWEST_PRIORITY:
+            return not chunk.retired, chunk.priority, chunk.chunk_id
+    return not chunk.retired, 0, chunk.chunk_id
 
 
 def reserve(chunk: Chunk, policy: ReplayPolicy) -> Chunk:
-    """Return a chunk that one more sample holds."""
-    raise NotImplementedError
+    """Return a chunk that one more sample holds. It must have a use open."""
+    if uses_open(chunk, policy) == 0:
+        raise ValueError(f"chunk {chunk.chunk_id} has no use left: {chunk.uses} made, {chunk.reserved} reserved")
+    return replace(chunk, reserved=chunk.reserved + 1)
 
 
 def acknowledge(chunk: Chunk) -> Chunk:
     """Return a chunk whose reservation became a use."""
-    raise NotImplementedError
+    return replace(give_back(chunk), uses=chunk.uses + 1)
 
 
 def give_back(chunk: Chunk) -> Chunk:
-    """Return a chunk one of whose reservations ended without a use: nack or expiry."""
-    raise NotImplementedError
+    """Return a chunk of which a reservation ended without a use, by nack or expiry."""
+    if chunk.reserved == 0:
+        raise ValueError(f"no sample holds chunk {chunk.chunk_id}")
+    return replace(chunk, reserved=chunk.reserved - 1)
 
 
 def uses_open(chunk: Chunk, policy: ReplayPolicy) -> int | None:
-    """Return how many more samples may hold a chunk now, or None for no limit. At 0 it leaves the orders."""
-    raise NotImplementedError
+    """Return how many more samples may hold a chunk now, ``>= 0``; None for no limit. At 0 it leaves the orders."""
+    return None if policy.max_reuse is None else max(0, policy.max_reuse - chunk.uses - chunk.reserved)
+
+
+def _within(chunks: int, payload_bytes: int, policy: ReplayPolicy) -> bool:
+    return chunks <= policy.max_chunks and (policy.max_bytes is None or payload_bytes <= policy.max_bytes)

@@ -125,28 +125,26 @@ def test_a_smaller_band_would_deadlock() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "max_reuse", "min_size", "field"),
+    ("settings", "max_reuse", "field"),
     [
-        (LimiterSettings(0, 0, 10), None, 1, "samples_per_insert"),
-        (LimiterSettings(math.inf, 0, 10), None, 1, "samples_per_insert"),
-        (LimiterSettings(0.5, 0, 1.9), None, 1, "max_diff"),
-        (LimiterSettings(3, 0, 5.9), None, 1, "max_diff"),
-        (LimiterSettings(3, 0, math.inf), None, 1, "max_diff"),
-        (LimiterSettings(3, 0, 6), 2, 1, "samples_per_insert"),
-        (LimiterSettings(3, 0, 6), None, 101, "min_size_to_sample"),
+        (LimiterSettings(0, 0, 10), None, "samples_per_insert"),
+        (LimiterSettings(math.inf, 0, 10), None, "samples_per_insert"),
+        (LimiterSettings(math.nan, 0, 10), None, "samples_per_insert"),
+        (LimiterSettings(0.5, 0, 1.9), None, "max_diff"),
+        (LimiterSettings(3, 0, 5.9), None, "max_diff"),
+        (LimiterSettings(3, 0, math.inf), None, "max_diff"),
+        (LimiterSettings(3, 0, 6), 2, "samples_per_insert"),
     ],
 )
-def test_settings_that_must_deadlock_are_refused(
-    settings: LimiterSettings, max_reuse: int | None, min_size: int, field: str
-) -> None:
+def test_settings_that_must_deadlock_are_refused(settings: LimiterSettings, max_reuse: int | None, field: str) -> None:
     with pytest.raises(InvalidField) as refused:
-        check(settings, max_reuse, min_size, max_chunks=100)
+        check(settings, max_reuse)
     assert refused.value.location == (field,)
 
 
 def test_the_narrowest_band_is_taken() -> None:
-    check(LimiterSettings(3, 0, 6), max_reuse=3, min_size_to_sample=100, max_chunks=100)
-    check(LimiterSettings(0.5, 0, 2), max_reuse=None, min_size_to_sample=1, max_chunks=1)
+    check(LimiterSettings(3, 0, 6), max_reuse=3)
+    check(LimiterSettings(0.5, 0, 2), max_reuse=None)
 
 
 def test_without_a_band_only_chunks_are_waited_for() -> None:
