@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from app.core.successive import Places, skip, spread, successive, uniform
+from app.core.successive import Places, skip, spread, successive
 from app.core.zipf import zipf_ranks, zipf_total
 
 MAX_SCORE = 2**53
@@ -144,18 +144,17 @@ def draw(
     generator = np.random.Generator(np.random.Philox(key=seed, counter=counter << 64))
     order, spans = spans_of(counts, sampling.strategy)
     sizes = np.array([size for _, _, size in spans], np.int64)
-    accepts: list[int] | None = None
     if sampling.strategy is Strategy.PROPORTIONAL:
-        places, accepts = _by_weight(spans, sizes, wanted, taken, generator)
+        places, accept = _by_weight(spans, sizes, wanted, taken, generator)
     else:
         places = _by_place(counts, sampling, sizes, min(counts.chunks, wanted + wanted // 8 + 8), generator)
+        accept = [0] * len(places)
     ends = np.cumsum(sizes)
     span_of = np.searchsorted(ends, places, side="right")
-    ranks = (places - (ends - sizes)[span_of]).tolist()
-    accepted = accepts if accepts is not None else [0] * len(ranks)
+    ranks = places - (ends - sizes)[span_of]
     drawn = [
-        Draw(order, spans[span][0], spans[span][1], rank, accept)
-        for span, rank, accept in zip(span_of.tolist(), ranks, accepted, strict=True)
+        Draw(order, *spans[span][:2], rank, least)
+        for span, rank, least in zip(span_of.tolist(), ranks.tolist(), accept, strict=True)
     ]
     return [each._replace(accept=0) for each in taken] + drawn, counter + 1
 
@@ -230,7 +229,7 @@ def _by_place(counts: Counts, sampling: Sampling, sizes: Places, wanted: int, ge
     chunks = counts.chunks
     match sampling.strategy:
         case Strategy.UNIFORM:
-            return uniform(chunks, wanted, generator)
+            return generator.choice(chunks, wanted, replace=False)
         case Strategy.FIFO:
             return np.arange(wanted)
         case Strategy.LIFO:

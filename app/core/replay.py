@@ -231,11 +231,17 @@ def unfit(chunk: Chunk, standing: Standing, policy: ReplayPolicy) -> Unfit | Non
     return None
 
 
+def admit(
+    newcomer: Chunk, held: Held, candidates: Iterable[Chunk], standing: Standing, policy: ReplayPolicy
+) -> Room | Unfit:
+    """Say which chunks must go for a newcomer, or why it may not come in: a stale one evicts nobody."""
+    return unfit(newcomer, standing, policy) or make_room(newcomer, held, candidates, policy)
+
+
 def make_room(newcomer: Chunk, held: Held, candidates: Iterable[Chunk], policy: ReplayPolicy) -> Room:
     """Say which chunks must go so that a newcomer is within the capacity.
 
     Those go first that are retired and kept for inspection, then those that `Eviction` says; of equals, the oldest.
-    Nothing goes for a newcomer that is `unfit`: it is not inserted, so ask that first.
 
     Args:
         newcomer: A chunk that is fit.

@@ -17,11 +17,6 @@ Places = NDArray[np.int64]
 _PATIENCE = 16  # a race costs as much as this many draws fewer than there are places
 
 
-def uniform(left: int, wanted: int, generator: np.random.Generator) -> Places:
-    """Draw ``wanted`` different ones of ``left`` places."""
-    return generator.choice(left, wanted, replace=False)
-
-
 def skip(places: Places, gone: Places) -> Places:
     """Turn places among those that are left into places among all: the k-th that is not ``gone``, for each k."""
     if not len(gone):

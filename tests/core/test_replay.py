@@ -27,6 +27,7 @@ from app.core.replay import (
     Unfit,
     Versions,
     acknowledge,
+    admit,
     chunk_of,
     eviction_key,
     give_back,
@@ -171,6 +172,19 @@ def test_the_first_few_candidates_are_enough_or_more_are_asked_for(
     assert part == (whole if len(whole.evicted) <= seen else Room(tuple(heads), enough=False))
 
 
+@given(CHUNKS, st.integers(0, 20), st.sampled_from(Eviction))
+def test_a_stale_newcomer_never_evicts_a_chunk(chunks: list[Chunk], version: int, eviction: Eviction) -> None:
+    policy = ReplayPolicy(max_chunks=1, max_staleness=3, eviction=eviction)
+    newcomer, held = chunk(0, version=version), Held(len(chunks), bytes_of(chunks))
+    answer = admit(newcomer, held, chunks, NOW, policy)
+    if version < 7:
+        assert answer is Unfit.STALE
+    elif version > 10:
+        assert answer is Unfit.FUTURE_VERSION
+    else:
+        assert answer == make_room(newcomer, held, chunks, policy)
+
+
 @given(st.lists(st.sampled_from(["reserve", "ack", "nack"]), max_size=40), st.none() | st.integers(1, 4))
 def test_no_chunk_is_used_more_than_it_may_whatever_samples_do(events: list[str], max_reuse: int | None) -> None:
     policy = ReplayPolicy(max_reuse=max_reuse)
@@ -203,10 +217,8 @@ def test_reuse_that_was_lowered_meanwhile_leaves_no_use_open() -> None:
 FOURS = ReplayPolicy(fragments_per_chunk=4, max_chunks=100, limiter=LimiterSettings(2, 0, 34))
 
 
-@pytest.mark.parametrize(("fragments", "chunks", "wanted"), [(8, None, 2), (None, 8, 8), (4, None, 1), (128, None, 32)])
-def test_a_sample_is_asked_for_in_fragments_or_in_chunks(
-    fragments: int | None, chunks: int | None, wanted: int
-) -> None:
+@pytest.mark.parametrize(("fragments", "chunks", "wanted"), [(8, None, 2), (None, 8, 8), (128, None, 32)])
+def test_a_sample_is_asked_for_in_fragments_or_chunks(fragments: int | None, chunks: int | None, wanted: int) -> None:
     assert chunks_wanted(fragments, chunks, FOURS) == wanted
 
 
