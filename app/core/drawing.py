@@ -153,7 +153,7 @@ def draw(
     span_of = np.searchsorted(ends, places, side="right")
     ranks = places - (ends - sizes)[span_of]
     drawn = [
-        Draw(order, *spans[span][:2], rank, least)
+        Draw(order, spans[span][0], spans[span][1], rank, least)
         for span, rank, least in zip(span_of.tolist(), ranks.tolist(), accept, strict=True)
     ]
     return [each._replace(accept=0) for each in taken] + drawn, counter + 1
@@ -283,7 +283,7 @@ def _by_weight(
     missing, remaining = wanted - len(taken), int(left.sum())
     if missing >= remaining:
         return skip(np.arange(remaining), gone), [0] * remaining
-    bounds = np.array([high + 1 for _, high, _ in spans], np.int64)
+    bounds = np.array([high for _, high, _ in spans], np.int64)
     count = 2 * (missing + 4 * math.isqrt(missing) + 32)
     chosen, places = spread(np.multiply(left, bounds, dtype=np.float64), left, count, generator)
     return skip(places, gone), generator.integers(0, bounds[chosen]).tolist()

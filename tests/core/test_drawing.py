@@ -3,8 +3,10 @@
 import math
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import permutations
+from functools import cache
+from itertools import pairwise, permutations
 
 import numpy as np
 import pytest
@@ -46,13 +48,10 @@ class Buffer:
 
     def at(self, drawn: Draw) -> int:
         """Look up who stands at a place, as Redis does."""
-        scores = {
-            Order.INSERTION: range(len(self.weights)),
-            Order.WEIGHTS: self.weights,
-            Order.VERSIONS: self.versions,
-        }[drawn.order]
-        ranked = sorted((score, chunk) for chunk, score in enumerate(scores) if drawn.low <= score <= drawn.high)
-        return ranked[drawn.rank][1]
+        scores: Sequence[int] = range(len(self.weights))
+        if drawn.order is not Order.INSERTION:
+            scores = self.weights if drawn.order is Order.WEIGHTS else self.versions
+        return ranked(tuple(scores), drawn.low, drawn.high)[drawn.rank]
 
     def take(self, draws: list[Draw], wanted: int) -> tuple[list[int], list[Draw]]:
         """Take chunks first come, none twice, as the script does."""
@@ -74,6 +73,12 @@ class Buffer:
             if len(chunks) == min(wanted, len(self.weights)):
                 return chunks, taken, counter
         raise AssertionError("it does not end")
+
+
+@cache
+def ranked(scores: tuple[int, ...], low: int, high: int) -> list[int]:
+    """The chunks of a range of scores, as a sorted set has them."""
+    return sorted((chunk for chunk, score in enumerate(scores) if low <= score <= high), key=lambda each: scores[each])
 
 
 BUFFER = Buffer(weights=(9, 2, 3, 40, 1), versions=(3, 9, 5, 9, 8))
@@ -103,10 +108,10 @@ def successive_law(single: list[float], wanted: int) -> dict[tuple[int, ...], fl
     """The probability of each ordered sample: each next one by the law of those that are left."""
     samples = {}
     for sample in permutations(range(len(single)), wanted):
-        probability, left = 1.0, 1.0
+        probability, left = 1.0, list(single)
         for chunk in sample:
-            probability *= single[chunk] / left
-            left -= single[chunk]
+            probability *= single[chunk] / sum(left)
+            left[chunk] = 0.0
         samples[sample] = probability
     return samples
 
@@ -219,6 +224,14 @@ def test_other_seeds_and_counters_draw_otherwise(sampling: Sampling) -> None:
     assert len(lists) == 9
 
 
+def test_neighbouring_counters_share_no_randomness() -> None:
+    lists = [
+        {each.rank for each in draw(Counts(10**6), Sampling(Strategy.RANK, alpha=0), 256, 1, counter)[0]}
+        for counter in range(20)
+    ]
+    assert max(len(one & other) for one, other in pairwise(lists)) <= 3
+
+
 SPANS = st.dictionaries(st.integers(0, 52), st.integers(1, 300), min_size=1, max_size=10)
 
 
@@ -237,7 +250,7 @@ def test_draws_name_places_that_are_there(
                 power = each.low.bit_length() - 1
                 assert (each.low, each.high) == (2**power, 2 ** (power + 1) - 1)
                 assert 0 <= each.rank < spans[power]
-                assert 0 <= each.accept <= each.high
+                assert 0 <= each.accept < each.high
             case Strategy.STALENESS:
                 assert each.low == each.high
                 assert 0 <= each.rank < spans[each.low]
