@@ -246,13 +246,15 @@ class RunStore:
             view = await self.view(run)
             queues = {f"lane {name}": keys.lane(name) for name in starmap(lane_name, view.lanes)}
             queues |= {f"buffer {name}": keys.buffer(name) for name in starmap(lane_name, view.buffers)}
+            fragments = f"{token}-fragments"
             done = await self._connection.run(
                 "reset_run",
                 [
-                    *(keys.run, keys.groups, keys.trashed(token), keys.trash, keys.unindexed),
-                    *(keys.lanes, keys.buffers, *keys.state(), *queues.values()),
+                    *(keys.run, keys.groups, keys.trashed(token)),
+                    *(keys.replay_part("fragments"), keys.trashed(fragments)),
+                    *(keys.trash, keys.unindexed, keys.lanes, keys.buffers, *keys.state(), *queues.values()),
                 ],
-                [token, *queues],
+                [token, fragments, *queues],
             )
             if done:
                 return
