@@ -3,7 +3,7 @@
 | key | type | holds |
 |---|---|---|
 | `lachesis:1:runs` | set | names of runs that have any state |
-| `lachesis:1:payload:RUN:GROUP` | string | columns of a group, tensors of a fragment (safetensors); without a hash tag |
+| `lachesis:1:payload:RUN:GROUP` | string | columns of a group, tensors of a fragment (safetensors); no hash tag |
 | `…:run` | hash | configuration, policy, policy version, epoch, step, run clock, totals, debts, newest group |
 | `…:environments` | hash | environment id -> JSON record |
 | `…:seen` | hash | environment id -> run clock at its last sign of life, ms |
