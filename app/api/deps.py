@@ -22,6 +22,9 @@ from app.services.intake import Intake
 from app.services.leases import Leases
 from app.services.lineage import Lineages
 from app.services.registry import Registry
+from app.services.replay import Replay
+from app.services.replay_insertion import ReplayInsertion
+from app.services.replay_samples import ReplaySamples
 from app.services.sending import Sending
 from app.services.shard_plans import ShardPlanner
 from app.services.status import Status
@@ -58,6 +61,9 @@ class Services:
     explain: Explain
     lineages: Lineages
     shard_planner: ShardPlanner
+    replay: Replay
+    replay_insertion: ReplayInsertion
+    replay_samples: ReplaySamples
 
 
 async def services(request: Request) -> Services:

@@ -107,8 +107,7 @@ class ReplayStore:
         """
         keys = RunKeys(run)
         commands = [*view_commands(keys), ("HGET", keys.replay_part("workers"), worker)]
-        heads: tuple[ReplayPart, ...] = ("past", _EVICTED_FROM[eviction], "withheld")
-        commands += [("ZRANGE", keys.replay_part(part), 0, candidates - 1) for part in heads]
+        commands += _candidate_commands(keys, eviction, candidates)
         replies = await self._connection.exchange(commands)
         view = read_view(replies[:-4])
         if view is None:
@@ -116,7 +115,11 @@ class ReplayStore:
         text, *found = replies[-4:]
         unknown = StoredWorker("", WorkerState(view.standing.session, heard_ms=view.standing.clock_ms))
         known = unknown if text is None else parse_worker(worker, text.decode())
-        return view, known, [key.decode() for keys_of in found for key in keys_of]
+        return view, known, _decoded(found)
+
+    async def candidates(self, run: str, eviction: Eviction, most: int) -> list[str]:
+        """Read who would be evicted first, as `look` does."""
+        return _decoded(await self._connection.exchange(_candidate_commands(RunKeys(run), eviction, most)))
 
     async def put(
         self, run: str, policy: ReplayPolicy, session: int, offset: float, revision: str, *, settle: bool
@@ -225,6 +228,14 @@ class ReplayStore:
         key = RunKeys(run).replay_part(part)
         return await self._connection.exchange([("ZCOUNT", key, *bounds) for bounds in ranges]) if ranges else []
 
+    async def sizes(self, run: str) -> tuple[int, int, int]:
+        """Count the chunks that are withheld, those of former sessions, and all there are."""
+        part = RunKeys(run).replay_part
+        withheld, past, chunks = await self._connection.exchange(
+            [("ZCARD", part("withheld")), ("ZCARD", part("past")), ("HLEN", part("chunks"))]
+        )
+        return withheld, past, chunks
+
     async def versions(self, run: str) -> dict[int, int]:
         """Count the sampleable chunks of each version."""
         counts = await self._connection.call("HGETALL", RunKeys(run).replay_part("version_counts"))
@@ -254,6 +265,15 @@ class ReplayStore:
         """Read what is known of all workers."""
         found = await self._connection.call("HGETALL", RunKeys(run).replay_part("workers"))
         return {name.decode(): parse_worker(name.decode(), text.decode()) for name, text in sorted(found.items())}
+
+
+def _candidate_commands(keys: RunKeys, eviction: Eviction, most: int) -> list[Command]:
+    heads: tuple[ReplayPart, ...] = ("past", _EVICTED_FROM[eviction], "withheld")
+    return [("ZRANGE", keys.replay_part(part), 0, most - 1) for part in heads]
+
+
+def _decoded(replies: Sequence[Sequence[bytes]]) -> list[str]:
+    return [key.decode() for keys in replies for key in keys]
 
 
 def _chunk_values(new: NewChunk) -> list[Any]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from app.core.drawing import Counts, Draw, Order, Sampling
+from app.core.drawing import Counts, Draw, Order, Sampling, importance, probabilities
 from app.core.leasing import Lease
 from app.store.batches import SHORTEST_HISTORY_MS, BatchEnd, parse_end
 from app.store.connection import Connection
@@ -41,6 +41,25 @@ class Manifest:
     chunks: tuple[Drawn, ...]
     drawn_on: DrawnOn
 
+    def chances(self) -> tuple[list[float], list[float]]:
+        """Return the chunks' probabilities and importance weights."""
+        sampling, weights = self.drawn_on.sampling, [drawn.weight for drawn in self.chunks]
+        chances = probabilities([drawn.draw for drawn in self.chunks], weights, self.drawn_on.counts, sampling)
+        return chances, importance(chances, sampling.beta)
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """Why a sample was not taken.
+
+    Attributes:
+        why: ``outdated``, ``blocked`` (by the rate limiter), or ``short`` of chunks.
+        found: Of one that was short: the draws that gave a chunk.
+    """
+
+    why: str
+    found: tuple[Draw, ...] = ()
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -67,22 +86,26 @@ class SampleStore:
         draws: Sequence[Draw],
         counter: int,
         limits: Limits,
-    ) -> Manifest | str:
+    ) -> Manifest | Missed:
         """Give the first ``wanted`` chunks that draws name to a new sample, and reserve a use of each. Safe to repeat.
 
         Returns:
-            What it was given; or, with nothing changed, ``outdated`` or ``blocked``: look and draw again; or ``short``:
-            draw more.
+            What it was given; or, with nothing changed, why not: look and draw again, or draw more.
         """
         policy = view.policy
         arguments: list[Argument] = [lease.batch_id, lease_text(lease), view.revision, view.standing.version]
         arguments += [view.total("draws"), counter, wanted, _or_nothing(policy.max_reuse)]
-        arguments += [limits.oldest_version, limits.oldest_ms, _or_nothing(limits.most_samples)]
+        arguments += [limits.oldest_version, limits.oldest_ms, view.standing.session, _or_nothing(limits.most_samples)]
         facts = {"sampling": asdict(drawn_on.sampling), "counts": asdict(drawn_on.counts)}
         arguments.append(json.dumps(facts, separators=(",", ":")))
         arguments += [" ".join(map(str, draw)) for draw in draws]
         word, *rest = await self._connection.run("take_sample", RunKeys(run).replay_keys(), arguments)
-        return _parse(rest[0].decode()) if word == b"taken" else str(word.decode())
+        match word:
+            case b"taken":
+                return _parse(rest[0].decode())
+            case b"short":
+                return Missed("short", tuple(_draw(text.decode()) for text in rest[0]))
+        return Missed(word.decode())
 
     async def leases(self, run: str) -> list[Lease]:
         """Read the leases of all samples in trainers' hands, in the order of their deadlines."""
@@ -103,10 +126,9 @@ class SampleStore:
     async def change(self, run: str, seen: Lease, new: Lease) -> bool:
         """Move a lease on from the state it was seen in; False if it is in another one by now, but for the new one."""
         keys = RunKeys(run)
-        arguments = [seen.batch_id, lease_text(seen), lease_text(new), 0]
-        return bool(
-            await self._connection.run("change_lease", [keys.run, keys.replay_part("sample_states")], arguments)
-        )
+        places = [keys.run, keys.replay_part("sample_states")]
+        arguments: list[Argument] = [seen.batch_id, lease_text(seen), lease_text(new), 0]
+        return bool(await self._connection.run("change_lease", places, arguments))
 
     async def end(self, run: str, lease: Lease, outcome: str, view: ReplayView) -> bool:
         """End a sample: ``acknowledged``, ``given_back`` or ``expired``; False if it is in another state by now."""

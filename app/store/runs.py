@@ -54,6 +54,7 @@ class Tick:
         leased: Whether there are batches that were taken and have not ended.
         due: Whether there are names and histories whose time to be forgotten has come.
         aging: Whether groups grow too old by waiting.
+        replay: Whether the run has a replay buffer.
         held: Whether the run holds anything at all.
     """
 
@@ -64,6 +65,7 @@ class Tick:
     leased: bool
     due: bool
     aging: bool
+    replay: bool
     held: bool
 
 
@@ -208,7 +210,15 @@ class RunStore:
         for run, environments in heard_of.items():
             keys = RunKeys(run)
             own = [keys.run, keys.workers, keys.seen, keys.environments, keys.recent, keys.buffers]
-            own += [keys.unindexed, keys.trash, keys.lease_states, keys.given_ids_until, keys.ended, keys.groups]
+            own += [
+                keys.unindexed,
+                keys.trash,
+                keys.lease_states,
+                keys.given_ids_until,
+                keys.ended,
+                keys.replay,
+                keys.groups,
+            ]
             commands.append(scripts.command("tick", own, [worker, _RECOGNISED_FOR_MS, *environments]))
         replies = await self._connection.exchange(commands) if commands else []
         return {run: Tick(clock, *map(bool, facts)) for run, (clock, *facts) in zip(heard_of, replies, strict=True)}

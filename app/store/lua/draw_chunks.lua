@@ -1,6 +1,6 @@
 -- draw_chunks: the chunks that draws name (not a command of its own).
 --
-local ORDERS, FIRST_DRAW = {order = ORDER, weights = WEIGHTS, versions = VERSIONS, uses = USES}, 13
+local ORDERS, FIRST_DRAW = {order = ORDER, weights = WEIGHTS, versions = VERSIONS, uses = USES}, 14
 
 -- The member of a draw's range with its rank there; nil if the range has become smaller.
 local function member_of(draw, below)
@@ -10,6 +10,12 @@ local function member_of(draw, below)
   local place = string.format('%.0f', below[from] + rank)
   local found = redis.call('ZRANGE', ORDERS[name], place, place, 'WITHSCORES')
   if found[1] and tonumber(found[2]) <= tonumber(high) then return found[1], tonumber(accept) end
+end
+
+local function may_be_sampled(chunk, most_uses)
+  local version = tonumber(chunk.version)
+  return version >= tonumber(ARGV[9]) and version <= tonumber(ARGV[4]) and tonumber(chunk.inserted_ms) >= tonumber(ARGV[10])
+    and chunk.session == ARGV[11] and chunk.uses + chunk.held < most_uses
 end
 
 -- Up to as many chunks as are wanted, none twice, in the order of the draws; those that may not be sampled are passed over.
@@ -22,8 +28,7 @@ local function draw_chunks(wanted, most_uses)
       local chunk = chunk_of(id)
       if accept < chunk.weight then
         seen[id] = true
-        local fresh = tonumber(chunk.version) >= tonumber(ARGV[9]) and tonumber(chunk.inserted_ms) >= tonumber(ARGV[10])
-        if fresh and chunk.uses + chunk.held < most_uses then found[#found + 1] = {chunk = chunk, draw = ARGV[i]} end
+        if may_be_sampled(chunk, most_uses) then found[#found + 1] = {chunk = chunk, draw = ARGV[i]} end
       end
     end
   end

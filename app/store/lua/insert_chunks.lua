@@ -44,7 +44,7 @@ local function insert_plan(plan, clock)
   for _, chunk in ipairs(plan.chunks) do insert_chunk(chunk, clock) end
   for _, id in ipairs(plan.freed) do forget_fragment(id) end
   for field, by in pairs(plan.counts) do count(field, by) end
-  redis.call('HSET', WORKERS, ARGV[1], ARGV[3])
+  if ARGV[3] == '' then redis.call('HDEL', WORKERS, ARGV[1]) else redis.call('HSET', WORKERS, ARGV[1], ARGV[3]) end
   if ARGV[4] == '' then redis.call('ZREM', DUE, ARGV[1]) else redis.call('ZADD', DUE, ARGV[4], ARGV[1]) end
   redis.call('PUBLISH', RUN, 'inserted')
 end

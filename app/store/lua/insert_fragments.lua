@@ -2,7 +2,7 @@
 -- insert_fragments: index fragments of one worker whose payloads are written, form chunks, make room, all or none.
 --
 -- KEYS[1] run  hash, and KEYS[2..18], the replay buffer's: replay_keys names them   KEYS[19..] payloads, string
--- ARGV[1] worker   ARGV[2] its state seen, or ''   ARGV[3] its state from now on, unlike any other
+-- ARGV[1] worker   ARGV[2] its state seen, or ''   ARGV[3] its state from now on, unlike any other, or ''
 -- ARGV[4] run clock at which to look after it, or ''   ARGV[5] revision and ARGV[6] policy version decided on
 -- ARGV[7] chunks inserted in all that the rate limiter allows, or ''   ARGV[8], ARGV[9] most chunks and bytes, or ''
 -- ARGV[10] what stands for the score of a payload that is not reserved: 0 if it was written in the same transaction, -1
