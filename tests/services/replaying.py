@@ -232,4 +232,3 @@ async def swept(buffer: Buffer) -> Books:
     payloads = {key.decode().rsplit(":", 1)[1] async for key in buffer.redis.scan_iter(KEYS.payload("*"))}
     assert payloads == books.fragments.keys()
     return books
-
