@@ -1,8 +1,8 @@
 """Those who wait for something in a run, to insert or to sample: woken by changes, with one listener a run."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -16,9 +16,8 @@ _SHORTEST_REST_S = 0.005
 
 @dataclass(slots=True)
 class _Listener:
-    """Listens to a run for as long as somebody waits."""
+    """Who waits for changes of a run."""
 
-    task: "asyncio.Task[None] | None" = None
     waiting: int = 0
     rung: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -37,6 +36,7 @@ class Bell:
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
         self._listeners: dict[str, _Listener] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def until(
         self, run: str, attempt: Callable[[], Awaitable[T | None]], wait_s: float, stop: asyncio.Event | None
@@ -55,7 +55,7 @@ class Bell:
         deadline = clock() + wait_s
         stopped = asyncio.create_task((stop or asyncio.Event()).wait())
         try:
-            async with self._listening(run) as listener:
+            with self._listening(run) as listener:
                 while True:
                     started, rung = clock(), asyncio.create_task(listener.rung.wait())
                     found = await attempt()
@@ -69,21 +69,27 @@ class Bell:
         finally:
             stopped.cancel()
 
-    @asynccontextmanager
-    async def _listening(self, run: str) -> AsyncIterator[_Listener]:
-        listener = self._listeners.setdefault(run, _Listener())
-        if listener.task is None:
-            listener.task = asyncio.create_task(self._listen(run, listener))
+    @contextmanager
+    def _listening(self, run: str) -> Iterator[_Listener]:
+        listener = self._listeners.get(run)
+        if listener is None:
+            listener = self._listeners[run] = _Listener()
+            task = asyncio.create_task(self._listen(run, listener))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
         listener.waiting += 1
         try:
             yield listener
         finally:
             listener.waiting -= 1
-            if not listener.waiting:
-                del self._listeners[run]
-                listener.task.cancel()
 
     async def _listen(self, run: str, listener: _Listener) -> None:
+        """Ring whenever something has changed, until nobody waits any more."""
         async with aclosing(self._changes(run)) as changes:
-            async for _ in changes:
-                listener.ring()
+            try:
+                async for _ in changes:
+                    if not listener.waiting:
+                        return
+                    listener.ring()
+            finally:
+                del self._listeners[run]
