@@ -22,7 +22,7 @@ from app.store.runs import RunStore
 
 SortedBy = Literal["order", "weights", "versions", "uses"]
 
-_AT_ONCE = 1000
+_AT_ONCE = 300  # chunks; a script changes them within ten milliseconds
 _MOST_WORKERS = 10_000
 
 

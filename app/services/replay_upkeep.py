@@ -10,7 +10,7 @@ from app.store.replay import ReplayStore
 from app.store.replay_entries import PAST, SAMPLEABLE, WITHHELD, StoredChunk, chunk_key
 from app.store.replay_view import ReplayView
 
-_AT_ONCE = 1000
+_AT_ONCE = 300  # chunks; a script retires them within ten milliseconds
 _LIVE = (SAMPLEABLE, WITHHELD)
 
 
@@ -80,7 +80,10 @@ class ReplayUpkeep:
         retired = 0
         for part in parts:
             while keys := await self._replay.scored(run, part, least, most, _AT_ONCE):
-                retired += await self._replay.retire(run, reason.value, keys)
+                done = await self._replay.retire(run, reason.value, keys)
+                retired += done
+                if not done:
+                    break  # somebody else has retired them meanwhile
         return retired
 
     async def _sweep_ages(self, run: str, view: ReplayView) -> int:
@@ -90,8 +93,9 @@ class ReplayUpkeep:
         retired = 0
         while keys := [key for key, _ in await self._replay.ranked(run, "order", 0, _AT_ONCE - 1)]:
             old = await self._unfit(run, view, keys, Unfit.EXPIRED)
-            retired += await self._replay.retire(run, Unfit.EXPIRED.value, old)
-            if len(old) < len(keys):
+            done = await self._replay.retire(run, Unfit.EXPIRED.value, old)
+            retired += done
+            if len(old) < len(keys) or not done:
                 break
         withheld = [key for key, _ in await self._replay.ranked(run, "withheld", 0, -1)]
         old = await self._unfit(run, view, withheld, Unfit.EXPIRED)
