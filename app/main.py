@@ -33,6 +33,12 @@ from app.services.maintenance import Maintenance
 from app.services.metrics import Metrics
 from app.services.presence import Presence
 from app.services.registry import Registry
+from app.services.replay import Replay
+from app.services.replay_bell import Bell
+from app.services.replay_drawing import Drawing
+from app.services.replay_insertion import ReplayInsertion
+from app.services.replay_samples import ReplaySamples
+from app.services.replay_upkeep import ReplayUpkeep
 from app.services.retrieval import Retrieval
 from app.services.sending import Sending
 from app.services.shard_plans import ShardPlanner
@@ -48,6 +54,8 @@ from app.store.changes import changes
 from app.store.connection import Connection
 from app.store.groups import GroupStore
 from app.store.probe import probe
+from app.store.replay import ReplayStore
+from app.store.replay_samples import SampleStore
 from app.store.runs import RunStore
 from app.tuning import tune_process
 from app.version import lachesis_version
@@ -127,6 +135,12 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
     explain = Explain(runs, dispatch, sending, arrivals)
     traffic = Traffic()
     waiting = WaitingRoom(dispatch, partial(changes, connection))
+    replay_store, samples, bell = ReplayStore(connection), SampleStore(connection), Bell(partial(changes, connection))
+    upkeep = ReplayUpkeep(replay_store)
+    insertion = ReplayInsertion(replay_store, bell)
+    drawing = Drawing(replay_store, samples, upkeep)
+    replay_samples = ReplaySamples(replay_store, samples, drawing, bell, sending.worker)
+    replay = Replay(runs, groups, replay_store, insertion, replay_samples, upkeep)
     services = Services(
         settings=settings,
         connection=connection,
@@ -138,7 +152,7 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
         dispatch=dispatch,
         sending=sending,
         status=Status(runs, groups, explain, ttl_ms, durability),
-        administration=Administration(runs, groups, bookmarks, staleness),
+        administration=Administration(runs, groups, bookmarks, staleness, upkeep),
         submissions=Submissions(admission),
         waiting=waiting,
         leases=Leases(runs, groups, batches, bookmarks),
@@ -148,6 +162,9 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
         shard_planner=ShardPlanner(settings.datasets_dir),
         traffic=traffic,
         metrics=Metrics(runs, dispatch, waiting, traffic, ttl_ms),
+        replay=replay,
+        replay_insertion=insertion,
+        replay_samples=replay_samples,
     )
     maintenance = Maintenance(
         runs,
@@ -159,6 +176,7 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
         staleness,
         arrivals,
         presence,
+        replay,
         buffer_release_ms=round(settings.buffer_release_s * 1000),
         orphan_ttl_ms=round(settings.orphan_ttl_s * 1000),
     )

@@ -15,18 +15,23 @@
     │   ├── EnvironmentNotFound
     │   ├── GroupNotFound
     │   ├── BatchNotFound
+    │   ├── ReplayNotFound
+    │   ├── FragmentNotFound
+    │   ├── SampleNotFound
     │   └── DatasetNotFound
     ├── Conflict                    right in itself, but not as things stand; nothing changed  409
     │   ├── RunExists               a run of this name has other settings
     │   ├── RunArchived             the run takes no groups and hands out no batches
     │   ├── GroupExists             a group of this id has other contents
-    │   ├── LeaseLost               the batch is no longer held under this lease
+    │   ├── FragmentExists          a fragment of this number has other contents
+    │   ├── LeaseLost               the batch or sample is no longer held under this lease
     │   ├── BatchInUse              the batch is not quarantined, so nobody may drop it
     │   ├── RunInUse                groups keep coming while the run is being removed
     │   ├── RewindImpossible        batches after that step are no longer kept
     │   ├── RanksDisagree           the ranks before this one divide the batch otherwise
     │   └── StepMismatch            the batch this rank would get is of another step
     ├── QueueFull                   the run's capacity is reached; come back later             429
+    │   └── ReplayBlocked           the replay buffer's rate limiter holds inserts back
     └── StoreUnavailable            Redis did not answer in time; the outcome is unknown       503
         ├── StoreFull               Redis is out of memory; nothing was stored                 507
         ├── StoreRefused            Redis took a command for wrong: look at its keys and ACL   500
@@ -138,6 +143,24 @@ class BatchNotFound(NotFound):
     code = "batch_not_found"
 
 
+class ReplayNotFound(NotFound):
+    """The run has no replay buffer."""
+
+    code = "replay_not_found"
+
+
+class FragmentNotFound(NotFound):
+    """The run's replay buffer has no such fragment, or no longer."""
+
+    code = "fragment_not_found"
+
+
+class SampleNotFound(NotFound):
+    """The run knows no such sample, or no longer."""
+
+    code = "sample_not_found"
+
+
 class DatasetNotFound(NotFound):
     """There is no dataset at this path, or this service reads none."""
 
@@ -168,8 +191,14 @@ class GroupExists(Conflict):
     code = "group_exists"
 
 
+class FragmentExists(Conflict):
+    """The worker has sent a fragment of this number before, with other contents."""
+
+    code = "fragment_exists"
+
+
 class LeaseLost(Conflict):
-    """The batch is no longer held under this lease; the message says what happened to it."""
+    """The batch or sample is no longer held under this lease; the message says what happened to it."""
 
     code = "lease_lost"
 
@@ -217,6 +246,12 @@ class QueueFull(LachesisError):
     def __init__(self, message: str, retry_after_s: float = 1.0) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class ReplayBlocked(QueueFull):
+    """The replay buffer's rate limiter holds inserts back until there are samples; the message says how many."""
+
+    code = "replay_blocked"
 
 
 class StoreUnavailable(LachesisError):

@@ -10,6 +10,7 @@ from app.core.errors import RunExists, RunInUse
 from app.core.model import RunConfig, RunView
 from app.core.policy import FutureVersions, Policy
 from app.services.bookmarks import Bookmarks
+from app.services.replay_upkeep import ReplayUpkeep
 from app.services.staleness import Staleness
 from app.store.groups import GroupStore
 from app.store.run_view import RunSummary
@@ -22,11 +23,14 @@ _MOST_SHOWN = 80  # characters of a value
 class Administration:
     """What owners of runs do."""
 
-    def __init__(self, runs: RunStore, groups: GroupStore, bookmarks: Bookmarks, staleness: Staleness) -> None:
+    def __init__(
+        self, runs: RunStore, groups: GroupStore, bookmarks: Bookmarks, staleness: Staleness, replay: ReplayUpkeep
+    ) -> None:
         self._runs = runs
         self._groups = groups
         self._bookmarks = bookmarks
         self._staleness = staleness
+        self._replay = replay
 
     async def create(self, run: str, config: RunConfig, policy: Policy) -> tuple[RunView, bool]:
         """Make a run. Groups that came under its name before stay in its queue.
@@ -91,11 +95,14 @@ class Administration:
     async def set_policy_version(self, run: str, version: int) -> int:
         """Note the policy version in force; returns how many groups that made too old (or too new), which are dropped.
 
+        Chunks of the replay buffer are retired for the same reason.
+
         Raises:
             RunNotFound: There is no such run.
         """
         await self.get(run)
         await self._runs.set_policy_version(run, version)
+        await self._replay.sweep(run)
         return await self._staleness.sweep_versions(run)
 
     async def delete(self, run: str) -> None:

@@ -10,6 +10,7 @@ from app.services.arrivals import Arrivals
 from app.services.dispatch import Dispatch
 from app.services.intake import Intake
 from app.services.presence import Presence
+from app.services.replay import Replay
 from app.services.sending import Sending
 from app.services.staleness import Staleness
 from app.store.groups import GroupStore
@@ -34,6 +35,7 @@ class Maintenance:
         staleness: Staleness,
         arrivals: Arrivals,
         presence: Presence,
+        replay: Replay,
         *,
         buffer_release_ms: int,
         orphan_ttl_ms: int,
@@ -47,6 +49,7 @@ class Maintenance:
         self._staleness = staleness
         self._arrivals = arrivals
         self._presence = presence
+        self._replay = replay
         self._buffer_release_ms = buffer_release_ms
         self._orphan_ttl_ms = orphan_ttl_ms
 
@@ -120,6 +123,8 @@ class Maintenance:
             await self._sending.return_lost(run, view)
             await self._dispatch.quarantine_exhausted(run, view)
             await self._intake.release_overdue(run, view, self._buffer_release_ms)
+        if tick.replay:
+            await self._replay.look_after(run)
         if tick.unindexed:
             await self._groups.give_up_orphans(run, tick.clock_ms - self._orphan_ttl_ms)
         if tick.unindexed or tick.trash:

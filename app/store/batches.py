@@ -17,7 +17,8 @@ from app.store.run_view import balance_text, lease_text, parse_lease
 
 _FIELDS = tuple(field.name for field in fields(LeasedGroup))
 _values = attrgetter(*_FIELDS)
-_SHORTEST_HISTORY_MS = 120_000  # how a batch ended must be known for as long as its trainer may ask again
+SHORTEST_HISTORY_MS = 120_000
+"""How a batch ended must be known for as long as its trainer may ask again, milliseconds of run clock."""
 
 
 class BatchEnd(NamedTuple):
@@ -124,7 +125,7 @@ class BatchStore:
             How many ended.
         """
         keys = RunKeys(run)
-        arguments: list[Argument] = [int(keep), max(history_ms, _SHORTEST_HISTORY_MS)]
+        arguments: list[Argument] = [int(keep), max(history_ms, SHORTEST_HISTORY_MS)]
         for lease in leases:
             arguments += [lease.batch_id, lease_text(lease), lease.step, lease.lease_id or NONE]
         run_keys = [keys.run, keys.groups, keys.leases, keys.lease_states, keys.unindexed, keys.history, keys.ended]
@@ -137,7 +138,7 @@ class BatchStore:
         keys = RunKeys(run)
         lanes: list[str] = []
         arguments: list[Argument] = [lease.batch_id, lease_text(lease), lease.lease_id or NONE, lease.step]
-        arguments.append(max(history_ms, _SHORTEST_HISTORY_MS))
+        arguments.append(max(history_ms, SHORTEST_HISTORY_MS))
         for group in groups:
             name = lane_name(group.environment, group.size)
             lanes.append(keys.lane(name))
@@ -156,18 +157,13 @@ class BatchStore:
         discarded = await self._connection.run(
             "discard_batch",
             [*run_keys, keys.history, keys.ended],
-            [lease.batch_id, lease_text(lease), lease.step, reason.value, max(history_ms, _SHORTEST_HISTORY_MS)],
+            [lease.batch_id, lease_text(lease), lease.step, reason.value, max(history_ms, SHORTEST_HISTORY_MS)],
         )
         return bool(discarded)
 
     async def end_of(self, run: str, batch_id: str) -> BatchEnd | None:
         """Read how a batch ended; None if it did not, or that was long ago."""
-        found = await self._connection.call("HGET", RunKeys(run).history, batch_id)
-        words = [] if found is None else found.decode().split()
-        if len(words) != BATCH_HISTORY_WORDS:
-            return None
-        outcome, lease_id, step, clock_ms = words
-        return BatchEnd(outcome, None if lease_id == NONE else lease_id, int(step), int(clock_ms))
+        return parse_end(await self._connection.call("HGET", RunKeys(run).history, batch_id))
 
     # Batches that are kept for a rewind
 
@@ -210,6 +206,15 @@ class BatchStore:
             [step, *pairs],
         )
         return bool(rewound)
+
+
+def parse_end(found: bytes | None) -> BatchEnd | None:
+    """Read how a batch or sample ended from its history; None if this is none."""
+    words = [] if found is None else found.decode().split()
+    if len(words) != BATCH_HISTORY_WORDS:
+        return None
+    outcome, lease_id, step, clock_ms = words
+    return BatchEnd(outcome, None if lease_id == NONE else lease_id, int(step), int(clock_ms))
 
 
 def _manifest(groups: Sequence[LeasedGroup]) -> str:

@@ -1,6 +1,7 @@
 """Groups on their way in and out: payloads first, index second, garbage last."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 from app.core.errors import GroupExists, QueueFull
 from app.core.model import DropReason, Lane, LaneId, PlannedGroup, QueuedGroup
@@ -19,11 +20,11 @@ from app.store.group_entries import (
     parse_entry,
     parse_history,
 )
-from app.store.keys import NONE, RUNS, RunKeys, lane_name
+from app.store.keys import NONE, RunKeys, lane_name
+from app.store.payloads import write_then_index
 
 WantedHeads = Mapping[LaneId, tuple[int, int]]
 _SWEEP = 1000  # payloads removed per round trip
-_TRANSACTED_BYTES = 16 * 1024 * 1024  # nobody else is served while a transaction is written to disk
 
 
 class GroupStore:
@@ -59,18 +60,9 @@ class GroupStore:
         """
         keys = RunKeys(run)
         stored = [submission for submission, place in zip(submissions, placements, strict=True) if not place.dropped]
-        # Whoever announced the run may have done so before it was forgotten. Its name is put in together with what the
-        # run is to hold, or once it holds reservations; before them it could still be taken out in between.
-        commands: list[Command] = [("SADD", RUNS, run)]
-        commands += [("SET", keys.payload(one.group_id), one.encoded.payload) for one in stored]
-        total_bytes = sum(len(one.encoded.payload) for one in stored)
-        if self._connection.transacts and total_bytes <= _TRANSACTED_BYTES:
-            commands.append(_index(keys, submissions, placements, terms, reserved=False))
-            replies = await self._connection.transact(commands)
-        else:
-            commands.append(_index(keys, submissions, placements, terms, reserved=True))
-            replies = await self._connection.exchange([*_reserve(keys, stored), *commands])
-        what, *rest = replies[-1]
+        payloads = {one.group_id: one.encoded.payload for one in stored}
+        index = partial(_index, keys, submissions, placements, terms)
+        what, *rest = await write_then_index(self._connection, run, payloads, index)
         match what:
             case b"admitted":
                 return [_outcome(text.decode(), place) for text, place in zip(rest[0], placements, strict=True)]
@@ -232,12 +224,6 @@ class GroupStore:
 
     async def _unlink(self, keys: RunKeys, group_ids: Sequence[bytes]) -> None:
         await self._connection.call("UNLINK", *(keys.payload(group_id.decode()) for group_id in group_ids))
-
-
-def _reserve(keys: RunKeys, stored: Sequence[Submission]) -> list[Command]:
-    reserve = scripts.load("reserve_groups").digest
-    ids = [submission.group_id for submission in stored]
-    return [("EVALSHA", reserve, 3, keys.run, keys.recent, keys.unindexed, *ids)] if ids else []
 
 
 def _index(

@@ -3,7 +3,7 @@
 | key | type | holds |
 |---|---|---|
 | `lachesis:1:runs` | set | names of runs that have any state |
-| `lachesis:1:payload:RUN:GROUP` | string | the group's columns (safetensors); no hash tag: a cluster spreads them |
+| `lachesis:1:payload:RUN:GROUP` | string | columns of a group, tensors of a fragment (safetensors); no hash tag |
 | `…:run` | hash | configuration, policy, policy version, epoch, step, run clock, totals, debts, newest group |
 | `…:environments` | hash | environment id -> JSON record |
 | `…:seen` | hash | environment id -> run clock at its last sign of life, ms |
@@ -29,7 +29,21 @@
 | `…:kept_leases` | hash | batch id -> JSON of the lease it was acknowledged under |
 | `…:workers` | zset | API process -> run clock at its last tick |
 | `…:dropped` | hash | `reason:environment` -> groups |
-| `…:trash` | set | names of `groups` hashes of reset runs whose payloads are being removed |
+| `…:replay` | hash | the replay buffer: configuration, revision, session, totals, random counter |
+| `…:replay:chunks` | hash | chunk id -> its entry, for every chunk held (`app.store.replay_entries`) |
+| `…:replay:order` | zset | ids of sampleable chunks by number of insertion |
+| `…:replay:weights` | zset | the same by priority to the power alpha, in units of 2^-20 |
+| `…:replay:versions` | zset | the same by version, that of their oldest fragment |
+| `…:replay:uses` | zset | the same by acknowledged uses |
+| `…:replay:withheld` | zset | ids of chunks whose uses are all reserved or counted, by version |
+| `…:replay:past` | zset | ids of chunks of former sessions, kept for inspection, by number of insertion |
+| `…:replay:version_counts` | hash | version -> sampleable chunks of it |
+| `…:replay:fragments` | hash | fragment id -> its entry, for every fragment held, in a chunk or not yet |
+| `…:replay:workers` | hash | worker -> JSON: what it has sent, and what waits for a chunk |
+| `…:replay:due` | zset | workers of whom something waits, by the run clock at which to look after it |
+| `…:replay:samples` | hash | sample id -> JSON: the chunks it was given, in order |
+| `…:replay:sample_states` | hash | sample id -> JSON of its lease |
+| `…:trash` | set | names of `groups` and `fragments` hashes of reset runs whose payloads are being removed |
 | `…:trash:{token}` | hash | one of those |
 
 `…` is `lachesis:1:{run}`: the braces are a hash tag, so a run's index lives on one slot and scripts work in a
@@ -38,6 +52,7 @@ cluster. `1` is the schema version.
 
 import re
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from app.core.errors import InvalidField
 from lachesis.wire.runs import RUN_NAME
@@ -45,6 +60,25 @@ from lachesis.wire.runs import RUN_NAME
 PREFIX = "lachesis:1"
 RUNS = f"{PREFIX}:runs"
 NONE = "-"
+
+ReplayPart = Literal[
+    "chunks",
+    "order",
+    "weights",
+    "versions",
+    "uses",
+    "withheld",
+    "past",
+    "version_counts",
+    "fragments",
+    "workers",
+    "due",
+    "samples",
+    "sample_states",
+]
+"""What a replay buffer consists of, beside its totals; in the order `lua/replay_keys.lua` names them."""
+
+REPLAY_PARTS: tuple[ReplayPart, ...] = get_args(ReplayPart)
 
 
 def lane_name(environment: int | None, size: int) -> str:
@@ -173,6 +207,18 @@ class RunKeys:
     def trash(self) -> str:
         return self._key("trash")
 
+    @property
+    def replay(self) -> str:
+        return self._key("replay")
+
+    def replay_part(self, part: ReplayPart) -> str:
+        return self._key(f"replay:{part}")
+
+    def replay_keys(self) -> list[str]:
+        """The keys that every script of the replay buffer is handed."""
+        parts = map(self.replay_part, REPLAY_PARTS)
+        return [self.run, self.replay, *parts, self.unindexed, self.history, self.ended]
+
     def trashed(self, token: str) -> str:
         return self._key(f"trash:{token}")
 
@@ -182,11 +228,13 @@ class RunKeys:
             *(self.environments, self.seen, self.served, self.leases, self.lease_states, self.dropped, self.versions),
             *(self.given_ids, self.given_ids_until, self.history, self.ended),
             *(self.kept, self.kept_steps, self.kept_leases, self.sent, self.running),
+            *(self.replay, *(self.replay_part(part) for part in REPLAY_PARTS if part != "fragments")),
         )
 
     def all_held(self) -> tuple[str, ...]:
         """Every key but `run`, `workers`, and what these catalogs name: without them a run holds nothing."""
-        return (*self.state(), self.groups, self.lanes, self.buffers, self.recent, self.unindexed, self.trash)
+        cataloged = (self.groups, self.replay_part("fragments"), self.lanes, self.buffers)
+        return (*self.state(), *cataloged, self.recent, self.unindexed, self.trash)
 
     def lane(self, name: str) -> str:
         return self._key(f"lane:{name}")

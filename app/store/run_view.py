@@ -67,8 +67,8 @@ def parse_environment(record: str | bytes, heard_ms: int | None = None) -> Envir
     return Environment(**fields, heard_ms=heard_ms)
 
 
-def _clock(time: Sequence[bytes], run: Mapping[str, str]) -> int:
-    """The run clock as `lua/clock.lua` would advance it now, without writing it down."""
+def run_clock(time: Sequence[bytes], run: Mapping[str, str] | Mapping[str, int]) -> int:
+    """Return the run clock as `lua/clock.lua` would advance it now, without writing it down."""
     seconds, microseconds = map(int, time)
     now = seconds * 1000 + microseconds // 1000
     passed = now - int(run.get("time_ms", now))
@@ -170,7 +170,7 @@ def _view(
         epoch=int(run.get("epoch", 0)),
         step=int(run.get("step", 0)),
         started=run.get("started") == "1",
-        clock_ms=_clock(time, run),
+        clock_ms=run_clock(time, run),
         environments={
             int(key): parse_environment(record, _optional_int(seen.get(key)))
             for key, record in sorted(environments.items(), key=lambda item: int(item[0]))

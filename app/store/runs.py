@@ -63,6 +63,7 @@ class Tick:
         leased: Whether there are batches that were taken and have not ended.
         due: Whether there are names and histories whose time to be forgotten has come.
         aging: Whether groups grow too old by waiting.
+        replay: Whether the run has a replay buffer.
         held: Whether the run holds anything at all.
     """
 
@@ -73,6 +74,7 @@ class Tick:
     leased: bool
     due: bool
     aging: bool
+    replay: bool
     held: bool
 
 
@@ -244,7 +246,15 @@ class RunStore:
         for run, environments in heard_of.items():
             keys = RunKeys(run)
             own = [keys.run, keys.workers, keys.seen, keys.environments, keys.recent, keys.buffers]
-            own += [keys.unindexed, keys.trash, keys.lease_states, keys.given_ids_until, keys.ended, keys.groups]
+            own += [
+                keys.unindexed,
+                keys.trash,
+                keys.lease_states,
+                keys.given_ids_until,
+                keys.ended,
+                keys.replay,
+                keys.groups,
+            ]
             commands.append(scripts.command("tick", own, [worker, _RECOGNISED_FOR_MS, *environments]))
         replies = await self._connection.exchange(commands) if commands else []
         return {run: Tick(clock, *map(bool, facts)) for run, (clock, *facts) in zip(heard_of, replies, strict=True)}
@@ -282,13 +292,15 @@ class RunStore:
             view = await self.view(run)
             queues = {f"lane {name}": keys.lane(name) for name in starmap(lane_name, view.lanes)}
             queues |= {f"buffer {name}": keys.buffer(name) for name in starmap(lane_name, view.buffers)}
+            fragments = f"{token}-fragments"
             done = await self._connection.run(
                 "reset_run",
                 [
-                    *(keys.run, keys.groups, keys.trashed(token), keys.trash, keys.unindexed),
-                    *(keys.lanes, keys.buffers, *keys.state(), *queues.values()),
+                    *(keys.run, keys.groups, keys.trashed(token)),
+                    *(keys.replay_part("fragments"), keys.trashed(fragments)),
+                    *(keys.trash, keys.unindexed, keys.lanes, keys.buffers, *keys.state(), *queues.values()),
                 ],
-                [token, *queues],
+                [token, fragments, *queues],
             )
             if done:
                 return

@@ -21,18 +21,23 @@
         │   ├── EnvironmentNotFound
         │   ├── GroupNotFound
         │   ├── BatchNotFound
+        │   ├── ReplayNotFound
+        │   ├── FragmentNotFound
+        │   ├── SampleNotFound
         │   └── DatasetNotFound
         ├── Conflict                it is there, but not as the request wants it               409
         │   ├── RunExists           a run of that name has other settings
         │   ├── RunInUse            groups keep coming while the run is being removed
         │   ├── RunArchived         the run takes no groups and hands out no batches
         │   ├── GroupExists         a group of that id has other contents
+        │   ├── FragmentExists      a fragment of that number has other contents
         │   ├── BatchInUse          the batch is not set aside, but in somebody's hands
-        │   ├── LeaseLost           the batch ended, or was handed out again, meanwhile
+        │   ├── LeaseLost           the batch or sample ended, or was handed out again, meanwhile
         │   ├── RewindImpossible    no batches are kept from that step on
         │   ├── RanksDisagree       the ranks before this one divide the batch otherwise
         │   └── StepMismatch        the batch this rank would get is of another step
         ├── QueueFull               the run's capacity is used up; try again later             429
+        │   └── ReplayBlocked       the replay buffer takes no more before it is sampled
         └── StoreUnavailable        Redis did not answer in time; the outcome is unknown       503
             ├── StoreFull           Redis is out of memory; nothing was stored                 507
             ├── StoreRefused        Redis took a command for wrong                             500
@@ -207,6 +212,24 @@ class BatchNotFound(NotFound):
     known_code = "batch_not_found"
 
 
+class ReplayNotFound(NotFound):
+    """The run has no replay buffer."""
+
+    known_code = "replay_not_found"
+
+
+class FragmentNotFound(NotFound):
+    """The replay buffer has no such fragment, or not any more."""
+
+    known_code = "fragment_not_found"
+
+
+class SampleNotFound(NotFound):
+    """There is no such sample, or it is too long since it ended."""
+
+    known_code = "sample_not_found"
+
+
 class DatasetNotFound(NotFound):
     """The service has no dataset at this path, or reads none."""
 
@@ -243,6 +266,12 @@ class GroupExists(Conflict):
     known_code = "group_exists"
 
 
+class FragmentExists(Conflict):
+    """The worker has sent a fragment of that number before, with other contents."""
+
+    known_code = "fragment_exists"
+
+
 class BatchInUse(Conflict):
     """The batch is not quarantined: it is in somebody's hands, or on its way."""
 
@@ -250,7 +279,7 @@ class BatchInUse(Conflict):
 
 
 class LeaseLost(Conflict):
-    """The batch is not held under this lease any more: it ended, or was handed out again. Nothing has changed."""
+    """The batch or sample is no longer held under this lease: it ended, or was handed on. Nothing has changed."""
 
     known_code = "lease_lost"
 
@@ -277,6 +306,12 @@ class QueueFull(ServiceError):
     """The run's capacity is used up. Try again later."""
 
     known_code = "queue_full"
+
+
+class ReplayBlocked(QueueFull):
+    """The replay buffer takes no more before it is sampled; the message says how far ahead it is. Try again later."""
+
+    known_code = "replay_blocked"
 
 
 class StoreUnavailable(ServiceError):

@@ -214,9 +214,10 @@ async def test_a_reset_that_was_planned_on_other_lanes_changes_nothing(
     keys = RunKeys(RUN)
     reset = scripts.load("reset_run")
     await redis_client.script_load(reset.source)
-    run_keys = [keys.run, keys.groups, keys.trashed("t"), keys.trash, keys.unindexed, keys.lanes, keys.buffers]
-    arguments = [*run_keys, keys.lane("-:3"), "t", "lane -:3"]
-    assert await redis_client.evalsha(reset.digest, 8, *arguments) == 0
+    fragments = [keys.replay_part("fragments"), keys.trashed("f")]
+    run_keys = [keys.run, keys.groups, keys.trashed("t"), *fragments, keys.trash, keys.unindexed]
+    arguments = [*run_keys, keys.lanes, keys.buffers, keys.lane("-:3"), "t", "f", "lane -:3"]
+    assert await redis_client.evalsha(reset.digest, 10, *arguments) == 0
     assert len((await books_of(redis_client, RUN))["queued"]) == 1
 
 

@@ -9,8 +9,11 @@ from app.core.model import DropReason
 from app.store import keys
 from app.store.connection import Connection
 from app.store.group_entries import Placement
+from app.store.replay_entries import PAST, chunk_key
 from app.store.runs import RunStore
+from tests.services.replaying import fragment
 from tests.store.conftest import RUN, Store, encoded
+from tests.store.replay_moves import keys_of, replay_moves
 
 
 def table() -> dict[str, str]:
@@ -36,6 +39,10 @@ async def test_every_key_is_in_the_table_and_every_row_of_the_table_is_a_key(sto
     await store.admit(encoded(), place=Placement(0, buffered=True))
     await store.acknowledge(await store.take("kept"), keep=True)
     await store.take("taken")
+    moves = await replay_moves(store, max_reuse=1)
+    await moves.insert(fragment(0), fragment(1), fragment(2), fragment(4))
+    assert len(keys_of(await moves.take(0))) == 1
+    assert await moves.replay.retire(RUN, PAST, [chunk_key(2)]) == 1
     await look()
     assert await store.groups.drop(RUN, [("lost", (0, 2))], DropReason.PAYLOAD_LOST, 1000) == 1
     await store.admit(encoded(version=1))

@@ -1,0 +1,294 @@
+"""Which chunks a sample gets: a strategy is a law over places in an order, and a sample is a list of draws from it.
+
+A place is a rank in a range of scores, so draws are made without knowing a chunk. A script looks up who stands there,
+and takes the chunks first come, none twice, until it has enough.
+
+A sample is drawn without replacement by successive sampling: each next chunk by the strategy's law from the chunks that
+are left, which is the law of independent draws of which repetitions are thrown away. (Of UNIFORM: each set of chunks is
+as likely as any other.) Places are numbered through all of a strategy's spans: ranges of scores with a count each.
+"""
+
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+import numpy as np
+
+from app.core.successive import Places, skip, spread, successive
+from app.core.zipf import zipf_ranks, zipf_total
+
+MAX_SCORE = 2**53
+MAX_WEIGHT = 2**52
+MAX_ALPHA = 4.0
+MAX_HALF_LIFE_CHUNKS = 1e12
+WEIGHT_UNIT = 2**20
+
+
+class Strategy(StrEnum):
+    """How likely each chunk is to be drawn.
+
+    All the same; the oldest first; the newest first; in proportion to ``priority ** alpha``; to ``rank ** -alpha``,
+    rank 1 having the highest priority; to ``2 ** -(age / half_life_chunks)``, age being the number of newer chunks; to
+    ``1 / (1 + staleness)``.
+    """
+
+    UNIFORM = "uniform"
+    FIFO = "fifo"
+    LIFO = "lifo"
+    PROPORTIONAL = "proportional"
+    RANK = "rank"
+    RECENCY = "recency"
+    STALENESS = "staleness"
+
+
+class Order(StrEnum):
+    """The sorted sets that sampleable chunks stand in; scores are whole numbers, 0 to `MAX_SCORE`."""
+
+    INSERTION = "order"
+    WEIGHTS = "weights"
+    VERSIONS = "versions"
+    USES = "uses"
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """A strategy and its parameters.
+
+    Attributes:
+        strategy: See `Strategy`.
+        alpha: Exponent of priorities, which weights are made with, or of ranks; 0 (uniform) to `MAX_ALPHA`.
+        beta: Exponent of importance weights, 0 (all are 1) to 1 (the bias is made up for in full).
+        half_life_chunks: Of RECENCY, above 0 to `MAX_HALF_LIFE_CHUNKS`.
+    """
+
+    strategy: Strategy = Strategy.UNIFORM
+    alpha: float = 0.6
+    beta: float = 0.4
+    half_life_chunks: float = 1000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What strategies know of the sampleable chunks: one snapshot.
+
+    Attributes:
+        chunks: How many there are: the length of each order.
+        weight: Of PROPORTIONAL: the sum of their weights.
+        powers: Of PROPORTIONAL: how many weigh ``2 ** power`` to ``2 ** (power + 1) - 1``, by power; none is 0.
+        versions: Of STALENESS: how many are of a version, by version; none is 0.
+        version: Of STALENESS: the version in force, ``>=`` each of them.
+    """
+
+    chunks: int
+    weight: int = 0
+    powers: Mapping[int, int] = field(default_factory=dict)
+    versions: Mapping[int, int] = field(default_factory=dict)
+    version: int = 0
+
+
+class Draw(NamedTuple):
+    """The chunk at one place, if it is accepted.
+
+    Attributes:
+        order: The sorted set.
+        low: The smallest score of the range, included.
+        high: The largest, included.
+        rank: From 0, among the chunks of the range, by score, then by member.
+        accept: The chunk is taken if its weight is larger; 0 takes any.
+    """
+
+    order: Order
+    low: int
+    high: int
+    rank: int
+    accept: int = 0
+
+
+def weight_of(priority: float, alpha: float) -> int:
+    """Return a chunk's weight: ``priority ** alpha`` in units of 2**-20, rounded, 1 to `MAX_WEIGHT`.
+
+    Args:
+        priority: Finite and ``>= 0``.
+        alpha: 0 to `MAX_ALPHA`.
+    """
+    if priority > 1 and alpha * math.log2(priority) >= math.log2(MAX_WEIGHT / WEIGHT_UNIT):
+        return MAX_WEIGHT
+    return max(1, round(math.pow(priority, alpha) * WEIGHT_UNIT))
+
+
+def draw(
+    counts: Counts, sampling: Sampling, wanted: int, seed: int, counter: int, taken: Sequence[Draw] = ()
+) -> tuple[list[Draw], int]:
+    """Draw chunks for a sample without replacement.
+
+    Only PROPORTIONAL can be short of chunks while the orders stay as they were, because its draws may be refused. Then
+    draw again, with the next counter and the draws that were ``taken``: the new list begins with these and goes on by
+    the same law among the other chunks. Each list takes one chunk more than the one before or many, but for a chance
+    below 2**-60, however uneven the weights are; so this ends. If the orders changed in between, begin anew.
+
+    Args:
+        counts: The chunks there are.
+        sampling: The strategy.
+        wanted: How many to sample, ``>= 0``; if there are no more than that, all of them are drawn.
+        seed: Of the run's generator, 0 to 2**64 - 1.
+        counter: How often it drew before, ``>= 0``. The same seed and counter give the same draws.
+        taken: The draws that an earlier list for this sample took, in its order.
+
+    Returns:
+        The draws in the order to try them, and the next counter. They are more than ``wanted``, for the case that some
+        chunks are gone meanwhile, if there are more chunks. Only those of PROPORTIONAL may name a place twice.
+    """
+    generator = np.random.Generator(np.random.Philox(key=seed, counter=counter << 64))
+    order, spans = spans_of(counts, sampling.strategy)
+    sizes = np.array([size for _, _, size in spans], np.int64)
+    if sampling.strategy is Strategy.PROPORTIONAL:
+        places, accept = _by_weight(spans, sizes, wanted, taken, generator)
+    else:
+        places = _by_place(counts, sampling, sizes, min(counts.chunks, wanted + wanted // 8 + 8), generator)
+        accept = [0] * len(places)
+    ends = np.cumsum(sizes)
+    span_of = np.searchsorted(ends, places, side="right")
+    ranks = places - (ends - sizes)[span_of]
+    drawn = [
+        Draw(order, spans[span][0], spans[span][1], rank, least)
+        for span, rank, least in zip(span_of.tolist(), ranks.tolist(), accept, strict=True)
+    ]
+    return [each._replace(accept=0) for each in taken] + drawn, counter + 1
+
+
+def accepts(drawn: Draw, weight: int) -> bool:
+    """Whether a chunk of this weight, found at the place of a draw, is taken."""
+    return drawn.accept < weight
+
+
+def probabilities(taken: Sequence[Draw], weights: Sequence[int], counts: Counts, sampling: Sampling) -> list[float]:
+    """Return how likely each chunk of a sample was to be the first one drawn: the strategy's law.
+
+    Args:
+        taken: The draws that gave the sample's chunks.
+        weights: The chunks' weights.
+        counts: What was drawn from.
+        sampling: The strategy.
+
+    Returns:
+        Probabilities that sum to 1 over the buffer, above 0; of FIFO and LIFO 1 each.
+    """
+    chunks = counts.chunks
+    match sampling.strategy:
+        case Strategy.UNIFORM:
+            law = [1 / chunks for _ in taken]
+        case Strategy.PROPORTIONAL:
+            law = [weight / counts.weight for weight in weights]
+        case Strategy.RANK:
+            total = zipf_total(sampling.alpha, chunks)
+            law = [(chunks - each.rank) ** -sampling.alpha / total for each in taken]
+        case Strategy.RECENCY:
+            decay = math.log(2) / sampling.half_life_chunks
+            newest = math.expm1(-decay) / math.expm1(-decay * chunks)
+            law = [newest * math.exp(-decay * (chunks - 1 - each.rank)) for each in taken]
+        case Strategy.STALENESS:
+            total = sum(size / _staleness_weight(version, counts) for version, size in counts.versions.items())
+            law = [1 / (_staleness_weight(each.low, counts) * total) for each in taken]
+        case _:
+            law = [1.0 for _ in taken]
+    return [max(probability, sys.float_info.min) for probability in law]
+
+
+def importance(probabilities: Sequence[float], beta: float) -> list[float]:
+    """Return a sample's importance weights: ``(chunks * probability) ** -beta``, over the largest in the sample.
+
+    The number of chunks drawn from cancels out.
+
+    Source: Schaul et al., *Prioritized experience replay* (2016), section 3.4.
+
+    Args:
+        probabilities: One for each of the sample's chunks, above 0.
+        beta: 0 (all weights are 1) to 1.
+    """
+    least = min(probabilities, default=1.0)
+    return [(least / probability) ** beta for probability in probabilities]
+
+
+def spans_of(counts: Counts, strategy: Strategy) -> tuple[Order, list[tuple[int, int, int]]]:
+    """Return the order a strategy draws from, and its spans: smallest and largest score, and how many chunks."""
+    match strategy:
+        case Strategy.PROPORTIONAL:
+            return Order.WEIGHTS, [(2**power, 2 ** (power + 1) - 1, n) for power, n in sorted(counts.powers.items())]
+        case Strategy.STALENESS:
+            return Order.VERSIONS, [(version, version, n) for version, n in sorted(counts.versions.items())]
+        case Strategy.RANK:
+            return Order.WEIGHTS, [(0, MAX_SCORE, counts.chunks)]
+    return Order.INSERTION, [(0, MAX_SCORE, counts.chunks)]
+
+
+def _by_place(counts: Counts, sampling: Sampling, sizes: Places, wanted: int, generator: np.random.Generator) -> Places:
+    """Draw different places by a law that the place alone decides."""
+    chunks = counts.chunks
+    match sampling.strategy:
+        case Strategy.UNIFORM:
+            return generator.choice(chunks, wanted, replace=False)
+        case Strategy.FIFO:
+            return np.arange(wanted)
+        case Strategy.LIFO:
+            return chunks - 1 - np.arange(wanted)
+        case Strategy.RECENCY:
+            decay = math.log(2) / sampling.half_life_chunks
+
+            def ages(count: int) -> Places:
+                below = generator.random(count) * math.expm1(-decay * chunks)
+                return chunks - 1 - np.minimum(np.log1p(below) / -decay, chunks - 1).astype(np.int64)
+
+            return successive(
+                ages, lambda places: np.multiply(places, decay, dtype=np.float64), chunks, wanted, generator
+            )
+        case Strategy.RANK:
+            alpha = sampling.alpha
+            return successive(
+                lambda count: chunks - zipf_ranks(alpha, chunks, count, generator),
+                lambda places: np.log(chunks - places) * -alpha,
+                chunks,
+                wanted,
+                generator,
+            )
+        case _:
+            each = 1.0 / np.array([_staleness_weight(v, counts) for v in sorted(counts.versions)], np.float64)
+            return successive(
+                lambda count: spread(each * sizes, sizes, count, generator)[1],
+                lambda places: np.log(each)[np.searchsorted(np.cumsum(sizes), places, side="right")],
+                chunks,
+                wanted,
+                generator,
+            )
+
+
+def _by_weight(
+    spans: Sequence[tuple[int, int, int]],
+    sizes: Places,
+    wanted: int,
+    taken: Sequence[Draw],
+    generator: np.random.Generator,
+) -> tuple[Places, list[int]]:
+    """Draw places by the largest weight that a chunk of the span can have, and what it must have at least.
+
+    Source: Matias, Vitter & Ni, *Dynamic generation of discrete random variates* (2003).
+    """
+    span_at = {low: number for number, (low, _, _) in enumerate(spans)}
+    starts = np.cumsum(sizes) - sizes
+    spans_gone = np.array([span_at[each.low] for each in taken], np.int64)
+    gone = starts[spans_gone] + np.array([each.rank for each in taken], np.int64)
+    left = sizes - np.bincount(spans_gone, minlength=len(sizes))
+    missing, remaining = wanted - len(taken), int(left.sum())
+    if missing >= remaining:
+        return skip(np.arange(remaining), gone), [0] * remaining
+    bounds = np.array([high for _, high, _ in spans], np.int64)
+    count = 2 * (missing + 4 * math.isqrt(missing) + 32)
+    chosen, places = spread(np.multiply(left, bounds, dtype=np.float64), left, count, generator)
+    return skip(places, gone), generator.integers(0, bounds[chosen]).tolist()
+
+
+def _staleness_weight(version: int, counts: Counts) -> int:
+    """Return what the weight of a chunk of this version is one over."""
+    return 1 + counts.version - version

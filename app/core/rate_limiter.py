@@ -1,0 +1,207 @@
+"""How far sampling and inserting may run apart: Reverb's limiter of samples per insert.
+
+    error = inserts * samples_per_insert - samples + offset        stays within [min_diff, max_diff], in chunks
+
+Whoever would take it out of the band waits for the other side. Below `min_size_to_sample` chunks, or fewer than
+somebody waits for, inserts are free: otherwise a buffer that lost its chunks (to a new session, a jump of the version)
+would stand still with both sides waiting. So both never wait for each other, as long as no sample is larger than
+`largest_sample` and no insert larger than `largest_insert`.
+
+Source: Cassirer et al., *Reverb: A Framework For Experience Replay* (2021), section 3.3.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from app.core.errors import InvalidField
+
+_ROUNDING = 1e-6  # 0.1 three times is a hair more than 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class LimiterSettings:
+    """The band that the error stays within, in chunks.
+
+    Attributes:
+        samples_per_insert: Samples aimed at for each chunk inserted, finite and ``> 0``.
+        min_diff: Sampling waits rather than take the error below this.
+        max_diff: Inserting waits rather than take the error above this; at least `min_diff` and twice the larger of
+            1 and `samples_per_insert`.
+    """
+
+    samples_per_insert: float
+    min_diff: float
+    max_diff: float
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a limiter stands.
+
+    Attributes:
+        inserts: Chunks inserted so far.
+        samples: Chunks sampled so far, those in trainers' hands included, those given back not.
+        size: Chunks sampleable now.
+        offset: Added to the error: makes up for the jump that a change of the settings would have made.
+        demand: Chunks in the largest sample that somebody waits for, 0 if nobody does.
+    """
+
+    inserts: int = 0
+    samples: int = 0
+    size: int = 0
+    offset: float = 0.0
+    demand: int = 0
+
+
+class Holdup(StrEnum):
+    """What a side waits for: the other side's samples or inserts, or chunks to sample from."""
+
+    SAMPLES = "samples"
+    INSERTS = "inserts"
+    CHUNKS = "chunks"
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """Why a side must wait.
+
+    Attributes:
+        holdup: What it waits for.
+        missing: How many of them, ``>= 1``.
+        detail: The same as a sentence with the values in it.
+    """
+
+    holdup: Holdup
+    missing: int
+    detail: str
+
+
+def error(position: Position, settings: LimiterSettings) -> float:
+    """Return how far inserting is ahead of sampling, in chunks to be sampled."""
+    return position.inserts * settings.samples_per_insert - position.samples + position.offset
+
+
+def may_insert(
+    count: int, position: Position, settings: LimiterSettings | None, min_size_to_sample: int
+) -> Blocked | None:
+    """Say why ``count`` chunks may not be inserted now; None if they may.
+
+    Args:
+        count: Chunks, 1 to `largest_insert`.
+        position: Where the limiter stands.
+        settings: Its band; None if there is none, then everything may.
+        min_size_to_sample: Sampleable chunks below which inserts are free, ``>= 1``.
+    """
+    credit = inserts_open(position, settings, min_size_to_sample)
+    if settings is None or credit is None or count <= credit:
+        return None
+    ahead = error(position, settings)
+    missing = ahead + count * settings.samples_per_insert - settings.max_diff
+    return Blocked(
+        Holdup.SAMPLES,
+        math.ceil(missing - _ROUNDING),
+        f"inserting {count} would take the error from {ahead:g} to {ahead + count * settings.samples_per_insert:g}, "
+        f"above max_diff = {settings.max_diff:g}: {credit} may be inserted before more is sampled",
+    )
+
+
+def may_sample(
+    count: int, position: Position, settings: LimiterSettings | None, min_size_to_sample: int
+) -> Blocked | None:
+    """Say why ``count`` chunks may not be sampled now; None if they may.
+
+    Args:
+        count: Chunks, all different, 1 to `largest_sample`.
+        position: Where the limiter stands.
+        settings: Its band; None if there is none.
+        min_size_to_sample: Sampleable chunks without which nothing is sampled, ``>= 1``.
+    """
+    needed = max(count, min_size_to_sample)
+    if position.size < needed:
+        detail = f"{position.size} of the {needed} chunks that must be there to sample {count}"
+        return Blocked(Holdup.CHUNKS, needed - position.size, detail)
+    credit = samples_open(position, settings, min_size_to_sample)
+    if settings is None or count <= credit:
+        return None
+    ahead = error(position, settings)
+    missing = (settings.min_diff + count - ahead) / settings.samples_per_insert
+    return Blocked(
+        Holdup.INSERTS,
+        math.ceil(missing - _ROUNDING),
+        f"sampling {count} would take the error from {ahead:g} to {ahead - count:g}, "
+        f"below min_diff = {settings.min_diff:g}: {credit} may be sampled before more is inserted",
+    )
+
+
+def inserts_open(position: Position, settings: LimiterSettings | None, min_size_to_sample: int) -> int | None:
+    """Return how many chunks may be inserted now, ``>= 0``; None for no limit. Arguments as of `may_insert`."""
+    if settings is None:
+        return None
+    room = settings.max_diff - error(position, settings) + _ROUNDING
+    free = max(min_size_to_sample, position.demand) - position.size
+    return max(0, free, math.floor(room / settings.samples_per_insert))
+
+
+def samples_open(position: Position, settings: LimiterSettings | None, min_size_to_sample: int) -> int:
+    """Return how many chunks, all different, may be sampled now, ``>= 0``. Arguments as of `may_sample`."""
+    if position.size < min_size_to_sample:
+        return 0
+    if settings is None:
+        return position.size
+    room = error(position, settings) - settings.min_diff + _ROUNDING
+    return max(0, min(position.size, math.floor(room)))
+
+
+def largest_sample(settings: LimiterSettings | None) -> int | None:
+    """Return the most chunks a sample may have so that inserting never waits for it too, ``>= 1``; None: no limit."""
+    if settings is None:
+        return None
+    return math.floor(settings.max_diff - settings.min_diff - settings.samples_per_insert + _ROUNDING)
+
+
+def largest_insert(settings: LimiterSettings | None) -> int | None:
+    """Return the most chunks to insert at once so that no sample of one waits for it too, ``>= 1``; None: no limit."""
+    if settings is None:
+        return None
+    return math.floor((settings.max_diff - settings.min_diff - 1 + _ROUNDING) / settings.samples_per_insert)
+
+
+def check(settings: LimiterSettings, max_reuse: int | None) -> None:
+    """Refuse settings under which one side must come to wait for ever.
+
+    Args:
+        settings: The band.
+        max_reuse: Most samples of a chunk, or None.
+
+    Raises:
+        InvalidField: `location` names the field to change.
+    """
+    aim = settings.samples_per_insert
+    if not (math.isfinite(aim) and aim > 0):
+        raise InvalidField(f"samples_per_insert = {aim} is not a finite number above 0", ("samples_per_insert",))
+    width, least = settings.max_diff - settings.min_diff, 2 * max(1.0, aim)
+    if not (math.isfinite(width) and width >= least):
+        raise InvalidField(
+            f"max_diff - min_diff = {width:g} must be finite and at least 2 * max(1, samples_per_insert) = {least:g}: "
+            f"else inserting and sampling come to wait for each other",
+            ("max_diff",),
+        )
+    if max_reuse is not None and aim > max_reuse:
+        raise InvalidField(
+            f"samples_per_insert = {aim:g} cannot be reached: max_reuse = {max_reuse} retires chunks before",
+            ("samples_per_insert",),
+        )
+
+
+def adjusted(position: Position, old: LimiterSettings | None, new: LimiterSettings | None) -> Position:
+    """Return where a limiter stands after its settings changed.
+
+    The error stays what it was, moved into the new band: what was inserted and sampled under the old settings is not
+    counted again by the new. A limiter that is switched on finds the buffer's chunks inserted and never sampled.
+    """
+    if new is None:
+        return replace(position, offset=0.0)
+    before = position.size * new.samples_per_insert if old is None else error(position, old)
+    inside = min(max(before, new.min_diff), new.max_diff)
+    return replace(position, offset=inside - (position.inserts * new.samples_per_insert - position.samples))

@@ -1,0 +1,76 @@
+"""Successive sampling: one place after the other, each by one law from the places that are left.
+
+That is the law of independent draws of which repetitions are thrown away, and so it is done as long as they are few.
+Where they are not (a law so uneven that it hardly ever leaves its first places) the rest runs a race: place i arrives
+after an exponential time of rate w_i, and the order of arrival is successive sampling with weights w, exactly.
+
+Source: Efraimidis & Spirakis, *Weighted random sampling with a reservoir* (2006); in logarithms, for tiny weights.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+Places = NDArray[np.int64]
+
+_PATIENCE = 16  # a race costs as much as this many draws fewer than there are places
+
+
+def skip(places: Places, gone: Places) -> Places:
+    """Turn places among those that are left into places among all: the k-th that is not ``gone``, for each k."""
+    if not len(gone):
+        return places
+    ordered = np.sort(gone)
+    return places + np.searchsorted(ordered - np.arange(len(ordered)), places, side="right")
+
+
+def spread(
+    masses: NDArray[np.float64], sizes: Places, count: int, generator: np.random.Generator
+) -> tuple[Places, Places]:
+    """Draw spans with replacement in proportion to ``masses``, and a place in each uniformly.
+
+    Args:
+        masses: ``>= 0``, 0 for a span without a place, and not all 0.
+        sizes: Places of each span.
+        count: How many to draw.
+        generator: Where randomness comes from.
+
+    Returns:
+        The spans' numbers, and the places counted through all spans.
+    """
+    upto = np.cumsum(masses)
+    spans = np.searchsorted(upto, generator.random(count) * upto[-1], side="right")
+    spans = np.minimum(spans, np.flatnonzero(masses)[-1])  # the product may be rounded up to the sum
+    return spans, (np.cumsum(sizes) - sizes)[spans] + generator.integers(0, sizes[spans])
+
+
+def successive(
+    draw: Callable[[int], Places],
+    log_weights: Callable[[Places], NDArray[np.float64]],
+    places: int,
+    wanted: int,
+    generator: np.random.Generator,
+) -> Places:
+    """Draw ``wanted`` different places one after the other.
+
+    Args:
+        draw: Draws that many places with replacement by the law.
+        log_weights: Logarithms of what the law is in proportion to.
+        places: How many there are.
+        wanted: 0 to ``places``.
+        generator: Where the race's randomness comes from.
+    """
+    found: dict[int, None] = {}
+    size, spent = 2 * wanted + 16, 0
+    while len(found) < wanted and spent * _PATIENCE <= places:
+        found.update(dict.fromkeys(draw(size).tolist()))
+        spent += size
+        size *= 2
+    first = np.fromiter(found, np.int64, len(found))[:wanted]
+    if len(first) == wanted:
+        return first
+    left = np.delete(np.arange(places), first)
+    arrivals = np.log(generator.standard_exponential(len(left))) - log_weights(left)
+    soonest = np.argpartition(arrivals, wanted - len(first) - 1)[: wanted - len(first)]
+    return np.concatenate([first, left[soonest[np.argsort(arrivals[soonest])]]])

@@ -1,0 +1,235 @@
+"""The replay buffer as its owners and operators see it: made, changed while it goes on, looked at, emptied."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from app.core.drawing import weight_of
+from app.core.errors import FragmentNotFound, InvalidField, ReplayNotFound, RunNotFound
+from app.core.rate_limiter import adjusted
+from app.core.replay import ReplayPolicy
+from app.core.replay_checks import check_policy
+from app.services.replay_insertion import ReplayInsertion
+from app.services.replay_samples import ReplaySamples
+from app.services.replay_state import ReplayState, read_state
+from app.services.replay_upkeep import ReplayUpkeep
+from app.store.codec import checksum
+from app.store.groups import GroupStore
+from app.store.replay import ReplayStore
+from app.store.replay_entries import PAST, SAMPLEABLE, WITHHELD, StoredChunk, StoredFragment, chunk_key
+from app.store.replay_view import ReplayView
+from app.store.runs import RunStore
+
+SortedBy = Literal["order", "weights", "versions", "uses"]
+
+_AT_ONCE = 300  # chunks; a script changes them within ten milliseconds
+_MOST_WORKERS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkPage:
+    """Some chunks, and how to ask for those after them; None if there are none."""
+
+    chunks: tuple[StoredChunk, ...]
+    cursor: str | None
+
+
+class Replay:
+    """What owners of a replay buffer do, and operators look at."""
+
+    def __init__(
+        self,
+        runs: RunStore,
+        groups: GroupStore,
+        replay: ReplayStore,
+        insertion: ReplayInsertion,
+        samples: ReplaySamples,
+        upkeep: ReplayUpkeep,
+    ) -> None:
+        self._runs = runs
+        self._groups = groups
+        self._replay = replay
+        self._insertion = insertion
+        self._samples = samples
+        self._upkeep = upkeep
+
+    async def configure(self, run: str, changes: Mapping[str, Any]) -> ReplayState:
+        """Change the buffer while it goes on; make it, with the defaults for the rest, if there is none.
+
+        Args:
+            run: The run's name.
+            changes: New values by field of `ReplayPolicy`.
+
+        Raises:
+            RunNotFound: There is no such run.
+            InvalidField: The settings must deadlock, or do not fit together.
+        """
+        while True:
+            if (await self._runs.view(run)).config is None:
+                raise RunNotFound(f"there is no run {run}")
+            view = await self._replay.view(run)
+            old = None if view is None else view.policy
+            policy = replace(old or ReplayPolicy(), **changes)
+            check_policy(policy)
+            session = 0 if view is None else view.standing.session
+            if await self._put(run, view, policy, session):
+                break
+        await self._upkeep.sweep(run)
+        return await self.state(run)
+
+    async def state(self, run: str) -> ReplayState:
+        """Look at the buffer.
+
+        Raises:
+            ReplayNotFound: The run has none.
+        """
+        view = await self._view(run)
+        return await read_state(self._replay, run, view, len(await self._samples.held(run)))
+
+    async def set_session(self, run: str, session: int) -> int:
+        """Begin a session; returns how many chunks of former ones were retired. Safe to repeat.
+
+        Raises:
+            ReplayNotFound: The run has no buffer.
+            InvalidField: A later session has begun.
+        """
+        while True:
+            view = await self._view(run)
+            if session < view.standing.session:
+                raise InvalidField(f"session {view.standing.session} has begun, which is later", ("session",))
+            if await self._put(run, view, view.policy, session):
+                break
+        retired = await self._upkeep.settle(run, await self._view(run))
+        await self._look_after_workers(run, "+inf")
+        return retired
+
+    async def update_priorities(self, run: str, priorities: Mapping[int, float]) -> list[int]:
+        """Set priorities of chunks, by id; returns the ids that are there.
+
+        Raises:
+            ReplayNotFound: The run has no buffer.
+        """
+        while True:
+            view = await self._view(run)
+            alpha = view.policy.sampling.alpha
+            changes = [(chunk, priority, weight_of(priority, alpha), None) for chunk, priority in priorities.items()]
+            there: list[int] = []
+            for first in range(0, len(changes), _AT_ONCE):
+                found = await self._replay.prioritise(run, view.revision, changes[first : first + _AT_ONCE])
+                if found is None:
+                    break
+                there += found
+            else:
+                return there
+
+    async def chunks(
+        self,
+        run: str,
+        *,
+        limit: int = 100,
+        cursor: str | None = None,
+        sort: SortedBy = "order",
+        descending: bool = False,
+        place: str = "sampleable",
+        worker: str | None = None,
+        session: int | None = None,
+        version: int | None = None,
+    ) -> ChunkPage:
+        """Look at chunks, page by page; a page may be short, even empty, before the last.
+
+        Raises:
+            ReplayNotFound: The run has no buffer.
+        """
+        await self._view(run)
+        ranked = place == SAMPLEABLE
+        if ranked:
+            first = int(cursor or 0)
+            found = await self._replay.ranked(run, sort, first, first + limit - 1, descending=descending)
+            entries = await self._replay.entries(run, [key for key, _ in found])
+            following = str(first + limit) if len(found) == limit else None
+            page = [entry for entry in entries if entry is not None]
+        else:
+            scanned, page = await self._replay.scan(run, int(cursor or 0), limit)
+            following = str(scanned) if scanned else None
+        wanted = [entry for entry in page if entry.place == place and _is_of(entry, worker, session, version)]
+        return ChunkPage(tuple(wanted), following)
+
+    async def delete_chunks(
+        self, run: str, *, worker: str | None = None, session: int | None = None, version: int | None = None
+    ) -> int:
+        """Retire the chunks that are of all that is named; returns how many.
+
+        Raises:
+            ReplayNotFound: The run has no buffer.
+        """
+        await self._view(run)
+        retired, cursor = 0, None
+        while cursor != 0:
+            cursor, entries = await self._replay.scan(run, cursor or 0, _AT_ONCE)
+            places = (SAMPLEABLE, WITHHELD, PAST)
+            doomed = [entry for entry in entries if entry.place in places and _is_of(entry, worker, session, version)]
+            retired += await self._replay.retire(run, "deleted", [chunk_key(entry.chunk.chunk_id) for entry in doomed])
+        return retired
+
+    async def fragments(self, run: str, fragment_ids: Sequence[str]) -> list[tuple[StoredFragment, bytes]]:
+        """Read fragments and their payloads, in the order asked for; their checksums have been verified.
+
+        Raises:
+            FragmentNotFound: One of them is not held, or not any more, or is damaged.
+        """
+        entries = await self._replay.fragments(run, fragment_ids)
+        payloads = await self._groups.payloads(run, fragment_ids) if fragment_ids else []
+        found = []
+        for fragment_id, entry, payload in zip(fragment_ids, entries, payloads, strict=True):
+            if entry is None or payload is None:
+                raise FragmentNotFound(f"run {run} holds no fragment {fragment_id}")
+            if checksum(payload) != entry.checksum:
+                raise FragmentNotFound(
+                    f"fragment {fragment_id} of run {run} is damaged: its checksum is not what it was"
+                )
+            found.append((entry, payload))
+        return found
+
+    async def sweep_versions(self, run: str) -> int:
+        """Retire what the version in force makes too old, or too new; returns how many chunks."""
+        return await self._upkeep.sweep(run)
+
+    async def look_after(self, run: str) -> None:
+        """Do one pass over a run: whatever time has made due."""
+        view = await self._replay.view(run)
+        if view is None:
+            return
+        await self._samples.end_expired(run, view)
+        await self._look_after_workers(run, view.standing.clock_ms)
+        await self._upkeep.sweep(run)
+
+    async def _look_after_workers(self, run: str, until_ms: int | str) -> None:
+        """See to the workers of whom something waits, or who are to be forgotten."""
+        for worker in await self._replay.scored(run, "due", "-inf", until_ms, _MOST_WORKERS):
+            await self._insertion.look_after(run, worker)
+
+    async def _put(self, run: str, view: ReplayView | None, policy: ReplayPolicy, session: int) -> bool:
+        if view is None:
+            return await self._replay.put(run, policy, session, 0.0, "", settle=False)
+        position = adjusted(view.position, view.policy.limiter, policy.limiter)
+        concerned = session != view.standing.session or _needs_looking_over(view.policy, policy)
+        settle = concerned or view.unsettled is not None
+        return await self._replay.put(run, policy, session, position.offset, view.revision, settle=settle)
+
+    async def _view(self, run: str) -> ReplayView:
+        view = await self._replay.view(run)
+        if view is None:
+            raise ReplayNotFound(f"run {run} has no replay buffer")
+        return view
+
+
+def _needs_looking_over(old: ReplayPolicy, new: ReplayPolicy) -> bool:
+    """Whether a change may make any chunk unfit, or weigh something else."""
+    return (old.sampling.alpha, old.max_reuse, old.max_bytes) != (new.sampling.alpha, new.max_reuse, new.max_bytes)
+
+
+def _is_of(entry: StoredChunk, worker: str | None, session: int | None, version: int | None) -> bool:
+    chunk = entry.chunk
+    return (
+        worker in (None, chunk.worker) and session in (None, chunk.session) and version in (None, chunk.versions.lowest)
+    )

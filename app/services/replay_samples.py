@@ -1,0 +1,227 @@
+"""Samples in trainers' hands: taken, shown again, acknowledged, given back, held longer."""
+
+import asyncio
+import logging
+import uuid
+from dataclasses import replace
+from weakref import WeakValueDictionary
+
+from app.core.errors import LeaseLost, ReplayNotFound, SampleNotFound
+from app.core.leasing import Lease, LeaseState, expired
+from app.core.rate_limiter import Blocked
+from app.core.replay_checks import chunks_wanted
+from app.services.replay_bell import Bell
+from app.services.replay_drawing import Drawing
+from app.services.replay_request import Record, Sample, SampleRequest, sampling_of
+from app.store.replay import ReplayStore
+from app.store.replay_samples import Manifest, SampleStore
+from app.store.replay_view import ReplayView
+
+log = logging.getLogger("lachesis.replay")
+
+_DEMAND_MS = 3000  # who waits says so again each second
+
+
+class ReplaySamples:
+    """The way out."""
+
+    def __init__(self, replay: ReplayStore, samples: SampleStore, drawing: Drawing, bell: Bell, worker: str) -> None:
+        self._replay = replay
+        self._samples = samples
+        self._drawing = drawing
+        self._bell = bell
+        self._worker = worker
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def take(
+        self, run: str, request: SampleRequest, wait_s: float = 0.0, stop: asyncio.Event | None = None
+    ) -> Sample | Blocked:
+        """Take a sample, waiting for it up to ``wait_s`` seconds. Not to be cancelled: set ``stop`` instead.
+
+        Returns:
+            A sample, or what it would have to wait for.
+
+        Raises:
+            ReplayNotFound: The run has no replay buffer.
+            InvalidField: It asks for no whole chunks, or more than there can ever be.
+        """
+        blocked: Blocked | None = None
+
+        async def attempt() -> Sample | None:
+            nonlocal blocked
+            # Samples of one process need not outdate each other; and who came first is served first.
+            async with self._turns.setdefault(run, asyncio.Lock()):
+                found = await self._take(run, request, waits=wait_s > 0)
+            if isinstance(found, Blocked):
+                blocked = found
+                return None
+            return found
+
+        sample = await self._bell.until(run, attempt, wait_s, stop)
+        if sample is not None:
+            return sample
+        assert blocked is not None, "an attempt that gives nothing was blocked"  # noqa: S101
+        return blocked
+
+    async def _take(self, run: str, request: SampleRequest, *, waits: bool) -> Sample | Blocked:
+        view = await self._view(run)
+        again = await self._again(run, request, view)
+        if again is not None:
+            return again
+        wanted = chunks_wanted(request.num_fragments, request.num_chunks, view.policy)
+        sampling = sampling_of(request, view.policy.sampling)
+        lease = self._lease(request, view)
+        manifest = await self._drawing.take(run, lease, wanted, sampling)
+        if isinstance(manifest, Blocked):
+            if waits and view.policy.limiter is not None:
+                await self._replay.note_demand(run, wanted, view.standing.clock_ms + _DEMAND_MS)
+            return manifest
+        return await self._sample(run, lease, manifest)
+
+    async def _again(self, run: str, request: SampleRequest, view: ReplayView) -> Sample | None:
+        """Find the sample that this request took before, if it is still held."""
+        if not request.request_id:
+            return None
+        leases = await self._samples.leases(run)
+        lease = next((lease for lease in leases if lease.request_id == request.request_id), None)
+        if lease is None or expired(lease, view.standing.clock_ms):
+            return None
+        longer = replace(lease, deadline_ms=_deadline_ms(request.lease_s, view))
+        manifest = await self._samples.manifest(run, lease.batch_id)
+        if manifest is None or not await self._samples.change(run, lease, longer):
+            return None
+        return await self._sample(run, longer, manifest)
+
+    def _lease(self, request: SampleRequest, view: ReplayView) -> Lease:
+        return Lease(
+            batch_id=uuid.uuid4().hex,
+            state=LeaseState.HELD,
+            worker=self._worker,
+            deliveries=1,
+            step=0,
+            relaxed=False,
+            lease_id=uuid.uuid4().hex,
+            deadline_ms=_deadline_ms(request.lease_s, view),
+            request_id=request.request_id,
+            trainer=request.trainer,
+        )
+
+    async def show(self, run: str, sample_id: str) -> Sample:
+        """Show a sample that is held again: the same records in the same order.
+
+        Raises:
+            SampleNotFound: None of that id is held.
+        """
+        lease, manifest = await self._samples.lease(run, sample_id), await self._samples.manifest(run, sample_id)
+        if lease is None or manifest is None:
+            raise SampleNotFound(f"run {run} has no sample {sample_id} in anybody's hands")
+        return await self._sample(run, lease, manifest)
+
+    async def _sample(self, run: str, lease: Lease, manifest: Manifest) -> Sample:
+        """Describe what a sample holds; none of it leaves the store while the sample is held."""
+        entries = await self._replay.entries(run, [drawn.key for drawn in manifest.chunks])
+        ids = [fragment_id for entry in entries if entry is not None for fragment_id in entry.fragment_ids]
+        found = await self._replay.fragments(run, ids)
+        if None in entries or None in found:
+            raise SampleNotFound(f"sample {lease.batch_id} of run {run} ended meanwhile")
+        fragments = {fragment.fragment_id: fragment for fragment in found if fragment is not None}
+        chances, weights = manifest.chances()
+        current = manifest.drawn_on.counts.version
+        records = [
+            Record(
+                fragment=fragments[fragment_id],
+                chunk_id=entry.chunk.chunk_id,
+                version=entry.chunk.versions.lowest,
+                staleness=max(0, current - entry.chunk.versions.lowest),
+                uses=drawn.uses,
+                probability=chance,
+                importance=weight,
+            )
+            for entry, drawn, chance, weight in zip(entries, manifest.chunks, chances, weights, strict=True)
+            if entry is not None
+            for fragment_id in entry.fragment_ids
+        ]
+        return Sample(lease, manifest.drawn_on.sampling, current, tuple(records))
+
+    async def held(self, run: str) -> list[Lease]:
+        """Return the leases of the samples in trainers' hands."""
+        return await self._samples.leases(run)
+
+    async def acknowledge(self, run: str, sample_id: str, lease_id: str) -> None:
+        """End a sample that was trained on: its uses count. Safe to repeat.
+
+        Raises:
+            SampleNotFound: There is none of that id, or it ended long ago.
+            LeaseLost: It is not held under that lease any more; nothing was changed.
+        """
+        await self._end(run, sample_id, lease_id, "acknowledged")
+
+    async def give_back(self, run: str, sample_id: str, lease_id: str, reason: str | None) -> None:
+        """End a sample that was not trained on: its uses do not count. Safe to repeat.
+
+        Raises:
+            SampleNotFound, LeaseLost: As for `acknowledge`.
+        """
+        if await self._end(run, sample_id, lease_id, "given_back"):
+            log.info("sample %s of run %s was given back: %r", sample_id, run, reason)
+
+    async def extend(self, run: str, sample_id: str, lease_id: str, lease_s: float | None) -> float:
+        """Hold a sample longer; returns for how many seconds from now.
+
+        Raises:
+            SampleNotFound, LeaseLost: As for `acknowledge`.
+        """
+        while True:
+            view = await self._view(run)
+            lease = await self._held(run, sample_id, lease_id)
+            if lease is None:
+                raise await self._lost(run, sample_id, view)
+            longer = replace(lease, deadline_ms=_deadline_ms(lease_s, view))
+            if await self._samples.change(run, lease, longer):
+                return view.lease_s if lease_s is None else lease_s
+
+    async def end_expired(self, run: str, view: ReplayView) -> int:
+        """End the samples whose leases have run out; their uses are given back. Returns how many."""
+        ended = 0
+        for lease in await self._samples.leases(run):
+            if expired(lease, view.standing.clock_ms):
+                ended += await self._samples.end(run, lease, "expired", view)
+        return ended
+
+    async def _end(self, run: str, sample_id: str, lease_id: str, outcome: str) -> bool:
+        """End a sample; False if it ended so before."""
+        while True:
+            view = await self._view(run)
+            lease = await self._held(run, sample_id, lease_id)
+            if lease is None:
+                end = await self._samples.end_of(run, sample_id)
+                if end is not None and (end.outcome, end.lease_id) == (outcome, lease_id):
+                    return False
+                raise await self._lost(run, sample_id, view)
+            if await self._samples.end(run, lease, outcome, view):
+                return True
+
+    async def _held(self, run: str, sample_id: str, lease_id: str) -> Lease | None:
+        """Find the lease a caller means; None if the sample has ended."""
+        lease = await self._samples.lease(run, sample_id)
+        if lease is not None and lease.lease_id != lease_id:
+            raise LeaseLost(f"sample {sample_id} is held under another lease")
+        return lease
+
+    async def _lost(self, run: str, sample_id: str, view: ReplayView) -> LeaseLost | SampleNotFound:
+        end = await self._samples.end_of(run, sample_id)
+        if end is None:
+            return SampleNotFound(f"run {run} knows no sample {sample_id}")
+        ago_s = max(0, view.standing.clock_ms - end.clock_ms) / 1000
+        what = "its lease ran out" if end.outcome == "expired" else f"was {end.outcome.replace('_', ' ')}"
+        return LeaseLost(f"sample {sample_id}: {what} {ago_s:.0f} s ago")
+
+    async def _view(self, run: str) -> ReplayView:
+        view = await self._replay.view(run)
+        if view is None:
+            raise ReplayNotFound(f"run {run} has no replay buffer")
+        return view
+
+
+def _deadline_ms(lease_s: float | None, view: ReplayView) -> int:
+    return view.standing.clock_ms + round(1000 * (view.lease_s if lease_s is None else lease_s))

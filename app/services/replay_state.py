@@ -1,0 +1,158 @@
+"""What a replay buffer looks like, for its owners and operators."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from app.core.rate_limiter import Blocked, Position, error, may_insert, may_sample
+from app.core.replay import ReplayPolicy
+from app.store.replay import ReplayStore
+from app.store.replay_entries import StoredWorker
+from app.store.replay_view import ReplayView
+
+_MOST_USES = 64  # bars of the histogram of uses
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerFacts:
+    """What a worker has sent in its session: fragments, those in no chunk yet, gaps given up; per second lately."""
+
+    worker: str
+    session: int
+    next_number: int
+    accepted_fragments: int
+    waiting_fragments: int
+    gaps: int
+    heard_ago_s: float
+    fragments_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayState:
+    """What a replay buffer looks like now.
+
+    Attributes:
+        policy: Its configuration.
+        session: The training attempt in progress.
+        policy_version: The policy version in force.
+        sampleable_chunks: Chunks that may be sampled now.
+        withheld_chunks: Chunks whose uses are all reserved.
+        past_chunks: Chunks of former sessions, kept for inspection.
+        chunk_bytes: Payload of all of those.
+        lingering_chunks: Retired chunks that samples still hold.
+        waiting_fragments: Fragments in no chunk yet.
+        waiting_bytes: Their payload.
+        accepted_fragments: Fragments taken in so far: in chunks, waiting, dropped or retired.
+        chunk_fragments: Fragments in chunks that are not retired.
+        retired_fragments: Fragments of chunks that were retired.
+        dropped: Fragments that were counted and are in no chunk, by reason.
+        refused: Fragments that were not taken in, by reason; their senders may send them again.
+        retired: Chunks retired so far, by reason.
+        gaps: Gaps in workers' numbers that were given up.
+        versions: Sampleable chunks by version.
+        uses: Sampleable chunks by acknowledged uses; those of many uses together under the largest.
+        position: Where the rate limiter stands.
+        limiter_error: Inserts times samples per insert, less samples, in chunks; None without a limiter.
+        inserts_blocked: Why a chunk may not be inserted now, or None.
+        samples_blocked: Why a chunk may not be sampled now, or None.
+        samples_held: Samples in trainers' hands.
+        avg_reuse: Mean uses of retired chunks; None before the first.
+        avg_staleness: Mean staleness of the chunks sampled so far, as they were taken; None before the first.
+        fragments_per_s: Fragments taken in lately, per second.
+        workers: By name.
+    """
+
+    policy: ReplayPolicy
+    session: int
+    policy_version: int
+    sampleable_chunks: int
+    withheld_chunks: int
+    past_chunks: int
+    chunk_bytes: int
+    lingering_chunks: int
+    waiting_fragments: int
+    waiting_bytes: int
+    accepted_fragments: int
+    chunk_fragments: int
+    retired_fragments: int
+    dropped: Mapping[str, int]
+    refused: Mapping[str, int]
+    retired: Mapping[str, int]
+    gaps: int
+    versions: Mapping[int, int]
+    uses: Mapping[int, int]
+    position: Position
+    limiter_error: float | None
+    inserts_blocked: Blocked | None
+    samples_blocked: Blocked | None
+    samples_held: int
+    avg_reuse: float | None
+    avg_staleness: float | None
+    fragments_per_s: float
+    workers: tuple[WorkerFacts, ...]
+
+
+async def read_state(replay: ReplayStore, run: str, view: ReplayView, samples_held: int) -> ReplayState:
+    """Gather what a buffer looks like; of things that change meanwhile, some may be seen before and some after."""
+    policy, position, clock_ms = view.policy, view.position, view.standing.clock_ms
+    workers = await replay.workers(run)
+    withheld, past, entries = await replay.sizes(run)
+    facts = tuple(_facts(name, worker, clock_ms) for name, worker in workers.items())
+    return ReplayState(
+        policy=policy,
+        session=view.standing.session,
+        policy_version=view.standing.version,
+        sampleable_chunks=view.size,
+        withheld_chunks=withheld,
+        past_chunks=past,
+        chunk_bytes=view.total("chunk_bytes"),
+        lingering_chunks=max(0, entries - view.total("chunks")),
+        waiting_fragments=view.total("waiting_fragments"),
+        waiting_bytes=view.total("waiting_bytes"),
+        accepted_fragments=view.total("accepted_fragments"),
+        chunk_fragments=view.total("chunk_fragments"),
+        retired_fragments=view.total("retired_fragments"),
+        dropped=_named(view, "dropped:"),
+        refused=_named(view, "refused:"),
+        retired=_named(view, "retired:"),
+        gaps=view.total("gaps"),
+        versions=dict(sorted((await replay.versions(run)).items())),
+        uses=await _uses(replay, run, policy),
+        position=position,
+        limiter_error=None if policy.limiter is None else error(position, policy.limiter),
+        inserts_blocked=may_insert(1, position, policy.limiter, policy.min_size_to_sample),
+        samples_blocked=may_sample(1, position, policy.limiter, policy.min_size_to_sample),
+        samples_held=samples_held,
+        avg_reuse=_mean(view, "retired_uses", "retired_chunks"),
+        avg_staleness=_mean(view, "sampled_staleness", "sampled_chunks"),
+        fragments_per_s=sum(worker.fragments_per_s for worker in facts),
+        workers=facts,
+    )
+
+
+def _mean(view: ReplayView, total: str, count: str) -> float | None:
+    return view.total(total) / view.total(count) if view.total(count) else None
+
+
+def _named(view: ReplayView, prefix: str) -> dict[str, int]:
+    return {name.removeprefix(prefix): n for name, n in sorted(view.totals.items()) if name.startswith(prefix) and n}
+
+
+async def _uses(replay: ReplayStore, run: str, policy: ReplayPolicy) -> dict[int, int]:
+    most = min(_MOST_USES, policy.max_reuse or _MOST_USES)
+    ranges: list[tuple[int | str, int | str]] = [(-uses, -uses) for uses in range(most)]
+    counts = await replay.counted(run, "uses", [*ranges, ("-inf", -most)])
+    return {uses: count for uses, count in enumerate(counts) if count}
+
+
+def _facts(name: str, worker: StoredWorker, clock_ms: int) -> WorkerFacts:
+    state = worker.state
+    return WorkerFacts(
+        worker=name,
+        session=state.session,
+        next_number=state.next_number,
+        accepted_fragments=worker.accepted,
+        waiting_fragments=len(state.open_part) + len(state.waiting),
+        gaps=worker.gaps,
+        heard_ago_s=max(0, clock_ms - state.heard_ms) / 1000,
+        fragments_per_s=worker.rate.per_s(clock_ms),
+    )

@@ -1,0 +1,36 @@
+-- draw_chunks: the chunks that draws name (not a command of its own).
+--
+local ORDERS, FIRST_DRAW = {order = ORDER, weights = WEIGHTS, versions = VERSIONS, uses = USES}, 14
+
+-- The member of a draw's range with its rank there; nil if the range has become smaller.
+local function member_of(draw, below)
+  local name, low, high, rank, accept = string.match(draw, '^(%S+) (%S+) (%S+) (%S+) (%S+)$')
+  local from = name .. ' ' .. low
+  below[from] = below[from] or redis.call('ZCOUNT', ORDERS[name], '-inf', '(' .. low)
+  local place = string.format('%.0f', below[from] + rank)
+  local found = redis.call('ZRANGE', ORDERS[name], place, place, 'WITHSCORES')
+  if found[1] and tonumber(found[2]) <= tonumber(high) then return found[1], tonumber(accept) end
+end
+
+local function may_be_sampled(chunk, most_uses)
+  local version = tonumber(chunk.version)
+  return version >= tonumber(ARGV[9]) and version <= tonumber(ARGV[4]) and tonumber(chunk.inserted_ms) >= tonumber(ARGV[10])
+    and chunk.session == ARGV[11] and chunk.uses + chunk.held < most_uses
+end
+
+-- Up to as many chunks as are wanted, none twice, in the order of the draws; those that may not be sampled are passed over.
+local function draw_chunks(wanted, most_uses)
+  local found, seen, below = {}, {}, {}
+  for i = FIRST_DRAW, #ARGV do
+    if #found == wanted then break end
+    local id, accept = member_of(ARGV[i], below)
+    if id and not seen[id] then
+      local chunk = chunk_of(id)
+      if accept < chunk.weight then
+        seen[id] = true
+        if may_be_sampled(chunk, most_uses) then found[#found + 1] = {chunk = chunk, draw = ARGV[i]} end
+      end
+    end
+  end
+  return found
+end

@@ -1,0 +1,50 @@
+-- insert_chunks: what insert_fragments plans by, and what it writes (not a command of its own).
+--
+-- A chunk of a plan: {weight, priority, version, session, bytes, fragments, rest of the entry, list of fragment ids}.
+
+-- The victims that must go so that the plan's chunks have room; nil if these are not enough.
+local function victims_for(plan, chunks, bytes)
+  for _, chunk in ipairs(plan.chunks) do
+    chunks, bytes = chunks + 1, bytes + chunk[5]
+  end
+  local victims, most_chunks, most_bytes = {}, tonumber(ARGV[8]), tonumber(ARGV[9]) or math.huge
+  for _, id in ipairs(plan.victims) do
+    if chunks <= most_chunks and bytes <= most_bytes then break end
+    local chunk = chunk_of(id)
+    if chunk and (chunk.place == 'sampleable' or chunk.place == 'withheld' or chunk.place == 'past') then
+      victims[#victims + 1] = chunk
+      chunks, bytes = chunks - 1, bytes - chunk.bytes
+    end
+  end
+  if #plan.chunks == 0 or chunks <= most_chunks and bytes <= most_bytes then return victims end
+end
+
+local function insert_chunk(chunk, clock)
+  local weight, priority, version, session, bytes, fragments, rest, ids = unpack(chunk)
+  local id = string.format('%012.0f', redis.call('HINCRBY', REPLAY, 'arrivals', 1))
+  for _, fragment in ipairs(ids) do
+    local entry = redis.call('HGET', FRAGMENTS, fragment)
+    redis.call('HSET', FRAGMENTS, fragment, id .. string.sub(entry, 2))
+  end
+  local words = string.format('%s %s %.0f %.0f %.0f %s %s', version, session, clock, bytes, fragments, rest,
+    table.concat(ids, ','))
+  local written = {id = id, uses = 0, held = 0, weight = tonumber(weight), priority = priority, version = version, rest = words}
+  put(written, 'sampleable')
+  write(written)
+  count('chunks', 1)
+  count('chunk_bytes', bytes)
+  count('chunk_fragments', fragments)
+  count('inserts', 1)
+end
+
+local function insert_plan(plan, clock)
+  for _, fragment in ipairs(plan.fragments) do
+    redis.call('HSET', FRAGMENTS, fragment[1], '- ' .. fragment[2] .. ' ' .. fragment[3])
+  end
+  for _, chunk in ipairs(plan.chunks) do insert_chunk(chunk, clock) end
+  for _, id in ipairs(plan.freed) do forget_fragment(id) end
+  for field, by in pairs(plan.counts) do count(field, by) end
+  if ARGV[3] == '' then redis.call('HDEL', WORKERS, ARGV[1]) else redis.call('HSET', WORKERS, ARGV[1], ARGV[3]) end
+  if ARGV[4] == '' then redis.call('ZREM', DUE, ARGV[1]) else redis.call('ZADD', DUE, ARGV[4], ARGV[1]) end
+  redis.call('PUBLISH', RUN, 'inserted')
+end

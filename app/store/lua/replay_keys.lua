@@ -1,0 +1,27 @@
+-- replay_keys: the keys that every script of the replay buffer is handed, by name (not a command of its own).
+--
+--  1 run             hash  run clock, policy version; names the channel that those who wait listen to
+--  2 replay          hash  configuration, revision, session, totals, random counter
+--  3 chunks          hash  chunk id -> entry (replay_chunks)
+--  4 order           zset  sampleable chunks by their id, which is the number of their insertion
+--  5 weights         zset  the same by weight
+--  6 versions        zset  the same by version
+--  7 uses            zset  the same by acknowledged uses, negative: the most used come first
+--  8 withheld        zset  chunks whose uses are all reserved or counted, by version
+--  9 past            zset  chunks of former sessions that are kept for inspection, by id
+-- 10 version_counts  hash  version -> sampleable chunks
+-- 11 fragments       hash  fragment id -> 'chunk bytes checksum worker session number version facts'
+-- 12 workers         hash  worker -> its state
+-- 13 due             zset  worker -> run clock at which to look after it, ms
+-- 14 samples         hash  sample id -> JSON: what it was given
+-- 15 sample_states   hash  sample id -> JSON of its lease
+-- 16 unindexed       zset  payloads that no index entry names, -1 for garbage
+-- 17 history         hash  'sample:ID' -> how it ended
+-- 18 ended           zset  the same by the run clock at which that is forgotten, ms
+local RUN, REPLAY, CHUNKS, ORDER, WEIGHTS, VERSIONS, USES, WITHHELD, PAST = unpack(KEYS, 1, 9)
+local VERSION_COUNTS, FRAGMENTS, WORKERS, DUE, SAMPLES, SAMPLE_STATES = unpack(KEYS, 10, 15)
+local UNINDEXED, HISTORY, ENDED = unpack(KEYS, 16, 18)
+
+local function count(field, by)
+  if by ~= 0 then redis.call('HINCRBY', REPLAY, field, string.format('%.0f', by)) end
+end

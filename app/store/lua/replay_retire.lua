@@ -1,0 +1,25 @@
+-- replay_retire: how fragments and chunks leave the buffer (not a command of its own).
+--
+local function forget_fragment(id)
+  redis.call('HDEL', FRAGMENTS, id)
+  redis.call('ZADD', UNINDEXED, -1, id)
+end
+
+local function forget_chunk(chunk)
+  for id in string.gmatch(string.match(chunk.rest, '%S+$'), '[^,]+') do forget_fragment(id) end
+  redis.call('HDEL', CHUNKS, chunk.id)
+end
+
+-- What samples hold of it stays until they end.
+local function retire(chunk, reason)
+  take_out(chunk)
+  chunk.place = reason
+  count('chunks', -1)
+  count('chunk_bytes', -chunk.bytes)
+  count('chunk_fragments', -chunk.fragments)
+  count('retired_chunks', 1)
+  count('retired_fragments', chunk.fragments)
+  count('retired_uses', chunk.uses)
+  count('retired:' .. reason, 1)
+  if chunk.held > 0 then write(chunk) else forget_chunk(chunk) end
+end

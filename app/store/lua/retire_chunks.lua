@@ -1,0 +1,28 @@
+#!lua flags=allow-oom
+-- retire_chunks: take chunks out of the buffer for a stated reason, or set them aside as those of a former session.
+--
+-- KEYS[1] run  hash, and KEYS[2..18], the replay buffer's: replay_keys names them
+-- ARGV[1] why, or 'past' to keep them for inspection   ARGV[2..] chunk ids
+--
+-- Returns how many there were; one that has left or been set aside already is passed over.
+-- Cost: O(n log m), n the ids, m the chunks held.
+--
+-- include replay_keys
+-- include replay_chunks
+-- include replay_retire
+local done = 0
+for i = 2, #ARGV do
+  local chunk = chunk_of(ARGV[i])
+  local live = chunk and (chunk.place == 'sampleable' or chunk.place == 'withheld')
+  if live and ARGV[1] == 'past' then
+    take_out(chunk)
+    put(chunk, 'past')
+    write(chunk)
+    done = done + 1
+  elseif live or chunk and chunk.place == 'past' and ARGV[1] ~= 'past' then
+    retire(chunk, ARGV[1])
+    done = done + 1
+  end
+end
+redis.call('PUBLISH', RUN, 'retired')
+return done

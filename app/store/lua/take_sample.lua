@@ -1,0 +1,51 @@
+#!lua flags=allow-oom
+-- take_sample: give the chunks that draws name to a new sample, first come, none twice, and reserve a use of each.
+--
+-- KEYS[1] run  hash, and KEYS[2..18], the replay buffer's: replay_keys names them
+-- ARGV[1] sample id   ARGV[2] its lease   ARGV[3] revision, ARGV[4] policy version and ARGV[5] random counter decided on
+-- ARGV[6] the counter from now on   ARGV[7] chunks wanted   ARGV[8] most uses of a chunk, or ''   ARGV[9] oldest version
+-- and ARGV[10] oldest run clock of insertion that may be sampled   ARGV[11] the only session that may   ARGV[12] chunks
+-- sampled in all that the rate limiter allows, or ''   ARGV[13] JSON of what the sample was drawn on
+-- ARGV per draw from 14 on: 'order low high rank accept' (app.core.drawing.Draw)
+--
+-- Returns {'taken', JSON of the sample}, also if it was taken before; or, with nothing changed: {'outdated'}: look and
+-- draw again; {'blocked'} by the rate limiter; {'short', draws that gave a chunk}: draw more.
+-- Cost: O(d log m), d the draws, m the chunks held.
+--
+-- include replay_keys
+-- include replay_chunks
+-- include draw_chunks
+local known = redis.call('HGET', SAMPLES, ARGV[1])
+if known then return {'taken', known} end
+local now = redis.call('HMGET', REPLAY, 'revision', 'draws', 'samples')
+local version = redis.call('HGET', RUN, 'policy_version') or '0'
+if now[1] ~= ARGV[3] or version ~= ARGV[4] or (now[2] or '0') ~= ARGV[5] then return {'outdated'} end
+local wanted, most_uses = tonumber(ARGV[7]), tonumber(ARGV[8]) or math.huge
+if ARGV[12] ~= '' and (now[3] or 0) + wanted > tonumber(ARGV[12]) then return {'blocked'} end
+local found = draw_chunks(wanted, most_uses)
+if #found < wanted then
+  local taken = {}
+  for n, drawn in ipairs(found) do taken[n] = drawn.draw end
+  return {'short', taken}
+end
+local manifest, staleness = {}, 0
+for n, drawn in ipairs(found) do
+  local chunk = drawn.chunk
+  manifest[n] = string.format('["%s",%.0f,"%.0f","%s"]', chunk.id, chunk.uses, chunk.weight, drawn.draw)
+  staleness = staleness + math.max(0, version - chunk.version)
+  chunk.held = chunk.held + 1
+  if chunk.uses + chunk.held >= most_uses then
+    take_out(chunk)
+    put(chunk, 'withheld')
+  end
+  write(chunk)
+end
+local sample = string.format('{"chunks":[%s],"facts":%s}', table.concat(manifest, ','), ARGV[13])
+redis.call('HSET', SAMPLES, ARGV[1], sample)
+redis.call('HSET', SAMPLE_STATES, ARGV[1], ARGV[2])
+redis.call('HSET', REPLAY, 'draws', ARGV[6])
+count('samples', wanted)
+count('sampled_chunks', wanted)
+count('sampled_staleness', staleness)
+redis.call('PUBLISH', RUN, 'sampled')
+return {'taken', sample}

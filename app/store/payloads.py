@@ -1,0 +1,39 @@
+"""Payload first, index second (ADR 2), for whatever has payloads."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from app.store import scripts
+from app.store.codec import Payload
+from app.store.connection import Connection
+from app.store.exchange import Command
+from app.store.keys import RUNS, RunKeys
+
+_TRANSACTED_BYTES = 16 * 1024 * 1024  # nobody else is served while a transaction is written to disk
+
+
+class Index(Protocol):
+    """Makes the command that indexes payloads: reserved ones, or such as are written in the same transaction."""
+
+    def __call__(self, *, reserved: bool) -> Command: ...
+
+
+async def write_then_index(connection: Connection, run: str, payloads: Mapping[str, Payload], index: Index) -> Any:
+    """Write payloads and index them, in one round trip; returns what the index command answered.
+
+    All of it is one transaction. Where that is unwise (`Connection.transacts`, or they are very large), each payload is
+    written by a command of its own, then indexed by a small script: a write torn by a crash leaves a payload,
+    announced before and reaped after, never half of what it belongs to. Safe to repeat.
+    """
+    keys = RunKeys(run)
+    # Whoever announced the run may have done so before it was forgotten. Its name is put in together with what the
+    # run is to hold, or once it holds reservations; before them it could still be taken out in between.
+    commands: list[Command] = [("SADD", RUNS, run)]
+    commands += [("SET", keys.payload(name), payload) for name, payload in payloads.items()]
+    total_bytes = sum(len(payload) for payload in payloads.values())
+    if connection.transacts and total_bytes <= _TRANSACTED_BYTES:
+        replies = await connection.transact([*commands, index(reserved=False)])
+    else:
+        reserve = [scripts.command("reserve_groups", [keys.run, keys.recent, keys.unindexed], list(payloads))]
+        replies = await connection.exchange([*(reserve if payloads else []), *commands, index(reserved=True)])
+    return replies[-1]

@@ -1,0 +1,286 @@
+"""The replay buffer in Redis: its configuration, and fragments and chunks on their way in and out."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from app.core.chunking import WorkerState
+from app.core.replay import Chunk, Eviction, ReplayPolicy
+from app.store import scripts
+from app.store.codec import Payload
+from app.store.connection import Connection
+from app.store.exchange import Argument, Command
+from app.store.keys import ReplayPart, RunKeys
+from app.store.payloads import write_then_index
+from app.store.replay_entries import (
+    StoredChunk,
+    StoredFragment,
+    StoredWorker,
+    chunk_key,
+    chunk_rest,
+    parse_chunk,
+    parse_fragment,
+    parse_worker,
+    policy_text,
+)
+from app.store.replay_view import ReplayView, read_view, view_commands
+
+_EVICTED_FROM: dict[Eviction, ReplayPart] = {
+    Eviction.OLDEST: "order",
+    Eviction.MOST_USED: "uses",
+    Eviction.LOWEST_PRIORITY: "weights",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NewFragment:
+    """A fragment to be stored: an id never used before, its payload, and the rest of its entry."""
+
+    fragment_id: str
+    payload: Payload
+    rest: str
+
+
+@dataclass(frozen=True, slots=True)
+class NewChunk:
+    """A chunk to be inserted: its weight, and the ids of its fragments."""
+
+    chunk: Chunk
+    weight: int
+    fragment_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Insertion:
+    """A change of what one worker has in the buffer, all or none.
+
+    Attributes:
+        worker: Who.
+        seen: What was known of it.
+        text: What is known from now on, unlike any other text; empty to forget it.
+        due_ms: Run clock at which to look after it, or None.
+        fragments: Those to be stored.
+        chunks: Those that are formed.
+        victims: Chunks to evict, first come, until there is room.
+        freed: Ids of fragments that waited and go.
+        most_inserts: Chunks inserted in all that the rate limiter allows, or None.
+        counts: Increases of totals, by name.
+    """
+
+    worker: str
+    seen: str
+    text: str
+    due_ms: int | None
+    fragments: tuple[NewFragment, ...] = ()
+    chunks: tuple[NewChunk, ...] = ()
+    victims: tuple[str, ...] = ()
+    freed: tuple[str, ...] = ()
+    most_inserts: int | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+
+class ReplayStore:
+    """Reads and changes a run's replay buffer."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def view(self, run: str) -> ReplayView | None:
+        """Read the buffer without what is in it; None if the run has none."""
+        return read_view(await self._connection.exchange(view_commands(RunKeys(run))))
+
+    async def look(
+        self, run: str, worker: str, eviction: Eviction, candidates: int
+    ) -> tuple[ReplayView, StoredWorker, list[str]] | None:
+        """Read the buffer, what is known of a worker, and who would be evicted first; in one round trip.
+
+        Args:
+            run: The run's name.
+            worker: The worker.
+            eviction: Whom to evict.
+            candidates: How many of those to read.
+
+        Returns:
+            None if the run has no buffer. Candidates are chunks of former sessions, then the others in the order of
+            eviction, then those whose uses are all reserved.
+        """
+        keys = RunKeys(run)
+        commands = [*view_commands(keys), ("HGET", keys.replay_part("workers"), worker)]
+        commands += _candidate_commands(keys, eviction, candidates)
+        replies = await self._connection.exchange(commands)
+        view = read_view(replies[:-4])
+        if view is None:
+            return None
+        text, *found = replies[-4:]
+        unknown = StoredWorker("", WorkerState(view.standing.session, heard_ms=view.standing.clock_ms))
+        known = unknown if text is None else parse_worker(worker, text.decode())
+        return view, known, _decoded(found)
+
+    async def candidates(self, run: str, eviction: Eviction, most: int) -> list[str]:
+        """Read who would be evicted first, as `look` does."""
+        return _decoded(await self._connection.exchange(_candidate_commands(RunKeys(run), eviction, most)))
+
+    async def put(
+        self, run: str, policy: ReplayPolicy, session: int, offset: float, revision: str, *, settle: bool
+    ) -> bool:
+        """Write the configuration and the session.
+
+        Args:
+            run: The run's name.
+            policy: The configuration.
+            session: The training attempt in progress.
+            offset: The rate limiter's offset.
+            revision: The revision this was decided on; empty for a buffer that is to be made.
+            settle: Whether chunks must be looked over for it.
+
+        Returns:
+            False if it moved on, or there is no such run: look again, decide again.
+        """
+        keys = RunKeys(run)
+        arguments: list[Argument] = [revision, policy_text(policy), session, repr(offset), int(settle)]
+        return bool(await self._connection.run("put_replay", [keys.run, keys.replay], arguments))
+
+    async def settled(self, run: str, revision: str) -> None:
+        """Note that all chunks have been looked over for a revision."""
+        await self._connection.run("settle_replay", [RunKeys(run).replay], [revision])
+
+    async def note_demand(self, run: str, chunks: int, until_ms: int) -> None:
+        """Note that somebody waits for a sample of so many chunks, and until when that counts."""
+        await self._connection.run("note_field", [RunKeys(run).replay], ["demand", f"{chunks} {until_ms}", 0])
+
+    async def insert(self, run: str, insertion: Insertion, view: ReplayView) -> str:
+        """Carry out an insertion that was planned on ``view``. Once it is, it survives any crash. Safe to repeat.
+
+        Returns:
+            ``inserted``; or, with nothing changed, ``outdated``, ``blocked`` (by the rate limiter) or ``crowded`` (more
+            victims are needed): look and plan again.
+
+        Raises:
+            StoreFull, StoreUnavailable: As for groups.
+        """
+        keys = RunKeys(run)
+        payloads = {one.fragment_id: one.payload for one in insertion.fragments}
+        plan = {
+            "fragments": [[one.fragment_id, str(len(one.payload)), one.rest] for one in insertion.fragments],
+            "chunks": [_chunk_values(one) for one in insertion.chunks],
+            "victims": insertion.victims,
+            "freed": insertion.freed,
+            "counts": insertion.counts,
+        }
+        policy = view.policy
+        arguments: list[Argument] = [insertion.worker, insertion.seen, insertion.text, _or_nothing(insertion.due_ms)]
+        arguments += [view.revision, view.standing.version, _or_nothing(insertion.most_inserts)]
+        arguments += [policy.max_chunks, _or_nothing(policy.max_bytes)]
+        places = [*keys.replay_keys(), *map(keys.payload, payloads)]
+
+        def index(*, reserved: bool) -> Command:
+            return scripts.command(
+                "insert_fragments", places, [*arguments, -1 if reserved else 0, json.dumps(plan, separators=(",", ":"))]
+            )
+
+        (word,) = await write_then_index(self._connection, run, payloads, index)
+        return str(word.decode())
+
+    async def retire(self, run: str, reason: str, chunk_keys: Sequence[str]) -> int:
+        """Take chunks out for a stated reason, or (``past``) set them aside; returns how many there were."""
+        if not chunk_keys:
+            return 0
+        arguments: list[Argument] = [reason, *chunk_keys]
+        return int(await self._connection.run("retire_chunks", RunKeys(run).replay_keys(), arguments))
+
+    async def prioritise(
+        self, run: str, revision: str, priorities: Sequence[tuple[int, float, int, float | None]]
+    ) -> list[int] | None:
+        """Give chunks other priorities.
+
+        Args:
+            run: The run's name.
+            revision: What the weights were worked out on.
+            priorities: Chunk id, priority, weight, and the priority it must have had (None: any).
+
+        Returns:
+            The ids of those that are there; None if the configuration moved on, and nothing has changed.
+        """
+        arguments: list[Argument] = [revision]
+        for chunk_id, priority, weight, before in priorities:
+            arguments += [chunk_key(chunk_id), repr(priority), weight, "" if before is None else repr(before)]
+        known, *there = await self._connection.run("update_priorities", RunKeys(run).replay_keys(), arguments)
+        return [int(key) for key in there[0]] if known else None
+
+    async def ranked(
+        self, run: str, part: ReplayPart, first: int, last: int, *, descending: bool = False
+    ) -> list[tuple[str, int]]:
+        """Read chunks' keys and scores by rank in an order, from 0; ``last`` is included, -1 for the end."""
+        order: list[Argument] = ["REV"] if descending else []
+        key = RunKeys(run).replay_part(part)
+        found = await self._connection.call("ZRANGE", key, first, last, *order, "WITHSCORES")
+        return [(key.decode(), int(score)) for key, score in found]
+
+    async def scored(self, run: str, part: ReplayPart, least: int | str, most: int | str, limit: int) -> list[str]:
+        """Read the keys of at most ``limit`` members whose scores in an order are from ``least`` to ``most``."""
+        key = RunKeys(run).replay_part(part)
+        found = await self._connection.call("ZRANGEBYSCORE", key, least, most, "LIMIT", 0, limit)
+        return [key.decode() for key in found]
+
+    async def counted(self, run: str, part: ReplayPart, ranges: Sequence[tuple[Argument, Argument]]) -> list[int]:
+        """Count the chunks whose scores in an order are in each of some ranges."""
+        key = RunKeys(run).replay_part(part)
+        return await self._connection.exchange([("ZCOUNT", key, *bounds) for bounds in ranges]) if ranges else []
+
+    async def sizes(self, run: str) -> tuple[int, int, int]:
+        """Count the chunks that are withheld, those of former sessions, and all there are."""
+        part = RunKeys(run).replay_part
+        withheld, past, chunks = await self._connection.exchange(
+            [("ZCARD", part("withheld")), ("ZCARD", part("past")), ("HLEN", part("chunks"))]
+        )
+        return withheld, past, chunks
+
+    async def versions(self, run: str) -> dict[int, int]:
+        """Count the sampleable chunks of each version."""
+        counts = await self._connection.call("HGETALL", RunKeys(run).replay_part("version_counts"))
+        return {int(version): int(count) for version, count in counts.items()}
+
+    async def entries(self, run: str, chunk_keys: Sequence[str]) -> list[StoredChunk | None]:
+        """Read chunks' entries; None where the buffer does not hold one."""
+        if not chunk_keys:
+            return []
+        found = await self._connection.call("HMGET", RunKeys(run).replay_part("chunks"), *chunk_keys)
+        return [text and parse_chunk(key, text.decode()) for key, text in zip(chunk_keys, found, strict=True)]
+
+    async def scan(self, run: str, cursor: int, about: int) -> tuple[int, list[StoredChunk]]:
+        """Read about so many chunks in no order, from a cursor, 0 at first; the next cursor is 0 at the end."""
+        key = RunKeys(run).replay_part("chunks")
+        following, found = await self._connection.call("HSCAN", key, cursor, "COUNT", about)
+        return int(following), [parse_chunk(key.decode(), text.decode()) for key, text in found.items()]
+
+    async def fragments(self, run: str, fragment_ids: Sequence[str]) -> list[StoredFragment | None]:
+        """Read fragments' entries; None where the buffer does not hold one."""
+        if not fragment_ids:
+            return []
+        found = await self._connection.call("HMGET", RunKeys(run).replay_part("fragments"), *fragment_ids)
+        return [text and parse_fragment(one, text.decode()) for one, text in zip(fragment_ids, found, strict=True)]
+
+    async def workers(self, run: str) -> dict[str, StoredWorker]:
+        """Read what is known of all workers."""
+        found = await self._connection.call("HGETALL", RunKeys(run).replay_part("workers"))
+        return {name.decode(): parse_worker(name.decode(), text.decode()) for name, text in sorted(found.items())}
+
+
+def _candidate_commands(keys: RunKeys, eviction: Eviction, most: int) -> list[Command]:
+    heads: tuple[ReplayPart, ...] = ("past", _EVICTED_FROM[eviction], "withheld")
+    return [("ZRANGE", keys.replay_part(part), 0, most - 1) for part in heads]
+
+
+def _decoded(replies: Sequence[Sequence[bytes]]) -> list[str]:
+    return [key.decode() for keys in replies for key in keys]
+
+
+def _chunk_values(new: NewChunk) -> list[Any]:
+    chunk = new.chunk
+    words = [str(new.weight), repr(chunk.priority), str(chunk.versions.lowest), str(chunk.session)]
+    return [*words, chunk.payload_bytes, chunk.fragments, chunk_rest(chunk), new.fragment_ids]
+
+
+def _or_nothing(value: int | None) -> Argument:
+    return "" if value is None else value

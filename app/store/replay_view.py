@@ -1,0 +1,89 @@
+"""Reading a replay buffer without what is in it: one round trip, one frozen value."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from app.core.rate_limiter import Position
+from app.core.replay import Held, ReplayPolicy, Standing
+from app.store.exchange import Command
+from app.store.keys import RunKeys
+from app.store.replay_entries import parse_policy
+from app.store.run_view import parse_policy as parse_run_policy
+from app.store.run_view import run_clock
+
+_NO_TOTALS = {"config", "revision", "session", "offset", "demand", "unsettled"}
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayView:
+    """A buffer without what is in it: what every use case starts from.
+
+    Attributes:
+        policy: Its configuration.
+        revision: Changes whenever that or the session does.
+        standing: What chunks are judged by now.
+        size: Sampleable chunks.
+        totals: What is counted, by name.
+        demand: Chunks in the largest sample that somebody waits for, and until when that counts, run clock.
+        lease_s: How long the run leases what it hands out, seconds.
+        memory_ms: How long it is remembered who was there, and how a sample ended, run clock.
+        unsettled: The revision whose consequences chunks have not all been looked over for, or None.
+    """
+
+    policy: ReplayPolicy
+    revision: str
+    standing: Standing
+    size: int
+    totals: Mapping[str, int]
+    demand: tuple[int, int]
+    lease_s: float
+    memory_ms: int
+    unsettled: str | None
+    offset: float
+
+    @property
+    def position(self) -> Position:
+        """Where the rate limiter stands."""
+        demand, until_ms = self.demand
+        demand = demand if self.standing.clock_ms < until_ms else 0
+        return Position(self.total("inserts"), self.total("samples"), self.size, self.offset, demand)
+
+    @property
+    def held(self) -> Held:
+        """What the buffer holds."""
+        return Held(self.total("chunks"), self.total("chunk_bytes"))
+
+    def total(self, name: str) -> int:
+        """Return what was counted under a name, 0 if nothing was."""
+        return self.totals.get(name, 0)
+
+
+def view_commands(keys: RunKeys) -> list[Command]:
+    """Return the commands whose replies `read_view` reads."""
+    run: Command = ("HMGET", keys.run, "clock_ms", "time_ms", "policy_version", "policy")
+    return [("TIME",), run, ("HGETALL", keys.replay), ("ZCARD", keys.replay_part("order"))]
+
+
+def read_view(replies: Sequence[Any]) -> ReplayView | None:
+    """Read what Redis answered to `view_commands`; None if the run has no buffer."""
+    time, (clock_ms, time_ms, version, policy), replay, size = replies
+    if b"config" not in replay:
+        return None
+    texts = {name.decode(): text.decode() for name, text in replay.items()}
+    run_policy = parse_run_policy(policy)
+    marks = {name: int(text) for name, text in (("clock_ms", clock_ms), ("time_ms", time_ms)) if text is not None}
+    standing = Standing(int(texts["session"]), int(version or 0), run_clock(time, marks))
+    demand, until_ms = map(int, texts.get("demand", "0 0").split())
+    return ReplayView(
+        policy=parse_policy(texts["config"]),
+        revision=texts["revision"],
+        standing=standing,
+        size=size,
+        totals={name: int(text) for name, text in texts.items() if name not in _NO_TOTALS},
+        demand=(demand, until_ms),
+        lease_s=run_policy.lease_s,
+        memory_ms=round(1000 * run_policy.dedup_window_s),
+        unsettled=texts.get("unsettled"),
+        offset=float(texts["offset"]),
+    )

@@ -1,0 +1,234 @@
+"""A replay buffer over the session's real Redis, the few moves its tests are made of, and its books."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from redis.asyncio import Redis
+
+from app.core.replay import Versions
+from app.services.replay_planning import Receipt
+from app.services.replay_request import Sample, SampleRequest
+from app.store.keys import RunKeys
+from app.store.replay_entries import (
+    PAST,
+    SAMPLEABLE,
+    WITHHELD,
+    EncodedFragment,
+    StoredChunk,
+    StoredFragment,
+    StoredWorker,
+    parse_chunk,
+    parse_fragment,
+    parse_worker,
+)
+from tests.services.conftest import RUN, Process, config
+
+KEYS = RunKeys(RUN)
+
+
+def fragment(
+    number: int,
+    *,
+    worker: str = "w",
+    session: int = 0,
+    version: int = 0,
+    priority: float | None = None,
+    size: int = 20,
+    mark: str = "",
+) -> EncodedFragment:
+    """A stand-in for tensors: the use cases never look inside."""
+    text = f"{worker}/{session}/{number}/{mark}|".encode().ljust(size, b"x")
+    return EncodedFragment(worker, session, number, Versions(version, float(version), version), text, priority)
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """One API process's view of the run's buffer."""
+
+    process: Process
+    redis: Redis
+
+    async def put(self, *numbers: int, **fields: Any) -> list[str]:
+        """Insert fragments; returns what became of each."""
+        return [receipt.outcome for receipt in await self.insert(*numbers, **fields)]
+
+    async def insert(self, *numbers: int, **fields: Any) -> list[Receipt]:
+        """Insert fragments, by number."""
+        fragments = [fragment(number, **fields) for number in numbers]
+        return await self.process[0].replay_insertion.insert(RUN, fragments)
+
+    async def take(self, chunks: int, **fields: Any) -> Sample:
+        """Take a sample that must be there."""
+        sample = await self.process[0].replay_samples.take(RUN, SampleRequest(num_chunks=chunks, **fields))
+        assert isinstance(sample, Sample), sample
+        return sample
+
+    async def ack(self, sample: Sample) -> None:
+        """Acknowledge it."""
+        await self.process[0].replay_samples.acknowledge(RUN, sample.lease.batch_id, sample.lease.lease_id)
+
+    async def nack(self, sample: Sample) -> None:
+        """Give it back."""
+        await self.process[0].replay_samples.give_back(RUN, sample.lease.batch_id, sample.lease.lease_id, None)
+
+    async def configure(self, **changes: Any) -> None:
+        """Change the configuration."""
+        await self.process[0].replay.configure(RUN, changes)
+
+    async def set_version(self, version: int) -> None:
+        """Note the policy version in force."""
+        await self.process[0].administration.set_policy_version(RUN, version)
+
+    async def pass_time(self, ms: int) -> None:
+        """Move the run clock on, and look after the run."""
+        await self.redis.hincrby(KEYS.run, "clock_ms", ms)  # type: ignore[misc]
+        await self.process[1].look_after(RUN)
+
+    async def books(self) -> "Books":
+        """Recount the buffer."""
+        return await books_of(self.redis, RUN)
+
+
+async def buffer_of(process: Process, redis: Redis, **policy: Any) -> Buffer:
+    """Make a run with a buffer."""
+    services, _ = process
+    if (await services.registry.view(RUN)).config is None:
+        await services.registry.register_trainer(RUN, config(4))
+    await services.replay.configure(RUN, policy)
+    return Buffer(process, redis)
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    """What is held where, each checked against everything else that says so."""
+
+    chunks: dict[str, StoredChunk]
+    fragments: dict[str, StoredFragment]
+    workers: dict[str, StoredWorker]
+    samples: dict[str, list[str]]
+    totals: dict[str, int]
+
+    def at(self, place: str) -> list[int]:
+        """The numbers of the first fragments of the chunks at a place, oldest chunk first."""
+        return [entry.chunk.first for _, entry in sorted(self.chunks.items()) if entry.place == place]
+
+    def total(self, name: str) -> int:
+        """What was counted under a name."""
+        return self.totals.get(name, 0)
+
+
+async def books_of(redis: Redis, run: str) -> Books:
+    """Recount a replay buffer from its entries, and check that orders, samples, totals and payloads agree with them."""
+    keys = RunKeys(run)
+
+    async def texts(key: str) -> dict[str, str]:
+        return {name.decode(): text.decode() for name, text in (await redis.hgetall(key)).items()}
+
+    async def scores(part: Any) -> dict[str, int]:
+        found = await redis.zrange(keys.replay_part(part), 0, -1, withscores=True)
+        return {key.decode(): int(score) for key, score in found}
+
+    replay = await texts(keys.replay)
+    words = {"config", "revision", "session", "offset", "demand", "unsettled"}
+    totals = {name: int(text) for name, text in replay.items() if name not in words}
+    chunks = {key: parse_chunk(key, text) for key, text in (await texts(keys.replay_part("chunks"))).items()}
+    fragments = {key: parse_fragment(key, text) for key, text in (await texts(keys.replay_part("fragments"))).items()}
+    workers = {name: parse_worker(name, text) for name, text in (await texts(keys.replay_part("workers"))).items()}
+    manifests = await texts(keys.replay_part("samples"))
+    samples = {sample: [entry[0] for entry in json.loads(text)["chunks"]] for sample, text in manifests.items()}
+    books = Books(chunks, fragments, workers, samples, totals)
+
+    live = {key: entry for key, entry in chunks.items() if entry.place == SAMPLEABLE}
+    assert await scores("order") == {key: int(key) for key in live}
+    assert await scores("weights") == {key: entry.weight for key, entry in live.items()}
+    assert await scores("versions") == {key: entry.chunk.versions.lowest for key, entry in live.items()}
+    assert await scores("uses") == {key: -entry.chunk.uses for key, entry in live.items()}
+    withheld = {key: entry for key, entry in chunks.items() if entry.place == WITHHELD}
+    assert await scores("withheld") == {key: entry.chunk.versions.lowest for key, entry in withheld.items()}
+    assert await scores("past") == {key: int(key) for key, entry in chunks.items() if entry.place == PAST}
+    counts = {int(version): int(count) for version, count in (await texts(keys.replay_part("version_counts"))).items()}
+    versions = [entry.chunk.versions.lowest for entry in live.values()]
+    assert counts == {version: versions.count(version) for version in set(versions)}
+
+    held = [key for keys_of in samples.values() for key in keys_of]
+    assert all(len(set(keys_of)) == len(keys_of) for keys_of in samples.values()), "a chunk twice in a sample"
+    assert {key: held.count(key) for key in chunks} == {key: entry.chunk.reserved for key, entry in chunks.items()}
+    assert set(held) <= chunks.keys(), "a sample has lost a chunk"
+    assert (await texts(keys.replay_part("sample_states"))).keys() == samples.keys()
+    _check_uses(books)
+    _check_totals(books)
+    await _check_fragments(redis, keys, books)
+    await _check_payloads(redis, keys, fragments)
+    return books
+
+
+def _check_uses(books: Books) -> None:
+    kept = [entry for entry in books.chunks.values() if entry.place in (SAMPLEABLE, WITHHELD, PAST)]
+    lingering = [entry for entry in books.chunks.values() if entry not in kept]
+    assert all(entry.chunk.reserved for entry in lingering), "a chunk that is retired and that nobody holds"
+    assert books.total("chunks") == len(kept)
+    assert books.total("chunk_bytes") == sum(entry.chunk.payload_bytes for entry in kept)
+    assert books.total("chunk_fragments") == sum(entry.chunk.fragments for entry in kept)
+    uses = sum(entry.chunk.uses for entry in kept) + books.total("retired_uses")
+    in_hand = sum(map(len, books.samples.values()))
+    assert books.total("samples") == uses + in_hand, "each sample is a use, or in somebody's hands"
+    assert books.total("inserts") == len(kept) + books.total("retired_chunks")
+    assert books.total("retired_chunks") == _sum(books, "retired:")
+
+
+def _check_totals(books: Books) -> None:
+    waiting = [one for worker in books.workers.values() for one in (*worker.state.open_part, *worker.state.waiting)]
+    assert books.total("waiting_fragments") == len(waiting)
+    assert books.total("waiting_bytes") == sum(one.payload_bytes for one in waiting)
+    assert books.total("weight") == sum(entry.weight for entry in books.chunks.values() if entry.place == SAMPLEABLE)
+    out = books.total("retired_fragments") + _sum(books, "dropped:")
+    assert books.total("accepted_fragments") == books.total("chunk_fragments") + len(waiting) + out
+
+
+def _sum(books: Books, prefix: str) -> int:
+    return sum(count for name, count in books.totals.items() if name.startswith(prefix))
+
+
+async def _check_fragments(redis: Redis, keys: RunKeys, books: Books) -> None:
+    """Each is in the one place that its entry names."""
+    in_chunks = {one: int(key) for key, entry in books.chunks.items() for one in entry.fragment_ids}
+    assert len(in_chunks) == sum(len(entry.fragment_ids) for entry in books.chunks.values()), "a fragment in two chunks"
+    waiting: dict[str, Any] = {}
+    for name, worker in books.workers.items():
+        numbers = {one.number: one for one in (*worker.state.open_part, *worker.state.waiting)}
+        assert worker.ids.keys() == numbers.keys()
+        for number, fragment_id in worker.ids.items():
+            waiting[fragment_id] = numbers[number]
+            entry = books.fragments[fragment_id]
+            assert (entry.worker, entry.session, entry.number) == (name, worker.state.session, number)
+            assert (entry.payload_bytes, entry.checksum) == (numbers[number].payload_bytes, numbers[number].checksum)
+    for key, entry in books.chunks.items():
+        parts = [books.fragments[fragment_id] for fragment_id in entry.fragment_ids]
+        assert [part.number for part in parts] == list(range(entry.chunk.first, entry.chunk.first + len(parts)))
+        assert {part.chunk_id for part in parts} == {int(key)}
+        assert sum(part.payload_bytes for part in parts) == entry.chunk.payload_bytes
+        assert min(part.version for part in parts) == entry.chunk.versions.lowest
+    assert books.fragments.keys() == in_chunks.keys() | waiting.keys()
+    due = {name.decode() for name in await redis.zrange(keys.replay_part("due"), 0, -1)}
+    assert due == books.workers.keys(), "a worker that nobody looks after, or that is gone"
+
+
+async def _check_payloads(redis: Redis, keys: RunKeys, fragments: dict[str, StoredFragment]) -> None:
+    """What is held has its payload; any other is garbage that is known of."""
+    found = await redis.zrange(keys.unindexed, 0, -1, withscores=True)
+    unindexed = {name.decode(): score for name, score in found}
+    groups = {name.decode() for name in await redis.hkeys(keys.groups)}  # type: ignore[misc]
+    assert not unindexed.keys() & fragments.keys(), "a fragment that is held and yet garbage"
+    payloads = {key.decode().rsplit(":", 1)[1] async for key in redis.scan_iter(keys.payload("*"))}
+    assert fragments.keys() <= payloads, "a fragment without its payload"
+    assert payloads <= fragments.keys() | unindexed.keys() | groups, "a payload that nothing names"
+
+
+async def swept(buffer: Buffer) -> Books:
+    """Sweep the garbage, and recount: payloads are there exactly for what is held."""
+    await buffer.process[0].groups.sweep(RUN)
+    books = await buffer.books()
+    payloads = {key.decode().rsplit(":", 1)[1] async for key in buffer.redis.scan_iter(KEYS.payload("*"))}
+    assert payloads == books.fragments.keys()
+    return books

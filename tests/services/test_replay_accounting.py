@@ -1,0 +1,198 @@
+"""Many workers and trainers at once on a replay buffer, over real Redis: every fragment is accounted for."""
+
+import asyncio
+import random
+from collections.abc import Callable
+
+import pytest
+from redis.asyncio import Redis
+
+from app.core.errors import LachesisError, LeaseLost, SampleNotFound
+from app.core.rate_limiter import LimiterSettings
+from app.core.replay import Eviction
+from app.services.replay_request import Sample, SampleRequest
+from app.store.keys import RunKeys
+from tests.services.conftest import RUN, Process
+from tests.services.replaying import KEYS, Buffer, buffer_of, fragment, swept
+
+STRATEGIES = ("uniform", "fifo", "lifo", "proportional", "rank", "recency", "staleness")
+
+
+class Crowd:
+    """Workers, trainers and an operator who do this and that at random, each through an API process of their own."""
+
+    def __init__(self, buffers: list[Buffer], seed: int) -> None:
+        self.buffers = buffers
+        self.dice = random.Random(seed)
+        self.version, self.session = 0, 0
+        self.numbers: dict[str, int] = {}
+
+    @property
+    def somewhere(self) -> Buffer:
+        return self.dice.choice(self.buffers)
+
+    async def work(self, worker: str, rounds: int) -> None:
+        """Send fragments, some twice, some never, many out of order, some of policies of long ago."""
+        for _ in range(rounds):
+            session = self.session
+            first = self.numbers.get(f"{worker}/{session}", 0)
+            count = self.dice.randint(1, 4)
+            self.numbers[f"{worker}/{session}"] = first + count + (self.dice.random() < 0.1)
+            numbers = list(range(first, first + count))
+            if self.dice.random() < 0.3:
+                self.dice.shuffle(numbers)
+            version = max(0, self.version - self.dice.choice((0, 0, 0, 1, 3)))
+            sent = [
+                fragment(number, worker=worker, session=session, version=version, priority=self.dice.random() * 9)
+                for number in numbers
+            ]
+            for _ in range(self.dice.choice((1, 1, 2))):
+                await self.somewhere.process[0].replay_insertion.insert(RUN, sent)
+            await asyncio.sleep(0)
+
+    async def train(self, rounds: int) -> None:
+        """Take samples; acknowledge them, give them back, give up on them, or ask for too late."""
+        for _ in range(rounds):
+            services = self.somewhere.process[0]
+            sampling = {"strategy": self.dice.choice(STRATEGIES)}
+            asked = SampleRequest(num_chunks=self.dice.randint(1, 6), sampling=sampling, lease_s=5)
+            sample = await services.replay_samples.take(RUN, asked)
+            if not isinstance(sample, Sample):
+                await asyncio.sleep(0.002)
+                continue
+            ids = [record.fragment.fragment_id for record in sample.records]
+            assert len(await services.replay.fragments(RUN, ids)) == len(ids), "what is held can be read"
+            changes = {record.chunk_id: self.dice.random() * 5 for record in sample.records}
+            await self.somewhere.process[0].replay.update_priorities(RUN, changes)
+            end = self.dice.choice(("ack", "ack", "nack", "both", "never"))
+            try:
+                if end in ("ack", "both"):
+                    await self.somewhere.ack(sample)
+                if end in ("nack", "both"):
+                    await self.somewhere.nack(sample)
+            except (LeaseLost, SampleNotFound):
+                assert end == "both" or self.version, "only what ended cannot be ended"
+
+    async def operate(self, rounds: int) -> None:
+        """New versions and sessions, other settings, deletions, time that passes."""
+        for turn in range(rounds):
+            buffer = self.somewhere
+            match self.dice.randint(0, 7):
+                case 0 | 1:
+                    self.version += 1
+                    await buffer.set_version(self.version)
+                case 2 if turn % 4 == 0:
+                    self.session += 1
+                    await buffer.process[0].replay.set_session(RUN, self.session)
+                case 3:
+                    await buffer.configure(
+                        max_chunks=self.dice.choice((8, 20, 40)), max_bytes=self.dice.choice((None, 600))
+                    )
+                case 4:
+                    await buffer.configure(
+                        eviction=self.dice.choice(list(Eviction)), max_reuse=self.dice.choice((None, 1, 3))
+                    )
+                case 5:
+                    await buffer.process[0].replay.delete_chunks(RUN, version=self.dice.randint(0, self.version))
+                case 6:
+                    await buffer.process[0].replay.delete_chunks(RUN, worker="w0")
+                case _:
+                    await buffer.pass_time(self.dice.choice((100, 3000)))
+            await asyncio.sleep(0.003)
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_every_fragment_is_in_a_chunk_or_waits_or_was_dropped_or_retired(
+    process: Callable[..., Process], redis_client: Redis, seed: int
+) -> None:
+    """And no payload is freed early, or never."""
+    policy = {"fragments_per_chunk": 2, "max_chunks": 20, "max_staleness": 2, "max_reuse": 3, "reorder_window_s": 1.0}
+    buffers = [await buffer_of(process(), redis_client, **policy) for _ in range(3)]
+    crowd = Crowd(buffers, seed)
+    for _ in range(3):
+        workers = [crowd.work(f"w{worker}", 12) for worker in range(4)]
+        trainers = [crowd.train(20) for _ in range(3)]
+        await asyncio.gather(*workers, *trainers, crowd.operate(10))
+        books = await swept(buffers[0])
+    assert books.total("accepted_fragments") > 200
+    assert books.total("retired_chunks") > 10
+    assert books.total("sampled_chunks") > 10
+
+    await buffers[0].configure(max_age_s=0.001, fragment_ttl_s=0.001, max_bytes=None)
+    await buffers[0].pass_time(3_700_000)
+    await buffers[0].pass_time(3_700_000)
+    await buffers[0].process[0].replay.delete_chunks(RUN)
+    books = await swept(buffers[0])
+    assert (books.chunks, books.fragments, books.samples, books.workers) == ({}, {}, {}, {})
+    assert [key async for key in redis_client.scan_iter(KEYS.payload("*"))] == []
+
+
+async def test_a_run_that_is_deleted_leaves_no_key(process: Callable[..., Process], redis_client: Redis) -> None:
+    buffer = await buffer_of(process(), redis_client, fragments_per_chunk=2, max_reuse=1)
+    await buffer.put(0, 1, 2, 3, 4, 6)
+    await buffer.put(0, 1, worker="other")
+    sample = await buffer.take(2)
+    await buffer.process[0].replay.set_session(RUN, 1)
+    await buffer.put(0, 1, 2, session=1)
+    await buffer.ack(await buffer.take(1))
+    await buffer.books()
+    await buffer.process[0].administration.delete(RUN)
+    assert await redis_client.keys("*") == []
+    for late in (buffer.ack(sample), buffer.put(3, session=1), buffer.process[0].replay.state(RUN)):
+        with pytest.raises(LachesisError):
+            await late
+    await buffer.process[1].look_after(RUN)
+    assert await redis_client.keys("*") == []
+
+
+async def test_a_reset_leaves_no_payload_and_the_next_buffer_begins_anew(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    buffer = await buffer_of(process(), redis_client)
+    await buffer.put(0, 1)
+    await buffer.process[0].registry.reset(RUN)
+    await buffer.process[1].look_after(RUN)
+    assert [key async for key in redis_client.scan_iter(RunKeys(RUN).payload("*"))] == []
+    again = await buffer_of(buffer.process, redis_client)
+    await again.put(0)
+    assert (await swept(again)).total("accepted_fragments") == 1
+
+
+@pytest.mark.parametrize("samples_per_insert", [0.5, 2.0])
+async def test_the_rate_limiter_holds_across_processes(
+    process: Callable[..., Process], redis_client: Redis, samples_per_insert: float
+) -> None:
+    limiter = LimiterSettings(samples_per_insert, -4.0, 8.0)
+    buffers = [await buffer_of(process(), redis_client, limiter=limiter) for _ in range(2)]
+    stop, errors = asyncio.Event(), []
+
+    async def watch() -> None:
+        while not stop.is_set():
+            error = (await buffers[0].process[0].replay.state(RUN)).limiter_error
+            assert error is not None
+            errors.append(error)
+            await asyncio.sleep(0.001)
+
+    async def work(worker: int) -> None:
+        for number in range(20):
+            sent = [fragment(number, worker=f"w{worker}")]
+            await buffers[worker % 2].process[0].replay_insertion.insert(RUN, sent, wait_s=20)
+
+    async def train(trainer: int) -> None:
+        for _ in range(round(10 * samples_per_insert)):
+            asked = SampleRequest(num_chunks=2)
+            sample = await buffers[trainer % 2].process[0].replay_samples.take(RUN, asked, wait_s=20)
+            assert isinstance(sample, Sample), sample
+            await buffers[trainer % 2].ack(sample)
+
+    watching = asyncio.create_task(watch())
+    try:
+        async with asyncio.timeout(30):
+            await asyncio.gather(*map(work, range(4)), *map(train, range(4)))
+    finally:
+        stop.set()
+        await watching
+    assert min(errors) >= -4.0
+    assert max(errors) <= 8.0
+    assert max(errors) > min(errors)
+    await swept(buffers[0])
