@@ -1,0 +1,139 @@
+"""Fragments of long episodes, as they are sent to and read from a replay buffer (``…/replay/fragments``).
+
+In binary a fragment is one safetensors blob: tensors under any names, such as ``obs/image``, and metadata that says
+what `FRAGMENT_KEYS` names. Several in one body are a frame of them (`lachesis.wire.frame`). In JSON it is an object
+with the same keys, and tensors in base64.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from lachesis.wire.body import MAX_INTEGER
+from lachesis.wire.groups import TensorInJson
+from lachesis.wire.replay import ChunkId, Priority, Session, Worker
+
+FRAGMENT_ID = r"[A-Za-z0-9._:-]{1,128}"
+MAX_FRAGMENTS = 1024
+"""Most fragments in one request."""
+
+POLICY_VERSIONS = "policy_versions"
+"""The tensor (integers, one dimension) that says which policy version sampled each step, where they differ."""
+
+FRAGMENT_KEYS = ("worker", "number", "session", "policy_version", "episodes", "reward", "cost", "priority", "metadata")
+"""What a fragment says of itself beside its tensors: strings in a blob's metadata, JSON values in JSON.
+
+    worker          who sends it; required
+    number          its place in what the worker sends in this session, from 0 on; required
+    session         the training attempt it was made in; 0 if it does not say
+    policy_version  the policy version that sampled it; its oldest, if a tensor `policy_versions` gives one per step
+    episodes        a JSON array of the ids of the episodes it is of, up to 64
+    reward          a number, finite
+    cost            what it costs to train on, in units of its sender's choice, finite and >= 0
+    priority        finite and >= 0; a chunk has the largest of its fragments'
+    metadata        a JSON object, kept and not read
+"""
+
+_Whole = Annotated[int, Field(ge=0, le=MAX_INTEGER)]
+Number = Annotated[
+    int, Field(ge=0, le=MAX_INTEGER, description="Its place in what the worker sends in this session, from 0 on.")
+]
+EpisodeIds = Annotated[list[Annotated[str, Field(min_length=1, max_length=128)]], Field(max_length=64)]
+
+_FRAGMENT: dict[str, Any] = {
+    "worker": "worker-0",
+    "number": 0,
+    "policy_version": 41,
+    "episodes": ["episode-17"],
+    "reward": 1.0,
+    "tensors": {"obs/position": {"dtype": "F32", "shape": [1], "data": "AACAPw=="}},
+}
+
+
+class FragmentFacts(BaseModel):
+    """What a fragment's sender says of it beside its place, kept and handed out with it."""
+
+    episodes: EpisodeIds = Field(default=[], description="The episodes it is of.")
+    reward: float | None = Field(default=None, description="Its reward.")
+    cost: float | None = Field(default=None, ge=0, description="What it costs to train on, in any unit.")
+    metadata: dict[str, Any] | None = Field(default=None, description="Anything; kept, not read.")
+
+
+class SubmittedFragment(FragmentFacts):
+    """A fragment as it is sent in JSON (`POST …/replay/fragments`)."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [_FRAGMENT]})
+
+    worker: Worker
+    number: Number
+    session: Session = 0
+    policy_version: _Whole | None = Field(
+        default=None, description="The policy version that sampled it: the oldest of `policy_versions`, if there are."
+    )
+    priority: Priority | None = None
+    tensors: dict[str, TensorInJson] = Field(min_length=1, description="Its tensors, by name.")
+
+
+class SubmittedFragments(BaseModel):
+    """Several fragments of one worker in one body, all or none of which are stored."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"fragments": [_FRAGMENT]}]})
+
+    fragments: list[SubmittedFragment] = Field(
+        min_length=1, max_length=MAX_FRAGMENTS, description="Of one worker and session, no number twice."
+    )
+
+
+FragmentOutcome = Literal[
+    "stored",
+    "repeated",
+    "late",
+    "old_session",
+    "future_session",
+    "future_version",
+    "too_large",
+    "stale",
+    "gap",
+    "evicted",
+]
+
+
+class FragmentReceipt(BaseModel):
+    """What became of a fragment that was sent."""
+
+    number: int = Field(description="Its number.")
+    status: FragmentOutcome = Field(
+        description="`stored`; `repeated`: it was here before. Refused, and counted: `late`, its gap was given up; "
+        "`old_session`, `future_session`, not of the session in progress; `future_version`, sampled by a version "
+        "that is not in force yet; `too_large`, no chunk with it fits into the buffer. Taken in and dropped at once: "
+        "`stale`, sampled by a version too old; `gap`, in no chunk; `evicted`, more came than there is room for."
+    )
+    fragment: str | None = Field(description="Its id; null where it is not stored, or went into a chunk before.")
+
+
+class FragmentReceipts(BaseModel):
+    """What became of the fragments of one request, in its order."""
+
+    fragments: list[FragmentReceipt]
+
+
+class StoredFragment(FragmentFacts):
+    """A fragment that is stored, without its tensors."""
+
+    fragment: str = Field(description="Its id.")
+    chunk: ChunkId | None = Field(description="The chunk it is in, or null while it is in none.")
+    worker: str = Field(description="Who sent it.")
+    session: int = Field(description="The session it was made in.")
+    number: int = Field(description="Its place in what the worker sent in that session.")
+    version: int = Field(description="The oldest policy version that sampled any of it.")
+    payload_bytes: int = Field(description="Its stored size.")
+
+
+class FetchFragments(BaseModel):
+    """Fragments to read at once (`POST …/replay/fragments/fetch`)."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    fragments: list[Annotated[str, Field(pattern=f"^{FRAGMENT_ID}$")]] = Field(
+        min_length=1, max_length=MAX_FRAGMENTS, description="Their ids.", examples=[["6f1a0c52d2b84f0e"]]
+    )

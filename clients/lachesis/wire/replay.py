@@ -1,0 +1,256 @@
+"""The replay buffer of a run, as it is set up, changed, shown and emptied under ``/v1/runs/{run}/replay``."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from lachesis.wire.body import MAX_INTEGER, Body, Change
+from lachesis.wire.runs import YEAR_S
+
+MAX_CHUNKS = 10_000_000
+MAX_FRAGMENTS_PER_CHUNK = 4096
+MAX_PRIORITIES = 10_000
+"""Most priorities in one request."""
+
+WORKER_NAME = r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}"
+
+Worker = Annotated[str, Field(pattern=f"^{WORKER_NAME}$", description="Who sends fragments.", examples=["worker-0"])]
+Session = Annotated[int, Field(ge=0, le=MAX_INTEGER, description="The training attempt it was made in.")]
+ChunkId = Annotated[int, Field(ge=1, le=MAX_INTEGER, description="A chunk: its number in the order of insertion.")]
+Priority = Annotated[float, Field(ge=0, description="What a chunk is sampled by, `proportional` or by `rank`.")]
+Strategy = Annotated[
+    Literal["uniform", "fifo", "lifo", "proportional", "rank", "recency", "staleness"],
+    Field(
+        description="How chunks are drawn, none twice in a sample: all alike; the oldest, the newest first; in "
+        "proportion to priority ** alpha, or to (rank by priority) ** -alpha; more likely the newer they are; in "
+        "proportion to 1 / (1 + staleness)."
+    ),
+]
+Alpha = Annotated[float, Field(ge=0, le=4, description="Exponent of priorities or ranks; 0: all alike.")]
+Beta = Annotated[float, Field(ge=0, le=1, description="Exponent of importance weights: 0 makes all 1, 1 corrects all.")]
+HalfLife = Annotated[
+    float, Field(gt=0, le=1e12, description="`recency`: so many chunks further from the newest, half as likely.")
+]
+
+
+class Sampling(Body):
+    """How chunks are drawn."""
+
+    strategy: Strategy = "uniform"
+    alpha: Alpha = 0.6
+    beta: Beta = 0.4
+    half_life_chunks: HalfLife = 1000.0
+
+
+class RateLimiter(Body):
+    """How far samples and inserts may run apart: inserts * samples_per_insert - samples stays in a band, in chunks."""
+
+    samples_per_insert: float = Field(gt=0, le=1_000_000, description="Chunks to be sampled for each one inserted.")
+    min_diff: float = Field(description="Samples wait rather than go below.")
+    max_diff: float = Field(
+        description="Inserts wait rather than go above; at least min_diff + 2 * max(1, samples_per_insert)."
+    )
+
+
+FragmentsPerChunk = Annotated[
+    int,
+    Field(ge=1, le=MAX_FRAGMENTS_PER_CHUNK, description="Consecutive fragments of one worker in a chunk."),
+]
+MaxChunks = Annotated[int, Field(ge=1, le=MAX_CHUNKS, description="Most chunks held.")]
+MaxBytes = Annotated[
+    int | None, Field(ge=1, le=MAX_INTEGER, description="Most bytes of payload in chunks. Null: no limit.")
+]
+Eviction = Annotated[
+    Literal["oldest", "most_used", "lowest_priority"],
+    Field(description="Which chunk goes first when there is no room."),
+]
+MaxStaleness = Annotated[
+    int | None,
+    Field(ge=0, le=MAX_INTEGER, description="Most policy versions since a chunk's oldest fragment. Null: no limit."),
+]
+MaxAge = Annotated[
+    float | None, Field(gt=0, le=YEAR_S, description="Longest time in the buffer, seconds. Null: no limit.")
+]
+MaxReuse = Annotated[
+    int | None, Field(ge=1, le=MAX_INTEGER, description="Acknowledged samples after which a chunk leaves. Null: none.")
+]
+HowDrawn = Annotated[Sampling, Field(description="How chunks are drawn where a trainer does not say; set as a whole.")]
+Limiter = Annotated[
+    RateLimiter | None, Field(description="Holds back the faster side; set as a whole. Null: nobody is held back.")
+]
+MinSize = Annotated[int, Field(ge=1, le=MAX_CHUNKS, description="Sampleable chunks without which nothing is sampled.")]
+ReorderWindow = Annotated[
+    float, Field(ge=0, le=YEAR_S, description="How long a gap in a worker's numbers is waited for, seconds.")
+]
+MaxWaiting = Annotated[
+    int, Field(ge=1, le=100_000, description="Fragments of one worker behind a gap at which it is given up at once.")
+]
+FragmentTtl = Annotated[
+    float,
+    Field(gt=0, le=YEAR_S, description="Silence of a worker after which its fragments in no chunk expire, seconds."),
+]
+Seed = Annotated[int, Field(ge=0, le=MAX_INTEGER, description="Of the generator that draws.")]
+
+
+class ReplaySettings(Body):
+    """How a run's replay buffer keeps and hands out experience (`PUT …/replay`)."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"fragments_per_chunk": 2, "max_chunks": 50_000, "max_staleness": 8}]}
+    )
+
+    fragments_per_chunk: FragmentsPerChunk = 1
+    max_chunks: MaxChunks = 10_000
+    max_bytes: MaxBytes = None
+    eviction: Eviction = "oldest"
+    max_staleness: MaxStaleness = None
+    max_age_s: MaxAge = None
+    max_reuse: MaxReuse = None
+    sampling: HowDrawn = Field(default_factory=Sampling)
+    limiter: Limiter = None
+    min_size_to_sample: MinSize = 1
+    reorder_window_s: ReorderWindow = 5.0
+    max_waiting: MaxWaiting = 256
+    fragment_ttl_s: FragmentTtl = 300.0
+    seed: Seed = 0
+
+
+class ReplayChange(Change):
+    """Changes to a buffer while it goes on (`PATCH …/replay`): only what is named changes."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"max_staleness": 4, "max_reuse": None}]})
+
+    fragments_per_chunk: FragmentsPerChunk = 1
+    max_chunks: MaxChunks = 10_000
+    max_bytes: MaxBytes = None
+    eviction: Eviction = "oldest"
+    max_staleness: MaxStaleness = None
+    max_age_s: MaxAge = None
+    max_reuse: MaxReuse = None
+    sampling: HowDrawn = Field(default_factory=Sampling)
+    limiter: Limiter = None
+    min_size_to_sample: MinSize = 1
+    reorder_window_s: ReorderWindow = 5.0
+    max_waiting: MaxWaiting = 256
+    fragment_ttl_s: FragmentTtl = 300.0
+    seed: Seed = 0
+
+
+class Blocked(BaseModel):
+    """Why a side waits."""
+
+    holdup: Literal["samples", "inserts", "chunks"] = Field(description="What it waits for.")
+    missing: int = Field(description="How many of them.")
+    detail: str = Field(description="The same as a sentence with the values in it.")
+
+
+class LimiterPosition(BaseModel):
+    """Where the rate limiter stands, in chunks."""
+
+    inserts: int = Field(description="Chunks inserted so far.")
+    samples: int = Field(description="Chunks sampled so far, those in trainers' hands included.")
+    error: float | None = Field(description="inserts * samples_per_insert - samples; null without a limiter.")
+    inserts_blocked: Blocked | None = Field(description="Why no chunk may be inserted now, or null.")
+    samples_blocked: Blocked | None = Field(description="Why no chunk may be sampled now, or null.")
+
+
+class ReplayWorker(BaseModel):
+    """What a worker has sent in its session."""
+
+    worker: str = Field(description="Its name.")
+    session: int = Field(description="The session it is in.")
+    next_number: int = Field(description="The number that goes on from what is here without a gap.")
+    accepted_fragments: int = Field(description="Fragments taken in.")
+    waiting_fragments: int = Field(description="Those in no chunk yet.")
+    gaps: int = Field(description="Gaps in its numbers that were given up.")
+    heard_ago_s: float = Field(description="Seconds since its last fragment.")
+    fragments_per_s: float = Field(description="Fragments per second lately.")
+
+
+class ReplayState(BaseModel):
+    """What a replay buffer looks like now (`GET …/replay`)."""
+
+    settings: ReplaySettings = Field(description="Its settings.")
+    session: int = Field(description="The training attempt in progress.")
+    policy_version: int = Field(description="The policy version in force.")
+    sampleable_chunks: int = Field(description="Chunks that may be sampled now.")
+    withheld_chunks: int = Field(description="Chunks whose uses are all reserved by samples in trainers' hands.")
+    past_chunks: int = Field(description="Chunks of former sessions, kept for inspection until they are evicted.")
+    chunk_bytes: int = Field(description="Payload of all of those.")
+    lingering_chunks: int = Field(description="Retired chunks that samples still hold.")
+    waiting_fragments: int = Field(description="Fragments in no chunk yet.")
+    waiting_bytes: int = Field(description="Their payload.")
+    accepted_fragments: int = Field(description="Fragments taken in so far.")
+    chunk_fragments: int = Field(description="Of these, in chunks that are not retired.")
+    retired_fragments: int = Field(description="Of these, in chunks that were retired.")
+    dropped_fragments: dict[str, int] = Field(description="Fragments that were counted and are in no chunk, by reason.")
+    refused_fragments: dict[str, int] = Field(description="Fragments that were not taken in, by reason.")
+    retired_chunks: dict[str, int] = Field(description="Chunks retired so far, by reason.")
+    gaps: int = Field(description="Gaps in workers' numbers that were given up.")
+    versions: dict[int, int] = Field(description="Sampleable chunks by policy version.")
+    uses: dict[int, int] = Field(description="Sampleable chunks by uses; those of many together under the largest.")
+    limiter: LimiterPosition = Field(description="Where the rate limiter stands, and what blocks whom.")
+    samples_held: int = Field(description="Samples in trainers' hands.")
+    avg_reuse: float | None = Field(description="Mean uses of retired chunks; null before the first.")
+    avg_staleness: float | None = Field(description="Mean staleness of sampled chunks; null before the first.")
+    fragments_per_s: float = Field(description="Fragments taken in per second lately.")
+    workers: list[ReplayWorker] = Field(description="Who sends fragments, by name.")
+
+
+class SessionBegun(Body):
+    """The training attempt in progress (`PUT …/replay/session`)."""
+
+    session: int = Field(ge=0, le=MAX_INTEGER, description="Its number; never goes down.", examples=[1])
+
+
+class SessionSet(BaseModel):
+    """What beginning a session did."""
+
+    session: int = Field(description="The session in progress.")
+    retired_chunks: int = Field(description="Chunks of former sessions that this retired.")
+
+
+class Priorities(Body):
+    """New priorities of chunks (`PATCH …/replay/priorities`)."""
+
+    priorities: dict[ChunkId, Priority] = Field(
+        min_length=1, max_length=MAX_PRIORITIES, description="By chunk.", examples=[{"17": 0.5, "18": 2.25}]
+    )
+
+
+class PrioritiesSet(BaseModel):
+    """Which chunks have new priorities; those that are retired by now have not."""
+
+    updated: int = Field(description="How many were set.")
+    missing: list[int] = Field(description="Chunks that are not there, or not any more.")
+
+
+class Chunk(BaseModel):
+    """A chunk as operators see it."""
+
+    chunk: ChunkId
+    place: str = Field(description="`sampleable`, `withheld`, `past`, or why it was retired, while a sample holds it.")
+    worker: str = Field(description="Whose fragments it holds.")
+    session: int = Field(description="The session they were made in.")
+    first: int = Field(description="The number of the first of them.")
+    fragments: list[str] = Field(description="Their ids, in order.")
+    version: int = Field(description="Its policy version: the oldest that sampled any of it.")
+    mean_version: float = Field(description="The mean over steps.")
+    highest_version: int = Field(description="The newest.")
+    payload_bytes: int = Field(description="Its stored size.")
+    priority: float = Field(description="Its priority.")
+    uses: int = Field(description="Acknowledged samples it was in.")
+    reserved: int = Field(description="Samples in trainers' hands that it is in.")
+
+
+class Chunks(BaseModel):
+    """A page of chunks (`GET …/replay/chunks`)."""
+
+    chunks: list[Chunk] = Field(description="May be few, even none, before the last page.")
+    cursor: str | None = Field(description="Give it back for those after them; null on the last page.")
+
+
+class ChunksDeleted(BaseModel):
+    """What `DELETE …/replay/chunks` did."""
+
+    retired_chunks: int = Field(description="Chunks that were retired; freed when no sample holds them.")

@@ -1,0 +1,114 @@
+"""Samples of a replay buffer: how they are asked for, answered, and ended (``…/replay/samples``)."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from lachesis.wire.body import Body
+from lachesis.wire.fragments import FragmentFacts
+from lachesis.wire.replay import Alpha, Beta, ChunkId, HalfLife, Sampling, Strategy
+from lachesis.wire.runs import LeaseSeconds
+
+MAX_SAMPLE_CHUNKS = 65_536
+MAX_SAMPLE_FRAGMENTS = 65_536
+
+LeaseId = Annotated[str, Field(min_length=1, max_length=64, description="The lease the sample is held under.")]
+
+
+class TakeSample(Body):
+    """What a trainer asks for (`POST …/replay/samples`): so many chunks, or so many fragments."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"num_chunks": 1, "request_id": "trainer-0.17", "lease_s": 120}]}
+    )
+
+    num_chunks: int | None = Field(default=None, ge=1, le=MAX_SAMPLE_CHUNKS, description="How many chunks.")
+    num_fragments: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_SAMPLE_FRAGMENTS,
+        description="How many fragments, instead: a multiple of `fragments_per_chunk`.",
+    )
+    strategy: Strategy | None = Field(default=None, description="How to draw them; null: as the buffer says.")
+    alpha: Alpha | None = Field(default=None, description="The same.")
+    beta: Beta | None = Field(default=None, description="The same.")
+    half_life_chunks: HalfLife | None = Field(default=None, description="The same.")
+    request_id: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=64,
+        pattern=r"^[A-Za-z0-9._-]+$",
+        description="An id of this request: repeated, it gets the same sample while that is held.",
+    )
+    lease_s: LeaseSeconds | None = Field(default=None, description="How long to hold it; null: as the run says.")
+    trainer: str | None = Field(default=None, max_length=256, description="Who asks; shown to operators.")
+
+    @model_validator(mode="after")
+    def _one_number(self) -> "TakeSample":
+        if (self.num_chunks is None) == (self.num_fragments is None):
+            raise ValueError("one of num_chunks and num_fragments")
+        return self
+
+
+class Record(FragmentFacts):
+    """A fragment of a sample: where it is from, and how it came into the sample."""
+
+    fragment: str = Field(description="Its id.")
+    chunk: ChunkId
+    worker: str = Field(description="Who sent it.")
+    session: int = Field(description="The session it was made in.")
+    number: int = Field(description="Its place in what the worker sent in that session.")
+    version: int = Field(description="The chunk's policy version: the oldest that sampled any of it.")
+    staleness: int = Field(description="Policy versions since then, when the sample was taken.")
+    uses: int = Field(description="Acknowledged samples the chunk was in by then.")
+    probability: float = Field(description="That one draw from the whole buffer gave this chunk; 1 for fifo and lifo.")
+    importance_weight: float = Field(description="(chunks * probability) ** -beta over the largest in the sample.")
+    payload_bytes: int = Field(description="Its stored size.")
+
+
+class SampleInfo(BaseModel):
+    """A sample in a trainer's hands, without tensors. It is the metadata `sample` of a binary reply."""
+
+    sample: str = Field(description="Its id.")
+    run: str = Field(description="The run it is of.")
+    lease: LeaseId
+    lease_s: float = Field(description="Seconds the lease lasts from now.")
+    policy_version: int = Field(description="The policy version in force when it was taken.")
+    sampling: Sampling = Field(description="How it was drawn.")
+    records: list[Record] = Field(description="Its fragments, in order: those of a chunk are side by side.")
+
+
+class AckSample(Body):
+    """End a sample: it was trained on, its uses count (`POST …/replay/samples/{sample}/ack`)."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"lease": "4cdc4dcfa4d24682"}]})
+
+    lease: LeaseId
+
+
+class NackSample(Body):
+    """Give a sample back: its uses do not count (`POST …/replay/samples/{sample}/nack`)."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"lease": "4cdc4dcfa4d24682", "reason": "out of memory"}]}
+    )
+
+    lease: LeaseId
+    reason: str | None = Field(default=None, max_length=1000, description="Why; logged.")
+
+
+class ExtendSample(Body):
+    """Hold a sample longer (`POST …/replay/samples/{sample}/extend`)."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"lease": "4cdc4dcfa4d24682", "lease_s": 120}]})
+
+    lease: LeaseId
+    lease_s: LeaseSeconds | None = Field(default=None, description="How long from now; null: as the run says.")
+
+
+class SampleEnd(BaseModel):
+    """How a sample stands after ack, nack or extend."""
+
+    sample: str = Field(description="Its id.")
+    state: Literal["acknowledged", "given_back", "held"] = Field(description="What became of it.")
+    lease_s: float | None = Field(default=None, description="Seconds the lease lasts from now, if it was extended.")
