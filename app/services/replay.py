@@ -155,7 +155,13 @@ class Replay:
         return ChunkPage(tuple(wanted), following)
 
     async def delete_chunks(
-        self, run: str, *, worker: str | None = None, session: int | None = None, version: int | None = None
+        self,
+        run: str,
+        *,
+        worker: str | None = None,
+        session: int | None = None,
+        version: int | None = None,
+        below_version: int | None = None,
     ) -> int:
         """Retire the chunks that are of all that is named; returns how many.
 
@@ -167,7 +173,13 @@ class Replay:
         while cursor != 0:
             cursor, entries = await self._replay.scan(run, cursor or 0, _AT_ONCE)
             places = (SAMPLEABLE, WITHHELD, PAST)
-            doomed = [entry for entry in entries if entry.place in places and _is_of(entry, worker, session, version)]
+            doomed = [
+                entry
+                for entry in entries
+                if entry.place in places
+                and _is_of(entry, worker, session, version)
+                and (below_version is None or entry.chunk.versions.lowest < below_version)
+            ]
             retired += await self._replay.retire(run, "deleted", [chunk_key(entry.chunk.chunk_id) for entry in doomed])
         return retired
 

@@ -122,6 +122,6 @@ def _check(fragments: Sequence[EncodedFragment]) -> None:
         for name in ("worker", "session"):
             own, first = getattr(fragment, name), getattr(fragments[0], name)
             if own != first:
-                raise InvalidField(f"is {own}, but the first fragment's is {first}", (position, name))
+                raise InvalidField(f"is {own}, but the first fragment's is {first}", ("fragments", position, name))
         if numbers[fragment.number] > 1:
-            raise InvalidField(f"{numbers[fragment.number]} fragments have it", (position, "number"))
+            raise InvalidField(f"{numbers[fragment.number]} fragments have it", ("fragments", position, "number"))

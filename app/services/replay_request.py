@@ -57,9 +57,13 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Chunks in a trainer's hands: held under which lease, drawn how, and their fragments in order."""
+    """Chunks in a trainer's hands: held under which lease, drawn how, and their fragments in order.
+
+    `clock_ms` is the run clock when this was looked at, which tells how long the lease lasts.
+    """
 
     lease: Lease
+    clock_ms: int
     sampling: Sampling
     policy_version: int
     records: tuple[Record, ...]

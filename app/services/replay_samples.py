@@ -76,7 +76,7 @@ class ReplaySamples:
             if waits and view.policy.limiter is not None:
                 await self._replay.note_demand(run, wanted, view.standing.clock_ms + _DEMAND_MS)
             return manifest
-        return await self._sample(run, lease, manifest)
+        return await self._sample(run, lease, manifest, view)
 
     async def _again(self, run: str, request: SampleRequest, view: ReplayView) -> Sample | None:
         """Find the sample that this request took before, if it is still held."""
@@ -90,7 +90,7 @@ class ReplaySamples:
         manifest = await self._samples.manifest(run, lease.batch_id)
         if manifest is None or not await self._samples.change(run, lease, longer):
             return None
-        return await self._sample(run, longer, manifest)
+        return await self._sample(run, longer, manifest, view)
 
     def _lease(self, request: SampleRequest, view: ReplayView) -> Lease:
         return Lease(
@@ -110,14 +110,16 @@ class ReplaySamples:
         """Show a sample that is held again: the same records in the same order.
 
         Raises:
+            ReplayNotFound: The run has no replay buffer.
             SampleNotFound: None of that id is held.
         """
+        view = await self._view(run)
         lease, manifest = await self._samples.lease(run, sample_id), await self._samples.manifest(run, sample_id)
         if lease is None or manifest is None:
             raise SampleNotFound(f"run {run} has no sample {sample_id} in anybody's hands")
-        return await self._sample(run, lease, manifest)
+        return await self._sample(run, lease, manifest, view)
 
-    async def _sample(self, run: str, lease: Lease, manifest: Manifest) -> Sample:
+    async def _sample(self, run: str, lease: Lease, manifest: Manifest, view: ReplayView) -> Sample:
         """Describe what a sample holds; none of it leaves the store while the sample is held."""
         entries = await self._replay.entries(run, [drawn.key for drawn in manifest.chunks])
         ids = [fragment_id for entry in entries if entry is not None for fragment_id in entry.fragment_ids]
@@ -141,7 +143,7 @@ class ReplaySamples:
             if entry is not None
             for fragment_id in entry.fragment_ids
         ]
-        return Sample(lease, manifest.drawn_on.sampling, current, tuple(records))
+        return Sample(lease, view.standing.clock_ms, manifest.drawn_on.sampling, current, tuple(records))
 
     async def held(self, run: str) -> list[Lease]:
         """Return the leases of the samples in trainers' hands."""
