@@ -4,10 +4,12 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
+from app.api.fragment_blob import decode_fragments, decode_fragments_json
 from app.api.native_blob import decode_blobs
 from app.api.native_json import decode_native_json
 from app.api.scored_data import decode_group, decode_groups
 from app.store.codec import EncodedGroup
+from app.store.replay_entries import EncodedFragment
 
 T = TypeVar("T")
 _IN_THREAD_BYTES = 1024 * 1024
@@ -33,11 +35,22 @@ class Decoder:
 
     async def blobs(self, body: bytes) -> list[EncodedGroup]:
         """Read groups in binary; see `decode_blobs`."""
-        return decode_blobs(body) if len(body) < _IN_THREAD_BYTES else await asyncio.to_thread(decode_blobs, body)
+        return await self._beside(decode_blobs, body)
+
+    async def fragments(self, body: bytes) -> list[EncodedFragment]:
+        """Read fragments in binary; see `decode_fragments`."""
+        return await self._beside(decode_fragments, body)
+
+    async def fragments_json(self, body: bytes) -> list[EncodedFragment]:
+        """Decode the JSON of fragments; see `decode_fragments_json`."""
+        return await self._decode(decode_fragments_json, body)
 
     async def native(self, body: bytes) -> list[EncodedGroup]:
         """Decode the JSON of groups of the native API; see `decode_native_json`."""
         return await self._decode(decode_native_json, body)
+
+    async def _beside(self, decode: Callable[[bytes], T], body: bytes) -> T:
+        return decode(body) if len(body) < _IN_THREAD_BYTES else await asyncio.to_thread(decode, body)
 
     async def _decode(self, decode: Callable[[bytes], T], body: bytes) -> T:
         if len(body) < _IN_THREAD_BYTES:

@@ -5,6 +5,7 @@ numbers. No value of a column becomes a Python object.
 """
 
 import reprlib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,8 @@ _FRAMED = "groups"
 _WHOLE = ("environment", "policy_version")  # "1.0" and " 1" are whole numbers to some readers
 _KINDS = {"int": ("I32", "I64"), "float": ("F32", "F64")}
 _COLUMNS = {column.name: column for column in NATIVE_COLUMNS}
-_FORMAT_OF_OTHERS = "format"  # torch and others say "pt" there; it tells nothing
+FORMAT_OF_OTHERS = "format"
+"""Key of a blob's metadata under which torch and others say "pt"; it tells nothing."""
 
 
 def decode_blobs(body: bytes) -> list[EncodedGroup]:
@@ -41,33 +43,44 @@ def decode_blobs(body: bytes) -> list[EncodedGroup]:
         MalformedBody: It is not safetensors.
         InvalidField: A tensor or a key is wrong. The groups of a frame are in ``groups``, as they are in JSON.
     """
+    return [_group(blob, header, path) for blob, header, path in opened(body, _FRAMED, MAX_GROUPS)]
+
+
+def opened(body: bytes, kind: str, most: int) -> Iterator[tuple[Payload, Header, Path]]:
+    """Open the blob, or the frame of blobs, that a body is: each with its header and its place.
+
+    Args:
+        body: What came.
+        kind: What the frame holds, and what its blobs are called in places.
+        most: How many blobs a frame may hold.
+
+    Raises:
+        MalformedBody: It is not safetensors.
+        InvalidField: It is another frame, or one of its blobs is not safetensors.
+    """
     try:
         header = read_header(body)
         if FORMAT not in header.metadata:
-            return [_group(body, header, ())]
+            yield body, header, ()
+            return
         _, blobs = split(body)
     except DamagedBlob as error:
         raise MalformedBody(f"not safetensors: {error}") from error
-    if header.metadata[FORMAT] != _FRAMED:
-        raise InvalidField(f"a frame of {reprlib.repr(header.metadata[FORMAT])}, not of {_FRAMED}")
-    if not 1 <= len(blobs) <= MAX_GROUPS:
-        raise InvalidField(f"{len(blobs)} groups; 1 to {MAX_GROUPS} go in one request")
-    return [_framed(blob, (_FRAMED, position)) for position, blob in enumerate(blobs)]
-
-
-def _framed(blob: memoryview, path: Path) -> EncodedGroup:
-    try:
-        header = read_header(blob)
-    except DamagedBlob as error:
-        raise InvalidField(f"not safetensors: {error}", path) from error
-    return _group(blob, header, path)
+    if header.metadata[FORMAT] != kind:
+        raise InvalidField(f"a frame of {reprlib.repr(header.metadata[FORMAT])}, not of {kind}")
+    if not 1 <= len(blobs) <= most:
+        raise InvalidField(f"{len(blobs)} {kind}; 1 to {most} go in one request")
+    for position, blob in enumerate(blobs):
+        path = (kind, position)
+        try:
+            yield blob, read_header(blob), path
+        except DamagedBlob as error:
+            raise InvalidField(f"not safetensors: {error}", path) from error
 
 
 def _group(blob: Payload, header: Header, path: Path) -> EncodedGroup:
-    if len(header.tensors) > MAX_TENSORS:
-        raise InvalidField(f"{len(header.tensors)} tensors; at most {MAX_TENSORS} are taken", path)
+    check_names(header, path)
     for name in header.tensors:
-        check_name(name, path)
         _check_own_lengths(name, header, path)
     columns = {}
     rows = _Rows(blob, header, path)
@@ -79,7 +92,7 @@ def _group(blob: Payload, header: Header, path: Path) -> EncodedGroup:
     check_rows(columns, path)
     if DETAILS in header.tensors:
         _check_details(blob, header.tensors[DETAILS], (*path, DETAILS))
-    given = {name: text for name, text in header.metadata.items() if name != _FORMAT_OF_OTHERS}
+    given = {name: text for name, text in header.metadata.items() if name != FORMAT_OF_OTHERS}
     keys = read_keys(given, columns.get("policy_versions"), path)
     return keys_and_payload(keys, columns["tokens"], _payload(blob, header, keys), path)
 
@@ -97,6 +110,18 @@ def _payload(blob: Payload, header: Header, keys: GroupKeys) -> Payload:
     if "id" in header.metadata and all(header.metadata.get(name, said.get(name)) == said.get(name) for name in _WHOLE):
         return blob
     return with_metadata(blob, header, said)
+
+
+def check_names(header: Header, path: Path) -> None:
+    """Check how many tensors there are, and their names.
+
+    Raises:
+        InvalidField: They are too many, or one has no fit name.
+    """
+    if len(header.tensors) > MAX_TENSORS:
+        raise InvalidField(f"{len(header.tensors)} tensors; at most {MAX_TENSORS} are taken", path)
+    for name in header.tensors:
+        check_name(name, path)
 
 
 def check_name(name: str, path: Path) -> None:
@@ -141,7 +166,7 @@ class _Rows:
 
     def _read(self, name: str) -> tuple[NDArray[Any], int]:
         path = (*self._path, name)
-        lengths = _flat(self._blob, self._tensors[name], _KINDS["int"], path)
+        lengths = flat(self._blob, self._tensors[name], _KINDS["int"], path)
         if lengths.size and int(lengths.min()) < 0:
             raise InvalidField("a length below 0", (*path, int(np.argmin(lengths))))
         if lengths.size and int(lengths.max()) > len(self._blob):  # and so no sum of them overflows
@@ -150,7 +175,7 @@ class _Rows:
 
 
 def _column(blob: Buffer, header: Header, column: Column, rows: _Rows, path: Path) -> Ragged:
-    values = _flat(blob, header.tensors[column.name], _KINDS[column.kind], path)
+    values = flat(blob, header.tensors[column.name], _KINDS[column.kind], path)
     if column.kind == "float" and not np.isfinite(values).all():
         raise InvalidField("not a finite number", (*path, int(np.argmin(np.isfinite(values)))))
     lengths = [rows.of(column.name, level) for level in range(column.depth - 1)]
@@ -162,7 +187,12 @@ def _column(blob: Buffer, header: Header, column: Column, rows: _Rows, path: Pat
     return Ragged(values, tuple(level for level, _ in lengths))
 
 
-def _flat(blob: Buffer, info: TensorInfo, dtypes: tuple[str, ...], path: Path) -> NDArray[Any]:
+def flat(blob: Buffer, info: TensorInfo, dtypes: tuple[str, ...], path: Path) -> NDArray[Any]:
+    """Return a tensor of one dimension.
+
+    Raises:
+        InvalidField: It is of another dtype, or of several dimensions.
+    """
     if info.dtype not in dtypes:
         raise InvalidField(f"has dtype {info.dtype}, not {' or '.join(dtypes)}", path)
     if len(info.shape) != 1:
@@ -171,7 +201,7 @@ def _flat(blob: Buffer, info: TensorInfo, dtypes: tuple[str, ...], path: Path) -
 
 
 def _check_details(blob: Buffer, info: TensorInfo, path: Path) -> None:
-    text = _flat(blob, info, ("U8",), path).tobytes()
+    text = flat(blob, info, ("U8",), path).tobytes()
     document = parse_object(text, path)
     for name, _ in members(document, path):
         if name not in NATIVE_DETAILS:

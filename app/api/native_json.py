@@ -6,6 +6,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from app.api.details import NATIVE_DETAILS
 from app.api.group_fields import GroupFields
@@ -80,13 +81,22 @@ def _tensors(fields: GroupFields) -> dict[str, Any]:
         raise InvalidField(f"should be an object, not {described(given)}", path)
     if len(given) > MAX_TENSORS // 2:
         raise InvalidField(f"{len(given)} tensors; at most {MAX_TENSORS // 2} are taken", path)
-    return {name: _tensor(name, tensor, (*path, name)) for name, tensor in members(given, path)}
+    return {name: _own_tensor(name, tensor, (*path, name)) for name, tensor in members(given, path)}
 
 
-def _tensor(name: str, given: Any, path: Path) -> Any:
+def _own_tensor(name: str, given: Any, path: Path) -> NDArray[Any]:
     check_name(name, path)
     if name in (DETAILS, METADATA) or is_column(name):
         raise InvalidField("is no name for a tensor of your own: something else is called so", path)
+    return read_tensor(given, path)
+
+
+def read_tensor(given: Any, path: Path) -> NDArray[Any]:
+    """Read a tensor: an object of dtype, shape and data in base64.
+
+    Raises:
+        InvalidField: It is none.
+    """
     match dict(members(given, path)) if isinstance(given, OBJECTS) else None:
         case {"dtype": str(dtype), "shape": shape, "data": str(data), **more} if not more and isinstance(shape, ARRAYS):
             lengths = list(shape)
