@@ -16,7 +16,16 @@ from app.api.decoding import Decoder
 from app.api.deps import Services, checked_run_name
 from app.api.openapi import DocumentedApp
 from app.api.routes import atropos, system
-from app.api.routes.v1 import batches, environments, groups, runs, shards
+from app.api.routes.v1 import (
+    batches,
+    environments,
+    groups,
+    replay,
+    replay_fragments,
+    replay_samples,
+    runs,
+    shards,
+)
 from app.core.errors import StoreMisconfigured
 from app.services.administration import Administration
 from app.services.admission import Admission
@@ -112,8 +121,9 @@ def create_app(settings: Settings) -> FastAPI:
     for router in (atropos.submissions, atropos.router):
         app.include_router(router)
         app.include_router(router, prefix="/runs/{run}/atropos", dependencies=named)
-    for router in (batches.router, environments.router, runs.router, groups.router, shards.router):
-        app.include_router(router)
+    by_use = (batches, environments, replay_fragments, replay_samples, runs, groups, replay, shards)
+    for module in by_use:
+        app.include_router(module.router)
     app.include_router(system.router)
     return app
 

@@ -6,11 +6,12 @@ from fastapi import FastAPI
 from pydantic.json_schema import models_json_schema
 
 from app.api.problem_json import MEDIA_TYPE
+from lachesis.wire.fragments import SubmittedFragment, SubmittedFragments
 from lachesis.wire.groups import SubmittedGroup, SubmittedGroups
 from lachesis.wire.problems import Problem
 from lachesis.wire.shards import InlineEpisode
 
-_BESIDE = (Problem, SubmittedGroup, SubmittedGroups, InlineEpisode)
+_BESIDE = (Problem, SubmittedGroup, SubmittedGroups, InlineEpisode, SubmittedFragment, SubmittedFragments)
 
 
 class DocumentedApp(FastAPI):

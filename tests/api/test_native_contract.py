@@ -118,6 +118,7 @@ CASES: dict[type[errors.LachesisError], Call] = {
     errors.EnvironmentNotFound: lambda client: _in(client, "GET", "/environments/0"),
     errors.GroupNotFound: lambda client: _in(client, "GET", "/groups/g"),
     errors.BatchNotFound: lambda client: _in(client, "DELETE", "/batches/ab"),
+    errors.ReplayNotFound: lambda client: _in(client, "GET", "/replay"),
     errors.RunExists: _run_exists,
     errors.RunArchived: _run_archived,
     errors.GroupExists: _group_exists,
@@ -130,6 +131,10 @@ CASES: dict[type[errors.LachesisError], Call] = {
 }
 ELSEWHERE = {
     errors.InvalidDataset: "test_shards.py: takes a folder of datasets",
+    errors.FragmentNotFound: "test_replay.py: takes a buffer",
+    errors.SampleNotFound: "test_replay.py",
+    errors.FragmentExists: "test_replay.py",
+    errors.ReplayBlocked: "test_replay.py",
     errors.RequestTimeout: "test_body.py: takes time",
     errors.RunInUse: "takes a flood of groups",
     errors.StoreUnavailable: "test_store_trouble.py: takes a Redis that is hurt",

@@ -64,8 +64,34 @@ async def live_through_a_run(client: httpx.AsyncClient, redis_client: Redis) -> 
     await client.post(f"{RUN}/checkpoints", json={"step": 1})
     await client.post(f"{RUN}/rewind", json={"step": 1})
     await client.post("/v1/shards/plan", json={"ranks": 2, "lengths": [3, 1, 2]})
+    await use_a_buffer(client)
     await client.delete(f"{RUN}/environments/0")
     await client.delete(RUN)
+
+
+async def use_a_buffer(client: httpx.AsyncClient) -> None:
+    """Use all of a replay buffer once."""
+    replay = f"{RUN}/replay"
+    await client.put(replay, json={})
+    await client.patch(replay, json={"max_reuse": None})
+    await client.get(replay)
+    await client.put(f"{replay}/session", json={"session": 0})
+    await client.post(f"{replay}/samples", json={"num_chunks": 1})
+    fragment = example_body(OPERATIONS["POST", "/v1/runs/{run}/replay/fragments"])
+    receipt = (await client.post(f"{replay}/fragments", json=fragment)).json()["fragments"][0]
+    await client.post(f"{replay}/fragments", json=fragment)
+    await client.get(f"{replay}/fragments/{receipt['fragment']}")
+    await client.post(f"{replay}/fragments/fetch", json={"fragments": [receipt["fragment"]]})
+    for accept in ("application/json", SAFETENSORS):
+        headers = {"Accept": accept}
+        taken = await client.post(f"{replay}/samples", json={"num_chunks": 1, "request_id": "s"}, headers=headers)
+        await client.get(f"{replay}/samples/{taken.headers['lachesis-sample']}", headers=headers)
+    for verb in ("extend", "nack", "ack"):
+        held = (await client.post(f"{replay}/samples", json={"num_chunks": 1, "request_id": "s"})).json()
+        await client.post(f"{replay}/samples/{held['sample']}/{verb}", json={"lease": held["lease"]})
+    await client.patch(f"{replay}/priorities", json={"priorities": {"1": 0.5}})
+    await client.get(f"{replay}/chunks?limit=1")
+    await client.delete(f"{replay}/chunks?below_version=1")
 
 
 async def test_every_success_that_is_documented_is_answered_as_documented(
@@ -156,7 +182,7 @@ def test_every_problem_has_a_schema_with_its_codes(operation: Operation) -> None
 def call(operation: Operation, **names: str) -> dict[str, Any]:
     """A request with the body of the document's example."""
     method, path = operation
-    named = {"run": "typo", "environment": "0", "batch": "ab", "group": "g"} | names
+    named = {"run": "typo", "environment": "0", "batch": "ab", "group": "g", "fragment": "f", "sample": "ab"} | names
     return {"method": method, "url": path.format(**named), "json": example_body(OPERATIONS[operation])}
 
 

@@ -1,0 +1,213 @@
+"""The replay buffer over HTTP: what goes in comes out, who holds what, and what operators see."""
+
+import asyncio
+import json
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from lachesis.wire import blob
+from lachesis.wire.frame import frame, split
+from lachesis.wire.groups import SAFETENSORS
+from tests.api.native_groups import BINARY
+from tests.api.replay_calls import REPLAY, RUN, end, in_binary, in_json, insert, make_buffer, state, take, tensors_of
+
+AS_BINARY = {"Accept": SAFETENSORS}
+
+
+async def test_a_buffer_is_set_up_once_changed_while_it_goes_on_and_set_up_anew(client: httpx.AsyncClient) -> None:
+    await make_buffer(client, max_chunks=8, max_reuse=2)
+    limiter = {"samples_per_insert": 2, "min_diff": 0, "max_diff": 8}
+    reply = await client.patch(REPLAY, json={"max_reuse": None, "limiter": limiter, "sampling": {"strategy": "fifo"}})
+    settings = reply.json()["settings"]
+    assert (settings["max_chunks"], settings["max_reuse"], settings["limiter"]) == (8, None, limiter)
+    assert settings["sampling"]["strategy"] == "fifo"
+    assert (await state(client))["settings"] == settings
+    again = (await client.put(REPLAY, json={})).json()["settings"]
+    assert (again["max_chunks"], again["limiter"], again["sampling"]["strategy"]) == (10_000, None, "uniform")
+
+
+@pytest.mark.parametrize("sent", ["json", "binary"])
+async def test_fragments_come_back_bit_for_bit_however_they_came(client: httpx.AsyncClient, sent: str) -> None:
+    await make_buffer(client, fragments_per_chunk=2, sampling={"strategy": "fifo"})
+    facts = {"episodes": ["e1", "e2"], "reward": -0.5, "cost": 2.0, "metadata": {"seed": [1, None]}}
+    if sent == "json":
+        body = {"fragments": [in_json(number, **facts) for number in range(2)]}
+        reply = await client.post(f"{REPLAY}/fragments", json=body)
+    else:
+        body = frame([in_binary(number, **facts) for number in range(2)], "fragments")
+        reply = await client.post(f"{REPLAY}/fragments", content=body, headers=BINARY)
+    assert reply.status_code == 201, reply.text
+    receipts = reply.json()["fragments"]
+    assert [(one["number"], one["status"]) for one in receipts] == [(0, "stored"), (1, "stored")]
+    reply = await client.post(f"{REPLAY}/samples", json={"num_fragments": 2}, headers=AS_BINARY)
+    metadata, blobs = split(reply.content)
+    info = json.loads(metadata["sample"])
+    assert reply.headers["lachesis-sample"] == info["sample"]
+    for record, payload, receipt in zip(info["records"], blobs, receipts, strict=True):
+        assert record["fragment"] == receipt["fragment"]
+        assert {name: record[name] for name in facts} == facts
+        assert (record["worker"], record["number"], record["version"], record["staleness"]) == (
+            ("w", receipt["number"], 0, 0)
+        )
+        assert (record["probability"], record["importance_weight"], record["uses"]) == (1, 1, 0)
+        held = blob.read_header(payload)
+        for name, array in tensors_of(receipt["number"]).items():
+            there = blob.tensor(payload, held.tensors[name])
+            assert there.dtype == array.dtype
+            assert np.array_equal(there, array)
+        alone = await client.get(f"{REPLAY}/fragments/{receipt['fragment']}")
+        assert alone.content == bytes(payload)
+
+
+async def test_many_fragments_are_read_at_once_in_the_order_asked_for(client: httpx.AsyncClient) -> None:
+    await make_buffer(client)
+    ids = [receipt["fragment"] for receipt in await insert(client, [0, 1, 2])]
+    asked = [ids[2], ids[0]]
+    reply = await client.post(f"{REPLAY}/fragments/fetch", json={"fragments": asked})
+    metadata, blobs = split(reply.content)
+    assert [one["fragment"] for one in json.loads(metadata["fragments"])] == asked
+    assert [bytes(one) for one in blobs] == [in_binary(2), in_binary(0)]
+    missing = await client.post(f"{REPLAY}/fragments/fetch", json={"fragments": [ids[0], "gone"]})
+    assert (missing.status_code, missing.json()["code"]) == (404, "fragment_not_found")
+    assert "gone" in missing.json()["detail"]
+
+
+async def test_a_fragment_sent_again_is_stored_once_and_one_of_other_contents_is_refused(
+    client: httpx.AsyncClient,
+) -> None:
+    await make_buffer(client)
+    (first,) = await insert(client, [0])
+    reply = await client.post(f"{REPLAY}/fragments", content=in_binary(0), headers=BINARY)
+    assert reply.headers["idempotent-replay"] == "true"
+    assert reply.json()["fragments"][0]["status"] == "repeated"
+    other = in_binary(0, tensors={"x": np.ones(1)})
+    reply = await client.post(f"{REPLAY}/fragments", content=other, headers=BINARY)
+    assert (reply.status_code, reply.json()["code"]) == (409, "fragment_exists")
+    assert (await state(client))["accepted_fragments"] == 1
+    assert first["status"] == "stored"
+
+
+async def test_the_oldest_of_several_versions_counts_and_the_mean_is_shown(client: httpx.AsyncClient) -> None:
+    await make_buffer(client)
+    await client.put(f"{RUN}/policy-version", json={"policy_version": 9})
+    versions = np.array([9, 4, 5], np.int64)
+    await insert(client, [0], tensors={"x": np.ones(3), "policy_versions": versions}, policy_version=None)
+    (chunk,) = (await client.get(f"{REPLAY}/chunks")).json()["chunks"]
+    assert (chunk["version"], chunk["mean_version"], chunk["highest_version"]) == (4, 6, 9)
+    assert (await take(client, num_chunks=1))["records"][0]["staleness"] == 5
+
+
+async def test_a_sample_is_held_until_it_is_acknowledged_given_back_or_its_lease_runs_out(
+    client: httpx.AsyncClient,
+) -> None:
+    await make_buffer(client, max_reuse=1)
+    await insert(client, [0])
+    sample = await take(client, num_chunks=1, lease_s=60)
+    assert 59 < sample["lease_s"] <= 60
+    assert (await client.post(f"{REPLAY}/samples", json={"num_chunks": 1})).status_code == 204
+    shown = await client.get(f"{REPLAY}/samples/{sample['sample']}")
+    assert shown.json()["records"] == sample["records"]
+    longer = await end(client, sample, "extend", lease_s=100)
+    assert longer.json() == {"sample": sample["sample"], "state": "held", "lease_s": 100}
+    assert (await end(client, sample, "nack", reason="out of memory")).json()["state"] == "given_back"
+    assert (await state(client))["limiter"]["samples"] == 0
+    again = await take(client, num_chunks=1, lease_s=0.01)
+    assert again["records"][0]["uses"] == 0
+    last = await take(client, wait_s=10, num_chunks=1)
+    for _ in range(2):  # its answer may have been lost
+        assert (await end(client, last)).json()["state"] == "acknowledged"
+    late = await end(client, again)
+    assert (late.status_code, late.json()["code"]) == (409, "lease_lost")
+    gone = await client.get(f"{REPLAY}/samples/{last['sample']}")
+    assert (gone.status_code, gone.json()["code"]) == (404, "sample_not_found")
+    seen = await state(client)
+    assert (seen["avg_reuse"], seen["sampleable_chunks"], seen["samples_held"]) == (1, 0, 0)
+
+
+async def test_a_request_that_is_repeated_gets_the_same_sample(client: httpx.AsyncClient) -> None:
+    await make_buffer(client)
+    await insert(client, range(8))
+    first = await take(client, num_chunks=2, request_id="step-1")
+    again = await take(client, num_chunks=2, request_id="step-1")
+    assert (again["sample"], again["lease"], again["records"]) == (first["sample"], first["lease"], first["records"])
+    assert (await state(client))["samples_held"] == 1
+
+
+async def test_a_trainer_waits_for_chunks_and_is_told_what_it_waits_for(client: httpx.AsyncClient) -> None:
+    await make_buffer(client)
+    reply = await client.post(f"{REPLAY}/samples", params={"wait_s": 0.05}, json={"num_chunks": 2})
+    assert (reply.status_code, reply.content) == (204, b"")
+    assert reply.headers["lachesis-waiting"].startswith("chunks: 0 of the 2 chunks")
+    waiting = asyncio.create_task(take(client, wait_s=20, num_chunks=2))
+    await insert(client, [0])
+    await insert(client, [1])
+    assert sorted(record["number"] for record in (await waiting)["records"]) == [0, 1]
+
+
+async def test_workers_are_held_back_by_the_limiter_and_let_go_by_samples(client: httpx.AsyncClient) -> None:
+    await make_buffer(client, limiter={"samples_per_insert": 1, "min_diff": 0, "max_diff": 2})
+    for number in range(2):
+        await insert(client, [number])
+    reply = await client.post(f"{REPLAY}/fragments", content=in_binary(2), headers=BINARY)
+    assert (reply.status_code, reply.json()["code"]) == (429, "replay_blocked")
+    assert int(reply.headers["retry-after"]) >= 1
+    assert "max_diff = 2" in reply.json()["detail"]
+    assert (await state(client))["limiter"]["inserts_blocked"]["holdup"] == "samples"
+    waiting = asyncio.create_task(insert(client, [2], wait_s=20))
+    await take(client, num_chunks=1)
+    assert [one["status"] for one in await waiting] == ["stored"]
+
+
+async def test_priorities_weigh_what_is_sampled_and_those_of_chunks_that_are_gone_are_named(
+    client: httpx.AsyncClient,
+) -> None:
+    await make_buffer(client, sampling={"strategy": "proportional", "alpha": 1, "beta": 1})
+    await insert(client, [0, 1, 2], priority=1.0)
+    reply = await client.patch(f"{REPLAY}/priorities", json={"priorities": {"1": 8, "2": 0.5, "3": 0.5, "99": 1}})
+    assert reply.json() == {"updated": 3, "missing": [99]}
+    sample = await take(client, num_chunks=3)
+    by_chunk = {record["chunk"]: record for record in sample["records"]}
+    assert [by_chunk[chunk]["probability"] for chunk in (1, 2, 3)] == pytest.approx([8 / 9, 0.5 / 9, 0.5 / 9], rel=1e-3)
+    assert by_chunk[1]["importance_weight"] == pytest.approx(1 / 16, rel=1e-3)
+    assert by_chunk[2]["importance_weight"] == 1
+
+
+async def test_chunks_are_listed_page_by_page_sorted_and_filtered_and_retired_by_what_they_are(
+    client: httpx.AsyncClient,
+) -> None:
+    await make_buffer(client, fragments_per_chunk=2)
+    await insert(client, range(4), "a")
+    await insert(client, range(6), "b", reward=1)
+    pages: list[Any] = []
+    cursor: dict[str, Any] = {}
+    while cursor.get("cursor", "") is not None:
+        page = (await client.get(f"{REPLAY}/chunks", params={"limit": 2, "descending": True, **cursor})).json()
+        cursor = {"cursor": page["cursor"]}
+        pages += page["chunks"]
+    assert [one["chunk"] for one in pages] == [5, 4, 3, 2, 1]
+    assert [len(one["fragments"]) for one in pages] == [2] * 5
+    of_a = (await client.get(f"{REPLAY}/chunks", params={"worker": "a"})).json()["chunks"]
+    assert [(one["worker"], one["first"]) for one in of_a] == [("a", 0), ("a", 2)]
+    assert (await client.delete(f"{REPLAY}/chunks", params={"worker": "a", "session": 1})).json()["retired_chunks"] == 0
+    assert (await client.delete(f"{REPLAY}/chunks", params={"worker": "a"})).json()["retired_chunks"] == 2
+    assert (await client.delete(f"{REPLAY}/chunks")).json()["retired_chunks"] == 3
+    seen = await state(client)
+    assert (seen["sampleable_chunks"], seen["chunk_bytes"], seen["retired_chunks"]) == (0, 0, {"deleted": 5})
+
+
+async def test_a_new_session_retires_what_there_is_and_old_numbers_begin_anew(client: httpx.AsyncClient) -> None:
+    await make_buffer(client)
+    await insert(client, [0, 1])
+    assert (await client.put(f"{REPLAY}/session", json={"session": 1})).json() == {"session": 1, "retired_chunks": 2}
+    assert (await insert(client, [2]))[0]["status"] == "old_session"
+    assert (await insert(client, [0], session=2))[0]["status"] == "future_session"
+    assert (await insert(client, [0], session=1))[0]["status"] == "stored"
+    past = (await client.get(f"{REPLAY}/chunks", params={"place": "past"})).json()["chunks"]
+    assert [one["session"] for one in past] == [0, 0]
+    seen = await state(client)
+    assert (seen["session"], seen["sampleable_chunks"], seen["past_chunks"]) == (1, 1, 2)
+    back = await client.put(f"{REPLAY}/session", json={"session": 0})
+    assert (back.status_code, back.json()["errors"][0]["loc"]) == (422, ["session"])
