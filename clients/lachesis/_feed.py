@@ -1,14 +1,15 @@
-"""Takes batches ahead of the step that trains on them."""
+"""Takes batches or samples ahead of the step that trains on them."""
 
 import asyncio
 import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
+from typing import Generic, Protocol, TypeVar
 
+from lachesis._lease import Lease
 from lachesis._protocol import NothingYet
 from lachesis._retry import Seldom
-from lachesis._taking import Held
 from lachesis.errors import NoBatch
 
 LONGEST_POLL_S = 30.0
@@ -20,31 +21,45 @@ _SAID_AFTER_S, _SAID_EVERY_S = 5.0, 300.0
 log = logging.getLogger(__name__)
 
 
-Take = Callable[[float], Awaitable[Held | NothingYet]]
+class Holding(Protocol):
+    """A batch or a sample that was taken."""
+
+    @property
+    def lease(self) -> Lease:
+        """What it is held under."""
+
+    def is_stale(self, version: int, oldest: int) -> bool:
+        """Whether it was taken under an older policy version than this, and holds something from before ``oldest``."""
 
 
-class Feed:
+H = TypeVar("H", bound=Holding)
+Take = Callable[[float], Awaitable[H | NothingYet]]
+
+
+class Feed(Generic[H]):
     """The batches of one loop, in the order they were taken: some ready, some in the loop's hands.
 
     All that is neither acknowledged nor given back when the feed is closed, it gives back.
     """
 
-    def __init__(self, take: Take, prefetch: int, patience_s: float | None) -> None:
+    def __init__(self, take: Take[H], prefetch: int, patience_s: float | None, what: str = "batch") -> None:
         """Begin to take batches.
 
         Args:
             take: Takes one, or waits for one as long as it is told.
             prefetch: How many to keep ready, ``>= 0``.
             patience_s: How long `next` waits; None: for ever.
+            what: What one is called.
         """
+        self._what = what
         self._take = take
         self._prefetch = prefetch
         self._patience_s = patience_s
         # Half of what `next` waits: so it knows by then what the service waits for.
         self._poll_s = LONGEST_POLL_S if patience_s is None else min(LONGEST_POLL_S, patience_s / 2)
         self._wanted = prefetch
-        self._ready: deque[Held] = deque()
-        self._handed_out: list[Held] = []
+        self._ready: deque[H] = deque()
+        self._handed_out: list[H] = []
         self._fresh_from = (0, 0)
         self._notice = Seldom(_SAID_EVERY_S)
         self._waiting_for = "the service has not answered yet"
@@ -52,7 +67,7 @@ class Feed:
         self._filling: asyncio.Task[None] | None = None
         self._stopping = False
 
-    async def next(self) -> Held:
+    async def next(self) -> H:
         """Return the next batch.
 
         Raises:
@@ -66,7 +81,7 @@ class Feed:
                 while not self._ready:
                     await self._something_new(self.start())
         except TimeoutError:
-            raise NoBatch(f"no batch in {self._patience_s:g} s: {self._waiting_for}") from None
+            raise NoBatch(f"no {self._what} in {self._patience_s:g} s: {self._waiting_for}") from None
         finally:
             self._wanted = self._prefetch
         batch = self._ready.popleft()
@@ -141,11 +156,7 @@ class Feed:
     def _say(self, reason: str) -> None:
         is_awaited = self._wanted > self._prefetch
         if is_awaited and self._poll_s >= _SAID_AFTER_S and self._notice.due(time.monotonic()):
-            log.warning("still no batch after a wait of %g s: %s", self._poll_s, reason)
+            log.warning("still no %s after a wait of %g s: %s", self._what, self._poll_s, reason)
 
-    def _is_stale(self, batch: Held) -> bool:
-        """Whether a batch was formed under an older policy version than now, and holds what would not go into it."""
-        version, oldest = self._fresh_from
-        return batch.taken.info.policy_version < version and any(
-            group.policy_version is not None and group.policy_version < oldest for group in batch.taken.info.groups
-        )
+    def _is_stale(self, batch: H) -> bool:
+        return batch.is_stale(*self._fresh_from)

@@ -1,81 +1,91 @@
-"""What a batch is held under: it is extended until it is ended."""
+"""What a batch or a sample is held under: it is extended until it is ended."""
 
 import asyncio
 import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 from lachesis._http import Sender
-from lachesis._protocol import Call, RunCalls
+from lachesis._protocol import Call
 from lachesis._retry import passes
-from lachesis.errors import BatchNotFound, LachesisError, LeaseLost
-from lachesis.wire.batches import BatchInfo, LeaseEnd
+from lachesis.errors import BatchNotFound, LachesisError, LeaseLost, SampleNotFound
 
 _EXTENDED_AT = 1 / 3
 _GIVING_BACK_S = 5.0
 _TRIED_AGAIN_S = 1.0
+_LOST = (LeaseLost, BatchNotFound, SampleNotFound)
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """The requests that end a lease, or make it longer; the answer to the last says for how many seconds."""
+
+    ack: Callable[[], Call[Any]]
+    nack: Callable[[str | None], Call[Any]]
+    extend: Callable[[float | None], Call[Any]]
 
 
 class Lease:
-    """A batch in our hands, as far as the service is concerned."""
+    """A batch or sample in our hands, as far as the service is concerned."""
 
-    def __init__(self, info: BatchInfo, calls: RunCalls, sender: Sender, lease_s: float | None) -> None:
-        """Hold a batch that was taken, from now on; needs a running event loop.
+    def __init__(self, ends: Ends, lasts_s: float, sender: Sender, lease_s: float | None) -> None:
+        """Hold what was taken, from now on; needs a running event loop.
 
         Args:
-            info: The batch.
-            calls: The requests of its run.
+            ends: The requests that end it.
+            lasts_s: How long it lasts from now, seconds.
             sender: What sends them.
             lease_s: For how long each extension asks; None: as the run says.
         """
-        self._info = info
-        self._calls = calls
+        self._ends = ends
+        self._lasts_s = lasts_s
         self._sender = sender
         self._asked_s = lease_s
-        self._rank = None if info.shard is None else info.shard.rank
         self._ended = False
         self._lost = False
-        self._extending = asyncio.create_task(self._keep_extending(info.lease_s))
+        self._extending = asyncio.create_task(self._keep_extending(lasts_s))
 
     @property
     def held(self) -> bool:
-        """Whether the batch is still in our hands, as far as is known here."""
+        """Whether it is still in our hands, as far as is known here."""
         return not (self._ended or self._lost)
 
     async def ack(self) -> None:
-        """End it: the batch was trained on."""
-        await self._end(self._calls.ack(self._info.batch, self._info.lease, self._rank))
+        """End it: it was trained on."""
+        await self._end(self._ends.ack())
 
     async def nack(self, reason: str | None) -> None:
-        """End it: the batch's groups are wanted no more here."""
-        await self._end(self._calls.nack(self._info.batch, self._info.lease, reason))
+        """End it: it is wanted no more here."""
+        await self._end(self._ends.nack(reason))
 
     async def extend(self, lease_s: float | None, budget_s: float | None = None) -> float:
         """Hold it for longer; returns seconds from now."""
-        call = self._calls.extend(self._info.batch, self._info.lease, lease_s)
         try:
-            end = await self._sender.send(call, budget_s)
-        except (LeaseLost, BatchNotFound):
+            end = await self._sender.send(self._ends.extend(lease_s), budget_s)
+        except _LOST:
             self._lost = True
             raise
-        return self._info.lease_s if end.lease_s is None else end.lease_s
+        lasts_s: float = self._lasts_s if end.lease_s is None else end.lease_s
+        return lasts_s
 
     async def give_back(self, reason: str) -> None:
         """End it like `nack`, if it is held. Should that fail, it runs out by itself: there is nobody to tell."""
         held = self.held
         self.forget()
         if held:
-            call = self._calls.nack(self._info.batch, self._info.lease, reason)
             with contextlib.suppress(LachesisError):
-                await self._sender.send(call, _GIVING_BACK_S)
+                await self._sender.send(self._ends.nack(reason), _GIVING_BACK_S)
 
     def forget(self) -> None:
         """Extend it no more."""
         self._ended = True
         self._extending.cancel()
 
-    async def _end(self, call: Call[LeaseEnd]) -> None:
+    async def _end(self, call: Call[Any]) -> None:
         try:
             await self._sender.send(call)
-        except (LeaseLost, BatchNotFound):
+        except _LOST:
             self._lost = True
             raise
         self.forget()

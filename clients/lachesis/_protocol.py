@@ -119,33 +119,33 @@ class RunCalls:
     run: str
 
     def create(self, new: runs.RunCreate) -> Call[runs.Run]:
-        return Call("POST", "/v1/runs", _model(runs.Run), **_json(new))
+        return Call("POST", "/v1/runs", model_reader(runs.Run), **json_body(new))
 
     def show(self) -> Call[runs.Run]:
-        return Call("GET", self._path(), _model(runs.Run))
+        return Call("GET", self._path(), model_reader(runs.Run))
 
     def change(self, change: runs.RunChange) -> Call[runs.Run]:
-        return Call("PATCH", self._path(), _model(runs.Run), **_json(change))
+        return Call("PATCH", self._path(), model_reader(runs.Run), **json_body(change))
 
     def delete(self) -> Call[None]:
         return Call("DELETE", self._path(), _nothing)
 
     def status(self) -> Call[RunStatus]:
-        return Call("GET", self._path("status"), _model(RunStatus))
+        return Call("GET", self._path("status"), model_reader(RunStatus))
 
     def join(self, new: environments.EnvironmentCreate) -> Call[EnvironmentStatus]:
-        return Call("POST", self._path("environments"), _model(EnvironmentStatus), **_json(new))
+        return Call("POST", self._path("environments"), model_reader(EnvironmentStatus), **json_body(new))
 
     def leave(self, environment: int) -> Call[None]:
         return Call("DELETE", self._path("environments", environment), _nothing)
 
     def heartbeat(self, environment: int, running_groups: int) -> Call[None]:
         beat = checked(environments.Heartbeat, running_groups=running_groups)
-        return Call("POST", self._path("environments", environment, "heartbeat"), _nothing, **_json(beat))
+        return Call("POST", self._path("environments", environment, "heartbeat"), _nothing, **json_body(beat))
 
     def credits(self, environment: int, running_groups: int) -> Call[environments.Credits]:
         path = self._path("environments", environment, "credits")
-        return Call("GET", path, _model(environments.Credits), {"running_groups": str(running_groups)})
+        return Call("GET", path, model_reader(environments.Credits), {"running_groups": str(running_groups)})
 
     def submit(self, blobs: Sequence[Buffer]) -> Call[list[groups.GroupReceipt]]:
         """Build the submission of groups, each with an id of its own, in one request."""
@@ -153,7 +153,7 @@ class RunCalls:
         return Call("POST", self._path("groups"), _receipts, body=body, content_type=groups.SAFETENSORS)
 
     def find_group(self, group: str) -> Call[groups.Lineage]:
-        return Call("GET", self._path("groups", group), _model(groups.Lineage))
+        return Call("GET", self._path("groups", group), model_reader(groups.Lineage))
 
     def take(self, take: batches.TakeBatch, wait_s: float) -> Call[Taken | NothingYet]:
         """Build the request for the next batch; ``take`` has a ``request_id``.
@@ -184,14 +184,14 @@ class RunCalls:
             {"wait_s": f"{wait_s:g}", **said},
             accept=groups.SAFETENSORS,
             wait_s=wait_s,
-            **_json(take),
+            **json_body(take),
         )
 
     def leased(self) -> Call[batches.LeasedBatches]:
-        return Call("GET", self._path("batches"), _model(batches.LeasedBatches))
+        return Call("GET", self._path("batches"), model_reader(batches.LeasedBatches))
 
     def explain(self) -> Call[batches.Explanation]:
-        return Call("GET", self._path("batches", "explain"), _model(batches.Explanation))
+        return Call("GET", self._path("batches", "explain"), model_reader(batches.Explanation))
 
     def ack(self, batch: str, lease: str, rank: int | None = None) -> Call[batches.LeaseEnd]:
         said = {} if rank is None else {"rank": rank}
@@ -208,18 +208,23 @@ class RunCalls:
 
     def set_policy_version(self, version: int) -> Call[runs.PolicyVersionSet]:
         body = checked(runs.PolicyVersion, policy_version=version)
-        return Call("PUT", self._path("policy-version"), _model(runs.PolicyVersionSet), **_json(body))
+        return Call("PUT", self._path("policy-version"), model_reader(runs.PolicyVersionSet), **json_body(body))
 
     def checkpoint(self, step: int) -> Call[runs.Bookmarks]:
         return Call(
-            "POST", self._path("checkpoints"), _model(runs.Bookmarks), **_json(checked(runs.Checkpoint, step=step))
+            "POST",
+            self._path("checkpoints"),
+            model_reader(runs.Bookmarks),
+            **json_body(checked(runs.Checkpoint, step=step)),
         )
 
     def rewind(self, step: int) -> Call[runs.Rewound]:
-        return Call("POST", self._path("rewind"), _model(runs.Rewound), **_json(checked(runs.Rewind, step=step)))
+        return Call(
+            "POST", self._path("rewind"), model_reader(runs.Rewound), **json_body(checked(runs.Rewind, step=step))
+        )
 
     def _end(self, batch: str, verb: str, body: BaseModel) -> Call[batches.LeaseEnd]:
-        return Call("POST", self._path("batches", batch, verb), _model(batches.LeaseEnd), **_json(body))
+        return Call("POST", self._path("batches", batch, verb), model_reader(batches.LeaseEnd), **json_body(body))
 
     def _path(self, *parts: object) -> str:
         return "/v1/runs/" + "/".join(quote(str(part), safe="") for part in (self.run, *parts))
@@ -230,12 +235,14 @@ def get_json(path: str) -> Call[Any]:
     return Call("GET", path, _any_json)
 
 
-def _json(body: BaseModel) -> dict[str, Any]:
+def json_body(body: BaseModel) -> dict[str, Any]:
+    """Return what a `Call` with this body in JSON has beside its method and path."""
     # Only what was set: an older service refuses fields it does not know, and a change must name no others.
     return {"body": body.model_dump_json(exclude_unset=True).encode(), "content_type": _JSON}
 
 
-def _model(cls: type[M]) -> Callable[[Reply], M]:
+def model_reader(cls: type[M]) -> Callable[[Reply], M]:
+    """Return what reads a reply in JSON."""
     return lambda reply: cls.model_validate_json(bytes(reply.body))
 
 

@@ -2,15 +2,19 @@
 
 import contextlib
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from lachesis._bodies import checked
 from lachesis._http import Sender
-from lachesis._lease import Lease
-from lachesis._protocol import NothingYet, RunCalls, Taken
+from lachesis._lease import Ends, Lease
+from lachesis._protocol import Call, NothingYet, RunCalls, Taken
 from lachesis._rank import Rank
 from lachesis.errors import LachesisError
 from lachesis.wire.batches import TakeBatch
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +23,35 @@ class Held:
 
     taken: Taken
     lease: Lease
+
+    def is_stale(self, version: int, oldest: int) -> bool:
+        """Whether it was formed under an older policy version than this, and holds a group from before ``oldest``."""
+        return self.taken.info.policy_version < version and any(
+            group.policy_version is not None and group.policy_version < oldest for group in self.taken.info.groups
+        )
+
+
+class Requests:
+    """Sends requests that take something, each under an id of its own."""
+
+    def __init__(self, sender: Sender) -> None:
+        self._sender = sender
+        self._unanswered: list[str] = []
+
+    @property
+    def has_unanswered(self) -> bool:
+        """Whether there is a request whose answer never came."""
+        return bool(self._unanswered)
+
+    async def send(self, call_of: Callable[[str], Call[T]], budget_s: float | None = None) -> T:
+        """Send a request; repeat it for at most ``budget_s``."""
+        # The id of a request whose answer never came is used again: what it may have got is not forgotten.
+        request_id = self._unanswered.pop() if self._unanswered else str(uuid.uuid4())
+        try:
+            return await self._sender.send(call_of(request_id), budget_s)
+        except BaseException:
+            self._unanswered.append(request_id)
+            raise
 
 
 @dataclass(slots=True)
@@ -40,19 +73,16 @@ class Taker:
         self._calls = calls
         self._sender = sender
         self._name = name
-        self._unanswered: list[str] = []
+        self._requests = Requests(sender)
 
     async def take(self, wait_s: float, lease_s: float | None, budget_s: float | None = None) -> Held | NothingYet:
         """Take a batch, or wait for one up to ``wait_s``; repeat the request for at most ``budget_s``."""
-        # The id of a request whose answer never came is used again: the batch it may have got is not forgotten.
-        request_id = self._unanswered.pop() if self._unanswered else str(uuid.uuid4())
-        try:
+
+        def asking(request_id: str) -> Call[Taken | NothingYet]:
             asked = checked(TakeBatch, request_id=request_id, lease_s=lease_s, trainer=self._name)
-            taken = await self._sender.send(self._calls.take(asked, wait_s), budget_s)
-        except BaseException:
-            self._unanswered.append(request_id)
-            raise
-        return self._held(taken, lease_s)
+            return self._calls.take(asked, wait_s)
+
+        return self._held(await self._requests.send(asking, budget_s), lease_s)
 
     async def take_shard(self, seat: Seat, wait_s: float, lease_s: float | None) -> Held | NothingYet:
         """Take a rank's shard of the next batch. It needs no id: asked for again, it is the same one."""
@@ -67,7 +97,7 @@ class Taker:
     async def give_back_unanswered(self) -> None:
         """Ask for the batches of requests that were broken off, to give them back; else their leases must run out."""
         with contextlib.suppress(LachesisError):
-            while self._unanswered:
+            while self._requests.has_unanswered:
                 taken = await self.take(0.0, None, budget_s=1.0)
                 if isinstance(taken, Held):
                     await taken.lease.give_back("not trained on")
@@ -75,4 +105,11 @@ class Taker:
     def _held(self, taken: Taken | NothingYet, lease_s: float | None) -> Held | NothingYet:
         if isinstance(taken, NothingYet):
             return taken
-        return Held(taken, Lease(taken.info, self._calls, self._sender, lease_s))
+        batch, lease = taken.info.batch, taken.info.lease
+        rank = None if taken.info.shard is None else taken.info.shard.rank
+        ends = Ends(
+            lambda: self._calls.ack(batch, lease, rank),
+            lambda reason: self._calls.nack(batch, lease, reason),
+            lambda lease_s: self._calls.extend(batch, lease, lease_s),
+        )
+        return Held(taken, Lease(ends, taken.info.lease_s, self._sender, lease_s))

@@ -80,7 +80,7 @@ class AsyncTrainer:
         self._calls = RunCalls(self.settings.run)
         self._sender = Sender(self.settings)
         self._taker = Taker(self._calls, self._sender, name)
-        self._feeds: dict[Feed, Seat | None] = {}
+        self._feeds: dict[Feed[Held], Seat | None] = {}
         self._taken: set[Lease] = set()
 
     async def create_run(self, batch_size: int, **settings: Unpack[NewRun]) -> Run:
@@ -264,7 +264,7 @@ class AsyncTrainer:
     ) -> None:
         await self.aclose()
 
-    def _open_feed(self, prefetch: int, wait_s: float | None, lease_s: float | None, rank: Rank | None) -> Feed:
+    def _open_feed(self, prefetch: int, wait_s: float | None, lease_s: float | None, rank: Rank | None) -> Feed[Held]:
         if rank is None:
             feed, seat = Feed(lambda poll_s: self._taker.take(poll_s, lease_s), prefetch, wait_s), None
         else:
@@ -273,7 +273,7 @@ class AsyncTrainer:
         self._feeds[feed] = seat
         return feed
 
-    async def _close_feed(self, feed: Feed) -> None:
+    async def _close_feed(self, feed: Feed[Held]) -> None:
         await feed.aclose()
         self._feeds.pop(feed, None)
         await self._taker.give_back_unanswered()
