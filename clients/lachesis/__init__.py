@@ -14,6 +14,11 @@ An environment submits groups of sequences; `SyncEnvironment` is the same withou
         async with environment.permit() as permit:
             await environment.submit(Group(tokens, masks, scores, policy_version=permit.policy_version))
 
+A replay buffer takes fragments of long episodes from workers, and hands out samples of them; `SyncReplay` likewise:
+
+    async with Replay("http://lachesis:8000", run="robots") as replay, replay.worker("worker-0", steps=32) as worker:
+        await worker.insert({"obs": observations, "action": actions}, policy_version=3)
+
 What is not given is read from variables such as ``LACHESIS_URL`` and ``LACHESIS_RUN``; see `Settings`. What goes wrong
 is a `LachesisError`; `lachesis.errors` has them all. The logger ``lachesis`` tells of long waits and of repetitions.
 """
@@ -29,13 +34,17 @@ if TYPE_CHECKING:
     from lachesis.environment import Environment
     from lachesis.errors import LachesisError, LeaseLost, NoBatch, NoPermit, NotSent, ServiceError, Unreachable
     from lachesis.group import Group
+    from lachesis.replay import Replay
+    from lachesis.sample import AsyncSample
     from lachesis.sync import Batch, Trainer
     from lachesis.sync_environment import SyncEnvironment
+    from lachesis.sync_replay import Sample, SyncReplay
     from lachesis.trainer import AsyncTrainer
     from lachesis.views import Columns, GroupView
 
 __all__ = [
     "AsyncBatch",
+    "AsyncSample",
     "AsyncTrainer",
     "Batch",
     "Columns",
@@ -48,9 +57,12 @@ __all__ = [
     "NoPermit",
     "NotSent",
     "Rank",
+    "Replay",
+    "Sample",
     "ServiceError",
     "Settings",
     "SyncEnvironment",
+    "SyncReplay",
     "Trainer",
     "Unreachable",
     "errors",
@@ -63,8 +75,11 @@ _HOMES = {
     "environment": ("Environment",),
     "errors": ("LachesisError", "LeaseLost", "NoBatch", "NoPermit", "NotSent", "ServiceError", "Unreachable"),
     "group": ("Group",),
+    "replay": ("Replay",),
+    "sample": ("AsyncSample",),
     "sync": ("Batch", "Trainer"),
     "sync_environment": ("SyncEnvironment",),
+    "sync_replay": ("Sample", "SyncReplay"),
     "trainer": ("AsyncTrainer",),
     "views": ("Columns", "GroupView"),
 }

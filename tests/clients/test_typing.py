@@ -11,14 +11,28 @@ from typing import get_type_hints
 import pytest
 
 import lachesis
+from lachesis._worker import Worker
 from lachesis.batch import AsyncBatch
 from lachesis.environment import Environment, EnvironmentOptions
+from lachesis.replay import HowDrawn, Replay, ReplayOptions
+from lachesis.sample import AsyncSample
 from lachesis.sync import Batch, Trainer
 from lachesis.sync_environment import SyncEnvironment
+from lachesis.sync_replay import Sample, SyncReplay, SyncWorker
 from lachesis.trainer import AsyncTrainer, NewRun, RunChanges
+from lachesis.wire.replay import ReplayChange, ReplaySettings
 from lachesis.wire.runs import RunChange, RunCreate
+from lachesis.wire.samples import TakeSample
 
 ROOT = Path(__file__).parents[2]
+TWINS: list[tuple[type, type]] = [
+    (Trainer, AsyncTrainer),
+    (Batch, AsyncBatch),
+    (SyncEnvironment, Environment),
+    (SyncReplay, Replay),
+    (Sample, AsyncSample),
+    (SyncWorker, Worker),
+]
 
 
 @pytest.mark.slow
@@ -66,9 +80,7 @@ def public(cls: type) -> dict[str, object]:
     return {name: member for name, member in vars(cls).items() if not name.startswith("_")}
 
 
-@pytest.mark.parametrize(
-    ("sync", "original"), [(Trainer, AsyncTrainer), (Batch, AsyncBatch), (SyncEnvironment, Environment)]
-)
+@pytest.mark.parametrize(("sync", "original"), TWINS)
 def test_the_synchronous_classes_have_all_that_the_others_have(sync: type, original: type) -> None:
     renamed = {"aclose": "close"}
     instance = {"settings", "outcomes"}  # attributes of instances there, properties here
@@ -85,9 +97,7 @@ def test_the_synchronous_trainer_is_made_as_the_other() -> None:
     assert inspect.signature(Trainer).parameters == inspect.signature(AsyncTrainer).parameters
 
 
-@pytest.mark.parametrize(
-    ("sync", "original"), [(Trainer, AsyncTrainer), (Batch, AsyncBatch), (SyncEnvironment, Environment)]
-)
+@pytest.mark.parametrize(("sync", "original"), TWINS)
 def test_the_synchronous_methods_say_themselves_what_they_take_and_raise(sync: type, original: type) -> None:
     """In their own docstrings, which editors show: not by reference, and as much as the others say."""
     for name, member in public(sync).items():
@@ -106,6 +116,13 @@ def test_settings_of_runs_are_those_of_the_contract() -> None:
     """They are written down a second time for type checkers; here is what keeps them equal."""
     for written, model, besides in ((NewRun, RunCreate, {"name", "batch_size"}), (RunChanges, RunChange, set())):
         assert get_type_hints(written).keys() | besides == model.model_fields.keys()
+
+
+def test_settings_of_buffers_and_samples_are_those_of_the_contract() -> None:
+    options = get_type_hints(ReplayOptions).keys()
+    assert options == ReplaySettings.model_fields.keys() == ReplayChange.model_fields.keys()
+    besides = {"num_chunks", "num_fragments", "request_id", "trainer"}
+    assert get_type_hints(HowDrawn).keys() | besides == TakeSample.model_fields.keys()
 
 
 def test_options_of_environments_are_those_of_the_class() -> None:

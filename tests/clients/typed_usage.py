@@ -6,11 +6,27 @@ from typing import Any, assert_type
 import numpy as np
 from numpy.typing import NDArray
 
-from lachesis import AsyncBatch, AsyncTrainer, Batch, Environment, Group, GroupView, Settings, SyncEnvironment, Trainer
+from lachesis import (
+    AsyncBatch,
+    AsyncSample,
+    AsyncTrainer,
+    Batch,
+    Environment,
+    Group,
+    GroupView,
+    Replay,
+    Sample,
+    Settings,
+    SyncEnvironment,
+    SyncReplay,
+    Trainer,
+)
 from lachesis.wire.batches import BatchInfo, Explanation, LeasedBatches
 from lachesis.wire.environments import Credits
 from lachesis.wire.groups import GroupOutcome, Lineage
+from lachesis.wire.replay import ReplayState
 from lachesis.wire.runs import Bookmarks, Rewound, Run
+from lachesis.wire.samples import Record
 from lachesis.wire.status import RunStatus
 
 
@@ -77,3 +93,24 @@ def make_without_a_loop() -> None:
     with SyncEnvironment("gsm8k", url, run="math", group_size=2) as environment, environment.permit(60) as permit:
         assert_type(permit.policy_version, int)
         assert_type(environment.submit(Group(np.ones((2, 2), int), np.ones((2, 2), int), np.ones(2))), str)
+
+
+async def replay(settings: Settings) -> None:
+    async with Replay(settings) as buffer, buffer.worker("worker-0", steps=32) as worker:
+        assert_type(await buffer.set_up(max_chunks=1000, eviction="oldest", max_reuse=None), ReplayState)
+        assert_type(await worker.insert({"obs": np.ones((4, 2))}, [1, 1, 2, 2], reward=1.0), None)
+        async for sample in buffer.samples(num_chunks=32, strategy="rank"):
+            assert_type(sample, AsyncSample)
+            assert_type(sample.records, list[Record])
+            assert_type(sample.importance_weights, NDArray[np.float64])
+        await buffer.change(max_reuses=2)  # type: ignore[call-arg]
+        await buffer.change(eviction="newest")  # type: ignore[arg-type]
+        buffer.samples(num_chunks=32, strategy="best")  # type: ignore[arg-type]
+
+
+def replay_without_a_loop() -> None:
+    with SyncReplay("http://lachesis:8000", run="robots") as buffer:
+        for sample in buffer.samples(num_fragments=64, prefetch=2, lease_s=60):
+            assert_type(sample, Sample)
+            assert_type(sample.ack(), None)
+        assert_type(buffer.set_priorities({1: 0.5}), list[int])

@@ -1,0 +1,277 @@
+"""Workers and trainers of a replay buffer against the real service."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+
+import numpy as np
+import pytest
+
+from lachesis import AsyncTrainer, NoBatch, Replay, Settings, SyncReplay
+from lachesis.errors import InvalidField, LeaseLost, ReplayBlocked, ReplayNotFound, SampleNotFound, Unreachable
+from lachesis.loader import Loader
+from lachesis.loader.nested import Nested
+from lachesis.wire.replay import RateLimiter, Sampling
+from tests.clients.conftest import settings_of
+from tests.clients.proxy import CuttingProxy
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+FIFO = Sampling(strategy="fifo")
+
+
+@pytest.fixture
+async def replay(run: Settings) -> AsyncIterator[Replay]:
+    """A buffer that hands out what came first first."""
+    async with Replay(run, name="trainer") as replay:
+        await replay.set_up(sampling=FIFO, max_reuse=1)
+        yield replay
+
+
+def steps(first: int, count: int) -> Nested:
+    """Steps that tell their numbers."""
+    numbers = np.arange(first, first + count)
+    return {"obs": {"image": numbers.astype(np.uint8)[:, None], "state": [numbers / 2]}, "action": numbers}
+
+
+async def test_what_workers_stream_is_trained_on_step_by_step(replay: Replay) -> None:
+    await replay.change(fragments_per_chunk=2)
+    async with replay.worker("w", steps=4) as worker:
+        for first, count in ((0, 3), (3, 1), (4, 9), (13, 3)):
+            await worker.insert(steps(first, count), policy_version=0, episode=f"e{first}", reward=1.0)
+        assert worker.outcomes == {"stored": 4}
+    seen: list[int] = []
+    async with aclosing(replay.samples(num_fragments=2, prefetch=2, wait_s=10)) as samples:
+        async for sample in samples:
+            data = sample.stacked()
+            assert data["obs"]["state"][0].shape == (2, 4)
+            assert (data["obs"]["image"][..., 0] == data["action"]).all()
+            seen += data["action"].reshape(-1).tolist()
+            assert len(sample.chunks) == 1
+            await sample.ack()
+            if len(seen) == 16:
+                assert [record.episodes for record in sample.records] == [["e4"], ["e4", "e13"]]
+                assert [record.reward for record in sample.records] == [4, 4]
+                break
+    assert seen == list(range(16))
+    assert (await replay.state()).avg_reuse == 1
+
+
+async def test_the_rest_of_an_episode_is_a_shorter_fragment_and_versions_are_kept_by_step(replay: Replay) -> None:
+    async with AsyncTrainer(replay.settings) as trainer:
+        await trainer.set_policy_version(5)
+    async with replay.worker("w", steps=4) as worker:
+        await worker.insert(steps(0, 2), policy_version=5, priority=3)
+        await worker.insert(steps(2, 1), policy_version=[4])
+        await worker.flush()
+        await worker.flush()
+    async with aclosing(replay.samples(num_chunks=1, wait_s=10)) as samples:
+        sample = await anext(samples)
+        (fragment,) = sample.fragments()
+        assert fragment["action"].tolist() == [0, 1, 2]
+        assert fragment["policy_versions"].tolist() == [5, 5, 4]
+        assert (sample.records[0].version, sample.staleness.tolist()) == (4, [1])
+        assert sample.importance_weights.tolist() == [1]
+        await sample.ack()
+
+
+async def test_a_worker_that_comes_back_goes_on_with_its_numbers(replay: Replay) -> None:
+    for _ in range(2):
+        async with replay.worker("w", steps=1) as worker:
+            await worker.insert(steps(0, 3), policy_version=0)
+    (known,) = (await replay.state()).workers
+    assert (known.next_number, known.accepted_fragments, known.gaps) == (6, 6, 0)
+    await replay.begin_session(1)
+    async with replay.worker("w", steps=1) as worker:
+        assert worker.session == 1
+        await worker.insert(steps(0, 1), policy_version=0)
+        assert worker.outcomes == {"stored": 1}
+
+
+@pytest.mark.parametrize("direction", ["request", "reply"])
+async def test_fragments_whose_answer_was_lost_are_stored_once(
+    replay: Replay, proxy: CuttingProxy, direction: str
+) -> None:
+    async with replay.worker("w", steps=1) as worker:
+        await worker.insert(steps(0, 1), policy_version=0)
+        proxy.cut("request" if direction == "request" else "reply", 100)
+        await worker.insert(steps(1, 4), policy_version=0)
+    assert proxy.cuts == 1
+    state = await replay.state()
+    assert (state.accepted_fragments, state.sampleable_chunks, state.gaps) == (5, 5, 0)
+
+
+async def test_fragments_that_could_not_be_sent_go_with_the_next_call(replay: Replay, proxy: CuttingProxy) -> None:
+    upstream = proxy.upstream
+    async with Replay(settings_of(proxy, retry_budget_s=0.2)) as impatient, impatient.worker("w", steps=1) as worker:
+        proxy.upstream = None
+        await proxy.drop_all()
+        with pytest.raises(Unreachable):
+            await worker.insert(steps(0, 2), policy_version=0)
+        proxy.upstream = upstream
+        await worker.insert(steps(2, 1), policy_version=0)
+        assert worker.outcomes == {"stored": 3}
+    assert (await replay.state()).gaps == 0
+
+
+async def test_a_sample_whose_answer_was_lost_is_not_lost(replay: Replay, proxy: CuttingProxy) -> None:
+    async with replay.worker("w", steps=1) as worker:
+        await worker.insert(steps(0, 2), policy_version=0)
+    await replay.state()
+    proxy.cut("reply", 100)
+    async with aclosing(replay.samples(num_chunks=2, prefetch=0, wait_s=10)) as samples:
+        await (await anext(samples)).ack()
+    assert proxy.cuts == 1
+    state = await replay.state()
+    assert (state.limiter.samples, state.samples_held) == (2, 0)
+
+
+async def test_what_a_loop_took_and_did_not_acknowledge_is_given_back(replay: Replay) -> None:
+    async with replay.worker("w", steps=1) as worker:
+        await worker.insert(steps(0, 6), policy_version=0)
+    async with aclosing(replay.samples(num_chunks=1, prefetch=2, wait_s=10)) as samples:
+        with pytest.raises(KeyError):
+            async with await anext(samples):
+                raise KeyError
+        async with await anext(samples) as second:
+            shown = await replay.show(second.info.sample)
+            assert (shown.records, bytes(shown.blobs[0])) == (second.records, bytes(second.blobs[0]))
+        await anext(samples)
+    state = await replay.state()
+    assert (state.samples_held, state.limiter.samples, state.sampleable_chunks) == (0, 1, 5)
+    with pytest.raises(SampleNotFound):
+        await replay.show(second.info.sample)
+
+
+async def test_a_lease_that_was_lost_is_said_so(replay: Replay) -> None:
+    async with replay.worker("w", steps=1) as worker:
+        await worker.insert(steps(0, 1), policy_version=0)
+    async with aclosing(replay.samples(num_chunks=1, prefetch=0, wait_s=10)) as samples:
+        sample = await anext(samples)
+        assert await sample.extend(30) == 30
+        async with Replay(replay.settings) as other:
+            held = await other.show(sample.info.sample)
+            await other._sender.send(other._calls.nack(held.info.sample, held.info.lease, None))
+        with pytest.raises(LeaseLost):
+            await sample.ack()
+        assert not sample.held
+
+
+async def test_whoever_is_held_up_learns_by_what(replay: Replay) -> None:
+    with pytest.raises(NoBatch, match=r"no sample in 0\.2 s: chunks: 0 of the 1 chunks"):
+        await anext(replay.samples(num_chunks=1, wait_s=0.2))
+    await replay.change(limiter=RateLimiter(samples_per_insert=1, min_diff=0, max_diff=2))
+    async with Replay(settings_of_run(replay)) as other:
+        worker = other.worker("w", steps=1, patience_s=0)
+        for number in range(2):
+            await worker.insert(steps(number, 1), policy_version=0)
+        with pytest.raises(ReplayBlocked, match="max_diff = 2"):
+            await worker.insert(steps(2, 1), policy_version=0)
+        assert worker.outcomes == {"stored": 2}
+        patient = replay.worker("v", steps=1)
+        held_up = asyncio.create_task(patient.insert(steps(0, 1), policy_version=0))
+        async with aclosing(replay.samples(num_chunks=1, prefetch=0, wait_s=10)) as samples:
+            async with await anext(samples):
+                await held_up
+            async with await anext(samples):
+                await worker.flush()
+        assert (worker.outcomes, patient.outcomes) == ({"stored": 3}, {"stored": 1})
+
+
+def settings_of_run(replay: Replay) -> Settings:
+    """The same, and nothing is repeated."""
+    given = replay.settings
+    return Settings(given.url, run=given.run, retry_budget_s=0)
+
+
+async def test_priorities_are_set_and_those_that_are_gone_are_named(replay: Replay) -> None:
+    await replay.change(sampling=Sampling(strategy="proportional", alpha=1))
+    async with replay.worker("w", steps=1) as worker:
+        await worker.insert(steps(0, 2), policy_version=0)
+    assert await replay.set_priorities({1: 9.0, 2: 1.0, 7: 1.0}) == [7]
+    async with aclosing(replay.samples(num_chunks=2, wait_s=10)) as samples:
+        sample = await anext(samples)
+        chances = {record.chunk: record.probability for record in sample.records}
+        assert chances == pytest.approx({1: 0.9, 2: 0.1}, rel=1e-3)
+        await sample.ack()
+
+
+async def test_fragments_are_read_in_parallel_by_the_loader(replay: Replay) -> None:
+    async with replay.worker("w", steps=2) as worker:
+        await worker.insert(steps(0, 16), policy_version=0)
+    async with aclosing(replay.samples(num_chunks=8, wait_s=10)) as samples:
+        sample = await anext(samples)
+        ids = [record.fragment for record in sample.records]
+        loader = Loader(replay.source(ids), batch_size=4, readers=4)
+        read = [batch.data["action"].tolist() async for batch in loader]
+        assert read == np.arange(16).reshape(2, 4, 2).tolist()
+        assert (await replay.fetch(ids[0]))["obs"]["image"].tolist() == [[0], [1]]
+        in_thread = await asyncio.to_thread(lambda: [batch.keys for batch in loader])
+        assert in_thread == [ids[:4], ids[4:]]
+        await sample.ack()
+
+
+async def test_what_is_wrong_is_said_before_it_is_sent(replay: Replay) -> None:
+    async with replay.worker("w", steps=4) as worker:
+        for wrong, said in (
+            ({"a": np.ones((2, 1)), "b": np.ones(3)}, "a: has 2 steps"),
+            ({"a": np.float32(1)}, "a: has 0 steps"),
+            ({"policy_versions": np.ones(2)}, "policy_versions: is given as policy_version"),
+        ):
+            with pytest.raises(InvalidField, match=said):
+                await worker.insert(wrong, policy_version=0)
+        for more, said in (
+            ({"policy_version": -1}, r"policy_version\[0\]: a policy version below 0"),
+            ({"policy_version": 0.5}, "policy_version: should be a number"),
+            ({"policy_version": [0, 1, 2]}, "policy_version: should be a number, or 2 of them"),
+            ({"policy_version": 0, "reward": [1.0, np.nan]}, r"reward\[1\]: not a finite"),
+        ):
+            with pytest.raises(InvalidField, match=said):
+                await worker.insert({"a": np.ones(2)}, **more)  # type: ignore[arg-type]
+        await worker.insert({"a": np.ones(2)}, policy_version=0)
+        for other, said in (({"b": np.ones(2)}, "is in some steps"), ({"a": np.ones((2, 3))}, "a: is float64")):
+            with pytest.raises(InvalidField, match=said):
+                await worker.insert(other, policy_version=0)
+    with pytest.raises(InvalidField, match="num_chunks: "):
+        await anext(replay.samples(num_chunks=0))
+    with pytest.raises(InvalidField, match="one of num_chunks and num_fragments"):
+        await anext(replay.samples())
+    with pytest.raises(InvalidField, match="max_reuses: there is no such field; did you mean max_reuse"):
+        await replay.change(max_reuses=2)  # type: ignore[call-arg]
+    with pytest.raises(ValueError, match="steps: "):
+        replay.worker("w", steps=0)
+
+
+async def test_all_this_works_without_an_event_loop(run: Settings) -> None:
+    def live() -> list[int]:
+        with SyncReplay(run) as replay:
+            replay.set_up(sampling=FIFO)
+            with replay.worker("w", steps=2) as worker:
+                worker.insert(steps(0, 5), policy_version=0)
+            assert worker.outcomes == {"stored": 3}, "the rest at the end of the block"
+            seen: list[int] = []
+            for sample in replay.samples(num_chunks=1, wait_s=10, lease_s=0.3):
+                time.sleep(0.4)  # the lease is extended meanwhile
+                with sample:
+                    seen += sample.fragments()[0]["action"].tolist()
+                    shown = replay.show(sample.info.sample)
+                    assert shown.records == sample.records
+                    assert replay.set_priorities(dict.fromkeys(sample.chunks, 2.0)) == []
+                if len(seen) == 2:
+                    break
+            assert replay.state().samples_held == 0
+            return seen
+
+    assert await asyncio.to_thread(live) == [0, 1]
+
+
+async def test_a_run_without_a_buffer_says_so(run: Settings) -> None:
+    async with Replay(run) as replay:
+        with pytest.raises(ReplayNotFound):
+            await replay.state()
+        with pytest.raises(ReplayNotFound):
+            async with replay.worker("w", steps=1):
+                pass
+        with pytest.raises(ReplayNotFound):
+            await anext(replay.samples(num_chunks=1, wait_s=5))
