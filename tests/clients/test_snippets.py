@@ -1,17 +1,19 @@
-"""The Python in the README and in docs/sdk.md runs as it is written, against a real service."""
+"""The Python in the README, docs/sdk.md and docs/replay.md runs as it is written, against a real service."""
 
 import ast
 import asyncio
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import lachesis
-from lachesis import AsyncTrainer, Environment, Group, Settings
+from lachesis import AsyncTrainer, Environment, Group, Replay, Settings
+from lachesis.wire.replay import Sampling
 from tests.clients.run import counts
 from tests.waiting import wait_until
 
@@ -116,3 +118,30 @@ async def test_every_way_to_make_one_on_the_page_does_so(reader: Settings) -> No
     )
     assert len(made) == len(calls) == 4
     assert {(one.url, one.run) for one in made} == {(reader.url, reader.run)}
+
+
+async def test_the_workers_of_the_page_on_replay_play_and_its_trainer_trains(reader: Settings) -> None:
+    shapes: list[tuple[int, ...]] = []
+
+    async def play() -> AsyncIterator[tuple[str, Any, int, Any]]:
+        for number in range(4):
+            yield f"e{number}", {"obs": np.ones((512, 3))}, 0, np.ones(512)
+
+    def train(data: Any, weights: Any) -> list[float]:
+        assert weights.shape == (32,)
+        shapes.append(data["obs"].shape)
+        if len(shapes) == 3:
+            raise Enough
+        return [1.0] * 32
+
+    at_home = Settings(reader.url, run="robots")
+    async with AsyncTrainer(at_home) as trainer, Replay(at_home) as replay:
+        await trainer.create_run(batch_size=1)
+        await replay.set_up(sampling=Sampling(strategy="proportional"))
+        worker, sampler = snippets("docs/replay.md")
+        await run_as_written(ast.parse(worker).body, at_home, {"play": play})
+        with pytest.raises(Enough):
+            await run_as_written(ast.parse(sampler).body, at_home, {"train": train})
+        state = await replay.state()
+    assert shapes == [(32, 32, 3)] * 3
+    assert (state.accepted_fragments, state.samples_held, state.limiter.samples) == (64, 0, 64)
