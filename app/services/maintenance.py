@@ -14,7 +14,8 @@ from app.services.replay import Replay
 from app.services.sending import Sending
 from app.services.staleness import Staleness
 from app.store.groups import GroupStore
-from app.store.runs import MOST_FORGOTTEN, RunStore, Tick
+from app.store.run_tick import Tick
+from app.store.runs import MOST_FORGOTTEN, RunStore
 
 _PERIOD_S = 1.0
 
