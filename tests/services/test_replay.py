@@ -108,6 +108,8 @@ async def test_a_session_retires_the_one_before_which_is_kept_for_inspection_unt
     assert await buffer.put(0, 1, session=1) == ["stored"] * 2
     books = await swept(buffer)
     assert (books.at("past"), books.at("sampleable")) == ([2], [0])
+    assert await replay.delete_chunks(RUN, session=0) == 1
+    assert (await swept(buffer)).at("past") == []
     with pytest.raises(InvalidField):
         await replay.set_session(RUN, 0)
 

@@ -49,6 +49,29 @@ async def test_payloads_that_were_announced_first_are_indexed_and_announced_no_m
     assert len((await moves.books()).fragments) == 1
 
 
+async def test_a_payload_that_somebody_may_be_about_to_remove_or_has_removed_is_not_indexed(store: Store) -> None:
+    moves = await replay_moves(store)
+    store.connection.transacts = False
+    insertion, _, view = await moves.plan(fragment(0))
+    await store.redis.zadd(KEYS.unindexed, {insertion.fragments[0].fragment_id: -1})
+    assert await moves.replay.insert(RUN, insertion, view) == "outdated"
+    await store.groups.sweep(RUN)
+    assert (await moves.books()).fragments == {}
+    assert await store.payloads() == set()
+
+
+async def test_a_chunk_that_was_used_before_comes_back_to_its_place_among_the_most_used(store: Store) -> None:
+    moves = await replay_moves(store, max_reuse=2)
+    await moves.insert(fragment(0), fragment(1))
+    keys_of(await moves.take(1))
+    assert await moves.end("acknowledged")
+    keys_of(await moves.take(1, sample_id="other"))
+    assert (await moves.books()).at("withheld") == [1]
+    assert await moves.end("expired", "other")
+    await moves.books()
+    assert await moves.replay.candidates(RUN, Eviction.MOST_USED, 2) == [chunk_key(2), chunk_key(1)]
+
+
 async def test_of_two_that_have_fragments_of_one_worker_one_looks_again(store: Store) -> None:
     moves = await replay_moves(store)
     plans = [await moves.plan(fragment(number)) for number in range(2)]

@@ -1,0 +1,100 @@
+"""The replay buffer over a line on which replies get lost, or commands come late: nothing twice, nothing lost."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+from app.core.errors import StoreUnavailable
+from app.store import scripts
+from tests.lossy_line import LossyLine, lossy_line
+from tests.services.conftest import Process
+from tests.services.replaying import Buffer, buffer_of, fragment, swept
+
+PATIENCE_S = 0.3
+
+
+@pytest.fixture
+async def lossy(redis_url: str, tmp_path: Path) -> AsyncIterator[tuple[LossyLine, str]]:
+    async with lossy_line(redis_url, tmp_path / "lossy.sock") as laid:
+        yield laid
+
+
+def calls_of(script: str) -> bytes:
+    """A pattern of commands that run a script."""
+    return scripts.load(script).digest.encode()
+
+
+@pytest.mark.parametrize("transacts", [True, False])
+async def test_replies_that_are_lost_for_a_moment_change_nothing(
+    process: Callable[..., Process], redis_client: Redis, lossy: tuple[LossyLine, str], *, transacts: bool
+) -> None:
+    """Each command is carried out, and repeated as soon as the connection is there again."""
+    line, url = lossy
+    buffer = await buffer_of(process(url), redis_client, fragments_per_chunk=2, max_reuse=1)
+    buffer.process[0].connection.transacts = transacts
+
+    async def through_a_cut(script: str, done: Callable[[], "asyncio.Task[object]"]) -> object:
+        line.lose_replies_to(calls_of(script))
+        task = done()
+        await asyncio.sleep(0.05)
+        line.heal()
+        line.cut()
+        async with asyncio.timeout(5):
+            return await task
+
+    stored = await through_a_cut("insert_fragments", lambda: asyncio.create_task(buffer.put(0, 1, 2)))
+    assert stored == ["stored"] * 3
+    sample = await through_a_cut("take_sample", lambda: asyncio.create_task(buffer.take(1)))
+    books = await swept(buffer)
+    assert (books.total("samples"), len(books.samples)) == (1, 1)
+    await through_a_cut("end_sample", lambda: asyncio.create_task(buffer.ack(sample)))  # type: ignore[arg-type]
+    books = await swept(buffer)
+    assert (books.total("retired:used_up"), len(books.fragments)) == (1, 1)
+
+
+@pytest.mark.parametrize("late", [False, True])
+async def test_an_insertion_that_was_never_confirmed_is_recognised_when_it_is_sent_again(
+    process: Callable[..., Process], redis_client: Redis, lossy: tuple[LossyLine, str], *, late: bool
+) -> None:
+    """Whether Redis did it at once, or after its sender had given up and sent it again."""
+    line, url = lossy
+    buffer = await buffer_of(process(url, store_patience_s=PATIENCE_S), redis_client, fragments_per_chunk=2)
+    other = await buffer_of(process(), redis_client, fragments_per_chunk=2)
+    (line.hold if late else line.lose_replies_to)(calls_of("insert_fragments"))
+    with pytest.raises(StoreUnavailable):
+        await buffer.put(0, 1)
+    line.heal()
+    expected = "stored" if late else "repeated"
+    assert await other.put(0, 1) == [expected] * 2
+    if late:
+        await line.deliver_late()
+    books = await swept(other)
+    assert (len(books.chunks), books.total("accepted_fragments")) == (1, 2)
+
+
+async def test_a_sample_whose_taking_was_never_confirmed_is_handed_out_again_to_the_same_request(
+    process: Callable[..., Process], redis_client: Redis, lossy: tuple[LossyLine, str]
+) -> None:
+    line, url = lossy
+    buffer = await buffer_of(process(url, store_patience_s=PATIENCE_S), redis_client)
+    await buffer.put(0, 1, 2)
+    line.lose_replies_to(calls_of("take_sample"))
+    with pytest.raises(StoreUnavailable):
+        await buffer.take(2, request_id="step-1")
+    line.heal()
+    sample = await buffer.take(2, request_id="step-1")
+    assert (await swept(buffer)).samples.keys() == {sample.lease.batch_id}
+
+
+async def test_fragments_of_one_worker_through_two_processes_at_once_are_all_there(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    buffers: list[Buffer] = [await buffer_of(process(), redis_client, fragments_per_chunk=3) for _ in range(2)]
+    sent = [buffers[number % 2].process[0].replay_insertion.insert("run", [fragment(number)]) for number in range(30)]
+    receipts = await asyncio.gather(*sent)
+    assert {receipt.outcome for (receipt,) in receipts} == {"stored"}
+    books = await swept(buffers[0])
+    assert sorted(books.at("sampleable")) == list(range(0, 30, 3))
