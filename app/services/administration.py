@@ -100,9 +100,9 @@ class Administration:
         Raises:
             RunNotFound: There is no such run.
         """
-        await self.get(run)
+        before = (await self.get(run)).policy_version
         await self._runs.set_policy_version(run, version)
-        await self._replay.sweep(run)
+        await self._replay.sweep(run, every=version < before)
         return await self._staleness.sweep_versions(run)
 
     async def delete(self, run: str) -> None:

@@ -20,8 +20,13 @@ class ReplayUpkeep:
     def __init__(self, replay: ReplayStore) -> None:
         self._replay = replay
 
-    async def sweep(self, run: str) -> int:
+    async def sweep(self, run: str, *, every: bool = False) -> int:
         """Retire what the version in force, time and the configuration have made unfit, or leave no room for.
+
+        Args:
+            run: The run's name.
+            every: Whether to look at chunks one by one. No order tells which are partly of later versions than that in
+                force, as there are once it goes down.
 
         Returns:
             How many chunks were retired, or set aside.
@@ -29,7 +34,7 @@ class ReplayUpkeep:
         view = await self._replay.view(run)
         if view is None:
             return 0
-        retired = await self.settle(run, view)
+        retired = await (self.look_over(run, view) if every else self.settle(run, view))
         retired += await self._sweep_versions(run, view)
         retired += await self._sweep_ages(run, view)
         return retired + await self._make_room(run)

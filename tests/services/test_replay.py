@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from app.core.errors import (
     SampleNotFound,
 )
 from app.core.rate_limiter import Blocked, Holdup, LimiterSettings
+from app.core.replay import Versions
 from app.services.replay_request import Sample, SampleRequest
 from tests.services.conftest import RUN, Process
 from tests.services.replaying import KEYS, Buffer, buffer_of, fragment, swept
@@ -89,6 +91,15 @@ async def test_a_new_version_retires_what_it_makes_too_old_wherever_that_is(buff
     await buffer.set_version(0)
     assert (await buffer.books()).total("retired:future_version") == 1
     assert await buffer.put(4, version=0) == ["stored"]
+
+
+async def test_a_version_that_goes_down_retires_what_is_even_partly_of_later_ones(buffer: Buffer) -> None:
+    await buffer.set_version(3)
+    mixed = replace(fragment(0), versions=Versions(1, 2.0, 3, 2))
+    await buffer.process[0].replay_insertion.insert(RUN, [mixed, fragment(1, version=1)])
+    await buffer.put(2, 3, version=2)
+    await buffer.set_version(2)
+    assert (await swept(buffer)).at("sampleable") == [2]
 
 
 async def test_a_session_retires_the_one_before_which_is_kept_for_inspection_until_its_place_is_needed(
