@@ -1,7 +1,6 @@
 """Strategies against their laws, on a buffer that is a list; and how long a draw from a million chunks takes."""
 
 import math
-import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -295,18 +294,10 @@ def test_weights_end_where_redis_counts_no_further() -> None:
 
 
 @pytest.mark.parametrize("sampling", [Sampling(each) for each in Strategy], ids=lambda each: each.strategy)
-def test_a_sample_of_a_million_chunks_is_drawn_in_two_milliseconds(sampling: Sampling) -> None:
+def test_as_many_draws_are_made_of_a_million_chunks_as_of_a_thousand(sampling: Sampling) -> None:
+    """Each is a look-up in Redis: at most three for a chunk that is wanted, however many there are."""
     million = Counts(10**6, 0, dict.fromkeys(range(10, 30), 50_000), dict.fromkeys(range(1000), 1000), version=1003)
     few = replace(million, chunks=1000, powers={10: 1000}, versions={9: 1000})
-    assert best_s(few, sampling) < 0.002
-    assert best_s(million, sampling) < 0.002
-
-
-def best_s(counts: Counts, sampling: Sampling) -> float:
-    """The quickest of 30: what the draw takes, whatever else the machine does."""
-    took = []
-    for counter in range(30):
-        began = time.perf_counter()
-        draw(counts, sampling, 256, seed=1, counter=counter)
-        took.append(time.perf_counter() - began)
-    return min(took)
+    for counts in (few, million):
+        for counter in range(10):
+            assert 256 <= len(draw(counts, sampling, 256, seed=1, counter=counter)[0]) <= 3 * 256
