@@ -133,7 +133,7 @@ def framed(content: Content, first: int, count: int) -> bytes:
 
 def one(content: Content, number: int) -> bytes:
     """Write a fragment."""
-    said = {"worker": "worker", "number": str(number), "priority": str(1 + number % 97)}
+    said = {"worker": "worker", "number": str(number), "policy_version": "0", "priority": str(1 + number % 97)}
     return blob.write({"obs": content}, said)
 
 
