@@ -4,10 +4,11 @@ import asyncio
 import os
 import threading
 import weakref
-from collections.abc import Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 _LONGEST_END_S = 30.0
 
@@ -50,11 +51,27 @@ class Portal:
         else:
             self.run(coroutine)
 
+    def each(self, items: AsyncGenerator[T, None], made: Callable[[T], U]) -> Iterator[U]:
+        """Yield what is made of each item; the items are closed as soon as the loop over them is left."""
+        try:
+            while True:
+                yield made(self.run(_next(items)))
+        finally:
+            self.finish(_closed(items))
+
     def close(self) -> None:
         """End the thread. Safe to repeat."""
         if self._process == os.getpid():
             self._stop()
             self._thread.join(_LONGEST_END_S)
+
+
+async def _next(items: AsyncGenerator[T, None]) -> T:
+    return await anext(items)
+
+
+async def _closed(items: AsyncGenerator[Any, None]) -> None:
+    await items.aclose()
 
 
 async def _told(coroutine: Coroutine[Any, Any, T], ended: threading.Event) -> T:

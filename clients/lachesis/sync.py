@@ -1,6 +1,6 @@
 """A trainer for code without an event loop: its own runs in a thread beside it."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Self, Unpack
 
@@ -205,11 +205,7 @@ class Trainer:
             RanksDisagree: Other ranks that have the batch divide it otherwise.
         """
         batches = self._async.batches(prefetch, wait_s, lease_s, rank)
-        try:
-            while True:
-                yield Batch(self._portal.run(_next(batches)), self._portal)
-        finally:
-            self._portal.finish(_closed(batches))
+        return self._portal.each(batches, lambda batch: Batch(batch, self._portal))
 
     def close(self) -> None:
         """Give back what was taken and not acknowledged, and end the thread. Safe to repeat."""
@@ -223,11 +219,3 @@ class Trainer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-async def _next(batches: AsyncIterator[AsyncBatch]) -> AsyncBatch:
-    return await anext(batches)
-
-
-async def _closed(batches: AsyncGenerator[AsyncBatch, None]) -> None:
-    await batches.aclose()

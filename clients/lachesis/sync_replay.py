@@ -1,7 +1,7 @@
 """A replay buffer for code without an event loop: its own runs in a thread beside it."""
 
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -237,11 +237,7 @@ class SyncReplay:
             ReplayNotFound: The run has no buffer.
         """
         samples = self._async.samples(num_chunks, num_fragments, prefetch, wait_s, **drawn)
-        try:
-            while True:
-                yield Sample(self._portal.run(_next(samples)), self._portal)
-        finally:
-            self._portal.finish(_closed(samples))
+        return self._portal.each(samples, lambda sample: Sample(sample, self._portal))
 
     def show(self, sample: str) -> Records:
         """Look at a ``sample`` that somebody holds: for other ranks of its trainer, and for one that came back.
@@ -270,11 +266,3 @@ class SyncReplay:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-async def _next(samples: AsyncIterator[AsyncSample]) -> AsyncSample:
-    return await anext(samples)
-
-
-async def _closed(samples: AsyncGenerator[AsyncSample, None]) -> None:
-    await samples.aclose()
