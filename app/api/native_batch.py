@@ -22,7 +22,6 @@ from app.core.model import NotReady
 from app.services.dispatch import Dispatch
 from app.services.handout import Batch
 from lachesis.wire.batches import BatchGroup, BatchInfo
-from lachesis.wire.blob import read_header
 from lachesis.wire.columns import NATIVE_COLUMNS, unpack
 from lachesis.wire.frame import frame_header
 from lachesis.wire.groups import SAFETENSORS
@@ -173,10 +172,9 @@ def _group_json(described: bytes, payload: bytes) -> bytes:
     if "metadata" in group.metadata:
         more["metadata"] = orjson.Fragment(group.metadata["metadata"].encode())
     if group.tensors:
-        dtypes = {name: info.dtype for name, info in read_header(payload).tensors.items()}
         more["tensors"] = {
             name: {
-                "dtype": dtypes[name],
+                "dtype": group.dtypes[name],
                 "shape": list(array.shape),
                 "data": base64.b64encode(array.tobytes()).decode(),
             }

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from app.core.balancing import Balanced, balance
 from app.core.costs import CostModel, Measure, weigh
 from app.core.errors import InvalidField
-from app.core.packing import Packed, most_needed, pack
+from app.core.packing import most_needed
 from app.core.ranks import Balance, Shards, Split
 
 _RANK = np.dtype("<u2")
@@ -42,19 +42,6 @@ def divide(lengths: Sequence[NDArray[np.integer]], sent: Sequence[float | None],
         if whole.equal or not split.equal:
             return _shards(whole, split, lengths, spread=False)
     return _shards(balance(costs, split.world_size, equal=equal), split, lengths, spread=True)
-
-
-def micro_batches(lengths: NDArray[np.integer], shards: Shards) -> Packed | None:
-    """Put the sequences of one rank into micro-batches, if the ranks want that.
-
-    Args:
-        lengths: Tokens of each of its sequences, in the order of its shard.
-        shards: How the batch is divided.
-    """
-    split = shards.split
-    if split.micro_batch_tokens is None:
-        return None
-    return pack(lengths, split.micro_batch_tokens, padded=split.padded, at_least=shards.micro_batches)
 
 
 def sequences_of(sizes: Sequence[int], shards: Shards, rank: int) -> dict[int, tuple[int, ...]]:

@@ -7,15 +7,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from app.core.division import divide, micro_batches, sequences_of
+from app.core.division import divide, sequences_of
 from app.core.errors import InvalidField
 from app.core.leasing import Lease, LeasedGroup
 from app.core.model import DropReason, RunView
+from app.core.packing import Packed, pack
 from app.core.ranks import Shards, Split, taken_by
 from app.core.seats import Seat
 from app.services.handout import Batch, Shard
 from app.services.retrieval import Retrieval
-from lachesis.wire.blob import read_header
+from lachesis.wire.blob import Header, read_header
 from lachesis.wire.sequences import lengths_of, take_sequences
 
 _MANY_SEQUENCES = 2048
@@ -71,8 +72,7 @@ class Division:
         mine = [groups[position] for position in parts]
         cut = await _cut(mine, payloads, list(parts.values()))
         held = replace(lease, shards=taken_by(shards, seat.rank))
-        lengths = np.concatenate([lengths_of(payload) for payload in cut] or [np.empty(0, np.int64)])
-        shard = Shard(seat.rank, tuple(parts.values()), micro_batches(lengths, shards))
+        shard = Shard(seat.rank, tuple(parts.values()), _packed(cut, shards))
         return Batch(held, tuple(mine), cut, view, shard)
 
 
@@ -81,10 +81,11 @@ async def _divided(groups: Sequence[LeasedGroup], payloads: Sequence[bytes], spl
 
 
 def _divide(groups: Sequence[LeasedGroup], payloads: Sequence[bytes], split: Split) -> Shards:
-    lengths = [lengths_of(payload) for payload in payloads]
+    headers = [read_header(payload) for payload in payloads]
+    lengths = list(map(lengths_of, payloads, headers))
     if split.micro_batch_tokens is not None:
         _check_fit(groups, lengths, split.micro_batch_tokens)
-    return divide(lengths, [_cost(payload) for payload in payloads], split)
+    return divide(lengths, [_cost(header) for header in headers], split)
 
 
 def _check_fit(groups: Sequence[LeasedGroup], lengths: Sequence[NDArray[np.integer]], cap_tokens: int) -> None:
@@ -96,9 +97,19 @@ def _check_fit(groups: Sequence[LeasedGroup], lengths: Sequence[NDArray[np.integ
             raise InvalidField(why, ("query", "micro_batch_tokens"))
 
 
-def _cost(payload: bytes) -> float | None:
-    said = read_header(payload).metadata.get("cost")
+def _cost(header: Header) -> float | None:
+    said = header.metadata.get("cost")
     return None if said is None else float(said)
+
+
+def _packed(payloads: Sequence[bytes], shards: Shards) -> Packed | None:
+    """Put the sequences of a shard into micro-batches, if the ranks want that: else nobody need know their lengths."""
+    split = shards.split
+    if split.micro_batch_tokens is None:
+        return None
+    lengths = [lengths_of(payload, read_header(payload)) for payload in payloads] or [np.empty(0, np.int64)]
+    cap_tokens, at_least = split.micro_batch_tokens, shards.micro_batches
+    return pack(np.concatenate(lengths), cap_tokens, padded=split.padded, at_least=at_least)
 
 
 async def _cut(

@@ -92,4 +92,4 @@ def test_lists_among_the_details_are_cut_where_they_have_an_entry_for_each() -> 
 @pytest.mark.parametrize("positions", [[0], [1, 2], [0, 1, 2]])
 def test_lengths_are_read_without_the_columns(positions: list[int]) -> None:
     cut = take_sequences(blob.write(sample()), positions)
-    assert lengths_of(cut).tolist() == [[1, 2, 3][position] for position in positions]
+    assert lengths_of(cut, blob.read_header(cut)).tolist() == [[1, 2, 3][position] for position in positions]

@@ -131,12 +131,14 @@ class Unpacked(NamedTuple):
         details: The bytes of a JSON object.
         metadata: What the group says of itself.
         tensors: What else it holds, under names of its sender's.
+        dtypes: Of each of those, as safetensors names it: ``BF16`` where numpy can only show its bits.
     """
 
     columns: dict[str, Ragged]
     details: bytes
     metadata: dict[str, str]
     tensors: dict[str, NDArray[Any]]
+    dtypes: dict[str, str]
 
 
 def unpack(payload: blob.Buffer) -> Unpacked:
@@ -155,7 +157,7 @@ def unpack(payload: blob.Buffer) -> Unpacked:
             columns[column.name] = Ragged(tensors[column.name], lengths)
     details = tensors[DETAILS].tobytes() if DETAILS in tensors else b"{}"
     others = {name: array for name, array in tensors.items() if name != DETAILS and not is_column(name)}
-    return Unpacked(columns, details, header.metadata, others)
+    return Unpacked(columns, details, header.metadata, others, {name: header.tensors[name].dtype for name in others})
 
 
 def narrowed(values: NDArray[Any]) -> NDArray[Any]:

@@ -24,7 +24,6 @@ def take_sequences(payload: blob.Buffer, positions: Sequence[int]) -> bytes:
         payload: A blob that was checked when it came in.
         positions: The sequences, 0-based, ascending.
     """
-    dtypes = {name: info.dtype for name, info in blob.read_header(payload).tensors.items()}
     group = unpack(payload)
     lengths = group.columns[MEASURES[0]].lengths[0]
     rows = np.asarray(positions, np.int64)
@@ -34,13 +33,12 @@ def take_sequences(payload: blob.Buffer, positions: Sequence[int]) -> bytes:
     }
     tensors = {name: _cut(name, array, group.tensors, lengths, rows) for name, array in group.tensors.items()}
     details = np.frombuffer(_cut_details(group.details, positions, len(lengths)), np.uint8)
-    bits = {name: dtypes[name] for name in tensors}
-    return blob.write({**tensors, **lay_out(columns), DETAILS: details}, group.metadata, bits)
+    return blob.write({**tensors, **lay_out(columns), DETAILS: details}, group.metadata, group.dtypes)
 
 
-def lengths_of(payload: blob.Buffer) -> NDArray[Any]:
-    """Return how many tokens each sequence of a group's blob has: [sequences]."""
-    return blob.tensor(payload, blob.read_header(payload).tensors[f"{MEASURES[0]}.{LENGTHS[0]}"])
+def lengths_of(payload: blob.Buffer, header: blob.Header) -> NDArray[Any]:
+    """Return how many tokens each sequence of a group's blob, of which this is the header, has: [sequences]."""
+    return blob.tensor(payload, header.tensors[f"{MEASURES[0]}.{LENGTHS[0]}"])
 
 
 def _count(column: Ragged) -> int:
