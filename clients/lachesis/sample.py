@@ -1,12 +1,11 @@
 """A sample of a replay buffer in hand: what it holds, and, for asyncio, what becomes of it."""
 
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lachesis._in_hand import AsyncInHand
 from lachesis._lease import Lease
 from lachesis.loader.nested import Nested, decode
 from lachesis.loader.stacking import Ragged, stack
@@ -63,7 +62,7 @@ class Records:
         return stack(self.fragments(), ragged, [record.fragment for record in self.records])
 
 
-class AsyncSample(Records):
+class AsyncSample(AsyncInHand, Records):
     """A sample that this trainer holds until it is acknowledged or given back; its lease is extended meanwhile.
 
     As a context manager it is acknowledged at the end of the block, or given back when that raises.
@@ -72,11 +71,6 @@ class AsyncSample(Records):
     def __init__(self, info: SampleInfo, blobs: Sequence[Buffer], lease: Lease) -> None:
         super().__init__(info, blobs)
         self._lease = lease
-
-    @property
-    def held(self) -> bool:
-        """Whether it is still in our hands, as far as is known here."""
-        return self._lease.held
 
     async def ack(self) -> None:
         """End the sample: it was trained on, and its uses count. Safe to repeat.
@@ -94,22 +88,3 @@ class AsyncSample(Records):
             LeaseLost: It is not in our hands any more.
         """
         await self._lease.nack(reason)
-
-    async def extend(self, lease_s: float | None = None) -> float:
-        """Hold the sample for ``lease_s``, or as the run says, from now; returns seconds. This happens by itself.
-
-        Raises:
-            LeaseLost: It is not in our hands any more.
-        """
-        return await self._lease.extend(lease_s)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
-            await self.ack()
-        else:
-            await self._lease.give_back(f"{type(error).__name__}: {error}")

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Self, Unpack
 
+from lachesis._in_hand import InHand
 from lachesis._portal import Portal
 from lachesis._rank import Rank
 from lachesis._settings import Settings
@@ -16,18 +17,15 @@ from lachesis.wire.runs import Bookmarks, Rewound, Run
 from lachesis.wire.status import RunStatus
 
 
-class Batch(Columns):
+class Batch(InHand, Columns):
     """A batch that this trainer holds; see `lachesis.AsyncBatch`, whose methods wait here."""
+
+    _async: AsyncBatch
 
     def __init__(self, batch: AsyncBatch, portal: Portal) -> None:
         super().__init__(batch.info, batch.groups)
         self._async = batch
         self._portal = portal
-
-    @property
-    def held(self) -> bool:
-        """Whether it is still in our hands, as far as is known here."""
-        return self._async.held
 
     def ack(self) -> None:
         """End the batch: it was trained on. Safe to repeat.
@@ -44,18 +42,6 @@ class Batch(Columns):
         Raises `LeaseLost` where it is not in our hands any more. Safe to repeat.
         """
         self._portal.run(self._async.nack(reason))
-
-    def extend(self, lease_s: float | None = None) -> float:
-        """Hold it for ``lease_s``, or as the run says; returns seconds from now. `LeaseLost`: it is not ours."""
-        return self._portal.run(self._async.extend(lease_s))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._portal.run(self._async.__aexit__(kind, error, trace))
 
 
 class Trainer:

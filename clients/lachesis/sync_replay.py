@@ -7,6 +7,7 @@ from typing import Any, Self, Unpack
 
 from numpy.typing import NDArray
 
+from lachesis._in_hand import InHand
 from lachesis._portal import Portal
 from lachesis._settings import Settings
 from lachesis._worker import Worker
@@ -18,18 +19,15 @@ from lachesis.wire.fragments import FragmentOutcome
 from lachesis.wire.replay import ReplayState
 
 
-class Sample(Records):
+class Sample(InHand, Records):
     """A sample that this trainer holds; see `lachesis.AsyncSample`, whose methods wait here."""
+
+    _async: AsyncSample
 
     def __init__(self, sample: AsyncSample, portal: Portal) -> None:
         super().__init__(sample.info, sample.blobs)
         self._async = sample
         self._portal = portal
-
-    @property
-    def held(self) -> bool:
-        """Whether it is still in our hands, as far as is known here."""
-        return self._async.held
 
     def ack(self) -> None:
         """End the sample: it was trained on, and its uses count. Safe to repeat.
@@ -46,18 +44,6 @@ class Sample(Records):
         Raises `LeaseLost` where it is not in our hands any more.
         """
         self._portal.run(self._async.nack(reason))
-
-    def extend(self, lease_s: float | None = None) -> float:
-        """Hold it for ``lease_s``, or as the run says; returns seconds from now. `LeaseLost`: it is not ours."""
-        return self._portal.run(self._async.extend(lease_s))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._portal.run(self._async.__aexit__(kind, error, trace))
 
 
 class SyncWorker:
