@@ -2,10 +2,12 @@
 
 from hypothesis import HealthCheck, settings
 
+from tests.seeds import FUZZ, is_random
+
 FULL, FAST = "full", "fast"
 _FULL_EXAMPLES = settings().max_examples
 # How long an example takes says more about what else the machine does than about the test.
-_PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+_PATIENT = settings(deadline=None, derandomize=not is_random(FUZZ), suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile(FULL, _PATIENT)
 settings.register_profile(FAST, _PATIENT, max_examples=_FULL_EXAMPLES // 10)
 

@@ -24,9 +24,9 @@ from app.services.leases import Leases
 from app.services.lineage import Lineages
 from app.services.metrics import Metrics
 from app.services.registry import Registry
-from app.services.replay import Replay
-from app.services.replay_insertion import ReplayInsertion
-from app.services.replay_samples import ReplaySamples
+from app.services.replay.buffer import Replay
+from app.services.replay.insertion import ReplayInsertion
+from app.services.replay.samples import ReplaySamples
 from app.services.sending import Sending
 from app.services.shard_plans import ShardPlanner
 from app.services.status import Status

@@ -11,9 +11,9 @@ from fastapi import Request, Response
 from app.api.replies import WatchedReply, compressed
 from app.core.errors import LachesisError
 from app.core.rate_limiter import Blocked
-from app.services.replay import Replay
-from app.services.replay_request import Record, Sample
-from app.services.replay_samples import ReplaySamples
+from app.services.replay.buffer import Replay
+from app.services.replay.request import Record, Sample
+from app.services.replay.samples import ReplaySamples
 from app.store.replay_entries import StoredFragment
 from lachesis.wire import fragments, samples
 from lachesis.wire.frame import frame_header

@@ -8,7 +8,8 @@ from app.core import rate_limiter
 from app.core.drawing import Sampling, Strategy
 from app.core.rate_limiter import LimiterSettings
 from app.core.replay import Eviction, ReplayPolicy
-from app.services import replay, replay_state
+from app.services.replay.buffer import ChunkPage
+from app.services.replay.state import ReplayState as State
 from app.store.replay_entries import StoredChunk
 from lachesis.wire.replay import (
     Blocked,
@@ -34,7 +35,7 @@ def changes_of(asked: ReplaySettings | ReplayChange, names: frozenset[str]) -> d
     return changes
 
 
-def shown_state(state: replay_state.ReplayState) -> ReplayState:
+def shown_state(state: State) -> ReplayState:
     """Describe a buffer."""
     return ReplayState(
         settings=_settings(state.policy),
@@ -71,7 +72,7 @@ def shown_state(state: replay_state.ReplayState) -> ReplayState:
     )
 
 
-def shown_chunks(page: replay.ChunkPage) -> Chunks:
+def shown_chunks(page: ChunkPage) -> Chunks:
     """Describe a page of chunks."""
     return Chunks(chunks=list(map(_chunk, page.chunks)), cursor=page.cursor)
 

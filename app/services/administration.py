@@ -10,7 +10,7 @@ from app.core.errors import RunExists, RunInUse
 from app.core.model import RunConfig, RunView
 from app.core.policy import FutureVersions, Policy
 from app.services.bookmarks import Bookmarks
-from app.services.replay_upkeep import ReplayUpkeep
+from app.services.replay.upkeep import ReplayUpkeep
 from app.services.staleness import Staleness
 from app.store.groups import GroupStore
 from app.store.run_view import RunSummary

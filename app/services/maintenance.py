@@ -10,7 +10,7 @@ from app.services.arrivals import Arrivals
 from app.services.dispatch import Dispatch
 from app.services.intake import Intake
 from app.services.presence import Presence
-from app.services.replay import Replay
+from app.services.replay.buffer import Replay
 from app.services.sending import Sending
 from app.services.staleness import Staleness
 from app.store.groups import GroupStore

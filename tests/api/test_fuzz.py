@@ -1,12 +1,11 @@
 """Thousands of requests nobody should send: none costs a 5xx, a group, or much memory.
 
-`LACHESIS_FUZZ_SEED` repeats a run: a failure prints the seed.
+`LACHESIS_FUZZ_SEED` says where to start (`tests/seeds.py`).
 """
 
 import asyncio
 import json
 import os
-import secrets
 import subprocess
 import sys
 from collections import Counter
@@ -24,6 +23,7 @@ from redis.asyncio import Redis
 from app.store.keys import RunKeys
 from tests.api.atropos_calls import group, marks, registration, sequences
 from tests.api.mutations import Request, mutated_request
+from tests.seeds import FUZZ, seed_of
 from tests.services.accounting import books_once_settled
 
 pytestmark = pytest.mark.slow
@@ -53,7 +53,7 @@ class Service:
 @pytest.fixture(scope="module")
 def seed() -> int:
     """What this run's randomness starts from."""
-    return int(os.environ.get("LACHESIS_FUZZ_SEED") or secrets.randbelow(2**32))
+    return seed_of(FUZZ)
 
 
 @pytest.fixture(scope="module")
@@ -183,7 +183,6 @@ async def send_all(url: str, base: str, requests: Iterator[Request], tally: Tall
 async def test_no_mutation_of_a_valid_request_is_a_5xx_or_leaves_anything_behind_that_was_not_accepted(
     service: Service, redis_url: str, seed: int
 ) -> None:
-    print(f"LACHESIS_FUZZ_SEED={seed}")
     run, rnd, tally = f"fuzz-{seed}", Random(seed), Tally()
     base = f"/runs/{run}/atropos"
     before_kib = service.resident_kib()

@@ -1,11 +1,9 @@
 """Thousands of requests to the native API that nobody should send: none costs a 5xx, and what is taken can be had.
 
-`LACHESIS_FUZZ_SEED` repeats a run: a failure prints the seed.
+`LACHESIS_FUZZ_SEED` says where to start (`tests/seeds.py`).
 """
 
 import asyncio
-import os
-import secrets
 from collections import Counter
 from random import Random
 
@@ -16,6 +14,7 @@ from redis.asyncio import Redis
 from lachesis.wire.groups import SAFETENSORS
 from tests.api.conftest import Start
 from tests.api.native_mutations import mutated_blob, mutated_call
+from tests.seeds import FUZZ, seed_of
 from tests.services.accounting import books_once_settled
 
 pytestmark = pytest.mark.slow
@@ -29,8 +28,7 @@ RUN = {"name": "fuzz", "batch_size": 4, "lease_s": 60, "lineage_s": 120}
 async def test_no_mutated_request_is_a_5xx_and_every_group_taken_can_be_handed_out_to_anyone(
     start: Start, redis_client: Redis
 ) -> None:
-    seed = int(os.environ.get("LACHESIS_FUZZ_SEED") or secrets.randbelow(2**32))
-    print(f"LACHESIS_FUZZ_SEED={seed}")
+    seed = seed_of(FUZZ)
     rnd, client = Random(seed), await start()
     statuses: Counter[int] = Counter()
     for number in range(REQUESTS):

@@ -1,12 +1,11 @@
 """Thousands of requests to a replay buffer that nobody should send: none costs a 5xx, and what is taken can be had.
 
-`LACHESIS_FUZZ_SEED` repeats a run: a failure prints the seed.
+`LACHESIS_FUZZ_SEED` says where to start (`tests/seeds.py`).
 """
 
 import json
-import os
-import secrets
 from collections import Counter
+from copy import deepcopy
 from random import Random
 from typing import Any
 
@@ -20,6 +19,7 @@ from lachesis.wire.groups import SAFETENSORS
 from tests.api.conftest import Start
 from tests.api.native_groups import BINARY
 from tests.api.replay_calls import REPLAY, in_json, make_buffer, state
+from tests.seeds import FUZZ, seed_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -68,6 +68,11 @@ CALLS: list[tuple[str, str, dict[str, Any]]] = [
 ]
 
 
+def odd_value(rnd: Random) -> Any:
+    """One of ODD, a copy: what is put into a value must not turn up in the next one, or in itself."""
+    return deepcopy(rnd.choice(ODD))
+
+
 def odd_blob(rnd: Random, number: int) -> bytes:
     """A fragment with up to two things wrong; some are right all the same."""
     said: dict[str, Any] = {"number": number, "policy_version": 0, "reward": 1.5}
@@ -76,7 +81,7 @@ def odd_blob(rnd: Random, number: int) -> bytes:
     for _ in range(rnd.randrange(3)):
         match rnd.randrange(3):
             case 0:
-                said[rnd.choice(KEYS[1:])] = rnd.choice(ODD)
+                said[rnd.choice(KEYS[1:])] = odd_value(rnd)
             case 1:
                 tensors[rnd.choice(("x", "policy_versions", "__metadata__x", ""))] = rnd.choice(ARRAYS)
             case _:
@@ -99,9 +104,9 @@ def odd_json(rnd: Random, number: int) -> Any:
     for _ in range(rnd.randrange(3)):
         if rnd.random() < 0.3:
             tensor = rnd.choice(list(fragment["tensors"].values())) if isinstance(fragment["tensors"], dict) else {}
-            tensor[rnd.choice(("dtype", "shape", "data", "odd"))] = rnd.choice(ODD)
+            tensor[rnd.choice(("dtype", "shape", "data", "odd"))] = odd_value(rnd)
         else:
-            fragment[rnd.choice((*KEYS, "tensors"))] = rnd.choice(ODD)
+            fragment[rnd.choice((*KEYS, "tensors"))] = odd_value(rnd)
         if not isinstance(fragment.get("tensors"), dict) or not fragment["tensors"]:
             break
     return {"fragments": [fragment, fragment]} if rnd.random() < 0.1 else fragment
@@ -110,7 +115,7 @@ def odd_json(rnd: Random, number: int) -> Any:
 async def odd_call(rnd: Random, client: httpx.AsyncClient) -> httpx.Response:
     method, path, body = rnd.choice(CALLS)
     if body and rnd.random() < 0.5:
-        body = body | {rnd.choice(list(body)): rnd.choice(ODD)}
+        body = body | {rnd.choice(list(body)): odd_value(rnd)}
     if rnd.random() < 0.2:
         path = path.replace("=", rnd.choice(("=-1", "=x", "=%00", "=99999999999999999999")), 1)
     accept = rnd.choice(("application/json", SAFETENSORS))
@@ -118,8 +123,7 @@ async def odd_call(rnd: Random, client: httpx.AsyncClient) -> httpx.Response:
 
 
 async def test_no_odd_request_is_a_5xx_and_every_fragment_that_is_kept_can_be_read(start: Start) -> None:
-    seed = int(os.environ.get("LACHESIS_FUZZ_SEED") or secrets.randbelow(2**32))
-    print(f"LACHESIS_FUZZ_SEED={seed}")
+    seed = seed_of(FUZZ)
     rnd, client = Random(seed), await start()
     await make_buffer(client)
     statuses: Counter[int] = Counter()

@@ -1,11 +1,9 @@
 """A bad day: workers, then Redis, then everything is killed -9 under load, and nothing that was acknowledged is lost.
 
-`LACHESIS_CHAOS_SEED` repeats the clients' choices (not the timing); a failure prints the seed.
+`LACHESIS_CHAOS_SEED` says where the clients' choices start (not the timing): `tests/seeds.py`.
 """
 
 import asyncio
-import os
-import secrets
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -18,6 +16,7 @@ from tests.api.atropos_calls import registration
 from tests.e2e.processes import kill
 from tests.e2e.service import Service
 from tests.scenarios.chaos_clients import Ledger, Producer, Trainer
+from tests.seeds import CHAOS, seed_of
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -117,8 +116,7 @@ class Day:
 
 
 async def test_nothing_acknowledged_is_lost_or_served_twice_whoever_is_killed(service: Service) -> None:
-    seed = int(os.environ.get("LACHESIS_CHAOS_SEED") or secrets.randbelow(2**32))
-    print(f"LACHESIS_CHAOS_SEED={seed}")
+    seed = seed_of(CHAOS)
     day = Day(service.url, seed)
     await day.begin()
     for _ in range(ROUNDS):
@@ -141,8 +139,7 @@ async def test_nothing_acknowledged_is_lost_or_served_twice_whoever_is_killed(se
 
 async def test_no_batch_is_lost_at_whatever_moment_its_trainer_hangs_up(service: Service) -> None:
     """Also between its close and our write, when the reply goes into a connection that still looks sound."""
-    seed = int(os.environ.get("LACHESIS_CHAOS_SEED") or secrets.randbelow(2**32))
-    print(f"LACHESIS_CHAOS_SEED={seed}")
+    seed = seed_of(CHAOS)
     moments, ledger = Random(seed), Ledger()
     trainer, producer = Trainer(service.url, ledger, seed), Producer(service.url, ledger, seed)
     await trainer.register(4)
@@ -165,8 +162,7 @@ async def test_no_batch_is_lost_at_whatever_moment_its_trainer_hangs_up(service:
 
 async def test_no_order_of_calls_makes_one_of_them_fail(service: Service) -> None:
     """Trainers start over while others ask, environments come and go: each call is answered 200."""
-    seed = int(os.environ.get("LACHESIS_CHAOS_SEED") or secrets.randbelow(2**32))
-    print(f"LACHESIS_CHAOS_SEED={seed}")
+    seed = seed_of(CHAOS)
     ledger = Ledger()
     async with asyncio.TaskGroup() as tasks:
         for n in range(CALLERS):

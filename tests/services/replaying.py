@@ -7,8 +7,8 @@ from typing import Any
 from redis.asyncio import Redis
 
 from app.core.replay import Versions
-from app.services.replay_planning import Receipt
-from app.services.replay_request import Sample, SampleRequest
+from app.services.replay.planning import Receipt
+from app.services.replay.request import Sample, SampleRequest
 from app.store.keys import RunKeys
 from app.store.replay_entries import (
     PAST,

@@ -21,7 +21,7 @@ from app.core.errors import (
 )
 from app.core.rate_limiter import Blocked, Holdup, LimiterSettings
 from app.core.replay import Versions
-from app.services.replay_request import Sample, SampleRequest
+from app.services.replay.request import Sample, SampleRequest
 from tests.services.conftest import RUN, Process
 from tests.services.replaying import KEYS, Buffer, buffer_of, fragment, swept
 

@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from app.core.errors import LachesisError, LeaseLost, SampleNotFound
 from app.core.rate_limiter import LimiterSettings
 from app.core.replay import Eviction
-from app.services.replay_request import Sample, SampleRequest
+from app.services.replay.request import Sample, SampleRequest
 from app.store.keys import RunKeys
 from tests.services.conftest import RUN, Process
 from tests.services.replaying import KEYS, Buffer, buffer_of, fragment, swept

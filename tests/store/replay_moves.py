@@ -8,7 +8,7 @@ from typing import Any
 from app.core.drawing import Counts, Draw, Order, Sampling
 from app.core.leasing import Lease, LeaseState
 from app.core.replay import ReplayPolicy
-from app.services.replay_planning import Receipt, plan_insertion
+from app.services.replay.planning import Receipt, plan_insertion
 from app.store.replay import Insertion, ReplayStore
 from app.store.replay_entries import EncodedFragment
 from app.store.replay_samples import DrawnOn, Limits, Manifest, Missed, SampleStore

@@ -11,7 +11,7 @@ from app.api.replies import large_json_reply, model_reply
 from app.api.routes import replay_docs as docs
 from app.api.routes.body_docs import takes
 from app.core.errors import InvalidField
-from app.services.replay import SortedBy
+from app.services.replay.buffer import SortedBy
 from lachesis.wire.body import MAX_INTEGER
 from lachesis.wire.replay import (
     Chunks,

@@ -15,7 +15,7 @@ from app.api.routes import replay_docs as docs
 from app.api.routes.body_docs import takes
 from app.core.drawing import Strategy
 from app.core.rate_limiter import Blocked
-from app.services.replay_request import SampleRequest
+from app.services.replay.request import SampleRequest
 from lachesis.wire.ranks import MAX_WAIT_S
 from lachesis.wire.samples import AckSample, ExtendSample, NackSample, SampleEnd, SampleInfo, TakeSample
 

@@ -5,7 +5,7 @@ from app.core.errors import ReplayNotFound
 from app.core.freshness import oldest_fresh
 from app.core.leasing import Lease
 from app.core.rate_limiter import Blocked, Holdup, may_sample, samples_open
-from app.services.replay_upkeep import ReplayUpkeep
+from app.services.replay.upkeep import ReplayUpkeep
 from app.store.replay import ReplayStore
 from app.store.replay_samples import DrawnOn, Limits, Manifest, Missed, SampleStore
 from app.store.replay_view import ReplayView

@@ -9,8 +9,8 @@ from weakref import WeakValueDictionary
 from app.core.errors import InvalidField, ReplayBlocked, ReplayNotFound
 from app.core.rate_limiter import Blocked, may_insert
 from app.core.replay import Eviction
-from app.services.replay_bell import Bell
-from app.services.replay_planning import Receipt, plan_insertion
+from app.services.replay.bell import Bell
+from app.services.replay.planning import Receipt, plan_insertion
 from app.store.replay import Insertion, ReplayStore
 from app.store.replay_entries import EncodedFragment
 from app.store.replay_view import ReplayView

@@ -9,10 +9,10 @@ from app.core.errors import FragmentNotFound, InvalidField, ReplayNotFound, RunN
 from app.core.rate_limiter import adjusted
 from app.core.replay import ReplayPolicy
 from app.core.replay_checks import check_policy
-from app.services.replay_insertion import ReplayInsertion
-from app.services.replay_samples import ReplaySamples
-from app.services.replay_state import ReplayState, read_state
-from app.services.replay_upkeep import ReplayUpkeep
+from app.services.replay.insertion import ReplayInsertion
+from app.services.replay.samples import ReplaySamples
+from app.services.replay.state import ReplayState, read_state
+from app.services.replay.upkeep import ReplayUpkeep
 from app.store.codec import checksum
 from app.store.groups import GroupStore
 from app.store.replay import ReplayStore

@@ -10,9 +10,9 @@ from app.core.errors import LeaseLost, ReplayNotFound, SampleNotFound
 from app.core.leasing import Lease, LeaseState, expired
 from app.core.rate_limiter import Blocked
 from app.core.replay_checks import chunks_wanted
-from app.services.replay_bell import Bell
-from app.services.replay_drawing import Drawing
-from app.services.replay_request import Record, Sample, SampleRequest, sampling_of
+from app.services.replay.bell import Bell
+from app.services.replay.drawing import Drawing
+from app.services.replay.request import Record, Sample, SampleRequest, sampling_of
 from app.store.replay import ReplayStore
 from app.store.replay_samples import Manifest, SampleStore
 from app.store.replay_view import ReplayView
