@@ -2,7 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from app.core.curriculum.orders import Draw, Order, Part
+from app.core.successive import Places, spread, successive
+from app.core.zipf import zipf_ranks, zipf_total
+
+ATTEMPTS = 3
+"""How often to draw for one sample, at most."""
+
+_MOST = 20_000
 
 
 def choose(parts: Sequence[Part], n: int, seed: int, counter: int) -> list[Draw]:
@@ -18,24 +28,72 @@ def choose(parts: Sequence[Part], n: int, seed: int, counter: int) -> list[Draw]
         seed: Of the curriculum's generator or the request's, 0 to 2**64 - 1.
         counter: How often it drew before, ``>= 0``. The same seed and counter give the same draws.
     """
-    raise NotImplementedError
+    if not parts:
+        return []
+    random = generator(seed, counter)
+    masses = np.array([part.probability for part in parts])
+    sizes = np.array([part.size for part in parts], np.int64)
+    ends = np.cumsum(sizes)
+    firsts = np.array([part.first for part in parts], np.int64)
+    logs = np.log(masses) - [0.0 if part.exponent else np.log(part.size) for part in parts]
+    ranked = [number for number, part in enumerate(parts) if part.exponent]
+
+    def draw(count: int) -> Places:
+        chosen, places = spread(masses, sizes, count, random)
+        for number in ranked:
+            of_it = np.flatnonzero(chosen == number)
+            part = parts[number]
+            places[of_it] = ends[number] - zipf_ranks(part.exponent, part.size, len(of_it), random)
+        return places
+
+    def log_weights(places: Places) -> NDArray[np.float64]:
+        chosen = np.searchsorted(ends, places, side="right")
+        weights: NDArray[np.float64] = logs[chosen]
+        for number in ranked:
+            of_it = np.flatnonzero(chosen == number)
+            part = parts[number]
+            weights[of_it] -= part.exponent * np.log(ends[number] - places[of_it])
+            weights[of_it] -= np.log(zipf_total(part.exponent, part.size))
+        return weights
+
+    places = successive(draw, log_weights, int(ends[-1]), min(n, int(ends[-1])), random)
+    chosen = np.searchsorted(ends, places, side="right")
+    ranks = firsts[chosen] + places - (ends - sizes)[chosen]
+    return [
+        Draw(parts[number].order, rank, parts[number])
+        for number, rank in zip(chosen.tolist(), ranks.tolist(), strict=True)
+    ]
 
 
 def draws_for(wanted: int, items: int, in_flight: int, attempt: int) -> int:
     """Return how many places to draw for so many items: more, the more is in flight and the more often it was tried.
 
+    The first attempt is enough where what is in flight is like the rest; the last one is if all of that was most likely
+    to be drawn, too. Both are bounded: places are looked up one by one.
+
     Args:
         wanted: Items still wanted, ``>= 0``.
         items: All items.
-        in_flight: Items that will be refused.
-        attempt: 0 for the first; by `ATTEMPTS` all there are have been asked for, or nearly.
+        in_flight: Items that will be refused; what was taken for this sample is among them.
+        attempt: From 0 to ``ATTEMPTS - 1``.
     """
-    raise NotImplementedError
+    some = wanted + wanted // 8 + 8
+    available = max(1, items - in_flight)
+    typical = -(-some * max(items, 1) // available) << (2 * attempt)
+    # In two orders each item has two places.
+    enough = 2 * (some + in_flight) if attempt == ATTEMPTS - 1 else 0
+    return min(max(typical, enough), 2 * wanted + _MOST)
 
 
 def probability_of(part: Part, rank: int) -> float:
     """Return how likely one draw is this place of the part; 0 if the rank lies outside it."""
-    raise NotImplementedError
+    place = rank - part.first
+    if not 0 <= place < part.size:
+        return 0.0
+    if not part.exponent:
+        return part.probability / part.size
+    law: float = float(part.size - place) ** -part.exponent / zipf_total(part.exponent, part.size)
+    return part.probability * law
 
 
 def item_probability(parts: Sequence[Part], ranks: Mapping[Order, int], category: str = "") -> float:
@@ -46,4 +104,13 @@ def item_probability(parts: Sequence[Part], ranks: Mapping[Order, int], category
         ranks: The item's rank in each order it stands in (those that the parts name suffice).
         category: Its category; ``ranks`` has its rank there under `Order.CATEGORY`.
     """
-    raise NotImplementedError
+    return sum(
+        probability_of(part, ranks[part.order])
+        for part in parts
+        if part.order in ranks and part.category in (None, category)
+    )
+
+
+def generator(seed: int, counter: int, stream: int = 0) -> np.random.Generator:
+    """Return the generator of one sample; streams of one counter, 0 and 1, have nothing in common."""
+    return np.random.Generator(np.random.Philox(key=seed, counter=counter << 64 | stream << 63))

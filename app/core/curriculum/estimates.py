@@ -72,7 +72,7 @@ def observed(policy: CurriculumPolicy, rewards: Sequence[float]) -> Change:
     """Say what the rewards of one group change of its item. A group counts as its mean, whatever its size.
 
     Raises:
-        InvalidField: There is no reward, or one is not finite or beyond `MAX_REWARD`; `location` is ``("rewards", position)``.
+        InvalidField: There is no reward, or one is not finite, or too large; `location` is ``("rewards", position)``.
     """
     if not rewards:
         raise InvalidField("rewards is empty: an observation has at least one", ("rewards",))

@@ -51,7 +51,7 @@ class CurriculumPolicy:
     Attributes:
         strategy: See `Strategy`.
         n_bins: Quantile bins of ease, bin 0 the easiest; 1 to `MAX_BINS`.
-        temperature: Log-probabilities are divided by it: lower is sharper; 1e-6 to 1e6. What that means is in each strategy's file.
+        temperature: Log-probabilities are divided by it (1e-6 to 1e6): lower is sharper.
         ema_alpha: How much a group's mean reward counts in an item's ease, above 0 to 1.
         competence_threshold: Mean reward from which an item counts as mastered: of COMPETENCE_BASED, `FRONTIER`.
         total_steps: Trainer steps at which progress is 1, unless a request says otherwise; or None.
