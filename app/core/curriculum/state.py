@@ -146,7 +146,7 @@ def number(value: object, location: tuple[str | int, ...]) -> float:
     return float(value)
 
 
-def _like(default: object, value: object, name: str, location: tuple[str, ...]) -> object:
+def _like(default: object, value: object, name: str, location: tuple[str, ...]) -> Any:
     """Read a setting of the kind that its default is of."""
     match default:
         case StrEnum():

@@ -1,4 +1,4 @@
-"""All strategies under one name each: what must be counted for one, its law, and what is particular to it in numbers."""
+"""All strategies under one name each: what must be counted for one, its law, and its numbers for people."""
 
 from collections.abc import Callable
 from typing import NamedTuple
