@@ -18,6 +18,8 @@
     │   ├── ReplayNotFound
     │   ├── FragmentNotFound
     │   ├── SampleNotFound
+    │   ├── CurriculumNotFound
+    │   ├── ItemNotFound
     │   └── DatasetNotFound
     ├── Conflict                    right in itself, but not as things stand; nothing changed  409
     │   ├── RunExists               a run of this name has other settings
@@ -159,6 +161,18 @@ class SampleNotFound(NotFound):
     """The run knows no such sample, or no longer."""
 
     code = "sample_not_found"
+
+
+class CurriculumNotFound(NotFound):
+    """The run has no curriculum of this name."""
+
+    code = "curriculum_not_found"
+
+
+class ItemNotFound(NotFound):
+    """The curriculum has no such item."""
+
+    code = "item_not_found"
 
 
 class DatasetNotFound(NotFound):

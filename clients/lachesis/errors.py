@@ -24,6 +24,8 @@
         │   ├── ReplayNotFound
         │   ├── FragmentNotFound
         │   ├── SampleNotFound
+        │   ├── CurriculumNotFound
+        │   ├── ItemNotFound
         │   └── DatasetNotFound
         ├── Conflict                it is there, but not as the request wants it               409
         │   ├── RunExists           a run of that name has other settings
@@ -228,6 +230,18 @@ class SampleNotFound(NotFound):
     """There is no such sample, or it is too long since it ended."""
 
     known_code = "sample_not_found"
+
+
+class CurriculumNotFound(NotFound):
+    """The run has no curriculum of this name."""
+
+    known_code = "curriculum_not_found"
+
+
+class ItemNotFound(NotFound):
+    """The curriculum has no such item."""
+
+    known_code = "item_not_found"
 
 
 class DatasetNotFound(NotFound):
