@@ -182,13 +182,13 @@ def _census(found: Sequence[Any], *, by_category: bool) -> Census:
         lengths=dict(zip(LENGTHS, lengths, strict=True)),
         spans=tuple(spans),
         categories={name: by_name[name] for name in (_NO_CATEGORY, *numbers) if by_name.get(name)},
-        arms={_arm(key, named): value for key, value in parse_pairs(arms).items()},
+        arms={named_arm(key, named): value for key, value in parse_pairs(arms).items()},
         samples=int(samples),
     )
     return Census(counts, int(counter), int(updates), int(ease) / EASE_UNITS, in_flight, numbers)
 
 
-def _arm(key: str, named: Mapping[int, str]) -> str:
+def named_arm(key: str, named: Mapping[int, str]) -> str:
     """Name an arm as strategies do: Redis has a category's number."""
     kind, _, number = key.partition(":")
     return f"{kind}:{named.get(int(number), '')}" if kind == "category" else key

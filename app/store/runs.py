@@ -228,6 +228,7 @@ class RunStore:
                 keys.ended,
                 keys.replay,
                 keys.groups,
+                keys.curricula_loading,
             ]
             commands.append(scripts.command("tick", own, [worker, _RECOGNISED_FOR_MS, *environments]))
         replies = await self._connection.exchange(commands) if commands else []
@@ -266,18 +267,28 @@ class RunStore:
             view = await self.view(run)
             queues = {f"lane {name}": keys.lane(name) for name in starmap(lane_name, view.lanes)}
             queues |= {f"buffer {name}": keys.buffer(name) for name in starmap(lane_name, view.buffers)}
-            fragments = f"{token}-fragments"
+            fragments, curricula = f"{token}-fragments", await self._curricula(keys)
             done = await self._connection.run(
                 "reset_run",
                 [
                     *(keys.run, keys.groups, keys.trashed(token)),
                     *(keys.replay_part("fragments"), keys.trashed(fragments)),
-                    *(keys.trash, keys.unindexed, keys.lanes, keys.buffers, *keys.state(), *queues.values()),
+                    *(keys.trash, keys.unindexed, keys.lanes, keys.buffers, keys.curricula, keys.curricula_loading),
+                    *(*keys.state(), *queues.values()),
+                    *(key for own in curricula for key in keys.curriculum_keys(own)[1:]),
                 ],
-                [token, fragments, *queues],
+                [token, fragments, *queues, *(f"curriculum {own}" for own in curricula)],
             )
             if done:
                 return
+
+
+    async def _curricula(self, keys: RunKeys) -> list[str]:
+        """Read the ids of the run's curricula, those that are being loaded among them."""
+        named, loading = await self._connection.exchange(
+            [("HVALS", keys.curricula), ("ZRANGE", keys.curricula_loading, 0, -1)]
+        )
+        return [own.decode() for own in (*named, *loading)]
 
 
 def _config_text(config: RunConfig) -> str:
