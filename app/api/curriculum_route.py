@@ -10,12 +10,12 @@ from app.core.errors import CurriculumNotFound
 from lachesis.wire.curricula import CURRICULUM_NAME
 from lachesis.wire.curriculum_items import MAX_KEY
 
-Named = Annotated[
-    str, Path(pattern=f"^{CURRICULUM_NAME}$", description="The curriculum's name.", examples=["gsm8k"])
-]
+Named = Annotated[str, Path(pattern=f"^{CURRICULUM_NAME}$", description="The curriculum's name.", examples=["gsm8k"])]
 Key = Annotated[
     str,
-    Path(min_length=1, max_length=MAX_KEY, description="The item's key, percent-encoded; slashes may stand as they are."),
+    Path(
+        min_length=1, max_length=MAX_KEY, description="The item's key, percent-encoded; slashes may stand as they are."
+    ),
 ]
 
 

@@ -124,8 +124,8 @@ class CurriculumStore:
             new: The revision from now on, unlike any other.
 
         Returns:
-            ``put``; or, with nothing changed, ``outdated`` (look and decide again), ``missing`` (there is no such run) or
-            ``crowded`` (the run has `MAX_CURRICULA`).
+            ``put``; or, with nothing changed, ``outdated`` (look and decide again), ``missing`` (there is no such
+            run) or ``crowded`` (the run has `MAX_CURRICULA`).
         """
         keys = RunKeys(run)
         arguments: list[Argument] = [name, curriculum_id, old, new, policy_text(policy), MAX_CURRICULA]

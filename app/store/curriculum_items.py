@@ -82,8 +82,8 @@ class ItemStore:
         """Make items, or change those that are there; each slice all or none, in one round trip. Safe to repeat.
 
         Returns:
-            For each slice ``registered`` and how many are new; or, with nothing of it changed, ``gone`` (there is no such
-            curriculum any more), ``full`` or ``crowded`` (there would be too many items, or categories), and 0.
+            For each slice ``registered`` and how many are new; or, with nothing of it changed, ``gone`` (there is no
+            such curriculum any more), ``full`` or ``crowded`` (there would be too many items, or categories), and 0.
         """
         replies = await self._connection.exchange([_registration(view, part, only_known=False) for part in slices])
         return [(word.decode(), rest[0] if rest else 0) for word, *rest in replies]
@@ -150,7 +150,7 @@ class ItemStore:
         if word != b"taken":
             return None
         in_flight, free_ms, items = found
-        return Taken(in_flight, free_ms, tuple((place, parse_item(*item[:3], item[3:])) for place, *item in items))
+        return Taken(in_flight, free_ms, tuple((place, _item(item)) for place, *item in items))
 
     async def look(
         self,
@@ -160,12 +160,12 @@ class ItemStore:
         *,
         idle_only: bool = False,
     ) -> list[StoredItem | None]:
-        """Look up the items at places, or of these keys; None where there is none, or (``idle_only``) it is in flight."""
+        """Look up the items at places, or of these keys; None where is none, or (``idle_only``) one in flight."""
         if not places:
             return []
         clock: Argument = view.clock_ms if idle_only else ""
         found = await self._connection.run("look_items", view.keys, [" ".join(orders), clock, *_placed(places)])
-        return [parse_item(*item[:3], item[3:]) if item else None for item in found]
+        return [_item(item) if item else None for item in found]
 
     async def keys_by_rank(
         self, view: CurriculumView, order: Order, first: int, last: int, *, descending: bool
@@ -176,7 +176,7 @@ class ItemStore:
         return [key.decode() for key in found]
 
     async def flight(self, view: CurriculumView, key: str) -> tuple[int, int]:
-        """Read the number of the sample that last handed out a seen item, and ms for which others do not get an item."""
+        """Read which sample last handed out a seen item, and for how many ms others do not get an item."""
         drawn, until_ms = await self._connection.exchange(
             [("ZSCORE", self._part(view, part), key) for part in ("drawn", "in_flight")]
         )
@@ -204,3 +204,8 @@ def _placed(places: Sequence[Place] | Sequence[str]) -> list[Argument]:
         else:
             arguments += [place.order.value, place.category, place.rank]
     return arguments
+
+
+def _item(told: Sequence[Any]) -> StoredItem:
+    key, entry, packed, *ranks = told
+    return parse_item(key, entry, packed, ranks)

@@ -59,9 +59,8 @@ class CurriculumStateStore:
         )
         numbers = {int(number): name for name, number in parse_pairs(names).items()}
         values = {named_arm(key, numbers): value for key, value in parse_pairs(arms).items()}
-        return Header(view.policy, *(int(total or 0) for total in totals), values), [
-            name for _, name in sorted(numbers.items())
-        ]
+        counter, samples, updates = (int(total or 0) for total in totals)
+        return Header(view.policy, counter, samples, updates, values), [name for _, name in sorted(numbers.items())]
 
     async def part(
         self, view: CurriculumView, categories: Sequence[str], cursor: int, about: int
@@ -96,7 +95,9 @@ class CurriculumStateStore:
             items.append(SavedItem(item.key, category, item.metadata, estimate, item.history, left_ms))
         return int(following), items
 
-    async def begin(self, run: str, curriculum_id: str, header: Header, categories: Sequence[str], revision: str) -> bool:
+    async def begin(
+        self, run: str, curriculum_id: str, header: Header, categories: Sequence[str], revision: str
+    ) -> bool:
         """Make a curriculum that has no name yet; False if there is no such run. Safe to repeat."""
         keys = RunKeys(run)
         numbers = {name: number for number, name in enumerate(categories, 1)}
@@ -110,7 +111,12 @@ class CurriculumStateStore:
         return bool(await self._connection.run("begin_loading", places, arguments))
 
     async def load(
-        self, run: str, curriculum_id: str, policy: CurriculumPolicy, categories: Sequence[str], items: Sequence[SavedItem]
+        self,
+        run: str,
+        curriculum_id: str,
+        policy: CurriculumPolicy,
+        categories: Sequence[str],
+        items: Sequence[SavedItem],
     ) -> str:
         """Put items into it; those that are there already stay. Safe to repeat.
 
@@ -125,7 +131,11 @@ class CurriculumStateStore:
             seen = estimate.count > 0
             arguments += [item.key, numbers[item.category], "-" if estimate.prior is None else repr(estimate.prior)]
             arguments += [item.metadata, packed_estimate(estimate, item.history)]
-            arguments += [repr(posterior(policy, estimate).mean) if seen else "", estimate.drawn, item.in_flight_ms or ""]
+            arguments += [
+                repr(posterior(policy, estimate).mean) if seen else "",
+                estimate.drawn,
+                item.in_flight_ms or "",
+            ]
         places = [*keys.curriculum_keys(curriculum_id), keys.curricula_loading]
         (word,) = await self._connection.run("load_items", places, arguments)
         return str(word.decode())
@@ -134,8 +144,8 @@ class CurriculumStateStore:
         """Give it its name; the one that has it is forgotten. Safe to repeat.
 
         Returns:
-            ``loaded``; or, with nothing changed, ``gone`` (nobody loads it any more), ``outdated`` (another has the name
-            by now) or ``crowded`` (the run has `MAX_CURRICULA`).
+            ``loaded``; or, with nothing changed, ``gone`` (nobody loads it any more), ``outdated`` (another has the
+            name by now) or ``crowded`` (the run has `MAX_CURRICULA`).
         """
         keys = RunKeys(run)
         places = [keys.run, keys.curricula, keys.curricula_loading]

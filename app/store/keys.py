@@ -60,7 +60,7 @@
 | `…:curriculum:{id}:arms` | hash | arm of the bandit -> its value |
 | `…:curriculum:{id}:in_flight` | zset | items handed out, by the run clock from which others may have them |
 | `…:curriculum:{id}:holders` | hash | those items -> number of the sample that handed them out |
-| `…:curriculum:{id}:requests` | zset | requests that brought observations, by the run clock at which they are forgotten |
+| `…:curriculum:{id}:requests` | zset | requests that told observations, by the run clock until which they are known |
 | `…:trash` | set | names of `groups` and `fragments` hashes of reset runs whose payloads are being removed |
 | `…:trash:{token}` | hash | one of those |
 

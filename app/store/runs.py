@@ -282,7 +282,6 @@ class RunStore:
             if done:
                 return
 
-
     async def _curricula(self, keys: RunKeys) -> list[str]:
         """Read the ids of the run's curricula, those that are being loaded among them."""
         named, loading = await self._connection.exchange(

@@ -12,7 +12,11 @@ _LINES = {
     "type": "string",
     "description": "A header, a line of JSON for each item, and a last line with their number (docs/curriculum.md).",
 }
-_ATROPOS = {"type": "object", "description": "The state of Atropos's CurriculumScheduler.", "additionalProperties": True}
+_ATROPOS = {
+    "type": "object",
+    "description": "The state of Atropos's CurriculumScheduler.",
+    "additionalProperties": True,
+}
 
 READS: Answers = reading(*_MISSING)
 READS_RUN: Answers = reading(errors.RunNotFound)

@@ -159,16 +159,12 @@ class CurriculumItems:
         named = {number: name for name, number in census.numbers.items()}
         found = await self._items.look(view, keys)
         by_ease = census.counts.length(Order.EASE)
-        return [
-            item
-            and ItemFacts(
-                item,
-                bin_at(item.ranks[0], by_ease, view.policy.n_bins),
-                named.get(item.category),
-                posterior(view.policy, item.estimate).mean,
-            )
-            for item in found
-        ]
+
+        def facts(item: StoredItem) -> ItemFacts:
+            bin_ = bin_at(item.ranks[0], by_ease, view.policy.n_bins)
+            return ItemFacts(item, bin_, named.get(item.category), posterior(view.policy, item.estimate).mean)
+
+        return [None if item is None else facts(item) for item in found]
 
 
 def bin_at(rank: int, by_ease: int, n_bins: int) -> int:
@@ -199,7 +195,10 @@ def _within(
     for order, places in sections:
         part = range(len(places))[first : first + limit]
         if part:
-            yield order, places[len(places) - part.stop : len(places) - part.start] if descending else places[
-                part.start : part.stop
-            ]
+            yield (
+                order,
+                places[len(places) - part.stop : len(places) - part.start]
+                if descending
+                else places[part.start : part.stop],
+            )
         first, limit = max(0, first - len(places)), limit - len(part)

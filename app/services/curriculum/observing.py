@@ -74,9 +74,7 @@ class CurriculumObservations:
         return Receipt(repeated, tuple(items))
 
 
-def changes_of(
-    policy: CurriculumPolicy, observations: Sequence[tuple[str, Sequence[float]]]
-) -> list[Observation]:
+def changes_of(policy: CurriculumPolicy, observations: Sequence[tuple[str, Sequence[float]]]) -> list[Observation]:
     """Say what observations change, whatever is known of their items."""
     found = []
     for key, rewards in observations:

@@ -96,7 +96,9 @@ class CurriculumStates:
 
 def _check(word: str, run: str, name: str) -> None:
     if word == "gone":
-        raise CurriculumNotFound(f"what was loaded of curriculum {name} is gone: run {run} was reset, or it took too long")
+        raise CurriculumNotFound(
+            f"what was loaded of curriculum {name} is gone: run {run} was reset, or it took too long"
+        )
     if word == "full":
         raise InvalidField(f"a curriculum has at most {MAX_ITEMS} items")
     if word == "crowded":

@@ -34,7 +34,9 @@ TotalSteps = Annotated[
 ]
 InFlightTtl = Annotated[
     float,
-    Field(ge=0, le=YEAR_S, description="How long an item handed out waits for its score before others get it, seconds."),
+    Field(
+        ge=0, le=YEAR_S, description="How long an item handed out waits for its score before others get it, seconds."
+    ),
 ]
 RewardMin = Annotated[_Reward, Field(description="The reward that counts as a failure, for posteriors.")]
 RewardMax = Annotated[_Reward, Field(description="The reward that counts as a success; above `reward_min`.")]
@@ -52,7 +54,9 @@ FrontierWidth = Annotated[
     float, Field(ge=1e-6, le=1e6, description="`frontier`: standard deviation of the Gaussian, bins.")
 ]
 TargetPassRate = Annotated[_Share, Field(description="`thompson`: items whose drawn pass rate is nearest come first.")]
-Candidates = Annotated[int, Field(ge=1, le=4096, description="`thompson`: items compared at most, unless more are asked.")]
+Candidates = Annotated[
+    int, Field(ge=1, le=4096, description="`thompson`: items compared at most, unless more are asked.")
+]
 ScoreTemperature = Annotated[
     float, Field(ge=0.01, le=1e6, description="`plr`: beta; an item's share is its rank to the power -1 / beta.")
 ]

@@ -77,7 +77,8 @@ async def get_metrics(
     found: Found,
     step: Annotated[int, Query(ge=0, le=MAX_INTEGER, description="Trainer steps so far.")] = 0,
     total_steps: Annotated[
-        int | None, Query(ge=1, le=MAX_INTEGER, description="Those at which progress is 1; else as the curriculum says.")
+        int | None,
+        Query(ge=1, le=MAX_INTEGER, description="Those at which progress is 1; else as the curriculum says."),
     ] = None,
 ) -> Response:
     """Answer numbers by name, for loggers as they are."""

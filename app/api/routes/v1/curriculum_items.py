@@ -136,10 +136,8 @@ async def post_observations(run: NamedRun, curriculum: Named, request: Request) 
     responses=docs.SENDS,
     openapi_extra=takes(SampleItems),
 )
-async def post_samples(
-    run: NamedRun, curriculum: Named, found: Found, request: Request, body: SmallBody
-) -> Response:
-    """Hand out items to be tried next. Until they are observed, or `in_flight_ttl_s` are over, others do not get them."""
+async def post_samples(run: NamedRun, curriculum: Named, found: Found, request: Request, body: SmallBody) -> Response:
+    """Hand out items to be tried next. Others get them once they are observed, or `in_flight_ttl_s` later."""
     asked = parse(SampleItems, body)
     strategy = None if asked.strategy is None else Strategy(asked.strategy)
     wanted = SampleRequest(asked.n, asked.step, asked.total_steps, asked.seed, strategy)
