@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from app.core.curriculum.choosing import draws_for
 from app.core.curriculum.policy import CurriculumPolicy, Strategy, check_policy
 from app.services.curriculum.curricula import Curricula
 from app.services.curriculum.sampling import CurriculumSamples, SampledItem
@@ -73,17 +74,18 @@ class WhatIf:
 
     async def _alternative(self, view: CurriculumView, policy: CurriculumPolicy, n: int, step: int) -> Alternative:
         law = await self._samples.law_of(view, policy, step, None)
+        wanted = draws_for(n, law.counts.items, 0, 0)  # as many as a sample draws: the generator goes by them
         found: list[SampledItem] = []
         if law.parts and policy.strategy is Strategy.THOMPSON:
-            best = await self._samples.best(view, law, n, law.counter, idle_only=False)
+            best = await self._samples.best(view, law, wanted, law.counter, idle_only=False)
             found = [law.told(item, law.parts[0].why, view.policy.n_bins) for item in best[:n]]
         elif law.parts:
-            draws, places = law.places(n, law.counter)
+            draws, places = law.places(wanted, law.counter)
             looked_up = await self._items.look(view, places, law.orders)
             unlike: dict[str, SampledItem] = {}
             for draw, item in zip(draws, looked_up, strict=True):
                 if item is not None:
                     unlike.setdefault(item.key, law.told(item, draw.part.why, view.policy.n_bins))
-            found = list(unlike.values())
+            found = list(unlike.values())[:n]
         bins = await self._samples.bins_of(view, law)
         return Alternative(policy.strategy, tuple(bins), tuple(found))
