@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from app.core.curriculum.estimates import Estimate, posterior
-from app.core.curriculum.policy import CurriculumPolicy
+from app.core.curriculum.estimates import Estimate
 from app.core.curriculum.state import Header
 from app.store.connection import Connection
 from app.store.curriculum import CurriculumView, named_arm
@@ -106,7 +105,7 @@ class CurriculumStateStore:
         arguments += ["samples", header.samples, "updates", header.updates]
         for arm, value in header.arms.items():
             kind, _, name = arm.partition(":")
-            arguments += [f"arm {kind}:{numbers.get(name, 0) if kind == 'category' else name}", repr(value)]
+            arguments += [f"arm {kind}:{numbers.get(name, 0) if kind == 'category' else name}", f"{value:.17g}"]
         places = [*keys.curriculum_keys(curriculum_id), keys.curricula_loading]
         return bool(await self._connection.run("begin_loading", places, arguments))
 
@@ -114,7 +113,6 @@ class CurriculumStateStore:
         self,
         run: str,
         curriculum_id: str,
-        policy: CurriculumPolicy,
         categories: Sequence[str],
         items: Sequence[SavedItem],
     ) -> str:
@@ -127,15 +125,9 @@ class CurriculumStateStore:
         numbers = {"": 0} | {name: number for number, name in enumerate(categories, 1)}
         arguments: list[Argument] = [curriculum_id, MAX_ITEMS]
         for item in items:
-            estimate = item.estimate
-            seen = estimate.count > 0
-            arguments += [item.key, numbers[item.category], "-" if estimate.prior is None else repr(estimate.prior)]
-            arguments += [item.metadata, packed_estimate(estimate, item.history)]
-            arguments += [
-                repr(posterior(policy, estimate).mean) if seen else "",
-                estimate.drawn,
-                item.in_flight_ms or "",
-            ]
+            prior = item.estimate.prior
+            arguments += [item.key, numbers[item.category], "-" if prior is None else repr(prior), item.metadata]
+            arguments += [packed_estimate(item.estimate, item.history), item.estimate.drawn, item.in_flight_ms or ""]
         places = [*keys.curriculum_keys(curriculum_id), keys.curricula_loading]
         (word,) = await self._connection.run("load_items", places, arguments)
         return str(word.decode())

@@ -67,4 +67,4 @@ async def contents(redis_client: Redis, curriculum_id: str) -> dict[str, Any]:
         found[part] = await (
             redis_client.zrange(key, 0, -1, withscores=True) if zset else redis_client.hgetall(key)  # type: ignore[misc]
         )
-    return found
+    return {part: value for part, value in found.items() if value}

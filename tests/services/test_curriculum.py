@@ -129,7 +129,7 @@ async def test_asking_what_another_strategy_would_do_changes_nothing_byte_for_by
     await make(services, total_steps=100)
     await register(services, "x", "y", category="algebra")
     await observe(services, {key: [n / 40] for n, key in enumerate(ITEMS)})
-    in_flight = set(keys_of(await sample(services, 5)))
+    await sample(services, 5)
     before, clock = await dump(redis_client), await redis_client.hgetall(KEYS.run)  # type: ignore[misc]
     changes = {"strategy": strategy, "arms": Arms.CATEGORIES}
     found = await services.what_if.compare(RUN, NAME, changes, 8, 50)
@@ -137,10 +137,8 @@ async def test_asking_what_another_strategy_would_do_changes_nothing_byte_for_by
     assert found.current.strategy is Strategy.UNIFORM
     assert found.alternative.strategy is strategy
     for side in (found.current, found.alternative):
-        assert side.bins == pytest.approx(side.bins)
         assert sum(side.bins) == pytest.approx(1)
         assert len({each.item.key for each in side.items}) == len(side.items) == 8
-    await observe(services, dict.fromkeys(in_flight, [1.0]))
 
 
 async def test_what_would_be_sampled_is_what_is_sampled(process: Start) -> None:

@@ -15,7 +15,7 @@ NAME = "gsm8k"
 
 
 async def a_curriculum(connection: Connection) -> CurriculumView:
-    """Make one in the run: an unseen item with a prior, one without, a seen one; one of them in flight, another loading."""
+    """Make one in the run: items unseen with and without a prior, one seen and in flight; another one is loading."""
     store, items, policy = CurriculumStore(connection), ItemStore(connection), CurriculumPolicy()
     assert await store.put(RUN, NAME, "id", policy, "", "1") == "put"
     view = await store.view(RUN, NAME)

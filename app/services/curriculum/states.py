@@ -77,7 +77,7 @@ class CurriculumStates:
             async for items in document.items:
                 for first in range(0, len(items), _AT_ONCE):
                     part = items[first : first + _AT_ONCE]
-                    word = await self._states.load(run, own, document.header.policy, document.categories, part)
+                    word = await self._states.load(run, own, document.categories, part)
                     _check(word, run, name)
             while True:
                 old = (await self._store.ids(run)).get(name)

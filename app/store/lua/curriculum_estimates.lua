@@ -7,6 +7,12 @@ local NUMBERS, STEPS = '<dddddd', '<' .. string.rep('d', 18)
 local HISTORY_BYTES = 4 * 50
 local NAMES = {'ema', 'passed', 'failed', 'signal', 'last'}
 
+-- Put a seen item where what is known of it belongs: the same numbers give the same places, saved and restored.
+local function stand(c, key, ema, passed, failed, signal, last)
+  local scores = {ease = ema, posterior = (1 + passed) / (2 + passed + failed), signal = signal, last = last}
+  for order, score in pairs(scores) do later('ZADD', c[order], string.format('%.17g', score), key) end
+end
+
 local function step(steps, n, number)
   if not number then return steps[3 * n] end
   return steps[3 * n - 2] * number + steps[3 * n - 1]
