@@ -205,12 +205,14 @@ async def _lines(request: Request, timeout_s: float) -> AsyncIterator[list[bytes
         if piece is None:
             break
         *whole, rest = (rest + piece).split(b"\n")
+        for line in (*whole, rest):
+            if len(line) > longest:
+                raise BodyTooLarge(f"a line of more than {longest} bytes")
+            longest = _LONGEST_LINE if whole else longest
         lines += whole
-        if len(rest) > longest or max(map(len, whole), default=0) > longest:
-            raise BodyTooLarge(f"a line of more than {longest} bytes")
         if len(lines) >= _LINES_AT_ONCE:
             yield lines
-            lines, longest = [], _LONGEST_LINE
+            lines = []
     lines += [rest] if rest else []
     if lines:
         yield lines

@@ -99,22 +99,9 @@ ReplayPart = Literal[
 REPLAY_PARTS: tuple[ReplayPart, ...] = get_args(ReplayPart)
 
 CurriculumPart = Literal[
-    "items",
-    "estimates",
-    "ease",
-    "posterior",
-    "signal",
-    "last",
-    "drawn",
-    "unseen",
-    "foreseen",
-    "category",
-    "category_numbers",
-    "arms",
-    "in_flight",
-    "holders",
-    "requests",
-]
+    "items", "estimates", "ease", "posterior", "signal", "last", "drawn", "unseen", "foreseen", "category",
+    "category_numbers", "arms", "in_flight", "holders", "requests",
+]  # fmt: skip
 """What a curriculum consists of, beside its totals; in the order `lua/curriculum_keys.lua` names them."""
 
 CURRICULUM_PARTS: tuple[CurriculumPart, ...] = get_args(CurriculumPart)

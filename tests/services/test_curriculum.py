@@ -1,6 +1,7 @@
 """A curriculum as its workers use it: registered, sampled, observed, changed while it goes on."""
 
 import asyncio
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -50,6 +51,20 @@ async def test_observations_are_averaged_the_first_one_begins_and_a_prior_gives_
     facts, _ = await services.curriculum_items.item(RUN, NAME, "new")
     assert facts.stored.history == (1.0, 0.0)
     assert facts.stored.estimate.count == 2
+
+
+async def test_what_is_said_of_an_item_and_taken_back_leaves_no_trace(process: Start, redis_client: Redis) -> None:
+    services, _ = process()
+    await make(services)
+    await register(services, "a", "b", category="algebra")
+    own = (await services.curricula.view(RUN, NAME)).curriculum_id
+    before = await contents(redis_client, own)
+    await register(services, "a", prior=-0.7, category="topology", metadata="{}")
+    await services.curriculum_items.change(RUN, NAME, NewItem("a", "algebra", math.nan, ""))
+    after = await contents(redis_client, own)
+    assert after.pop("category_numbers").keys() - before.pop("category_numbers").keys() == {b"topology"}
+    assert after == before
+    assert (await services.curricula.facts(RUN, NAME)).census.ease_sum == 0
 
 
 async def test_the_last_fifty_scores_of_an_item_are_kept(process: Start) -> None:

@@ -206,6 +206,10 @@ class CurriculumMachine(RuleBasedStateMachine):
         expected = self._model.contents()
         assert arms == expected.pop("arms", {})
         assert found == expected
+        curriculum_id, redis = own.rpartition(":")[2], self._processes.redis
+        in_flight, holders = (KEYS.curriculum_part(curriculum_id, part) for part in ("in_flight", "holders"))
+        held = self._processes.wait(redis.zrange(in_flight, 0, -1))
+        assert sorted(self._processes.wait(redis.hkeys(holders))) == sorted(held)  # type: ignore[arg-type]
         facts = self._call(lambda services: services.curricula.facts(RUN, NAME))
         assert facts.census.ease_sum == self._model.ease_sum()
         assert facts.census.updates == self._model.updates

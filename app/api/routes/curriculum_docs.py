@@ -16,6 +16,7 @@ _ATROPOS = {
     "type": "object",
     "description": "The state of Atropos's CurriculumScheduler.",
     "additionalProperties": True,
+    "examples": [{"strategy": "easy_first", "n_bins": 5, "item_scores": {"gsm8k/17": [0.4, 3]}}],
 }
 
 READS: Answers = reading(*_MISSING)

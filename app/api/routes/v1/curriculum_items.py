@@ -51,7 +51,7 @@ async def post_items(run: NamedRun, curriculum: Named, request: Request) -> Resp
     async with SubmittedBody(request, _MAX_BYTES) as (_, found, body):
         items = await found.decoder.beside(_new_items, body)
         registered = await found.curriculum_items.register(run, curriculum, items)
-    return model_reply(ItemsRegistered(registered=registered, known=len({item.key for item in items}) - registered))
+    return model_reply(ItemsRegistered(registered=registered, known=len(items) - registered))
 
 
 @router.get("/items", summary="Look at items", response_model=Items, responses=docs.READS)
@@ -151,6 +151,10 @@ async def _item_reply(found: Found, run: str, curriculum: str, key: str) -> Resp
 
 def _new_items(body: bytes) -> list[StoredNewItem]:
     items = parse(NewItems, body).items
+    first: dict[str, int] = {}
+    for position, item in enumerate(items):
+        if first.setdefault(item.key, position) != position:
+            raise InvalidField(f"is that of items[{first[item.key]}]", ("items", position, "key"))
     return [_stored(item, position) for position, item in enumerate(items)]
 
 
