@@ -1,7 +1,9 @@
 """A curriculum whose items are arrays: what the store does with sorted sets, for tests and the benchmark."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
+from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +19,9 @@ from app.core.curriculum.state import Header
 from app.core.curriculum.strategies import parts, spans
 
 Items = NDArray[np.int64]
+SCORED = (*SEEN, Order.UNSEEN, Order.FORESEEN)
+
+_observed = lru_cache(maxsize=1024)(observed)
 
 
 class Population:
@@ -27,9 +32,9 @@ class Population:
         self.estimates = list(estimates)
         self.categories = list(categories) or [""] * len(self.estimates)
         self.in_flight = np.zeros(len(self.estimates), bool)
-        self._arrays = {order: np.zeros(len(self.estimates)) for order in Order}
-        self._stands = {order: np.zeros(len(self.estimates), bool) for order in Order}
-        self._sorted: dict[tuple[Order, str], Items] = {}
+        self._scores = np.zeros((len(SCORED), len(self.estimates)))
+        self._stands = np.zeros((len(SCORED), len(self.estimates)), bool)
+        self._sorted: dict[Order, Items] = {}
         self._of_category = {
             name: np.flatnonzero([each == name for each in self.categories]) for name in sorted(set(self.categories))
         }
@@ -49,19 +54,21 @@ class Population:
         """The items of an order, by score."""
         if order is Order.CATEGORY:
             return self._of_category[category]
-        if (order, category) not in self._sorted:
-            items = np.flatnonzero(self._stands[order])
-            self._sorted[order, category] = items[np.argsort(self._arrays[order][items], kind="stable")]
-        return self._sorted[order, category]
+        if order not in self._sorted:
+            row = SCORED.index(order)
+            items = np.flatnonzero(self._stands[row])
+            self._sorted[order] = items[np.argsort(self._scores[row, items], kind="stable")]
+        return self._sorted[order]
 
     def counts(self) -> Counts:
         """Count what the strategy asks for."""
-        asked = []
-        for order, low, high in spans(self.policy, self.header.samples):
-            scores = self._arrays[order][self.standing(order)]
-            asked.append(int(np.searchsorted(scores, high) - np.searchsorted(scores, low)))
+        asked = list[int]()
+        for order, group in groupby(spans(self.policy, self.header.samples), key=lambda each: each.order):
+            bounds = np.array([(span.low, span.high) for span in group])
+            scores = self._scores[SCORED.index(order), self.standing(order)]
+            asked += np.diff(np.searchsorted(scores, bounds), axis=1).ravel().tolist()
         return Counts(
-            {order: int(self._stands[order].sum()) for order in Order},
+            dict(zip(SCORED, np.count_nonzero(self._stands, axis=1).tolist(), strict=True)),
             tuple(asked),
             {name: len(items) for name, items in self._of_category.items()},
             self.header.arms,
@@ -93,7 +100,8 @@ class Population:
         self.header = replace(self.header, samples=self.header.samples + 1)
         for item in taken:
             self.estimates[item] = replace(self.estimates[item], drawn=self.header.samples)
-            self._place(item)
+        self._scores[SCORED.index(Order.DRAWN), taken] = self.header.samples
+        self._sorted.pop(Order.DRAWN, None)
         return taken
 
     def at(self, draw: Draw) -> int:
@@ -107,13 +115,16 @@ class Population:
 
     def bin(self, item: int) -> int:
         """An item's bin."""
-        ease = self.standing(Order.EASE)
-        rank = np.flatnonzero(ease == item)
-        return bin_of(int(rank[0]), len(ease), self.policy.n_bins) if len(rank) else middle(self.policy.n_bins)
+        stands, scores = self._stands[SCORED.index(Order.EASE)], self._scores[SCORED.index(Order.EASE)]
+        if not stands[item]:
+            return middle(self.policy.n_bins)
+        below = np.count_nonzero(stands & (scores < scores[item]))
+        ties = np.count_nonzero(stands[:item] & (scores[:item] == scores[item]))
+        return bin_of(below + ties, np.count_nonzero(stands), self.policy.n_bins)
 
     def observe(self, item: int, rewards: Sequence[float]) -> None:
         """Take down an observation."""
-        change = observed(self.policy, rewards)
+        change = _observed(self.policy, tuple(rewards))
         if self.policy.strategy is Strategy.BANDIT:
             by_bin = self.policy.arms is Arms.BINS
             arm = arm_of_bin(self.bin(item)) if by_bin else arm_of_category(self.categories[item])
@@ -135,10 +146,13 @@ class Population:
 
     def _place(self, item: int) -> None:
         estimate = self.estimates[item]
-        for order, score in _scores(self.policy, estimate):
-            self._arrays[order][item] = score
-        for order in Order:
-            self._stands[order][item] = stands(estimate, order)
+        mean = posterior(self.policy, estimate).mean
+        self._scores[:, item] = (
+            *(estimate.ema, mean, estimate.signal, estimate.last, estimate.drawn),
+            *(0.0, estimate.prior or 0.0),
+        )
+        if estimate.count <= 1 or not self._stands[0, item]:
+            self._stands[:, item] = [stands(estimate, order) for order in SCORED]
         self._sorted.clear()
 
 
@@ -146,8 +160,6 @@ def stands(estimate: Estimate, order: Order) -> bool:
     """Whether an item stands in an order."""
     foreseen = estimate.count == 0 and estimate.prior is not None
     match order:
-        case Order.CATEGORY:
-            return True
         case Order.UNSEEN:
             return estimate.count == 0 and not foreseen
         case Order.FORESEEN:
@@ -155,9 +167,3 @@ def stands(estimate: Estimate, order: Order) -> bool:
         case Order.EASE:
             return estimate.count > 0 or foreseen
     return estimate.count > 0
-
-
-def _scores(policy: CurriculumPolicy, estimate: Estimate) -> Iterator[tuple[Order, float]]:
-    numbers = (estimate.ema, posterior(policy, estimate).mean, estimate.signal, estimate.last, estimate.drawn)
-    yield from zip(SEEN, numbers, strict=True)
-    yield Order.FORESEEN, estimate.prior or 0.0
