@@ -65,8 +65,8 @@ STEPS = Table(
     more_is_better=False,
     versus=(),
     note=f"Steps of {GROUPS} groups until the mean pass rate over {ITEMS:,} items (those that can be learnt) is "
-    f"{TARGET}; the median of the seeds, {MOST_STEPS:,} standing for what takes longer. How the learner learns is written "
-    "at the top of `benchmarks/curriculum.py`.",
+    f"{TARGET}; the median of the seeds, {MOST_STEPS:,} standing for what takes longer. How the learner learns is "
+    "written at the top of `benchmarks/curriculum.py`.",
 )
 SPEED = Table(
     key="curriculum-speed",
@@ -160,8 +160,7 @@ def train(job: Job) -> Trained:
         if reached < MOST_STEPS and step >= CHECKPOINTS[-1]:
             break
         items = np.array(curriculum.sample(GROUPS, progress(policy, step)))
-        for item, passed in zip(items.tolist(), student.train(items).tolist(), strict=True):
-            curriculum.observe(item, [float(each) for each in passed])
+        curriculum.observe_all(items.tolist(), student.train(items).astype(float).tolist())
     return Trained(reached, tuple(curve))
 
 
