@@ -4,7 +4,7 @@ The learner (a Rasch model, the simplest of item response theory, that learns as
 
 - 10,000 items in four categories; the difficulty of an item of category c is b ~ Normal(c, 1.5), c = 0, 1, 2, 3; the
   ability in each category, theta_c, begins at 0.
-- A try of an item succeeds with probability p = 1 / (1 + exp(b - theta_c)). A step trains on 64 groups of 8 tries.
+- A try of an item succeeds with probability p = 1 / (1 + exp(b - theta_c)). A step trains on 128 groups of 8 tries.
 - A group teaches by the variance of its rewards, 4 m (1 - m) for a mean of m: nothing if all tries succeed or all
   fail, which is what group-relative advantages do. The n-th training on the same item teaches 4 / (3 + n) of the first.
 - theta_c grows by ETA * taught, summed over the step's groups of category c, and by a tenth of that for the others.
@@ -35,12 +35,12 @@ from tests.core.curriculum.population import Population
 Numbers = NDArray[np.float64]
 
 ITEMS, CATEGORIES, SPREAD, OUT_OF_REACH = 10_000, 4, 1.5, 20.0
-GROUPS, TRIES = 64, 8
+GROUPS, TRIES = 128, 8
 ETA, SPILL, WEARS = 0.0005, 0.1, 4.0
-TARGET, MOST_STEPS = 0.6, 2000
+TARGET, MOST_STEPS = 0.6, 1000
 PLAIN, BEYOND, NOISE = "all can be learnt", "a third out of reach", "a third coin flips"
-TOTAL_STEPS = {PLAIN: 550, BEYOND: 950, NOISE: 950}
-CHECKPOINTS = range(0, 601, 100)
+TOTAL_STEPS = {PLAIN: 275, BEYOND: 475, NOISE: 475}
+CHECKPOINTS = range(0, 301, 50)
 T_975 = {3: 4.303, 10: 2.262}
 """By number of seeds: how many standard errors a 95 % confidence interval is wide, to each side (Student's t)."""
 

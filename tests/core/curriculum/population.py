@@ -155,9 +155,9 @@ class Population:
                 arm = arm_of_bin(self.bin(item)) if by_bin else arm_of_category(self.categories[item])
                 step = arm_step(self.policy, change)
                 arms[arm] = step.keep * arms[arm] + step.gain if arm in arms else step.first
-        seen = self.numbers["count"][items] > 0
-        for name, steps in zip(Change._fields, zip(*changes, strict=True), strict=True):
-            keep, gain, first = np.array(steps).T
+        seen, steps = self.numbers["count"][items] > 0, np.array(changes)
+        for number, name in enumerate(Change._fields):
+            keep, gain, first = steps[:, number].T
             self.numbers[name][items] = np.where(seen, keep * self.numbers[name][items] + gain, first)
         self.numbers["count"][items] += 1
         self.header = replace(self.header, updates=self.header.updates + len(items), arms=arms)
