@@ -44,7 +44,8 @@ def bin_law(parts: Sequence[Part], counts: Counts, n_bins: int, looked_up: Seque
         parts: The law.
         counts: What it was made from.
         n_bins: How many bins there are.
-        looked_up: Bins of items drawn from the parts in other orders (`in_other_orders`), in any number.
+        looked_up: Bins of items drawn from the parts in other orders (`in_other_orders`), in any number, by
+            `choosing.independent`: drawn without replacement, they would tell of the items rather than of the law.
 
     Raises:
         ValueError: There are such parts, and nothing was looked up.

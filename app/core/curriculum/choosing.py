@@ -30,39 +30,25 @@ def choose(parts: Sequence[Part], n: int, seed: int, counter: int) -> list[Draw]
     """
     if not parts:
         return []
-    random = generator(seed, counter)
-    masses = np.array([part.probability for part in parts])
-    sizes = np.array([part.size for part in parts], np.int64)
-    ends = np.cumsum(sizes)
-    firsts = np.array([part.first for part in parts], np.int64)
-    logs = np.log(masses) - [0.0 if part.exponent else np.log(part.size) for part in parts]
-    ranked = [number for number, part in enumerate(parts) if part.exponent]
+    law, random = _Places(parts), generator(seed, counter)
+    total = int(law.ends[-1])
+    places = successive(lambda count: law.draw(count, random), law.log_weights, total, min(n, total), random)
+    return law.named(places)
 
-    def draw(count: int) -> Places:
-        chosen, places = spread(masses, sizes, count, random)
-        for number in ranked:
-            of_it = np.flatnonzero(chosen == number)
-            part = parts[number]
-            places[of_it] = ends[number] - zipf_ranks(part.exponent, part.size, len(of_it), random)
-        return places
 
-    def log_weights(places: Places) -> NDArray[np.float64]:
-        chosen = np.searchsorted(ends, places, side="right")
-        weights: NDArray[np.float64] = logs[chosen]
-        for number in ranked:
-            of_it = np.flatnonzero(chosen == number)
-            part = parts[number]
-            weights[of_it] -= part.exponent * np.log(ends[number] - places[of_it])
-            weights[of_it] -= np.log(zipf_total(part.exponent, part.size))
-        return weights
+def independent(parts: Sequence[Part], n: int, seed: int, counter: int) -> list[Draw]:
+    """Draw places by a law with replacement: what shares of its draws tell is true of the law (see `bins.bin_law`).
 
-    places = successive(draw, log_weights, int(ends[-1]), min(n, int(ends[-1])), random)
-    chosen = np.searchsorted(ends, places, side="right")
-    ranks = firsts[chosen] + places - (ends - sizes)[chosen]
-    return [
-        Draw(parts[number].order, rank, parts[number])
-        for number, rank in zip(chosen.tolist(), ranks.tolist(), strict=True)
-    ]
+    Args:
+        parts: The law; without any, nothing is drawn. Probabilities need not sum to 1.
+        n: How many, ``>= 0``.
+        seed: As for `choose`.
+        counter: As for `choose`.
+    """
+    if not parts:
+        return []
+    law = _Places(parts)
+    return law.named(law.draw(n, generator(seed, counter)))
 
 
 def draws_for(wanted: int, items: int, in_flight: int, attempt: int) -> int:
@@ -114,3 +100,42 @@ def item_probability(parts: Sequence[Part], ranks: Mapping[Order, int], category
 def generator(seed: int, counter: int, stream: int = 0) -> np.random.Generator:
     """Return the generator of one sample; streams of one counter, 0 and 1, have nothing in common."""
     return np.random.Generator(np.random.Philox(key=seed, counter=counter << 64 | stream << 63))
+
+
+class _Places:
+    """The places of all parts, numbered through."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self.parts = parts
+        self.masses = np.array([part.probability for part in parts])
+        self.sizes = np.array([part.size for part in parts], np.int64)
+        self.ends = np.cumsum(self.sizes)
+        self.ranked = [number for number, part in enumerate(parts) if part.exponent]
+        self.logs = np.log(self.masses)
+        for number, part in enumerate(parts):
+            self.logs[number] -= np.log(zipf_total(part.exponent, part.size) if part.exponent else part.size)
+
+    def draw(self, count: int, random: np.random.Generator) -> Places:
+        """Draw places with replacement."""
+        chosen, places = spread(self.masses, self.sizes, count, random)
+        for number in self.ranked:
+            of_it, part = np.flatnonzero(chosen == number), self.parts[number]
+            places[of_it] = self.ends[number] - zipf_ranks(part.exponent, part.size, len(of_it), random)
+        return places
+
+    def log_weights(self, places: Places) -> NDArray[np.float64]:
+        """Return logarithms of places' probabilities."""
+        chosen = np.searchsorted(self.ends, places, side="right")
+        weights: NDArray[np.float64] = self.logs[chosen]
+        for number in self.ranked:
+            of_it = np.flatnonzero(chosen == number)
+            weights[of_it] -= self.parts[number].exponent * np.log(self.ends[number] - places[of_it])
+        return weights
+
+    def named(self, places: Places) -> list[Draw]:
+        """Return the draws that places are."""
+        chosen = np.searchsorted(self.ends, places, side="right")
+        firsts = np.array([part.first for part in self.parts], np.int64)
+        ranks = firsts[chosen] + places - (self.ends - self.sizes)[chosen]
+        found = zip(chosen.tolist(), ranks.tolist(), strict=True)
+        return [Draw(self.parts[number].order, rank, self.parts[number]) for number, rank in found]

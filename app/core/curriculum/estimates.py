@@ -81,8 +81,8 @@ def observed(policy: CurriculumPolicy, rewards: Sequence[float]) -> Change:
             raise InvalidField(f"rewards has {reward}, which is not a finite number in range", ("rewards", place))
     mean = _mean(rewards)
     signal = _mean([abs(reward - mean) for reward in rewards])
-    passes = [pass_share(policy, reward) for reward in rewards]
-    passed, failed = math.fsum(passes), math.fsum(1 - share for share in passes)
+    passed = sum(pass_share(policy, reward) for reward in rewards)
+    failed = len(rewards) - passed
     remembered = 1 - policy.forgetting
     return Change(
         ema=Step(1 - policy.ema_alpha, policy.ema_alpha * mean, mean),

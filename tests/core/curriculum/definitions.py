@@ -5,7 +5,7 @@ import math
 from app.core.curriculum.estimates import Estimate, posterior
 from app.core.curriculum.orders import Order
 from app.core.curriculum.policy import Arms, CurriculumPolicy, Form, Strategy
-from tests.core.curriculum.population import Population, stands
+from tests.core.curriculum.population import Population
 
 
 def law_of(population: Population, progress: float) -> list[float]:
@@ -82,11 +82,11 @@ def frontier_weights(population: Population) -> list[float]:
 def learnability(policy: CurriculumPolicy, estimate: Estimate) -> float:
     """p (1 - p), p rounded to the middle of its cell."""
     rate = posterior(policy, estimate).mean
-    if stands(estimate, Order.FORESEEN):
+    if not estimate.count and estimate.prior is not None:
         width = policy.reward_max - policy.reward_min
-        cell = min(31, max(0, math.floor(((estimate.prior or 0.0) - policy.reward_min) / width * 32)))
+        cell = min(31, max(0, math.floor((estimate.prior - policy.reward_min) / width * 32)))
         rate = posterior(policy, Estimate(prior=policy.reward_min + width * (cell + 0.5) / 32)).mean
-    elif not stands(estimate, Order.UNSEEN):
+    elif estimate.count:
         rate = (math.floor(rate * 128) + 0.5) / 128
     return rate * (1 - rate)
 

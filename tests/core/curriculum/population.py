@@ -1,7 +1,10 @@
 """A curriculum whose items are arrays: what the store does with sorted sets, for tests and the benchmark."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+import math
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from functools import lru_cache
+from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,13 +13,27 @@ from app.core.curriculum import thompson
 from app.core.curriculum.bandit import arm_of_bin, arm_of_category, arm_step
 from app.core.curriculum.bins import bin_of, middle
 from app.core.curriculum.choosing import ATTEMPTS, choose, draws_for
-from app.core.curriculum.estimates import Estimate, after, observed, posterior, unseen
+from app.core.curriculum.estimates import Change, Estimate, observed, unseen
 from app.core.curriculum.orders import SEEN, Counts, Draw, Order
 from app.core.curriculum.policy import Arms, CurriculumPolicy, Strategy
 from app.core.curriculum.state import Header
 from app.core.curriculum.strategies import parts, spans
 
 Items = NDArray[np.int64]
+Numbers = NDArray[np.float64]
+SCORED = (*SEEN, Order.UNSEEN, Order.FORESEEN)
+NUMBER_OF = {
+    Order.EASE: "ema",
+    Order.SIGNAL: "signal",
+    Order.LAST: "last",
+    Order.DRAWN: "drawn",
+    Order.FORESEEN: "prior",
+}
+
+_observed = lru_cache(maxsize=1024)(observed)
+
+
+FIELDS = tuple(each.name for each in fields(Estimate))
 
 
 class Population:
@@ -24,17 +41,15 @@ class Population:
 
     def __init__(self, header: Header, estimates: Sequence[Estimate], categories: Sequence[str] = ()) -> None:
         self.header = header
-        self.estimates = list(estimates)
-        self.categories = list(categories) or [""] * len(self.estimates)
-        self.in_flight = np.zeros(len(self.estimates), bool)
-        self._arrays = {order: np.zeros(len(self.estimates)) for order in Order}
-        self._stands = {order: np.zeros(len(self.estimates), bool) for order in Order}
-        self._sorted: dict[tuple[Order, str], Items] = {}
+        self.numbers = {
+            name: np.array([getattr(each, name) for each in estimates], np.float64) for name in FIELDS
+        }  # a prior of None is nan
+        self.categories = list(categories) or [""] * len(estimates)
+        self.in_flight = np.zeros(len(estimates), bool)
+        self._sorted: dict[Order, Items] = {}
         self._of_category = {
-            name: np.flatnonzero([each == name for each in self.categories]) for name in sorted(set(self.categories))
+            name: np.flatnonzero(np.array(self.categories) == name) for name in sorted(set(self.categories))
         }
-        for item in range(len(self.estimates)):
-            self._place(item)
 
     @classmethod
     def of(cls, policy: CurriculumPolicy, items: int, categories: Sequence[str] = ()) -> "Population":
@@ -45,23 +60,36 @@ class Population:
     def policy(self) -> CurriculumPolicy:
         return self.header.policy
 
+    @property
+    def estimates(self) -> list[Estimate]:
+        return self.estimates_of(range(len(self.in_flight)))
+
+    def estimates_of(self, items: Sequence[int]) -> list[Estimate]:
+        """What is known of items."""
+        rows = zip(*(self.numbers[name][list(items)].tolist() for name in FIELDS), strict=True)
+        return [
+            Estimate(ema, int(count), passed, failed, signal, last, int(drawn), None if math.isnan(prior) else prior)
+            for ema, count, passed, failed, signal, last, drawn, prior in rows
+        ]
+
     def standing(self, order: Order, category: str = "") -> Items:
         """The items of an order, by score."""
         if order is Order.CATEGORY:
             return self._of_category[category]
-        if (order, category) not in self._sorted:
-            items = np.flatnonzero(self._stands[order])
-            self._sorted[order, category] = items[np.argsort(self._arrays[order][items], kind="stable")]
-        return self._sorted[order, category]
+        if order not in self._sorted:
+            items = np.flatnonzero(self._stands(order))
+            self._sorted[order] = items[np.argsort(self._scores(order)[items], kind="stable")]
+        return self._sorted[order]
 
     def counts(self) -> Counts:
         """Count what the strategy asks for."""
-        asked = []
-        for order, low, high in spans(self.policy, self.header.samples):
-            scores = self._arrays[order][self.standing(order)]
-            asked.append(int(np.searchsorted(scores, high) - np.searchsorted(scores, low)))
+        asked = list[int]()
+        for order, group in groupby(spans(self.policy, self.header.samples), key=lambda each: each.order):
+            bounds = np.array([(span.low, span.high) for span in group])
+            scores = self._scores(order)[self.standing(order)]
+            asked += np.diff(np.searchsorted(scores, bounds), axis=1).ravel().tolist()
         return Counts(
-            {order: int(self._stands[order].sum()) for order in Order},
+            {order: np.count_nonzero(self._stands(order)) for order in SCORED},
             tuple(asked),
             {name: len(items) for name, items in self._of_category.items()},
             self.header.arms,
@@ -84,16 +112,15 @@ class Population:
             )
             found = list(dict.fromkeys(item for item in map(self.at, draws) if not self.in_flight[item]))[:wanted]
             if compares:
-                ranked = thompson.best(self.policy, [self.estimates[item] for item in found], seed, counter)
+                ranked = thompson.best(self.policy, self.estimates_of(found), seed, counter)
                 found = [found[place] for place in ranked][: n - len(taken)]
             taken += found
             self.in_flight[found] = True
-            if len(taken) == n or len(taken) == len(self.estimates):
+            if len(taken) == n or len(taken) == len(self.in_flight):
                 break
         self.header = replace(self.header, samples=self.header.samples + 1)
-        for item in taken:
-            self.estimates[item] = replace(self.estimates[item], drawn=self.header.samples)
-            self._place(item)
+        self.numbers["drawn"][taken] = self.header.samples
+        self._sorted.pop(Order.DRAWN, None)
         return taken
 
     def at(self, draw: Draw) -> int:
@@ -107,24 +134,35 @@ class Population:
 
     def bin(self, item: int) -> int:
         """An item's bin."""
-        ease = self.standing(Order.EASE)
-        rank = np.flatnonzero(ease == item)
-        return bin_of(int(rank[0]), len(ease), self.policy.n_bins) if len(rank) else middle(self.policy.n_bins)
+        stands, scores = self._stands(Order.EASE), self._scores(Order.EASE)
+        if not stands[item]:
+            return middle(self.policy.n_bins)
+        below = np.count_nonzero(stands & (scores < scores[item]))
+        ties = np.count_nonzero(stands[:item] & (scores[:item] == scores[item]))
+        return bin_of(below + ties, np.count_nonzero(stands), self.policy.n_bins)
 
     def observe(self, item: int, rewards: Sequence[float]) -> None:
         """Take down an observation."""
-        change = observed(self.policy, rewards)
-        if self.policy.strategy is Strategy.BANDIT:
-            by_bin = self.policy.arms is Arms.BINS
-            arm = arm_of_bin(self.bin(item)) if by_bin else arm_of_category(self.categories[item])
-            step, arms = arm_step(self.policy, change), self.header.arms
-            self.header = replace(
-                self.header, arms={**arms, arm: step.keep * arms[arm] + step.gain if arm in arms else step.first}
-            )
-        self.header = replace(self.header, updates=self.header.updates + 1)
-        self.estimates[item] = after(self.estimates[item], change)
-        self.in_flight[item] = False
-        self._place(item)
+        self.observe_all([item], [rewards])
+
+    def observe_all(self, items: Sequence[int], rewards: Sequence[Sequence[float]]) -> None:
+        """Take down observations of different items."""
+        changes = [_observed(self.policy, tuple(each)) for each in rewards]
+        arms = dict(self.header.arms)
+        for item, change in zip(items, changes, strict=True):
+            if self.policy.strategy is Strategy.BANDIT:
+                by_bin = self.policy.arms is Arms.BINS
+                arm = arm_of_bin(self.bin(item)) if by_bin else arm_of_category(self.categories[item])
+                step = arm_step(self.policy, change)
+                arms[arm] = step.keep * arms[arm] + step.gain if arm in arms else step.first
+        seen, steps = self.numbers["count"][items] > 0, np.array(changes)
+        for number, name in enumerate(Change._fields):
+            keep, gain, first = steps[:, number].T
+            self.numbers[name][items] = np.where(seen, keep * self.numbers[name][items] + gain, first)
+        self.numbers["count"][items] += 1
+        self.header = replace(self.header, updates=self.header.updates + len(items), arms=arms)
+        self.in_flight[items] = False
+        self._sorted.clear()
 
     def _claim(self, own_seed: int | None, attempt: int) -> tuple[int, int]:
         if own_seed is not None:
@@ -133,31 +171,22 @@ class Population:
         self.header = replace(self.header, counter=counter + 1)
         return self.policy.seed, counter
 
-    def _place(self, item: int) -> None:
-        estimate = self.estimates[item]
-        for order, score in _scores(self.policy, estimate):
-            self._arrays[order][item] = score
-        for order in Order:
-            self._stands[order][item] = stands(estimate, order)
-        self._sorted.clear()
+    def _stands(self, order: Order) -> NDArray[np.bool_]:
+        seen, foreseen = self.numbers["count"] > 0, ~np.isnan(self.numbers["prior"])
+        match order:
+            case Order.EASE:
+                return seen | foreseen
+            case Order.UNSEEN:
+                return ~seen & ~foreseen
+            case Order.FORESEEN:
+                return ~seen & foreseen
+        return seen
 
-
-def stands(estimate: Estimate, order: Order) -> bool:
-    """Whether an item stands in an order."""
-    foreseen = estimate.count == 0 and estimate.prior is not None
-    match order:
-        case Order.CATEGORY:
-            return True
-        case Order.UNSEEN:
-            return estimate.count == 0 and not foreseen
-        case Order.FORESEEN:
-            return foreseen
-        case Order.EASE:
-            return estimate.count > 0 or foreseen
-    return estimate.count > 0
-
-
-def _scores(policy: CurriculumPolicy, estimate: Estimate) -> Iterator[tuple[Order, float]]:
-    numbers = (estimate.ema, posterior(policy, estimate).mean, estimate.signal, estimate.last, estimate.drawn)
-    yield from zip(SEEN, numbers, strict=True)
-    yield Order.FORESEEN, estimate.prior or 0.0
+    def _scores(self, order: Order) -> Numbers:
+        match order:
+            case Order.UNSEEN:
+                return np.zeros(len(self.in_flight))
+            case Order.POSTERIOR:
+                passed, failed = self.numbers["passed"], self.numbers["failed"]
+                return (1 + passed) / (2 + passed + failed)
+        return self.numbers[NUMBER_OF[order]]

@@ -5,7 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.curriculum.choosing import ATTEMPTS, choose, draws_for, generator, item_probability, probability_of
+from app.core.curriculum.choosing import (
+    ATTEMPTS,
+    choose,
+    draws_for,
+    generator,
+    independent,
+    item_probability,
+    probability_of,
+)
 from app.core.curriculum.orders import Order, Part
 from tests.core.chi_square import fits
 from tests.properties import examples
@@ -55,6 +63,14 @@ def test_the_highest_score_is_rank_1_of_zipf() -> None:
     assert [probability_of(part, rank) for rank in (4, 8)] == [0, 0]
     firsts = [choose([part], 1, 1, counter)[0].rank for counter in range(1000)]
     fits([firsts.count(rank) for rank in (5, 6, 7)], np.array(expected) * 2)
+
+
+def test_independent_draws_come_by_the_law_however_few_places_there_are() -> None:
+    """Of what they say of bins, too: an item that is nearly always chosen decides."""
+    law = [Part(Order.SIGNAL, 0, 3, 0.8, "", exponent=2.0), Part(Order.SIGNAL, 3, 2, 0.2, "")]
+    ranks = [each.rank for each in independent(law, 2000, seed=1, counter=1)]
+    fits(np.bincount(ranks, minlength=5), [item_probability(law, {Order.SIGNAL: rank}) for rank in range(5)])
+    assert independent([], 5, 1, 1) == independent(law, 0, 1, 1) == []
 
 
 def test_items_of_other_categories_have_no_part_in_one() -> None:
