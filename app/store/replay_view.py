@@ -54,6 +54,11 @@ class ReplayView:
         """What the buffer holds."""
         return Held(self.total("chunks"), self.total("chunk_bytes"))
 
+    @property
+    def weight(self) -> int:
+        """The sum of the sampleable chunks' weights, which is counted in two parts."""
+        return self.total("weight") + (self.total("weight_high") << 32)
+
     def total(self, name: str) -> int:
         """Return what was counted under a name, 0 if nothing was."""
         return self.totals.get(name, 0)

@@ -189,18 +189,19 @@ class Replay:
         Raises:
             FragmentNotFound: One of them is not held, or not any more, or is damaged.
         """
-        entries = await self._replay.fragments(run, fragment_ids)
-        payloads = await self._groups.payloads(run, fragment_ids) if fragment_ids else []
-        found = []
-        for fragment_id, entry, payload in zip(fragment_ids, entries, payloads, strict=True):
+        asked = list(dict.fromkeys(fragment_ids))  # each is read and held once, however often it is asked for
+        entries = await self._replay.fragments(run, asked)
+        payloads = await self._groups.payloads(run, asked) if asked else []
+        found = {}
+        for fragment_id, entry, payload in zip(asked, entries, payloads, strict=True):
             if entry is None or payload is None:
                 raise FragmentNotFound(f"run {run} holds no fragment {fragment_id}")
             if checksum(payload) != entry.checksum:
                 raise FragmentNotFound(
                     f"fragment {fragment_id} of run {run} is damaged: its checksum is not what it was"
                 )
-            found.append((entry, payload))
-        return found
+            found[fragment_id] = entry, payload
+        return [found[fragment_id] for fragment_id in fragment_ids]
 
     async def sweep_versions(self, run: str) -> int:
         """Retire what the version in force makes too old, or too new; returns how many chunks."""

@@ -46,6 +46,6 @@ redis.call('HSET', SAMPLE_STATES, ARGV[1], ARGV[2])
 redis.call('HSET', REPLAY, 'draws', ARGV[6])
 count('samples', wanted)
 count('sampled_chunks', wanted)
-count('sampled_staleness', staleness)
+redis.call('HINCRBYFLOAT', REPLAY, 'sampled_staleness', string.format('%.0f', staleness))  -- may be beyond 64 bits
 redis.call('PUBLISH', RUN, 'sampled')
 return {'taken', sample}
