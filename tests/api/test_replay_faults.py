@@ -126,6 +126,7 @@ JSON_FAULTS: dict[str, tuple[Any, int, str]] = {
     "versions of bytes": (in_json(0, tensors={"policy_versions": X}), 422, "tensors.policy_versions: should be I32"),
     "a number in quotes": ({**in_json(0), "number": "1"}, 422, "number: "),
     "a reward in quotes": (in_json(0, reward="1"), 422, "reward: "),
+    "more than a header holds": (in_json(0, metadata={"x": "y" * 2**22}), 422, "bytes of a header"),
     "deep metadata": (json.dumps(in_json(0, metadata=0))[:-2] + "[" * DEEP + "]" * DEEP + "}", 400, "nested deeper"),
 }
 
