@@ -174,6 +174,7 @@ def _check_uses(books: Books) -> None:
     uses = sum(entry.chunk.uses for entry in kept) + books.total("retired_uses")
     in_hand = sum(map(len, books.samples.values()))
     assert books.total("samples") == uses + in_hand, "each sample is a use, or in somebody's hands"
+    assert books.total("sampled_chunks") == _sum(books, "staleness:")
     assert books.total("inserts") == len(kept) + books.total("retired_chunks")
     assert books.total("retired_chunks") == _sum(books, "retired:")
 

@@ -83,8 +83,10 @@ class Replay:
         Raises:
             ReplayNotFound: The run has none.
         """
-        view = await self._view(run)
-        return await read_state(self._replay, run, view, len(await self._samples.held(run)))
+        summary = (await self._replay.summaries([run])).get(run)
+        if summary is None:
+            raise ReplayNotFound(f"run {run} has no replay buffer")
+        return await read_state(self._replay, run, summary)
 
     async def set_session(self, run: str, session: int) -> int:
         """Begin a session; returns how many chunks of former ones were retired. Safe to repeat.
@@ -202,10 +204,6 @@ class Replay:
                 )
             found[fragment_id] = entry, payload
         return [found[fragment_id] for fragment_id in fragment_ids]
-
-    async def sweep_versions(self, run: str) -> int:
-        """Retire what the version in force makes too old, or too new; returns how many chunks."""
-        return await self._upkeep.sweep(run)
 
     async def look_after(self, run: str) -> None:
         """Do one pass over a run: whatever time has made due."""
