@@ -236,6 +236,7 @@ async def test_a_sample_that_cannot_be_is_refused_at_once(
         ("GET", "/chunks?cursor=9999999999999999999", None),
         ("GET", "/chunks?limit=0", None),
         ("GET", "/chunks?sort=colour", None),
+        ("GET", "/chunks?place=sampelable", None),
         ("GET", "/chunks?below_version=1", None),
         ("DELETE", "/chunks?place=past", None),
         ("GET", "/samples/XYZ", None),

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from app.core.drawing import weight_of
 from app.core.errors import FragmentNotFound, InvalidField, ReplayNotFound, RunNotFound
 from app.core.rate_limiter import adjusted
-from app.core.replay import ReplayPolicy
+from app.core.replay import ReplayPolicy, Unfit
 from app.core.replay_checks import check_policy
 from app.services.replay.insertion import ReplayInsertion
 from app.services.replay.samples import ReplaySamples
@@ -24,6 +24,7 @@ SortedBy = Literal["order", "weights", "versions", "uses"]
 
 _AT_ONCE = 300  # chunks; a script changes them within ten milliseconds
 _MOST_WORKERS = 10_000
+_PLACES = (SAMPLEABLE, WITHHELD, PAST, *Unfit, "deleted")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +142,11 @@ class Replay:
 
         Raises:
             ReplayNotFound: The run has no buffer.
+            InvalidField: There is no such place.
         """
         await self._view(run)
+        if place not in _PLACES:
+            raise InvalidField(f"{place[:32]!r} is none of {', '.join(_PLACES)}", ("query", "place"))
         ranked = place == SAMPLEABLE
         if ranked:
             first = int(cursor or 0)
