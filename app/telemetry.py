@@ -57,6 +57,15 @@ BATCHES_HANDED_OUT = Metric(
 LONG_POLLS_WAITING = Metric(
     "lachesis_long_polls_waiting", Kind.GAUGE, ("process",), "Requests that wait for a batch now."
 )
+REPLAY_REQUESTS_BLOCKED = Metric(
+    "lachesis_replay_requests_blocked_total",
+    Kind.COUNTER,
+    ("process", "side"),
+    "Requests to a replay buffer that could not be answered at once, whether they waited or not.",
+)
+REPLAY_REQUESTS_WAITING = Metric(
+    "lachesis_replay_requests_waiting", Kind.GAUGE, ("process", "side"), "Those of them that wait now."
+)
 STORE_UP = Metric(
     "lachesis_store_up",
     Kind.GAUGE,
@@ -96,6 +105,55 @@ LAST_IMBALANCE = Metric(
     Kind.GAUGE,
     ("run", "division"),
     "The same of the last batch that was divided.",
+)
+
+# Of the replay buffers of runs that have one.
+REPLAY_CHUNKS = Metric("lachesis_replay_chunks", Kind.GAUGE, ("run", "place"), "Chunks of the replay buffer.")
+REPLAY_FRAGMENTS = Metric(
+    "lachesis_replay_fragments",
+    Kind.GAUGE,
+    ("run", "state"),
+    "Fragments in chunks that are held, or in none yet.",
+)
+REPLAY_PAYLOAD = Metric("lachesis_replay_payload_bytes", Kind.GAUGE, ("run", "state"), "Bytes of their payload.")
+REPLAY_ACCEPTED = Metric(
+    "lachesis_replay_fragments_accepted_total", Kind.COUNTER, ("run",), "Fragments taken in, whatever became of them."
+)
+REPLAY_DROPPED = Metric(
+    "lachesis_replay_fragments_dropped_total",
+    Kind.COUNTER,
+    ("run", "reason"),
+    "Fragments that were taken in and are in no chunk.",
+)
+REPLAY_REFUSED = Metric(
+    "lachesis_replay_fragments_refused_total", Kind.COUNTER, ("run", "reason"), "Fragments that were not taken in."
+)
+REPLAY_GAPS = Metric("lachesis_replay_gaps_total", Kind.COUNTER, ("run",), "Gaps in workers' numbers given up.")
+REPLAY_INSERTED = Metric("lachesis_replay_chunks_inserted_total", Kind.COUNTER, ("run",), "Chunks inserted.")
+REPLAY_RETIRED = Metric(
+    "lachesis_replay_chunks_retired_total",
+    Kind.COUNTER,
+    ("run", "reason"),
+    "Chunks that were retired.",
+)
+REPLAY_USES = Metric(
+    "lachesis_replay_retired_uses", Kind.SUMMARY, ("run",), "Acknowledged uses of the chunks that were retired."
+)
+REPLAY_SAMPLED = Metric(
+    "lachesis_replay_sampled_chunks", Kind.GAUGE, ("run",), "Chunks sampled; less when a sample is given back."
+)
+REPLAY_STALENESS = Metric(
+    "lachesis_replay_sampled_staleness_versions",
+    Kind.HISTOGRAM,
+    ("run",),
+    "Policy versions that chunks were behind when they were sampled, given back or not.",
+)
+REPLAY_SAMPLES_HELD = Metric("lachesis_replay_samples_held", Kind.GAUGE, ("run",), "Samples in trainers' hands.")
+REPLAY_LIMITER_ERROR = Metric(
+    "lachesis_replay_limiter_error_chunks", Kind.GAUGE, ("run",), "How far inserts are ahead of samples."
+)
+REPLAY_BLOCKED = Metric(
+    "lachesis_replay_blocked", Kind.GAUGE, ("run", "side"), "Whether one chunk may not be inserted, or sampled, now."
 )
 
 METRICS = tuple(value for value in list(vars().values()) if isinstance(value, Metric))

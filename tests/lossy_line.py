@@ -32,6 +32,11 @@ class LossyLine:
         """From now on keep such commands to ourselves."""
         self._hold = re.compile(pattern, re.DOTALL)
 
+    @property
+    def holds(self) -> bool:
+        """Whether anything is kept to ourselves now."""
+        return bool(self._held)
+
     def heal(self) -> None:
         """Carry everything again; what is held stays held."""
         self._lose = self._hold = None

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from app.api.fragment_keys import as_strings, encoded, values_of
 from app.api.json_reader import Path, described, parse_in_python
-from app.api.native_blob import FORMAT_OF_OTHERS, MAX_TENSORS, check_name, check_names, flat, opened
+from app.api.native_blob import FORMAT_OF_OTHERS, MAX_TENSORS, check_header, check_name, check_names, flat, opened
 from app.api.native_json import read_tensor
 from app.core.errors import InvalidField, MalformedBody
 from app.store.codec import Payload
@@ -79,7 +79,9 @@ def _of_json(fragment: Any, path: Path) -> EncodedFragment:
     if POLICY_VERSIONS in tensors:
         versions = _integers(tensors[POLICY_VERSIONS], (*path, _TENSORS, POLICY_VERSIONS))
     values = {name: value for name, value in fragment.items() if name != _TENSORS}
-    return encoded(values, write(tensors, as_strings(values)), versions, path)
+    payload = write(tensors, as_strings(values))
+    check_header(payload, path)
+    return encoded(values, payload, versions, path)
 
 
 def _tensors(given: Any, path: Path) -> dict[str, NDArray[Any]]:

@@ -19,7 +19,17 @@ from app.api.scored_data import check_rows
 from app.core.costs import weigh
 from app.core.errors import InvalidField, MalformedBody
 from app.store.codec import EncodedGroup, Payload
-from lachesis.wire.blob import Buffer, DamagedBlob, Header, TensorInfo, read_header, tensor, with_metadata
+from lachesis.wire.blob import (
+    LENGTH_BYTES,
+    MAX_HEADER_BYTES,
+    Buffer,
+    DamagedBlob,
+    Header,
+    TensorInfo,
+    read_header,
+    tensor,
+    with_metadata,
+)
 from lachesis.wire.columns import DETAILS, LENGTHS, MEASURES, NATIVE_COLUMNS, Column, Ragged
 from lachesis.wire.frame import FORMAT, split
 from lachesis.wire.groups import MAX_GROUPS
@@ -98,7 +108,12 @@ def _group(blob: Payload, header: Header, path: Path) -> EncodedGroup:
 
 
 def keys_and_payload(keys: GroupKeys, tokens: Ragged, payload: Payload, path: Path) -> EncodedGroup:
-    """Put together what is stored of a group of the native API."""
+    """Put together what is stored of a group of the native API.
+
+    Raises:
+        InvalidField: It says more of itself than a header holds.
+    """
+    check_header(payload, path)
     (lengths,) = tokens.lengths
     weight = weigh(lengths, keys.cost)
     return EncodedGroup(len(lengths), keys.environment, payload, keys.id, keys.policy_version, weight, path)
@@ -122,6 +137,17 @@ def check_names(header: Header, path: Path) -> None:
         raise InvalidField(f"{len(header.tensors)} tensors; at most {MAX_TENSORS} are taken", path)
     for name in header.tensors:
         check_name(name, path)
+
+
+def check_header(payload: Payload, path: Path) -> None:
+    """Check that what was written from JSON is a blob that readers take.
+
+    Raises:
+        InvalidField: What it says of itself is too much for a header.
+    """
+    length = int.from_bytes(payload[:LENGTH_BYTES], "little")
+    if length > MAX_HEADER_BYTES:
+        raise InvalidField(f"takes {length} bytes of a header without its tensors; at most {MAX_HEADER_BYTES} go", path)
 
 
 def check_name(name: str, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Which rank of a data-parallel trainer gets which items of a batch, so that the slowest rank is as fast as can be.
+"""Which rank of a data-parallel trainer gets which lots of a batch, so that the slowest rank is as fast as can be.
 
 A step takes as long as its most loaded rank, so what counts is the largest load over the mean load. Several ways are
 tried, the cheapest first, and the best split is taken. A lower bound on it says when nothing better can exist.
@@ -18,10 +18,10 @@ from app.core.costs import Costs
 from app.core.errors import InvalidField
 from app.core.partitions import Integers, Problem
 
-_GOOD = 1e-5  # this close to the bound, in proportion, no more items are exchanged
+_GOOD = 1e-5  # this close to the bound, in proportion, no more lots are exchanged
 _GOOD_ENOUGH = 1e-3  # this close, no other way is tried: steps vary by more than that
-_MOST_JOINED = 512  # items or rows: each join takes some 10 us, and with more, longest first leaves nothing to win
-_MOST_SEQUENCES = 1 << 31  # of an item: sums of a million of them are still exact
+_MOST_JOINED = 512  # lots or rows: each join takes some 10 us, and with more, longest first leaves nothing to win
+_MOST_SEQUENCES = 1 << 31  # of a lot: sums of a million of them are still exact
 
 
 class Method(StrEnum):
@@ -54,14 +54,14 @@ class Balanced:
     """Who gets what, and how well that is balanced.
 
     Attributes:
-        rank_of: The rank of each item, int64 of shape [items].
+        rank_of: The rank of each lot, int64 of shape [lots].
         loads: The sum of costs of each rank, float64 of shape [ranks].
-        method: What found it; the first two with exchanges of items afterwards.
+        method: What found it; the first two with exchanges of lots afterwards.
         equal: Whether every rank has the same number of sequences because that was asked for. False if it was not
             asked for, or if no such shards were found: then they were balanced as if it had not been asked for.
         imbalance: Of these shards.
         contiguous: Of the shards of whoever does not look at costs: `contiguous`.
-        strided: Of the others of those: item i to rank i modulo the number of ranks.
+        strided: Of the others of those: lot i to rank i modulo the number of ranks.
         bound: No shards under the terms kept (equal, or free) can have less than this. They may all have more.
         bound_free: No shards at all can have less than this.
     """
@@ -78,32 +78,32 @@ class Balanced:
 
     @property
     def shards(self) -> tuple[Integers, ...]:
-        """The items of each rank, ascending."""
+        """The lots of each rank, ascending."""
         order = np.argsort(self.rank_of, kind="stable")
         counts = np.bincount(self.rank_of, minlength=len(self.loads))
         return tuple(np.split(order, np.cumsum(counts)[:-1]))
 
 
 def balance(costs: ArrayLike, ranks: int, *, equal: bool = True, sizes: ArrayLike | None = None) -> Balanced:
-    """Give every item to one rank so that the largest load is as small as can be.
+    """Give every lot to one rank so that the largest load is as small as can be.
 
-    The same input gives the same shards everywhere; ties go to the smaller index. With at least as many items as ranks
+    The same input gives the same shards everywhere; ties go to the smaller index. With at least as many lots as ranks
     no rank is left without one. Never worse than contiguous or strided shards that keep the same terms.
 
     Args:
-        costs: What each item costs, in any one unit, finite and ``>= 0``, of shape [items]; at least one.
+        costs: What each lot costs, in any one unit, finite and ``>= 0``, of shape [lots]; at least one.
         ranks: How many ranks share them, ``>= 1``.
         equal: Whether every rank should get the same number of *sequences*. If that is impossible, or among groups of
             mixed sizes no way was found, they are balanced freely, and ``Balanced.equal`` is False.
-        sizes: Sequences of each item, ``>= 1``, of shape [items], for whole groups. Default: an item is a sequence.
+        sizes: Sequences of each lot, ``>= 1``, of shape [lots], for whole groups. Default: a lot is a sequence.
 
     Raises:
-        InvalidField: No item, no rank, or a cost or size that is not as said (names the first such item), or costs that
+        InvalidField: No lot, no rank, or a cost or size that is not as said (names the first such lot), or costs that
             add up to more than a float64 holds.
     """
     posed = _pose(costs, ranks, equal, sizes)
-    problem, items = posed.problem, len(posed.order)
-    naive = {Method.CONTIGUOUS: contiguous(items, ranks), Method.STRIDED: np.arange(items) % ranks}
+    problem, lots = posed.problem, len(posed.order)
+    naive = {Method.CONTIGUOUS: contiguous(lots, ranks), Method.STRIDED: np.arange(lots) % ranks}
     least = lower_bound(problem)
     method, found = _best(problem, {name: rank_of[posed.order] for name, rank_of in naive.items()}, least)
     rank_of = np.empty_like(found)
@@ -122,9 +122,9 @@ def balance(costs: ArrayLike, ranks: int, *, equal: bool = True, sizes: ArrayLik
     )
 
 
-def contiguous(items: int, ranks: int) -> Integers:
-    """Return the rank of each item if the first ones go to rank 0, the next to rank 1, and so on: [items]."""
-    return np.arange(items) * ranks // items
+def contiguous(lots: int, ranks: int) -> Integers:
+    """Return the rank of each lot if the first ones go to rank 0, the next to rank 1, and so on: [lots]."""
+    return np.arange(lots) * ranks // lots
 
 
 def least_imbalance(costs: ArrayLike, ranks: int, *, equal: bool = True, sizes: ArrayLike | None = None) -> float:
@@ -144,7 +144,7 @@ class _Posed:
         problem: Under the terms that can be kept. Its costs are scaled by a power of two, which changes no digit that
             counts: nothing computed from them can overflow.
         unbound: The same with any number of sequences for each rank; the problem itself if that is what it says.
-        order: Which item each of the problem's is, of shape [items].
+        order: Which lot each of the problem's is, of shape [lots].
         scale: The power of two that scales loads back.
     """
 
@@ -168,7 +168,7 @@ def _pose(costs: ArrayLike, ranks: int, equal: bool, sizes: ArrayLike | None) ->
 def _best(problem: Problem, naive: dict[Method, Integers], least: float) -> tuple[Method, Integers]:
     """Take the best way, of equally good ones the first; stop trying once one is good.
 
-    No rank is left without an item if there are enough. Where fewer items than ranks cost anything, longest first is
+    No rank is left without a lot if there are enough. Where fewer lots than ranks cost anything, longest first is
     as good as can be and comes before what might leave one; where more do, a split that leaves one is not the best.
     """
     goal = least * (1 + _GOOD)
@@ -226,7 +226,7 @@ def _checked_costs(costs: ArrayLike, ranks: int) -> Costs:
     wrong = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
     if len(wrong):
         raise InvalidField(
-            f"the cost of item {wrong[0]} is {values[wrong[0]]}: it must be finite and >= 0", (int(wrong[0]),)
+            f"the cost of lot {wrong[0]} is {values[wrong[0]]}: it must be finite and >= 0", (int(wrong[0]),)
         )
     with np.errstate(over="ignore"):
         if not np.isfinite(values.sum()):
@@ -234,16 +234,16 @@ def _checked_costs(costs: ArrayLike, ranks: int) -> Costs:
     return values
 
 
-def _checked_sizes(sizes: ArrayLike | None, items: int) -> Integers:
+def _checked_sizes(sizes: ArrayLike | None, lots: int) -> Integers:
     if sizes is None:
-        return np.ones(items, np.int64)
+        return np.ones(lots, np.int64)
     values = np.asarray(sizes)
-    if values.shape != (items,) or not np.issubdtype(values.dtype, np.integer):
-        raise InvalidField(f"sizes must be {items} integers, one for each cost")
+    if values.shape != (lots,) or not np.issubdtype(values.dtype, np.integer):
+        raise InvalidField(f"sizes must be {lots} integers, one for each cost")
     wrong = np.flatnonzero((values < 1) | (values > _MOST_SEQUENCES))
     if len(wrong):
         raise InvalidField(
-            f"item {wrong[0]} has {values[wrong[0]]} sequences: from 1 to {_MOST_SEQUENCES} are possible",
+            f"lot {wrong[0]} has {values[wrong[0]]} sequences: from 1 to {_MOST_SEQUENCES} are possible",
             (int(wrong[0]),),
         )
     return values.astype(np.int64)

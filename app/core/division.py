@@ -70,12 +70,12 @@ def sequences_of(sizes: Sequence[int], shards: Shards, rank: int) -> dict[int, t
 
 
 def ranks_text(ranks: NDArray[np.integer]) -> str:
-    """Write down the rank of each item: two bytes each, compressed. Not always in the same letters: keep them."""
+    """Write down the rank of each lot: two bytes each, compressed. Not always in the same letters: keep them."""
     return base64.b64encode(zlib.compress(ranks.astype(_RANK).tobytes())).decode()
 
 
 def read_ranks(text: str) -> NDArray[np.uint16]:
-    """Invert `ranks_text`: [items]."""
+    """Invert `ranks_text`: [lots]."""
     return np.frombuffer(zlib.decompress(base64.b64decode(text)), _RANK)
 
 

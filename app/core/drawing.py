@@ -23,7 +23,7 @@ from app.core.zipf import zipf_ranks, zipf_total
 MAX_SCORE = 2**53
 MAX_WEIGHT = 2**52
 MAX_ALPHA = 4.0
-MAX_HALF_LIFE_CHUNKS = 1e12
+MIN_HALF_LIFE_CHUNKS, MAX_HALF_LIFE_CHUNKS = 1e-3, 1e12
 WEIGHT_UNIT = 2**20
 
 
@@ -61,7 +61,7 @@ class Sampling:
         strategy: See `Strategy`.
         alpha: Exponent of priorities, which weights are made with, or of ranks; 0 (uniform) to `MAX_ALPHA`.
         beta: Exponent of importance weights, 0 (all are 1) to 1 (the bias is made up for in full).
-        half_life_chunks: Of RECENCY, above 0 to `MAX_HALF_LIFE_CHUNKS`.
+        half_life_chunks: Of RECENCY, `MIN_HALF_LIFE_CHUNKS` to `MAX_HALF_LIFE_CHUNKS`.
     """
 
     strategy: Strategy = Strategy.UNIFORM

@@ -1,8 +1,8 @@
-"""Ways to split items over ranks so that the largest load is small: what `app.core.balancing` chooses from.
+"""Ways to split lots over ranks so that the largest load is small: what `app.core.balancing` chooses from.
 
-All take a `Problem`, whose items stand in descending order of cost, and return the rank of each of them. If every rank
-must get the same number of sequences, a rank has *room* for so many items of each size: whoever only puts items where
-there is room for their size, and only exchanges items of one size, cannot go wrong.
+All take a `Problem`, whose lots stand in descending order of cost, and return the rank of each of them. If every rank
+must get the same number of sequences, a rank has *room* for so many lots of each size: whoever only puts lots where
+there is room for their size, and only exchanges lots of one size, cannot go wrong.
 """
 
 import heapq
@@ -16,8 +16,8 @@ from app.core.costs import Costs
 Integers = NDArray[np.int64]
 
 _SAME = 1e-12  # loads this close, in proportion, are the same: what is between them is rounding
-_MOST_SEARCHED = 16  # items; with more, a search of so few nodes hardly leaves the first split
-_MOST_LOOKS = 50_000  # at items of one kind in search of exchanges: some 20 us each, or more with very many items
+_MOST_SEARCHED = 16  # lots; with more, a search of so few nodes hardly leaves the first split
+_MOST_LOOKS = 50_000  # at lots of one kind in search of exchanges: some 20 us each, or more with very many lots
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,11 +25,11 @@ class Problem:
     """What is to be split.
 
     Attributes:
-        costs: Descending, finite, ``>= 0``, of shape [items].
+        costs: Descending, finite, ``>= 0``, of shape [lots].
         ranks: How many ranks there are.
-        sizes: Sequences of each item, of shape [items].
+        sizes: Sequences of each lot, of shape [lots].
         quota: Sequences that every rank must get; None if it may get any number.
-        kinds: Which of the different sizes each item has, of shape [items]; all 0 without a quota.
+        kinds: Which of the different sizes each lot has, of shape [lots]; all 0 without a quota.
         room: Items of each kind that each rank gets, of shape [ranks, kinds]; None without a quota.
     """
 
@@ -58,8 +58,8 @@ def free(costs: Costs, ranks: int, sizes: Integers) -> Problem:
 def equal(costs: Costs, ranks: int, sizes: Integers) -> Problem | None:
     """Pose the problem in which every rank must get the same number of sequences.
 
-    Which rank gets how many items of each size is a splitting problem of its own, with the sizes as costs. It is solved
-    by the same means, which are sure to find a solution only if there are few items or all have one size.
+    Which rank gets how many lots of each size is a splitting problem of its own, with the sizes as costs. It is solved
+    by the same means, which are sure to find a solution only if there are few lots or all have one size.
 
     Returns:
         None if the sequences cannot be shared out equally, or no way was found.
@@ -83,26 +83,26 @@ def equal(costs: Costs, ranks: int, sizes: Integers) -> Problem | None:
 
 
 def longest_first(problem: Problem) -> Integers:
-    """Give the items, dearest first, each to the rank of smallest load that has room for it.
+    """Give the lots, dearest first, each to the rank of smallest load that has room for it.
 
     Source: Graham, *Bounds on multiprocessing timing anomalies* (1969): LPT.
     """
-    # The number of items comes second, or whatever costs nothing would all go to one rank.
+    # The number of lots comes second, or whatever costs nothing would all go to one rank.
     heap = [(0.0, 0, rank) for rank in range(problem.ranks)]
     rank_of = np.empty(len(problem.costs), np.int64)
     if problem.room is None:
-        for item, cost in enumerate(problem.costs.tolist()):
+        for lot, cost in enumerate(problem.costs.tolist()):
             load, held, rank = heap[0]
-            rank_of[item] = rank
+            rank_of[lot] = rank
             heapq.heapreplace(heap, (load + cost, held + 1, rank))
         return rank_of
     room, total = problem.room.tolist(), problem.room.sum(axis=1).tolist()
-    for item, (kind, cost) in enumerate(zip(problem.kinds.tolist(), problem.costs.tolist(), strict=True)):
+    for lot, (kind, cost) in enumerate(zip(problem.kinds.tolist(), problem.costs.tolist(), strict=True)):
         passed = []
         while not room[heap[0][2]][kind]:
             passed.append(heapq.heappop(heap))
         load, held, rank = heapq.heappop(heap)
-        rank_of[item] = rank
+        rank_of[lot] = rank
         room[rank][kind] -= 1
         if held + 1 < total[rank]:
             passed.append((load + cost, held + 1, rank))
@@ -114,15 +114,15 @@ def longest_first(problem: Problem) -> Integers:
 def largest_differences(problem: Problem) -> Integers:
     """Join what differs most, large shares onto small ones, until one split is left.
 
-    Without a quota single items are joined; with one, rows of an item for each rank, so that all get equally many. That
-    takes items of one size.
+    Without a quota single lots are joined; with one, rows of a lot for each rank, so that all get equally many. That
+    takes lots of one size.
 
     Source: Karmarkar and Karp, *The differencing method of set partitioning* (1982); for rows Michiels et al.,
     *Performance ratios for the differencing method* (2003).
     """
-    items, ranks = len(problem.costs), problem.ranks
+    lots, ranks = len(problem.costs), problem.ranks
     width = 1 if problem.quota is None else ranks
-    rows = np.zeros((items // width, ranks))
+    rows = np.zeros((lots // width, ranks))
     rows[:, :width] = problem.costs.reshape(-1, width)
     # A tree: leaves are rows; a node's order says which share of the join went where when it was sorted again.
     shares = dict(enumerate(rows))
@@ -146,12 +146,12 @@ def largest_differences(problem: Problem) -> Integers:
 
 
 def improved(problem: Problem, rank_of: Integers, goal: float, steps: int = 200) -> Integers:
-    """Exchange items of the most loaded rank until its load is within the goal, or no exchange makes it smaller.
+    """Exchange lots of the most loaded rank until its load is within the goal, or no exchange makes it smaller.
 
-    Each step looks at all items and takes the exchange of two that leaves the two ranks with the smallest load on the
-    larger one. Without a quota each rank also has something of no cost and no end to give, so that items can move.
+    Each step looks at all lots and takes the exchange of two that leaves the two ranks with the smallest load on the
+    larger one. Without a quota each rank also has something of no cost and no end to give, so that lots can move.
     """
-    items, spare = len(problem.costs), problem.ranks if problem.quota is None else 0
+    lots, spare = len(problem.costs), problem.ranks if problem.quota is None else 0
     costs = np.concatenate([problem.costs, np.zeros(spare)])
     placed = np.concatenate([rank_of, np.arange(spare)])
     kinds = np.concatenate([problem.kinds, np.zeros(spare, np.int64)])
@@ -167,20 +167,20 @@ def improved(problem: Problem, rank_of: Integers, goal: float, steps: int = 200)
             break
         other = placed[taken]
         loads[[most, other]] += np.array([-1, 1]) * (costs[given] - costs[taken])
-        if given < items:
+        if given < lots:
             placed[given] = other
-        if taken < items:
+        if taken < lots:
             placed[taken] = most
-    return placed[:items]
+    return placed[:lots]
 
 
 def _exchange(costs: Costs, placed: Integers, same: Integers, most: int, half_gaps: Costs) -> tuple[float, int, int]:
-    """Find the best exchange of one of the most loaded rank's items for another: what it saves, and the two items."""
+    """Find the best exchange of one of the most loaded rank's lots for another: what it saves, and the two lots."""
     own = same[placed[same] == most][::-1]
     if not len(own):
         return 0.0, 0, 0
     gaps = half_gaps[placed[same]]
-    wanted = costs[same] + gaps  # an item of this cost, given for that one, would make two ranks even
+    wanted = costs[same] + gaps  # a lot of this cost, given for that one, would make two ranks even
     above = np.searchsorted(costs[own], wanted)
     nearest = np.minimum(above, len(own) - 1)
     uneven = np.abs(costs[own[nearest]] - wanted)
@@ -195,7 +195,7 @@ def _exchange(costs: Costs, placed: Integers, same: Integers, most: int, half_ga
 def exhaustive(problem: Problem, rank_of: Integers, goal: float, nodes: int = 1500) -> Integers:
     """Try all splits that could be better than a given one, until one reaches the goal.
 
-    Gives up after so many nodes of the search tree, with the best split so far; at once if there are many items.
+    Gives up after so many nodes of the search tree, with the best split so far; at once if there are many lots.
     """
     if len(problem.costs) > _MOST_SEARCHED:
         return rank_of
@@ -206,27 +206,27 @@ def exhaustive(problem: Problem, rank_of: Integers, goal: float, nodes: int = 15
     loads, room = [0.0] * problem.ranks, [problem.quota or 0] * problem.ranks
     chosen: list[int] = []
 
-    def visit(item: int) -> None:
+    def visit(lot: int) -> None:
         nonlocal best, rank_of, nodes
-        if item == len(costs):
+        if lot == len(costs):
             best, rank_of = max(loads), np.array(chosen)
             return
         tried = set()
         for rank in sorted(ranks, key=loads.__getitem__):
             ceiling = best * (1 - _SAME)
-            if nodes == 0 or best <= goal * (1 + _SAME) or sum(ceiling - load for load in loads) < remaining[item]:
+            if nodes == 0 or best <= goal * (1 + _SAME) or sum(ceiling - load for load in loads) < remaining[lot]:
                 return
             state = loads[rank], room[rank]
-            if state in tried or state[0] + costs[item] >= ceiling:
+            if state in tried or state[0] + costs[lot] >= ceiling:
                 continue
-            if problem.quota is not None and room[rank] < sizes[item]:
+            if problem.quota is not None and room[rank] < sizes[lot]:
                 continue
             tried.add(state)
             nodes -= 1
-            loads[rank] += costs[item]
-            room[rank] -= sizes[item]
+            loads[rank] += costs[lot]
+            room[rank] -= sizes[lot]
             chosen.append(rank)
-            visit(item + 1)
+            visit(lot + 1)
             chosen.pop()
             loads[rank], room[rank] = state
 

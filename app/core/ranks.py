@@ -74,9 +74,9 @@ class Shards:
 
     Attributes:
         split: What the ranks asked for.
-        spread: Whether its items are sequences; else they are groups.
+        spread: Whether its lots are sequences; else they are groups.
         equal: Whether each rank has the same number of sequences.
-        ranks: The rank of each item, in training order, as `app.core.division.ranks_text` writes them: every look at
+        ranks: The rank of each lot, in training order, as `app.core.division.ranks_text` writes them: every look at
             the run reads its leases, and only who cuts a shard must know.
         balance: How evenly their cost lies on the ranks.
         micro_batches: How many micro-batches each rank has at least; 0: as few as can be.

@@ -17,6 +17,8 @@ from enum import StrEnum
 from app.core.errors import InvalidField
 
 _ROUNDING = 1e-6  # 0.1 three times is a hair more than 0.3
+_SMALLEST_AIM = 1e-6
+_FURTHEST = 2.0**53  # from there on, one chunk more or less is lost in rounding
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +26,10 @@ class LimiterSettings:
     """The band that the error stays within, in chunks.
 
     Attributes:
-        samples_per_insert: Samples aimed at for each chunk inserted, finite and ``> 0``.
-        min_diff: Sampling waits rather than take the error below this.
+        samples_per_insert: Samples aimed at for each chunk inserted, finite and ``>= 1e-6``.
+        min_diff: Sampling waits rather than take the error below this; at most 2**53.
         max_diff: Inserting waits rather than take the error above this; at least `min_diff` and twice the larger of
-            1 and `samples_per_insert`.
+            1 and `samples_per_insert`, and at least -2**53.
     """
 
     samples_per_insert: float
@@ -178,8 +180,11 @@ def check(settings: LimiterSettings, max_reuse: int | None) -> None:
         InvalidField: `location` names the field to change.
     """
     aim = settings.samples_per_insert
-    if not (math.isfinite(aim) and aim > 0):
-        raise InvalidField(f"samples_per_insert = {aim} is not a finite number above 0", ("samples_per_insert",))
+    if not _SMALLEST_AIM <= aim < math.inf:
+        raise InvalidField(f"samples_per_insert = {aim} is not {_SMALLEST_AIM:g} or more", ("samples_per_insert",))
+    if settings.min_diff > _FURTHEST or settings.max_diff < -_FURTHEST:
+        name = "min_diff" if settings.min_diff > _FURTHEST else "max_diff"
+        raise InvalidField(f"{name} = {getattr(settings, name):g} is further from 0 than chunks are counted", (name,))
     width, least = settings.max_diff - settings.min_diff, 2 * max(1.0, aim)
     if not (math.isfinite(width) and width >= least):
         raise InvalidField(

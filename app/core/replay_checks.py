@@ -3,9 +3,11 @@
 import math
 
 from app.core import rate_limiter
-from app.core.drawing import MAX_ALPHA, MAX_HALF_LIFE_CHUNKS, Sampling
+from app.core.drawing import MAX_ALPHA, MAX_HALF_LIFE_CHUNKS, MIN_HALF_LIFE_CHUNKS, Sampling
 from app.core.errors import InvalidField
 from app.core.replay import ReplayPolicy
+
+MAX_SAMPLE_FRAGMENTS = 65_536
 
 
 def check_policy(policy: ReplayPolicy) -> None:
@@ -43,7 +45,7 @@ def check_sampling(sampling: Sampling) -> None:
         sampling,
         alpha=0 <= sampling.alpha <= MAX_ALPHA,
         beta=0 <= sampling.beta <= 1,
-        half_life_chunks=0 < sampling.half_life_chunks <= MAX_HALF_LIFE_CHUNKS,
+        half_life_chunks=MIN_HALF_LIFE_CHUNKS <= sampling.half_life_chunks <= MAX_HALF_LIFE_CHUNKS,
     )
 
 
@@ -65,6 +67,10 @@ def chunks_wanted(num_fragments: int | None, num_chunks: int | None, policy: Rep
     if wanted % unit:
         raise InvalidField(f"{named} = {wanted} is no multiple of fragments_per_chunk = {unit}", (named,))
     chunks = wanted // unit
+    if chunks * size > MAX_SAMPLE_FRAGMENTS:
+        raise InvalidField(
+            f"{named} = {wanted}: {MAX_SAMPLE_FRAGMENTS // size} chunks of {size} fragments go in one sample", (named,)
+        )
     if chunks > policy.max_chunks:
         raise InvalidField(f"{named} = {wanted} is more than max_chunks = {policy.max_chunks} can hold", (named,))
     most = rate_limiter.largest_sample(policy.limiter)

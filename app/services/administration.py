@@ -100,9 +100,9 @@ class Administration:
         Raises:
             RunNotFound: There is no such run.
         """
-        before = (await self.get(run)).policy_version
+        await self.get(run)
         await self._runs.set_policy_version(run, version)
-        await self._replay.sweep(run, every=version < before)
+        await self._replay.sweep(run)
         return await self._staleness.sweep_versions(run)
 
     async def delete(self, run: str) -> None:

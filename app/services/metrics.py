@@ -19,14 +19,22 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector
 
 from app import telemetry
+from app.core.chunking import Arrival, Dropped
 from app.core.errors import LachesisError
 from app.core.leasing import LeaseState
 from app.core.model import DropReason, Environment, RunView
 from app.core.ranks import BalanceHistory
+from app.core.rate_limiter import error, may_insert, may_sample
+from app.core.replay import Unfit
 from app.services.dispatch import Dispatch
+from app.services.replay.insertion import ReplayInsertion
+from app.services.replay.planning import REFUSED
+from app.services.replay.samples import ReplaySamples
 from app.services.status import set_aside_groups
 from app.services.traffic import Traffic
 from app.services.waiting import WaitingRoom
+from app.store.replay import ReplayStore
+from app.store.replay_view import ReplaySummary, ReplayView
 from app.store.runs import RunStore
 from app.telemetry import Kind
 
@@ -75,9 +83,20 @@ class Metrics:
     """Reads metrics when they are asked for. Any API process tells the same of runs, each its own of itself."""
 
     def __init__(
-        self, runs: RunStore, dispatch: Dispatch, waiting: WaitingRoom, traffic: Traffic, environment_ttl_ms: int
+        self,
+        runs: RunStore,
+        replay: ReplayStore,
+        dispatch: Dispatch,
+        waiting: WaitingRoom,
+        insertion: ReplayInsertion,
+        samples: ReplaySamples,
+        traffic: Traffic,
+        environment_ttl_ms: int,
     ) -> None:
         self._runs = runs
+        self._replay = replay
+        self._insertion = insertion
+        self._samples = samples
         self._dispatch = dispatch
         self._waiting = waiting
         self._traffic = traffic
@@ -103,12 +122,17 @@ class Metrics:
         for start in range(0, len(names), _RUNS_AT_ONCE):
             for run, view in (await self._runs.views(names[start : start + _RUNS_AT_ONCE])).items():
                 _add_run(page, run, view, self._ttl_ms)
+            for run, summary in (await self._replay.summaries(names[start : start + _RUNS_AT_ONCE])).items():
+                _add_replay(page, run, summary)
         return page
 
     def _add_process(self, page: Page) -> None:
         process = self._process
         page.add(telemetry.BATCHES_HANDED_OUT, (process,), self._dispatch.handed_out)
         page.add(telemetry.LONG_POLLS_WAITING, (process,), self._waiting.waiting)
+        for side, door in (("insert", self._insertion), ("sample", self._samples)):
+            page.add(telemetry.REPLAY_REQUESTS_BLOCKED, (process, side), door.queue.blocked)
+            page.add(telemetry.REPLAY_REQUESTS_WAITING, (process, side), door.queue.waiting)
         for request, count in self._traffic.counts():
             page.add(telemetry.HTTP_REQUESTS, (process, *request), count)
         for route, durations in self._traffic.durations():
@@ -167,6 +191,48 @@ def _served(view: RunView) -> Counter[str]:
     for key, sequences in view.served.items():
         served["" if key is None else named.get(key, "")] += sequences
     return served
+
+
+def _add_replay(page: Page, run: str, summary: ReplaySummary) -> None:
+    view, limiter = summary.view, summary.view.policy.limiter
+    chunks = {
+        "sampleable": view.size,
+        "withheld": summary.withheld,
+        "past": summary.past,
+        "lingering": summary.lingering,
+    }
+    page.add_each(telemetry.REPLAY_CHUNKS, run, chunks)
+    page.add_each(telemetry.REPLAY_FRAGMENTS, run, _in_chunks_or_waiting(view, "fragments"))
+    page.add_each(telemetry.REPLAY_PAYLOAD, run, _in_chunks_or_waiting(view, "bytes"))
+    page.add(telemetry.REPLAY_ACCEPTED, (run,), view.total("accepted_fragments"))
+    page.add_each(telemetry.REPLAY_DROPPED, run, _by_reason(view, "dropped:", _DROPPED))
+    page.add_each(telemetry.REPLAY_REFUSED, run, _by_reason(view, "refused:", _REFUSED))
+    page.add(telemetry.REPLAY_GAPS, (run,), view.total("gaps"))
+    page.add(telemetry.REPLAY_INSERTED, (run,), view.total("inserts"))
+    page.add_each(telemetry.REPLAY_RETIRED, run, _by_reason(view, "retired:", _RETIRED))
+    page.add(telemetry.REPLAY_USES, (run,), view.total("retired_chunks"), view.total("retired_uses"))
+    page.add(telemetry.REPLAY_SAMPLED, (run,), view.total("samples"))
+    page.add(telemetry.REPLAY_STALENESS, (run,), view.staleness_buckets(), view.total("sampled_staleness"))
+    page.add(telemetry.REPLAY_SAMPLES_HELD, (run,), summary.samples)
+    if limiter is not None:
+        page.add(telemetry.REPLAY_LIMITER_ERROR, (run,), error(view.position, limiter))
+    for side, may in (("insert", may_insert), ("sample", may_sample)):
+        blocked = may(1, view.position, limiter, view.policy.min_size_to_sample)
+        page.add(telemetry.REPLAY_BLOCKED, (run, side), blocked is not None)
+
+
+# Why, of what has happened and what may: a counter that begins at 1 has no rate.
+_DROPPED = (*Dropped, Unfit.STALE, Unfit.EVICTED)
+_REFUSED = (*REFUSED, Arrival.LATE)
+_RETIRED = (*Unfit, "deleted")
+
+
+def _by_reason(view: ReplayView, prefix: str, usual: Sequence[str]) -> Mapping[str, int]:
+    return dict.fromkeys(usual, 0) | view.named(prefix)
+
+
+def _in_chunks_or_waiting(view: ReplayView, what: str) -> dict[str, int]:
+    return {"in_chunks": view.total(f"chunk_{what}"), "waiting": view.total(f"waiting_{what}")}
 
 
 def _add_balance(page: Page, run: str, history: BalanceHistory) -> None:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from typing import Any
 
 from app.core.chunking import WorkerState
@@ -24,7 +25,14 @@ from app.store.replay_entries import (
     parse_worker,
     policy_text,
 )
-from app.store.replay_view import ReplayView, read_view, view_commands
+from app.store.replay_view import (
+    ReplaySummary,
+    ReplayView,
+    read_summary,
+    read_view,
+    summary_commands,
+    view_commands,
+)
 
 _EVICTED_FROM: dict[Eviction, ReplayPart] = {
     Eviction.OLDEST: "order",
@@ -89,6 +97,13 @@ class ReplayStore:
     async def view(self, run: str) -> ReplayView | None:
         """Read the buffer without what is in it; None if the run has none."""
         return read_view(await self._connection.exchange(view_commands(RunKeys(run))))
+
+    async def summaries(self, runs: Sequence[str]) -> dict[str, ReplaySummary]:
+        """Read buffers, and how much is in each, in one round trip; runs that have none are left out."""
+        commands = [summary_commands(RunKeys(run)) for run in runs]
+        replies = iter(await self._connection.exchange(list(chain.from_iterable(commands))) if commands else [])
+        found = {run: read_summary(list(islice(replies, len(own)))) for run, own in zip(runs, commands, strict=True)}
+        return {run: summary for run, summary in found.items() if summary is not None}
 
     async def look(
         self, run: str, worker: str, eviction: Eviction, candidates: int
@@ -227,14 +242,6 @@ class ReplayStore:
         """Count the chunks whose scores in an order are in each of some ranges."""
         key = RunKeys(run).replay_part(part)
         return await self._connection.exchange([("ZCOUNT", key, *bounds) for bounds in ranges]) if ranges else []
-
-    async def sizes(self, run: str) -> tuple[int, int, int]:
-        """Count the chunks that are withheld, those of former sessions, and all there are."""
-        part = RunKeys(run).replay_part
-        withheld, past, chunks = await self._connection.exchange(
-            [("ZCARD", part("withheld")), ("ZCARD", part("past")), ("HLEN", part("chunks"))]
-        )
-        return withheld, past, chunks
 
     async def versions(self, run: str) -> dict[int, int]:
         """Count the sampleable chunks of each version."""

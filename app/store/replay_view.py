@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from app.core.rate_limiter import Position
@@ -11,6 +12,9 @@ from app.store.keys import RunKeys
 from app.store.replay_entries import parse_policy
 from app.store.run_view import parse_policy as parse_run_policy
 from app.store.run_view import run_clock
+
+STALENESS_BOUNDS = ("0", "1", "2", "4", "8", "16", "32", "64", "128", "256", "more")
+"""What `lua/sampled_staleness.lua` counts sampled chunks by: the most versions each is stale, by doubling."""
 
 _NO_TOTALS = {"config", "revision", "session", "offset", "demand", "unsettled"}
 
@@ -54,9 +58,43 @@ class ReplayView:
         """What the buffer holds."""
         return Held(self.total("chunks"), self.total("chunk_bytes"))
 
+    def named(self, prefix: str) -> dict[str, int]:
+        """Return what was counted by reason: totals that begin so, without the beginning, by name."""
+        named = sorted((name, total) for name, total in self.totals.items() if name.startswith(prefix))
+        return {name.removeprefix(prefix): total for name, total in named if total}
+
+    def staleness_buckets(self) -> list[tuple[str, int]]:
+        """Return how many chunks were at most so many versions stale when they were sampled, by that bound."""
+        counts = accumulate(self.total(f"staleness:{bound}") for bound in STALENESS_BOUNDS)
+        return list(zip((*STALENESS_BOUNDS[:-1], "+Inf"), counts, strict=True))
+
+    @property
+    def weight(self) -> int:
+        """The sum of the sampleable chunks' weights, which is counted in two parts."""
+        return self.total("weight") + (self.total("weight_high") << 32)
+
     def total(self, name: str) -> int:
         """Return what was counted under a name, 0 if nothing was."""
         return self.totals.get(name, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaySummary:
+    """A buffer, and how much is in it.
+
+    Attributes:
+        view: The buffer.
+        withheld: Chunks whose uses are all reserved.
+        past: Chunks of former sessions, kept for inspection.
+        lingering: Retired chunks that samples still hold.
+        samples: Samples in trainers' hands.
+    """
+
+    view: ReplayView
+    withheld: int
+    past: int
+    lingering: int
+    samples: int
 
 
 def view_commands(keys: RunKeys) -> list[Command]:
@@ -87,3 +125,20 @@ def read_view(replies: Sequence[Any]) -> ReplayView | None:
         unsettled=texts.get("unsettled"),
         offset=float(texts["offset"]),
     )
+
+
+def summary_commands(keys: RunKeys) -> list[Command]:
+    """Return the commands whose replies `read_summary` reads; each is O(1), however much is in the buffer."""
+    part = keys.replay_part
+    lengths: list[Command] = [("ZCARD", part("withheld")), ("ZCARD", part("past"))]
+    lengths += [("HLEN", part("chunks")), ("HLEN", part("samples"))]
+    return [*view_commands(keys), *lengths]
+
+
+def read_summary(replies: Sequence[Any]) -> ReplaySummary | None:
+    """Read what Redis answered to `summary_commands`; None if the run has no buffer."""
+    *first, withheld, past, chunks, samples = replies
+    view = read_view(first)
+    if view is None:
+        return None
+    return ReplaySummary(view, withheld, past, max(0, chunks - view.total("chunks")), samples)

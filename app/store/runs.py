@@ -164,8 +164,9 @@ class RunStore:
         return bool(await self._run_and_announce(run, "put_run", [RunKeys(run).run], arguments))
 
     async def set_policy_version(self, run: str, version: int) -> None:
-        """Note the policy version in force. What that makes of groups that wait is for the caller to see to."""
-        await self._connection.run("note_field", [RunKeys(run).run], ["policy_version", version, 0])
+        """Note the policy version in force. What that makes of groups and chunks is for the caller to see to."""
+        keys = RunKeys(run)
+        await self._connection.run("set_policy_version", [keys.run, keys.replay], [version])
 
     async def note_running(self, run: str, environment: int, running_groups: int) -> None:
         """Note how many groups an environment says it has started and not submitted."""

@@ -264,7 +264,7 @@ def _any_json(reply: Reply) -> Any:
 def _taken(reply: Reply) -> Taken | NothingYet:
     if reply.status == 204:
         return NothingYet(reply.headers.get(WAITING, "the service did not say why"))
-    metadata, blobs = frame.split(reply.body)
+    metadata, blobs = frame.split(reply.body, len(reply.body))
     info = batches.BatchInfo.model_validate_json(metadata["batch"])
     if len(info.groups) != len(blobs):
         raise DamagedBlob(f"{len(info.groups)} groups are described and {len(blobs)} are there")

@@ -99,7 +99,7 @@ def _taken(reply: Reply) -> TakenSample | NothingYet:
 
 
 def _sample(reply: Reply) -> TakenSample:
-    metadata, blobs = frame.split(reply.body)
+    metadata, blobs = frame.split(reply.body, len(reply.body))
     info = samples.SampleInfo.model_validate_json(metadata["sample"])
     if len(info.records) != len(blobs):
         raise DamagedBlob(f"{len(info.records)} fragments are described and {len(blobs)} are there")

@@ -177,6 +177,7 @@ JSON_FAULTS: dict[str, tuple[Any, int, str]] = {
     "an id that is a number": (GROUP | {"id": 7}, 422, "id: "),
     "metadata that is no object": (GROUP | {"metadata": [1]}, 422, "metadata: should be a JSON object"),
     "metadata that is a text": (GROUP | {"metadata": "x"}, 422, "metadata: not JSON"),
+    "more than a header holds": (GROUP | {"metadata": {"x": "y" * 2**22}}, 422, "bytes of a header"),
     "an infinite cost": (GROUP | {"cost": "inf"}, 422, "cost: "),
     "an environment of its own": (GROUP | {"environment": {"id": 1}}, 422, "environment: "),
     "versions that are none": (GROUP | {"policy_versions": [[1, 2], [-3]]}, 422, "policy_versions[2]"),

@@ -126,6 +126,7 @@ JSON_FAULTS: dict[str, tuple[Any, int, str]] = {
     "versions of bytes": (in_json(0, tensors={"policy_versions": X}), 422, "tensors.policy_versions: should be I32"),
     "a number in quotes": ({**in_json(0), "number": "1"}, 422, "number: "),
     "a reward in quotes": (in_json(0, reward="1"), 422, "reward: "),
+    "more than a header holds": (in_json(0, metadata={"x": "y" * 2**22}), 422, "bytes of a header"),
     "deep metadata": (json.dumps(in_json(0, metadata=0))[:-2] + "[" * DEEP + "]" * DEEP + "}", 400, "nested deeper"),
 }
 
@@ -177,6 +178,10 @@ SETTINGS: list[tuple[dict[str, Any], list[str]]] = [
     ({"limiter": {"samples_per_insert": 1}}, ["limiter", "min_diff"]),
     ({"limiter": {"samples_per_insert": 1, "min_diff": 0, "max_diff": 1}}, ["limiter", "max_diff"]),
     ({"limiter": {"samples_per_insert": 3, "min_diff": 0, "max_diff": 9}, "max_reuse": 2}, ["limiter"]),
+    ({"limiter": {"samples_per_insert": 5e-324, "min_diff": 0, "max_diff": 2}}, ["limiter", "samples_per_insert"]),
+    ({"limiter": {"samples_per_insert": 1, "min_diff": 1e300, "max_diff": 2e300}}, ["limiter", "min_diff"]),
+    ({"limiter": {"samples_per_insert": 1, "min_diff": -2e17, "max_diff": -1e17}}, ["limiter", "max_diff"]),
+    ({"sampling": {"half_life_chunks": 5e-324}}, ["sampling", "half_life_chunks"]),
     ({"min_size_to_sample": 11, "max_chunks": 10}, ["min_size_to_sample"]),
     ({"seed": -1}, ["seed"]),
 ]
@@ -207,7 +212,7 @@ async def test_settings_that_are_wrong_or_must_deadlock_are_refused(
         ({"num_chunks": 1, "strategy": "proportional", "alpha": 1.5}, "alpha: "),
         ({"num_chunks": 1, "strategy": "best"}, "strategy: "),
         ({"num_chunks": 1, "beta": 1.5}, "beta: "),
-        ({"num_chunks": 1, "half_life_chunks": 0}, "half_life_chunks: "),
+        ({"num_chunks": 1, "half_life_chunks": 5e-324}, "half_life_chunks: "),
         ({"num_chunks": 1, "request_id": "a b"}, "request_id: "),
         ({"num_chunks": 1, "lease_s": 0}, "lease_s: "),
         ({"num_chunks": 1, "colour": 1}, "colour: "),
@@ -231,6 +236,7 @@ async def test_a_sample_that_cannot_be_is_refused_at_once(
         ("GET", "/chunks?cursor=9999999999999999999", None),
         ("GET", "/chunks?limit=0", None),
         ("GET", "/chunks?sort=colour", None),
+        ("GET", "/chunks?place=sampelable", None),
         ("GET", "/chunks?below_version=1", None),
         ("DELETE", "/chunks?place=past", None),
         ("GET", "/samples/XYZ", None),
@@ -239,6 +245,7 @@ async def test_a_sample_that_cannot_be_is_refused_at_once(
         ("PATCH", "/priorities", {"priorities": {"x": 1}}),
         ("PATCH", "/priorities", {"priorities": {"0": 1}}),
         ("PATCH", "/priorities", {"priorities": {"1": -1}}),
+        *(("PATCH", "/priorities", {"priorities": {"1": 1, name: 2}}) for name in ("01", " 1", "1.0", "1_0", "\u0661")),
         ("PATCH", "/priorities", {"priorities": {str(n): 1 for n in range(1, 10_002)}}),
         ("PUT", "/session", {"session": -1}),
         ("POST", "/fragments/fetch", {"fragments": []}),

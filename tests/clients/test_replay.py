@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 
+import httpx
 import numpy as np
 import pytest
 
@@ -12,7 +13,9 @@ from lachesis import AsyncTrainer, NoBatch, Replay, Settings, SyncReplay
 from lachesis.errors import InvalidField, LeaseLost, ReplayBlocked, ReplayNotFound, SampleNotFound, Unreachable
 from lachesis.loader import Loader
 from lachesis.loader.nested import Nested
+from lachesis.wire.blob import MAX_HEADER_BYTES
 from lachesis.wire.replay import RateLimiter, Sampling
+from tests.api.replay_calls import in_json
 from tests.clients.conftest import settings_of
 from tests.clients.proxy import CuttingProxy
 
@@ -56,6 +59,19 @@ async def test_what_workers_stream_is_trained_on_step_by_step(replay: Replay) ->
                 break
     assert seen == list(range(16))
     assert (await replay.state()).avg_reuse == 1
+
+
+async def test_a_sample_may_say_more_of_its_fragments_than_one_fragment_may_of_itself(replay: Replay) -> None:
+    note = "x" * (MAX_HEADER_BYTES // 2)
+    async with httpx.AsyncClient(base_url=str(replay.settings.url)) as client:
+        for number in range(3):
+            body = in_json(number, metadata={"note": note})
+            reply = await client.post("/v1/runs/math/replay/fragments", json=body)
+            assert reply.status_code == 201, reply.text
+    async with aclosing(replay.samples(num_chunks=3, wait_s=10)) as samples:
+        sample = await anext(samples)
+    assert [record.metadata for record in sample.records] == [{"note": note}] * 3
+    assert [fragment["action"]["camera"].tolist() for fragment in sample.fragments()] == [[n, 0.5] for n in range(3)]
 
 
 async def test_the_rest_of_an_episode_is_a_shorter_fragment_and_versions_are_kept_by_step(replay: Replay) -> None:

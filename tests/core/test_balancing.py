@@ -44,24 +44,22 @@ def least_possible(costs: list[float], ranks: int, sizes: list[int], equal: bool
 
 
 @st.composite
-def problems(draw: st.DrawFn, most_items: int, most_ranks: int) -> tuple[list[float], int, list[int]]:
+def problems(draw: st.DrawFn, most_lots: int, most_ranks: int) -> tuple[list[float], int, list[int]]:
     """Draw costs, ranks and sizes: of one size or mixed, and often in numbers that can be shared out equally."""
     ranks = draw(st.integers(1, most_ranks))
-    items = draw(
-        st.integers(1, most_items) | st.integers(1, max(1, most_items // ranks)).map(lambda each: each * ranks)
-    )
+    lots = draw(st.integers(1, most_lots) | st.integers(1, max(1, most_lots // ranks)).map(lambda each: each * ranks))
     size = st.just(draw(st.sampled_from([1, 8]))) if draw(st.booleans()) else st.sampled_from([1, 2, 3, 4])
-    of_items = {"min_size": min(items, most_items), "max_size": min(items, most_items)}
-    return draw(st.lists(COSTS, **of_items)), ranks, draw(st.lists(size, **of_items))
+    of_lots = {"min_size": min(lots, most_lots), "max_size": min(lots, most_lots)}
+    return draw(st.lists(COSTS, **of_lots)), ranks, draw(st.lists(size, **of_lots))
 
 
 @examples(400)
 @given(problems(8, 3), st.booleans())
 @example(([5.0, 5, 4, 3, 3], 2, [1] * 5), False)  # longest first is not enough: 5 + 5 beside 4 + 3 + 3
-@example(([5.0, 7, 9, 8, 6, 11, 10, 1], 3, [1] * 8), False)  # nor are exchanges of one item for another
+@example(([5.0, 7, 9, 8, 6, 11, 10, 1], 3, [1] * 8), False)  # nor are exchanges of one lot for another
 @example(([11.0, 3, 8, 1, 3, 10, 11, 1], 2, [1] * 8), True)
 @example(([9.0, 1, 1, 1, 1, 1], 2, [4, 1, 1, 1, 1, 4]), True)
-def test_few_items_are_split_as_well_as_is_possible(problem: tuple[list[float], int, list[int]], equal: bool) -> None:
+def test_few_lots_are_split_as_well_as_is_possible(problem: tuple[list[float], int, list[int]], equal: bool) -> None:
     costs, ranks, sizes = problem
     balanced = balance(costs, ranks, equal=equal, sizes=sizes)
     best = least_possible(costs, ranks, sizes, equal)
@@ -80,15 +78,15 @@ def test_few_items_are_split_as_well_as_is_possible(problem: tuple[list[float], 
 @given(problems(150, 20), st.booleans())
 def test_every_answer_keeps_the_law(problem: tuple[list[float], int, list[int]], equal: bool) -> None:
     costs, ranks, sizes = problem
-    values, items = np.array(costs), np.arange(len(costs))
+    values, lots = np.array(costs), np.arange(len(costs))
     balanced = balance(costs, ranks, equal=equal, sizes=sizes)
     shards = balanced.shards
     assert len(shards) == ranks
-    assert sorted(np.concatenate(shards).tolist()) == items.tolist()
+    assert sorted(np.concatenate(shards).tolist()) == lots.tolist()
     assert all(shard.tolist() == sorted(shard.tolist()) for shard in shards)
     assert all((balanced.rank_of[shard] == rank).all() for rank, shard in enumerate(shards))
     assert len(costs) < ranks or all(len(shard) for shard in shards)
-    sequences = [sum(sizes[item] for item in shard) for shard in shards]
+    sequences = [sum(sizes[lot] for lot in shard) for shard in shards]
     if balanced.equal:
         assert equal
         assert len(set(sequences)) == 1
@@ -98,7 +96,7 @@ def test_every_answer_keeps_the_law(problem: tuple[list[float], int, list[int]],
     assert 1 + balanced.imbalance.max_over_mean == pytest.approx(ours, rel=ROUNDING)
     assert 1 + balanced.bound.max_over_mean <= ours * (1 + ROUNDING)
     assert balanced.bound_free.max_over_mean <= balanced.bound.max_over_mean * (1 + ROUNDING) + ROUNDING
-    for naive, reported in ((items * ranks // len(costs), balanced.contiguous), (items % ranks, balanced.strided)):
+    for naive, reported in ((lots * ranks // len(costs), balanced.contiguous), (lots % ranks, balanced.strided)):
         theirs = most(values, naive, ranks)
         assert 1 + reported.max_over_mean == pytest.approx(theirs, rel=ROUNDING)
         counts = np.bincount(naive, sizes, ranks)
@@ -123,7 +121,7 @@ def test_the_lightest_rank_is_reported_too(problem: tuple[list[float], int, list
 
 @examples(50)
 @given(problems(60, 8), st.booleans())
-def test_the_same_items_are_always_split_the_same_way(problem: tuple[list[float], int, list[int]], equal: bool) -> None:
+def test_the_same_lots_are_always_split_the_same_way(problem: tuple[list[float], int, list[int]], equal: bool) -> None:
     costs, ranks, sizes = problem
     first, again = (balance(costs, ranks, equal=equal, sizes=sizes).rank_of for _ in range(2))
     assert first.tolist() == again.tolist()
@@ -209,14 +207,14 @@ def test_one_rank_gets_everything() -> None:
     assert balanced.imbalance == balanced.bound == Imbalance(0.0, 1.0)
 
 
-def test_more_ranks_than_items_leave_some_without() -> None:
+def test_more_ranks_than_lots_leave_some_without() -> None:
     balanced = balance([1.0, 2.0, 3.0], 5)
     assert not balanced.equal
     assert sorted(len(shard) for shard in balanced.shards) == [0, 0, 1, 1, 1]
     assert balanced.imbalance == Imbalance(1.5, None) == balanced.bound
 
 
-def test_items_that_cost_nothing_are_spread_all_the_same() -> None:
+def test_lots_that_cost_nothing_are_spread_all_the_same() -> None:
     balanced = balance([7.0, *[0.0] * 9], 5, equal=False)
     assert all(len(shard) for shard in balanced.shards)
 
@@ -257,14 +255,14 @@ def test_exchanges_reach_what_no_start_reaches(start: Any) -> None:
     [
         ([], 2, None, "shape (0,)"),
         ([1.0], 0, None, "0 ranks"),
-        ([1.0, float("nan")], 2, None, "item 1 is nan"),
-        ([1.0, 2.0, float("inf")], 2, None, "item 2 is inf"),
-        ([-1.0], 2, None, "item 0 is -1.0"),
+        ([1.0, float("nan")], 2, None, "lot 1 is nan"),
+        ([1.0, 2.0, float("inf")], 2, None, "lot 2 is inf"),
+        ([-1.0], 2, None, "lot 0 is -1.0"),
         ([1e308, 1e308], 2, None, "larger unit"),
         ([1.0, 1.0], 2, [1], "2 integers"),
         ([1.0, 1.0], 2, [1.0, 1.0], "2 integers"),
-        ([1.0, 1.0], 2, [1, 0], "item 1 has 0"),
-        ([1.0, 1.0], 2, [1, 2**32], "item 1 has 4294967296"),
+        ([1.0, 1.0], 2, [1, 0], "lot 1 has 0"),
+        ([1.0, 1.0], 2, [1, 2**32], "lot 1 has 4294967296"),
     ],
 )
 def test_what_cannot_be_balanced_is_named(costs: list[float], ranks: int, sizes: list[int] | None, named: str) -> None:

@@ -84,25 +84,25 @@ def test_the_longest_lengths_do_not_overflow() -> None:
     assert costs[0] == pytest.approx(float(longest) ** 3)
 
 
-def test_no_items_cost_nothing() -> None:
+def test_no_lots_cost_nothing() -> None:
     assert CostModel().costs([]).tolist() == []
 
 
 @pytest.mark.parametrize(
     ("model", "given_values", "named"),
     [
-        (CostModel(), {"lengths": [1, -1]}, "the length of item 1 is -1"),
+        (CostModel(), {"lengths": [1, -1]}, "the length of lot 1 is -1"),
         (CostModel(), {"lengths": [1.0, 2.5]}, "float64"),
         (CostModel(), {"lengths": [[1]]}, "[1, 1]"),
         (CostModel(), {"lengths": [2**64]}, "64 bits"),
-        (CostModel(Measure.LENGTH, 1e300, 1e300), {"lengths": [1, 2**40]}, "the cost of item 1 is inf"),
+        (CostModel(Measure.LENGTH, 1e300, 1e300), {"lengths": [1, 2**40]}, "the cost of lot 1 is inf"),
         (CostModel(Measure.SENT), {"lengths": [1]}, "needs sent"),
         (CostModel(Measure.SENT), {"lengths": [1, 1], "sent": [1.0]}, "2 lengths"),
-        (CostModel(Measure.SENT), {"lengths": [1, 1], "sent": [1.0, float("nan")]}, "item 1 is nan"),
-        (CostModel(Measure.SENT), {"lengths": [1], "sent": [-0.5]}, "item 0 is -0.5"),
+        (CostModel(Measure.SENT), {"lengths": [1, 1], "sent": [1.0, float("nan")]}, "lot 1 is nan"),
+        (CostModel(Measure.SENT), {"lengths": [1], "sent": [-0.5]}, "lot 0 is -0.5"),
         (CostModel(Measure.EPISODE), {"lengths": [1]}, "needs action_dims and cameras"),
         (CostModel(Measure.EPISODE), {"lengths": [1], "action_dims": 7}, "needs cameras"),
-        (CostModel(Measure.EPISODE), {"lengths": [1], "action_dims": 7, "cameras": 0}, "number of cameras of item 0"),
+        (CostModel(Measure.EPISODE), {"lengths": [1], "action_dims": 7, "cameras": 0}, "number of cameras of lot 0"),
         (CostModel(Measure.EPISODE), {"lengths": [1, 2], "action_dims": [7], "cameras": 1}, "one for each"),
     ],
 )

@@ -130,6 +130,9 @@ def test_a_smaller_band_would_deadlock() -> None:
         (LimiterSettings(0, 0, 10), None, "samples_per_insert"),
         (LimiterSettings(math.inf, 0, 10), None, "samples_per_insert"),
         (LimiterSettings(math.nan, 0, 10), None, "samples_per_insert"),
+        (LimiterSettings(5e-324, 0, 10), None, "samples_per_insert"),
+        (LimiterSettings(1, 1e300, 2e300), None, "min_diff"),
+        (LimiterSettings(1, -2e17, -1e17), None, "max_diff"),
         (LimiterSettings(0.5, 0, 1.9), None, "max_diff"),
         (LimiterSettings(3, 0, 5.9), None, "max_diff"),
         (LimiterSettings(3, 0, math.inf), None, "max_diff"),
@@ -145,6 +148,14 @@ def test_settings_that_must_deadlock_are_refused(settings: LimiterSettings, max_
 def test_the_narrowest_band_is_taken() -> None:
     check(LimiterSettings(3, 0, 6), max_reuse=3)
     check(LimiterSettings(0.5, 0, 2), max_reuse=None)
+
+
+def test_a_side_of_the_band_may_be_as_good_as_open() -> None:
+    slow, fast = LimiterSettings(1e-6, -1e308, 2), LimiterSettings(1, 0, 1e308)
+    for settings in (slow, fast):
+        check(settings, max_reuse=None)
+        assert may_insert(1, Position(), settings, 1) is None
+        assert may_sample(1, Position(inserts=1, size=1), settings, 1) is None
 
 
 def test_without_a_band_only_chunks_are_waited_for() -> None:

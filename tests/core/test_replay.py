@@ -239,6 +239,14 @@ def test_what_can_never_be_had_is_refused(fragments: int | None, chunks: int | N
         chunks_wanted(fragments, chunks, FOURS)
 
 
+def test_a_sample_of_chunks_has_no_more_fragments_than_one_of_fragments() -> None:
+    policy = ReplayPolicy(fragments_per_chunk=1000)
+    assert chunks_wanted(None, 65, policy) == 65
+    for fragments, chunks in ((66_000, None), (None, 66)):
+        with pytest.raises(InvalidField, match="65 chunks of 1000 fragments"):
+            chunks_wanted(fragments, chunks, policy)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -258,7 +266,7 @@ def test_what_can_never_be_had_is_refused(fragments: int | None, chunks: int | N
         {"alpha": 4.5},
         {"alpha": math.nan},
         {"beta": 1.1},
-        {"half_life_chunks": 0.0},
+        {"half_life_chunks": 5e-324},
     ],
     ids=str,
 )

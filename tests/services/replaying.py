@@ -164,8 +164,9 @@ async def books_of(redis: Redis, run: str) -> Books:
 
 
 def _check_uses(books: Books) -> None:
-    kept = [entry for entry in books.chunks.values() if entry.place in (SAMPLEABLE, WITHHELD, PAST)]
-    lingering = [entry for entry in books.chunks.values() if entry not in kept]
+    places = (SAMPLEABLE, WITHHELD, PAST)
+    kept = [entry for entry in books.chunks.values() if entry.place in places]
+    lingering = [entry for entry in books.chunks.values() if entry.place not in places]
     assert all(entry.chunk.reserved for entry in lingering), "a chunk that is retired and that nobody holds"
     assert books.total("chunks") == len(kept)
     assert books.total("chunk_bytes") == sum(entry.chunk.payload_bytes for entry in kept)
@@ -173,6 +174,7 @@ def _check_uses(books: Books) -> None:
     uses = sum(entry.chunk.uses for entry in kept) + books.total("retired_uses")
     in_hand = sum(map(len, books.samples.values()))
     assert books.total("samples") == uses + in_hand, "each sample is a use, or in somebody's hands"
+    assert books.total("sampled_chunks") == _sum(books, "staleness:")
     assert books.total("inserts") == len(kept) + books.total("retired_chunks")
     assert books.total("retired_chunks") == _sum(books, "retired:")
 
@@ -181,7 +183,8 @@ def _check_totals(books: Books) -> None:
     waiting = [one for worker in books.workers.values() for one in (*worker.state.open_part, *worker.state.waiting)]
     assert books.total("waiting_fragments") == len(waiting)
     assert books.total("waiting_bytes") == sum(one.payload_bytes for one in waiting)
-    assert books.total("weight") == sum(entry.weight for entry in books.chunks.values() if entry.place == SAMPLEABLE)
+    weight = books.total("weight") + (books.total("weight_high") << 32)
+    assert weight == sum(entry.weight for entry in books.chunks.values() if entry.place == SAMPLEABLE)
     out = books.total("retired_fragments") + _sum(books, "dropped:")
     assert books.total("accepted_fragments") == books.total("chunk_fragments") + len(waiting) + out
 

@@ -2,16 +2,20 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
 
+from app.core.drawing import Sampling
 from app.core.errors import StoreUnavailable
+from app.core.replay import Versions
 from app.store import scripts
 from tests.lossy_line import LossyLine, lossy_line
-from tests.services.conftest import Process
+from tests.services.conftest import RUN, Process
 from tests.services.replaying import Buffer, buffer_of, fragment, swept
+from tests.waiting import wait_until
 
 PATIENCE_S = 0.3
 
@@ -98,3 +102,45 @@ async def test_fragments_of_one_worker_through_two_processes_at_once_are_all_the
     assert {receipt.outcome for (receipt,) in receipts} == {"stored"}
     books = await swept(buffers[0])
     assert sorted(books.at("sampleable")) == list(range(0, 30, 3))
+
+
+async def test_a_process_that_dies_while_the_version_goes_down_leaves_nothing_of_later_versions_to_anybody(
+    process: Callable[..., Process], redis_client: Redis, lossy: tuple[LossyLine, str]
+) -> None:
+    """The version is set and nothing is swept yet: no order says which chunks are partly of later versions."""
+    line, url = lossy
+    dying = await buffer_of(process(url, store_patience_s=PATIENCE_S), redis_client)
+    other = await buffer_of(process(), redis_client)
+    await other.set_version(3)
+    mixed = [replace(fragment(number), versions=Versions(1, 2.0, 3, 2)) for number in range(2)]
+    await other.process[0].replay_insertion.insert(RUN, [*mixed, fragment(2, version=2), fragment(3, version=3)])
+    line.hold(b"HSCAN|" + calls_of("retire_chunks"))
+    with pytest.raises(StoreUnavailable):
+        await dying.set_version(2)
+    drawn = [record.fragment.number for record in (await other.take(1, sampling={"strategy": "fifo"})).records]
+    assert drawn == [2], "no sample has a chunk of later versions, though none is retired yet"
+    await other.pass_time(1)
+    books = await swept(other)
+    assert (books.at("sampleable"), books.total("retired:future_version")) == ([2], 3)
+
+
+async def test_what_comes_in_while_chunks_are_looked_over_is_judged_by_the_version_it_came_under(
+    process: Callable[..., Process], redis_client: Redis, lossy: tuple[LossyLine, str]
+) -> None:
+    line, url = lossy
+    slow = await buffer_of(process(url), redis_client)
+    other = await buffer_of(process(), redis_client)
+    await other.put(0, 1)
+    line.hold(b"HSCAN|ZRANGEBYSCORE")
+    looking = asyncio.create_task(slow.configure(sampling=Sampling(alpha=1.0)))
+    await wait_until(lambda: _holds(line))
+    await other.set_version(1)
+    await other.put(2, version=1)
+    line.heal()
+    await line.deliver_late()
+    await looking
+    assert (await swept(other)).at("sampleable") == [0, 1, 2]
+
+
+async def _holds(line: LossyLine) -> bool:
+    return line.holds

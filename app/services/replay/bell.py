@@ -15,6 +15,14 @@ _SHORTEST_REST_S = 0.005
 
 
 @dataclass(slots=True)
+class Queue:
+    """Requests of one side that cannot be answered at once: how many there were, and how many wait now."""
+
+    blocked: int = 0
+    waiting: int = 0
+
+
+@dataclass(slots=True)
 class _Listener:
     """Who waits for changes of a run."""
 
@@ -39,31 +47,55 @@ class Bell:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def until(
-        self, run: str, attempt: Callable[[], Awaitable[T | None]], wait_s: float, stop: asyncio.Event | None
+        self,
+        run: str,
+        attempt: Callable[[], Awaitable[T | None]],
+        wait_s: float,
+        stop: asyncio.Event | None,
+        queue: Queue,
     ) -> T | None:
         """Repeat ``attempt`` whenever something has changed, until it gives something.
 
         Never cancels an attempt. Errors of an attempt are the caller's.
 
+        Args:
+            run: The run.
+            attempt: What to do; None if it must be done again.
+            wait_s: For how long, seconds.
+            stop: Ends the wait.
+            queue: Where it is counted if the first attempt gives nothing.
+
         Returns:
             What it gave; None once ``wait_s`` seconds are over or ``stop`` is set.
         """
         found = await attempt()
-        if found is not None or wait_s <= 0:
+        if found is not None:
             return found
+        queue.blocked += 1
+        if wait_s <= 0:
+            return None
+        queue.waiting += 1
+        try:
+            return await self._listen_until(run, attempt, wait_s, stop)
+        finally:
+            queue.waiting -= 1
+
+    async def _listen_until(
+        self, run: str, attempt: Callable[[], Awaitable[T | None]], wait_s: float, stop: asyncio.Event | None
+    ) -> T | None:
         clock = asyncio.get_running_loop().time
         deadline = clock() + wait_s
         stopped = asyncio.create_task((stop or asyncio.Event()).wait())
         try:
             with self._listening(run) as listener:
                 while True:
-                    started, rung = clock(), asyncio.create_task(listener.rung.wait())
+                    started, rung = clock(), listener.rung  # what changes during the attempt rings this one
                     found = await attempt()
                     if found is None and not stopped.done():
                         await asyncio.sleep(max(_SHORTEST_REST_S, _REST_FACTOR * (clock() - started)))
-                        left_s = max(0.0, deadline - clock())
-                        await asyncio.wait({rung, stopped}, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
-                    rung.cancel()
+                        ringing, left_s = asyncio.create_task(rung.wait()), max(0.0, deadline - clock())
+                        await asyncio.wait({ringing, stopped}, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+                        ringing.cancel()
                     if found is not None or stopped.done() or clock() >= deadline:
                         return found
         finally:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from app.core.drawing import weight_of
 from app.core.errors import FragmentNotFound, InvalidField, ReplayNotFound, RunNotFound
 from app.core.rate_limiter import adjusted
-from app.core.replay import ReplayPolicy
+from app.core.replay import ReplayPolicy, Unfit
 from app.core.replay_checks import check_policy
 from app.services.replay.insertion import ReplayInsertion
 from app.services.replay.samples import ReplaySamples
@@ -24,6 +24,7 @@ SortedBy = Literal["order", "weights", "versions", "uses"]
 
 _AT_ONCE = 300  # chunks; a script changes them within ten milliseconds
 _MOST_WORKERS = 10_000
+_PLACES = (SAMPLEABLE, WITHHELD, PAST, *Unfit, "deleted")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +84,10 @@ class Replay:
         Raises:
             ReplayNotFound: The run has none.
         """
-        view = await self._view(run)
-        return await read_state(self._replay, run, view, len(await self._samples.held(run)))
+        summary = (await self._replay.summaries([run])).get(run)
+        if summary is None:
+            raise ReplayNotFound(f"run {run} has no replay buffer")
+        return await read_state(self._replay, run, summary)
 
     async def set_session(self, run: str, session: int) -> int:
         """Begin a session; returns how many chunks of former ones were retired. Safe to repeat.
@@ -139,8 +142,11 @@ class Replay:
 
         Raises:
             ReplayNotFound: The run has no buffer.
+            InvalidField: There is no such place.
         """
         await self._view(run)
+        if place not in _PLACES:
+            raise InvalidField(f"{place[:32]!r} is none of {', '.join(_PLACES)}", ("query", "place"))
         ranked = place == SAMPLEABLE
         if ranked:
             first = int(cursor or 0)
@@ -189,22 +195,19 @@ class Replay:
         Raises:
             FragmentNotFound: One of them is not held, or not any more, or is damaged.
         """
-        entries = await self._replay.fragments(run, fragment_ids)
-        payloads = await self._groups.payloads(run, fragment_ids) if fragment_ids else []
-        found = []
-        for fragment_id, entry, payload in zip(fragment_ids, entries, payloads, strict=True):
+        asked = list(dict.fromkeys(fragment_ids))  # each is read and held once, however often it is asked for
+        entries = await self._replay.fragments(run, asked)
+        payloads = await self._groups.payloads(run, asked) if asked else []
+        found = {}
+        for fragment_id, entry, payload in zip(asked, entries, payloads, strict=True):
             if entry is None or payload is None:
                 raise FragmentNotFound(f"run {run} holds no fragment {fragment_id}")
             if checksum(payload) != entry.checksum:
                 raise FragmentNotFound(
                     f"fragment {fragment_id} of run {run} is damaged: its checksum is not what it was"
                 )
-            found.append((entry, payload))
-        return found
-
-    async def sweep_versions(self, run: str) -> int:
-        """Retire what the version in force makes too old, or too new; returns how many chunks."""
-        return await self._upkeep.sweep(run)
+            found[fragment_id] = entry, payload
+        return [found[fragment_id] for fragment_id in fragment_ids]
 
     async def look_after(self, run: str) -> None:
         """Do one pass over a run: whatever time has made due."""

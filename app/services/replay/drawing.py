@@ -66,7 +66,7 @@ class Drawing:
                 ranges = [(2**power, 2 ** (power + 1) - 1) for power in _POWERS]
                 found = await self._replay.counted(run, "weights", ranges)
                 powers = {power: count for power, count in zip(_POWERS, found, strict=True) if count}
-                return Counts(sum(powers.values()), view.total("weight"), powers, {}, version)
+                return Counts(sum(powers.values()), view.weight, powers, {}, version)
             case Strategy.STALENESS:
                 versions = {each: n for each, n in (await self._replay.versions(run)).items() if each <= version}
                 return Counts(sum(versions.values()), versions=versions, version=version)

@@ -9,7 +9,7 @@ from weakref import WeakValueDictionary
 from app.core.errors import InvalidField, ReplayBlocked, ReplayNotFound
 from app.core.rate_limiter import Blocked, may_insert
 from app.core.replay import Eviction
-from app.services.replay.bell import Bell
+from app.services.replay.bell import Bell, Queue
 from app.services.replay.planning import Receipt, plan_insertion
 from app.store.replay import Insertion, ReplayStore
 from app.store.replay_entries import EncodedFragment
@@ -30,6 +30,7 @@ class ReplayInsertion:
     def __init__(self, replay: ReplayStore, bell: Bell) -> None:
         self._replay = replay
         self._bell = bell
+        self.queue = Queue()
         self._evictions: dict[str, Eviction] = {}
         # Insertions of one process need not outdate each other; those of a worker have to come one after the other.
         self._turns: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
@@ -73,7 +74,7 @@ class ReplayInsertion:
                 return None
             return found
 
-        receipts = await self._bell.until(run, attempt, wait_s, stop)
+        receipts = await self._bell.until(run, attempt, wait_s, stop, self.queue)
         if receipts is None:
             assert blocked is not None, "an attempt that gives nothing was blocked"  # noqa: S101
             raise ReplayBlocked(f"the rate limiter holds inserts back: {blocked.detail}", _RETRY_AFTER_S)

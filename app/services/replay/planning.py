@@ -15,7 +15,9 @@ from app.store.replay import Insertion, NewChunk, NewFragment
 from app.store.replay_entries import EncodedFragment, StoredWorker, fragment_rest, worker_text
 from app.store.replay_view import ReplayView
 
-_REFUSED = (Unfit.OLD_SESSION, Unfit.FUTURE_SESSION, Unfit.FUTURE_VERSION, Unfit.TOO_LARGE)
+REFUSED = (Unfit.OLD_SESSION, Unfit.FUTURE_SESSION, Unfit.FUTURE_VERSION, Unfit.TOO_LARGE)
+"""Why a fragment is not taken in; what is unfit for another reason is, and dropped."""
+
 _RECOGNISED = 64  # latest fragments in chunks whose checksums are known of a worker
 
 
@@ -115,7 +117,7 @@ def plan_insertion(
     for encoded in fragments:
         fragment = _fragment(encoded, standing.clock_ms)
         reason = unfit(chunk_of([fragment], standing.clock_ms), standing, policy)
-        if reason in _REFUSED:
+        if reason in REFUSED:
             account.counts[f"refused:{reason}"] += 1
             outcomes.append((encoded.number, reason.value, None))
             continue
@@ -127,7 +129,7 @@ def plan_insertion(
             stored[fragment_id] = NewFragment(fragment_id, encoded.payload, fragment_rest(fragment, encoded.facts))
             outcomes.append((encoded.number, arrival.value, fragment_id))
         else:
-            account.counts["late"] += arrival is Arrival.LATE
+            account.counts["refused:late"] += arrival is Arrival.LATE
             outcomes.append((encoded.number, arrival.value, account.ids.get(encoded.number)))
         account.follow(step)
     account.drop_what_has_no_room()

@@ -10,7 +10,7 @@ from app.core.errors import LeaseLost, ReplayNotFound, SampleNotFound
 from app.core.leasing import Lease, LeaseState, expired
 from app.core.rate_limiter import Blocked
 from app.core.replay_checks import chunks_wanted
-from app.services.replay.bell import Bell
+from app.services.replay.bell import Bell, Queue
 from app.services.replay.drawing import Drawing
 from app.services.replay.request import Record, Sample, SampleRequest, sampling_of
 from app.store.replay import ReplayStore
@@ -30,6 +30,7 @@ class ReplaySamples:
         self._samples = samples
         self._drawing = drawing
         self._bell = bell
+        self.queue = Queue()
         self._worker = worker
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -57,7 +58,7 @@ class ReplaySamples:
                 return None
             return found
 
-        sample = await self._bell.until(run, attempt, wait_s, stop)
+        sample = await self._bell.until(run, attempt, wait_s, stop, self.queue)
         if sample is not None:
             return sample
         assert blocked is not None, "an attempt that gives nothing was blocked"  # noqa: S101
@@ -144,10 +145,6 @@ class ReplaySamples:
             for fragment_id in entry.fragment_ids
         ]
         return Sample(lease, view.standing.clock_ms, manifest.drawn_on.sampling, current, tuple(records))
-
-    async def held(self, run: str) -> list[Lease]:
-        """Return the leases of the samples in trainers' hands."""
-        return await self._samples.leases(run)
 
     async def acknowledge(self, run: str, sample_id: str, lease_id: str) -> None:
         """End a sample that was trained on: its uses count. Safe to repeat.

@@ -7,7 +7,7 @@ from app.core.rate_limiter import Blocked, Position, error, may_insert, may_samp
 from app.core.replay import ReplayPolicy
 from app.store.replay import ReplayStore
 from app.store.replay_entries import StoredWorker
-from app.store.replay_view import ReplayView
+from app.store.replay_view import ReplaySummary, ReplayView
 
 _MOST_USES = 64  # bars of the histogram of uses
 
@@ -91,29 +91,28 @@ class ReplayState:
     workers: tuple[WorkerFacts, ...]
 
 
-async def read_state(replay: ReplayStore, run: str, view: ReplayView, samples_held: int) -> ReplayState:
+async def read_state(replay: ReplayStore, run: str, summary: ReplaySummary) -> ReplayState:
     """Gather what a buffer looks like; of things that change meanwhile, some may be seen before and some after."""
+    view = summary.view
     policy, position, clock_ms = view.policy, view.position, view.standing.clock_ms
-    workers = await replay.workers(run)
-    withheld, past, entries = await replay.sizes(run)
-    facts = tuple(_facts(name, worker, clock_ms) for name, worker in workers.items())
+    facts = tuple(_facts(name, worker, clock_ms) for name, worker in (await replay.workers(run)).items())
     return ReplayState(
         policy=policy,
         session=view.standing.session,
         policy_version=view.standing.version,
         sampleable_chunks=view.size,
-        withheld_chunks=withheld,
-        past_chunks=past,
+        withheld_chunks=summary.withheld,
+        past_chunks=summary.past,
         chunk_bytes=view.total("chunk_bytes"),
-        lingering_chunks=max(0, entries - view.total("chunks")),
+        lingering_chunks=summary.lingering,
         waiting_fragments=view.total("waiting_fragments"),
         waiting_bytes=view.total("waiting_bytes"),
         accepted_fragments=view.total("accepted_fragments"),
         chunk_fragments=view.total("chunk_fragments"),
         retired_fragments=view.total("retired_fragments"),
-        dropped=_named(view, "dropped:"),
-        refused=_named(view, "refused:"),
-        retired=_named(view, "retired:"),
+        dropped=view.named("dropped:"),
+        refused=view.named("refused:"),
+        retired=view.named("retired:"),
         gaps=view.total("gaps"),
         versions=dict(sorted((await replay.versions(run)).items())),
         uses=await _uses(replay, run, policy),
@@ -121,7 +120,7 @@ async def read_state(replay: ReplayStore, run: str, view: ReplayView, samples_he
         limiter_error=None if policy.limiter is None else error(position, policy.limiter),
         inserts_blocked=may_insert(1, position, policy.limiter, policy.min_size_to_sample),
         samples_blocked=may_sample(1, position, policy.limiter, policy.min_size_to_sample),
-        samples_held=samples_held,
+        samples_held=summary.samples,
         avg_reuse=_mean(view, "retired_uses", "retired_chunks"),
         avg_staleness=_mean(view, "sampled_staleness", "sampled_chunks"),
         fragments_per_s=sum(worker.fragments_per_s for worker in facts),
@@ -131,10 +130,6 @@ async def read_state(replay: ReplayStore, run: str, view: ReplayView, samples_he
 
 def _mean(view: ReplayView, total: str, count: str) -> float | None:
     return view.total(total) / view.total(count) if view.total(count) else None
-
-
-def _named(view: ReplayView, prefix: str) -> dict[str, int]:
-    return {name.removeprefix(prefix): n for name, n in sorted(view.totals.items()) if name.startswith(prefix) and n}
 
 
 async def _uses(replay: ReplayStore, run: str, policy: ReplayPolicy) -> dict[int, int]:

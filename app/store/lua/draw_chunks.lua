@@ -1,6 +1,8 @@
 -- draw_chunks: the chunks that draws name (not a command of its own).
 --
 local ORDERS, FIRST_DRAW = {order = ORDER, weights = WEIGHTS, versions = VERSIONS, uses = USES}, 14
+-- Of the rest of a chunk's entry: after its version, session, time, bytes, fragments, first number and mean version.
+local HIGHEST_VERSION = '^%S+ %S+ %S+ %S+ %S+ %S+ %S+ (%d+) '
 
 -- The member of a draw's range with its rank there; nil if the range has become smaller.
 local function member_of(draw, below)
@@ -13,9 +15,10 @@ local function member_of(draw, below)
 end
 
 local function may_be_sampled(chunk, most_uses)
-  local version = tonumber(chunk.version)
-  return version >= tonumber(ARGV[9]) and version <= tonumber(ARGV[4]) and tonumber(chunk.inserted_ms) >= tonumber(ARGV[10])
-    and chunk.session == ARGV[11] and chunk.uses + chunk.held < most_uses
+  local highest = string.match(chunk.rest, HIGHEST_VERSION)
+  return tonumber(chunk.version) >= tonumber(ARGV[9]) and tonumber(highest) <= tonumber(ARGV[4])
+    and tonumber(chunk.inserted_ms) >= tonumber(ARGV[10]) and chunk.session == ARGV[11]
+    and chunk.uses + chunk.held < most_uses
 end
 
 -- Up to as many chunks as are wanted, none twice, in the order of the draws; those that may not be sampled are passed over.

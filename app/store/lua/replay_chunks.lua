@@ -20,6 +20,12 @@ local function write(chunk)
   redis.call('HSET', CHUNKS, chunk.id, entry)
 end
 
+-- The weights of sampleable chunks add up to more than 64 bits: what is beyond 32 of each is added up by itself.
+local function weigh(weight, sign)
+  count('weight', sign * (weight % 4294967296))
+  count('weight_high', sign * math.floor(weight / 4294967296))
+end
+
 local function put(chunk, place)
   chunk.place = place
   if place == 'withheld' then redis.call('ZADD', WITHHELD, chunk.version, chunk.id) end
@@ -30,7 +36,7 @@ local function put(chunk, place)
   redis.call('ZADD', VERSIONS, chunk.version, chunk.id)
   redis.call('ZADD', USES, -chunk.uses, chunk.id)
   redis.call('HINCRBY', VERSION_COUNTS, chunk.version, 1)
-  count('weight', chunk.weight)
+  weigh(chunk.weight, 1)
 end
 
 local function take_out(chunk)
@@ -41,5 +47,5 @@ local function take_out(chunk)
   if redis.call('HINCRBY', VERSION_COUNTS, chunk.version, -1) == 0 then
     redis.call('HDEL', VERSION_COUNTS, chunk.version)
   end
-  count('weight', -chunk.weight)
+  weigh(chunk.weight, -1)
 end

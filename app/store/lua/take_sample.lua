@@ -15,6 +15,7 @@
 -- include replay_keys
 -- include replay_chunks
 -- include draw_chunks
+-- include sampled_staleness
 local known = redis.call('HGET', SAMPLES, ARGV[1])
 if known then return {'taken', known} end
 local now = redis.call('HMGET', REPLAY, 'revision', 'draws', 'samples')
@@ -28,11 +29,11 @@ if #found < wanted then
   for n, drawn in ipairs(found) do taken[n] = drawn.draw end
   return {'short', taken}
 end
-local manifest, staleness = {}, 0
+local manifest, chunks = {}, {}
 for n, drawn in ipairs(found) do
   local chunk = drawn.chunk
   manifest[n] = string.format('["%s",%.0f,"%.0f","%s"]', chunk.id, chunk.uses, chunk.weight, drawn.draw)
-  staleness = staleness + math.max(0, version - chunk.version)
+  chunks[n] = chunk
   chunk.held = chunk.held + 1
   if chunk.uses + chunk.held >= most_uses then
     take_out(chunk)
@@ -45,7 +46,6 @@ redis.call('HSET', SAMPLES, ARGV[1], sample)
 redis.call('HSET', SAMPLE_STATES, ARGV[1], ARGV[2])
 redis.call('HSET', REPLAY, 'draws', ARGV[6])
 count('samples', wanted)
-count('sampled_chunks', wanted)
-count('sampled_staleness', staleness)
+count_staleness(chunks, version)
 redis.call('PUBLISH', RUN, 'sampled')
 return {'taken', sample}

@@ -21,7 +21,8 @@ for i = 2, #ARGV, 4 do
       chunk.priority, chunk.weight = ARGV[i + 1], tonumber(ARGV[i + 2])
       if chunk.place == 'sampleable' and chunk.weight ~= before then
         redis.call('ZADD', WEIGHTS, ARGV[i + 2], chunk.id)
-        count('weight', chunk.weight - before)
+        weigh(before, -1)
+        weigh(chunk.weight, 1)
       end
       write(chunk)
     end

@@ -69,8 +69,12 @@ class Header:
     metadata: dict[str, str] = field(default_factory=dict)
 
 
-def read_header(blob: Buffer) -> Header:
+def read_header(blob: Buffer, most_bytes: int = MAX_HEADER_BYTES) -> Header:
     """Read and check the header of a safetensors file, whatever it claims; no tensor is looked at.
+
+    Args:
+        blob: The file.
+        most_bytes: Longest header that is read, bytes.
 
     Raises:
         DamagedBlob: The bytes are not exactly one such file: a header that is cut off, not JSON, or lies about sizes;
@@ -81,7 +85,7 @@ def read_header(blob: Buffer) -> Header:
     if size < LENGTH_BYTES:
         raise DamagedBlob(f"{size} bytes cannot be a safetensors file")
     length = int.from_bytes(blob[:LENGTH_BYTES], "little")
-    if length > min(size - LENGTH_BYTES, MAX_HEADER_BYTES):
+    if length > min(size - LENGTH_BYTES, most_bytes):
         raise DamagedBlob(f"a header of {length} bytes is announced, in a file of {size}")
     return parse_header(bytes(blob[LENGTH_BYTES : LENGTH_BYTES + length]), size)
 

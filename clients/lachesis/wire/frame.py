@@ -6,7 +6,7 @@ merged or copied on the way. Any safetensors reader can open the file; each of i
 
 from collections.abc import Mapping, Sequence
 
-from lachesis.wire.blob import Buffer, DamagedBlob, header_of, read_header
+from lachesis.wire.blob import MAX_HEADER_BYTES, Buffer, DamagedBlob, header_of, read_header
 
 FORMAT = "lachesis"
 """Key of the metadata that tells a frame from a group's blob; its value says what is framed."""
@@ -31,8 +31,12 @@ def frame(blobs: Sequence[Buffer], kind: str, metadata: Mapping[str, str] | None
     return b"".join([frame_header([len(blob) for blob in blobs], kind, metadata), *blobs])
 
 
-def split(body: Buffer) -> tuple[dict[str, str], list[memoryview]]:
+def split(body: Buffer, most_header_bytes: int = MAX_HEADER_BYTES) -> tuple[dict[str, str], list[memoryview]]:
     """Cut a frame apart.
+
+    Args:
+        body: The frame.
+        most_header_bytes: Longest header that is read: more than by default of a frame of many that each say much.
 
     Returns:
         Its metadata, and the blobs in order, as views of ``body``.
@@ -40,7 +44,7 @@ def split(body: Buffer) -> tuple[dict[str, str], list[memoryview]]:
     Raises:
         DamagedBlob: It is not a frame, or not a whole one.
     """
-    header = read_header(body)
+    header = read_header(body, most_header_bytes)
     if FORMAT not in header.metadata:
         raise DamagedBlob(f"a frame says so in its metadata, under {FORMAT!r}")
     if any(info.dtype != "U8" for info in header.tensors.values()):

@@ -1,8 +1,9 @@
 """The replay buffer of a run, as it is set up, changed, shown and emptied under ``/v1/runs/{run}/replay``."""
 
-from typing import Annotated, Literal
+import re
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from lachesis.wire.body import MAX_INTEGER, Body, Change
 from lachesis.wire.runs import YEAR_S
@@ -29,7 +30,7 @@ Strategy = Annotated[
 Alpha = Annotated[float, Field(ge=0, le=4, description="Exponent of priorities or ranks; 0: all alike.")]
 Beta = Annotated[float, Field(ge=0, le=1, description="Exponent of importance weights: 0 makes all 1, 1 corrects all.")]
 HalfLife = Annotated[
-    float, Field(gt=0, le=1e12, description="`recency`: so many chunks further from the newest, half as likely.")
+    float, Field(ge=1e-3, le=1e12, description="`recency`: so many chunks further from the newest, half as likely.")
 ]
 
 
@@ -45,7 +46,7 @@ class Sampling(Body):
 class RateLimiter(Body):
     """How far samples and inserts may run apart: inserts * samples_per_insert - samples stays in a band, in chunks."""
 
-    samples_per_insert: float = Field(gt=0, le=1_000_000, description="Chunks to be sampled for each one inserted.")
+    samples_per_insert: float = Field(ge=1e-6, le=1_000_000, description="Chunks to be sampled for each one inserted.")
     min_diff: float = Field(description="Samples wait rather than go below.")
     max_diff: float = Field(
         description="Inserts wait rather than go above; at least min_diff + 2 * max(1, samples_per_insert)."
@@ -216,6 +217,16 @@ class Priorities(Body):
     priorities: dict[ChunkId, Priority] = Field(
         min_length=1, max_length=MAX_PRIORITIES, description="By chunk.", examples=[{"17": 0.5, "18": 2.25}]
     )
+
+    @field_validator("priorities", mode="before")
+    @classmethod
+    def _each_chunk_once(cls, given: Any) -> Any:
+        """Refuse other ways to write a number, such as "017" and " 17": two of them would name one chunk."""
+        if isinstance(given, dict):
+            for name in given:
+                if isinstance(name, str) and not re.fullmatch("[1-9][0-9]*", name, re.ASCII):
+                    raise ValueError(f"{name[:20]!r} is no chunk's number")
+        return given
 
 
 class PrioritiesSet(BaseModel):

@@ -81,7 +81,7 @@ async def put_session(run: NamedRun, found: Found, body: SmallBody) -> Response:
     openapi_extra=takes(Priorities),
 )
 async def patch_priorities(run: NamedRun, found: Found, body: SmallBody) -> Response:
-    """Set priorities of chunks, all in one step. Chunks that are not there any more are named, and passed over."""
+    """Set priorities of chunks. Those that are not there any more are named, and passed over."""
     priorities = parse(Priorities, body).priorities
     there = await found.replay.update_priorities(run, priorities)
     return model_reply(PrioritiesSet(updated=len(there), missing=sorted(priorities.keys() - set(there))))
