@@ -87,10 +87,14 @@ class Law:
         return tuple(dict.fromkeys((Order.EASE, *(part.order for part in self.parts))))
 
     def places(self, wanted: int, counter: int) -> tuple[list[Draw], list[Place]]:
-        """Draw places."""
+        """Draw places, none twice."""
         draws = choosing.choose(self.parts, wanted, self.seed, counter)
+        return draws, self.named(draws)
+
+    def named(self, draws: Sequence[Draw]) -> list[Place]:
+        """Say where draws are looked up."""
         numbers = self.census.numbers
-        return draws, [Place(draw.order, draw.rank, numbers.get(draw.part.category or "", 0)) for draw in draws]
+        return [Place(draw.order, draw.rank, numbers.get(draw.part.category or "", 0)) for draw in draws]
 
     def told(self, item: StoredItem, why: str, n_bins: int) -> SampledItem:
         """Say of an item which bin it is of, and how likely it was."""
@@ -143,11 +147,12 @@ class CurriculumSamples:
         """
         view = await self._curricula.view(run, name)
         law = await self._law(view, request)
-        chances = await self.bins_of(view, law)
-        drawn: list[int] = []
-        if sum(chances):
+        if law.parts and law.policy.strategy is Strategy.THOMPSON:
+            chances = np.array(await self.bins_of(view, law))
             random = choosing.generator(law.seed, law.counter)
-            drawn = random.choice(len(chances), request.n, p=np.array(chances) / sum(chances)).tolist()
+            drawn = random.choice(len(chances), request.n, p=chances / chances.sum()).tolist()
+        else:
+            drawn = await self._bins_drawn(view, law, law.parts, request.n)
         return Sample(law.policy.strategy, bins=tuple(drawn), in_flight=law.census.in_flight)
 
     async def law_of(
@@ -174,13 +179,8 @@ class CurriculumSamples:
         others = in_other_orders(law.parts)
         if not others:
             return bin_law(law.parts, law.counts, n_bins)
-        elsewhere = sum(part.probability for part in others)
-        only = tuple(replace(part, probability=part.probability / elsewhere) for part in others)
-        _, places = replace(law, parts=only).places(_LOOKED_UP, law.counter)
-        looked_up = [item for item in await self._items.look(view, places) if item is not None]
-        by_ease = law.counts.length(Order.EASE)
-        seen = [bin_at(item.ranks[0], by_ease, n_bins) for item in looked_up]
-        return bin_law(law.parts, law.counts, n_bins, seen or [middle(n_bins)])
+        looked_up = await self._bins_drawn(view, law, others, _LOOKED_UP)
+        return bin_law(law.parts, law.counts, n_bins, looked_up or [middle(n_bins)])
 
     async def best(
         self, view: CurriculumView, law: Law, wanted: int, counter: int, *, idle_only: bool
@@ -214,6 +214,13 @@ class CurriculumSamples:
         if taken is None:
             raise gone(view)
         return taken, [law.told(item, whys[place], view.policy.n_bins) for place, item in taken.items]
+
+    async def _bins_drawn(self, view: CurriculumView, law: Law, parts: Sequence[Part], n: int) -> list[int]:
+        """Draw items one by one, as often as they come, and look up which bins they are of."""
+        draws = choosing.independent(parts, n, law.seed, law.counter)
+        found = await self._items.look(view, law.named(draws))
+        by_ease = law.counts.length(Order.EASE)
+        return [bin_at(item.ranks[0], by_ease, view.policy.n_bins) for item in found if item is not None]
 
     async def _bins_of_the_best(self, view: CurriculumView, law: Law) -> list[float]:
         few = replace(law, policy=replace(law.policy, candidates=min(law.policy.candidates, _LOOKED_UP)))
