@@ -6,14 +6,17 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from pydantic import SecretStr
 from redis.asyncio import Redis
 
 from app.core.curriculum.policy import Arms, Form, Strategy
 from app.core.errors import CurriculumNotFound, InvalidField, ItemNotFound, RunNotFound
+from app.main import wire
 from app.services.curriculum.sampling import SampleRequest
+from app.settings import Settings
 from app.store.curriculum_entries import HISTORY, MAX_CURRICULA, NewItem
 from tests.services.conftest import RUN, Process
-from tests.services.curriculum_runs import KEYS, NAME, contents, dump, keys_of, make, observe, register, sample
+from tests.services.curriculum_runs import KEYS, NAME, Twice, contents, dump, keys_of, make, observe, register, sample
 
 Start = Callable[..., Process]
 ITEMS = [f"item{n:02d}" for n in range(40)]
@@ -114,6 +117,34 @@ async def test_without_a_time_to_live_nothing_is_held_and_no_sample_has_an_item_
     for _ in range(3):
         found = keys_of(await sample(services, 40))
         assert sorted(found) == ITEMS
+
+
+async def test_what_is_sent_twice_because_an_answer_was_lost_is_done_once(
+    process: Start, redis_client: Redis, redis_url: str
+) -> None:
+    """But for the numbers of samples, of which some are then skipped."""
+    twice = Twice(redis_url, 5.0)
+    once, (again, _) = process()[0], (wire(Settings(redis_url=SecretStr(redis_url)), twice, "tested"))
+    ends = []
+    for services in (once, again):
+        await make(services)
+        await register(services, *ITEMS[:30], category="algebra", prior=0.5)
+        sampled = [keys_of(await sample(services, 7, seed=seed)) for seed in range(3)]
+        assert not await observe(services, {key: [0.25, 1.0] for key in sampled[0]}) or services is again
+        states = services.curriculum_states
+        await states.load(RUN, NAME, await states.save(RUN, NAME))
+        view = await services.curricula.view(RUN, NAME)
+        await services.curriculum_items._items.delete(view, sampled[1][:2])
+        end = await contents(redis_client, view.curriculum_id)
+        del end["drawn"]
+        facts = await services.curricula.facts(RUN, NAME)
+        in_flight = await redis_client.zcard(KEYS.curriculum_part(view.curriculum_id, "in_flight"))
+        holders = await redis_client.hlen(KEYS.curriculum_part(view.curriculum_id, "holders"))  # type: ignore[misc]
+        assert (in_flight, holders, facts.census.in_flight) == (12, 12, 12)
+        ends.append((sampled, end, facts.census.ease_sum, facts.census.updates))
+        await services.curricula.delete(RUN, NAME)
+    assert ends[0] == ends[1]
+    await twice.aclose()
 
 
 async def test_a_strategy_is_switched_while_it_goes_on_and_the_estimates_stay(
