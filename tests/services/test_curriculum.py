@@ -2,19 +2,25 @@
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 from pydantic import SecretStr
 from redis.asyncio import Redis
 
+from app.core.curriculum.orders import Order
 from app.core.curriculum.policy import Arms, Form, Strategy
 from app.core.errors import CurriculumNotFound, InvalidField, ItemNotFound, RunNotFound
 from app.main import wire
 from app.services.curriculum.sampling import SampleRequest
 from app.settings import Settings
+from app.store.connection import Connection
 from app.store.curriculum_entries import HISTORY, MAX_CURRICULA, NewItem
+from app.store.curriculum_items import Place
+from app.store.exchange import Argument
+from app.store.runs import RunStore
 from tests.services.conftest import RUN, Process
 from tests.services.curriculum_runs import KEYS, NAME, Twice, contents, dump, keys_of, make, observe, register, sample
 
@@ -89,6 +95,20 @@ async def test_a_request_that_comes_again_is_counted_once_whichever_process_gets
     assert not await observe(other, rewards, "another")
     facts, _ = await one.curriculum_items.item(RUN, NAME, "a")
     assert facts.stored.estimate.count == 2
+
+
+async def test_a_request_is_forgotten_in_time(process: Start, redis_client: Redis) -> None:
+    services, _ = process()
+    await make(services)
+    requests = KEYS.curriculum_part((await services.curricula.view(RUN, NAME)).curriculum_id, "requests")
+    await observe(services, {"a": [1.0]}, "named")
+    await observe(services, {"a": [1.0]})
+    await pass_time(redis_client, 150)
+    await observe(services, {"a": [1.0]})
+    assert await redis_client.zcard(requests) == 2, "one without a name is only told from its own repetitions"
+    await pass_time(redis_client, 3600)
+    assert not await observe(services, {"a": [1.0]}, "named")
+    assert await redis_client.zcard(requests) == 1
 
 
 async def test_what_is_handed_out_is_not_handed_out_again_until_it_is_observed_or_its_time_is_up(
@@ -207,6 +227,18 @@ async def test_a_sample_that_names_a_seed_leaves_the_generator_alone_and_is_the_
     assert keys_of(await sample(services, 5)) == [each.item.key for each in predicted.items]
 
 
+async def test_a_place_of_a_category_is_one_of_its_own(process: Start) -> None:
+    services, _ = process()
+    await make(services)
+    for category, keys in (("x", ITEMS[:2]), ("y", ITEMS[2:5]), (None, ITEMS[5:6])):
+        await register(services, *keys, category=category)
+    view = await services.curricula.view(RUN, NAME)
+    places = [Place(Order.CATEGORY, rank, category) for category in range(3) for rank in range(3)]
+    found = await services.curriculum_items._items.look(view, places)
+    keys = [None if item is None else item.key for item in found]
+    assert keys == [ITEMS[5], None, None, ITEMS[0], ITEMS[1], None, *ITEMS[2:5]]
+
+
 async def test_bins_alone_are_drawn_by_their_law_and_nothing_is_handed_out(process: Start) -> None:
     services, _ = process()
     await make(services, strategy=Strategy.EASY_FIRST, n_bins=4)
@@ -279,6 +311,28 @@ async def test_curricula_end_with_their_run_and_no_key_is_left(process: Start, r
         else:
             await services.administration.delete(RUN)
             assert await redis_client.keys("*") == []
+
+
+async def test_a_curriculum_that_is_made_while_its_run_is_reset_goes_with_it(
+    process: Start, redis_client: Redis, redis_url: str
+) -> None:
+    services, _ = process()
+    await make(services)
+
+    class Meanwhile(Connection):
+        made = 0
+
+        async def run(self, script: str, keys: Sequence[str], arguments: Sequence[Argument]) -> Any:
+            if script == "reset_run" and self.made < 1:
+                self.made += 1
+                await services.curricula.configure(RUN, "late", {}, make=True)
+            return await super().run(script, keys, arguments)
+
+    connection = Meanwhile(redis_url, 5.0)
+    await RunStore(connection).reset(RUN, "token")
+    assert connection.made == 1
+    assert not [key async for key in redis_client.scan_iter("*curricul*")]
+    await connection.aclose()
 
 
 async def test_a_removed_curriculum_leaves_no_key_and_what_comes_late_for_it_makes_none(
