@@ -8,6 +8,8 @@ import httpx
 import pytest
 from redis.asyncio import Redis
 
+from tests.api.test_metrics import scrape
+
 RUN = "/v1/runs/r"
 CURRICULUM = f"{RUN}/curricula/gsm8k"
 LINES = {"Content-Type": "application/jsonl"}
@@ -114,6 +116,23 @@ async def test_metrics_are_those_of_the_curriculum(curriculum: httpx.AsyncClient
     assert without_steps["curriculum/progress"] == 0
     half = (await curriculum.get(f"{CURRICULUM}/metrics?step=5&total_steps=10")).json()["metrics"]
     assert half["curriculum/progress"] == 0.5
+
+
+async def test_prometheus_reads_each_curriculum_of_each_run(curriculum: httpx.AsyncClient) -> None:
+    await curriculum.put(f"{RUN}/curricula/empty", json={})
+    await curriculum.post(f"{CURRICULUM}/items", json={"items": ["unknown"]})
+    await curriculum.post(f"{CURRICULUM}/observations", json={"observations": [{"item": "q7", "rewards": [0, 1]}]})
+    await curriculum.post(f"{CURRICULUM}/samples", json={"n": 3})
+    page = await scrape(curriculum)
+
+    def value(name: str, **labels: str) -> float:
+        return page.value(f"lachesis_curriculum_{name}", curriculum="gsm8k", **labels)
+
+    assert (value("items", state="seen"), value("items", state="unseen")) == (1, 8)
+    assert (value("items_in_flight"), value("observations"), value("samples")) == (3, 1, 1)
+    told = (await curriculum.get(f"{CURRICULUM}/metrics")).json()["metrics"]
+    assert value("mean_difficulty") == told["curriculum/mean_difficulty"]
+    assert page.value("lachesis_curriculum_items", curriculum="empty", state="seen") == 0
 
 
 async def test_what_is_saved_of_atroposs_scheduler_can_be_restored(curriculum: httpx.AsyncClient) -> None:
