@@ -21,6 +21,7 @@ from app.api.routes.v1 import (
     environments,
     groups,
     replay,
+    replay_checkpoints,
     replay_fragments,
     replay_samples,
     runs,
@@ -44,6 +45,7 @@ from app.services.presence import Presence
 from app.services.registry import Registry
 from app.services.replay.bell import Bell
 from app.services.replay.buffer import Replay
+from app.services.replay.checkpoints import ReplayCheckpoints
 from app.services.replay.drawing import Drawing
 from app.services.replay.insertion import ReplayInsertion
 from app.services.replay.samples import ReplaySamples
@@ -64,6 +66,7 @@ from app.store.connection import Connection
 from app.store.groups import GroupStore
 from app.store.probe import probe
 from app.store.replay import ReplayStore
+from app.store.replay_checkpoints import CheckpointStore
 from app.store.replay_samples import SampleStore
 from app.store.runs import RunStore
 from app.tuning import tune_process
@@ -121,7 +124,7 @@ def create_app(settings: Settings) -> FastAPI:
     for router in (atropos.submissions, atropos.router):
         app.include_router(router)
         app.include_router(router, prefix="/runs/{run}/atropos", dependencies=named)
-    by_use = (batches, environments, replay_fragments, replay_samples, runs, groups, replay, shards)
+    by_use = (batches, environments, replay_fragments, replay_samples, runs, groups, replay, replay_checkpoints, shards)
     for module in by_use:
         app.include_router(module.router)
     app.include_router(system.router)
@@ -175,6 +178,7 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
         replay=replay,
         replay_insertion=insertion,
         replay_samples=replay_samples,
+        replay_checkpoints=ReplayCheckpoints(CheckpointStore(connection), upkeep),
     )
     maintenance = Maintenance(
         runs,

@@ -18,6 +18,7 @@
     │   ├── ReplayNotFound
     │   ├── FragmentNotFound
     │   ├── SampleNotFound
+    │   ├── CheckpointNotFound
     │   └── DatasetNotFound
     ├── Conflict                    right in itself, but not as things stand; nothing changed  409
     │   ├── RunExists               a run of this name has other settings
@@ -159,6 +160,12 @@ class SampleNotFound(NotFound):
     """The run knows no such sample, or no longer."""
 
     code = "sample_not_found"
+
+
+class CheckpointNotFound(NotFound):
+    """The run's replay buffer has no checkpoint of this name, or no longer."""
+
+    code = "checkpoint_not_found"
 
 
 class DatasetNotFound(NotFound):

@@ -200,30 +200,32 @@ class GroupStore:
             garbage, trash = await self._connection.exchange(
                 [("ZRANGEBYSCORE", keys.unindexed, -1, -1, "LIMIT", 0, _SWEEP), ("SMEMBERS", keys.trash)]
             )
-            if garbage:
-                await self._unlink(keys, garbage)
-                await self._connection.call("ZREM", keys.unindexed, *garbage)
-            removed += len(garbage)
+            removed += await self._remove(keys, garbage)
             if len(garbage) < _SWEEP:
                 return removed + await self._sweep_trash(keys, trash)
 
     async def _sweep_trash(self, keys: RunKeys, tokens: Iterable[bytes]) -> int:
-        """Remove the payloads of runs that were reset."""
+        """Remove the payloads that only the trash names."""
         removed = 0
         for token in tokens:
             trashed = keys.trashed(token.decode())
             cursor = None
             while cursor != 0:
                 cursor, entries = await self._connection.call("HSCAN", trashed, cursor or 0, "COUNT", _SWEEP)
-                if entries:
-                    await self._unlink(keys, list(entries))
-                removed += len(entries)
+                removed += await self._remove(keys, list(entries))
             await self._connection.call("UNLINK", trashed)
             await self._connection.call("SREM", keys.trash, token)
         return removed
 
-    async def _unlink(self, keys: RunKeys, group_ids: Sequence[bytes]) -> None:
-        await self._connection.call("UNLINK", *(keys.payload(group_id.decode()) for group_id in group_ids))
+    async def _remove(self, keys: RunKeys, ids: Sequence[bytes]) -> int:
+        """Remove those payloads that nothing names; returns how many. None of these can be named again."""
+        if not ids:
+            return 0
+        garbage = await self._connection.run("find_garbage", [keys.unindexed, *keys.naming_payloads()], ids)
+        if garbage:
+            await self._connection.call("UNLINK", *(keys.payload(one.decode()) for one in garbage))
+            await self._connection.call("ZREM", keys.unindexed, *garbage)
+        return len(garbage)
 
 
 def _index(

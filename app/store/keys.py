@@ -43,7 +43,8 @@
 | `…:replay:due` | zset | workers of whom something waits, by the run clock at which to look after it |
 | `…:replay:samples` | hash | sample id -> JSON: the chunks it was given, in order |
 | `…:replay:sample_states` | hash | sample id -> JSON of its lease |
-| `…:trash` | set | names of `groups` and `fragments` hashes of reset runs whose payloads are being removed |
+| `…:checkpoint:{slot}:{part}` | copy | `replay` and each of its parts as they were at a checkpoint; of the same types |
+| `…:trash` | set | names of hashes whose payloads are removed, unless something else names them: `groups`, `fragments` |
 | `…:trash:{token}` | hash | one of those |
 
 `…` is `lachesis:1:{run}`: the braces are a hash tag, so a run's index lives on one slot and scripts work in a
@@ -55,6 +56,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from app.core.errors import InvalidField
+from lachesis.wire.replay import MAX_CHECKPOINTS
 from lachesis.wire.runs import RUN_NAME
 
 PREFIX = "lachesis:1"
@@ -219,21 +221,35 @@ class RunKeys:
         parts = map(self.replay_part, REPLAY_PARTS)
         return [self.run, self.replay, *parts, self.unindexed, self.history, self.ended]
 
+    def checkpoint_part(self, slot: int, part: ReplayPart | Literal["replay"]) -> str:
+        return self._key(f"checkpoint:{slot}:{part}")
+
+    def checkpoint_place(self, slot: int) -> list[str]:
+        """The copies that a checkpoint consists of; `lua/replay_places.lua` knows their order."""
+        return [self.checkpoint_part(slot, part) for part in ("replay", *REPLAY_PARTS)]
+
+    def naming_payloads(self) -> tuple[str, ...]:
+        """The hashes whose fields are ids of payloads: what none of them names is garbage."""
+        saved = (self.checkpoint_part(slot, "fragments") for slot in range(MAX_CHECKPOINTS))
+        return (self.groups, self.replay_part("fragments"), *saved)
+
     def trashed(self, token: str) -> str:
         return self._key(f"trash:{token}")
 
     def state(self) -> tuple[str, ...]:
         """The keys that a reset simply deletes: they name no payloads, and no other keys."""
+        saved = (key for slot in range(MAX_CHECKPOINTS) for key in self.checkpoint_place(slot))
         return (
             *(self.environments, self.seen, self.served, self.leases, self.lease_states, self.dropped, self.versions),
             *(self.given_ids, self.given_ids_until, self.history, self.ended),
             *(self.kept, self.kept_steps, self.kept_leases, self.sent, self.running),
             *(self.replay, *(self.replay_part(part) for part in REPLAY_PARTS if part != "fragments")),
+            *(key for key in saved if key not in self.naming_payloads()),
         )
 
     def all_held(self) -> tuple[str, ...]:
         """Every key but `run`, `workers`, and what these catalogs name: without them a run holds nothing."""
-        cataloged = (self.groups, self.replay_part("fragments"), self.lanes, self.buffers)
+        cataloged = (*self.naming_payloads(), self.lanes, self.buffers)
         return (*self.state(), *cataloged, self.recent, self.unindexed, self.trash)
 
     def lane(self, name: str) -> str:

@@ -267,15 +267,13 @@ class RunStore:
             view = await self.view(run)
             queues = {f"lane {name}": keys.lane(name) for name in starmap(lane_name, view.lanes)}
             queues |= {f"buffer {name}": keys.buffer(name) for name in starmap(lane_name, view.buffers)}
-            fragments = f"{token}-fragments"
+            tokens = {f"{token}-{n}": naming for n, naming in enumerate(keys.naming_payloads())}
+            renamed = [key for own, naming in tokens.items() for key in (naming, keys.trashed(own))]
+            fixed = [keys.run, keys.trash, keys.unindexed, keys.lanes, keys.buffers]
             done = await self._connection.run(
                 "reset_run",
-                [
-                    *(keys.run, keys.groups, keys.trashed(token)),
-                    *(keys.replay_part("fragments"), keys.trashed(fragments)),
-                    *(keys.trash, keys.unindexed, keys.lanes, keys.buffers, *keys.state(), *queues.values()),
-                ],
-                [token, fragments, *queues],
+                [*fixed, *renamed, *keys.state(), *queues.values()],
+                [len(tokens), *tokens, *queues],
             )
             if done:
                 return
