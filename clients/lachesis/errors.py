@@ -24,6 +24,7 @@
         │   ├── ReplayNotFound
         │   ├── FragmentNotFound
         │   ├── SampleNotFound
+        │   ├── CheckpointNotFound
         │   └── DatasetNotFound
         ├── Conflict                it is there, but not as the request wants it               409
         │   ├── RunExists           a run of that name has other settings
@@ -228,6 +229,12 @@ class SampleNotFound(NotFound):
     """There is no such sample, or it is too long since it ended."""
 
     known_code = "sample_not_found"
+
+
+class CheckpointNotFound(NotFound):
+    """The replay buffer has no checkpoint of this name, or no longer."""
+
+    known_code = "checkpoint_not_found"
 
 
 class DatasetNotFound(NotFound):

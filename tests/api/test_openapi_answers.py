@@ -92,6 +92,11 @@ async def use_a_buffer(client: httpx.AsyncClient) -> None:
     await client.patch(f"{replay}/priorities", json={"priorities": {"1": 0.5}})
     await client.get(f"{replay}/chunks?limit=1")
     await client.delete(f"{replay}/chunks?below_version=1")
+    await client.post(f"{replay}/checkpoint", json={"name": "a"})
+    await client.get(f"{replay}/checkpoints")
+    await client.post(f"{replay}/restore", json={"name": "a"})
+    await client.delete(f"{replay}/checkpoints/a")
+    await client.delete(replay)
 
 
 async def test_every_success_that_is_documented_is_answered_as_documented(
@@ -182,7 +187,8 @@ def test_every_problem_has_a_schema_with_its_codes(operation: Operation) -> None
 def call(operation: Operation, **names: str) -> dict[str, Any]:
     """A request with the body of the document's example."""
     method, path = operation
-    named = {"run": "typo", "environment": "0", "batch": "ab", "group": "g", "fragment": "f", "sample": "ab"} | names
+    named = {"run": "typo", "environment": "0", "batch": "ab", "group": "g", "fragment": "f", "sample": "ab"}
+    named |= {"checkpoint": "a"} | names
     return {"method": method, "url": path.format(**named), "json": example_body(OPERATIONS[operation])}
 
 

@@ -10,9 +10,7 @@ NAMES = st.sampled_from("abcdefgh")
 
 
 @given(st.lists(NAMES, max_size=30), st.integers(1, SLOTS))
-def test_there_are_the_latest_of_different_names_each_in_a_slot_of_its_own(
-    taken: list[str], keep: int
-) -> None:
+def test_there_are_the_latest_of_different_names_each_in_a_slot_of_its_own(taken: list[str], keep: int) -> None:
     there: dict[int, str] = {}
     for name in taken:
         slot, gone = place_checkpoint(name, there, keep, SLOTS)

@@ -214,10 +214,9 @@ async def test_a_reset_that_was_planned_on_other_lanes_changes_nothing(
     keys = RunKeys(RUN)
     reset = scripts.load("reset_run")
     await redis_client.script_load(reset.source)
-    fragments = [keys.replay_part("fragments"), keys.trashed("f")]
-    run_keys = [keys.run, keys.groups, keys.trashed("t"), *fragments, keys.trash, keys.unindexed]
-    arguments = [*run_keys, keys.lanes, keys.buffers, keys.lane("-:3"), "t", "f", "lane -:3"]
-    assert await redis_client.evalsha(reset.digest, 10, *arguments) == 0
+    run_keys = [keys.run, keys.trash, keys.unindexed, keys.lanes, keys.buffers, keys.groups, keys.trashed("t")]
+    arguments = [*run_keys, keys.lane("-:3"), "1", "t", "lane -:3"]
+    assert await redis_client.evalsha(reset.digest, 8, *arguments) == 0
     assert len((await books_of(redis_client, RUN))["queued"]) == 1
 
 
