@@ -44,7 +44,7 @@
 | `…:replay:samples` | hash | sample id -> JSON: the chunks it was given, in order |
 | `…:replay:sample_states` | hash | sample id -> JSON of its lease |
 | `…:checkpoint:{slot}:{part}` | copy | `replay` and each of its parts as they were at a checkpoint; of the same types |
-| `…:trash` | set | names of hashes whose payloads are removed, unless something else names them: `groups`, `fragments` |
+| `…:trash` | set | names of `groups` and `fragments` hashes whose payloads are removed, unless others name them |
 | `…:trash:{token}` | hash | one of those |
 
 `…` is `lachesis:1:{run}`: the braces are a hash tag, so a run's index lives on one slot and scripts work in a
@@ -81,6 +81,11 @@ ReplayPart = Literal[
 """What a replay buffer consists of, beside its totals; in the order `lua/replay_keys.lua` names them."""
 
 REPLAY_PARTS: tuple[ReplayPart, ...] = get_args(ReplayPart)
+
+SavedPart = Literal["replay"] | ReplayPart
+"""What a checkpoint consists of; in the order `lua/replay_places.lua` knows."""
+
+SAVED_PARTS: tuple[SavedPart, ...] = ("replay", *REPLAY_PARTS)
 
 
 def lane_name(environment: int | None, size: int) -> str:
@@ -221,12 +226,11 @@ class RunKeys:
         parts = map(self.replay_part, REPLAY_PARTS)
         return [self.run, self.replay, *parts, self.unindexed, self.history, self.ended]
 
-    def checkpoint_part(self, slot: int, part: ReplayPart | Literal["replay"]) -> str:
+    def checkpoint_part(self, slot: int, part: SavedPart) -> str:
         return self._key(f"checkpoint:{slot}:{part}")
 
     def checkpoint_place(self, slot: int) -> list[str]:
-        """The copies that a checkpoint consists of; `lua/replay_places.lua` knows their order."""
-        return [self.checkpoint_part(slot, part) for part in ("replay", *REPLAY_PARTS)]
+        return [self.checkpoint_part(slot, part) for part in SAVED_PARTS]
 
     def naming_payloads(self) -> tuple[str, ...]:
         """The hashes whose fields are ids of payloads: what none of them names is garbage."""

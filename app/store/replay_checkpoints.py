@@ -1,4 +1,4 @@
-"""Checkpoints of a replay buffer in Redis: copies of its index, which keep the payloads they name from being removed."""
+"""Checkpoints of a replay buffer in Redis: copies of its index, which keep the payloads they name."""
 
 import uuid
 from collections.abc import Mapping, Sequence

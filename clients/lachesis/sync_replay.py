@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from lachesis._in_hand import InHand
 from lachesis._portal import Portal
 from lachesis._settings import Settings
+from lachesis._sync_replay_upkeep import SyncReplayUpkeep
 from lachesis._worker import Worker
 from lachesis.loader.nested import Nested
 from lachesis.loader.sources import AsyncSource
@@ -109,7 +110,7 @@ class SyncWorker:
         self._portal.run(self._async.__aexit__(kind, error, trace))
 
 
-class SyncReplay:
+class SyncReplay(SyncReplayUpkeep):
     """The replay buffer of one run; see `lachesis.Replay`, whose methods wait here.
 
     ```
@@ -142,7 +143,7 @@ class SyncReplay:
         Raises:
             ValueError, TypeError: An argument or a variable is wrong; the message names it.
         """
-        self._async = Replay(settings, url=url, run=run, name=name)
+        self._async: Replay = Replay(settings, url=url, run=run, name=name)
         self._portal = Portal()
 
     @property

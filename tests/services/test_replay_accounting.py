@@ -96,7 +96,7 @@ class Crowd:
             if end in ("nack", "both"):
                 await self.somewhere.nack(sample)
         except (LeaseLost, SampleNotFound):
-            assert end == "both" or self.version, "only what ended cannot be ended"
+            assert end == "both" or self.version or self.restores, "only what ended cannot be ended"
 
     @contextmanager
     def unless_it_is_gone(self) -> Iterator[None]:
