@@ -221,10 +221,10 @@ class RunKeys:
     def replay_part(self, part: ReplayPart) -> str:
         return self._key(f"replay:{part}")
 
-    def replay_keys(self) -> list[str]:
-        """The keys that every script of the replay buffer is handed."""
-        parts = map(self.replay_part, REPLAY_PARTS)
-        return [self.run, self.replay, *parts, self.unindexed, self.history, self.ended]
+    def replay_keys(self, slot: int | None = None) -> list[str]:
+        """The keys that every script of the replay buffer is handed; or, of a checkpoint, the same."""
+        place = [self.replay, *map(self.replay_part, REPLAY_PARTS)] if slot is None else self.checkpoint_place(slot)
+        return [self.run, *place, self.unindexed, self.history, self.ended]
 
     def checkpoint_part(self, slot: int, part: SavedPart) -> str:
         return self._key(f"checkpoint:{slot}:{part}")

@@ -14,6 +14,8 @@ from app.store.replay_entries import parse_policy
 from app.store.replay_view import ReplayView, read_view, view_commands
 from lachesis.wire.replay import MAX_CHECKPOINTS
 
+_AT_ONCE = 500  # chunks; a script ranks them within ten milliseconds
+
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
@@ -81,10 +83,25 @@ class CheckpointStore:
         fields = dict(zip(found, found, strict=True))
         return _parse(slot, fields) if fields else None
 
+    async def prepare(self, run: str, checkpoint: Checkpoint) -> bool:
+        """Make a checkpoint ready to be restored, in slices; False if it is gone. Safe to repeat, or to leave off.
+
+        Its orders are made from its chunks: a restoration moves them, and would take far longer to copy them.
+        """
+        keys, cursor = RunKeys(run), None
+        while cursor != 0:
+            chunks = keys.checkpoint_part(checkpoint.slot, "chunks")
+            cursor, found = await self._connection.call("HSCAN", chunks, cursor or 0, "COUNT", _AT_ONCE)
+            arguments: list[Argument] = [checkpoint.revision, *found]
+            if not await self._connection.run("prepare_checkpoint", keys.replay_keys(checkpoint.slot), arguments):
+                return False
+        return True
+
     async def restore(self, run: str, checkpoint: Checkpoint, view: ReplayView, *, settle: bool) -> bool:
         """Put a checkpoint in place of the buffer; False if that moved on, or the checkpoint is gone.
 
-        Samples in trainers' hands have ended with it. Nobody is served by Redis meanwhile.
+        It must have been prepared since ``view``: a restoration takes what that made. Samples in trainers' hands have
+        ended with it. Nobody is served by Redis meanwhile.
 
         Args:
             run: The run's name.

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from app.core.replay import Versions
 from app.services.replay.planning import Receipt
 from app.services.replay.request import Sample, SampleRequest
-from app.store.keys import RunKeys
+from app.store.keys import ReplayPart, RunKeys
 from app.store.replay_entries import (
     PAST,
     SAMPLEABLE,
@@ -142,6 +142,7 @@ async def books_of(redis: Redis, run: str) -> Books:
         else:
             saved[name.decode()] = await _books_at(redis, partial(keys.checkpoint_part, slot))
     buffer = await _books_at(redis, lambda part: keys.replay if part == "replay" else keys.replay_part(part))
+    await _check_orders(redis, keys, buffer)
     books = replace(buffer, saved=saved)
     await _check_payloads(redis, keys, books)
     return books
@@ -150,10 +151,6 @@ async def books_of(redis: Redis, run: str) -> Books:
 async def _books_at(redis: Redis, key_of: Callable[[Any], str]) -> Books:
     async def texts(part: str) -> dict[str, str]:
         return {name.decode(): text.decode() for name, text in (await redis.hgetall(key_of(part))).items()}
-
-    async def scores(part: str) -> dict[str, int]:
-        found = await redis.zrange(key_of(part), 0, -1, withscores=True)
-        return {key.decode(): int(score) for key, score in found}
 
     replay = await texts("replay")
     words = NO_TOTALS | {"checkpoint"}
@@ -165,16 +162,8 @@ async def _books_at(redis: Redis, key_of: Callable[[Any], str]) -> Books:
     samples = {sample: [entry[0] for entry in json.loads(text)["chunks"]] for sample, text in manifests.items()}
     books = Books(chunks, fragments, workers, samples, totals)
 
-    live = {key: entry for key, entry in chunks.items() if entry.place == SAMPLEABLE}
-    assert await scores("order") == {key: int(key) for key in live}
-    assert await scores("weights") == {key: entry.weight for key, entry in live.items()}
-    assert await scores("versions") == {key: entry.chunk.versions.lowest for key, entry in live.items()}
-    assert await scores("uses") == {key: -entry.chunk.uses for key, entry in live.items()}
-    withheld = {key: entry for key, entry in chunks.items() if entry.place == WITHHELD}
-    assert await scores("withheld") == {key: entry.chunk.versions.lowest for key, entry in withheld.items()}
-    assert await scores("past") == {key: int(key) for key, entry in chunks.items() if entry.place == PAST}
     counts = {int(version): int(count) for version, count in (await texts("version_counts")).items()}
-    versions = [entry.chunk.versions.lowest for entry in live.values()]
+    versions = [entry.chunk.versions.lowest for entry in chunks.values() if entry.place == SAMPLEABLE]
     assert counts == {version: versions.count(version) for version in set(versions)}
 
     held = [key for keys_of in samples.values() for key in keys_of]
@@ -185,8 +174,27 @@ async def _books_at(redis: Redis, key_of: Callable[[Any], str]) -> Books:
     _check_uses(books)
     _check_totals(books)
     _check_fragments(books)
-    assert set(await scores("due")) == workers.keys(), "a worker that nobody looks after, or that is gone"
+    due = {name.decode() for name in await redis.zrange(key_of("due"), 0, -1)}
+    assert due == workers.keys(), "a worker that nobody looks after, or that is gone"
     return books
+
+
+async def _check_orders(redis: Redis, keys: RunKeys, books: Books) -> None:
+    """Chunks are ranked as their entries say; those of a checkpoint only while it is restored."""
+    chunks = books.chunks
+
+    async def scores(part: ReplayPart) -> dict[str, int]:
+        found = await redis.zrange(keys.replay_part(part), 0, -1, withscores=True)
+        return {key.decode(): int(score) for key, score in found}
+
+    live = {key: entry for key, entry in chunks.items() if entry.place == SAMPLEABLE}
+    assert await scores("order") == {key: int(key) for key in live}
+    assert await scores("weights") == {key: entry.weight for key, entry in live.items()}
+    assert await scores("versions") == {key: entry.chunk.versions.lowest for key, entry in live.items()}
+    assert await scores("uses") == {key: -entry.chunk.uses for key, entry in live.items()}
+    withheld = {key: entry for key, entry in chunks.items() if entry.place == WITHHELD}
+    assert await scores("withheld") == {key: entry.chunk.versions.lowest for key, entry in withheld.items()}
+    assert await scores("past") == {key: int(key) for key, entry in chunks.items() if entry.place == PAST}
 
 
 def _check_uses(books: Books) -> None:

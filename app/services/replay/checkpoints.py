@@ -54,7 +54,8 @@ class ReplayCheckpoints:
             checkpoint = _of(there, name, run)
             # No order tells which chunks are partly of later versions than that in force.
             settle = not checkpoint.settled or view.standing.version < checkpoint.policy_version
-            if await self._checkpoints.restore(run, checkpoint, view, settle=settle):
+            ready = await self._checkpoints.prepare(run, checkpoint)
+            if ready and await self._checkpoints.restore(run, checkpoint, view, settle=settle):
                 break
         await self._upkeep.sweep(run)
 

@@ -1,5 +1,5 @@
 #!lua
--- restore_checkpoint: put a checkpoint in place of the replay buffer; what was sampled and not ended is given back.
+-- restore_checkpoint: put a checkpoint that is prepared in place of the replay buffer; samples not ended are given back.
 --
 -- KEYS[1] run  hash, and KEYS[2..18], the replay buffer's: replay_keys names them   KEYS[19] trash  set of tokens
 -- KEYS[20..] hash, zset: the checkpoint's place (replay_places)   KEYS[34] hash, the trash of what is there now
@@ -24,6 +24,7 @@ local states = redis.call('HGETALL', SAMPLE_STATES)
 for i = 1, #states, 2 do note_end(states[i], 'overtaken', cjson.decode(states[i + 1]).lease_id, ARGV[6]) end
 empty_place(2, 34, ARGV[1])
 copy_place(20, 2)
+move_orders(20, 2)
 redis.call('HDEL', REPLAY, 'checkpoint', 'checkpoint_ms', 'checkpoint_version')
 -- No number means two chunks, and no revision two configurations.
 local arrivals = math.max(now[2] or 0, redis.call('HGET', REPLAY, 'arrivals') or 0)
