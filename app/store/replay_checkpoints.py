@@ -14,7 +14,7 @@ from app.store.replay_entries import parse_policy
 from app.store.replay_view import ReplayView, read_view, view_commands
 from lachesis.wire.replay import MAX_CHECKPOINTS
 
-_AT_ONCE = 500  # chunks; a script ranks them within ten milliseconds
+_AT_ONCE = 300  # chunks; a script ranks them within ten milliseconds
 
 
 @dataclass(frozen=True, slots=True)

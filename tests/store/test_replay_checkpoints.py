@@ -115,3 +115,12 @@ async def test_a_reset_removes_what_only_checkpoints_name(store: Store) -> None:
     await store.redis.delete(KEYS.run)
     assert await store.runs.forget(RUN)
     assert await store.redis.keys("*") == []
+
+
+async def test_a_buffer_made_again_has_no_revision_that_the_one_before_it_had(store: Store) -> None:
+    """However often that was changed, and however soon it was removed: what was decided on it must stay outdated."""
+    moves = await replay_moves(store)
+    await store.redis.hincrby(KEYS.replay, "revision", 900)  # type: ignore[misc]
+    before = await moves.view()
+    assert await moves.checkpoints.delete_buffer(RUN, before)
+    assert int((await (await replay_moves(store)).view()).revision) > int(before.revision)

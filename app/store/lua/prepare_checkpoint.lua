@@ -9,6 +9,9 @@
 --
 -- include replay_keys
 -- include replay_chunks
+-- include many
 if redis.call('HGET', REPLAY, 'revision') ~= ARGV[1] then return 0 end
-for i = 2, #ARGV do rank(chunk_of(ARGV[i])) end
+local function add(order, score, id) later('ZADD', order, score, id) end
+for i = 2, #ARGV do rank(chunk_of(ARGV[i]), add) end
+flush()
 return 1
