@@ -138,10 +138,12 @@ async def test_the_workers_of_the_page_on_replay_play_and_its_trainer_trains(rea
     async with AsyncTrainer(at_home) as trainer, Replay(at_home) as replay:
         await trainer.create_run(batch_size=1)
         await replay.set_up(sampling=Sampling(strategy="proportional"))
-        worker, sampler = snippets("docs/replay.md")
+        worker, sampler, saver = snippets("docs/replay.md")
         await run_as_written(ast.parse(worker).body, at_home, {"play": play})
         with pytest.raises(Enough):
             await run_as_written(ast.parse(sampler).body, at_home, {"train": train})
+        await run_as_written(ast.parse(saver).body, at_home, {"SyncReplay": lachesis.SyncReplay})
+        assert [one.name for one in await replay.checkpoints()] == ["step-1000"]
         state = await replay.state()
     assert shapes == [(32, 32, 3)] * 3
     assert (state.accepted_fragments, state.samples_held, state.limiter.samples) == (64, 0, 64)
