@@ -100,6 +100,17 @@ async def test_the_rest_of_an_episode_is_a_shorter_fragment_and_versions_are_kep
         await sample.ack()
 
 
+async def test_steps_of_several_versions_are_stacked_with_those_of_one(replay: Replay) -> None:
+    async with AsyncTrainer(replay.settings) as trainer:
+        await trainer.set_policy_version(5)
+    async with replay.worker("w", steps=2) as worker:
+        await worker.insert(steps(0, 4), policy_version=[4, 4, 4, 5])
+    async with aclosing(replay.samples(num_chunks=2, wait_s=10)) as samples:
+        data = (await anext(samples)).stacked()
+    assert data["action"].tolist() == [[0, 1], [2, 3]]
+    assert data["policy_versions"].tolist() == [[4, 4], [4, 5]]
+
+
 async def test_a_worker_that_comes_back_goes_on_with_its_numbers(replay: Replay) -> None:
     for _ in range(2):
         async with replay.worker("w", steps=1) as worker:
