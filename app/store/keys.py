@@ -8,7 +8,8 @@
 | `…:environments` | hash | environment id -> JSON record |
 | `…:seen` | hash | environment id -> run clock at its last sign of life, ms |
 | `…:served` | hash | environment id or `-` -> sequences handed out in batches |
-| `…:sent` | hash | environment id -> `clock_ms size sequences`: its last group, and sequences sent in all |
+| `…:sent` | hash | environment id -> `clock_ms size sequences`: its last group, and sequences stored in all |
+| `…:drought` | hash | what came since groups were last stored: `since_ms`, `sequences`, dropped groups by reason |
 | `…:running` | hash | environment id -> groups it says it has started and not submitted |
 | `…:groups` | hash | group id -> its entry, for every group held (`app.store.group_entries`) |
 | `…:lanes` | hash | `environment:size` -> groups queued in that lane |
@@ -187,6 +188,10 @@ class RunKeys:
         return self._key("sent")
 
     @property
+    def drought(self) -> str:
+        return self._key("drought")
+
+    @property
     def running(self) -> str:
         return self._key("running")
 
@@ -246,7 +251,7 @@ class RunKeys:
         return (
             *(self.environments, self.seen, self.served, self.leases, self.lease_states, self.dropped, self.versions),
             *(self.given_ids, self.given_ids_until, self.history, self.ended),
-            *(self.kept, self.kept_steps, self.kept_leases, self.sent, self.running),
+            *(self.kept, self.kept_steps, self.kept_leases, self.sent, self.running, self.drought),
             *(self.replay, *(self.replay_part(part) for part in REPLAY_PARTS if part != "fragments")),
             *(key for key in saved if key not in self.naming_payloads()),
         )

@@ -47,6 +47,7 @@ async def test_every_key_is_in_the_table_and_every_row_of_the_table_is_a_key(sto
     await look()
     assert await store.groups.drop(RUN, [("lost", (0, 2))], DropReason.PAYLOAD_LOST, 1000) == 1
     await store.admit(encoded(version=1))
+    await store.admit(encoded(), place=Placement(0, dropped=DropReason.ZERO_VARIANCE))
     await look()
     await store.runs.reset(RUN, "token")
     await look()
