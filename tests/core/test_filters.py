@@ -55,7 +55,7 @@ def within(value: Fraction, band: tuple[Fraction | None, Fraction | None]) -> bo
     st.lists(st.floats(-1, 1), min_size=8, max_size=8),
     st.booleans(),
 )
-@examples(1000)
+@examples(500)
 def test_filters_find_what_exact_arithmetic_on_unrounded_rewards_finds(
     exact: list[Fraction],
     means: tuple[Fraction | None, Fraction | None],
