@@ -18,6 +18,9 @@ from app.api.openapi import DocumentedApp
 from app.api.routes import atropos, system
 from app.api.routes.v1 import (
     batches,
+    curricula,
+    curriculum_items,
+    curriculum_states,
     environments,
     groups,
     replay,
@@ -32,6 +35,12 @@ from app.services.administration import Administration
 from app.services.admission import Admission
 from app.services.arrivals import Arrivals
 from app.services.bookmarks import Bookmarks
+from app.services.curriculum.curricula import Curricula
+from app.services.curriculum.items import CurriculumItems
+from app.services.curriculum.observing import CurriculumObservations
+from app.services.curriculum.sampling import CurriculumSamples
+from app.services.curriculum.states import CurriculumStates
+from app.services.curriculum.what_if import WhatIf
 from app.services.dispatch import Dispatch
 from app.services.division import Division
 from app.services.explain import Explain
@@ -63,6 +72,9 @@ from app.settings import Settings
 from app.store.batches import BatchStore
 from app.store.changes import changes
 from app.store.connection import Connection
+from app.store.curriculum import CurriculumStore
+from app.store.curriculum_items import ItemStore
+from app.store.curriculum_state import CurriculumStateStore
 from app.store.groups import GroupStore
 from app.store.probe import probe
 from app.store.replay import ReplayStore
@@ -124,7 +136,9 @@ def create_app(settings: Settings) -> FastAPI:
     for router in (atropos.submissions, atropos.router):
         app.include_router(router)
         app.include_router(router, prefix="/runs/{run}/atropos", dependencies=named)
-    by_use = (batches, environments, replay_fragments, replay_samples, runs, groups, replay, replay_checkpoints, shards)
+    of_curricula = (curriculum_items, curricula, curriculum_states)
+    of_replay = (replay_fragments, replay_samples, replay, replay_checkpoints)
+    by_use = (batches, environments, *of_replay, *of_curricula, runs, groups, shards)
     for module in by_use:
         app.include_router(module.router)
     app.include_router(system.router)
@@ -154,6 +168,10 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
     drawing = Drawing(replay_store, samples, upkeep)
     replay_samples = ReplaySamples(replay_store, samples, drawing, bell, sending.worker)
     replay = Replay(runs, groups, replay_store, insertion, replay_samples, upkeep)
+    curriculum_store, items = CurriculumStore(connection), ItemStore(connection)
+    curricula = Curricula(curriculum_store)
+    curriculum_samples = CurriculumSamples(curricula, curriculum_store, items)
+    curriculum_states = CurriculumStates(curricula, curriculum_store, CurriculumStateStore(connection))
     services = Services(
         settings=settings,
         connection=connection,
@@ -179,6 +197,12 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
         replay_insertion=insertion,
         replay_samples=replay_samples,
         replay_checkpoints=ReplayCheckpoints(CheckpointStore(connection), upkeep),
+        curricula=curricula,
+        curriculum_items=CurriculumItems(curricula, curriculum_store, items),
+        curriculum_observations=CurriculumObservations(curricula, items),
+        curriculum_samples=curriculum_samples,
+        curriculum_states=curriculum_states,
+        what_if=WhatIf(curricula, curriculum_samples, items),
     )
     maintenance = Maintenance(
         runs,
@@ -191,6 +215,7 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
         arrivals,
         presence,
         replay,
+        curriculum_states,
         buffer_release_ms=round(settings.buffer_release_s * 1000),
         orphan_ttl_ms=round(settings.orphan_ttl_s * 1000),
     )

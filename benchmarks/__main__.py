@@ -12,6 +12,7 @@ import uvloop
 from benchmarks import (
     balance,
     batch,
+    curriculum,
     forming,
     ingest,
     loader,
@@ -45,6 +46,7 @@ SECTIONS: dict[str, Callable[[Arena, Results], Awaitable[None]]] = {
     "replay": replay.measure,
     "balance": balance.measure,
     "window": window.measure,
+    "curriculum": curriculum.measure,
     "loader": loader.measure,
     "shards": shards.measure,
 }

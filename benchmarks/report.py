@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks import balance, ranks_plot, window
+from benchmarks import balance, curriculum, curriculum_plot, ranks_plot, window
 from benchmarks.results import US, Results, Table
 
 
@@ -17,6 +17,8 @@ def write(folder: Path, results: Results, machine: Mapping[str, Any]) -> None:
     plot(results, folder / "benchmarks.svg")
     if {balance.EQUAL.key, window.SLOWER.key} <= results.tables.keys():
         ranks_plot.plot(results, folder / "ranks.svg")
+    if curriculum.SPEED.key in results.tables:
+        curriculum_plot.plot(results, folder / "curriculum.svg")
 
 
 def page(results: Results, machine: Mapping[str, Any]) -> str:

@@ -49,6 +49,10 @@ class Decoder:
         """Decode the JSON of groups of the native API; see `decode_native_json`."""
         return await self._decode(decode_native_json, body)
 
+    async def beside(self, decode: Callable[[bytes], T], body: bytes) -> T:
+        """Decode a body of JSON of another kind."""
+        return await self._decode(decode, body)
+
     async def _beside(self, decode: Callable[[bytes], T], body: bytes) -> T:
         return decode(body) if len(body) < _IN_THREAD_BYTES else await asyncio.to_thread(decode, body)
 

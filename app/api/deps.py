@@ -17,6 +17,12 @@ from app.api.json_reader import check_structure, parse_in_python
 from app.core.errors import InvalidField
 from app.services.administration import Administration
 from app.services.bookmarks import Bookmarks
+from app.services.curriculum.curricula import Curricula
+from app.services.curriculum.items import CurriculumItems
+from app.services.curriculum.observing import CurriculumObservations
+from app.services.curriculum.sampling import CurriculumSamples
+from app.services.curriculum.states import CurriculumStates
+from app.services.curriculum.what_if import WhatIf
 from app.services.dispatch import Dispatch
 from app.services.explain import Explain
 from app.services.intake import Intake
@@ -73,6 +79,12 @@ class Services:
     replay_insertion: ReplayInsertion
     replay_samples: ReplaySamples
     replay_checkpoints: ReplayCheckpoints
+    curricula: Curricula
+    curriculum_items: CurriculumItems
+    curriculum_observations: CurriculumObservations
+    curriculum_samples: CurriculumSamples
+    curriculum_states: CurriculumStates
+    what_if: WhatIf
 
 
 async def services(request: Request) -> Services:

@@ -6,12 +6,16 @@ from fastapi import FastAPI
 from pydantic.json_schema import models_json_schema
 
 from app.api.problem_json import MEDIA_TYPE
+from lachesis.wire.curriculum_items import NewItem, Observation
 from lachesis.wire.fragments import SubmittedFragment, SubmittedFragments
 from lachesis.wire.groups import SubmittedGroup, SubmittedGroups
 from lachesis.wire.problems import Problem
 from lachesis.wire.shards import InlineEpisode
 
-_BESIDE = (Problem, SubmittedGroup, SubmittedGroups, InlineEpisode, SubmittedFragment, SubmittedFragments)
+_BESIDE = (
+    *(Problem, SubmittedGroup, SubmittedGroups, InlineEpisode, SubmittedFragment, SubmittedFragments),
+    *(NewItem, Observation),
+)
 
 
 class DocumentedApp(FastAPI):

@@ -35,6 +35,8 @@ STATUS: dict[type[errors.LachesisError], int] = {
     errors.FragmentNotFound: 404,
     errors.SampleNotFound: 404,
     errors.CheckpointNotFound: 404,
+    errors.CurriculumNotFound: 404,
+    errors.ItemNotFound: 404,
     errors.DatasetNotFound: 404,
     errors.Conflict: 409,
     errors.RunExists: 409,

@@ -19,6 +19,8 @@
     │   ├── FragmentNotFound
     │   ├── SampleNotFound
     │   ├── CheckpointNotFound
+    │   ├── CurriculumNotFound
+    │   ├── ItemNotFound
     │   └── DatasetNotFound
     ├── Conflict                    right in itself, but not as things stand; nothing changed  409
     │   ├── RunExists               a run of this name has other settings
@@ -166,6 +168,18 @@ class CheckpointNotFound(NotFound):
     """The run's replay buffer has no checkpoint of this name, or no longer."""
 
     code = "checkpoint_not_found"
+
+
+class CurriculumNotFound(NotFound):
+    """The run has no curriculum of this name."""
+
+    code = "curriculum_not_found"
+
+
+class ItemNotFound(NotFound):
+    """The curriculum has no such item."""
+
+    code = "item_not_found"
 
 
 class DatasetNotFound(NotFound):

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from app.core.errors import LachesisError, StoreRefused
 from app.services.admission import Admission
 from app.services.arrivals import Arrivals
+from app.services.curriculum.states import CurriculumStates
 from app.services.dispatch import Dispatch
 from app.services.intake import Intake
 from app.services.presence import Presence
@@ -37,6 +38,7 @@ class Maintenance:
         arrivals: Arrivals,
         presence: Presence,
         replay: Replay,
+        curriculum_states: CurriculumStates,
         *,
         buffer_release_ms: int,
         orphan_ttl_ms: int,
@@ -51,6 +53,7 @@ class Maintenance:
         self._arrivals = arrivals
         self._presence = presence
         self._replay = replay
+        self._curriculum_states = curriculum_states
         self._buffer_release_ms = buffer_release_ms
         self._orphan_ttl_ms = orphan_ttl_ms
 
@@ -126,6 +129,8 @@ class Maintenance:
             await self._intake.release_overdue(run, view, self._buffer_release_ms)
         if tick.replay:
             await self._replay.look_after(run)
+        if tick.loading:
+            await self._curriculum_states.look_after(run, tick.clock_ms)
         if tick.unindexed:
             await self._groups.give_up_orphans(run, tick.clock_ms - self._orphan_ttl_ms)
         if tick.unindexed or tick.trash:

@@ -45,6 +45,24 @@
 | `…:replay:samples` | hash | sample id -> JSON: the chunks it was given, in order |
 | `…:replay:sample_states` | hash | sample id -> JSON of its lease |
 | `…:checkpoint:{slot}:{part}` | copy | `replay` and each of its parts as they were at a checkpoint; of the same types |
+| `…:curricula` | hash | curriculum -> its id |
+| `…:curricula_loading` | zset | ids of curricula whose state is being loaded, by the run clock at their last progress |
+| `…:curriculum:{id}` | hash | a curriculum: configuration, revision, totals, random counter |
+| `…:curriculum:{id}:items` | hash | item -> `category prior metadata`, for every item (`app.store.curriculum_items`) |
+| `…:curriculum:{id}:estimates` | hash | seen item -> what is known of it, and its last scores, packed |
+| `…:curriculum:{id}:unseen` | zset | items not observed yet and without a prior, all with score 0 |
+| `…:curriculum:{id}:foreseen` | zset | items not observed yet, by their prior |
+| `…:curriculum:{id}:ease` | zset | seen items by ease; unseen ones with a prior by that |
+| `…:curriculum:{id}:posterior` | zset | seen items by the mean of their posterior |
+| `…:curriculum:{id}:signal` | zset | seen items by mean absolute advantage of their last group |
+| `…:curriculum:{id}:last` | zset | seen items by mean reward of their last group |
+| `…:curriculum:{id}:drawn` | zset | seen items by the number of the sample that last handed them out |
+| `…:curriculum:{id}:category` | zset | all items by the number of their category, 0 of those that have none |
+| `…:curriculum:{id}:category_numbers` | hash | category -> its number, from 1 |
+| `…:curriculum:{id}:arms` | hash | arm of the bandit -> its value |
+| `…:curriculum:{id}:in_flight` | zset | items handed out, by the run clock from which others may have them |
+| `…:curriculum:{id}:holders` | hash | those items -> number of the sample that handed them out |
+| `…:curriculum:{id}:requests` | zset | requests that told observations, by the run clock until which they are known |
 | `…:trash` | set | names of `groups` and `fragments` hashes whose payloads are removed, unless others name them |
 | `…:trash:{token}` | hash | one of those |
 
@@ -87,6 +105,14 @@ SavedPart = Literal["replay"] | ReplayPart
 """What a checkpoint consists of; in the order `lua/replay_places.lua` knows."""
 
 SAVED_PARTS: tuple[SavedPart, ...] = ("replay", *REPLAY_PARTS)
+
+CurriculumPart = Literal[
+    "items", "estimates", "ease", "posterior", "signal", "last", "drawn", "unseen", "foreseen", "category",
+    "category_numbers", "arms", "in_flight", "holders", "requests",
+]  # fmt: skip
+"""What a curriculum consists of, beside its totals; in the order `lua/curriculum_keys.lua` names them."""
+
+CURRICULUM_PARTS: tuple[CurriculumPart, ...] = get_args(CurriculumPart)
 
 
 def lane_name(environment: int | None, size: int) -> str:
@@ -242,6 +268,25 @@ class RunKeys:
         saved = (self.checkpoint_part(slot, "fragments") for slot in range(MAX_CHECKPOINTS))
         return (self.groups, self.replay_part("fragments"), *saved)
 
+    @property
+    def curricula(self) -> str:
+        return self._key("curricula")
+
+    @property
+    def curricula_loading(self) -> str:
+        return self._key("curricula_loading")
+
+    def curriculum(self, curriculum_id: str) -> str:
+        return self._key(f"curriculum:{curriculum_id}")
+
+    def curriculum_part(self, curriculum_id: str, part: CurriculumPart) -> str:
+        return self._key(f"curriculum:{curriculum_id}:{part}")
+
+    def curriculum_keys(self, curriculum_id: str) -> list[str]:
+        """The keys that every script of a curriculum is handed; all but the first are its own."""
+        parts = (self.curriculum_part(curriculum_id, part) for part in CURRICULUM_PARTS)
+        return [self.run, self.curriculum(curriculum_id), *parts]
+
     def trashed(self, token: str) -> str:
         return self._key(f"trash:{token}")
 
@@ -259,7 +304,8 @@ class RunKeys:
     def all_held(self) -> tuple[str, ...]:
         """Every key but `run`, `workers`, and what these catalogs name: without them a run holds nothing."""
         cataloged = (*self.naming_payloads(), self.lanes, self.buffers)
-        return (*self.state(), *cataloged, self.recent, self.unindexed, self.trash)
+        curricula = (self.curricula, self.curricula_loading)
+        return (*self.state(), *cataloged, *curricula, self.recent, self.unindexed, self.trash)
 
     def lane(self, name: str) -> str:
         return self._key(f"lane:{name}")

@@ -16,6 +16,7 @@ class Tick:
         due: Whether there are names and histories whose time to be forgotten has come.
         aging: Whether groups grow too old by waiting.
         replay: Whether the run has a replay buffer.
+        loading: Whether states of curricula are being loaded.
         held: Whether the run holds anything at all.
     """
 
@@ -27,4 +28,5 @@ class Tick:
     due: bool
     aging: bool
     replay: bool
+    loading: bool
     held: bool

@@ -231,6 +231,7 @@ class RunStore:
                 keys.ended,
                 keys.replay,
                 keys.groups,
+                keys.curricula_loading,
             ]
             commands.append(scripts.command("tick", own, [worker, _RECOGNISED_FOR_MS, *environments]))
         replies = await self._connection.exchange(commands) if commands else []
@@ -269,16 +270,26 @@ class RunStore:
             view = await self.view(run)
             queues = {f"lane {name}": keys.lane(name) for name in starmap(lane_name, view.lanes)}
             queues |= {f"buffer {name}": keys.buffer(name) for name in starmap(lane_name, view.buffers)}
+            curricula = await self._curricula(keys)
             tokens = {f"{token}-{n}": naming for n, naming in enumerate(keys.naming_payloads())}
             renamed = [key for own, naming in tokens.items() for key in (naming, keys.trashed(own))]
             fixed = [keys.run, keys.trash, keys.unindexed, keys.lanes, keys.buffers]
+            fixed += [keys.curricula, keys.curricula_loading]
+            of_curricula = [key for own in curricula for key in keys.curriculum_keys(own)[1:]]
             done = await self._connection.run(
                 "reset_run",
-                [*fixed, *renamed, *keys.state(), *queues.values()],
-                [len(tokens), *tokens, *queues],
+                [*fixed, *renamed, *keys.state(), *queues.values(), *of_curricula],
+                [len(tokens), *tokens, *queues, *(f"curriculum {own}" for own in curricula)],
             )
             if done:
                 return
+
+    async def _curricula(self, keys: RunKeys) -> list[str]:
+        """Read the ids of the run's curricula, those that are being loaded among them."""
+        named, loading = await self._connection.exchange(
+            [("HVALS", keys.curricula), ("ZRANGE", keys.curricula_loading, 0, -1)]
+        )
+        return [own.decode() for own in (*named, *loading)]
 
 
 def _config_text(config: RunConfig) -> str:

@@ -25,6 +25,8 @@
         │   ├── FragmentNotFound
         │   ├── SampleNotFound
         │   ├── CheckpointNotFound
+        │   ├── CurriculumNotFound
+        │   ├── ItemNotFound
         │   └── DatasetNotFound
         ├── Conflict                it is there, but not as the request wants it               409
         │   ├── RunExists           a run of that name has other settings
@@ -235,6 +237,18 @@ class CheckpointNotFound(NotFound):
     """The replay buffer has no checkpoint of this name, or no longer."""
 
     known_code = "checkpoint_not_found"
+
+
+class CurriculumNotFound(NotFound):
+    """The run has no curriculum of this name."""
+
+    known_code = "curriculum_not_found"
+
+
+class ItemNotFound(NotFound):
+    """The curriculum has no such item."""
+
+    known_code = "item_not_found"
 
 
 class DatasetNotFound(NotFound):

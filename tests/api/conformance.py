@@ -26,7 +26,10 @@ def operations() -> Iterator[tuple[Operation, dict[str, Any]]]:
 
 
 OPERATIONS = dict(operations())
-_PATTERNS = [(operation, re.compile(re.sub(r"\{\w+\}", "[^/]+", operation[1]))) for operation in OPERATIONS]
+_PATTERNS = [
+    (operation, re.compile(re.sub(r"\{\w+\}", "[^/]+", operation[1].replace("{key}", ".+"))))
+    for operation in OPERATIONS
+]
 
 
 def answers(operation: Operation) -> dict[str, dict[str, Any]]:

@@ -65,6 +65,7 @@ async def live_through_a_run(client: httpx.AsyncClient, redis_client: Redis) -> 
     await client.post(f"{RUN}/rewind", json={"step": 1})
     await client.post("/v1/shards/plan", json={"ranks": 2, "lengths": [3, 1, 2]})
     await use_a_buffer(client)
+    await use_a_curriculum(client)
     await client.delete(f"{RUN}/environments/0")
     await client.delete(RUN)
 
@@ -97,6 +98,26 @@ async def use_a_buffer(client: httpx.AsyncClient) -> None:
     await client.post(f"{replay}/restore", json={"name": "a"})
     await client.delete(f"{replay}/checkpoints/a")
     await client.delete(replay)
+
+
+async def use_a_curriculum(client: httpx.AsyncClient) -> None:
+    """Use all of a curriculum once."""
+    curriculum = f"{RUN}/curricula/gsm8k"
+    for method, path in (("PUT", ""), ("PATCH", ""), ("POST", "/items"), ("POST", "/samples"), ("POST", "/what-if")):
+        operation = OPERATIONS[method, f"/v1/runs/{{run}}/curricula/{{curriculum}}{path}"]
+        await client.request(method, f"{curriculum}{path}", json=example_body(operation))
+    for _ in range(2):
+        observations = example_body(OPERATIONS["POST", "/v1/runs/{run}/curricula/{curriculum}/observations"])
+        await client.post(f"{curriculum}/observations", json=observations | {"request_id": "o"})
+    await client.get(f"{RUN}/curricula")
+    for path in ("", "/metrics", "/items?limit=1", "/items/gsm8k/17", "/state"):
+        saved = await client.get(f"{curriculum}{path}")
+    await client.patch(f"{curriculum}/items/gsm8k/17", json={"category": "algebra"})
+    headers = {"Content-Type": "application/jsonl"}
+    await client.put(f"{curriculum}/state", content=saved.content, headers=headers)
+    await client.put(f"{RUN}/curricula/other/state", json={"item_scores": {"a": [0.5, 2]}})
+    await client.delete(f"{curriculum}/items/gsm8k/17")
+    await client.delete(curriculum)
 
 
 async def test_every_success_that_is_documented_is_answered_as_documented(
@@ -188,7 +209,7 @@ def call(operation: Operation, **names: str) -> dict[str, Any]:
     """A request with the body of the document's example."""
     method, path = operation
     named = {"run": "typo", "environment": "0", "batch": "ab", "group": "g", "fragment": "f", "sample": "ab"}
-    named |= {"checkpoint": "a"} | names
+    named |= {"checkpoint": "a", "curriculum": "c", "key": "k"} | names
     return {"method": method, "url": path.format(**named), "json": example_body(OPERATIONS[operation])}
 
 

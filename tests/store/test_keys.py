@@ -13,6 +13,7 @@ from app.store.replay_entries import PAST, chunk_key
 from app.store.runs import RunStore
 from tests.services.replaying import fragment
 from tests.store.conftest import RUN, Store, encoded
+from tests.store.curriculum_moves import a_curriculum
 from tests.store.replay_moves import keys_of, replay_moves
 
 
@@ -44,6 +45,7 @@ async def test_every_key_is_in_the_table_and_every_row_of_the_table_is_a_key(sto
     assert len(keys_of(await moves.take(0))) == 1
     assert await moves.replay.retire(RUN, PAST, [chunk_key(2)]) == 1
     await moves.checkpoint("a")
+    await a_curriculum(store.connection)
     await look()
     assert await store.groups.drop(RUN, [("lost", (0, 2))], DropReason.PAYLOAD_LOST, 1000) == 1
     await store.admit(encoded(version=1))

@@ -14,15 +14,17 @@
 -- KEYS[11] ended        zset  groups and batches by the run clock at which what became of them is forgotten
 -- KEYS[12] replay       hash  the replay buffer's configuration and totals
 -- KEYS[13] groups       hash  group id -> entry
+-- KEYS[14] curricula_loading  zset  curricula whose state is being loaded, by the run clock at their last progress
 -- ARGV[1] this API process   ARGV[2] ms a repeated submission is recognised for   ARGV[3..] environment ids heard of
 --
 -- Returns {run clock in ms, then 1 or 0 each: are there buffers, unindexed payloads, trash, leases, things whose time to be
--- forgotten has come, groups that grow too old by waiting, a replay buffer, anything at all}. A run that is
+-- forgotten has come, groups that grow too old by waiting, a replay buffer, states of
+-- curricula that are being loaded, anything at all}. A run that is
 -- not there (it was forgotten, or is only about to be made) stays so.
 -- Cost: O(environments heard of + groups forgotten); at most 10,000 are forgotten at once.
 --
 -- include clock
-if redis.call('EXISTS', KEYS[1]) == 0 then return {0, 0, 0, 0, 0, 0, 0, 0, 0} end
+if redis.call('EXISTS', KEYS[1]) == 0 then return {0, 0, 0, 0, 0, 0, 0, 0, 0, 0} end
 local clock = advance_clock(KEYS[1])
 redis.call('ZADD', KEYS[2], clock, ARGV[1])
 redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', clock - 600000)
@@ -37,6 +39,7 @@ local due = redis.call('ZCOUNT', KEYS[10], '-inf', clock) + redis.call('ZCOUNT',
 facts[#facts + 1] = math.min(due, 1)
 facts[#facts + 1] = tonumber(redis.call('HGET', KEYS[1], 'aging') or 0)
 facts[#facts + 1] = redis.call('EXISTS', KEYS[12])
+facts[#facts + 1] = redis.call('EXISTS', KEYS[14])
 local held = redis.call('HEXISTS', KEYS[1], 'config') + redis.call('EXISTS', unpack(KEYS, 4))
 facts[#facts + 1] = math.min(held, 1)
 return facts

@@ -1,0 +1,74 @@
+"""Which ranks of ease are which bin. Bin 0 is the easiest; bins are equal within one item, whatever ties there are."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from app.core.curriculum.orders import Counts, Order, Part
+
+
+def bin_of(rank: int, seen: int, n_bins: int) -> int:
+    """Return the bin of a rank.
+
+    Args:
+        rank: From 0, the least ease first, as in `Order.EASE`.
+        seen: Items in `Order.EASE` (with priors included), above ``rank``.
+        n_bins: How many bins there are.
+    """
+    return ((seen - rank) * n_bins - 1) // seen
+
+
+def ranks_of(bin_: int, seen: int, n_bins: int) -> range:
+    """Return the ranks of a bin; it is empty where there are fewer items than bins."""
+    return range(seen - (bin_ + 1) * seen // n_bins, seen - bin_ * seen // n_bins)
+
+
+def middle(n_bins: int) -> int:
+    """Return the bin of items of which nothing is known: not seen, and without a prior."""
+    return n_bins // 2
+
+
+def bin_sizes(counts: Counts, n_bins: int) -> list[int]:
+    """Return how many items each bin has."""
+    sizes = [len(ranks_of(each, counts.length(Order.EASE), n_bins)) for each in range(n_bins)]
+    sizes[middle(n_bins)] += counts.length(Order.UNSEEN)
+    return sizes
+
+
+def bin_law(parts: Sequence[Part], counts: Counts, n_bins: int, looked_up: Sequence[int] = ()) -> list[float]:
+    """Return each bin's probability under a law: for ``bins_only``, and to compare strategies.
+
+    Exact for what lies in EASE and UNSEEN. Which bins the places of other orders belong to only a look-up tells: their
+    probability is spread as ``looked_up`` is.
+
+    Args:
+        parts: The law.
+        counts: What it was made from.
+        n_bins: How many bins there are.
+        looked_up: Bins of items drawn from the parts in other orders (`in_other_orders`), in any number, by
+            `choosing.independent`: drawn without replacement, they would tell of the items rather than of the law.
+
+    Raises:
+        ValueError: There are such parts, and nothing was looked up.
+    """
+    law, ease = [0.0] * n_bins, counts.length(Order.EASE)
+    for part in parts:
+        if part.order is Order.UNSEEN:
+            law[middle(n_bins)] += part.probability
+        elif part.order is Order.EASE:
+            own = range(part.first, part.first + part.size)
+            for each in range(bin_of(own[-1], ease, n_bins), bin_of(own[0], ease, n_bins) + 1):
+                ranks = ranks_of(each, ease, n_bins)
+                shared = min(own.stop, ranks.stop) - max(own.start, ranks.start)
+                law[each] += part.probability * max(0, shared) / part.size
+    if others := in_other_orders(parts):
+        if not looked_up:
+            raise ValueError("which bins these items belong to must be looked up")
+        elsewhere = sum(part.probability for part in others)
+        for each, times in Counter(looked_up).items():
+            law[each] += elsewhere * times / len(looked_up)
+    return law
+
+
+def in_other_orders(parts: Sequence[Part]) -> tuple[Part, ...]:
+    """Return those parts of a law that do not say by themselves which bins their items belong to."""
+    return tuple(part for part in parts if part.order not in (Order.EASE, Order.UNSEEN))

@@ -1,0 +1,141 @@
+"""Draws from a law: places one after the other, none twice, by successive sampling (`app.core.successive`)."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.core.curriculum.orders import Draw, Order, Part
+from app.core.successive import Places, spread, successive
+from app.core.zipf import zipf_ranks, zipf_total
+
+ATTEMPTS = 3
+"""How often to draw for one sample, at most."""
+
+_MOST = 20_000
+
+
+def choose(parts: Sequence[Part], n: int, seed: int, counter: int) -> list[Draw]:
+    """Draw different places by a law without replacement, in the order to try them.
+
+    An item that stands in two parts of different orders may be named twice: take it once. Of items that are refused
+    (in flight, or gone) nothing need be known: draw again with the next counter, more (`draws_for`), and pass over
+    what is taken already. So items come by the law restricted to those that can be had.
+
+    Args:
+        parts: The law; without any, nothing is drawn.
+        n: How many, ``>= 0``; if there are no more places than that, all of them are drawn.
+        seed: Of the curriculum's generator or the request's, 0 to 2**64 - 1.
+        counter: How often it drew before, ``>= 0``. The same seed and counter give the same draws.
+    """
+    if not parts:
+        return []
+    law, random = _Places(parts), generator(seed, counter)
+    total = int(law.ends[-1])
+    places = successive(lambda count: law.draw(count, random), law.log_weights, total, min(n, total), random)
+    return law.named(places)
+
+
+def independent(parts: Sequence[Part], n: int, seed: int, counter: int) -> list[Draw]:
+    """Draw places by a law with replacement: what shares of its draws tell is true of the law (see `bins.bin_law`).
+
+    Args:
+        parts: The law; without any, nothing is drawn. Probabilities need not sum to 1.
+        n: How many, ``>= 0``.
+        seed: As for `choose`.
+        counter: As for `choose`.
+    """
+    if not parts:
+        return []
+    law = _Places(parts)
+    return law.named(law.draw(n, generator(seed, counter)))
+
+
+def draws_for(wanted: int, items: int, in_flight: int, attempt: int) -> int:
+    """Return how many places to draw for so many items: more, the more is in flight and the more often it was tried.
+
+    The first attempt is enough where what is in flight is like the rest; the last one is if all of that was most likely
+    to be drawn, too. Both are bounded: places are looked up one by one.
+
+    Args:
+        wanted: Items still wanted, ``>= 0``.
+        items: All items.
+        in_flight: Items that will be refused; what was taken for this sample is among them.
+        attempt: From 0 to ``ATTEMPTS - 1``.
+    """
+    some = wanted + wanted // 8 + 8
+    available = max(1, items - in_flight)
+    typical = -(-some * max(items, 1) // available) << (2 * attempt)
+    # In two orders each item has two places.
+    enough = 2 * (some + in_flight) if attempt == ATTEMPTS - 1 else 0
+    return min(max(typical, enough), 2 * wanted + _MOST)
+
+
+def probability_of(part: Part, rank: int) -> float:
+    """Return how likely one draw is this place of the part; 0 if the rank lies outside it."""
+    place = rank - part.first
+    if not 0 <= place < part.size:
+        return 0.0
+    if not part.exponent:
+        return part.probability / part.size
+    law: float = float(part.size - place) ** -part.exponent / zipf_total(part.exponent, part.size)
+    return part.probability * law
+
+
+def item_probability(parts: Sequence[Part], ranks: Mapping[Order, int], category: str = "") -> float:
+    """Return how likely one draw is an item, over all the parts it stands in.
+
+    Args:
+        parts: The law.
+        ranks: The item's rank in each order it stands in (those that the parts name suffice).
+        category: Its category; ``ranks`` has its rank there under `Order.CATEGORY`.
+    """
+    return sum(
+        probability_of(part, ranks[part.order])
+        for part in parts
+        if part.order in ranks and part.category in (None, category)
+    )
+
+
+def generator(seed: int, counter: int, stream: int = 0) -> np.random.Generator:
+    """Return the generator of one sample; streams of one counter, 0 and 1, have nothing in common."""
+    return np.random.Generator(np.random.Philox(key=seed, counter=counter << 64 | stream << 63))
+
+
+class _Places:
+    """The places of all parts, numbered through."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self.parts = parts
+        self.masses = np.array([part.probability for part in parts])
+        self.sizes = np.array([part.size for part in parts], np.int64)
+        self.ends = np.cumsum(self.sizes)
+        self.ranked = [number for number, part in enumerate(parts) if part.exponent]
+        self.logs = np.log(self.masses)
+        for number, part in enumerate(parts):
+            self.logs[number] -= np.log(zipf_total(part.exponent, part.size) if part.exponent else part.size)
+
+    def draw(self, count: int, random: np.random.Generator) -> Places:
+        """Draw places with replacement."""
+        chosen, places = spread(self.masses, self.sizes, count, random)
+        for number in self.ranked:
+            of_it, part = np.flatnonzero(chosen == number), self.parts[number]
+            places[of_it] = self.ends[number] - zipf_ranks(part.exponent, part.size, len(of_it), random)
+        return places
+
+    def log_weights(self, places: Places) -> NDArray[np.float64]:
+        """Return logarithms of places' probabilities."""
+        chosen = np.searchsorted(self.ends, places, side="right")
+        weights: NDArray[np.float64] = self.logs[chosen]
+        for number in self.ranked:
+            of_it = np.flatnonzero(chosen == number)
+            weights[of_it] -= self.parts[number].exponent * np.log(self.ends[number] - places[of_it])
+        return weights
+
+    def named(self, places: Places) -> list[Draw]:
+        """Return the draws that places are."""
+        chosen = np.searchsorted(self.ends, places, side="right")
+        firsts = np.array([part.first for part in self.parts], np.int64)
+        ranks = firsts[chosen] + places - (self.ends - self.sizes)[chosen]
+        found = zip(chosen.tolist(), ranks.tolist(), strict=True)
+        return [Draw(self.parts[number].order, rank, self.parts[number]) for number, rank in found]

@@ -1,0 +1,142 @@
+"""What is known of an item, and what an observation changes.
+
+Each number is a leaky sum: ``x <- keep * x + gain``. An observation says keep and gain without a look at the item, so
+whoever holds the numbers only carries it out; in the order in which observations came, once each.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from app.core.curriculum.policy import MAX_REWARD, CurriculumPolicy
+from app.core.errors import InvalidField
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """An item, as far as strategies need to know it.
+
+    Attributes:
+        ema: Ease: moving average of the mean rewards of its groups; of one not yet seen its prior, else 0.
+        count: Observations so far; it is seen from the first.
+        passed: Rewards that were passes, older ones counting less.
+        failed: The same of failures.
+        signal: Mean ``|reward - mean reward|`` of the last group.
+        last: Mean reward of the last group.
+        drawn: The number of the sample that last handed it out, from 1; 0 if none did.
+        prior: The mean reward it was registered with, or None.
+    """
+
+    ema: float = 0.0
+    count: int = 0
+    passed: float = 0.0
+    failed: float = 0.0
+    signal: float = 0.0
+    last: float = 0.0
+    drawn: int = 0
+    prior: float | None = None
+
+
+class Step(NamedTuple):
+    """What becomes of a number: ``first`` by the first observation, else ``keep * number + gain``."""
+
+    keep: float
+    gain: float
+    first: float
+
+
+class Change(NamedTuple):
+    """What an observation makes of an estimate; of ``count`` one more. The fields are those of `Estimate`."""
+
+    ema: Step
+    passed: Step
+    failed: Step
+    signal: Step
+    last: Step
+
+
+class Posterior(NamedTuple):
+    """The Beta law of an item's pass rate."""
+
+    alpha: float
+    beta: float
+
+    @property
+    def mean(self) -> float:
+        """The mean."""
+        return self.alpha / (self.alpha + self.beta)
+
+
+def observed(policy: CurriculumPolicy, rewards: Sequence[float]) -> Change:
+    """Say what the rewards of one group change of its item. A group counts as its mean, whatever its size.
+
+    Raises:
+        InvalidField: There is no reward, or one is not finite, or too large; `location` is ``("rewards", position)``.
+    """
+    if not rewards:
+        raise InvalidField("rewards is empty: an observation has at least one", ("rewards",))
+    for place, reward in enumerate(rewards):
+        if not abs(reward) <= MAX_REWARD:
+            raise InvalidField(f"rewards has {reward}, which is not a finite number in range", ("rewards", place))
+    mean = _mean(rewards)
+    signal = _mean([abs(reward - mean) for reward in rewards])
+    passed = sum(pass_share(policy, reward) for reward in rewards)
+    failed = len(rewards) - passed
+    remembered = 1 - policy.forgetting
+    return Change(
+        ema=Step(1 - policy.ema_alpha, policy.ema_alpha * mean, mean),
+        passed=Step(remembered, passed, passed),
+        failed=Step(remembered, failed, failed),
+        signal=Step(0.0, signal, signal),
+        last=Step(0.0, mean, mean),
+    )
+
+
+def after(estimate: Estimate, change: Change) -> Estimate:
+    """Return an estimate after an observation: what the store does, in one place for tests and loaders."""
+    first = estimate.count == 0
+
+    def stepped(number: float, step: Step) -> float:
+        return step.first if first else step.keep * number + step.gain
+
+    return replace(
+        estimate,
+        ema=stepped(estimate.ema, change.ema),
+        count=estimate.count + 1,
+        passed=stepped(estimate.passed, change.passed),
+        failed=stepped(estimate.failed, change.failed),
+        signal=stepped(estimate.signal, change.signal),
+        last=stepped(estimate.last, change.last),
+    )
+
+
+def unseen(prior: float | None = None) -> Estimate:
+    """Return the estimate of an item that is registered, with or without a prior.
+
+    Raises:
+        InvalidField: The prior is not finite, or beyond `MAX_REWARD`.
+    """
+    if prior is not None and not abs(prior) <= MAX_REWARD:
+        raise InvalidField(f"prior = {prior} is not a finite number in range", ("prior",))
+    return Estimate(ema=prior or 0.0, prior=prior)
+
+
+def posterior(policy: CurriculumPolicy, estimate: Estimate) -> Posterior:
+    """Return the law of an item's pass rate, from Beta(1, 1); a prior is evidence until the first observation."""
+    passed, failed = estimate.passed, estimate.failed
+    if estimate.count == 0 and estimate.prior is not None:
+        share = pass_share(policy, estimate.prior)
+        passed, failed = share * policy.prior_weight, (1 - share) * policy.prior_weight
+    return Posterior(1 + passed, 1 + failed)
+
+
+def pass_share(policy: CurriculumPolicy, reward: float) -> float:
+    """Return how far a reward is a pass, 0 to 1."""
+    return min(1.0, max(0.0, (reward - policy.reward_min) / (policy.reward_max - policy.reward_min)))
+
+
+def _mean(numbers: Sequence[float]) -> float:
+    """Return the mean, which is no less than the least and no more than the greatest, whatever is rounded."""
+    mean = math.fsum(number / len(numbers) for number in numbers)
+    return min(max(mean, min(numbers)), max(numbers))

@@ -1,0 +1,84 @@
+"""A curriculum in numbers for people."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from app.core.curriculum.bins import bin_law, bin_sizes, in_other_orders
+from app.core.curriculum.orders import Counts, Order, Part
+from app.core.curriculum.policy import CurriculumPolicy, Strategy
+from app.core.curriculum.strategies import numbers
+from app.core.zipf import zipf_total
+
+_STEP = 1e-5
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What orders' lengths do not say.
+
+    Attributes:
+        ease_sum: Sum of the scores of `Order.EASE`.
+        ease_min: The least of them; of no meaning while there is none.
+        ease_max: The greatest.
+        updates: Observations so far.
+        in_flight: Items handed out and not yet observed.
+    """
+
+    ease_sum: float = 0.0
+    ease_min: float = 0.0
+    ease_max: float = 0.0
+    updates: int = 0
+    in_flight: int = 0
+
+
+def metrics(
+    policy: CurriculumPolicy, counts: Counts, totals: Totals, parts: Sequence[Part], progress: float = 0.0
+) -> dict[str, float]:
+    """Return metrics by name, those of Atropos's CurriculumScheduler among them, all under ``curriculum/``.
+
+    As there, "difficulty" is the moving average of rewards, so high is easy; the three are left out while there is
+    none. What is particular to a strategy is there while it is the curriculum's. The law's entropy is in nats (THOMPSON
+    has no law to show); of PLR, which has two places for each item, it is that of the places, which is no less.
+
+    Args:
+        policy: The curriculum's.
+        counts: Of the spans of its strategy.
+        totals: The rest.
+        parts: Its law.
+        progress: What the law was made with.
+    """
+    found = {
+        "items": float(counts.items),
+        "items_tracked": float(counts.seen),
+        "coverage": counts.seen / max(1, counts.items),
+        "total_updates": float(totals.updates),
+        "in_flight": float(totals.in_flight),
+        "progress": progress,
+    }
+    if ease := counts.length(Order.EASE):
+        found["mean_difficulty"] = totals.ease_sum / ease
+        found["min_difficulty"], found["max_difficulty"] = totals.ease_min, totals.ease_max
+    found |= {f"bin_{each}_count": float(size) for each, size in enumerate(bin_sizes(counts, policy.n_bins))}
+    if parts and policy.strategy is not Strategy.THOMPSON:
+        found["entropy"] = entropy(parts)
+        found["effective_items"] = math.exp(found["entropy"])
+        if not in_other_orders(parts):
+            law = bin_law(parts, counts, policy.n_bins)
+            found |= {f"bin_{each}_probability": probability for each, probability in enumerate(law)}
+    found |= numbers(policy, counts, progress)
+    return {f"curriculum/{name}": value for name, value in found.items()}
+
+
+def entropy(parts: Sequence[Part]) -> float:
+    """Return the entropy of a draw over places, nats: 0 if it is always the same one, log n if all n are alike."""
+    return math.fsum(part.probability * (_within(part) - math.log(part.probability)) for part in parts)
+
+
+def _within(part: Part) -> float:
+    if not part.exponent:
+        return math.log(part.size)
+    # The mean of log k under k ** -a / Z(a) is the derivative of -log Z(a).
+    low, high = max(0.0, part.exponent - _STEP), part.exponent + _STEP
+    slope = (math.log(zipf_total(high, part.size)) - math.log(zipf_total(low, part.size))) / (high - low)
+    return math.log(zipf_total(part.exponent, part.size)) - part.exponent * slope

@@ -1,0 +1,120 @@
+"""The sorted sets that items stand in, and the values that strategies and whoever holds the items exchange.
+
+`strategies.spans` ──▶ the holder counts them: `Counts` ──▶ `strategies.parts` ──▶ `choosing.choose`: `Draw`s ──▶ the
+holder looks up who stands there, and takes who is not in flight.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import pairwise
+from typing import NamedTuple
+
+
+class Order(StrEnum):
+    """A sorted set of items; ranks are from 0, by ascending score, then by member.
+
+    Seen items (observed at least once) stand in the first five, with the number of their `Estimate` as score; in
+    POSTERIOR with their posterior's mean. An item not yet seen stands in UNSEEN, or if it has a prior in FORESEEN and
+    in EASE, by it. CATEGORY is not one set but one for each category; each item stands in that of its own, which is
+    the empty string for those that have none.
+    """
+
+    EASE = "ease"
+    POSTERIOR = "posterior"
+    SIGNAL = "signal"
+    LAST = "last"
+    DRAWN = "drawn"
+    UNSEEN = "unseen"
+    FORESEEN = "foreseen"
+    CATEGORY = "category"
+
+
+SEEN = (Order.EASE, Order.POSTERIOR, Order.SIGNAL, Order.LAST, Order.DRAWN)
+
+
+class Span(NamedTuple):
+    """A range of scores of an order.
+
+    Attributes:
+        order: Never CATEGORY.
+        low: The smallest score, included; may be ``-inf``.
+        high: The end, *not* included; may be ``inf``.
+    """
+
+    order: Order
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What strategies know of the items: one snapshot.
+
+    Attributes:
+        lengths: Items in each order; 0 for those left out. Of CATEGORY, see below.
+        spans: Items in each of the spans asked for, in the order asked.
+        categories: Items in each category; only where `arms` are categories.
+        arms: Value of each arm of the bandit by its key (`bandit.arm_of_bin`, `bandit.arm_of_category`); 0 if left out.
+        samples: Samples so far: the one to be drawn has the number ``samples + 1``.
+    """
+
+    lengths: Mapping[Order, int]
+    spans: tuple[int, ...] = ()
+    categories: Mapping[str, int] = field(default_factory=dict)
+    arms: Mapping[str, float] = field(default_factory=dict)
+    samples: int = 0
+
+    def length(self, order: Order) -> int:
+        """Return how many items stand in an order."""
+        return self.lengths.get(order, 0)
+
+    @property
+    def items(self) -> int:
+        """All items, seen or not."""
+        return self.length(Order.EASE) + self.length(Order.UNSEEN)
+
+    @property
+    def seen(self) -> int:
+        """Items observed at least once."""
+        return self.length(Order.EASE) - self.length(Order.FORESEEN)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A range of places in an order, with the probability that a draw is one of them.
+
+    Attributes:
+        order: Which order.
+        first: The rank of its lowest place.
+        size: Places, ``>= 1``.
+        probability: Above 0; the parts of a law sum to 1.
+        why: Why one is chosen from it, in a few words for people.
+        bin: The bin that all its items belong to; None where they may be of several (then ask for their ranks of ease).
+        category: Which category; None but for `Order.CATEGORY`.
+        exponent: 0: all places alike; else the k-th place from the *highest* score is as likely as ``k ** -exponent``.
+    """
+
+    order: Order
+    first: int
+    size: int
+    probability: float
+    why: str
+    bin: int | None = None
+    category: str | None = None
+    exponent: float = 0.0
+
+
+class Draw(NamedTuple):
+    """One place: ``rank`` in ``order`` (for CATEGORY, that of ``part.category``), drawn for ``part``."""
+
+    order: Order
+    rank: int
+    part: Part
+
+
+def cells(order: Order, bounds: tuple[float, ...]) -> tuple[Span, ...]:
+    """Divide an order at ascending scores: ``len(bounds) + 1`` spans that cover it."""
+    edges = (-math.inf, *bounds, math.inf)
+    return tuple(Span(order, low, high) for low, high in pairwise(edges))

@@ -1,0 +1,185 @@
+"""A curriculum as a document: a header, and an entry for each item. Restored, it continues the same samples."""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from enum import StrEnum
+from typing import Any
+
+from app.core.curriculum.estimates import Estimate, unseen
+from app.core.curriculum.policy import MAX_REWARD, CurriculumPolicy, check_policy
+from app.core.errors import InvalidField
+
+FORMAT, VERSION = "lachesis.curriculum", 1
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """All of a curriculum but its items.
+
+    Attributes:
+        policy: Its settings, the generator's seed included.
+        counter: How often the generator drew.
+        samples: Samples so far.
+        updates: Observations so far.
+        arms: The bandit's values by key.
+    """
+
+    policy: CurriculumPolicy = field(default_factory=CurriculumPolicy)
+    counter: int = 0
+    samples: int = 0
+    updates: int = 0
+    arms: Mapping[str, float] = field(default_factory=dict)
+
+
+def state_dict(header: Header) -> dict[str, Any]:
+    """Return the header as JSON can hold it."""
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "policy": policy_dict(header.policy),
+        "generator": "Philox",
+        "counter": header.counter,
+        "samples": header.samples,
+        "updates": header.updates,
+        "arms": dict(header.arms),
+    }
+
+
+def load_state_dict(document: Mapping[str, Any]) -> Header:
+    """Read what `state_dict` wrote.
+
+    Raises:
+        InvalidField: Something is missing, unknown, or out of range; `location` says where.
+    """
+    of_ours = {"format": FORMAT, "version": VERSION, "generator": "Philox"}
+    numbers = ("counter", "samples", "updates")
+    _names(document, {*of_ours, *numbers, "policy", "arms"}, all_of_them=True)
+    for name, value in of_ours.items():
+        if document[name] != value:
+            raise InvalidField(f"{name} = {document[name]!r} is not {value!r}", (name,))
+    arms = _mapping(document["arms"], "arms")
+    return Header(
+        policy=load_policy_dict(_mapping(document["policy"], "policy"), ("policy",)),
+        arms={key: number(value, ("arms", key)) for key, value in arms.items()},
+        **{name: whole(document[name], (name,)) for name in numbers},
+    )
+
+
+def policy_dict(policy: CurriculumPolicy) -> dict[str, Any]:
+    """Return settings by name."""
+    return {name: str(value) if isinstance(value, StrEnum) else value for name, value in asdict(policy).items()}
+
+
+def load_policy_dict(document: Mapping[str, Any], location: tuple[str, ...] = ()) -> CurriculumPolicy:
+    """Read settings by name; what is left out has its default.
+
+    Args:
+        document: The settings.
+        location: Where they are, for what is raised.
+
+    Raises:
+        InvalidField: Something is unknown, or out of range; `location` says where.
+    """
+    defaults = CurriculumPolicy()
+    _names(document, {each.name for each in fields(defaults)}, location)
+    settings = {
+        name: _like(getattr(defaults, name), value, name, (*location, name)) for name, value in document.items()
+    }
+    policy = CurriculumPolicy(**settings)
+    try:
+        check_policy(policy)
+    except InvalidField as wrong:
+        raise InvalidField(str(wrong), (*location, *wrong.location)) from None
+    return policy
+
+
+def estimate_dict(estimate: Estimate) -> dict[str, Any]:
+    """Return an item's numbers as JSON can hold them; what has its default is left out."""
+    return {
+        each.name: value for each in fields(estimate) if (value := getattr(estimate, each.name)) not in (0, None)
+    } | ({} if estimate.prior is None else {"prior": estimate.prior})
+
+
+def load_estimate_dict(document: Mapping[str, Any]) -> Estimate:
+    """Read what `estimate_dict` wrote.
+
+    Raises:
+        InvalidField: Something is unknown or out of range; `location` says where.
+    """
+    _names(document, {each.name for each in fields(Estimate)})
+    counted = {name: whole(document.get(name, 0), (name,)) for name in ("count", "drawn")}
+    sums = {name: number(document.get(name, 0), (name,)) for name in ("passed", "failed", "signal")}
+    means = {name: number(document.get(name, 0), (name,)) for name in ("ema", "last")}
+    given = document.get("prior")
+    prior = None if given is None else number(given, ("prior",))
+    found = Estimate(means["ema"], counted["count"], **sums, last=means["last"], drawn=counted["drawn"], prior=prior)
+    for name in sums:
+        if sums[name] < 0:
+            raise InvalidField(f"{name} = {sums[name]} is less than 0", (name,))
+    if found.count == 0 and found != Estimate(found.ema, drawn=found.drawn, prior=found.prior):
+        raise InvalidField("an item of count 0 has no evidence", ("count",))
+    if found.count == 0 and found.ema != unseen(found.prior).ema:
+        raise InvalidField("an item of count 0 has its prior as ema, or 0", ("ema",))
+    return found
+
+
+def whole(value: object, location: tuple[str | int, ...]) -> int:
+    """Read a whole number from 0 to 2**53.
+
+    Raises:
+        InvalidField: It is none.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= 2**53:
+        raise InvalidField(f"{location[-1]} = {value!r} is not a whole number from 0 on", location)
+    return value
+
+
+def number(value: object, location: tuple[str | int, ...]) -> float:
+    """Read a finite number that a reward may be.
+
+    Raises:
+        InvalidField: It is none.
+    """
+    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) <= MAX_REWARD:
+        raise InvalidField(f"{location[-1]} = {value!r} is not a finite number in range", location)
+    return float(value)
+
+
+def _like(default: object, value: object, name: str, location: tuple[str, ...]) -> Any:
+    """Read a setting of the kind that its default is of."""
+    match default:
+        case StrEnum():
+            known = [str(each) for each in type(default)]
+            if value not in known:
+                raise InvalidField(f"{name} = {value!r} is none of {', '.join(known)}", location)
+            return type(default)(str(value))
+        case str():
+            if not isinstance(value, str):
+                raise InvalidField(f"{name} = {value!r} is not a text", location)
+            return value
+        case float():
+            if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) <= sys.float_info.max:
+                raise InvalidField(f"{name} = {value!r} is not a finite number", location)
+            return float(value)
+    if default is None and value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InvalidField(f"{name} = {value!r} is not a whole number", location)
+    return value
+
+
+def _names(
+    document: Mapping[str, Any], known: set[str], location: tuple[str, ...] = (), all_of_them: bool = False
+) -> None:
+    for name in document:
+        if name not in known:
+            raise InvalidField(f"{name} is unknown", (*location, name))
+    for name in sorted(known - document.keys() if all_of_them else ()):
+        raise InvalidField(f"{name} is missing", (*location, name))
+
+
+def _mapping(value: object, name: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise InvalidField(f"{name} is not an object", (name,))
+    return value

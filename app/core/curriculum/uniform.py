@@ -1,0 +1,21 @@
+"""All items alike, seen or not; temperature changes nothing."""
+
+from app.core.curriculum.laws import kept
+from app.core.curriculum.orders import Counts, Order, Part, Span
+from app.core.curriculum.policy import CurriculumPolicy
+
+
+def spans(_: CurriculumPolicy, __: int) -> tuple[Span, ...]:
+    """Nothing but lengths."""
+    return ()
+
+
+def parts(_: CurriculumPolicy, counts: Counts, __: float) -> tuple[Part, ...]:
+    """Return the law: 1 / items each."""
+    return everything(counts, 1.0, "any item")
+
+
+def everything(counts: Counts, probability: float, why: str) -> tuple[Part, ...]:
+    """Return parts that share a probability among all items alike."""
+    sizes = {order: counts.length(order) for order in (Order.EASE, Order.UNSEEN)}
+    return kept([Part(order, 0, n, probability * n / max(1, counts.items), why) for order, n in sizes.items()])

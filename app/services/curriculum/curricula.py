@@ -1,0 +1,149 @@
+"""Curricula as their owners and operators see them: made, changed while they go on, looked at, removed."""
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from app.core.curriculum import bins, strategies
+from app.core.curriculum.metrics import Totals, metrics
+from app.core.curriculum.policy import Arms, CurriculumPolicy, Strategy, check_policy, needs_progress, progress
+from app.core.errors import CurriculumNotFound, InvalidField, RunNotFound
+from app.store.curriculum import Census, CurriculumStore, CurriculumView
+from app.store.curriculum_entries import MAX_CURRICULA
+
+
+@dataclass(frozen=True, slots=True)
+class CurriculumFacts:
+    """A curriculum with what is counted of it: items in each bin, the easiest first, and in each category."""
+
+    view: CurriculumView
+    census: Census
+    bins: tuple[int, ...]
+
+
+class Curricula:
+    """What owners of curricula do."""
+
+    def __init__(self, store: CurriculumStore) -> None:
+        self._store = store
+
+    async def configure(self, run: str, name: str, changes: Mapping[str, Any], *, make: bool) -> CurriculumFacts:
+        """Change a curriculum while it goes on; estimates stay. Or make it, with the defaults for the rest.
+
+        Args:
+            run: The run's name.
+            name: The curriculum's.
+            changes: New values by field of `CurriculumPolicy`.
+            make: Whether to make it if there is none.
+
+        Raises:
+            RunNotFound: There is no such run.
+            CurriculumNotFound: The run has none of this name, and it is not to be made.
+            InvalidField: The settings do not fit together, or the run has as many curricula as it may.
+        """
+        while True:
+            view = await self._store.view(run, name)
+            if view is None and not make:
+                raise CurriculumNotFound(f"run {run} has no curriculum {name}")
+            policy = replace(CurriculumPolicy() if view is None else view.policy, **changes)
+            check_policy(policy)
+            if view is not None and policy == view.policy:
+                return await self.facts(run, name)
+            old, own = ("", uuid.uuid4().hex) if view is None else (view.revision, view.curriculum_id)
+            match await self._store.put(run, name, own, policy, old, uuid.uuid4().hex):
+                case "put":
+                    return await self.facts(run, name)
+                case "missing":
+                    raise RunNotFound(f"there is no run {run}")
+                case "crowded":
+                    raise too_many_curricula(run)
+
+    async def facts(self, run: str, name: str) -> CurriculumFacts:
+        """Look at a curriculum.
+
+        Raises:
+            CurriculumNotFound: The run has none of this name.
+        """
+        view = await self.view(run, name)
+        census = await self._store.census(view, by_category=True)
+        if census is None:
+            raise gone(view)
+        return CurriculumFacts(view, census, tuple(bins.bin_sizes(census.counts, view.policy.n_bins)))
+
+    async def all(self, run: str) -> list[CurriculumFacts]:
+        """Look at all curricula of a run, by name."""
+        found = []
+        for name in await self._store.ids(run):
+            try:
+                found.append(await self.facts(run, name))
+            except CurriculumNotFound:
+                continue  # it was removed meanwhile
+        return found
+
+    async def delete(self, run: str, name: str) -> None:
+        """Remove a curriculum with all that is known of its items.
+
+        Raises:
+            CurriculumNotFound: The run has none of this name.
+        """
+        await self._store.delete(await self.view(run, name))
+
+    async def metrics(self, run: str, name: str, step: int, total_steps: int | None) -> dict[str, float]:
+        """Return a curriculum in numbers, by name.
+
+        Args:
+            run: The run's name.
+            name: The curriculum's.
+            step: Trainer steps so far.
+            total_steps: Those at which progress is 1; None: as the curriculum says, and if it does not, progress is 0.
+
+        Raises:
+            CurriculumNotFound: The run has none of this name.
+        """
+        view = await self.view(run, name)
+        policy = view.policy
+        whole = total_steps or policy.total_steps
+        come = 0.0 if whole is None and needs_progress(policy) else progress(policy, step, whole)
+        census = await counted(self._store, view, policy)
+        least, greatest = await self._store.ease_bounds(view)
+        totals = Totals(census.ease_sum, least or 0.0, greatest or 0.0, census.updates, census.in_flight)
+        parts = strategies.parts(policy, census.counts, come)
+        return metrics(policy, census.counts, totals, parts, come)
+
+    async def view(self, run: str, name: str) -> CurriculumView:
+        """Read a curriculum without its items.
+
+        Raises:
+            CurriculumNotFound: The run has none of this name.
+        """
+        view = await self._store.view(run, name)
+        if view is None:
+            raise CurriculumNotFound(f"run {run} has no curriculum {name}")
+        return view
+
+
+async def counted(
+    store: CurriculumStore, view: CurriculumView, policy: CurriculumPolicy, *, draws: int = 0, samples: int = 0
+) -> Census:
+    """Count what a policy's strategy must know, as of the samples that the view has seen; claim random numbers.
+
+    Raises:
+        CurriculumNotFound: It was removed meanwhile.
+    """
+    by_category = policy.strategy is Strategy.BANDIT and policy.arms is Arms.CATEGORIES
+    spans = strategies.spans(policy, view.samples)
+    census = await store.census(view, spans, draws=draws, samples=samples, by_category=by_category)
+    if census is None:
+        raise gone(view)
+    return census
+
+
+def gone(view: CurriculumView) -> CurriculumNotFound:
+    """Say that a curriculum was removed, or replaced, while something was done with it."""
+    return CurriculumNotFound(f"curriculum {view.name} of run {view.run} was removed meanwhile")
+
+
+def too_many_curricula(run: str) -> InvalidField:
+    """Say that a run has as many curricula as it may."""
+    return InvalidField(f"run {run} has {MAX_CURRICULA} curricula, and no more are taken", ("path", "curriculum"))

@@ -1,0 +1,204 @@
+"""Items of curricula: registered, changed, looked at, forgotten."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from app.core.curriculum import bins
+from app.core.curriculum.estimates import posterior
+from app.core.curriculum.orders import Order
+from app.core.errors import InvalidField, ItemNotFound
+from app.services.curriculum.curricula import Curricula, gone
+from app.store.curriculum import CurriculumStore, CurriculumView
+from app.store.curriculum_entries import MAX_CATEGORIES, MAX_ITEMS, NewItem, StoredItem
+from app.store.curriculum_items import ItemStore
+
+SortedBy = Literal["ease", "posterior", "signal", "last", "drawn"]
+
+_AT_ONCE = 1000  # items; a script takes them within some milliseconds
+_SLICES = 4  # of them on their way at a time: one is put together while another is carried out
+
+
+@dataclass(frozen=True, slots=True)
+class ItemFacts:
+    """An item, with its bin, the name of its category, and the mean of the posterior of its pass rate."""
+
+    stored: StoredItem
+    bin: int
+    category: str | None
+    pass_rate: float
+
+
+@dataclass(frozen=True, slots=True)
+class ItemPage:
+    """Some items, and how to ask for those after them; None if there are none."""
+
+    items: tuple[ItemFacts, ...]
+    cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Flight:
+    """When an item was last handed out: the sample's number, and seconds for which others do not get it."""
+
+    drawn: int
+    in_flight_s: float
+
+
+class CurriculumItems:
+    """What owners of items do, and operators look at."""
+
+    def __init__(self, curricula: Curricula, store: CurriculumStore, items: ItemStore) -> None:
+        self._curricula = curricula
+        self._store = store
+        self._items = items
+
+    async def register(self, run: str, name: str, items: Sequence[NewItem]) -> int:
+        """Make items, or change those that are there; returns how many are new. The same again changes nothing.
+
+        Raises:
+            CurriculumNotFound: The run has none of this name.
+            InvalidField: There would be too many items, or categories. Those before it in the request are registered.
+        """
+        view, registered = await self._curricula.view(run, name), 0
+        for first in range(0, len(items), _AT_ONCE * _SLICES):
+            starts = range(first, min(len(items), first + _AT_ONCE * _SLICES), _AT_ONCE)
+            slices = [items[start : start + _AT_ONCE] for start in starts]
+            for start, (word, new) in zip(starts, await self._items.register(view, slices), strict=True):
+                if word != "registered":
+                    raise refused(view, word, ("items", start))
+                registered += new
+        return registered
+
+    async def change(self, run: str, name: str, item: NewItem) -> None:
+        """Change an item.
+
+        Raises:
+            CurriculumNotFound: The run has none of this name.
+            ItemNotFound: The curriculum has no such item.
+            InvalidField: There would be too many categories.
+        """
+        view = await self._curricula.view(run, name)
+        word = await self._items.change(view, item)
+        if word == "missing":
+            raise _not_found(view, item.key)
+        if word != "registered":
+            raise refused(view, word, ("category",))
+
+    async def delete(self, run: str, name: str, key: str) -> None:
+        """Forget an item.
+
+        Raises:
+            CurriculumNotFound: The run has none of this name.
+            ItemNotFound: The curriculum has no such item.
+        """
+        view = await self._curricula.view(run, name)
+        if not await self._items.delete(view, [key]):
+            raise _not_found(view, key)
+
+    async def item(self, run: str, name: str, key: str) -> tuple[ItemFacts, Flight]:
+        """Look at an item.
+
+        Raises:
+            CurriculumNotFound: The run has none of this name.
+            ItemNotFound: The curriculum has no such item.
+        """
+        view = await self._curricula.view(run, name)
+        (found,) = await self._facts(view, [key])
+        if found is None:
+            raise _not_found(view, key)
+        drawn, free_ms = await self._items.flight(view, key)
+        return found, Flight(drawn, free_ms / 1000)
+
+    async def page(
+        self,
+        run: str,
+        name: str,
+        *,
+        limit: int,
+        cursor: str | None = None,
+        sort: SortedBy = "ease",
+        descending: bool = False,
+        bin_: int | None = None,
+    ) -> ItemPage:
+        """Look at items, page by page: by ease all of them, those of which nothing is known last; else the seen ones.
+
+        A page may be short before the last, where items move meanwhile.
+
+        Raises:
+            CurriculumNotFound: The run has none of this name.
+            InvalidField: There is no such bin, or it is asked for in another order than that of ease.
+        """
+        view = await self._curricula.view(run, name)
+        census = await self._store.census(view, by_category=False)
+        if census is None:
+            raise gone(view)
+        n_bins, lengths = view.policy.n_bins, census.counts.length
+        if bin_ is not None and (sort != "ease" or bin_ >= n_bins):
+            why = f"there are {n_bins} bins, from 0" if sort == "ease" else "goes with sort=ease alone"
+            raise InvalidField(why, ("query", "bin"))
+        order = Order(sort)
+        ranks = range(lengths(order)) if bin_ is None else bins.ranks_of(bin_, lengths(order), n_bins)
+        sections = [(order, ranks)]
+        if order is Order.EASE and bin_ in (None, bins.middle(n_bins)):
+            sections.append((Order.UNSEEN, range(lengths(Order.UNSEEN))))
+        first = int(cursor or 0)
+        keys: list[str] = []
+        for one, wanted in _within(sections, first, limit, descending=descending):
+            found = await self._items.keys_by_rank(view, one, wanted.start, wanted.stop - 1, descending=False)
+            keys += reversed(found) if descending else found
+        following = first + limit
+        more = following < sum(len(places) for _, places in sections)
+        facts = await self._facts(view, keys)
+        return ItemPage(tuple(filter(None, facts)), str(following) if more else None)
+
+    async def _facts(self, view: CurriculumView, keys: Sequence[str]) -> list[ItemFacts | None]:
+        census = await self._store.census(view, by_category=False)
+        if census is None:
+            raise gone(view)
+        named = {number: name for name, number in census.numbers.items()}
+        found = await self._items.look(view, keys)
+        by_ease = census.counts.length(Order.EASE)
+
+        def facts(item: StoredItem) -> ItemFacts:
+            bin_ = bin_at(item.ranks[0], by_ease, view.policy.n_bins)
+            return ItemFacts(item, bin_, named.get(item.category), posterior(view.policy, item.estimate).mean)
+
+        return [None if item is None else facts(item) for item in found]
+
+
+def bin_at(rank: int, by_ease: int, n_bins: int) -> int:
+    """Return the bin of a rank of ease that was looked up; -1 stands for the middle one, of items not known.
+
+    Items may have come since ``by_ease`` was counted.
+    """
+    return bins.middle(n_bins) if rank < 0 else bins.bin_of(rank, max(by_ease, rank + 1), n_bins)
+
+
+def refused(view: CurriculumView, word: str, place: tuple[str | int, ...]) -> Exception:
+    """Return why items were not registered."""
+    if word == "full":
+        return InvalidField(f"a curriculum has at most {MAX_ITEMS} items", place)
+    if word == "crowded":
+        return InvalidField(f"a curriculum has at most {MAX_CATEGORIES} categories", place)
+    return gone(view)
+
+
+def _not_found(view: CurriculumView, key: str) -> ItemNotFound:
+    return ItemNotFound(f"curriculum {view.name} has no item {key[:80]!r}")
+
+
+def _within(
+    sections: Sequence[tuple[Order, range]], first: int, limit: int, *, descending: bool
+) -> Iterator[tuple[Order, range]]:
+    """Cut a page out of sections that follow each other."""
+    for order, places in sections:
+        part = range(len(places))[first : first + limit]
+        if part:
+            yield (
+                order,
+                places[len(places) - part.stop : len(places) - part.start]
+                if descending
+                else places[part.start : part.stop],
+            )
+        first, limit = max(0, first - len(places)), limit - len(part)

@@ -1,0 +1,88 @@
+"""Observations of items: what their groups' rewards were."""
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from app.core.curriculum.bandit import arm_step
+from app.core.curriculum.estimates import Estimate, observed
+from app.core.curriculum.policy import Arms, CurriculumPolicy
+from app.services.curriculum.curricula import Curricula
+from app.services.curriculum.items import bin_at, refused
+from app.store.curriculum_items import ItemStore, Observation
+
+_AT_ONCE = 1000  # observations; a script counts them within 30 milliseconds
+_REPEATED_MS = 120_000  # a command whose answer was lost is recognised this long; far longer than it is repeated
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedItem:
+    """An item after the observations of a request."""
+
+    key: str
+    bin: int
+    estimate: Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What became of the observations of a request.
+
+    Attributes:
+        repeated: Whether all of them had been counted before.
+        items: Of each observation its item, as it is now.
+    """
+
+    repeated: bool
+    items: tuple[ObservedItem, ...]
+
+
+class CurriculumObservations:
+    """Counts observations."""
+
+    def __init__(self, curricula: Curricula, items: ItemStore) -> None:
+        self._curricula = curricula
+        self._items = items
+
+    async def observe(
+        self, run: str, name: str, observations: Sequence[tuple[str, Sequence[float]]], request_id: str | None
+    ) -> Receipt:
+        """Count observations, item and rewards, in this order. Items that are not there yet are registered.
+
+        Up to a thousand are counted in one step; of more, each thousand is. Under a ``request_id`` all of them can be
+        sent again: each is counted once.
+
+        Raises:
+            CurriculumNotFound: The run has none of this name.
+            InvalidField: There would be too many items.
+        """
+        view = await self._curricula.view(run, name)
+        changes = changes_of(view.policy, observations)
+        own = request_id or uuid.uuid4().hex
+        remembered_ms = view.memory_ms if request_id else _REPEATED_MS
+        bins, repeated, items = arm_bins(view.policy), True, list[ObservedItem]()
+        for first in range(0, len(changes), _AT_ONCE):
+            part = changes[first : first + _AT_ONCE]
+            done = await self._items.observe(view, f"{own} {first}", remembered_ms, part, bins)
+            if isinstance(done, str):
+                raise refused(view, done, ("observations", first))
+            repeated = repeated and done.repeated
+            items += [
+                ObservedItem(each.key, bin_at(now.rank, done.items_by_ease, view.policy.n_bins), now.estimate)
+                for each, now in zip(part, done.observed, strict=True)
+            ]
+        return Receipt(repeated, tuple(items))
+
+
+def changes_of(policy: CurriculumPolicy, observations: Sequence[tuple[str, Sequence[float]]]) -> list[Observation]:
+    """Say what observations change, whatever is known of their items."""
+    found = []
+    for key, rewards in observations:
+        change = observed(policy, rewards)
+        found.append(Observation(key, change, arm_step(policy, change)))
+    return found
+
+
+def arm_bins(policy: CurriculumPolicy) -> int:
+    """Return how many bins are arms of the bandit; 0 if categories are."""
+    return policy.n_bins if policy.arms is Arms.BINS else 0

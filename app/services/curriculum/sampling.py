@@ -1,0 +1,237 @@
+"""Samples of curricula: which items to try next."""
+
+import asyncio
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from app.core.curriculum import choosing, strategies, thompson
+from app.core.curriculum.bins import bin_law, in_other_orders, middle
+from app.core.curriculum.estimates import Estimate
+from app.core.curriculum.orders import Counts, Draw, Order, Part
+from app.core.curriculum.policy import CurriculumPolicy, Strategy, progress
+from app.services.curriculum.curricula import Curricula, counted, gone
+from app.services.curriculum.items import bin_at
+from app.store.curriculum import Census, CurriculumStore, CurriculumView
+from app.store.curriculum_entries import StoredItem
+from app.store.curriculum_items import ItemStore, Place, Taken
+
+_LOOKED_UP = 512
+"""Items looked up where only that tells which bins a law prefers; candidates of THOMPSON whose law is worked out."""
+
+
+@dataclass(frozen=True, slots=True)
+class SampleRequest:
+    """What is asked for.
+
+    Attributes:
+        n: How many items, or bins.
+        step: Trainer steps so far.
+        total_steps: Those at which progress is 1; None: as the curriculum says.
+        seed: Of this sample alone; None: the curriculum's generator draws.
+        strategy: For this sample alone; None: the curriculum's.
+    """
+
+    n: int
+    step: int = 0
+    total_steps: int | None = None
+    seed: int | None = None
+    strategy: Strategy | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SampledItem:
+    """An item of a sample; its probability is that of the next draw, None where that is not worked out."""
+
+    item: StoredItem
+    bin: int
+    probability: float | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What was sampled: items, or bins.
+
+    Attributes:
+        strategy: How.
+        items: In the order drawn; fewer than asked for, if no more could be had.
+        bins: One by one.
+        in_flight: Items in flight now.
+        free_s: When the first of them is free, seconds from now; None if there is none.
+    """
+
+    strategy: Strategy
+    items: tuple[SampledItem, ...] = ()
+    bins: tuple[int, ...] = ()
+    in_flight: int = 0
+    free_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    """A strategy's law now, and the generator that draws by it."""
+
+    policy: CurriculumPolicy
+    census: Census
+    counts: Counts
+    parts: tuple[Part, ...]
+    seed: int
+    counter: int
+
+    @property
+    def orders(self) -> tuple[Order, ...]:
+        """The orders in which an item's ranks say how likely it is; the first is that of ease, which says its bin."""
+        return tuple(dict.fromkeys((Order.EASE, *(part.order for part in self.parts))))
+
+    def places(self, wanted: int, counter: int) -> tuple[list[Draw], list[Place]]:
+        """Draw places, none twice."""
+        draws = choosing.choose(self.parts, wanted, self.seed, counter)
+        return draws, self.named(draws)
+
+    def named(self, draws: Sequence[Draw]) -> list[Place]:
+        """Say where draws are looked up."""
+        numbers = self.census.numbers
+        return [Place(draw.order, draw.rank, numbers.get(draw.part.category or "", 0)) for draw in draws]
+
+    def told(self, item: StoredItem, why: str, n_bins: int) -> SampledItem:
+        """Say of an item which bin it is of, and how likely it was."""
+        ranks = {order: rank for order, rank in zip(self.orders, item.ranks, strict=True) if rank >= 0}
+        named = {number: name for name, number in self.census.numbers.items()}
+        chance = None
+        if self.policy.strategy is not Strategy.THOMPSON:
+            chance = choosing.item_probability(self.parts, ranks, named.get(item.category, ""))
+        bin_ = bin_at(item.ranks[0], self.counts.length(Order.EASE), n_bins)
+        return SampledItem(item, bin_, chance, why)
+
+
+class CurriculumSamples:
+    """Hands out items."""
+
+    def __init__(self, curricula: Curricula, store: CurriculumStore, items: ItemStore) -> None:
+        self._curricula = curricula
+        self._store = store
+        self._items = items
+
+    async def sample(self, run: str, name: str, request: SampleRequest) -> Sample:
+        """Hand out items that nobody has, chosen by the strategy's law restricted to these.
+
+        Raises:
+            CurriculumNotFound: The run has none of this name.
+            InvalidField: The strategy needs to know of how many steps, and nobody says.
+        """
+        view = await self._curricula.view(run, name)
+        law = await self._law(view, request)
+        found: dict[str, SampledItem] = {}
+        taken: Taken | None = None
+        token = uuid.uuid4().hex
+        for attempt in range(choosing.ATTEMPTS):
+            wanted = request.n - len(found)
+            if not wanted or not law.parts:
+                break
+            in_flight = law.census.in_flight if taken is None else taken.in_flight
+            taken, items = await self._take(view, law, f"{token}{attempt}", wanted, in_flight, attempt)
+            for sampled in items:
+                found.setdefault(sampled.item.key, sampled)
+        in_flight = law.census.in_flight if taken is None else taken.in_flight
+        free_s = taken.free_ms / 1000 if taken is not None and taken.free_ms else None
+        return Sample(law.policy.strategy, tuple(found.values()), (), in_flight, free_s)
+
+    async def bins(self, run: str, name: str, request: SampleRequest) -> Sample:
+        """Draw bins, one by one, by how likely the strategy's next item is of each; no item is handed out.
+
+        Raises:
+            As `sample`.
+        """
+        view = await self._curricula.view(run, name)
+        law = await self._law(view, request)
+        if law.parts and law.policy.strategy is Strategy.THOMPSON:
+            chances = np.array(await self.bins_of(view, law))
+            random = choosing.generator(law.seed, law.counter)
+            drawn = random.choice(len(chances), request.n, p=chances / chances.sum()).tolist()
+        else:
+            drawn = await self._bins_drawn(view, law, law.parts, request.n)
+        return Sample(law.policy.strategy, bins=tuple(drawn), in_flight=law.census.in_flight)
+
+    async def law_of(
+        self, view: CurriculumView, policy: CurriculumPolicy, step: int, total_steps: int | None, **claims: int
+    ) -> Law:
+        """Work out the law of a policy for a curriculum's items as they are now.
+
+        Raises:
+            CurriculumNotFound: It was removed meanwhile.
+            InvalidField: The strategy needs to know of how many steps, and nobody says.
+        """
+        come = progress(policy, step, total_steps)
+        census = await counted(self._store, view, policy, **claims)
+        counts = replace(census.counts, samples=view.samples)
+        return Law(policy, census, counts, strategies.parts(policy, counts, come), policy.seed, census.counter)
+
+    async def bins_of(self, view: CurriculumView, law: Law) -> list[float]:
+        """Return each bin's probability of the next draw; all 0 if there is nothing to draw."""
+        n_bins = view.policy.n_bins
+        if not law.parts:
+            return [0.0] * n_bins
+        if law.policy.strategy is Strategy.THOMPSON:
+            return await self._bins_of_the_best(view, law)
+        others = in_other_orders(law.parts)
+        if not others:
+            return bin_law(law.parts, law.counts, n_bins)
+        looked_up = await self._bins_drawn(view, law, others, _LOOKED_UP)
+        return bin_law(law.parts, law.counts, n_bins, looked_up or [middle(n_bins)])
+
+    async def best(
+        self, view: CurriculumView, law: Law, wanted: int, counter: int, *, idle_only: bool
+    ) -> list[StoredItem]:
+        """Return the candidates of THOMPSON, the best first."""
+        _, places = law.places(thompson.candidates_for(law.policy, wanted), counter)
+        found = await self._items.look(view, places, law.orders, idle_only=idle_only)
+        candidates = [item for item in found if item is not None]
+        estimates = [item.estimate for item in candidates]
+        return [candidates[n] for n in thompson.best(law.policy, estimates, law.seed, counter)]
+
+    async def _law(self, view: CurriculumView, request: SampleRequest) -> Law:
+        policy = view.policy if request.strategy is None else replace(view.policy, strategy=request.strategy)
+        draws = 0 if request.seed is not None else choosing.ATTEMPTS
+        law = await self.law_of(view, policy, request.step, request.total_steps, draws=draws, samples=1)
+        return law if request.seed is None else replace(law, seed=request.seed, counter=0)
+
+    async def _take(
+        self, view: CurriculumView, law: Law, token: str, wanted: int, in_flight: int, attempt: int
+    ) -> tuple[Taken, list[SampledItem]]:
+        counter, number = law.counter + attempt, law.census.counts.samples + 1
+        more = choosing.draws_for(wanted, law.counts.items, in_flight, attempt)
+        places: Sequence[Place] | Sequence[str]
+        if law.policy.strategy is Strategy.THOMPSON:
+            best = await self.best(view, law, max(wanted, more), counter, idle_only=True)
+            whys, places = [law.parts[0].why] * len(best), [item.key for item in best]
+        else:
+            draws, places = law.places(more, counter)
+            whys = [draw.part.why for draw in draws]
+        taken = await self._items.take(view, number, token, wanted, places, law.orders)
+        if taken is None:
+            raise gone(view)
+        return taken, [law.told(item, whys[place], view.policy.n_bins) for place, item in taken.items]
+
+    async def _bins_drawn(self, view: CurriculumView, law: Law, parts: Sequence[Part], n: int) -> list[int]:
+        """Draw items one by one, as often as they come, and look up which bins they are of."""
+        draws = choosing.independent(parts, n, law.seed, law.counter)
+        found = await self._items.look(view, law.named(draws))
+        by_ease = law.counts.length(Order.EASE)
+        return [bin_at(item.ranks[0], by_ease, view.policy.n_bins) for item in found if item is not None]
+
+    async def _bins_of_the_best(self, view: CurriculumView, law: Law) -> list[float]:
+        few = replace(law, policy=replace(law.policy, candidates=min(law.policy.candidates, _LOOKED_UP)))
+        candidates = await self.best(view, few, 1, law.counter, idle_only=False)
+        chances = await asyncio.to_thread(_best_probabilities, law.policy, [item.estimate for item in candidates])
+        n_bins, by_ease = view.policy.n_bins, law.counts.length(Order.EASE)
+        found = [0.0] * n_bins
+        for item, chance in zip(candidates, chances, strict=True):
+            found[bin_at(item.ranks[0], by_ease, n_bins)] += chance
+        return found
+
+
+def _best_probabilities(policy: CurriculumPolicy, candidates: Sequence[Estimate]) -> list[float]:
+    return thompson.best_probabilities(policy, candidates)

@@ -1,0 +1,105 @@
+"""States of curricula: saved while they go on, restored all or nothing."""
+
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+
+from app.core.curriculum.state import Header
+from app.core.errors import CurriculumNotFound, InvalidField, RunNotFound
+from app.services.curriculum.curricula import Curricula, too_many_curricula
+from app.store.curriculum import CurriculumStore
+from app.store.curriculum_entries import MAX_ITEMS
+from app.store.curriculum_state import CurriculumStateStore, SavedItem
+
+_AT_ONCE = 500
+_STRANDED_MS = 600_000  # a document of which nothing comes for so long, run clock, is given up
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A saved curriculum, on its way.
+
+    Attributes:
+        header: All but its items.
+        categories: In the order of their numbers.
+        items: Some items at a time.
+    """
+
+    header: Header
+    categories: Sequence[str]
+    items: AsyncIterator[Sequence[SavedItem]]
+
+
+class CurriculumStates:
+    """Saves and restores curricula."""
+
+    def __init__(self, curricula: Curricula, store: CurriculumStore, states: CurriculumStateStore) -> None:
+        self._curricula = curricula
+        self._store = store
+        self._states = states
+
+    async def save(self, run: str, name: str) -> Document:
+        """Read a curriculum, item by item.
+
+        Of what happens meanwhile some is in it and some is not; each item is whole. It may come twice, rarely: then the
+        first counts.
+
+        Raises:
+            CurriculumNotFound: The run has none of this name; or, while items are read, not any more.
+        """
+        view = await self._curricula.view(run, name)
+        header, categories = await self._states.header(view)
+
+        async def items() -> AsyncIterator[Sequence[SavedItem]]:
+            cursor, first = 0, True
+            while cursor or first:
+                cursor, part = await self._states.part(view, categories, cursor, _AT_ONCE)
+                first = False
+                yield part
+            if (await self._store.ids(run)).get(name) != view.curriculum_id:
+                raise CurriculumNotFound(f"curriculum {name} of run {run} was removed meanwhile")
+
+        return Document(header, categories, items())
+
+    async def load(self, run: str, name: str, document: Document) -> None:
+        """Restore a curriculum, or make one, from a document; until all of it is there, nothing changes.
+
+        Raises:
+            RunNotFound: There is no such run.
+            InvalidField: The run has as many curricula as it may, or the document too many items; or what reading the
+                document raises.
+            CurriculumNotFound: The run was reset meanwhile, or nothing of the document came for too long.
+        """
+        own = uuid.uuid4().hex
+        if not await self._states.begin(run, own, document.header, document.categories, uuid.uuid4().hex):
+            raise RunNotFound(f"there is no run {run}")
+        try:
+            async for items in document.items:
+                for first in range(0, len(items), _AT_ONCE):
+                    part = items[first : first + _AT_ONCE]
+                    word = await self._states.load(run, own, document.categories, part)
+                    _check(word, run, name)
+            while True:
+                old = (await self._store.ids(run)).get(name)
+                word = await self._states.finish(run, name, own, old)
+                if word != "outdated":
+                    return _check(word, run, name)
+        except BaseException:
+            await self._states.drop(run, own)
+            raise
+
+    async def look_after(self, run: str, clock_ms: int) -> None:
+        """Forget what was being loaded by somebody who died."""
+        for own in await self._states.stranded(run, clock_ms - _STRANDED_MS):
+            await self._states.drop(run, own, clock_ms - _STRANDED_MS)
+
+
+def _check(word: str, run: str, name: str) -> None:
+    if word == "gone":
+        raise CurriculumNotFound(
+            f"what was loaded of curriculum {name} is gone: run {run} was reset, or it took too long"
+        )
+    if word == "full":
+        raise InvalidField(f"a curriculum has at most {MAX_ITEMS} items")
+    if word == "crowded":
+        raise too_many_curricula(run)

@@ -1,0 +1,91 @@
+"""What another strategy would do with the same items; nothing is changed by asking."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from app.core.curriculum.choosing import draws_for
+from app.core.curriculum.policy import CurriculumPolicy, Strategy, check_policy
+from app.services.curriculum.curricula import Curricula
+from app.services.curriculum.sampling import CurriculumSamples, SampledItem
+from app.store.curriculum import CurriculumView
+from app.store.curriculum_items import ItemStore
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """What a strategy would do now: each bin's probability, and what it would sample if nothing were in flight."""
+
+    strategy: Strategy
+    bins: tuple[float, ...]
+    items: tuple[SampledItem, ...]
+
+    @property
+    def entropy(self) -> float:
+        """Entropy over bins, as a part of its largest; of one bin 0."""
+        own = -math.fsum(each * math.log(each) for each in self.bins if each > 0)
+        return max(0.0, own / math.log(len(self.bins))) if len(self.bins) > 1 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two strategies side by side, on the bins of the curriculum as it is."""
+
+    current: Alternative
+    alternative: Alternative
+
+    @property
+    def difference(self) -> float:
+        """Half the sum of what the probabilities of bins differ by: 0 the same, 1 nothing in common."""
+        pairs = zip(self.current.bins, self.alternative.bins, strict=True)
+        return math.fsum(abs(ours - theirs) for ours, theirs in pairs) / 2
+
+
+class WhatIf:
+    """Compares strategies."""
+
+    def __init__(self, curricula: Curricula, samples: CurriculumSamples, items: ItemStore) -> None:
+        self._curricula = curricula
+        self._samples = samples
+        self._items = items
+
+    async def compare(self, run: str, name: str, changes: Mapping[str, Any], n: int, step: int) -> Comparison:
+        """Compare a curriculum with what it would be with other settings.
+
+        Args:
+            run: The run's name.
+            name: The curriculum's.
+            changes: New values by field of `CurriculumPolicy`; ``total_steps`` holds for both.
+            n: How many items to sample.
+            step: Trainer steps so far.
+
+        Raises:
+            CurriculumNotFound: The run has none of this name.
+            InvalidField: The settings do not fit together.
+        """
+        view = await self._curricula.view(run, name)
+        policy = replace(view.policy, **changes)
+        check_policy(policy)
+        current = replace(view.policy, total_steps=policy.total_steps)
+        return Comparison(
+            await self._alternative(view, current, n, step), await self._alternative(view, policy, n, step)
+        )
+
+    async def _alternative(self, view: CurriculumView, policy: CurriculumPolicy, n: int, step: int) -> Alternative:
+        law = await self._samples.law_of(view, policy, step, None)
+        wanted = draws_for(n, law.counts.items, 0, 0)  # as many as a sample draws: the generator goes by them
+        found: list[SampledItem] = []
+        if law.parts and policy.strategy is Strategy.THOMPSON:
+            best = await self._samples.best(view, law, wanted, law.counter, idle_only=False)
+            found = [law.told(item, law.parts[0].why, view.policy.n_bins) for item in best[:n]]
+        elif law.parts:
+            draws, places = law.places(wanted, law.counter)
+            looked_up = await self._items.look(view, places, law.orders)
+            unlike: dict[str, SampledItem] = {}
+            for draw, item in zip(draws, looked_up, strict=True):
+                if item is not None:
+                    unlike.setdefault(item.key, law.told(item, draw.part.why, view.policy.n_bins))
+            found = list(unlike.values())[:n]
+        bins = await self._samples.bins_of(view, law)
+        return Alternative(policy.strategy, tuple(bins), tuple(found))

@@ -1,0 +1,50 @@
+-- curriculum_estimates: what is known of seen items, and what observations make of it (not a command of its own).
+--
+-- What is known is six doubles, ema, count, passed, failed, signal and last, and then the last mean rewards, oldest
+-- first, as floats. An observation is 18 doubles: keep, gain and first of ema, passed, failed, signal, last, and the arm:
+-- a number becomes first by the first observation, and keep * number + gain by any other.
+local NUMBERS, STEPS = '<dddddd', '<' .. string.rep('d', 18)
+local HISTORY_BYTES = 4 * 50
+local NAMES = {'ema', 'passed', 'failed', 'signal', 'last'}
+
+-- Put a seen item where what is known of it belongs: the same numbers give the same places, saved and restored.
+local function stand(c, key, ema, passed, failed, signal, last)
+  local scores = {ease = ema, posterior = (1 + passed) / (2 + passed + failed), signal = signal, last = last}
+  for order, score in pairs(scores) do later('ZADD', c[order], string.format('%.17g', score), key) end
+end
+
+local function step(steps, n, number)
+  if not number then return steps[3 * n] end
+  return steps[3 * n - 2] * number + steps[3 * n - 1]
+end
+
+-- The arm that an item's observations count for: its category, or its bin as it stood before them.
+local function arm_of(c, key, item, bins)
+  if bins == 0 then return 'category:' .. item.category end
+  local rank = not item.fresh and redis.call('ZRANK', c.ease, key)
+  local bin = math.floor(bins / 2)
+  if rank then
+    local places = redis.call('ZCARD', c.ease)
+    bin = math.floor(((places - rank) * bins - 1) / places)
+  end
+  return string.format('bin:%.0f', bin)
+end
+
+-- Work out what is known of a looked up item after an observation; `write_observed` writes it down.
+local function observe(c, key, packed, bins)
+  local item, steps = c.looked_up[key], {struct.unpack(STEPS, packed)}
+  if not item.now then
+    item.arm, item.now, item.history = arm_of(c, key, item, bins), {count = 0}, ''
+    if item.estimates then
+      local now = item.now
+      now.ema, now.count, now.passed, now.failed, now.signal, now.last = struct.unpack(NUMBERS, item.estimates)
+      item.former_ema, item.history = now.ema, string.sub(item.estimates, 49)
+    end
+  end
+  for n, name in ipairs(NAMES) do item.now[name] = step(steps, n, item.now[name]) end
+  item.now.count = item.now.count + 1
+  item.history = string.sub(item.history .. struct.pack('<f', item.now.last), -HISTORY_BYTES)
+  c.arms_now = c.arms_now or {}
+  local value = c.arms_now[item.arm] or tonumber(redis.call('HGET', c.arms, item.arm) or nil)
+  c.arms_now[item.arm] = step(steps, 6, value)
+end

@@ -1,0 +1,46 @@
+-- curriculum_items: what an item is, and its place before it is seen (not a command of its own).
+--
+-- Its entry is 'category prior metadata': the number of its category or 0, its prior or '-', JSON or nothing.
+local EASE_UNITS = 65536  -- the sum of all ease is a whole number of these parts: it must not drift
+
+local function in_units(ease) return math.floor(ease * EASE_UNITS + 0.5) end
+
+-- Look up items, each once, also one that is named twice; returns how many are not there yet.
+local function look_up(c, keys)
+  local unknown, fresh = {}, 0
+  for _, key in ipairs(keys) do
+    if not c.looked_up[key] then
+      c.looked_up[key] = {}
+      unknown[#unknown + 1] = key
+    end
+  end
+  if #unknown == 0 then return 0 end
+  local seen = read('HMGET', c.estimates, unknown)
+  for n, entry in ipairs(read('HMGET', c.items, unknown)) do
+    local item = c.looked_up[unknown[n]]
+    if not entry then fresh = fresh + 1 end
+    item.fresh, item.estimates = not entry, seen[n] or nil
+    item.entry = entry or '0 - '
+    item.category, item.prior, item.metadata = string.match(item.entry, '^(%d+) (%S+) (.*)$')
+    item.former_category, item.former_prior = item.category, item.prior
+  end
+  return fresh
+end
+
+-- Write down an item that is new or changed, and put it where its category and, until it is seen, its prior belong.
+local function place(c, key, item)
+  local entry = item.category .. ' ' .. item.prior .. ' ' .. item.metadata
+  if item.fresh or entry ~= item.entry then later('HSET', c.items, key, entry) end
+  if item.fresh or item.category ~= item.former_category then later('ZADD', c.category, item.category, key) end
+  if item.estimates or not item.fresh and item.prior == item.former_prior then return end
+  if item.former_prior ~= '-' then
+    increase(c.curriculum, 'ease', -in_units(item.former_prior))
+    if item.prior == '-' then later('ZREM', c.foreseen, key) later('ZREM', c.ease, key) end
+  elseif not item.fresh then
+    later('ZREM', c.unseen, key)
+  end
+  if item.prior == '-' then return later('ZADD', c.unseen, 0, key) end
+  increase(c.curriculum, 'ease', in_units(item.prior))
+  later('ZADD', c.foreseen, item.prior, key)
+  later('ZADD', c.ease, item.prior, key)
+end

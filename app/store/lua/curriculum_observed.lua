@@ -1,0 +1,32 @@
+-- curriculum_observed: writing down what observations made of items (not a command of its own).
+--
+local function pack_numbers(now)
+  return struct.pack(NUMBERS, now.ema, now.count, now.passed, now.failed, now.signal, now.last)
+end
+
+-- Put an item among the seen ones, by the number of the sample that handed it out, if it is in flight.
+local function become_seen(c, key, item)
+  if not item.fresh then later('ZREM', item.prior == '-' and c.unseen or c.foreseen, key) end
+  if item.prior ~= '-' and not item.fresh then item.former_ema = item.prior end
+  local holder = redis.call('HGET', c.holders, key)
+  later('ZADD', c.drawn, holder and string.match(holder, '^%d+') or 0, key)
+end
+
+-- Write observed items down: what is known of them, where they stand, and that nobody waits for their scores any more.
+local function write_observed(c)
+  local observations = 0
+  for key, item in pairs(c.looked_up) do
+    local now = item.now
+    if now then
+      if not item.estimates then become_seen(c, key, item) end
+      increase(c.curriculum, 'ease', in_units(now.ema) - in_units(item.former_ema or 0))
+      item.estimates = pack_numbers(now)
+      later('HSET', c.estimates, key, item.estimates .. item.history)
+      place(c, key, item)
+      stand(c, key, now.ema, now.passed, now.failed, now.signal, now.last)
+      later('ZREM', c.in_flight, key)
+      later('HDEL', c.holders, key)
+    end
+  end
+  for arm, value in pairs(c.arms_now or {}) do later('HSET', c.arms, arm, string.format('%.17g', value)) end
+end

@@ -1,0 +1,30 @@
+-- curriculum_places: who stands where (not a command of its own).
+--
+-- A place is an order, the number of a category for the order of categories (else ''), and a rank; or 'item', a key, ''.
+local RANKED = {'ease', 'posterior', 'signal', 'last', 'drawn', 'unseen', 'foreseen'}
+
+-- The item at a place; nil if nobody stands there any more.
+local function member_at(c, order, name, rank)
+  if order == 'item' then return redis.call('HEXISTS', c.items, name) == 1 and name or nil end
+  if order ~= 'category' then return redis.call('ZRANGE', c[order], rank, rank)[1] end
+  local before = redis.call('ZCOUNT', c.category, '-inf', '(' .. name)
+  local place = string.format('%.0f', before + rank)
+  local found = redis.call('ZRANGE', c.category, place, place, 'WITHSCORES')
+  return found[2] == name and found[1] or nil
+end
+
+-- What is told of an item: its key, its entry, what is known of it, and its rank in each order that is asked for.
+local function told(c, key, orders)
+  local about = {key, redis.call('HGET', c.items, key), redis.call('HGET', c.estimates, key) or ''}
+  for order in string.gmatch(orders, '%S+') do
+    local rank
+    if order ~= 'category' then
+      rank = redis.call('ZRANK', c[order], key)
+    else
+      local number = string.match(about[2], '^%d+')
+      rank = redis.call('ZRANK', c.category, key) - redis.call('ZCOUNT', c.category, '-inf', '(' .. number)
+    end
+    about[#about + 1] = rank or -1
+  end
+  return about
+end

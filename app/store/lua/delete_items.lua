@@ -1,0 +1,24 @@
+#!lua flags=allow-oom
+-- delete_items: forget items and all that is known of them.
+--
+-- KEYS[1] run  hash, and KEYS[2..17], the curriculum's: curriculum_keys names them
+-- ARGV[1..] keys of items
+--
+-- Returns how many there were.
+-- Cost: O(n log m), n the items named, m the items there are.
+--
+-- include curriculum_keys
+-- include curriculum_places
+local c = curriculum_at(2)
+local gone = 0
+for _, key in ipairs(ARGV) do
+  local ease = redis.call('ZSCORE', c.ease, key)
+  if ease then redis.call('HINCRBY', c.curriculum, 'ease', string.format('%.0f', 0 - math.floor(ease * 65536 + 0.5))) end
+  for _, order in ipairs(RANKED) do redis.call('ZREM', c[order], key) end
+  redis.call('ZREM', c.category, key)
+  redis.call('ZREM', c.in_flight, key)
+  redis.call('HDEL', c.holders, key)
+  redis.call('HDEL', c.estimates, key)
+  gone = gone + redis.call('HDEL', c.items, key)
+end
+return gone

@@ -1,0 +1,46 @@
+#!lua
+-- load_items: put saved items into a curriculum that has no name yet; those that are there already stay as they are.
+--
+-- KEYS[1] run  hash, and KEYS[2..17], the curriculum's: curriculum_keys names them
+-- KEYS[18] curricula_loading  zset  ids of curricula that are being loaded, by the run clock at their last progress
+-- ARGV[1] its id   ARGV[2] most items
+-- ARGV per item from 3 on: its key; its category's number; its prior or '-'; its metadata; what is known of it, or ''
+-- if it is not seen; the number of the sample that last handed it out; ms for which others do not get it, or ''
+--
+-- Returns {'loaded'}; {'gone'}: nobody loads it any more; {'full'}: there would be too many items; then nothing has changed.
+-- Cost: O(n log m), n the items named, m those that are there.
+--
+-- include clock
+-- include many
+-- include curriculum_keys
+-- include curriculum_items
+-- include curriculum_estimates
+local c = curriculum_at(2)
+if not redis.call('ZSCORE', KEYS[18], ARGV[1]) then return {'gone'} end
+local keys = {}
+for i = 3, #ARGV, 7 do keys[#keys + 1] = ARGV[i] end
+local fresh = look_up(c, keys)
+if redis.call('HLEN', c.items) + fresh > tonumber(ARGV[2]) then return {'full'} end
+local clock = advance_clock(KEYS[1])
+redis.call('ZADD', KEYS[18], clock, ARGV[1])
+for i = 3, #ARGV, 7 do
+  local key, known, item = ARGV[i], ARGV[i + 4], c.looked_up[ARGV[i]]
+  if item.fresh and not item.done then
+    item.done, item.category, item.prior, item.metadata = true, ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
+    if known ~= '' then
+      local ema, _, passed, failed, signal, last = struct.unpack(NUMBERS, known)
+      item.estimates = known
+      increase(c.curriculum, 'ease', in_units(ema))
+      later('HSET', c.estimates, key, known)
+      stand(c, key, ema, passed, failed, signal, last)
+      later('ZADD', c.drawn, ARGV[i + 5], key)
+    end
+    if ARGV[i + 6] ~= '' then
+      later('ZADD', c.in_flight, clock + ARGV[i + 6], key)
+      later('HSET', c.holders, key, ARGV[i + 5] .. ' loaded')
+    end
+    place(c, key, item)
+  end
+end
+flush()
+return {'loaded'}

@@ -1,0 +1,23 @@
+#!lua flags=no-writes
+-- look_items: look up who stands at places; nothing is changed.
+--
+-- KEYS[1] run  hash, and KEYS[2..17], the curriculum's: curriculum_keys names them
+-- ARGV[1] orders in which each item's rank is wanted, by blanks   ARGV[2] run clock: who is in flight then is passed over;
+-- or '' to look up everybody
+-- ARGV per place from 3 on: curriculum_places has them
+--
+-- Returns for each place {key, entry, what is known, rank in each of the orders, -1 if it is not there}, or {} if nobody
+-- stands there or is passed over.
+-- Cost: O(n log m), n the places, m the items there are.
+--
+-- include curriculum_keys
+-- include curriculum_places
+local c = curriculum_at(2)
+local found = {}
+for i = 3, #ARGV, 3 do
+  local key = member_at(c, ARGV[i], ARGV[i + 1], ARGV[i + 2])
+  local until_ms = key and ARGV[2] ~= '' and tonumber(redis.call('ZSCORE', c.in_flight, key) or 0) or 0
+  local free = ARGV[2] == '' or until_ms <= tonumber(ARGV[2])
+  found[#found + 1] = key and free and told(c, key, ARGV[1]) or {}
+end
+return found

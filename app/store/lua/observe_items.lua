@@ -1,0 +1,41 @@
+#!lua
+-- observe_items: count observations of items; those that are not there yet are registered. All or none, and once.
+--
+-- KEYS[1] run  hash, and KEYS[2..17], the curriculum's: curriculum_keys names them
+-- ARGV[1] id of the request   ARGV[2] ms it is recognised for   ARGV[3] most items of a curriculum   ARGV[4] how many bins
+-- are arms of the bandit, or 0 if categories are
+-- ARGV per observation from 5 on: its item, and what it changes (curriculum_estimates)
+--
+-- Returns {'observed', items in the order of ease, then for each observation what is known of its item now, and its rank
+-- by ease}; 'repeated' instead if the request was counted before; or {'gone'}, {'full'} as register_items.
+-- Cost: O(n log m), n the observations, m the items there are.
+--
+-- include clock
+-- include many
+-- include curriculum_keys
+-- include curriculum_items
+-- include curriculum_estimates
+-- include curriculum_observed
+local c = curriculum_at(2)
+if redis.call('EXISTS', c.curriculum) == 0 then return {'gone'} end
+local outcome, keys = 'repeated', {}
+for i = 5, #ARGV, 2 do keys[#keys + 1] = ARGV[i] end
+if not redis.call('ZSCORE', c.requests, ARGV[1]) then
+  outcome = 'observed'
+  local fresh = look_up(c, keys)
+  if fresh > 0 and redis.call('HLEN', c.items) + fresh > tonumber(ARGV[3]) then return {'full'} end
+  for i = 5, #ARGV, 2 do observe(c, ARGV[i], ARGV[i + 1], tonumber(ARGV[4])) end
+  write_observed(c)
+  increase(c.curriculum, 'updates', #keys)
+  flush()
+  local clock = advance_clock(KEYS[1])
+  redis.call('ZREMRANGEBYSCORE', c.requests, '-inf', clock)
+  redis.call('ZADD', c.requests, clock + ARGV[2], ARGV[1])
+end
+local found = {outcome, redis.call('ZCARD', c.ease)}
+local known = read('HMGET', c.estimates, keys)
+for n, key in ipairs(keys) do
+  found[#found + 1] = known[n] and string.sub(known[n], 1, 48) or ''
+  found[#found + 1] = redis.call('ZRANK', c.ease, key) or -1
+end
+return found

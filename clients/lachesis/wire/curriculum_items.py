@@ -1,0 +1,213 @@
+"""Items of a curriculum: registered, observed, sampled, looked at."""
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from lachesis.wire.body import MAX_INTEGER, Body, Change
+from lachesis.wire.curricula import CurriculumSettings, ItemMetadata, Strategy
+
+MAX_KEY = 512
+"""Characters of an item's key."""
+MAX_METADATA_BYTES = 4096
+MAX_ITEMS = 250_000
+"""Most items in one request."""
+MAX_OBSERVATIONS = 10_000
+"""Most observations in one request."""
+MAX_REWARDS = 65_536
+"""Most rewards of one observation."""
+MAX_SAMPLE = 4096
+"""Most items in one sample."""
+
+ItemKey = Annotated[
+    str, Field(min_length=1, max_length=MAX_KEY, description="An item: a dataset entry, a task.", examples=["gsm8k/17"])
+]
+Category = Annotated[str | None, Field(min_length=1, max_length=128, description="An arm of the bandit; null: none.")]
+Reward = Annotated[float, Field(ge=-1e6, le=1e6)]
+Prior = Annotated[
+    Reward | None,
+    Field(description="The mean reward to expect of it; counts until it is observed. Null: nothing is known."),
+]
+
+
+class NewItem(Body):
+    """An item to be registered. What is left out stays as it is where the item is there already."""
+
+    key: ItemKey
+    category: Category = None
+    prior: Prior = None
+    metadata: ItemMetadata = None
+
+
+def _from_key(item: Any) -> Any:
+    return {"key": item} if isinstance(item, str) else item
+
+
+class NewItems(Body):
+    """Items to be registered (`POST …/items`): keys alone, or more of them. What is known of those there stays."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"items": [{"key": "gsm8k/17", "prior": 0.4, "category": "algebra"}]}]}
+    )
+
+    items: list[Annotated[NewItem, BeforeValidator(_from_key, json_schema_input_type=str | NewItem)]] = Field(
+        min_length=1, max_length=MAX_ITEMS, description="The items."
+    )
+
+
+class ItemsRegistered(BaseModel):
+    """What `POST …/items` did."""
+
+    registered: int = Field(description="Items that are new.")
+    known: int = Field(description="Items that were there already.")
+
+
+class ItemChange(Change):
+    """Changes to an item (`PATCH …/items/{key}`): only what is named changes; null takes it away."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"category": "algebra"}]})
+
+    category: Category = None
+    prior: Prior = None
+    metadata: ItemMetadata = None
+
+
+class Item(BaseModel):
+    """An item and what is known of it."""
+
+    key: str = Field(description="Its key.")
+    bin: int = Field(description="Its bin, 0 the easiest; the middle one if nothing is known of it.")
+    difficulty: float | None = Field(
+        description="Moving average of its groups' mean rewards, or its prior: high is easy. Null: nothing is known."
+    )
+    count: int = Field(description="Observations so far.")
+    pass_rate: float = Field(description="Mean of the posterior of its pass rate.")
+    passed: float = Field(description="Passes that count, older ones less.")
+    failed: float = Field(description="Failures that count.")
+    signal: float = Field(description="Mean |reward - mean| of its last group.")
+    prior: float | None = Field(description="The mean reward it was registered with.")
+    category: str | None = Field(description="Its category.")
+    metadata: dict[str, Any] | None = Field(description="As registered.")
+
+
+class ItemDetails(Item):
+    """An item with its history (`GET …/items/{key}`)."""
+
+    history: list[float] = Field(description="Mean rewards of its last groups, at most 50, oldest first.")
+    drawn: int = Field(description="Number of the sample that last handed it out once it was seen; 0: none.")
+    in_flight_s: float = Field(description="Seconds for which it is not handed out to others; 0: it may be.")
+
+
+class Items(BaseModel):
+    """A page of items (`GET …/items`)."""
+
+    items: list[Item]
+    cursor: str | None = Field(description="Give it back for those after them; null on the last page.")
+
+
+class Observation(Body):
+    """The rewards of one group of sequences that tried an item."""
+
+    item: ItemKey
+    rewards: list[Reward] = Field(min_length=1, max_length=MAX_REWARDS, description="One for each sequence.")
+    policy_version: int | None = Field(
+        default=None, ge=0, le=MAX_INTEGER, description="The policy version that sampled them; counted, not used."
+    )
+
+
+class Observations(Body):
+    """Observations (`POST …/observations`), counted in this order. Items not there yet are registered."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"observations": [{"item": "gsm8k/17", "rewards": [1.0, 0.0, 1.0, 1.0]}]}]}
+    )
+
+    observations: list[Observation] = Field(min_length=1, max_length=MAX_OBSERVATIONS)
+    request_id: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=128,
+        description="Sent again under it, the same observations are counted once.",
+    )
+
+
+class ObservedItem(BaseModel):
+    """An item after the observations of a request."""
+
+    item: str = Field(description="Its key.")
+    bin: int = Field(description="Its bin.")
+    difficulty: float = Field(description="Moving average of its groups' mean rewards.")
+    count: int = Field(description="Observations so far.")
+
+
+class Observed(BaseModel):
+    """What observations made of their items, in the order of the request."""
+
+    observed: list[ObservedItem]
+
+
+class SampleItems(Body):
+    """A sample (`POST …/samples`)."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"n": 64, "step": 100, "total_steps": 1000}]})
+
+    n: int = Field(ge=1, le=MAX_SAMPLE, description="How many items, or bins.")
+    step: int = Field(default=0, ge=0, le=MAX_INTEGER, description="Trainer steps so far.")
+    total_steps: int | None = Field(
+        default=None, ge=1, le=MAX_INTEGER, description="Those at which progress is 1; null: as the curriculum says."
+    )
+    seed: int | None = Field(
+        default=None, ge=0, le=MAX_INTEGER, description="Of this sample alone; the curriculum's generator stays."
+    )
+    bins_only: bool = Field(default=False, description="Answer numbers of bins, and hand out no item.")
+    strategy: Strategy | None = Field(default=None, description="For this sample alone; null: the curriculum's.")
+
+
+class SampledItem(BaseModel):
+    """An item that was handed out."""
+
+    key: str = Field(description="Its key.")
+    bin: int = Field(description="Its bin.")
+    probability: float | None = Field(
+        description="That one draw from all items gives it. Null where that is not worked out: `thompson`."
+    )
+    why: str = Field(description="Why it was chosen.")
+    metadata: dict[str, Any] | None = Field(default=None, description="As registered.")
+
+
+class SampledItems(BaseModel):
+    """A sample; it may have fewer items than were asked for."""
+
+    strategy: str = Field(description="How they were chosen.")
+    items: list[SampledItem] = Field(default=[], description="In the order drawn, none twice.")
+    bins: list[int] = Field(default=[], description="With `bins_only`: numbers of bins, drawn one by one.")
+    in_flight: int = Field(description="Items handed out and not observed yet, these included.")
+    retry_after_s: float | None = Field(
+        description="Of a sample with fewer items than were asked for: when the first in flight is free, if any is."
+    )
+
+
+class WhatIf(CurriculumSettings, Change):
+    """Settings that another curriculum with the same items and estimates would have (`POST …/what-if`)."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"strategy": "thompson", "n": 16}]})
+
+    n: int = Field(default=16, ge=1, le=MAX_SAMPLE, description="How many items to sample.")
+    step: int = Field(default=0, ge=0, le=MAX_INTEGER, description="Trainer steps so far.")
+
+
+class Alternative(BaseModel):
+    """What a strategy would do now."""
+
+    strategy: str = Field(description="Its name.")
+    bins: list[float] = Field(description="Each bin's probability of the next draw, the easiest first.")
+    entropy: float = Field(description="Of these, over its largest: 0 to 1.")
+    items: list[SampledItem] = Field(description="What it would sample now, if nothing were in flight.")
+
+
+class Comparison(BaseModel):
+    """Two strategies side by side; nothing was changed, and nothing handed out."""
+
+    current: Alternative = Field(description="The curriculum as it is.")
+    alternative: Alternative = Field(description="As asked.")
+    difference: float = Field(description="Half the sum of |difference| over bins: 0 the same, 1 nothing in common.")

@@ -1,0 +1,292 @@
+"""Curricula over HTTP: what is answered, and what is refused, with its place, and changes nothing."""
+
+import json
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import pytest
+from redis.asyncio import Redis
+
+RUN = "/v1/runs/r"
+CURRICULUM = f"{RUN}/curricula/gsm8k"
+LINES = {"Content-Type": "application/jsonl"}
+ITEMS = [{"key": f"q{n}", "prior": n / 8} for n in range(8)]
+
+
+@pytest.fixture
+async def curriculum(client: httpx.AsyncClient) -> httpx.AsyncClient:
+    """A client of a service with a curriculum of a few items."""
+    await client.post("/v1/runs", json={"name": "r", "batch_size": 1})
+    reply = await client.put(CURRICULUM, json={"strategy": "learnability", "n_bins": 4})
+    assert reply.status_code == 200, reply.text
+    await client.post(f"{CURRICULUM}/items", json={"items": ITEMS})
+    return client
+
+
+async def state(client: httpx.AsyncClient) -> list[str]:
+    """The lines of the state, but for how long what is in flight is so yet."""
+    return sorted((await client.get(f"{CURRICULUM}/state")).text.splitlines())
+
+
+async def test_settings_are_set_as_a_whole_or_one_by_one(curriculum: httpx.AsyncClient) -> None:
+    changed = (await curriculum.patch(CURRICULUM, json={"strategy": "plr", "staleness_share": 0.3})).json()
+    assert (changed["settings"]["strategy"], changed["settings"]["n_bins"]) == ("plr", 4)
+    assert changed["bins"] == [2, 2, 2, 2]
+    whole = (await curriculum.put(CURRICULUM, json={"strategy": "plr"})).json()
+    assert (whole["settings"]["n_bins"], whole["settings"]["staleness_share"]) == (5, 0.1)
+    assert whole["items"] == 8
+    assert [one["name"] for one in (await curriculum.get(f"{RUN}/curricula")).json()["curricula"]] == ["gsm8k"]
+
+
+@pytest.mark.parametrize("key", ["a/b//c", "ключ 图/🙂", "100%", "a?b#c", "\0", "x" * 512, "/", '"\\'])
+async def test_a_key_is_any_text_and_slashes_may_stand_in_a_path(curriculum: httpx.AsyncClient, key: str) -> None:
+    body = {"items": [{"key": key, "metadata": {"url": "http://x/y"}, "category": key[:128]}]}
+    assert (await curriculum.post(f"{CURRICULUM}/items", json=body)).json() == {"registered": 1, "known": 0}
+    observed = await curriculum.post(
+        f"{CURRICULUM}/observations", json={"observations": [{"item": key, "rewards": [1]}]}
+    )
+    assert observed.json()["observed"][0]["item"] == key
+    for safe in ("", "/"):
+        reply = await curriculum.get(f"{CURRICULUM}/items/{quote(key, safe=safe)}")
+        assert reply.status_code == 200, reply.text
+        item = reply.json()
+        assert (item["key"], item["category"], item["metadata"]) == (key, key[:128], {"url": "http://x/y"})
+    lines = await state(curriculum)
+    await curriculum.put(
+        f"{CURRICULUM}/state", content=(await curriculum.get(f"{CURRICULUM}/state")).content, headers=LINES
+    )
+    assert await state(curriculum) == lines
+    assert (await curriculum.delete(f"{CURRICULUM}/items/{quote(key, safe='')}")).status_code == 204
+
+
+async def test_items_may_be_registered_by_their_keys_alone_again_and_again(curriculum: httpx.AsyncClient) -> None:
+    reply = await curriculum.post(f"{CURRICULUM}/items", json={"items": ["q1", {"key": "q2"}, "new"]})
+    assert reply.json() == {"registered": 1, "known": 2}
+    assert (await curriculum.get(f"{CURRICULUM}/items/q1")).json()["prior"] == 0.125
+
+
+async def test_what_is_named_of_an_item_is_changed_and_null_takes_it_away(curriculum: httpx.AsyncClient) -> None:
+    path = f"{CURRICULUM}/items/q1"
+    changed = (await curriculum.patch(path, json={"category": "c", "metadata": {"a": 1}})).json()
+    assert (changed["category"], changed["metadata"], changed["prior"]) == ("c", {"a": 1}, 0.125)
+    cleared = (await curriculum.patch(path, json={"category": None, "prior": None, "metadata": None})).json()
+    assert (cleared["category"], cleared["metadata"], cleared["prior"], cleared["difficulty"]) == (None,) * 4
+
+
+async def test_a_sample_says_of_each_item_where_it_stands_and_why_it_was_chosen(curriculum: httpx.AsyncClient) -> None:
+    await curriculum.patch(f"{CURRICULUM}/items/q4", json={"metadata": {"n": 4}})
+    sample = (await curriculum.post(f"{CURRICULUM}/samples", json={"n": 8})).json()
+    assert sorted(item["key"] for item in sample["items"]) == [item["key"] for item in ITEMS]
+    assert sum(item["probability"] for item in sample["items"]) == pytest.approx(1)
+    of_q4 = next(item for item in sample["items"] if item["key"] == "q4")
+    assert (of_q4["bin"], of_q4["metadata"]) == (1, {"n": 4})
+    assert "learnability" in of_q4["why"]
+    assert (sample["retry_after_s"], sample["in_flight"]) == (None, 8)
+    short = (await curriculum.post(f"{CURRICULUM}/samples", json={"n": 3})).json()
+    assert (short["items"], short["in_flight"]) == ([], 8)
+    assert 590 < short["retry_after_s"] <= 600
+    bins = (await curriculum.post(f"{CURRICULUM}/samples", json={"n": 30, "bins_only": True})).json()
+    assert (len(bins["bins"]), bins["items"]) == (30, [])
+    assert set(bins["bins"]) <= set(range(4))
+
+
+async def test_observations_sent_again_under_their_request_are_counted_once(curriculum: httpx.AsyncClient) -> None:
+    body = {"observations": [{"item": "q1", "rewards": [1, 0]}, {"item": "q1", "rewards": [1]}], "request_id": "x"}
+    first = await curriculum.post(f"{CURRICULUM}/observations", json=body)
+    again = await curriculum.post(f"{CURRICULUM}/observations", json=body)
+    assert "idempotent-replay" not in first.headers
+    assert again.headers["idempotent-replay"] == "true"
+    assert first.json() == again.json()
+    assert first.json()["observed"][1] == {"item": "q1", "bin": 1, "difficulty": pytest.approx(0.65), "count": 2}
+
+
+async def test_metrics_are_those_of_the_curriculum(curriculum: httpx.AsyncClient) -> None:
+    await curriculum.post(f"{CURRICULUM}/observations", json={"observations": [{"item": "q7", "rewards": [0, 1]}]})
+    metrics = (await curriculum.get(f"{CURRICULUM}/metrics")).json()["metrics"]
+    assert metrics["curriculum/items"] == 8
+    assert metrics["curriculum/items_tracked"] == metrics["curriculum/total_updates"] == 1
+    assert metrics["curriculum/mean_difficulty"] == pytest.approx((sum(range(7)) / 8 + 0.5) / 8)
+    assert metrics["curriculum/bin_0_count"] == 2
+    assert 0 < metrics["curriculum/entropy"] < 2.1
+    await curriculum.patch(CURRICULUM, json={"strategy": "easy_first"})
+    without_steps = (await curriculum.get(f"{CURRICULUM}/metrics")).json()["metrics"]
+    assert without_steps["curriculum/progress"] == 0
+    half = (await curriculum.get(f"{CURRICULUM}/metrics?step=5&total_steps=10")).json()["metrics"]
+    assert half["curriculum/progress"] == 0.5
+
+
+async def test_what_is_saved_of_atroposs_scheduler_can_be_restored(curriculum: httpx.AsyncClient) -> None:
+    document = {
+        "strategy": "competence_based", "n_bins": 3, "temperature": 0.5, "ema_alpha": 0.3, "competence_threshold": 0.6,
+        "item_scores": {"a": [0.25, 4], "b": [0.75, 1]}, "bin_boundaries": [0.5], "last_rebin_count": 2,
+    }  # fmt: skip
+    assert (await curriculum.put(f"{CURRICULUM}/state", json=document)).json() == {"items": 2, "items_seen": 2}
+    settings = (await curriculum.get(CURRICULUM)).json()["settings"]
+    assert (settings["strategy"], settings["form"], settings["competence_threshold"]) == (
+        "competence_based", "frontier", 0.6,
+    )  # fmt: skip
+    item = (await curriculum.get(f"{CURRICULUM}/items/a")).json()
+    assert (item["difficulty"], item["count"], item["bin"]) == (0.25, 4, 2)
+
+
+def rewarded(*rewards: Any, item: str = "a") -> str:
+    """An observation, NaN and all."""
+    return json.dumps({"observations": [{"item": item, "rewards": rewards}]})
+
+
+def described(**about: Any) -> str:
+    """An item with this said of it."""
+    return json.dumps({"items": [{"key": "a", **about}]})
+
+
+DEEP = '{"items": [{"key": "a", "metadata": ' + "[" * 999 + "]" * 999 + "}]}"
+MANY = [f"k{n}" for n in range(1001)]
+REFUSED: dict[str, tuple[str, str, Any, int, str]] = {
+    "a strategy nobody knows": ("PATCH", "", {"strategy": "best"}, 422, "strategy: "),
+    "an unknown setting": ("PATCH", "", {"n_bin": 3}, 422, "n_bin: is unknown here; did you mean n_bins?"),
+    "no bins": ("PATCH", "", {"n_bins": 0}, 422, "n_bins: "),
+    "a temperature of 0": ("PUT", "", {"temperature": 0}, 422, "temperature: "),
+    "an infinite temperature": ("PUT", "", '{"temperature": 1e999}', 422, "temperature: "),
+    "thresholds the wrong way round": ("PATCH", "", {"easy_threshold": 0.1}, 422, "easy_threshold: "),
+    "rewards the wrong way round": ("PATCH", "", {"reward_max": -1}, 422, "reward_max: "),
+    "settings that are none": ("PUT", "", [1], 422, ""),
+    "no items": ("POST", "/items", {"items": []}, 422, "items: "),
+    "an item without a key": ("POST", "/items", {"items": ["a", {"prior": 1}]}, 422, "items[1].key: "),
+    "an empty key": ("POST", "/items", {"items": [""]}, 422, "items[0].key: "),
+    "a key of 10 kB": ("POST", "/items", {"items": ["x" * 10_000]}, 422, "items[0].key: "),
+    "a key twice": ("POST", "/items", {"items": ["a", "b", "a"]}, 422, "items[2].key: is that of items[0]"),
+    "half a surrogate pair": ("POST", "/items", '{"items": ["\\ud800"]}', 400, "half of a surrogate"),
+    "a prior that is none": ("POST", "/items", '{"items": [{"key": "a", "prior": NaN}]}', 422, "items[0].prior: "),
+    "a prior out of range": ("POST", "/items", {"items": [{"key": "a", "prior": 1e308}]}, 422, "items[0].prior: "),
+    "an item of a number": ("POST", "/items", {"items": [7]}, 422, "items[0]: "),
+    "deep metadata": ("POST", "/items", DEEP, 400, "nested"),
+    "much metadata": ("POST", "/items", described(metadata={"x": "y" * 5000}), 422, "items[0].metadata: "),
+    "an unknown field of an item": ("POST", "/items", described(p=1), 422, "items[0].p: "),
+    "too many categories": (
+        "POST", "/items", {"items": [{"key": key, "category": key} for key in MANY]}, 422, "items[1000]: a curr"),
+    "no observations": ("POST", "/observations", {"observations": []}, 422, "observations: "),
+    "no rewards": ("POST", "/observations", rewarded(), 422, "observations[0].rewards: "),
+    "a reward that is none": ("POST", "/observations", rewarded(1, float("nan")), 422, "observations[0].rewards[1]: "),
+    "a reward of 1e308": ("POST", "/observations", rewarded(1e308), 422, "observations[0].rewards[0]: "),
+    "a reward in words": ("POST", "/observations", rewarded("x"), 422, "observations[0].rewards[0]: "),
+    "a long key": ("POST", "/observations", rewarded(1, item="x" * 10_000), 422, "observations[0].item: "),
+    "observations twice": ("POST", "/observations", '{"observations": [], "observations": []}', 400, "twice"),
+    "too many observations": (
+        "POST", "/observations", {"observations": [{"item": "a", "rewards": [1]}] * 10_001}, 422, "observations: "),
+    "a sample of a billion": ("POST", "/samples", {"n": 10**9}, 422, "n: "),
+    "a sample of none": ("POST", "/samples", {"n": 0}, 422, "n: "),
+    "a step before the first": ("POST", "/samples", {"n": 1, "step": -1}, 422, "step: "),
+    "a strategy that asks for steps": ("POST", "/samples", {"n": 1, "strategy": "easy_first"}, 422, "total_steps: "),
+    "a sample of another strategy": ("POST", "/samples", {"n": 1, "strategy": "x"}, 422, "strategy: "),
+    "a comparison that cannot be": ("POST", "/what-if", {"n_bins": 1000}, 422, "n_bins: "),
+    "a comparison of steps": ("POST", "/what-if", {"strategy": "easy_first"}, 422, "total_steps: "),
+    "a cursor of another kind": ("GET", "/items?cursor=1.5", None, 422, "query.cursor: "),
+    "a cursor with a sign": ("GET", "/items?cursor=-1", None, 422, "query.cursor: "),
+    "a page of too many": ("GET", "/items?limit=1001", None, 422, "query.limit: "),
+    "a bin that is not there": ("GET", "/items?bin=4", None, 422, "query.bin: there are 4 bins"),
+    "a bin in another order": ("GET", "/items?bin=0&sort=last", None, 422, "query.bin: "),
+    "another order": ("GET", "/items?sort=key", None, 422, "query.sort: "),
+    "an unknown parameter": ("GET", "/items?order=ease", None, 422, "query.order: "),
+    "an item that is not there": ("GET", "/items/nobody", None, 404, "no item 'nobody'"),
+    "a change of nobody": ("PATCH", "/items/nobody", {"prior": 1}, 404, "no item 'nobody'"),
+    "an item of 10 kB": ("GET", "/items/" + "x" * 10_000, None, 422, "path.key: "),
+    "a change of a key": ("PATCH", "/items/q1", {"key": "q2"}, 422, "key: "),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", REFUSED)
+async def test_what_is_wrong_is_refused_with_its_place_and_changes_nothing(
+    curriculum: httpx.AsyncClient, fault: str
+) -> None:
+    method, path, body, status, what = REFUSED[fault]
+    content = body if isinstance(body, str) else None if body is None else json.dumps(body)
+    before = await state(curriculum)
+    reply = await curriculum.request(method, CURRICULUM + path, content=content)
+    assert reply.status_code == status, reply.text
+    assert what in reply.json()["detail"], reply.text
+    if fault != "too many categories":  # those before are registered, as each thousand is
+        assert await state(curriculum) == before
+
+
+HEAD = {"format": "lachesis.curriculum", "version": 1, "generator": "Philox", "counter": 0, "samples": 0, "updates": 0}
+HEADER = json.dumps({**HEAD, "policy": {}, "arms": {}, "categories": ["c"]})
+KNOWN = {"ema": 0.5, "count": 1, "passed": 1, "failed": 0, "signal": 0, "last": 0.5}
+ITEM = json.dumps({"key": "a", "estimate": KNOWN})
+END = '{"items":1}'
+
+
+def of(**known: Any) -> str:
+    """An item of which this is known."""
+    return json.dumps({"key": "a", "estimate": KNOWN | known})
+
+
+def headed(**about: Any) -> str:
+    """A header with this in it."""
+    return json.dumps(json.loads(HEADER) | about)
+
+
+DOCUMENTS: dict[str, tuple[list[str], int, str]] = {
+    "nothing": ([], 400, "the document is empty"),
+    "no header": ([ITEM, '{"items":1}'], 422, "line[1].key: "),
+    "a header of another version": ([headed(version=9), END], 422, "line[1].version: "),
+    "settings that are none": ([headed(policy={"n_bins": 0}), END], 422, "line[1].policy.n_bins: "),
+    "settings nobody may set": ([headed(policy={"candidates": 5000}), END], 422, "line[1].policy.candidates: "),
+    "a category twice": ([headed(categories=["c", "c"]), END], 422, "line[1].categories: "),
+    "categories of numbers": ([headed(categories=[1]), END], 422, "line[1].categories: "),
+    "no end": ([HEADER, ITEM], 400, "the document ends early, after line 2"),
+    "another end": ([HEADER, ITEM, '{"items":2}'], 400, "line 3: 2 items are declared, and 1 came"),
+    "more after the end": ([HEADER, ITEM, '{"items":1}', ITEM.replace('"a"', '"b"')], 422, "line[3].key: "),
+    "a line that is none": ([HEADER, ITEM, "{]", '{"items":2}'], 400, "line 3: not JSON at byte 1"),
+    "an empty line": ([HEADER, "", ITEM, '{"items":1}'], 400, "line 2: "),
+    "a number that is none": ([HEADER, of(ema=float("nan")), END], 422, "line[2].estimate.ema: "),
+    "a count that is none": ([HEADER, of(count=-1), END], 422, "line[2].estimate.count: "),
+    "a key that is none": ([HEADER, ITEM.replace('"a"', "7"), '{"items":1}'], 422, "line[2].key: "),
+    "a category nobody named": ([HEADER, ITEM[:-1] + ',"category":"d"}', '{"items":1}'], 422, "line[2].category: "),
+    "a line without end": ([HEADER, "x" * 200_000], 413, "a line of more than"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", DOCUMENTS)
+async def test_a_broken_document_is_refused_with_its_line_and_changes_nothing(
+    curriculum: httpx.AsyncClient, redis_client: Redis, fault: str
+) -> None:
+    lines, status, what = DOCUMENTS[fault]
+    before, keys = await state(curriculum), set(await redis_client.keys("*curricul*"))
+    reply = await curriculum.put(f"{CURRICULUM}/state", content="\n".join(lines), headers=LINES)
+    assert reply.status_code == status, reply.text
+    assert what in reply.json()["detail"], reply.text
+    assert await state(curriculum) == before
+    assert set(await redis_client.keys("*curricul*")) == keys
+
+
+@pytest.mark.parametrize(
+    ("document", "what"),
+    [
+        ([], "expected the state"),
+        ({"item_scores": {"a": [1]}}, "item_scores.a: "),
+        ({"item_scores": {"": [0.5, 1]}}, "item_scores."),
+        ({"item_scores": {}, "n_bins": "x"}, "n_bins: "),
+        ({"strategy": "uniform"}, "item_scores: "),
+    ],
+)
+async def test_a_broken_state_of_atropos_is_refused(curriculum: httpx.AsyncClient, document: Any, what: str) -> None:
+    reply = await curriculum.put(f"{CURRICULUM}/state", json=document)
+    assert reply.status_code in (400, 422)
+    assert what in reply.json()["detail"]
+
+
+async def test_a_state_in_another_form_is_not_read(curriculum: httpx.AsyncClient) -> None:
+    packed = await curriculum.put(f"{CURRICULUM}/state", content=b"x", headers=LINES | {"Content-Encoding": "gzip"})
+    assert (packed.status_code, packed.json()["code"]) == (415, "unsupported_encoding")
+    other = await curriculum.put(f"{CURRICULUM}/state", content=b"x", headers={"Content-Type": "text/csv"})
+    assert (other.status_code, other.json()["code"]) == (415, "unsupported_media_type")
+
+
+@pytest.mark.parametrize("path", ["", "/metrics", "/items", "/items/a", "/state"])
+async def test_what_is_missing_is_named_the_run_first(client: httpx.AsyncClient, path: str) -> None:
+    missing = await client.get(CURRICULUM + path)
+    assert (missing.status_code, missing.json()["code"]) == (404, "run_not_found")
+    await client.post("/v1/runs", json={"name": "r", "batch_size": 1})
+    missing = await client.get(CURRICULUM + path)
+    assert (missing.status_code, missing.json()["code"]) == (404, "curriculum_not_found")

@@ -1,0 +1,116 @@
+"""Each strategy's law as its definition has it, item by item: the oracle that parts and draws are held to."""
+
+import math
+
+from app.core.curriculum.estimates import Estimate, posterior
+from app.core.curriculum.orders import Order
+from app.core.curriculum.policy import Arms, CurriculumPolicy, Form, Strategy
+from tests.core.curriculum.population import Population
+
+
+def law_of(population: Population, progress: float) -> list[float]:
+    """Each item's probability to be the next one; of THOMPSON, to be the first candidate."""
+    policy, items = population.policy, population.estimates
+    match policy.strategy:
+        case Strategy.EASY_FIRST:
+            last = max(1, policy.n_bins - 1)
+            biased = normal([math.exp(-2 * each / last) for each in range(policy.n_bins)])
+            return by_group(
+                bins(population), [(1 - progress) * each + progress / policy.n_bins for each in biased], policy
+            )
+        case Strategy.COMPETENCE_BASED if policy.form is Form.FRONTIER:
+            return by_group(bins(population), frontier_weights(population), policy)
+        case Strategy.COMPETENCE_BASED:
+            initial = policy.initial_competence
+            competence = min(1.0, math.sqrt(progress * (1 - initial**2) + initial**2))
+            order = easiest_first(population)
+            allowed = order[: max(1, math.floor(competence * len(order)))]
+            return [float(item in allowed) / len(allowed) for item in range(len(items))]
+        case Strategy.LEARNABILITY:
+            return normal([learnability(policy, each) ** (1 / policy.temperature) for each in items])
+        case Strategy.PLR:
+            return replay(population)
+        case Strategy.DIFFICULTY_POOLS:
+            pools = [pool(policy, each) for each in items]
+            return by_group(pools, [policy.hard_weight, policy.normal_weight, policy.easy_weight], policy)
+        case Strategy.BANDIT if policy.arms is Arms.BINS:
+            values = [population.header.arms.get(f"bin:{each}", 0.0) for each in range(policy.n_bins)]
+            return by_group(bins(population), [math.exp(each) for each in values], policy)
+        case Strategy.BANDIT:
+            names = sorted(set(population.categories))
+            values = [population.header.arms.get(f"category:{name}", 0.0) for name in names]
+            groups = [names.index(each) for each in population.categories]
+            return by_group(groups, [math.exp(each) for each in values], policy)
+    return [1 / len(items) for _ in items]
+
+
+def normal(weights: list[float]) -> list[float]:
+    return [each / sum(weights) for each in weights]
+
+
+def by_group(groups: list[int], weights: list[float], policy: CurriculumPolicy) -> list[float]:
+    """A group by its tempered weight among those that have items, an item of it uniformly."""
+    shares = {group: weights[group] ** (1 / policy.temperature) for group in set(groups)}
+    return [shares[group] / sum(shares.values()) / groups.count(group) for group in groups]
+
+
+def easiest_first(population: Population) -> list[int]:
+    """All items by difficulty, those of which nothing is known in the middle."""
+    known = population.standing(Order.EASE)[::-1].tolist()
+    half = len(known) - len(known) // 2
+    return [*known[:half], *population.standing(Order.UNSEEN).tolist(), *known[half:]]
+
+
+def bins(population: Population) -> list[int]:
+    """Each item's bin: the k-th fifth of the items by ease, and the middle for the others."""
+    known, n_bins = population.standing(Order.EASE)[::-1].tolist(), population.policy.n_bins
+    edges = [number * len(known) // n_bins for number in range(n_bins + 1)]
+    found = {item: number for number in range(n_bins) for item in known[edges[number] : edges[number + 1]]}
+    return [found.get(item, n_bins // 2) for item in range(len(population.estimates))]
+
+
+def frontier_weights(population: Population) -> list[float]:
+    policy = population.policy
+    easiest = population.standing(Order.EASE)[::-1].tolist()
+    centre = policy.n_bins // 2
+    if easiest:
+        beyond = [item for item in easiest if population.estimates[item].ema < policy.competence_threshold]
+        centre = bins(population)[beyond[0] if beyond else easiest[-1]]
+    return [math.exp(-((each - centre) ** 2) / (2 * policy.frontier_width**2)) for each in range(policy.n_bins)]
+
+
+def learnability(policy: CurriculumPolicy, estimate: Estimate) -> float:
+    """p (1 - p), p rounded to the middle of its cell."""
+    rate = posterior(policy, estimate).mean
+    if not estimate.count and estimate.prior is not None:
+        width = policy.reward_max - policy.reward_min
+        cell = min(31, max(0, math.floor((estimate.prior - policy.reward_min) / width * 32)))
+        rate = posterior(policy, Estimate(prior=policy.reward_min + width * (cell + 0.5) / 32)).mean
+    elif estimate.count:
+        rate = (math.floor(rate * 128) + 0.5) / 128
+    return rate * (1 - rate)
+
+
+def replay(population: Population) -> list[float]:
+    """Exact up to 14 samples."""
+    policy, items = population.policy, population.estimates
+    seen = [item for item, each in enumerate(items) if each.count]
+    new = (policy.unseen_share if seen else 1.0) if len(seen) < len(items) else 0.0
+    best_first = population.standing(Order.SIGNAL)[::-1].tolist()
+    steepness = 1 / (policy.score_temperature * policy.temperature)
+    scores = normal([(1 + best_first.index(item)) ** -steepness for item in seen])
+    ages = [population.header.samples + 1 - items[item].drawn for item in seen]
+    stale = normal([age ** (1 / policy.temperature) for age in ages])
+    rho = policy.staleness_share
+    law = [new / max(1, len(items) - len(seen))] * len(items)
+    for item, score, age in zip(seen, scores, stale, strict=True):
+        law[item] = (1 - new) * ((1 - rho) * score + rho * age)
+    return law
+
+
+def pool(policy: CurriculumPolicy, estimate: Estimate) -> int:
+    """0 hard, 1 normal, 2 easy."""
+    mean = estimate.last if estimate.count else estimate.prior
+    if mean is None:
+        return 1
+    return 0 if mean <= policy.hard_threshold else 2 if mean >= policy.easy_threshold else 1

@@ -1,0 +1,192 @@
+"""A curriculum whose items are arrays: what the store does with sorted sets, for tests and the benchmark."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from functools import lru_cache
+from itertools import groupby
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.core.curriculum import thompson
+from app.core.curriculum.bandit import arm_of_bin, arm_of_category, arm_step
+from app.core.curriculum.bins import bin_of, middle
+from app.core.curriculum.choosing import ATTEMPTS, choose, draws_for
+from app.core.curriculum.estimates import Change, Estimate, observed, unseen
+from app.core.curriculum.orders import SEEN, Counts, Draw, Order
+from app.core.curriculum.policy import Arms, CurriculumPolicy, Strategy
+from app.core.curriculum.state import Header
+from app.core.curriculum.strategies import parts, spans
+
+Items = NDArray[np.int64]
+Numbers = NDArray[np.float64]
+SCORED = (*SEEN, Order.UNSEEN, Order.FORESEEN)
+NUMBER_OF = {
+    Order.EASE: "ema",
+    Order.SIGNAL: "signal",
+    Order.LAST: "last",
+    Order.DRAWN: "drawn",
+    Order.FORESEEN: "prior",
+}
+
+_observed = lru_cache(maxsize=1024)(observed)
+
+
+FIELDS = tuple(each.name for each in fields(Estimate))
+
+
+class Population:
+    """Items 0, 1, ...; an order's ties are in the order of their numbers."""
+
+    def __init__(self, header: Header, estimates: Sequence[Estimate], categories: Sequence[str] = ()) -> None:
+        self.header = header
+        self.numbers = {
+            name: np.array([getattr(each, name) for each in estimates], np.float64) for name in FIELDS
+        }  # a prior of None is nan
+        self.categories = list(categories) or [""] * len(estimates)
+        self.in_flight = np.zeros(len(estimates), bool)
+        self._sorted: dict[Order, Items] = {}
+        self._of_category = {
+            name: np.flatnonzero(np.array(self.categories) == name) for name in sorted(set(self.categories))
+        }
+
+    @classmethod
+    def of(cls, policy: CurriculumPolicy, items: int, categories: Sequence[str] = ()) -> "Population":
+        """A population of which nothing is known."""
+        return cls(Header(policy), [unseen()] * items, categories)
+
+    @property
+    def policy(self) -> CurriculumPolicy:
+        return self.header.policy
+
+    @property
+    def estimates(self) -> list[Estimate]:
+        return self.estimates_of(range(len(self.in_flight)))
+
+    def estimates_of(self, items: Sequence[int]) -> list[Estimate]:
+        """What is known of items."""
+        rows = zip(*(self.numbers[name][list(items)].tolist() for name in FIELDS), strict=True)
+        return [
+            Estimate(ema, int(count), passed, failed, signal, last, int(drawn), None if math.isnan(prior) else prior)
+            for ema, count, passed, failed, signal, last, drawn, prior in rows
+        ]
+
+    def standing(self, order: Order, category: str = "") -> Items:
+        """The items of an order, by score."""
+        if order is Order.CATEGORY:
+            return self._of_category[category]
+        if order not in self._sorted:
+            items = np.flatnonzero(self._stands(order))
+            self._sorted[order] = items[np.argsort(self._scores(order)[items], kind="stable")]
+        return self._sorted[order]
+
+    def counts(self) -> Counts:
+        """Count what the strategy asks for."""
+        asked = list[int]()
+        for order, group in groupby(spans(self.policy, self.header.samples), key=lambda each: each.order):
+            bounds = np.array([(span.low, span.high) for span in group])
+            scores = self._scores(order)[self.standing(order)]
+            asked += np.diff(np.searchsorted(scores, bounds), axis=1).ravel().tolist()
+        return Counts(
+            {order: np.count_nonzero(self._stands(order)) for order in SCORED},
+            tuple(asked),
+            {name: len(items) for name, items in self._of_category.items()},
+            self.header.arms,
+            self.header.samples,
+        )
+
+    def sample(self, n: int, progress: float = 0.0, own_seed: int | None = None) -> list[int]:
+        """Hand out items, as the service does."""
+        taken: list[int] = []
+        compares = self.policy.strategy is Strategy.THOMPSON
+        for attempt in range(ATTEMPTS):
+            counts = self.counts()
+            seed, counter = self._claim(own_seed, attempt)
+            wanted = thompson.candidates_for(self.policy, n) if compares else n - len(taken)
+            draws = choose(
+                parts(self.policy, counts, progress),
+                draws_for(wanted, counts.items, int(self.in_flight.sum()), attempt),
+                seed,
+                counter,
+            )
+            found = list(dict.fromkeys(item for item in map(self.at, draws) if not self.in_flight[item]))[:wanted]
+            if compares:
+                ranked = thompson.best(self.policy, self.estimates_of(found), seed, counter)
+                found = [found[place] for place in ranked][: n - len(taken)]
+            taken += found
+            self.in_flight[found] = True
+            if len(taken) == n or len(taken) == len(self.in_flight):
+                break
+        self.header = replace(self.header, samples=self.header.samples + 1)
+        self.numbers["drawn"][taken] = self.header.samples
+        self._sorted.pop(Order.DRAWN, None)
+        return taken
+
+    def at(self, draw: Draw) -> int:
+        """Who stands at a place."""
+        return int(self.standing(draw.order, draw.part.category or "")[draw.rank])
+
+    def ranks(self, item: int) -> dict[Order, int]:
+        """An item's rank in each order it stands in."""
+        orders = {order: self.standing(order, self.categories[item]) for order in Order}
+        return {order: int(np.flatnonzero(items == item)[0]) for order, items in orders.items() if item in items}
+
+    def bin(self, item: int) -> int:
+        """An item's bin."""
+        stands, scores = self._stands(Order.EASE), self._scores(Order.EASE)
+        if not stands[item]:
+            return middle(self.policy.n_bins)
+        below = np.count_nonzero(stands & (scores < scores[item]))
+        ties = np.count_nonzero(stands[:item] & (scores[:item] == scores[item]))
+        return bin_of(below + ties, np.count_nonzero(stands), self.policy.n_bins)
+
+    def observe(self, item: int, rewards: Sequence[float]) -> None:
+        """Take down an observation."""
+        self.observe_all([item], [rewards])
+
+    def observe_all(self, items: Sequence[int], rewards: Sequence[Sequence[float]]) -> None:
+        """Take down observations of different items."""
+        changes = [_observed(self.policy, tuple(each)) for each in rewards]
+        arms = dict(self.header.arms)
+        for item, change in zip(items, changes, strict=True):
+            if self.policy.strategy is Strategy.BANDIT:
+                by_bin = self.policy.arms is Arms.BINS
+                arm = arm_of_bin(self.bin(item)) if by_bin else arm_of_category(self.categories[item])
+                step = arm_step(self.policy, change)
+                arms[arm] = step.keep * arms[arm] + step.gain if arm in arms else step.first
+        seen, steps = self.numbers["count"][items] > 0, np.array(changes)
+        for number, name in enumerate(Change._fields):
+            keep, gain, first = steps[:, number].T
+            self.numbers[name][items] = np.where(seen, keep * self.numbers[name][items] + gain, first)
+        self.numbers["count"][items] += 1
+        self.header = replace(self.header, updates=self.header.updates + len(items), arms=arms)
+        self.in_flight[items] = False
+        self._sorted.clear()
+
+    def _claim(self, own_seed: int | None, attempt: int) -> tuple[int, int]:
+        if own_seed is not None:
+            return own_seed, attempt
+        counter = self.header.counter
+        self.header = replace(self.header, counter=counter + 1)
+        return self.policy.seed, counter
+
+    def _stands(self, order: Order) -> NDArray[np.bool_]:
+        seen, foreseen = self.numbers["count"] > 0, ~np.isnan(self.numbers["prior"])
+        match order:
+            case Order.EASE:
+                return seen | foreseen
+            case Order.UNSEEN:
+                return ~seen & ~foreseen
+            case Order.FORESEEN:
+                return ~seen & foreseen
+        return seen
+
+    def _scores(self, order: Order) -> Numbers:
+        match order:
+            case Order.UNSEEN:
+                return np.zeros(len(self.in_flight))
+            case Order.POSTERIOR:
+                passed, failed = self.numbers["passed"], self.numbers["failed"]
+                return (1 + passed) / (2 + passed + failed)
+        return self.numbers[NUMBER_OF[order]]

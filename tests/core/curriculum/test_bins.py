@@ -1,0 +1,45 @@
+"""Bins are ranges of ranks, equal within one; the law over them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core.curriculum.bins import bin_law, bin_of, bin_sizes, middle, ranks_of
+from app.core.curriculum.orders import Counts, Order, Part
+from tests.properties import examples
+
+
+@examples(400)
+@given(st.integers(0, 300), st.integers(1, 100))
+def test_bins_are_equal_within_one_and_the_easiest_is_bin_0(seen: int, n_bins: int) -> None:
+    bins = [ranks_of(each, seen, n_bins) for each in range(n_bins)]
+    assert [rank for each in reversed(bins) for rank in each] == list(range(seen))
+    assert max(map(len, bins)) - min(map(len, bins)) <= 1
+    for each, ranks in enumerate(bins):
+        assert {bin_of(rank, seen, n_bins) for rank in ranks} <= {each}
+
+
+def test_a_million_items_are_in_their_bins() -> None:
+    for rank in (0, 199_999, 200_000, 500_000, 999_999):
+        assert rank in ranks_of(bin_of(rank, 10**6, 5), 10**6, 5)
+    assert [bin_of(rank, 10**6, 5) for rank in (0, 199_999, 200_000, 999_999)] == [4, 4, 3, 0]
+
+
+def test_items_of_which_nothing_is_known_belong_to_the_middle_bin() -> None:
+    assert [middle(each) for each in (1, 2, 5, 6)] == [0, 1, 2, 3]
+    assert bin_sizes(Counts({Order.EASE: 7, Order.UNSEEN: 40}), 5) == [1, 1, 42, 1, 2]
+
+
+def test_a_law_over_ease_is_a_law_over_bins() -> None:
+    counts = Counts({Order.EASE: 10, Order.UNSEEN: 3})
+    law = [Part(Order.EASE, 3, 5, 0.5, ""), Part(Order.EASE, 9, 1, 0.3, ""), Part(Order.UNSEEN, 0, 3, 0.2, "")]
+    assert bin_law(law, counts, 5) == pytest.approx([0.3, 0.2, 0.2 + 0.2, 0.1, 0])
+    assert bin_law(law, counts, 1) == [pytest.approx(1)]
+
+
+def test_places_of_other_orders_must_be_looked_up() -> None:
+    counts = Counts({Order.EASE: 10, Order.SIGNAL: 10})
+    law = [Part(Order.EASE, 8, 2, 0.5, ""), Part(Order.SIGNAL, 0, 10, 0.5, "")]
+    with pytest.raises(ValueError, match="looked up"):
+        bin_law(law, counts, 5)
+    assert bin_law(law, counts, 5, looked_up=[4, 4, 0, 1]) == pytest.approx([0.625, 0.125, 0, 0, 0.25])

@@ -1,0 +1,99 @@
+"""Estimates against what they stand for: moving averages, and a posterior of evidence that is forgotten."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core.curriculum.estimates import Estimate, after, observed, pass_share, posterior, unseen
+from app.core.curriculum.policy import MAX_REWARD, CurriculumPolicy
+from app.core.errors import InvalidField
+from tests.properties import examples
+
+REWARDS = st.lists(st.floats(-2, 3), min_size=1, max_size=5)
+POLICIES = st.builds(
+    CurriculumPolicy,
+    ema_alpha=st.floats(0.01, 1),
+    forgetting=st.floats(0, 0.99),
+    reward_min=st.floats(-3, 0),
+    reward_max=st.floats(0.5, 3),
+)
+
+
+@examples(300)
+@given(POLICIES, st.lists(REWARDS, min_size=1, max_size=6), st.none() | st.floats(-1, 2))
+def test_estimates_are_what_their_histories_say(
+    policy: CurriculumPolicy, groups: list[list[float]], prior: float | None
+) -> None:
+    estimate = unseen(prior)
+    for rewards in groups:
+        estimate = after(estimate, observed(policy, rewards))
+    means = [sum(rewards) / len(rewards) for rewards in groups]
+    ema = means[0]
+    for mean in means[1:]:
+        ema += policy.ema_alpha * (mean - ema)
+    span = policy.reward_max - policy.reward_min
+    passed = failed = 0.0
+    for age, rewards in enumerate(reversed(groups)):
+        shares = [min(1.0, max(0.0, (reward - policy.reward_min) / span)) for reward in rewards]
+        passed += sum(shares) * (1 - policy.forgetting) ** age
+        failed += (len(shares) - sum(shares)) * (1 - policy.forgetting) ** age
+    expected = {"ema": ema, "count": len(groups), "last": means[-1], "passed": passed, "failed": failed}
+    assert {name: getattr(estimate, name) for name in expected} == pytest.approx(expected, abs=1e-9)
+    assert estimate.signal == pytest.approx(sum(abs(r - means[-1]) for r in groups[-1]) / len(groups[-1]), abs=1e-9)
+    assert (estimate.prior, estimate.drawn) == (prior, 0)
+    assert posterior(policy, estimate).mean == pytest.approx((1 + passed) / (2 + passed + failed))
+
+
+def test_the_first_score_initialises_and_a_group_counts_as_its_mean() -> None:
+    """As in Atropos: alpha 0.3."""
+    policy = CurriculumPolicy()
+    first = after(unseen(), observed(policy, [1, 1, 0, 0, 0, 0, 0, 0]))
+    assert first.ema == 0.25
+    assert after(first, observed(policy, [1])).ema == pytest.approx(0.7 * 0.25 + 0.3)
+
+
+def test_a_prior_is_evidence_until_the_first_observation() -> None:
+    policy = CurriculumPolicy(prior_weight=6)
+    assert posterior(policy, unseen(0.5)) == (4, 4)
+    assert posterior(policy, unseen(2.0)) == (7, 1)
+    assert posterior(policy, unseen()) == (1, 1)
+    assert posterior(policy, after(unseen(0.9), observed(policy, [0, 0]))) == (1, 3)
+    assert after(unseen(0.9), observed(policy, [0, 0])).ema == 0
+
+
+@given(st.floats(-MAX_REWARD, MAX_REWARD), st.integers(1, 20))
+def test_equal_rewards_have_no_signal_whatever_is_rounded(reward: float, size: int) -> None:
+    change = observed(CurriculumPolicy(), [reward] * size)
+    assert (change.signal.gain, change.last.gain) == (0, reward)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1e101])
+def test_what_is_not_finite_is_refused_with_its_place(bad: float) -> None:
+    with pytest.raises(InvalidField) as refused:
+        observed(CurriculumPolicy(), [0.0, 1.0, bad])
+    assert refused.value.location == ("rewards", 2)
+    with pytest.raises(InvalidField) as refused:
+        unseen(bad)
+    assert refused.value.location == ("prior",)
+
+
+def test_an_observation_has_a_reward() -> None:
+    with pytest.raises(InvalidField) as refused:
+        observed(CurriculumPolicy(), [])
+    assert refused.value.location == ("rewards",)
+
+
+@given(st.lists(st.floats(-MAX_REWARD, MAX_REWARD), min_size=1, max_size=8))
+def test_the_largest_rewards_overflow_nothing(rewards: list[float]) -> None:
+    estimate = after(Estimate(), observed(CurriculumPolicy(), rewards))
+    assert all(math.isfinite(getattr(estimate, name)) for name in ("ema", "passed", "failed", "signal", "last"))
+
+
+@given(POLICIES, st.floats(-5, 5))
+def test_a_reward_is_a_pass_by_its_place_between_the_ends(policy: CurriculumPolicy, reward: float) -> None:
+    share = pass_share(policy, reward)
+    assert 0 <= share <= 1
+    assert pass_share(policy, policy.reward_max) == 1
+    assert pass_share(policy, policy.reward_min) == 0

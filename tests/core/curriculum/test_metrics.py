@@ -1,0 +1,63 @@
+"""A curriculum's numbers for people."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core.curriculum.choosing import probability_of
+from app.core.curriculum.metrics import Totals, entropy, metrics
+from app.core.curriculum.orders import Order, Part
+from app.core.curriculum.policy import CurriculumPolicy, Strategy
+from app.core.curriculum.strategies import parts
+from tests.core.curriculum.population import Population
+from tests.core.curriculum.test_choosing import SHAPES, parts_of
+from tests.core.curriculum.test_strategies import EXAMPLES, NAMES, known
+from tests.properties import examples
+
+ATROPOS = {
+    *("items_tracked", "mean_difficulty", "min_difficulty", "max_difficulty", "total_updates"),
+    *(f"bin_{each}_count" for each in range(5)),
+}
+
+
+@examples(200)
+@given(SHAPES, st.sampled_from([1e-9, 1.0]))
+def test_the_entropy_is_that_of_the_places(shapes: list[tuple[int, float, float]], flat: float) -> None:
+    law = parts_of([(size, weight, exponent * flat) for size, weight, exponent in shapes])
+    each = [probability_of(part, part.first + place) for part in law for place in range(part.size)]
+    assert entropy(law) == pytest.approx(-sum(p * math.log(p) for p in each if p), abs=1e-6)
+
+
+def test_a_million_items_alike_have_the_entropy_of_a_million() -> None:
+    assert entropy([Part(Order.EASE, 0, 10**6, 1.0, "")]) == pytest.approx(math.log(10**6))
+
+
+@pytest.mark.parametrize("policy", EXAMPLES, ids=NAMES)
+def test_there_is_what_atropos_shows_and_each_strategys_own(policy: CurriculumPolicy) -> None:
+    counts = known(policy).counts()
+    totals = Totals(ease_sum=2.6, ease_min=0.1, ease_max=0.9, updates=11, in_flight=2)
+    shown = metrics(policy, counts, totals, parts(policy, counts, 0.5), 0.5)
+    assert {f"curriculum/{name}" for name in ATROPOS} <= shown.keys() or policy.n_bins != 5
+    assert shown["curriculum/items_tracked"] == 4
+    assert shown["curriculum/coverage"] == pytest.approx(4 / 6)
+    assert shown["curriculum/mean_difficulty"] == pytest.approx(2.6 / 5)
+    assert sum(value for name, value in shown.items() if name.startswith("curriculum/bin_") and "count" in name) == 6
+    laws = [value for name, value in shown.items() if name.endswith("_probability")]
+    assert not laws or sum(laws) == pytest.approx(1)
+    own = {
+        Strategy.COMPETENCE_BASED: "competence" if "curriculum/competence" in shown else "frontier_bin",
+        Strategy.DIFFICULTY_POOLS: "pool_normal_count",
+        Strategy.BANDIT: "arm_bin:2",
+    }
+    assert f"curriculum/{own.get(policy.strategy, 'progress')}" in shown
+    assert all(math.isfinite(value) for value in shown.values())
+
+
+@pytest.mark.parametrize("policy", EXAMPLES, ids=NAMES)
+def test_an_empty_curriculum_has_metrics_too(policy: CurriculumPolicy) -> None:
+    counts = Population.of(policy, 0).counts()
+    shown = metrics(policy, counts, Totals(), parts(policy, counts, 0.5))
+    assert shown["curriculum/coverage"] == shown["curriculum/items"] == 0
+    assert "curriculum/mean_difficulty" not in shown

@@ -1,0 +1,208 @@
+"""Each strategy's parts against its definition, item by item, and draws from them against the law."""
+
+from collections import Counter
+from dataclasses import replace
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core.curriculum.choosing import choose, item_probability
+from app.core.curriculum.estimates import Estimate
+from app.core.curriculum.orders import Counts, Order
+from app.core.curriculum.policy import Arms, CurriculumPolicy, Form, Strategy, check_policy
+from app.core.curriculum.state import Header
+from app.core.curriculum.strategies import parts
+from tests.core.chi_square import fits
+from tests.core.curriculum.definitions import law_of
+from tests.core.curriculum.population import Population
+from tests.properties import examples
+
+EXAMPLES = [
+    CurriculumPolicy(),
+    CurriculumPolicy(Strategy.EASY_FIRST),
+    CurriculumPolicy(Strategy.EASY_FIRST, temperature=0.5, n_bins=3),
+    CurriculumPolicy(Strategy.COMPETENCE_BASED, initial_competence=0.2),
+    CurriculumPolicy(Strategy.COMPETENCE_BASED, form=Form.FRONTIER),
+    CurriculumPolicy(Strategy.LEARNABILITY),
+    CurriculumPolicy(Strategy.LEARNABILITY, temperature=0.3),
+    CurriculumPolicy(Strategy.THOMPSON),
+    CurriculumPolicy(Strategy.PLR, score_temperature=1, staleness_share=0.3),
+    CurriculumPolicy(Strategy.PLR, unseen_share=0.1, temperature=2),
+    CurriculumPolicy(Strategy.DIFFICULTY_POOLS),
+    CurriculumPolicy(Strategy.BANDIT, temperature=0.1),
+    CurriculumPolicy(Strategy.BANDIT, arms=Arms.CATEGORIES, temperature=0.1),
+]
+NAMES = [f"{number}-{each.strategy}" for number, each in enumerate(EXAMPLES)]
+ARMS = {"bin:0": 0.1, "bin:2": 0.3, "bin:4": 0.2, "category:a": 0.4, "category:b": 0.3}
+KNOWN = [
+    Estimate(0.9, 3, 2.5, 0.4, 0.1, 1.0, drawn=4),
+    Estimate(0.5, 2, 0.9, 0.8, 0.5, 0.5, drawn=2),
+    Estimate(0.1, 5, 0.3, 2.9, 0.3, 0.125, drawn=5),
+    Estimate(0.4, 1, 1.0, 1.0, 0.2, 0.4),
+    Estimate(0.7, prior=0.7),
+    Estimate(),
+]
+
+
+def known(policy: CurriculumPolicy) -> Population:
+    return Population(Header(policy, samples=5, arms=ARMS), KNOWN, ["a", "b", "a", "", "b", "a"])
+
+
+def law_by_parts(population: Population, progress: float) -> list[float]:
+    found = parts(population.policy, population.counts(), progress)
+    return [
+        item_probability(found, population.ranks(item), population.categories[item])
+        for item in range(len(population.estimates))
+    ]
+
+
+@st.composite
+def estimates(draw: st.DrawFn) -> Estimate:
+    """Scores from few values, so that there are ties."""
+    score = st.sampled_from([0.0, 0.125, 0.2, 0.5, 0.8, 1.0])
+    if draw(st.integers(0, 3)) == 0:
+        prior = draw(st.none() | score)
+        return Estimate(prior or 0.0, prior=prior)
+    count, drawn = draw(st.integers(1, 5)), draw(st.integers(0, 9))
+    passed, failed = draw(score) * count, draw(score) * count
+    return Estimate(draw(score), count, passed, failed, draw(score), draw(score), drawn)
+
+
+POLICIES = st.builds(
+    CurriculumPolicy,
+    strategy=st.sampled_from(Strategy),
+    n_bins=st.integers(1, 7),
+    temperature=st.sampled_from([0.3, 1.0, 3.0]),
+    competence_threshold=st.sampled_from([-1.0, 0.2, 0.5, 2.0]),
+    form=st.sampled_from(Form),
+    arms=st.sampled_from(Arms),
+    initial_competence=st.sampled_from([0.0, 0.01, 0.5, 1.0]),
+    frontier_width=st.sampled_from([0.5, 1.0, 3.0]),
+    score_temperature=st.sampled_from([0.1, 1.0]),
+    staleness_share=st.sampled_from([0.0, 0.1, 1.0]),
+    unseen_share=st.sampled_from([0.0, 0.5, 1.0]),
+)
+
+
+@examples(300)
+@given(
+    POLICIES,
+    st.lists(st.tuples(estimates(), st.sampled_from(["", "a", "b"])), min_size=1, max_size=14),
+    st.sampled_from([0.0, 0.25, 1.0]),
+)
+def test_items_are_as_likely_as_their_strategys_definition_says(
+    policy: CurriculumPolicy, items: list[tuple[Estimate, str]], progress: float
+) -> None:
+    header = Header(policy, samples=9, arms=ARMS)
+    population = Population(header, [each for each, _ in items], [category for _, category in items])
+    by_parts = law_by_parts(population, progress)
+    assert by_parts == pytest.approx(law_of(population, progress), abs=1e-12)
+    assert sum(by_parts) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("policy", EXAMPLES, ids=NAMES)
+def test_pairs_are_drawn_as_often_as_successive_sampling_says(policy: CurriculumPolicy) -> None:
+    population = known(policy)
+    law, found = law_of(population, 0.5), parts(policy, population.counts(), 0.5)
+    at = {(order, rank): item for item in range(len(KNOWN)) for order, rank in population.ranks(item).items()}
+    seen = Counter[tuple[int, ...]]()
+    for counter in range(1000):
+        draws = choose(found, 2 * len(KNOWN), seed=3, counter=counter)
+        items = dict.fromkeys(
+            population.at(each) if each.part.category else at[each.order, each.rank] for each in draws
+        )
+        seen[tuple(items)[:2]] += 1
+    possible = [item for item, probability in enumerate(law) if probability]
+    if len(possible) == 1:
+        assert set(seen) == {(possible[0],)}
+        return
+    pairs = {(one, other): law[one] * law[other] / (1 - law[one]) for one, other in permutations(possible, 2)}
+    fits([seen[pair] for pair in pairs], list(pairs.values()))
+
+
+@pytest.mark.parametrize("number", [0, 3, 5, 8, 12])
+def test_what_is_in_flight_comes_to_nobody_and_the_rest_by_its_law(number: int) -> None:
+    """A sample is drawn again until it is full; each item by the law restricted to those that can be had."""
+    population, busy = known(EXAMPLES[number]), [0, 4]
+    law = law_of(population, 0.5)
+    free = [0.0 if item in busy else probability for item, probability in enumerate(law)]
+    seen = Counter[int]()
+    for counter in range(400):
+        population = known(EXAMPLES[number])
+        population.header = replace(population.header, counter=counter)
+        population.in_flight[busy] = True
+        seen.update(population.sample(1, progress=0.5))
+    assert seen.total() == 400
+    fits([seen[item] for item in range(len(KNOWN))], np.array(free) / sum(free))
+
+
+@pytest.mark.parametrize("policy", EXAMPLES, ids=NAMES)
+@pytest.mark.parametrize("temperature", [1e-6, 1e6])
+def test_extreme_temperatures_overflow_nothing(policy: CurriculumPolicy, temperature: float) -> None:
+    extreme = replace(policy, temperature=temperature)
+    check_policy(extreme)
+    law = law_by_parts(known(extreme), 0.5)
+    assert sum(law) == pytest.approx(1)
+    if policy.strategy in (Strategy.LEARNABILITY, Strategy.EASY_FIRST):
+        flat = law_by_parts(known(replace(policy, temperature=1.0)), 0.5)
+        assert (max(law) > max(flat)) == (temperature < 1)
+    draws = choose(parts(extreme, known(extreme).counts(), 0.5), 100, seed=1, counter=1)
+    assert len(set(draws)) == len(draws)
+
+
+def test_the_lowest_temperature_chooses_the_likeliest() -> None:
+    cold = law_by_parts(known(CurriculumPolicy(Strategy.LEARNABILITY, temperature=1e-6)), 0.0)
+    assert max(cold) == cold[5] == 1
+    warm = law_by_parts(known(CurriculumPolicy(Strategy.LEARNABILITY, temperature=1e6)), 0.0)
+    assert warm == pytest.approx([1 / 6] * 6, abs=1e-5)
+
+
+@pytest.mark.parametrize("policy", EXAMPLES, ids=NAMES)
+def test_without_items_there_is_nothing_to_draw(policy: CurriculumPolicy) -> None:
+    empty = Population.of(policy, 0)
+    assert parts(policy, empty.counts(), 0.5) == ()
+    assert empty.sample(3, 0.5) == []
+
+
+@pytest.mark.parametrize("policy", EXAMPLES, ids=NAMES)
+@pytest.mark.parametrize("estimate", [Estimate(), Estimate(0.5, prior=0.5), KNOWN[0]])
+def test_one_item_is_certain(policy: CurriculumPolicy, estimate: Estimate) -> None:
+    population = Population(Header(policy, samples=4), [estimate])
+    assert law_by_parts(population, 0.0) == [pytest.approx(1)]
+    assert population.sample(5) == [0]
+    assert population.sample(5) == []
+
+
+@pytest.mark.parametrize("policy", EXAMPLES, ids=NAMES)
+@pytest.mark.parametrize("estimate", [Estimate(), KNOWN[1]], ids=["all-unseen", "all-ties"])
+def test_items_that_are_alike_are_handed_out_once_each(policy: CurriculumPolicy, estimate: Estimate) -> None:
+    population = Population(Header(policy, samples=4), [estimate] * 40)
+    narrow = policy.strategy is Strategy.COMPETENCE_BASED and policy.form is Form.CDF
+    taken = population.sample(100, progress=1.0 if narrow else 0.3)
+    assert sorted(taken) == list(range(40))
+
+
+def test_pools_of_weight_0_are_left_alone_even_if_there_is_no_other() -> None:
+    policy = CurriculumPolicy(Strategy.DIFFICULTY_POOLS, normal_weight=0)
+    assert law_by_parts(Population(Header(policy), KNOWN), 0)[1] == 0
+    assert Population(Header(policy), [KNOWN[1]] * 3).sample(2) == []
+
+
+def test_competence_begins_with_one_item_and_ends_with_all_of_them() -> None:
+    def allowed(initial: float, progress: float) -> int:
+        policy = CurriculumPolicy(Strategy.COMPETENCE_BASED, initial_competence=initial)
+        counts = Counts({Order.EASE: 600, Order.UNSEEN: 400})
+        return sum(part.size for part in parts(policy, counts, progress))
+
+    assert [allowed(0.0, 0), allowed(0.01, 0), allowed(0.1, 0.25), allowed(0.01, 1), allowed(1, 0)] == [
+        *[1, 10, 507, 1000, 1000]
+    ]
+
+
+def test_learnability_is_rounded_by_less_than_four_thousandths() -> None:
+    rates = np.linspace(0, 1, 10_001)
+    rounded = (np.minimum(127, np.floor(rates * 128)) + 0.5) / 128
+    assert np.abs(rounded * (1 - rounded) - rates * (1 - rates)).max() < 0.004

@@ -1,0 +1,82 @@
+"""Thompson sampling against its definition."""
+
+import numpy as np
+import pytest
+
+from app.core.curriculum.estimates import Estimate
+from app.core.curriculum.policy import CurriculumPolicy, Strategy
+from app.core.curriculum.state import Header
+from app.core.curriculum.thompson import best, best_probabilities, candidates_for
+from tests.core.chi_square import fits
+from tests.core.curriculum.population import Population
+
+POLICY = CurriculumPolicy(Strategy.THOMPSON)
+CANDIDATES = [
+    Estimate(0.5, 4, 8.0, 8.0),
+    Estimate(0.9, 4, 14.0, 2.0),
+    Estimate(),
+    Estimate(0.2, prior=0.2),
+    Estimate(0.4, 1, 1.0, 2.0),
+]
+
+
+@pytest.mark.parametrize(
+    ("winner", "target", "expected"),
+    [(Estimate(1, 1, 1, 0), 1.0, 2 / 3), (Estimate(0, 1, 0, 1), 1.0, 1 / 3), (Estimate(1, 1, 4, 0), 1.0, 5 / 6)],
+)
+def test_against_an_item_unknown_the_chance_is_the_posteriors_mean(
+    winner: Estimate, target: float, expected: float
+) -> None:
+    """P(X > U) = E[X] for U uniform."""
+    policy = CurriculumPolicy(Strategy.THOMPSON, target_pass_rate=target)
+    assert best_probabilities(policy, [winner, Estimate()]) == pytest.approx([expected, 1 - expected], abs=2e-3)
+
+
+@pytest.mark.parametrize("target", [0.0, 0.5, 0.8])
+@pytest.mark.parametrize("temperature", [0.2, 1.0, 5.0])
+def test_the_best_are_as_often_the_best_as_their_posteriors_say(target: float, temperature: float) -> None:
+    policy = CurriculumPolicy(Strategy.THOMPSON, target_pass_rate=target, temperature=temperature)
+    law = best_probabilities(policy, CANDIDATES)
+    firsts = [best(policy, CANDIDATES, 1, counter)[0] for counter in range(1000)]
+    fits(np.bincount(firsts, minlength=len(CANDIDATES)), law)
+
+
+def test_temperature_divides_the_evidence() -> None:
+    half = [Estimate(each.ema, each.count, each.passed / 2, each.failed / 2) for each in CANDIDATES if each.count]
+    whole = [each for each in CANDIDATES if each.count]
+    warm = CurriculumPolicy(Strategy.THOMPSON, temperature=2)
+    assert best_probabilities(warm, whole) == pytest.approx(best_probabilities(POLICY, half))
+
+
+@pytest.mark.parametrize("temperature", [1e-6, 1e6])
+def test_extremes_overflow_nothing(temperature: float) -> None:
+    policy = CurriculumPolicy(Strategy.THOMPSON, temperature=temperature)
+    candidates = [*CANDIDATES, Estimate(1, 10**6, 1e9, 1.0)]
+    assert sum(best_probabilities(policy, candidates)) == pytest.approx(1)
+    assert sorted(best(policy, candidates, 1, 1)) == list(range(6))
+    assert best_probabilities(policy, []) == best(policy, [], 1, 1) == []
+
+
+def test_all_items_that_can_be_had_are_compared_up_to_the_number_of_candidates() -> None:
+    """Then it is Thompson sampling itself: each item is the first as often as the law over all of them says."""
+    seen = [0] * len(CANDIDATES)
+    for counter in range(600):
+        population = Population(Header(POLICY, counter=counter), CANDIDATES)
+        seen[population.sample(1)[0]] += 1
+    fits(seen, best_probabilities(POLICY, CANDIDATES))
+    assert candidates_for(POLICY, 5) == 1024
+    assert candidates_for(POLICY, 2000) == 2000
+
+
+def test_a_tournament_still_prefers_the_uncertain_and_the_middling() -> None:
+    """With fewer candidates than items."""
+    policy = CurriculumPolicy(Strategy.THOMPSON, candidates=8)
+    items = [Estimate(each, 9, 1 + 20 * each, 1 + 20 * (1 - each)) for each in np.linspace(0, 1, 101).tolist()]
+    population = Population(Header(policy), items)
+    taken = []
+    for _ in range(60):
+        (item,) = population.sample(1)
+        taken.append(item)
+        population.in_flight[:] = False
+    assert 40 < np.mean(taken) < 60
+    assert np.mean(np.abs(np.array(taken) - 50)) < 15

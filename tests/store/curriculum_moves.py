@@ -1,0 +1,32 @@
+"""A curriculum with something under each of its keys."""
+
+from app.core.curriculum.bandit import arm_step
+from app.core.curriculum.estimates import observed
+from app.core.curriculum.policy import CurriculumPolicy
+from app.core.curriculum.state import Header
+from app.store.connection import Connection
+from app.store.curriculum import CurriculumStore, CurriculumView
+from app.store.curriculum_entries import NewItem
+from app.store.curriculum_items import ItemStore, Observation
+from app.store.curriculum_state import CurriculumStateStore
+from tests.store.conftest import RUN
+
+NAME = "gsm8k"
+
+
+async def a_curriculum(connection: Connection) -> CurriculumView:
+    """Make one in the run: items unseen with and without a prior, one seen and in flight; another one is loading."""
+    store, items, policy = CurriculumStore(connection), ItemStore(connection), CurriculumPolicy()
+    assert await store.put(RUN, NAME, "id", policy, "", "1") == "put"
+    view = await store.view(RUN, NAME)
+    assert view is not None
+    new = [NewItem("foreseen", "algebra", 0.5, "{}"), NewItem("unseen")]
+    assert await items.register(view, [new]) == [("registered", 2)]
+    change = observed(policy, [1.0, 0.0])
+    observation = Observation("seen", change, arm_step(policy, change))
+    assert not isinstance(await items.observe(view, "request", 1000, [observation], 5), str)
+    taken = await items.take(view, 1, "token", 1, ["seen"], ())
+    assert taken is not None
+    assert taken.in_flight == 1
+    assert await CurriculumStateStore(connection).begin(RUN, "other", Header(), ["algebra"], "1")
+    return view
