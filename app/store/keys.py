@@ -126,6 +126,16 @@ def parse_lane_name(name: str) -> tuple[int | None, int]:
     return (None if environment == NONE else int(environment)), int(size)
 
 
+class _Key:
+    """A key of a run that is called what its attribute is called."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, keys: "RunKeys", owner: type) -> str:
+        return keys.called(self._name)
+
+
 @dataclass(frozen=True, slots=True)
 class RunKeys:
     """The keys of one run.
@@ -136,121 +146,46 @@ class RunKeys:
 
     name: str
 
+    run = _Key()
+    environments = _Key()
+    seen = _Key()
+    served = _Key()
+    groups = _Key()
+    lanes = _Key()
+    buffers = _Key()
+    recent = _Key()
+    versions = _Key()
+    given_ids = _Key()
+    given_ids_until = _Key()
+    history = _Key()
+    ended = _Key()
+    kept = _Key()
+    kept_steps = _Key()
+    kept_leases = _Key()
+    sent = _Key()
+    drought = _Key()
+    running = _Key()
+    unindexed = _Key()
+    leases = _Key()
+    lease_states = _Key()
+    workers = _Key()
+    dropped = _Key()
+    trash = _Key()
+    replay = _Key()
+    curricula = _Key()
+    curricula_loading = _Key()
+
     def __post_init__(self) -> None:
         if not re.fullmatch(RUN_NAME, self.name):
             raise InvalidField(
                 f"run name {self.name[:80]!r}: use 1 to 64 letters, digits, dots, dashes, underscores", ("path", "run")
             )
 
-    def _key(self, what: str) -> str:
+    def called(self, what: str) -> str:
         return f"{PREFIX}:{{{self.name}}}:{what}"
 
-    @property
-    def run(self) -> str:
-        return self._key("run")
-
-    @property
-    def environments(self) -> str:
-        return self._key("environments")
-
-    @property
-    def seen(self) -> str:
-        return self._key("seen")
-
-    @property
-    def served(self) -> str:
-        return self._key("served")
-
-    @property
-    def groups(self) -> str:
-        return self._key("groups")
-
-    @property
-    def lanes(self) -> str:
-        return self._key("lanes")
-
-    @property
-    def buffers(self) -> str:
-        return self._key("buffers")
-
-    @property
-    def recent(self) -> str:
-        return self._key("recent")
-
-    @property
-    def versions(self) -> str:
-        return self._key("versions")
-
-    @property
-    def given_ids(self) -> str:
-        return self._key("given_ids")
-
-    @property
-    def given_ids_until(self) -> str:
-        return self._key("given_ids_until")
-
-    @property
-    def history(self) -> str:
-        return self._key("history")
-
-    @property
-    def ended(self) -> str:
-        return self._key("ended")
-
-    @property
-    def kept(self) -> str:
-        return self._key("kept")
-
-    @property
-    def kept_steps(self) -> str:
-        return self._key("kept_steps")
-
-    @property
-    def kept_leases(self) -> str:
-        return self._key("kept_leases")
-
-    @property
-    def sent(self) -> str:
-        return self._key("sent")
-
-    @property
-    def drought(self) -> str:
-        return self._key("drought")
-
-    @property
-    def running(self) -> str:
-        return self._key("running")
-
-    @property
-    def unindexed(self) -> str:
-        return self._key("unindexed")
-
-    @property
-    def leases(self) -> str:
-        return self._key("leases")
-
-    @property
-    def lease_states(self) -> str:
-        return self._key("lease_states")
-
-    @property
-    def workers(self) -> str:
-        return self._key("workers")
-
-    @property
-    def dropped(self) -> str:
-        return self._key("dropped")
-
-    @property
-    def trash(self) -> str:
-        return self._key("trash")
-
-    @property
-    def replay(self) -> str:
-        return self._key("replay")
-
     def replay_part(self, part: ReplayPart) -> str:
-        return self._key(f"replay:{part}")
+        return self.called(f"replay:{part}")
 
     def replay_keys(self, slot: int | None = None) -> list[str]:
         """The keys that every script of the replay buffer is handed; or, of a checkpoint, the same."""
@@ -258,7 +193,7 @@ class RunKeys:
         return [self.run, *place, self.unindexed, self.history, self.ended]
 
     def checkpoint_part(self, slot: int, part: SavedPart) -> str:
-        return self._key(f"checkpoint:{slot}:{part}")
+        return self.called(f"checkpoint:{slot}:{part}")
 
     def checkpoint_place(self, slot: int) -> list[str]:
         return [self.checkpoint_part(slot, part) for part in SAVED_PARTS]
@@ -268,19 +203,11 @@ class RunKeys:
         saved = (self.checkpoint_part(slot, "fragments") for slot in range(MAX_CHECKPOINTS))
         return (self.groups, self.replay_part("fragments"), *saved)
 
-    @property
-    def curricula(self) -> str:
-        return self._key("curricula")
-
-    @property
-    def curricula_loading(self) -> str:
-        return self._key("curricula_loading")
-
     def curriculum(self, curriculum_id: str) -> str:
-        return self._key(f"curriculum:{curriculum_id}")
+        return self.called(f"curriculum:{curriculum_id}")
 
     def curriculum_part(self, curriculum_id: str, part: CurriculumPart) -> str:
-        return self._key(f"curriculum:{curriculum_id}:{part}")
+        return self.called(f"curriculum:{curriculum_id}:{part}")
 
     def curriculum_keys(self, curriculum_id: str) -> list[str]:
         """The keys that every script of a curriculum is handed; all but the first are its own."""
@@ -288,7 +215,7 @@ class RunKeys:
         return [self.run, self.curriculum(curriculum_id), *parts]
 
     def trashed(self, token: str) -> str:
-        return self._key(f"trash:{token}")
+        return self.called(f"trash:{token}")
 
     def state(self) -> tuple[str, ...]:
         """The keys that a reset simply deletes: they name no payloads, and no other keys."""
@@ -308,10 +235,10 @@ class RunKeys:
         return (*self.state(), *cataloged, *curricula, self.recent, self.unindexed, self.trash)
 
     def lane(self, name: str) -> str:
-        return self._key(f"lane:{name}")
+        return self.called(f"lane:{name}")
 
     def buffer(self, name: str) -> str:
-        return self._key(f"buffer:{name}")
+        return self.called(f"buffer:{name}")
 
     def payload(self, group_id: str) -> str:
         return f"{PREFIX}:payload:{self.name}:{group_id}"
