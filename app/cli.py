@@ -147,6 +147,8 @@ def _describe(found: RunStatus) -> Iterable[str]:
         yield "next batch: ready"
     else:
         yield f"next batch: blocked: {found.blocked.detail if found.blocked else 'unknown'}"
+    if found.alert:
+        yield f"alert: {found.alert.detail}, since {found.alert.since_s:.0f} s ago"
     if found.leases:
         shown = [f"step {one.step} {one.state}, delivery {one.deliveries}" for one in found.leases[:_MOST_LEASES]]
         yield f"not acknowledged: {'; '.join(shown)}" + ("; …" if len(found.leases) > _MOST_LEASES else "")

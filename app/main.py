@@ -24,6 +24,7 @@ from app.api.routes.v1 import (
     environments,
     groups,
     replay,
+    replay_checkpoints,
     replay_fragments,
     replay_samples,
     runs,
@@ -53,6 +54,7 @@ from app.services.presence import Presence
 from app.services.registry import Registry
 from app.services.replay.bell import Bell
 from app.services.replay.buffer import Replay
+from app.services.replay.checkpoints import ReplayCheckpoints
 from app.services.replay.drawing import Drawing
 from app.services.replay.insertion import ReplayInsertion
 from app.services.replay.samples import ReplaySamples
@@ -76,6 +78,7 @@ from app.store.curriculum_state import CurriculumStateStore
 from app.store.groups import GroupStore
 from app.store.probe import probe
 from app.store.replay import ReplayStore
+from app.store.replay_checkpoints import CheckpointStore
 from app.store.replay_samples import SampleStore
 from app.store.runs import RunStore
 from app.tuning import tune_process
@@ -134,7 +137,8 @@ def create_app(settings: Settings) -> FastAPI:
         app.include_router(router)
         app.include_router(router, prefix="/runs/{run}/atropos", dependencies=named)
     of_curricula = (curriculum_items, curricula, curriculum_states)
-    by_use = (batches, environments, replay_fragments, replay_samples, *of_curricula, runs, groups, replay, shards)
+    of_replay = (replay_fragments, replay_samples, replay, replay_checkpoints)
+    by_use = (batches, environments, *of_replay, *of_curricula, runs, groups, shards)
     for module in by_use:
         app.include_router(module.router)
     app.include_router(system.router)
@@ -194,6 +198,7 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
         replay=replay,
         replay_insertion=insertion,
         replay_samples=replay_samples,
+        replay_checkpoints=ReplayCheckpoints(CheckpointStore(connection), upkeep),
         curricula=curricula,
         curriculum_items=CurriculumItems(curricula, curriculum_store, items),
         curriculum_observations=CurriculumObservations(curricula, items),

@@ -81,6 +81,12 @@ GROUPS_ACCEPTED = Metric(
 )
 GROUPS = Metric("lachesis_groups", Kind.GAUGE, ("run", "state"), "Accepted groups that were not dropped, each once.")
 GROUPS_DROPPED = Metric("lachesis_groups_dropped_total", Kind.COUNTER, ("run", "reason"), "Groups dropped.")
+DROUGHT = Metric(
+    "lachesis_drought",
+    Kind.GAUGE,
+    ("run",),
+    "Whether nothing trainable has come for `alert_after_batches` batches' worth: 1 or 0.",
+)
 PAYLOAD = Metric("lachesis_payload_bytes", Kind.GAUGE, ("run", "state"), "Bytes of payload held.")
 ENVIRONMENTS = Metric("lachesis_environments", Kind.GAUGE, ("run", "state"), "Registered environments.")
 SERVED = Metric(

@@ -31,6 +31,7 @@ from app.services.lineage import Lineages
 from app.services.metrics import Metrics
 from app.services.registry import Registry
 from app.services.replay.buffer import Replay
+from app.services.replay.checkpoints import ReplayCheckpoints
 from app.services.replay.insertion import ReplayInsertion
 from app.services.replay.samples import ReplaySamples
 from app.services.sending import Sending
@@ -77,6 +78,7 @@ class Services:
     replay: Replay
     replay_insertion: ReplayInsertion
     replay_samples: ReplaySamples
+    replay_checkpoints: ReplayCheckpoints
     curricula: Curricula
     curriculum_items: CurriculumItems
     curriculum_observations: CurriculumObservations

@@ -1,6 +1,7 @@
 """Why there is no batch, as `GET …/batches/explain` answers it."""
 
 from app.services.explain import Reason, stale_groups
+from app.services.status import alert_of
 from lachesis.wire.batches import Explanation, LastSubmission
 
 
@@ -25,6 +26,9 @@ def explanation(reason: Reason, ttl_ms: int, instead: dict[str, int | float]) ->
         relaxes_s=reason.relaxes_s,
         leased_groups=view.totals.leased_groups,
         stale_groups=stale_groups(view),
+        arrived_groups=reason.arrived.groups,
+        filtered_groups=dict(reason.arrived.filtered),
+        alert=alert_of(view),
         environments=[
             LastSubmission(
                 environment=key,

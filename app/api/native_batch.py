@@ -146,6 +146,8 @@ def _group(group: LeasedGroup, sequences: tuple[int, ...] | None, batch: Batch) 
         policy_version=group.policy_version,
         staleness=staleness(group.policy_version, batch.view.policy_version),
         age_s=max(0, batch.view.clock_ms - group.accepted_ms) / 1000,
+        filtered_by=group.filtered_by,
+        loss_weight=group.loss_weight,
     )
 
 

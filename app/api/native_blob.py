@@ -5,7 +5,7 @@ numbers. No value of a column becomes a Python object.
 """
 
 import reprlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -104,19 +104,19 @@ def _group(blob: Payload, header: Header, path: Path) -> EncodedGroup:
         _check_details(blob, header.tensors[DETAILS], (*path, DETAILS))
     given = {name: text for name, text in header.metadata.items() if name != FORMAT_OF_OTHERS}
     keys = read_keys(given, columns.get("policy_versions"), path)
-    return keys_and_payload(keys, columns["tokens"], _payload(blob, header, keys), path)
+    return keys_and_payload(keys, columns, _payload(blob, header, keys), path)
 
 
-def keys_and_payload(keys: GroupKeys, tokens: Ragged, payload: Payload, path: Path) -> EncodedGroup:
+def keys_and_payload(keys: GroupKeys, columns: Mapping[str, Ragged], payload: Payload, path: Path) -> EncodedGroup:
     """Put together what is stored of a group of the native API.
 
     Raises:
         InvalidField: It says more of itself than a header holds.
     """
     check_header(payload, path)
-    (lengths,) = tokens.lengths
+    (lengths,), rewards = columns["tokens"].lengths, columns["scores"].values
     weight = weigh(lengths, keys.cost)
-    return EncodedGroup(len(lengths), keys.environment, payload, keys.id, keys.policy_version, weight, path)
+    return EncodedGroup(len(lengths), keys.environment, payload, keys.id, keys.policy_version, weight, path, rewards)
 
 
 def _payload(blob: Payload, header: Header, keys: GroupKeys) -> Payload:

@@ -69,7 +69,7 @@ def _encoded(group: CheckedGroup) -> EncodedGroup:
         fields.path,
     )
     payload = pack(group.columns, group.details, keys.as_strings(), _tensors(fields))
-    return keys_and_payload(keys, group.columns["tokens"], payload, fields.path)
+    return keys_and_payload(keys, group.columns, payload, fields.path)
 
 
 def _tensors(fields: GroupFields) -> dict[str, Any]:

@@ -6,9 +6,9 @@ from typing import Any
 from fastapi import Request, Response
 
 from app.api.native_route import NativeRoute
-from app.core.errors import FragmentNotFound, ReplayNotFound, SampleNotFound
+from app.core.errors import CheckpointNotFound, FragmentNotFound, ReplayNotFound, SampleNotFound
 
-_INSIDE = (ReplayNotFound, FragmentNotFound, SampleNotFound)
+_INSIDE = (ReplayNotFound, FragmentNotFound, SampleNotFound, CheckpointNotFound)
 
 
 class ReplayRoute(NativeRoute):

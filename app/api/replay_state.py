@@ -1,4 +1,4 @@
-"""What is shown of a replay buffer: its state, its settings, its chunks."""
+"""What is shown of a replay buffer: its state, its settings, its chunks, its checkpoints."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -10,7 +10,9 @@ from app.core.rate_limiter import LimiterSettings
 from app.core.replay import Eviction, ReplayPolicy
 from app.services.replay.buffer import ChunkPage
 from app.services.replay.state import ReplayState as State
+from app.store import replay_checkpoints as stored
 from app.store.replay_entries import StoredChunk
+from lachesis.wire.checkpoints import Checkpoint
 from lachesis.wire.replay import (
     Blocked,
     Chunk,
@@ -75,6 +77,22 @@ def shown_state(state: State) -> ReplayState:
 def shown_chunks(page: ChunkPage) -> Chunks:
     """Describe a page of chunks."""
     return Chunks(chunks=list(map(_chunk, page.chunks)), cursor=page.cursor)
+
+
+def shown_checkpoint(checkpoint: stored.Checkpoint, clock_ms: int) -> Checkpoint:
+    """Describe a checkpoint, seen at a run clock."""
+    position, limiter = checkpoint.position, checkpoint.policy.limiter
+    return Checkpoint(
+        name=checkpoint.name,
+        taken_ago_s=max(0, clock_ms - checkpoint.taken_ms) / 1000,
+        policy_version=checkpoint.policy_version,
+        session=checkpoint.session,
+        chunks=checkpoint.chunks,
+        chunk_bytes=checkpoint.chunk_bytes,
+        inserts=position.inserts,
+        samples=position.samples,
+        limiter_error=None if limiter is None else rate_limiter.error(position, limiter),
+    )
 
 
 def _settings(policy: ReplayPolicy) -> ReplaySettings:

@@ -135,7 +135,8 @@ def _checked(fields: GroupFields, known: Sequence[Column]) -> CheckedGroup:
 def _packed(group: CheckedGroup) -> EncodedGroup:
     (lengths,) = group.columns["tokens"].lengths
     payload = pack(group.columns, group.details)
-    return EncodedGroup(len(lengths), group.environment, payload, weight=weigh(lengths))
+    rewards = group.columns["scores"].values
+    return EncodedGroup(len(lengths), group.environment, payload, weight=weigh(lengths), rewards=rewards)
 
 
 def _columns(fields: GroupFields, known: Sequence[Column]) -> dict[str, Ragged]:

@@ -18,6 +18,7 @@
     │   ├── ReplayNotFound
     │   ├── FragmentNotFound
     │   ├── SampleNotFound
+    │   ├── CheckpointNotFound
     │   ├── CurriculumNotFound
     │   ├── ItemNotFound
     │   └── DatasetNotFound
@@ -161,6 +162,12 @@ class SampleNotFound(NotFound):
     """The run knows no such sample, or no longer."""
 
     code = "sample_not_found"
+
+
+class CheckpointNotFound(NotFound):
+    """The run's replay buffer has no checkpoint of this name, or no longer."""
+
+    code = "checkpoint_not_found"
 
 
 class CurriculumNotFound(NotFound):

@@ -21,7 +21,11 @@ from app.core.ranks import Shards, untouched
 
 @dataclass(frozen=True, slots=True)
 class LeasedGroup:
-    """A group in a batch that a trainer holds; `arrival` is its place in its lane, should it go back there."""
+    """A group in a batch that a trainer holds.
+
+    `arrival` is its place in its lane, should it go back there; `filtered_by` and `loss_weight` are those of its
+    `app.core.filters.Mark`, if it has one.
+    """
 
     group_id: str
     arrival: int
@@ -32,6 +36,8 @@ class LeasedGroup:
     accepted_ms: int
     policy_version: int | None = None
     given_id: str | None = None
+    filtered_by: str | None = None
+    loss_weight: float = 1.0
 
 
 class LeaseState(StrEnum):

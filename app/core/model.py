@@ -12,6 +12,7 @@ from enum import StrEnum
 from app.core.leasing import Lease
 from app.core.policy import Policy
 from app.core.ranks import BalanceHistory
+from app.core.totals import Drought, KeptBatches, Sent, Totals
 
 NEWCOMER_MS = 3000
 """How long a registration alone makes an environment bind, milliseconds of run clock. An answer that arrives is noted
@@ -130,6 +131,9 @@ class DropReason(StrEnum):
     FUTURE_VERSION = "future_version"
     EXPIRED = "expired"
     QUARANTINED = "quarantined"
+    ZERO_VARIANCE = "zero_variance"
+    REWARD_RANGE = "reward_range"
+    PASS_RATE = "pass_rate"  # noqa: S105 - no password
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,46 +198,6 @@ class RunConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
-    """Groups and bytes by where they are; ``accepted = queued + buffered + leased + delivered + dropped``."""
-
-    accepted_groups: int = 0
-    queued_groups: int = 0
-    buffered_groups: int = 0
-    leased_groups: int = 0
-    delivered_groups: int = 0
-    queued_bytes: int = 0
-    buffered_bytes: int = 0
-    leased_bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class KeptBatches:
-    """Acknowledged batches that are kept for a rewind.
-
-    Attributes:
-        checkpoint: Step of the last checkpoint the trainer told of.
-        unkept_step: The latest step whose batch was delivered and is not kept: no rewind goes before it.
-        batches: Batches kept.
-        payload_bytes: Their payload.
-    """
-
-    checkpoint: int | None = None
-    unkept_step: int | None = None
-    batches: int = 0
-    payload_bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """What an environment has sent: when it sent last (run clock, ms), how large a group, how much in all."""
-
-    last_ms: int
-    last_size: int
-    sequences: int
-
-
-@dataclass(frozen=True, slots=True)
 class RunView:
     """What a run looks like now, without its queue: one consistent-enough read that every use case starts from.
 
@@ -262,6 +226,7 @@ class RunView:
         running: Groups environments said they have started and not submitted.
         balance: How evenly batches were divided between ranks, if any were.
         delays: How often groups that wait were passed over for others that balance better, by id.
+        drought: What came since the last group that could be trained on, if anything.
     """
 
     config: RunConfig | None
@@ -289,6 +254,14 @@ class RunView:
     running: Mapping[int, int] = field(default_factory=dict)
     balance: BalanceHistory | None = None
     delays: Mapping[str, int] = field(default_factory=dict)
+    drought: Drought = field(default_factory=Drought)
+
+    @property
+    def alert(self) -> Drought | None:
+        """The drought, if the run's owner wants to know of one as long."""
+        if self.config is None or not self.drought.alarms(self.config.batch_size, self.policy.alert_after_batches):
+            return None
+        return self.drought
 
     @property
     def dropped_by_reason(self) -> dict[str, int]:

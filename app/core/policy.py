@@ -1,7 +1,9 @@
 """What a run does with its groups and batches beyond their selection, as its owner set it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 
 class FutureVersions(StrEnum):
@@ -9,6 +11,33 @@ class FutureVersions(StrEnum):
 
     RESTAMP = "restamp"
     REFUSE = "refuse"
+
+
+@dataclass(frozen=True, slots=True)
+class ZeroVariance:
+    """A filter of groups whose rewards are all the same; for this and the others see `app.core.filters`."""
+
+    epsilon: float = 1e-6
+    loss_weight: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RewardRange:
+    """A filter of groups whose mean reward is not between two bounds."""
+
+    above: float | None = None
+    below: float | None = None
+    loss_weight: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PassRate:
+    """A filter of groups of which too few or too many sequences have a reward of at least `threshold`."""
+
+    threshold: float = 0.5
+    above: float | None = 0.0
+    below: float | None = 1.0
+    loss_weight: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,4 +61,31 @@ class Policy:
     lineage_s: float = 3600.0
     balance_window: int = 0
     max_delay_batches: int = 2
+    filter_zero_variance: ZeroVariance | None = None
+    filter_reward_range: RewardRange | None = None
+    filter_pass_rate: PassRate | None = None
+    alert_after_batches: int | None = 10
     archived: bool = False
+
+    @property
+    def filters_groups(self) -> bool:
+        """Whether groups are looked at for their rewards when they come."""
+        return bool(self.filter_zero_variance or self.filter_reward_range or self.filter_pass_rate)
+
+
+_FILTERS: Mapping[str, type[ZeroVariance | RewardRange | PassRate]] = {
+    "filter_zero_variance": ZeroVariance,
+    "filter_reward_range": RewardRange,
+    "filter_pass_rate": PassRate,
+}
+
+
+def fields_of(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Turn settings as JSON has them, all or some, into values of the fields of `Policy`."""
+    values = dict(settings)
+    if "future_versions" in values:
+        values["future_versions"] = FutureVersions(values["future_versions"])
+    for name, kind in _FILTERS.items():
+        if values.get(name) is not None:
+            values[name] = kind(**values[name])
+    return values

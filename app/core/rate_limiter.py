@@ -3,9 +3,9 @@
     error = inserts * samples_per_insert - samples + offset        stays within [min_diff, max_diff], in chunks
 
 Whoever would take it out of the band waits for the other side. Below `min_size_to_sample` chunks, or fewer than
-somebody waits for, inserts are free: otherwise a buffer that lost its chunks (to a new session, a jump of the version)
-would stand still with both sides waiting. So both never wait for each other, as long as no sample is larger than
-`largest_sample` and no insert larger than `largest_insert`.
+somebody waits for, inserts are free, the whole of the last one: otherwise a buffer that lost its chunks (to a new
+session, a jump of the version) would stand still with both sides waiting. So both never wait for each other, as long as
+no sample is larger than `largest_sample` and no insert larger than `largest_insert`.
 
 Source: Cassirer et al., *Reverb: A Framework For Experience Replay* (2021), section 3.3.
 """
@@ -142,6 +142,8 @@ def inserts_open(position: Position, settings: LimiterSettings | None, min_size_
         return None
     room = settings.max_diff - error(position, settings) + _ROUNDING
     free = max(min_size_to_sample, position.demand) - position.size
+    if free > 0:  # the insert that makes them enough may bring more
+        free = max(free, largest_insert(settings) or 0)
     return max(0, free, math.floor(room / settings.samples_per_insert))
 
 
@@ -166,7 +168,8 @@ def largest_insert(settings: LimiterSettings | None) -> int | None:
     """Return the most chunks to insert at once so that no sample of one waits for it too, ``>= 1``; None: no limit."""
     if settings is None:
         return None
-    return math.floor((settings.max_diff - settings.min_diff - 1 + _ROUNDING) / settings.samples_per_insert)
+    most = (settings.max_diff - settings.min_diff - 1 + _ROUNDING) / settings.samples_per_insert
+    return math.floor(min(most, _FURTHEST))
 
 
 def check(settings: LimiterSettings, max_reuse: int | None) -> None:

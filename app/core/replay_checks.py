@@ -29,6 +29,7 @@ def check_policy(policy: ReplayPolicy) -> None:
         max_waiting=policy.max_waiting >= 1,
         fragment_ttl_s=0 < policy.fragment_ttl_s < math.inf,
         seed=0 <= policy.seed < 2**64,
+        keep_checkpoints=policy.keep_checkpoints >= 1,
     )
     check_sampling(policy.sampling)
     if policy.limiter is not None:

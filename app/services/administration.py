@@ -8,7 +8,7 @@ from typing import Any
 
 from app.core.errors import RunExists, RunInUse
 from app.core.model import RunConfig, RunView
-from app.core.policy import FutureVersions, Policy
+from app.core.policy import Policy, fields_of
 from app.services.bookmarks import Bookmarks
 from app.services.replay.upkeep import ReplayUpkeep
 from app.services.staleness import Staleness
@@ -72,20 +72,18 @@ class Administration:
 
         Args:
             run: Its name.
-            changes: New values, by field of `app.core.policy.Policy`, or ``batch_size``.
+            changes: New values, by field of `app.core.policy.Policy`, as JSON has them, or ``batch_size``.
 
         Raises:
             RunNotFound: There is no such run.
         """
         others = dict(changes)
         batch_size = others.pop("batch_size", None)
-        if "future_versions" in others:
-            others["future_versions"] = FutureVersions(others["future_versions"])
         while True:
             view = await self.get(run)
             assert view.config is not None, "as get() says"  # noqa: S101
             config = view.config if batch_size is None else replace(view.config, batch_size=batch_size)
-            if await self._runs.put(run, config, replace(view.policy, **others), view.epoch):
+            if await self._runs.put(run, config, replace(view.policy, **fields_of(others)), view.epoch):
                 break
         await self._bookmarks.trim(run)
         await self._staleness.sweep_versions(run)

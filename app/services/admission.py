@@ -1,17 +1,22 @@
 """Admitting groups: placed on the run as we last saw it, committed only if it still is so."""
 
+import logging
 import uuid
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.core.errors import InvalidField, RunArchived, RunNotFound
+from app.core.filters import Mark, judged
+from app.core.policy import Policy
 from app.services.presence import Presence
 from app.store.codec import EncodedGroup
-from app.store.group_entries import Outcome, Placement, Submission, Terms
+from app.store.group_entries import Outcome, Placement, Stored, Submission, Terms
 from app.store.groups import GroupStore
 from app.store.runs import Roster, RunStore
 
 _NOBODY = Roster(0, {})
+
+log = logging.getLogger("lachesis.admission")
 
 Place = Callable[[EncodedGroup, Roster], Placement]
 
@@ -62,18 +67,19 @@ class Admission:
                 placements = [place(group, roster) for group in groups]
                 # Under new ids each time: what was written under the ones before may be being removed.
                 submissions = [Submission(uuid.uuid4().hex, group) for group in groups]
-                outcomes = await self._groups.admit(
+                admitted = await self._groups.admit(
                     run, submissions, placements, _terms(roster, groups, limited=limited)
                 )
             except (InvalidField, RunArchived, RunNotFound):
                 if fresh:
                     raise
-                outcomes = None  # things may have changed since we last looked
-            if outcomes is not None:
+                admitted = None  # things may have changed since we last looked
+            if admitted is not None:
+                _warn(run, roster, groups, admitted)
                 for environment in {placement.environment for placement in placements}:
                     if environment is not None:
                         self._presence.heard(run, environment)
-                return Admitted(roster, placements, outcomes)
+                return Admitted(roster, placements, admitted.outcomes)
             roster, fresh = await self._roster(run), True
 
     async def _roster(self, run: str) -> Roster:
@@ -84,6 +90,28 @@ class Admission:
         """Forget what is remembered of runs that are no more: anybody can make up names."""
         self._announced.intersection_update(runs)
         self._rosters = {run: roster for run, roster in self._rosters.items() if run in runs}
+
+
+def filtered(group: EncodedGroup, place: Placement, policy: Policy) -> Placement:
+    """Return where a group goes for its rewards: its place, with a mark or without, or nowhere."""
+    if not policy.filters_groups:
+        return place
+    match judged(group.rewards.tolist(), policy):
+        case Mark() as mark:
+            return replace(place, mark=mark)
+        case reason:
+            return replace(place, buffered=place.buffered and reason is None, dropped=reason)
+
+
+def _warn(run: str, roster: Roster, groups: Sequence[EncodedGroup], admitted: Stored) -> None:
+    """Log that nothing trainable comes any more, once: by the process that sees the alert begin."""
+    drought, batch_size, after = admitted.drought, roster.batch_size, roster.policy.alert_after_batches
+    if drought is None or batch_size is None or not drought.alarms(batch_size, after):
+        return
+    pairs = zip(groups, admitted.outcomes, strict=True)
+    before = drought.sequences - sum(group.size for group, outcome in pairs if not outcome.repeated)
+    if not replace(drought, sequences=before).alarms(batch_size, after):
+        log.warning("run %s: %s", run, drought)
 
 
 def _terms(roster: Roster, groups: Sequence[EncodedGroup], *, limited: bool) -> Terms:

@@ -1,31 +1,55 @@
-"""What environments have sent lately, as this process saw it: for rates, from which nothing but forecasts is made."""
+"""What came lately, as this process saw it: rates, from which only forecasts are made, and what filters dropped."""
 
 from collections import defaultdict, deque
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
-from app.core.forecast import WINDOW_MS, Sample, rates
+from app.core.filters import FILTERS, Arrived, arrived_since
+from app.core.forecast import WINDOW_MS, rates
 from app.core.model import RunView
 
 _MOST_SAMPLES = 64
 
 
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What was counted of a run at a time of its clock, milliseconds: sequences by environment, and groups."""
+
+    clock_ms: int
+    sequences: Mapping[int, int]
+    arrived: Arrived
+
+
 class Arrivals:
-    """Samples of each run, gathered whenever somebody looks for a batch."""
+    """Looks at each run, taken whenever somebody looks for a batch."""
 
     def __init__(self) -> None:
-        self._samples: defaultdict[str, deque[Sample]] = defaultdict(lambda: deque(maxlen=_MOST_SAMPLES))
+        self._looks: defaultdict[str, deque[_Look]] = defaultdict(lambda: deque(maxlen=_MOST_SAMPLES))
 
     def note(self, run: str, view: RunView) -> None:
-        """Remember what environments have sent by now; about once a second is enough."""
-        samples = self._samples[run]
-        if not samples or view.clock_ms - samples[-1][0] >= WINDOW_MS // _MOST_SAMPLES:
-            samples.append((view.clock_ms, {key: sent.sequences for key, sent in view.sent.items()}))
+        """Remember what has come by now; about once a second is enough."""
+        looks = self._looks[run]
+        if not looks or view.clock_ms - looks[-1].clock_ms >= WINDOW_MS // _MOST_SAMPLES:
+            sequences = {key: sent.sequences for key, sent in view.sent.items()}
+            looks.append(_Look(view.clock_ms, sequences, _arrived(view)))
 
     def rates(self, run: str) -> dict[int, float]:
         """Return each environment's arrival rate over the last minute, sequences per second, as far as it is known."""
-        return rates(self._samples[run]) if run in self._samples else {}
+        return rates([(look.clock_ms, look.sequences) for look in self._looks[run]]) if run in self._looks else {}
+
+    def lately(self, run: str, view: RunView) -> Arrived:
+        """Return which groups came in the last minute, as far as this process knows; or in all, if none did."""
+        now, looks = _arrived(view), self._looks.get(run, ())
+        before = next((look.arrived for look in looks if look.clock_ms >= view.clock_ms - WINDOW_MS), now)
+        lately = arrived_since(before, now)
+        return lately if lately.groups else arrived_since(Arrived(), now)
 
     def keep_only(self, runs: Collection[str]) -> None:
         """Forget what is remembered of runs that are no more."""
-        for run in self._samples.keys() - set(runs):
-            del self._samples[run]
+        for run in self._looks.keys() - set(runs):
+            del self._looks[run]
+
+
+def _arrived(view: RunView) -> Arrived:
+    dropped = view.dropped_by_reason
+    return Arrived(view.totals.accepted_groups, {reason: dropped.get(reason, 0) for reason in FILTERS})

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from app.core.filters import Arrived
 from app.core.forecast import expected_s
 from app.core.model import DropReason, NotReady, RunView
 from app.services.arrivals import Arrivals
@@ -20,7 +21,8 @@ class Reason:
         not_ready: Why there is no batch; None if there is one.
         expected_s: When one should form at the present arrival rates, seconds; None if that cannot be said.
         relaxes_s: Seconds until minimums that conflict are relaxed, if they do.
-        rates: Sequences per second, by environment.
+        rates: Sequences that can be trained on per second, by environment.
+        arrived: Which groups came lately, and what filters dropped of them.
     """
 
     view: RunView
@@ -28,6 +30,7 @@ class Reason:
     expected_s: float | None
     relaxes_s: float | None
     rates: Mapping[int, float]
+    arrived: Arrived
 
 
 class Explain:
@@ -52,21 +55,24 @@ class Explain:
         """
         view = await self._runs.view(run)
         if view.config is None:
-            return Reason(view, unregistered(), None, None, {})
+            return Reason(view, unregistered(), None, None, {}, Arrived())
         self._arrivals.note(run, view)
         tried = instead or {}
         config = replace(view.config, batch_size=int(tried.get("batch_size", view.config.batch_size)))
         policy = replace(view.policy, relax_after_s=tried.get("relax_after_s", view.policy.relax_after_s))
         view = replace(view, config=config, policy=policy)
-        arriving = self._arrivals.rates(run)
+        arriving, arrived = self._arrivals.rates(run), self._arrivals.lately(run, view)
         if not instead and any(self._sending.waits(lease, view) for lease in view.leases):
-            return Reason(view, None, None, None, arriving)
+            return Reason(view, None, None, None, arriving, arrived)
         decision = await self._dispatch.decision(run, view)
         if decision.not_ready is None:
-            return Reason(view, None, None, None, arriving)
+            return Reason(view, None, None, None, arriving, arrived)
+        why = decision.not_ready
+        if arrived.filtered:
+            why = replace(why, detail=f"{why.detail}; {arrived}")
         left_ms = decision.relaxes_in_ms
         relaxes_s = None if left_ms is None else left_ms / 1000
-        return Reason(view, decision.not_ready, expected_s(decision.not_ready, arriving), relaxes_s, arriving)
+        return Reason(view, why, expected_s(why, arriving), relaxes_s, arriving, arrived)
 
 
 def stale_groups(view: RunView) -> int:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from app.core.grouping import completed_set
 from app.core.model import Environment, LaneId, PlannedGroup, RunView
-from app.services.admission import Admission
+from app.services.admission import Admission, filtered
 from app.store.codec import EncodedGroup
 from app.store.group_entries import Placement
 from app.store.groups import GroupStore
@@ -16,7 +16,7 @@ _MOST_BUFFERED = 256  # groups of one environment that may wait for a set; with 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What became of a group.
+    """What became of a group; of one that a filter dropped, as if it was queued: Atropos has no word for it.
 
     Attributes:
         buffered: Whether its size differs from the declared one (also if it has completed a set by now).
@@ -54,7 +54,7 @@ class Intake:
         receipts = []
         for group, placement in zip(groups, admitted.placements, strict=True):
             key = placement.environment
-            if key is None or group.size == environments[key].group_size:
+            if key is None or placement.dropped is not None or group.size == environments[key].group_size:
                 receipts.append(Receipt(buffered=False))
                 continue
             if key not in waiting:
@@ -102,6 +102,6 @@ def _place(group: EncodedGroup, roster: Roster) -> Placement:
     An environment nobody registered has no share; a group larger than declared can never be part of a set.
     """
     if group.environment is None or group.environment not in roster.environments:
-        return Placement(None)
+        return filtered(group, Placement(None), roster.policy)
     declared = roster.environments[group.environment].group_size
-    return Placement(group.environment, buffered=group.size < declared)
+    return filtered(group, Placement(group.environment, buffered=group.size < declared), roster.policy)

@@ -166,6 +166,7 @@ def _add_run(page: Page, run: str, view: RunView, ttl_ms: int) -> None:
     }
     page.add_each(telemetry.GROUPS, run, groups)
     page.add_each(telemetry.GROUPS_DROPPED, run, {reason: dropped.get(reason, 0) for reason in DropReason})
+    page.add(telemetry.DROUGHT, (run,), view.alert is not None)
     page.add_each(telemetry.PAYLOAD, run, payload)
     page.add_each(telemetry.ENVIRONMENTS, run, {state: environments[state] for state in _STATES})
     page.add_each(telemetry.SERVED, run, _served(view))

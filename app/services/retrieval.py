@@ -70,6 +70,7 @@ def unfit_now(entry: StoredGroup, view: RunView) -> DropReason | None:
 
 
 def _leased(group: PlannedGroup, entry: StoredGroup) -> LeasedGroup:
+    mark = entry.mark
     return LeasedGroup(
         group.group_id,
         group.arrival,
@@ -80,6 +81,8 @@ def _leased(group: PlannedGroup, entry: StoredGroup) -> LeasedGroup:
         entry.accepted_ms,
         entry.policy_version,
         entry.given_id,
+        None if mark is None else mark.filtered_by,
+        1.0 if mark is None else mark.loss_weight,
     )
 
 

@@ -12,6 +12,7 @@ from app.store.groups import GroupStore
 from app.store.runs import RunStore
 from lachesis.wire.ranks import BalanceInfo
 from lachesis.wire.status import (
+    Alert,
     Blocked,
     ByteCounts,
     EnvironmentStatus,
@@ -68,6 +69,7 @@ class Status:
             policy_version=view.policy_version,
             kept_batches=view.kept.batches,
             dropped=view.dropped_by_reason,
+            alert=alert_of(view),
             leases=[
                 LeaseStatus(batch=lease.batch_id, state=lease.state.value, step=lease.step, deliveries=lease.deliveries)
                 for lease in view.leases
@@ -106,6 +108,15 @@ def _ranks(history: BalanceHistory) -> RanksStatus:
         mean_bound=history.bound / history.batches,
         last=BalanceInfo(**asdict(history.last)),
     )
+
+
+def alert_of(view: RunView) -> Alert | None:
+    """Say that nothing trainable has come for long, if so."""
+    drought = view.alert
+    if drought is None:
+        return None
+    since_s = max(0, view.clock_ms - drought.since_ms) / 1000
+    return Alert(since_s=since_s, sequences=drought.sequences, dropped=dict(drought.dropped), detail=str(drought))
 
 
 def set_aside_groups(view: RunView) -> int:

@@ -1,11 +1,11 @@
-"""Taking groups in on the native API: any size goes to the queue, and too old ones are counted and dropped."""
+"""Taking groups in on the native API: any size is queued; what is too old, or filtered, is counted and dropped."""
 
 from collections import Counter
 from collections.abc import Sequence
 
 from app.core.errors import InvalidField, RunNotFound
 from app.core.freshness import unfit
-from app.services.admission import Admission
+from app.services.admission import Admission, filtered
 from app.store.codec import EncodedGroup
 from app.store.group_entries import Outcome, Placement
 from app.store.runs import Roster
@@ -37,7 +37,7 @@ class Submissions:
                 raise InvalidField(f"{ids[group.group_id]} groups have the id {group.group_id}", (*group.place, "id"))
 
         def place(group: EncodedGroup, roster: Roster) -> Placement:
-            if not roster.configured:
+            if roster.batch_size is None:
                 raise RunNotFound(f"there is no run {run}")
             if group.environment is not None and group.environment not in roster.environments:
                 where = (*group.place, "environment")
@@ -50,6 +50,8 @@ class Submissions:
 def _place(group: EncodedGroup, roster: Roster) -> Placement:
     sampled, current = group.policy_version, roster.policy_version
     dropped = unfit(sampled, current, roster.policy)
+    if dropped is not None:
+        return Placement(group.environment, policy_version=sampled, dropped=dropped)
     # A version that is not in force yet and is taken all the same counts as the one that is.
-    counts_as = sampled if sampled is None or dropped is not None else min(sampled, current)
-    return Placement(group.environment, policy_version=counts_as, dropped=dropped)
+    counts_as = None if sampled is None else min(sampled, current)
+    return filtered(group, Placement(group.environment, policy_version=counts_as), roster.policy)

@@ -1,8 +1,11 @@
 """A group as the store keeps it: bytes, and the little that must be known without reading them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
+import numpy as np
 import xxhash
+from numpy.typing import NDArray
 
 from app.core.costs import Weight
 
@@ -22,6 +25,7 @@ class EncodedGroup:
         policy_version: The oldest policy version that sampled it, ``>= 0``, if its sender said so.
         weight: What its cost follows from.
         place: Where it was in the body it came in: a path from the root.
+        rewards: Its scores, finite, one per sequence; a view of the payload or of what it was made from.
     """
 
     size: int
@@ -31,6 +35,7 @@ class EncodedGroup:
     policy_version: int | None = None
     weight: Weight = NO_WEIGHT
     place: tuple[str | int, ...] = ()
+    rewards: NDArray[Any] = field(default_factory=lambda: np.empty(0), compare=False)
 
 
 def checksum(payload: Payload) -> str:

@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.core.costs import Weight
+from app.core.filters import Mark
 from app.core.model import DropReason, LaneId
+from app.core.totals import Drought
 from app.store.codec import EncodedGroup, checksum
 from app.store.exchange import Argument
 from app.store.keys import NONE, RunKeys, lane_name, parse_lane_name
@@ -30,12 +32,14 @@ class Placement:
         buffered: Whether it waits in that environment's buffer for a set to complete.
         policy_version: The version it counts as sampled by, if any.
         dropped: Why it is only counted, and not stored; None if it is stored.
+        mark: What it bears as one that a filter found and that is stored all the same, if it is.
     """
 
     environment: int | None
     buffered: bool = False
     policy_version: int | None = None
     dropped: DropReason | None = None
+    mark: Mark | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,14 @@ class Outcome:
 
     dropped: DropReason | None = None
     repeated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What became of submissions, one after the other; and, if nothing came but what was dropped, the drought now."""
+
+    outcomes: list[Outcome]
+    drought: Drought | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +91,7 @@ class StoredGroup:
         policy_version: The version it counts as sampled by, if any.
         given_id: The id its sender gave it, if any.
         weight: What its cost follows from.
+        mark: What it bears if a filter found it.
     """
 
     payload_bytes: int
@@ -88,6 +101,7 @@ class StoredGroup:
     policy_version: int | None
     given_id: str | None
     weight: Weight
+    mark: Mark | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,16 +135,17 @@ def index_arguments(
         own_keys.append(keys.buffer(name) if placement.buffered else keys.lane(name))
         own_keys.append(keys.payload(submission.group_id))
         where = placement.dropped or ("buffered" if placement.buffered else "queued")
-        arguments += [submission.group_id, where, _entry(encoded, name, placement.policy_version)]
+        arguments += [submission.group_id, where, _entry(encoded, name, placement)]
     return own_keys, arguments
 
 
-def _entry(group: EncodedGroup, lane: str, version: int | None) -> str:
+def _entry(group: EncodedGroup, lane: str, place: Placement) -> str:
     """Write a group's index entry but for its time, which `lua/index_group.lua` puts in as the third word."""
     weight = group.weight
     sent = NONE if weight.sent is None else repr(weight.sent)
-    words = (len(group.payload), checksum(group.payload), weight.tokens, weight.squares, sent, lane)
-    return " ".join(map(str, (*words, or_text(version, NONE), group.group_id or NONE)))
+    mark = NONE if place.mark is None else f"{place.mark.filtered_by}:{place.mark.loss_weight!r}"
+    words = (len(group.payload), checksum(group.payload), weight.tokens, weight.squares, sent, mark, lane)
+    return " ".join(map(str, (*words, or_text(place.policy_version, NONE), group.group_id or NONE)))
 
 
 def or_text(value: int | None, otherwise: str) -> Argument:
@@ -140,7 +155,7 @@ def or_text(value: int | None, otherwise: str) -> Argument:
 
 def parse_entry(entry: str) -> StoredGroup:
     """Read a group's index entry."""
-    size, digest, accepted, tokens, squares, sent, lane, version, given_id = entry.split()
+    size, digest, accepted, tokens, squares, sent, mark, lane, version, given_id = entry.split()
     return StoredGroup(
         int(size),
         digest,
@@ -149,7 +164,13 @@ def parse_entry(entry: str) -> StoredGroup:
         None if version == NONE else int(version),
         None if given_id == NONE else given_id,
         Weight(int(tokens), int(squares), None if sent == NONE else float(sent)),
+        None if mark == NONE else _parse_mark(mark),
     )
+
+
+def _parse_mark(text: str) -> Mark:
+    reason, loss_weight = text.split(":")
+    return Mark(DropReason(reason), float(loss_weight))
 
 
 def parse_history(text: str) -> EndedGroup | None:

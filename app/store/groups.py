@@ -5,6 +5,7 @@ from functools import partial
 
 from app.core.errors import GroupExists, QueueFull
 from app.core.model import DropReason, Lane, LaneId, PlannedGroup, QueuedGroup
+from app.core.totals import Drought
 from app.store import scripts
 from app.store.connection import Connection
 from app.store.exchange import Argument, Command
@@ -12,6 +13,7 @@ from app.store.group_entries import (
     EndedGroup,
     Outcome,
     Placement,
+    Stored,
     StoredGroup,
     Submission,
     Terms,
@@ -22,6 +24,7 @@ from app.store.group_entries import (
 )
 from app.store.keys import NONE, RunKeys, lane_name
 from app.store.payloads import write_then_index
+from app.store.run_view import parse_drought
 
 WantedHeads = Mapping[LaneId, tuple[int, int]]
 _SWEEP = 1000  # payloads removed per round trip
@@ -35,8 +38,8 @@ class GroupStore:
 
     async def admit(
         self, run: str, submissions: Sequence[Submission], placements: Sequence[Placement], terms: Terms
-    ) -> list[Outcome] | None:
-        """Store groups, all or none, in one round trip. Once this returns a list they survive any crash.
+    ) -> Stored | None:
+        """Store groups, all or none, in one round trip. Once this returns what became of them they survive any crash.
 
         Payloads and their index are written in one transaction. Where that is unwise (`Connection.transacts`, or they
         are very large), each payload is written by a command of its own, then indexed by a small script: a write torn
@@ -65,7 +68,8 @@ class GroupStore:
         what, *rest = await write_then_index(self._connection, run, payloads, index)
         match what:
             case b"admitted":
-                return [_outcome(text.decode(), place) for text, place in zip(rest[0], placements, strict=True)]
+                outcomes = [_outcome(text.decode(), place) for text, place in zip(rest[0], placements, strict=True)]
+                return Stored(outcomes, _drought(rest[1]))
             case b"full":
                 raise QueueFull(f"the run holds {rest[0]} groups, {rest[1]} bytes, which is as much as it may")
             case b"exists":
@@ -200,30 +204,32 @@ class GroupStore:
             garbage, trash = await self._connection.exchange(
                 [("ZRANGEBYSCORE", keys.unindexed, -1, -1, "LIMIT", 0, _SWEEP), ("SMEMBERS", keys.trash)]
             )
-            if garbage:
-                await self._unlink(keys, garbage)
-                await self._connection.call("ZREM", keys.unindexed, *garbage)
-            removed += len(garbage)
+            removed += await self._remove(keys, garbage)
             if len(garbage) < _SWEEP:
                 return removed + await self._sweep_trash(keys, trash)
 
     async def _sweep_trash(self, keys: RunKeys, tokens: Iterable[bytes]) -> int:
-        """Remove the payloads of runs that were reset."""
+        """Remove the payloads that only the trash names."""
         removed = 0
         for token in tokens:
             trashed = keys.trashed(token.decode())
             cursor = None
             while cursor != 0:
                 cursor, entries = await self._connection.call("HSCAN", trashed, cursor or 0, "COUNT", _SWEEP)
-                if entries:
-                    await self._unlink(keys, list(entries))
-                removed += len(entries)
+                removed += await self._remove(keys, list(entries))
             await self._connection.call("UNLINK", trashed)
             await self._connection.call("SREM", keys.trash, token)
         return removed
 
-    async def _unlink(self, keys: RunKeys, group_ids: Sequence[bytes]) -> None:
-        await self._connection.call("UNLINK", *(keys.payload(group_id.decode()) for group_id in group_ids))
+    async def _remove(self, keys: RunKeys, ids: Sequence[bytes]) -> int:
+        """Remove those payloads that nothing names; returns how many. None of these can be named again."""
+        if not ids:
+            return 0
+        garbage = await self._connection.run("find_garbage", [keys.unindexed, *keys.naming_payloads()], ids)
+        if garbage:
+            await self._connection.call("UNLINK", *(keys.payload(one.decode()) for one in garbage))
+            await self._connection.call("ZREM", keys.unindexed, *garbage)
+        return len(garbage)
 
 
 def _index(
@@ -236,11 +242,17 @@ def _index(
 ) -> Command:
     run_keys = [keys.run, keys.recent, keys.unindexed, keys.groups, keys.seen, keys.sent, keys.lanes, keys.buffers]
     run_keys += [keys.versions, keys.given_ids, keys.given_ids_until, keys.dropped, keys.history, keys.ended]
+    run_keys.append(keys.drought)
     limits = [terms.epoch, or_text(terms.policy_version, ""), terms.dedup_ms, terms.history_ms]
     limits += [or_text(terms.max_groups, ""), or_text(terms.max_bytes, ""), -1 if reserved else 0]
     own_keys, own_arguments = index_arguments(keys, submissions, placements)
     every_key = (*run_keys, *own_keys)
     return ("EVALSHA", scripts.load("admit_groups").digest, len(every_key), *every_key, *limits, *own_arguments)
+
+
+def _drought(pairs: Sequence[bytes]) -> Drought | None:
+    words = [word.decode() for word in pairs]
+    return parse_drought(dict(zip(words[::2], words[1::2], strict=True))) if words else None
 
 
 def _outcome(text: str, placement: Placement) -> Outcome:

@@ -8,7 +8,8 @@
 | `…:environments` | hash | environment id -> JSON record |
 | `…:seen` | hash | environment id -> run clock at its last sign of life, ms |
 | `…:served` | hash | environment id or `-` -> sequences handed out in batches |
-| `…:sent` | hash | environment id -> `clock_ms size sequences`: its last group, and sequences sent in all |
+| `…:sent` | hash | environment id -> `clock_ms size sequences`: its last group, and sequences stored in all |
+| `…:drought` | hash | what came since groups were last stored: `since_ms`, `sequences`, dropped groups by reason |
 | `…:running` | hash | environment id -> groups it says it has started and not submitted |
 | `…:groups` | hash | group id -> its entry, for every group held (`app.store.group_entries`) |
 | `…:lanes` | hash | `environment:size` -> groups queued in that lane |
@@ -43,6 +44,7 @@
 | `…:replay:due` | zset | workers of whom something waits, by the run clock at which to look after it |
 | `…:replay:samples` | hash | sample id -> JSON: the chunks it was given, in order |
 | `…:replay:sample_states` | hash | sample id -> JSON of its lease |
+| `…:checkpoint:{slot}:{part}` | copy | `replay` and each of its parts as they were at a checkpoint; of the same types |
 | `…:curricula` | hash | curriculum -> its id |
 | `…:curricula_loading` | zset | ids of curricula whose state is being loaded, by the run clock at their last progress |
 | `…:curriculum:{id}` | hash | a curriculum: configuration, revision, totals, random counter |
@@ -61,7 +63,7 @@
 | `…:curriculum:{id}:in_flight` | zset | items handed out, by the run clock from which others may have them |
 | `…:curriculum:{id}:holders` | hash | those items -> number of the sample that handed them out |
 | `…:curriculum:{id}:requests` | zset | requests that told observations, by the run clock until which they are known |
-| `…:trash` | set | names of `groups` and `fragments` hashes of reset runs whose payloads are being removed |
+| `…:trash` | set | names of `groups` and `fragments` hashes whose payloads are removed, unless others name them |
 | `…:trash:{token}` | hash | one of those |
 
 `…` is `lachesis:1:{run}`: the braces are a hash tag, so a run's index lives on one slot and scripts work in a
@@ -73,6 +75,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from app.core.errors import InvalidField
+from lachesis.wire.replay import MAX_CHECKPOINTS
 from lachesis.wire.runs import RUN_NAME
 
 PREFIX = "lachesis:1"
@@ -98,6 +101,11 @@ ReplayPart = Literal[
 
 REPLAY_PARTS: tuple[ReplayPart, ...] = get_args(ReplayPart)
 
+SavedPart = Literal["replay"] | ReplayPart
+"""What a checkpoint consists of; in the order `lua/replay_places.lua` knows."""
+
+SAVED_PARTS: tuple[SavedPart, ...] = ("replay", *REPLAY_PARTS)
+
 CurriculumPart = Literal[
     "items", "estimates", "ease", "posterior", "signal", "last", "drawn", "unseen", "foreseen", "category",
     "category_numbers", "arms", "in_flight", "holders", "requests",
@@ -118,6 +126,16 @@ def parse_lane_name(name: str) -> tuple[int | None, int]:
     return (None if environment == NONE else int(environment)), int(size)
 
 
+class _Key:
+    """A key of a run that is called what its attribute is called."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, keys: "RunKeys", owner: type) -> str:
+        return keys.called(self._name)
+
+
 @dataclass(frozen=True, slots=True)
 class RunKeys:
     """The keys of one run.
@@ -128,136 +146,68 @@ class RunKeys:
 
     name: str
 
+    run = _Key()
+    environments = _Key()
+    seen = _Key()
+    served = _Key()
+    groups = _Key()
+    lanes = _Key()
+    buffers = _Key()
+    recent = _Key()
+    versions = _Key()
+    given_ids = _Key()
+    given_ids_until = _Key()
+    history = _Key()
+    ended = _Key()
+    kept = _Key()
+    kept_steps = _Key()
+    kept_leases = _Key()
+    sent = _Key()
+    drought = _Key()
+    running = _Key()
+    unindexed = _Key()
+    leases = _Key()
+    lease_states = _Key()
+    workers = _Key()
+    dropped = _Key()
+    trash = _Key()
+    replay = _Key()
+    curricula = _Key()
+    curricula_loading = _Key()
+
     def __post_init__(self) -> None:
         if not re.fullmatch(RUN_NAME, self.name):
             raise InvalidField(
                 f"run name {self.name[:80]!r}: use 1 to 64 letters, digits, dots, dashes, underscores", ("path", "run")
             )
 
-    def _key(self, what: str) -> str:
+    def called(self, what: str) -> str:
         return f"{PREFIX}:{{{self.name}}}:{what}"
 
-    @property
-    def run(self) -> str:
-        return self._key("run")
-
-    @property
-    def environments(self) -> str:
-        return self._key("environments")
-
-    @property
-    def seen(self) -> str:
-        return self._key("seen")
-
-    @property
-    def served(self) -> str:
-        return self._key("served")
-
-    @property
-    def groups(self) -> str:
-        return self._key("groups")
-
-    @property
-    def lanes(self) -> str:
-        return self._key("lanes")
-
-    @property
-    def buffers(self) -> str:
-        return self._key("buffers")
-
-    @property
-    def recent(self) -> str:
-        return self._key("recent")
-
-    @property
-    def versions(self) -> str:
-        return self._key("versions")
-
-    @property
-    def given_ids(self) -> str:
-        return self._key("given_ids")
-
-    @property
-    def given_ids_until(self) -> str:
-        return self._key("given_ids_until")
-
-    @property
-    def history(self) -> str:
-        return self._key("history")
-
-    @property
-    def ended(self) -> str:
-        return self._key("ended")
-
-    @property
-    def kept(self) -> str:
-        return self._key("kept")
-
-    @property
-    def kept_steps(self) -> str:
-        return self._key("kept_steps")
-
-    @property
-    def kept_leases(self) -> str:
-        return self._key("kept_leases")
-
-    @property
-    def sent(self) -> str:
-        return self._key("sent")
-
-    @property
-    def running(self) -> str:
-        return self._key("running")
-
-    @property
-    def unindexed(self) -> str:
-        return self._key("unindexed")
-
-    @property
-    def leases(self) -> str:
-        return self._key("leases")
-
-    @property
-    def lease_states(self) -> str:
-        return self._key("lease_states")
-
-    @property
-    def workers(self) -> str:
-        return self._key("workers")
-
-    @property
-    def dropped(self) -> str:
-        return self._key("dropped")
-
-    @property
-    def trash(self) -> str:
-        return self._key("trash")
-
-    @property
-    def replay(self) -> str:
-        return self._key("replay")
-
     def replay_part(self, part: ReplayPart) -> str:
-        return self._key(f"replay:{part}")
+        return self.called(f"replay:{part}")
 
-    def replay_keys(self) -> list[str]:
-        """The keys that every script of the replay buffer is handed."""
-        parts = map(self.replay_part, REPLAY_PARTS)
-        return [self.run, self.replay, *parts, self.unindexed, self.history, self.ended]
+    def replay_keys(self, slot: int | None = None) -> list[str]:
+        """The keys that every script of the replay buffer is handed; or, of a checkpoint, the same."""
+        place = [self.replay, *map(self.replay_part, REPLAY_PARTS)] if slot is None else self.checkpoint_place(slot)
+        return [self.run, *place, self.unindexed, self.history, self.ended]
 
-    @property
-    def curricula(self) -> str:
-        return self._key("curricula")
+    def checkpoint_part(self, slot: int, part: SavedPart) -> str:
+        return self.called(f"checkpoint:{slot}:{part}")
 
-    @property
-    def curricula_loading(self) -> str:
-        return self._key("curricula_loading")
+    def checkpoint_place(self, slot: int) -> list[str]:
+        return [self.checkpoint_part(slot, part) for part in SAVED_PARTS]
+
+    def naming_payloads(self) -> tuple[str, ...]:
+        """The hashes whose fields are ids of payloads: what none of them names is garbage."""
+        saved = (self.checkpoint_part(slot, "fragments") for slot in range(MAX_CHECKPOINTS))
+        return (self.groups, self.replay_part("fragments"), *saved)
 
     def curriculum(self, curriculum_id: str) -> str:
-        return self._key(f"curriculum:{curriculum_id}")
+        return self.called(f"curriculum:{curriculum_id}")
 
     def curriculum_part(self, curriculum_id: str, part: CurriculumPart) -> str:
-        return self._key(f"curriculum:{curriculum_id}:{part}")
+        return self.called(f"curriculum:{curriculum_id}:{part}")
 
     def curriculum_keys(self, curriculum_id: str) -> list[str]:
         """The keys that every script of a curriculum is handed; all but the first are its own."""
@@ -265,28 +215,30 @@ class RunKeys:
         return [self.run, self.curriculum(curriculum_id), *parts]
 
     def trashed(self, token: str) -> str:
-        return self._key(f"trash:{token}")
+        return self.called(f"trash:{token}")
 
     def state(self) -> tuple[str, ...]:
         """The keys that a reset simply deletes: they name no payloads, and no other keys."""
+        saved = (key for slot in range(MAX_CHECKPOINTS) for key in self.checkpoint_place(slot))
         return (
             *(self.environments, self.seen, self.served, self.leases, self.lease_states, self.dropped, self.versions),
             *(self.given_ids, self.given_ids_until, self.history, self.ended),
-            *(self.kept, self.kept_steps, self.kept_leases, self.sent, self.running),
+            *(self.kept, self.kept_steps, self.kept_leases, self.sent, self.running, self.drought),
             *(self.replay, *(self.replay_part(part) for part in REPLAY_PARTS if part != "fragments")),
+            *(key for key in saved if key not in self.naming_payloads()),
         )
 
     def all_held(self) -> tuple[str, ...]:
         """Every key but `run`, `workers`, and what these catalogs name: without them a run holds nothing."""
-        cataloged = (self.groups, self.replay_part("fragments"), self.lanes, self.buffers)
+        cataloged = (*self.naming_payloads(), self.lanes, self.buffers)
         curricula = (self.curricula, self.curricula_loading)
         return (*self.state(), *cataloged, *curricula, self.recent, self.unindexed, self.trash)
 
     def lane(self, name: str) -> str:
-        return self._key(f"lane:{name}")
+        return self.called(f"lane:{name}")
 
     def buffer(self, name: str) -> str:
-        return self._key(f"buffer:{name}")
+        return self.called(f"buffer:{name}")
 
     def payload(self, group_id: str) -> str:
         return f"{PREFIX}:payload:{self.name}:{group_id}"

@@ -246,7 +246,7 @@ class ReplayStore:
     async def versions(self, run: str) -> dict[int, int]:
         """Count the sampleable chunks of each version."""
         counts = await self._connection.call("HGETALL", RunKeys(run).replay_part("version_counts"))
-        return {int(version): int(count) for version, count in counts.items()}
+        return dict(sorted((int(version), int(count)) for version, count in counts.items()))
 
     async def entries(self, run: str, chunk_keys: Sequence[str]) -> list[StoredChunk | None]:
         """Read chunks' entries; None where the buffer does not hold one."""

@@ -16,7 +16,8 @@ from app.store.run_view import run_clock
 STALENESS_BOUNDS = ("0", "1", "2", "4", "8", "16", "32", "64", "128", "256", "more")
 """What `lua/sampled_staleness.lua` counts sampled chunks by: the most versions each is stale, by doubling."""
 
-_NO_TOTALS = {"config", "revision", "session", "offset", "demand", "unsettled"}
+NO_TOTALS = {"config", "revision", "session", "offset", "demand", "unsettled", "restored"}
+"""Fields of the buffer's hash that count nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,7 @@ def read_view(replies: Sequence[Any]) -> ReplayView | None:
         revision=texts["revision"],
         standing=standing,
         size=size,
-        totals={name: int(text) for name, text in texts.items() if name not in _NO_TOTALS},
+        totals={name: int(text) for name, text in texts.items() if name not in NO_TOTALS},
         demand=(demand, until_ms),
         lease_s=run_policy.lease_s,
         memory_ms=round(1000 * run_policy.dedup_window_s),

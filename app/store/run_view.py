@@ -7,9 +7,10 @@ from operator import attrgetter
 from typing import Any
 
 from app.core.leasing import Lease, LeaseState
-from app.core.model import Environment, KeptBatches, LaneId, RunConfig, RunView, Sent, Totals
-from app.core.policy import FutureVersions, Policy
+from app.core.model import Environment, LaneId, RunConfig, RunView
+from app.core.policy import Policy, fields_of
 from app.core.ranks import Balance, BalanceHistory, EndedBy, Shards, Split
+from app.core.totals import Drought, KeptBatches, Sent, Totals
 from app.store.exchange import Command
 from app.store.keys import NONE, RunKeys, parse_lane_name
 
@@ -35,7 +36,7 @@ def view_commands(keys: RunKeys) -> list[Command]:
     The run comes first and its leases after it: a commit in between is then seen by the step it moved on.
     """
     hashes = [keys.run, keys.environments, keys.seen, keys.lanes, keys.buffers]
-    hashes += [keys.lease_states, keys.served, keys.dropped, keys.sent, keys.running]
+    hashes += [keys.lease_states, keys.served, keys.dropped, keys.sent, keys.running, keys.drought]
     workers: Command = ("ZRANGE", keys.workers, 0, -1, "WITHSCORES")
     return [("TIME",), *(("HGETALL", key) for key in hashes), workers, ("ZCARD", keys.kept_steps)]
 
@@ -121,8 +122,7 @@ def parse_policy(text: str | bytes | None) -> Policy:
     """Read the JSON of a policy; the default one where there is none."""
     if text is None:
         return Policy()
-    fields: dict[str, Any] = json.loads(text)
-    return Policy(**fields | {"future_versions": FutureVersions(fields["future_versions"])})
+    return Policy(**fields_of(json.loads(text)))
 
 
 def balance_text(history: BalanceHistory) -> str:
@@ -135,6 +135,12 @@ def _balance(text: str | None) -> BalanceHistory | None:
         return None
     fields: dict[str, Any] = json.loads(text)
     return BalanceHistory(**fields | {"last": Balance(**fields["last"])})
+
+
+def parse_drought(a_hash: Mapping[str, str]) -> Drought:
+    """Read what came since the last group that was stored."""
+    counts = {name: int(value) for name, value in a_hash.items()}
+    return Drought(counts.pop("since_ms", 0), counts.pop("sequences", 0), counts)
 
 
 def _environment(key: str) -> int | None:
@@ -161,6 +167,7 @@ def _view(
     dropped: dict[str, str],
     sent: dict[str, str],
     running: dict[str, str],
+    drought: dict[str, str],
     *,
     workers: dict[str, int],
     kept: int,
@@ -199,4 +206,5 @@ def _view(
         running={int(key): int(count) for key, count in running.items()},
         balance=_balance(run.get("balance")),
         delays=json.loads(run.get("delays", "{}")),
+        drought=parse_drought(drought),
     )

@@ -18,6 +18,7 @@ from app.store.run_tick import Tick
 from app.store.run_view import (
     RunSummary,
     lease_text,
+    parse_config,
     parse_environment,
     parse_policy,
     read_summary,
@@ -40,14 +41,14 @@ class Roster:
     Attributes:
         epoch: Changes whenever any of this does, but for the policy version.
         environments: By id; when they were last heard of is not filled in.
-        configured: Whether the run has a batch size yet.
+        batch_size: Sequences in a batch; None before anybody has configured the run.
         policy_version: The policy version in force.
         policy: What the run does with groups.
     """
 
     epoch: int
     environments: Mapping[int, Environment]
-    configured: bool = False
+    batch_size: int | None = None
     policy_version: int = 0
     policy: Policy = field(default_factory=Policy)
 
@@ -111,7 +112,8 @@ class RunStore:
             [("HMGET", keys.run, "epoch", "policy_version", "policy", "config"), ("HGETALL", keys.environments)]
         )
         environments = {int(key): parse_environment(record) for key, record in records.items()}
-        return Roster(int(epoch or 0), environments, config is not None, int(version or 0), parse_policy(policy))
+        batch_size = None if config is None else parse_config(config).batch_size
+        return Roster(int(epoch or 0), environments, batch_size, int(version or 0), parse_policy(policy))
 
     async def register(self, run: str, config: RunConfig) -> bool:
         """Set the run's configuration, and return every batch a former trainer of Atropos has not acknowledged.
@@ -268,17 +270,16 @@ class RunStore:
             view = await self.view(run)
             queues = {f"lane {name}": keys.lane(name) for name in starmap(lane_name, view.lanes)}
             queues |= {f"buffer {name}": keys.buffer(name) for name in starmap(lane_name, view.buffers)}
-            fragments, curricula = f"{token}-fragments", await self._curricula(keys)
+            curricula = await self._curricula(keys)
+            tokens = {f"{token}-{n}": naming for n, naming in enumerate(keys.naming_payloads())}
+            renamed = [key for own, naming in tokens.items() for key in (naming, keys.trashed(own))]
+            fixed = [keys.run, keys.trash, keys.unindexed, keys.lanes, keys.buffers]
+            fixed += [keys.curricula, keys.curricula_loading]
+            of_curricula = [key for own in curricula for key in keys.curriculum_keys(own)[1:]]
             done = await self._connection.run(
                 "reset_run",
-                [
-                    *(keys.run, keys.groups, keys.trashed(token)),
-                    *(keys.replay_part("fragments"), keys.trashed(fragments)),
-                    *(keys.trash, keys.unindexed, keys.lanes, keys.buffers, keys.curricula, keys.curricula_loading),
-                    *(*keys.state(), *queues.values()),
-                    *(key for own in curricula for key in keys.curriculum_keys(own)[1:]),
-                ],
-                [token, fragments, *queues, *(f"curriculum {own}" for own in curricula)],
+                [*fixed, *renamed, *keys.state(), *queues.values(), *of_curricula],
+                [len(tokens), *tokens, *queues, *(f"curriculum {own}" for own in curricula)],
             )
             if done:
                 return

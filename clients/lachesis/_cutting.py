@@ -125,10 +125,9 @@ def read_steps(
 def encode(parts: Sequence[Steps], worker: str, session: int, number: int) -> bytes:
     """Write the parts of a fragment as its blob."""
     tensors = {name: _joined([part.tensors[name] for part in parts]) for name in parts[0].tensors}
-    versions = _joined([part.versions for part in parts])
+    # Of all fragments, even where all steps are of one version: only those with the same tensors can be stacked.
+    tensors[POLICY_VERSIONS] = versions = _joined([part.versions for part in parts])
     keys: dict[str, Any] = {"number": number, "session": session, "policy_version": int(versions.min())}
-    if (versions != versions[0]).any():
-        tensors[POLICY_VERSIONS] = versions
     episodes = list(dict.fromkeys(part.episode for part in parts if part.episode is not None))
     if episodes:
         keys["episodes"] = episodes

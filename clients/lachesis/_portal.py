@@ -56,6 +56,8 @@ class Portal:
         try:
             while True:
                 yield made(self.run(_next(items)))
+        except StopAsyncIteration:
+            return
         finally:
             self.finish(_closed(items))
 

@@ -1,6 +1,6 @@
 """What to send to a replay buffer and how to read the answer, without I/O."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
@@ -11,6 +11,7 @@ from lachesis._protocol import WAITING, Call, NothingYet, Reply, json_body, mode
 from lachesis._rows import invalid
 from lachesis.wire import fragments, frame, replay, samples
 from lachesis.wire.blob import Buffer, DamagedBlob
+from lachesis.wire.checkpoints import Checkpoint, Checkpoints, RestoreCheckpoint, TakeCheckpoint
 from lachesis.wire.groups import SAFETENSORS
 from lachesis.wire.ranks import MAX_WAIT_S
 
@@ -44,6 +45,27 @@ class ReplayCalls:
 
     def set_priorities(self, priorities: replay.Priorities) -> Call[replay.PrioritiesSet]:
         return Call("PATCH", self._path("priorities"), model_reader(replay.PrioritiesSet), **json_body(priorities))
+
+    def chunks(self, said: Mapping[str, str]) -> Call[replay.Chunks]:
+        return Call("GET", self._path("chunks"), model_reader(replay.Chunks), said)
+
+    def delete_chunks(self, said: Mapping[str, str]) -> Call[replay.ChunksDeleted]:
+        return Call("DELETE", self._path("chunks"), model_reader(replay.ChunksDeleted), said)
+
+    def checkpoint(self, take: TakeCheckpoint) -> Call[Checkpoint]:
+        return Call("POST", self._path("checkpoint"), model_reader(Checkpoint), **json_body(take))
+
+    def checkpoints(self) -> Call[Checkpoints]:
+        return Call("GET", self._path("checkpoints"), model_reader(Checkpoints))
+
+    def restore(self, restore: RestoreCheckpoint) -> Call[replay.ReplayState]:
+        return Call("POST", self._path("restore"), model_reader(replay.ReplayState), **json_body(restore))
+
+    def delete_checkpoint(self, name: str) -> Call[None]:
+        return Call("DELETE", self._path("checkpoints", name), _nothing)
+
+    def delete(self) -> Call[None]:
+        return Call("DELETE", self._path(), _nothing)
 
     def insert(self, blobs: Sequence[Buffer], wait_s: float) -> Call[list[fragments.FragmentReceipt]]:
         """Build the request that sends fragments of one worker."""
@@ -86,6 +108,10 @@ class ReplayCalls:
 
 def _receipts(reply: Reply) -> list[fragments.FragmentReceipt]:
     return fragments.FragmentReceipts.model_validate_json(bytes(reply.body)).fragments
+
+
+def _nothing(_: Reply) -> None:
+    return None
 
 
 def _body(reply: Reply) -> Buffer:

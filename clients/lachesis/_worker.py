@@ -70,7 +70,7 @@ class Worker:
 
         Args:
             steps: Arrays [steps, …], nested in dicts and lists; the same ones for all steps of a fragment.
-            policy_version: What sampled them: one for all, or one for each.
+            policy_version: What sampled them: one for all, or one for each. A trainer reads it as `policy_versions`.
             episode: The episode's id; a fragment names all that it has steps of.
             reward: One for each step, or the same for all; a fragment has their sum.
             priority: What they are worth to be sampled; a fragment has the largest of its steps.

@@ -113,7 +113,7 @@ class Environment:
         self._permits = Permits(name, self.credits)
         self._trouble: LachesisError | None = None
         self.outcomes: Counter[GroupOutcome] = Counter()
-        """What became of groups that were sent: how many were accepted, stale, or refused."""
+        """What became of groups that were sent: how many were accepted, stale, refused, or found by which filter."""
 
     @property
     def id(self) -> int:

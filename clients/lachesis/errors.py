@@ -24,6 +24,7 @@
         │   ├── ReplayNotFound
         │   ├── FragmentNotFound
         │   ├── SampleNotFound
+        │   ├── CheckpointNotFound
         │   ├── CurriculumNotFound
         │   ├── ItemNotFound
         │   └── DatasetNotFound
@@ -230,6 +231,12 @@ class SampleNotFound(NotFound):
     """There is no such sample, or it is too long since it ended."""
 
     known_code = "sample_not_found"
+
+
+class CheckpointNotFound(NotFound):
+    """The replay buffer has no checkpoint of this name, or no longer."""
+
+    known_code = "checkpoint_not_found"
 
 
 class CurriculumNotFound(NotFound):

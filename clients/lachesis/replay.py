@@ -10,6 +10,7 @@ from lachesis._bodies import checked
 from lachesis._feed import Feed
 from lachesis._http import Sender
 from lachesis._replay_calls import ReplayCalls
+from lachesis._replay_upkeep import ReplayUpkeep
 from lachesis._sampling import HeldSample, SampleTaker
 from lachesis._settings import Settings, settings_from
 from lachesis._worker import Worker
@@ -46,6 +47,7 @@ class ReplayOptions(TypedDict, total=False):
     max_waiting: int
     fragment_ttl_s: float
     seed: int
+    keep_checkpoints: int
 
 
 class HowDrawn(TypedDict, total=False):
@@ -58,7 +60,7 @@ class HowDrawn(TypedDict, total=False):
     lease_s: float
 
 
-class Replay:
+class Replay(ReplayUpkeep):
     """The replay buffer of one run. Use it in one event loop, with ``async with`` or `aclose`.
 
     ```

@@ -57,7 +57,7 @@ class SyncEnvironment:
 
     @property
     def outcomes(self) -> Counter[GroupOutcome]:
-        """What became of groups that were sent: how many were accepted, stale, or refused."""
+        """What became of groups that were sent: how many were accepted, stale, refused, or found by which filter."""
         return self._async.outcomes
 
     def submit(self, group: Group) -> str:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from lachesis._in_hand import InHand
 from lachesis._portal import Portal
 from lachesis._settings import Settings
+from lachesis._sync_replay_upkeep import SyncReplayUpkeep
 from lachesis._worker import Worker
 from lachesis.loader.nested import Nested
 from lachesis.loader.sources import AsyncSource
@@ -82,7 +83,7 @@ class SyncWorker:
 
         Args:
             steps: Arrays [steps, …], nested in dicts and lists; the same ones for all steps of a fragment.
-            policy_version: What sampled them: one for all, or one for each.
+            policy_version: What sampled them: one for all, or one for each. A trainer reads it as `policy_versions`.
             episode: The episode's id; a fragment names all that it has steps of.
             reward: One for each step, or the same for all; a fragment has their sum.
             priority: What they are worth to be sampled; a fragment has the largest of its steps.
@@ -109,7 +110,7 @@ class SyncWorker:
         self._portal.run(self._async.__aexit__(kind, error, trace))
 
 
-class SyncReplay:
+class SyncReplay(SyncReplayUpkeep):
     """The replay buffer of one run; see `lachesis.Replay`, whose methods wait here.
 
     ```
@@ -142,7 +143,7 @@ class SyncReplay:
         Raises:
             ValueError, TypeError: An argument or a variable is wrong; the message names it.
         """
-        self._async = Replay(settings, url=url, run=run, name=name)
+        self._async: Replay = Replay(settings, url=url, run=run, name=name)
         self._portal = Portal()
 
     @property

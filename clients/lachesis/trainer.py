@@ -14,6 +14,7 @@ from lachesis._settings import Settings, settings_from
 from lachesis._taking import Held, Seat, Taker
 from lachesis.batch import AsyncBatch
 from lachesis.wire.batches import Explanation, LeasedBatches
+from lachesis.wire.filters import PassRateFilter, RewardRangeFilter, ZeroVarianceFilter
 from lachesis.wire.groups import Lineage
 from lachesis.wire.runs import AtroposSettings, Bookmarks, FutureVersions, Rewound, Run, RunChange, RunCreate
 from lachesis.wire.status import RunStatus
@@ -36,6 +37,10 @@ class RunLimits(TypedDict, total=False):
     lineage_s: float
     balance_window: int
     max_delay_batches: int
+    filter_zero_variance: ZeroVarianceFilter | None
+    filter_reward_range: RewardRangeFilter | None
+    filter_pass_rate: PassRateFilter | None
+    alert_after_batches: int | None
 
 
 class NewRun(RunLimits, total=False):

@@ -49,6 +49,11 @@ class GroupView:
         return self.info.staleness
 
     @property
+    def loss_weight(self) -> float:
+        """What its loss is to be multiplied by: 1, unless a filter of the run found it that keeps such groups."""
+        return self.info.loss_weight
+
+    @property
     def item(self) -> str | None:
         """The dataset entry it comes from, if it said so."""
         return self.labels.get("item")
@@ -174,6 +179,11 @@ class Columns:
     def group_lengths(self) -> NDArray[np.int32]:
         """Sequences in each group: [groups]."""
         return np.array([group.info.size for group in self.groups], np.int32)
+
+    @property
+    def loss_weights(self) -> NDArray[np.float64]:
+        """What each sequence's loss is to be multiplied by, as filters of the run say: [sequences]."""
+        return np.repeat([group.loss_weight for group in self.groups], self.group_lengths).astype(np.float64)
 
     @cached_property
     def cu_seqlens(self) -> NDArray[np.int32]:

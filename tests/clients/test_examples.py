@@ -3,12 +3,16 @@
 import asyncio
 import os
 import re
+import signal
 import sys
 from pathlib import Path
 
 import pytest
 
-from lachesis import AsyncTrainer, Settings
+from lachesis import AsyncTrainer, Replay, Settings
+from tests.clients.test_cartpole import load_cartpole
+from tests.e2e.processes import descendants, is_running
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,8 +29,8 @@ async def start(program: str, settings: Settings, *arguments: str) -> asyncio.su
     return await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=asyncio.subprocess.STDOUT, env=environ)
 
 
-async def output(process: asyncio.subprocess.Process, code: int = 0) -> str:
-    async with asyncio.timeout(90):
+async def output(process: asyncio.subprocess.Process, code: int = 0, within_s: float = 90) -> str:
+    async with asyncio.timeout(within_s):
         out, _ = await process.communicate()
     assert process.returncode == code, out.decode()
     return out.decode()
@@ -64,3 +68,53 @@ async def test_a_program_that_waits_in_vain_ends_with_the_reason(settings: Setti
     assert await output(await start("environment.py", settings))
     said = "addition: no permit for environment addition in 1 s: all 80 .* in hand: 80; .* when a trainer takes"
     assert re.search(said, await output(await start("environment.py", settings, "--wait-s", "1"), code=1))
+
+
+async def start_cartpole(settings: Settings, *arguments: str) -> tuple[asyncio.subprocess.Process, list[int]]:
+    """Start the learner with three workers; their process ids."""
+    process = await start("cartpole.py", settings, "--workers", "3", "--seed", "1", *arguments)
+
+    async def playing() -> bool:
+        return len(descendants(process.pid)) == 3 or process.returncode is not None
+
+    await wait_until(playing, timeout_s=60)
+    return process, descendants(process.pid)
+
+
+@pytest.mark.slow
+async def test_the_learner_of_cartpole_learns_to_hold_the_pole_up(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No two runs are alike, as all run as fast as they can: half of what they could learn is enough."""
+    weights = tmp_path / "weights.npz"
+    process, workers = await start_cartpole(settings, "--target", "250", "--steps", "600", "--weights", str(weights))
+    said = await output(process, within_s=400)
+    assert len(workers) == 3, said
+    assert not any(map(is_running, workers))
+    assert re.search(r"step \d+: mean return \d+\.\d; \d+ chunks, mean staleness \d+\.\d\nsolved; ", said), said
+
+    cartpole = load_cartpole(monkeypatch)
+    version, learned = cartpole.load(weights)
+    first = cartpole.Learner(cartpole.np.random.default_rng(1)).averaged
+    assert cartpole.evaluate(first, 20, seed=0) < 50
+    assert cartpole.evaluate(learned, 20, seed=0) > 150
+    async with Replay(settings) as replay:
+        state = await replay.state()
+    assert (state.policy_version, state.samples_held, state.gaps) == (version, 0, 0)
+    assert state.refused_fragments == {}
+    assert state.limiter.samples > 128 * 10
+    assert all(worker.accepted_fragments > 0 for worker in state.workers)
+
+
+@pytest.mark.slow
+async def test_ctrl_c_ends_the_learner_of_cartpole_and_its_workers(settings: Settings, tmp_path: Path) -> None:
+    process, workers = await start_cartpole(settings, "--target", "501", "--weights", str(tmp_path / "weights.npz"))
+    assert process.stdout is not None
+    async with asyncio.timeout(60):
+        assert (await process.stdout.readline()).startswith(b"step 10: mean return ")
+    process.send_signal(signal.SIGINT)
+    assert "Traceback" not in await output(process, code=130)
+    assert len(workers) == 3
+    assert not any(map(is_running, workers))
+    async with Replay(settings) as replay:
+        assert (await replay.state()).samples_held == 0

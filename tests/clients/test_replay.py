@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 
 from lachesis import AsyncTrainer, NoBatch, Replay, Settings, SyncReplay
-from lachesis.errors import InvalidField, LeaseLost, ReplayBlocked, ReplayNotFound, SampleNotFound, Unreachable
+from lachesis.errors import (
+    CheckpointNotFound,
+    InvalidField,
+    LeaseLost,
+    ReplayBlocked,
+    ReplayNotFound,
+    SampleNotFound,
+    Unreachable,
+)
 from lachesis.loader import Loader
 from lachesis.loader.nested import Nested
 from lachesis.wire.blob import MAX_HEADER_BYTES
@@ -90,6 +98,17 @@ async def test_the_rest_of_an_episode_is_a_shorter_fragment_and_versions_are_kep
         assert (sample.records[0].version, sample.staleness.tolist()) == (4, [1])
         assert sample.importance_weights.tolist() == [1]
         await sample.ack()
+
+
+async def test_steps_of_several_versions_are_stacked_with_those_of_one(replay: Replay) -> None:
+    async with AsyncTrainer(replay.settings) as trainer:
+        await trainer.set_policy_version(5)
+    async with replay.worker("w", steps=2) as worker:
+        await worker.insert(steps(0, 4), policy_version=[4, 4, 4, 5])
+    async with aclosing(replay.samples(num_chunks=2, wait_s=10)) as samples:
+        data = (await anext(samples)).stacked()
+    assert data["action"].tolist() == [[0, 1], [2, 3]]
+    assert data["policy_versions"].tolist() == [[4, 4], [4, 5]]
 
 
 async def test_a_worker_that_comes_back_goes_on_with_its_numbers(replay: Replay) -> None:
@@ -291,3 +310,44 @@ async def test_a_run_without_a_buffer_says_so(run: Settings) -> None:
                 pass
         with pytest.raises(ReplayNotFound):
             await anext(replay.samples(num_chunks=1, wait_s=5))
+
+
+async def test_a_trainer_that_goes_back_to_its_checkpoint_finds_the_buffer_as_it_was(replay: Replay) -> None:
+    async with replay.worker("w", steps=1) as worker:
+        await worker.insert(steps(0, 3), policy_version=0)
+        taken = await replay.checkpoint("step-1")
+        assert (taken.name, taken.chunks, taken.inserts) == ("step-1", 3, 3)
+        await worker.insert(steps(3, 2), policy_version=0)
+    assert await replay.delete_chunks(worker="w") == 5
+    assert (await replay.checkpoint()).chunks == 0
+    assert (await replay.checkpoints())[0].name == "step-1"
+    assert (await replay.restore("step-1")).sampleable_chunks == 3
+    assert [chunk.first async for chunk in replay.chunks(descending=True)] == [2, 1, 0]
+    await replay.delete_checkpoint("step-1")
+    with pytest.raises(CheckpointNotFound):
+        await replay.restore("step-1")
+    with pytest.raises(InvalidField):
+        await replay.checkpoint("no spaces")
+    await replay.delete()
+    with pytest.raises(ReplayNotFound):
+        await replay.state()
+
+
+async def test_chunks_are_read_page_by_page_and_a_buffer_is_removed_without_a_loop_of_ones_own(run: Settings) -> None:
+    def look(replay: SyncReplay) -> None:
+        replay.set_up(max_chunks=500)
+        with replay.worker("w", steps=1) as worker:
+            worker.insert(steps(0, 130), policy_version=0)
+        assert [chunk.first for chunk in replay.chunks()] == list(range(130))
+        assert next(replay.chunks(worker="other"), None) is None
+        replay.checkpoint("a")
+        assert replay.delete_chunks(below_version=1) == 130
+        assert replay.restore("a").sampleable_chunks == 130
+        replay.delete_checkpoint("a")
+        assert replay.checkpoints() == []
+        replay.delete()
+        with pytest.raises(ReplayNotFound):
+            replay.delete()
+
+    with SyncReplay(run) as replay:
+        await asyncio.to_thread(look, replay)

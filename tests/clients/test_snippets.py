@@ -1,4 +1,4 @@
-"""The Python in the README, docs/sdk.md and docs/replay.md runs as it is written, against a real service."""
+"""The Python in the README and in docs/{sdk,replay,admission}.md runs as it is written, against a real service."""
 
 import ast
 import asyncio
@@ -13,6 +13,7 @@ import pytest
 
 import lachesis
 from lachesis import AsyncTrainer, Environment, Group, Replay, Settings
+from lachesis.wire.filters import PassRateFilter
 from lachesis.wire.replay import Sampling
 from tests.clients.run import counts
 from tests.waiting import wait_until
@@ -138,10 +139,31 @@ async def test_the_workers_of_the_page_on_replay_play_and_its_trainer_trains(rea
     async with AsyncTrainer(at_home) as trainer, Replay(at_home) as replay:
         await trainer.create_run(batch_size=1)
         await replay.set_up(sampling=Sampling(strategy="proportional"))
-        worker, sampler = snippets("docs/replay.md")
+        worker, sampler, saver = snippets("docs/replay.md")
         await run_as_written(ast.parse(worker).body, at_home, {"play": play})
         with pytest.raises(Enough):
             await run_as_written(ast.parse(sampler).body, at_home, {"train": train})
+        await run_as_written(ast.parse(saver).body, at_home, {"SyncReplay": lachesis.SyncReplay})
+        assert [one.name for one in await replay.checkpoints()] == ["step-1000"]
         state = await replay.state()
     assert shapes == [(32, 32, 3)] * 3
     assert (state.accepted_fragments, state.samples_held, state.limiter.samples) == (64, 0, 64)
+
+
+async def test_the_filters_of_the_page_on_admission_are_set_and_find_groups(reader: Settings) -> None:
+    (page,) = snippets("docs/admission.md")
+    await run_as_written(ast.parse(page).body, reader, {})
+    rewards = {"accepted": [1.0] + [0.0] * 9, "kept": [1.0] * 10, "pass_rate": [0.0] * 10}
+    math = Settings(reader.url, run="math")
+    async with AsyncTrainer(math) as trainer, Environment("gsm8k", math, group_size=10) as environment:
+        run = await trainer.change_run(batch_size=20, filter_pass_rate=PassRateFilter(below=None))
+        assert (run.filter_zero_variance, run.filter_pass_rate) == (None, PassRateFilter(below=None))
+        for scores in rewards.values():
+            await environment.submit(Group([[1]] * 10, [[1]] * 10, scores))
+        await environment.flush()
+        assert environment.outcomes == {"accepted": 2, "pass_rate": 1}
+        batch = await trainer.take()
+        assert batch is not None
+        assert [group.info.filtered_by for group in batch.groups] == [None, "reward_range"]
+        assert batch.loss_weights.tolist() == [1.0] * 10 + [0.1] * 10
+        await batch.ack()

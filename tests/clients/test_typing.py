@@ -11,6 +11,8 @@ from typing import get_type_hints
 import pytest
 
 import lachesis
+from lachesis._replay_upkeep import ReplayUpkeep
+from lachesis._sync_replay_upkeep import SyncReplayUpkeep
 from lachesis._worker import Worker
 from lachesis.batch import AsyncBatch
 from lachesis.environment import Environment, EnvironmentOptions
@@ -30,6 +32,7 @@ TWINS: list[tuple[type, type]] = [
     (Batch, AsyncBatch),
     (SyncEnvironment, Environment),
     (SyncReplay, Replay),
+    (SyncReplayUpkeep, ReplayUpkeep),
     (Sample, AsyncSample),
     (SyncWorker, Worker),
 ]

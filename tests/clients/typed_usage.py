@@ -22,9 +22,10 @@ from lachesis import (
     Trainer,
 )
 from lachesis.wire.batches import BatchInfo, Explanation, LeasedBatches
+from lachesis.wire.checkpoints import Checkpoint
 from lachesis.wire.environments import Credits
 from lachesis.wire.groups import GroupOutcome, Lineage
-from lachesis.wire.replay import ReplayState
+from lachesis.wire.replay import Chunk, ReplayState
 from lachesis.wire.runs import Bookmarks, Rewound, Run
 from lachesis.wire.samples import Record
 from lachesis.wire.status import RunStatus
@@ -114,3 +115,6 @@ def replay_without_a_loop() -> None:
             assert_type(sample, Sample)
             assert_type(sample.ack(), None)
         assert_type(buffer.set_priorities({1: 0.5}), list[int])
+        assert_type(next(buffer.chunks(sort="uses", place="past")), Chunk)
+        assert_type(buffer.checkpoint("step-1000"), Checkpoint)
+        assert_type(buffer.restore("step-1000"), ReplayState)

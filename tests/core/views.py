@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from app.core.model import Environment, RunConfig, RunView, Totals
+from app.core.model import Environment, RunConfig, RunView
+from app.core.totals import Totals
 
 EMPTY = RunView(
     config=RunConfig(8, 512, "group", "project", "checkpoints", 10, 0, 100),

@@ -1,7 +1,9 @@
 """A replay buffer over the session's real Redis, the few moves its tests are made of, and its books."""
 
 import json
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from redis.asyncio import Redis
@@ -9,7 +11,7 @@ from redis.asyncio import Redis
 from app.core.replay import Versions
 from app.services.replay.planning import Receipt
 from app.services.replay.request import Sample, SampleRequest
-from app.store.keys import RunKeys
+from app.store.keys import ReplayPart, RunKeys
 from app.store.replay_entries import (
     PAST,
     SAMPLEABLE,
@@ -22,6 +24,8 @@ from app.store.replay_entries import (
     parse_fragment,
     parse_worker,
 )
+from app.store.replay_view import NO_TOTALS
+from lachesis.wire.replay import MAX_CHECKPOINTS
 from tests.services.conftest import RUN, Process, config
 
 KEYS = RunKeys(RUN)
@@ -101,13 +105,14 @@ async def buffer_of(process: Process, redis: Redis, **policy: Any) -> Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Books:
-    """What is held where, each checked against everything else that says so."""
+    """What is held where, each checked against everything else that says so; and what was, at each checkpoint."""
 
     chunks: dict[str, StoredChunk]
     fragments: dict[str, StoredFragment]
     workers: dict[str, StoredWorker]
     samples: dict[str, list[str]]
     totals: dict[str, int]
+    saved: dict[str, "Books"] = field(default_factory=dict)
 
     def at(self, place: str) -> list[int]:
         """The numbers of the first fragments of the chunks at a place, oldest chunk first."""
@@ -117,27 +122,70 @@ class Books:
         """What was counted under a name."""
         return self.totals.get(name, 0)
 
+    @property
+    def named(self) -> set[str]:
+        """The fragments that the buffer or any checkpoint names."""
+        return self.fragments.keys() | {name for books in self.saved.values() for name in books.fragments}
+
 
 async def books_of(redis: Redis, run: str) -> Books:
-    """Recount a replay buffer from its entries, and check that orders, samples, totals and payloads agree with them."""
+    """Recount a replay buffer from its entries, and check that orders, samples, totals and payloads agree with them.
+
+    The same is true of each of its checkpoints.
+    """
     keys = RunKeys(run)
+    saved = {}
+    for slot in range(MAX_CHECKPOINTS):
+        name = await redis.hget(keys.checkpoint_part(slot, "replay"), "checkpoint")  # type: ignore[misc]
+        if name is None:
+            assert not await redis.exists(*keys.checkpoint_place(slot)), "half a checkpoint"
+        else:
+            saved[name.decode()] = await _books_at(redis, partial(keys.checkpoint_part, slot))
+    buffer = await _books_at(redis, lambda part: keys.replay if part == "replay" else keys.replay_part(part))
+    await _check_orders(redis, keys, buffer)
+    books = replace(buffer, saved=saved)
+    await _check_payloads(redis, keys, books)
+    return books
 
-    async def texts(key: str) -> dict[str, str]:
-        return {name.decode(): text.decode() for name, text in (await redis.hgetall(key)).items()}
 
-    async def scores(part: Any) -> dict[str, int]:
-        found = await redis.zrange(keys.replay_part(part), 0, -1, withscores=True)
-        return {key.decode(): int(score) for key, score in found}
+async def _books_at(redis: Redis, key_of: Callable[[Any], str]) -> Books:
+    async def texts(part: str) -> dict[str, str]:
+        return {name.decode(): text.decode() for name, text in (await redis.hgetall(key_of(part))).items()}
 
-    replay = await texts(keys.replay)
-    words = {"config", "revision", "session", "offset", "demand", "unsettled"}
+    replay = await texts("replay")
+    words = NO_TOTALS | {"checkpoint"}
     totals = {name: int(text) for name, text in replay.items() if name not in words}
-    chunks = {key: parse_chunk(key, text) for key, text in (await texts(keys.replay_part("chunks"))).items()}
-    fragments = {key: parse_fragment(key, text) for key, text in (await texts(keys.replay_part("fragments"))).items()}
-    workers = {name: parse_worker(name, text) for name, text in (await texts(keys.replay_part("workers"))).items()}
-    manifests = await texts(keys.replay_part("samples"))
+    chunks = {key: parse_chunk(key, text) for key, text in (await texts("chunks")).items()}
+    fragments = {key: parse_fragment(key, text) for key, text in (await texts("fragments")).items()}
+    workers = {name: parse_worker(name, text) for name, text in (await texts("workers")).items()}
+    manifests = await texts("samples")
     samples = {sample: [entry[0] for entry in json.loads(text)["chunks"]] for sample, text in manifests.items()}
     books = Books(chunks, fragments, workers, samples, totals)
+
+    counts = {int(version): int(count) for version, count in (await texts("version_counts")).items()}
+    versions = [entry.chunk.versions.lowest for entry in chunks.values() if entry.place == SAMPLEABLE]
+    assert counts == {version: versions.count(version) for version in set(versions)}
+
+    held = [key for keys_of in samples.values() for key in keys_of]
+    assert all(len(set(keys_of)) == len(keys_of) for keys_of in samples.values()), "a chunk twice in a sample"
+    assert {key: held.count(key) for key in chunks} == {key: entry.chunk.reserved for key, entry in chunks.items()}
+    assert set(held) <= chunks.keys(), "a sample has lost a chunk"
+    assert (await texts("sample_states")).keys() == samples.keys()
+    _check_uses(books)
+    _check_totals(books)
+    _check_fragments(books)
+    due = {name.decode() for name in await redis.zrange(key_of("due"), 0, -1)}
+    assert due == workers.keys(), "a worker that nobody looks after, or that is gone"
+    return books
+
+
+async def _check_orders(redis: Redis, keys: RunKeys, books: Books) -> None:
+    """Chunks are ranked as their entries say; those of a checkpoint only while it is restored."""
+    chunks = books.chunks
+
+    async def scores(part: ReplayPart) -> dict[str, int]:
+        found = await redis.zrange(keys.replay_part(part), 0, -1, withscores=True)
+        return {key.decode(): int(score) for key, score in found}
 
     live = {key: entry for key, entry in chunks.items() if entry.place == SAMPLEABLE}
     assert await scores("order") == {key: int(key) for key in live}
@@ -147,20 +195,6 @@ async def books_of(redis: Redis, run: str) -> Books:
     withheld = {key: entry for key, entry in chunks.items() if entry.place == WITHHELD}
     assert await scores("withheld") == {key: entry.chunk.versions.lowest for key, entry in withheld.items()}
     assert await scores("past") == {key: int(key) for key, entry in chunks.items() if entry.place == PAST}
-    counts = {int(version): int(count) for version, count in (await texts(keys.replay_part("version_counts"))).items()}
-    versions = [entry.chunk.versions.lowest for entry in live.values()]
-    assert counts == {version: versions.count(version) for version in set(versions)}
-
-    held = [key for keys_of in samples.values() for key in keys_of]
-    assert all(len(set(keys_of)) == len(keys_of) for keys_of in samples.values()), "a chunk twice in a sample"
-    assert {key: held.count(key) for key in chunks} == {key: entry.chunk.reserved for key, entry in chunks.items()}
-    assert set(held) <= chunks.keys(), "a sample has lost a chunk"
-    assert (await texts(keys.replay_part("sample_states"))).keys() == samples.keys()
-    _check_uses(books)
-    _check_totals(books)
-    await _check_fragments(redis, keys, books)
-    await _check_payloads(redis, keys, fragments)
-    return books
 
 
 def _check_uses(books: Books) -> None:
@@ -193,7 +227,7 @@ def _sum(books: Books, prefix: str) -> int:
     return sum(count for name, count in books.totals.items() if name.startswith(prefix))
 
 
-async def _check_fragments(redis: Redis, keys: RunKeys, books: Books) -> None:
+def _check_fragments(books: Books) -> None:
     """Each is in the one place that its entry names."""
     in_chunks = {one: int(key) for key, entry in books.chunks.items() for one in entry.fragment_ids}
     assert len(in_chunks) == sum(len(entry.fragment_ids) for entry in books.chunks.values()), "a fragment in two chunks"
@@ -213,19 +247,17 @@ async def _check_fragments(redis: Redis, keys: RunKeys, books: Books) -> None:
         assert sum(part.payload_bytes for part in parts) == entry.chunk.payload_bytes
         assert min(part.version for part in parts) == entry.chunk.versions.lowest
     assert books.fragments.keys() == in_chunks.keys() | waiting.keys()
-    due = {name.decode() for name in await redis.zrange(keys.replay_part("due"), 0, -1)}
-    assert due == books.workers.keys(), "a worker that nobody looks after, or that is gone"
 
 
-async def _check_payloads(redis: Redis, keys: RunKeys, fragments: dict[str, StoredFragment]) -> None:
-    """What is held has its payload; any other is garbage that is known of."""
-    found = await redis.zrange(keys.unindexed, 0, -1, withscores=True)
-    unindexed = {name.decode(): score for name, score in found}
+async def _check_payloads(redis: Redis, keys: RunKeys, books: Books) -> None:
+    """What is named has its payload; any other is garbage that is known of."""
+    garbage = {name.decode() for name in await redis.zrange(keys.unindexed, 0, -1)}
+    for token in await redis.smembers(keys.trash):  # type: ignore[misc]
+        garbage |= {name.decode() for name in await redis.hkeys(keys.trashed(token.decode()))}  # type: ignore[misc]
     groups = {name.decode() for name in await redis.hkeys(keys.groups)}  # type: ignore[misc]
-    assert not unindexed.keys() & fragments.keys(), "a fragment that is held and yet garbage"
     payloads = {key.decode().rsplit(":", 1)[1] async for key in redis.scan_iter(keys.payload("*"))}
-    assert fragments.keys() <= payloads, "a fragment without its payload"
-    assert payloads <= fragments.keys() | unindexed.keys() | groups, "a payload that nothing names"
+    assert books.named <= payloads, "a fragment without its payload"
+    assert payloads <= books.named | garbage | groups, "a payload that nothing names"
 
 
 async def swept(buffer: Buffer) -> Books:
@@ -233,5 +265,7 @@ async def swept(buffer: Buffer) -> Books:
     await buffer.process[0].groups.sweep(RUN)
     books = await buffer.books()
     payloads = {key.decode().rsplit(":", 1)[1] async for key in buffer.redis.scan_iter(KEYS.payload("*"))}
-    assert payloads == books.fragments.keys()
+    assert payloads == books.named
+    assert not await buffer.redis.exists(KEYS.trash)
+    assert not await buffer.redis.zcount(KEYS.unindexed, -1, -1)
     return books

@@ -23,7 +23,7 @@ class Refused(Exception):
 
 @dataclass(eq=False, slots=True)
 class Group:
-    """A group; `contents` stands for all that its sender did not name."""
+    """A group; `contents` stands for all that its sender did not name, and is the reward of each sequence."""
 
     id: str
     size: int
@@ -60,6 +60,7 @@ class RunModel:
     max_queued_groups: int | None = None
     keep_batches: int = 16
     future_versions: str = "restamp"
+    filter_reward_range: dict[str, float] | None = None
     version: int = 0
     step: int = 0
     now: int = 0
@@ -71,6 +72,7 @@ class RunModel:
     shares: dict[int, float] = field(default_factory=dict)
     delivered: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
+    drought: Counter[str] = field(default_factory=Counter)
     unkept_step: int | None = None
 
     def submit(self, groups: Sequence[Group]) -> list[tuple[str, bool]]:
@@ -83,12 +85,18 @@ class RunModel:
                     raise Refused("group_exists", group.id)
             elif full:
                 raise Refused("queue_full")
+        new = {group.id: group for group in groups if group.id not in self.known}.values()
+        reasons = {group.id: self._unfit(group) or self._filtered(group) for group in new}
+        if not all(reasons.values()):
+            self.drought.clear()
         for group in groups:
             if group.id not in self.known:
-                reason = self._unfit(group)
-                self.known[group.id] = group, {"stale": "stale", "future_version": "refused"}.get(reason, "accepted")
+                reason = reasons[group.id]
+                self.known[group.id] = group, "refused" if reason == "future_version" else reason or "accepted"
                 if reason:
                     self.dropped[reason] += 1
+                    if all(reasons.values()):
+                        self.drought.update({reason: 1, "sequences": group.size})
                 else:
                     group.version = None if group.version is None else min(group.version, self.version)
                     group.arrival = len(self.known)
@@ -212,6 +220,10 @@ class RunModel:
         if self.max_staleness is not None and self.version - group.version > self.max_staleness:
             return "stale"
         return "future_version" if group.version > self.version and self.future_versions == "refuse" else ""
+
+    def _filtered(self, group: Group) -> str:
+        band = self.filter_reward_range
+        return "reward_range" if band is not None and group.contents >= band["below"] else ""
 
     def _oldest(self) -> list[Group] | None:
         queue = [oracle.Group(group.environment, group.size) for group in self.queue]

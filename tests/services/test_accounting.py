@@ -12,7 +12,7 @@ from app.core.enrolment import Application
 from app.core.errors import InvalidField
 from app.services import registry
 from app.store import runs, scripts
-from app.store.group_entries import Outcome, Placement, Submission, Terms
+from app.store.group_entries import Outcome, Placement, Stored, Submission, Terms
 from app.store.keys import RunKeys
 from tests.services.accounting import books_of
 from tests.services.conftest import RUN, Process, config, encoded, marks
@@ -77,7 +77,7 @@ async def test_a_repeated_submission_stores_nothing(process: Callable[..., Proce
     submission = [Submission("one", encoded(2, 1))]
     placement = [Placement(None, buffered=False)]
     for _ in range(2):
-        assert await services.groups.admit(RUN, submission, placement, Terms(0)) == [Outcome()]
+        assert await services.groups.admit(RUN, submission, placement, Terms(0)) == Stored([Outcome()])
     assert (await books_of(redis_client, RUN))["queued"] == {"one"}
 
     await services.registry.register_trainer(RUN, config(2))
@@ -87,7 +87,7 @@ async def test_a_repeated_submission_stores_nothing(process: Callable[..., Proce
         await services.sending.finish(RUN, answer)
     assert (await books_of(redis_client, RUN))["delivered"] == 2
     epoch = (await services.registry.view(RUN)).epoch
-    assert await services.groups.admit(RUN, submission, placement, Terms(epoch)) == [Outcome()]
+    assert await services.groups.admit(RUN, submission, placement, Terms(epoch)) == Stored([Outcome()])
     books = await books_of(redis_client, RUN)
     assert (books["queued"], books["delivered"]) == (set(), 2)
 
@@ -214,10 +214,9 @@ async def test_a_reset_that_was_planned_on_other_lanes_changes_nothing(
     keys = RunKeys(RUN)
     reset = scripts.load("reset_run")
     await redis_client.script_load(reset.source)
-    fragments = [keys.replay_part("fragments"), keys.trashed("f")]
-    run_keys = [keys.run, keys.groups, keys.trashed("t"), *fragments, keys.trash, keys.unindexed]
-    arguments = [*run_keys, keys.lanes, keys.buffers, keys.lane("-:3"), "t", "f", "lane -:3"]
-    assert await redis_client.evalsha(reset.digest, 10, *arguments) == 0
+    run_keys = [keys.run, keys.trash, keys.unindexed, keys.lanes, keys.buffers, keys.groups, keys.trashed("t")]
+    arguments = [*run_keys, keys.lane("-:3"), "1", "t", "lane -:3"]
+    assert await redis_client.evalsha(reset.digest, 8, *arguments) == 0
     assert len((await books_of(redis_client, RUN))["queued"]) == 1
 
 

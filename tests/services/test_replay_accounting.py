@@ -2,12 +2,21 @@
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import cycle
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 
-from app.core.errors import LachesisError, LeaseLost, SampleNotFound
+from app.core.errors import (
+    FragmentNotFound,
+    LachesisError,
+    LeaseLost,
+    ReplayNotFound,
+    SampleNotFound,
+)
 from app.core.rate_limiter import LimiterSettings
 from app.core.replay import Eviction
 from app.services.replay.request import Sample, SampleRequest
@@ -15,14 +24,24 @@ from app.store.keys import RunKeys
 from tests.services.conftest import RUN, Process
 from tests.services.replaying import KEYS, Buffer, buffer_of, fragment, swept
 
+POLICY: dict[str, Any] = {
+    "fragments_per_chunk": 2,
+    "max_chunks": 20,
+    "max_staleness": 2,
+    "max_reuse": 3,
+    "reorder_window_s": 1.0,
+}
 STRATEGIES = ("uniform", "fifo", "lifo", "proportional", "rank", "recency", "staleness")
+GOINGS_BACK = ("take a", "take b", "restore a", "drop b", "take c", "restore c", "take a", "take b", "delete")
 
 
 class Crowd:
     """Workers, trainers and an operator who do this and that at random, each through an API process of their own."""
 
-    def __init__(self, buffers: list[Buffer], seed: int) -> None:
+    def __init__(self, buffers: list[Buffer], seed: int, *, restores: bool = False) -> None:
         self.buffers = buffers
+        self.restores = restores
+        self.goings_back = cycle(GOINGS_BACK)
         self.dice = random.Random(seed)
         self.version, self.session = 0, 0
         self.numbers: dict[str, int] = {}
@@ -47,31 +66,46 @@ class Crowd:
                 for number in numbers
             ]
             for _ in range(self.dice.choice((1, 1, 2))):
-                await self.somewhere.process[0].replay_insertion.insert(RUN, sent)
+                with self.unless_it_is_gone():
+                    await self.somewhere.process[0].replay_insertion.insert(RUN, sent)
             await asyncio.sleep(0)
 
     async def train(self, rounds: int) -> None:
         """Take samples; acknowledge them, give them back, give up on them, or ask for too late."""
         for _ in range(rounds):
-            services = self.somewhere.process[0]
-            sampling = {"strategy": self.dice.choice(STRATEGIES)}
-            asked = SampleRequest(num_chunks=self.dice.randint(1, 6), sampling=sampling, lease_s=5)
-            sample = await services.replay_samples.take(RUN, asked)
-            if not isinstance(sample, Sample):
-                await asyncio.sleep(0.002)
-                continue
-            ids = [record.fragment.fragment_id for record in sample.records]
-            assert len(await services.replay.fragments(RUN, ids)) == len(ids), "what is held can be read"
-            changes = {record.chunk_id: self.dice.random() * 5 for record in sample.records}
-            await self.somewhere.process[0].replay.update_priorities(RUN, changes)
-            end = self.dice.choice(("ack", "ack", "nack", "both", "never"))
-            try:
-                if end in ("ack", "both"):
-                    await self.somewhere.ack(sample)
-                if end in ("nack", "both"):
-                    await self.somewhere.nack(sample)
-            except (LeaseLost, SampleNotFound):
-                assert end == "both" or self.version, "only what ended cannot be ended"
+            with self.unless_it_is_gone():
+                await self.train_once()
+
+    async def train_once(self) -> None:
+        """Take a sample, if there is one."""
+        services = self.somewhere.process[0]
+        sampling = {"strategy": self.dice.choice(STRATEGIES)}
+        asked = SampleRequest(num_chunks=self.dice.randint(1, 6), sampling=sampling, lease_s=5)
+        sample = await services.replay_samples.take(RUN, asked)
+        if not isinstance(sample, Sample):
+            await asyncio.sleep(0.002)
+            return
+        ids = [record.fragment.fragment_id for record in sample.records]
+        assert len(await services.replay.fragments(RUN, ids)) == len(ids), "what is held can be read"
+        changes = {record.chunk_id: self.dice.random() * 5 for record in sample.records}
+        await self.somewhere.process[0].replay.update_priorities(RUN, changes)
+        end = self.dice.choice(("ack", "ack", "nack", "both", "never"))
+        try:
+            if end in ("ack", "both"):
+                await self.somewhere.ack(sample)
+            if end in ("nack", "both"):
+                await self.somewhere.nack(sample)
+        except (LeaseLost, SampleNotFound):
+            assert end == "both" or self.version or self.restores, "only what ended cannot be ended"
+
+    @contextmanager
+    def unless_it_is_gone(self) -> Iterator[None]:
+        """What is held may be gone only where somebody goes back to a checkpoint, or makes the buffer anew."""
+        try:
+            yield
+        except (ReplayNotFound, FragmentNotFound, SampleNotFound):
+            if not self.restores:
+                raise
 
     async def operate(self, rounds: int) -> None:
         """New versions and sessions, other settings, deletions, time that passes."""
@@ -98,7 +132,24 @@ class Crowd:
                     await buffer.process[0].replay.delete_chunks(RUN, worker="w0")
                 case _:
                     await buffer.pass_time(self.dice.choice((100, 3000)))
+            if self.restores:
+                await self.go_back(buffer)
             await asyncio.sleep(0.003)
+
+    async def go_back(self, buffer: Buffer) -> None:
+        """Take checkpoints, restore them, let them go; and now and then make the buffer anew."""
+        checkpoints = buffer.process[0].replay_checkpoints
+        match next(self.goings_back).split():
+            case ["take", name]:
+                await checkpoints.take(RUN, name)
+            case ["restore", name]:
+                await checkpoints.restore(RUN, name)
+            case ["drop", name]:
+                await checkpoints.drop(RUN, name)
+            case _:
+                await checkpoints.delete_buffer(RUN)
+                await buffer.configure(**POLICY)
+        self.session = (await buffer.process[0].replay.state(RUN)).session
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -106,8 +157,7 @@ async def test_every_fragment_is_in_a_chunk_or_waits_or_was_dropped_or_retired(
     process: Callable[..., Process], redis_client: Redis, seed: int
 ) -> None:
     """And no payload is freed early, or never."""
-    policy = {"fragments_per_chunk": 2, "max_chunks": 20, "max_staleness": 2, "max_reuse": 3, "reorder_window_s": 1.0}
-    buffers = [await buffer_of(process(), redis_client, **policy) for _ in range(3)]
+    buffers = [await buffer_of(process(), redis_client, **POLICY) for _ in range(3)]
     crowd = Crowd(buffers, seed)
     for _ in range(3):
         workers = [crowd.work(f"w{worker}", 12) for worker in range(4)]
@@ -117,14 +167,40 @@ async def test_every_fragment_is_in_a_chunk_or_waits_or_was_dropped_or_retired(
     assert books.total("accepted_fragments") > 200
     assert books.total("retired_chunks") > 10
     assert books.total("sampled_chunks") > 10
+    await emptied(buffers[0])
 
-    await buffers[0].configure(max_age_s=0.001, fragment_ttl_s=0.001, max_bytes=None)
-    await buffers[0].pass_time(3_700_000)
-    await buffers[0].pass_time(3_700_000)
-    await buffers[0].process[0].replay.delete_chunks(RUN)
-    books = await swept(buffers[0])
+
+async def emptied(buffer: Buffer) -> None:
+    """Empty a buffer by its own rules: nothing is left of it but its totals."""
+    await buffer.configure(max_age_s=0.001, fragment_ttl_s=0.001, max_bytes=None)
+    await buffer.pass_time(3_700_000)
+    await buffer.pass_time(3_700_000)
+    await buffer.process[0].replay.delete_chunks(RUN)
+    books = await swept(buffer)
     assert (books.chunks, books.fragments, books.samples, books.workers) == ({}, {}, {}, {})
-    assert [key async for key in redis_client.scan_iter(KEYS.payload("*"))] == []
+    assert books.named or [key async for key in buffer.redis.scan_iter(KEYS.payload("*"))] == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_nothing_is_freed_early_or_never_whatever_is_restored_and_however_often_the_buffer_is_made_anew(
+    process: Callable[..., Process], redis_client: Redis, seed: int
+) -> None:
+    """The books hold of the buffer and of each checkpoint, and payloads are there for what either names."""
+    buffers = [await buffer_of(process(), redis_client, **POLICY) for _ in range(3)]
+    crowd = Crowd(buffers, seed, restores=True)
+    for _ in range(5):
+        workers = [crowd.work(f"w{worker}", 8) for worker in range(3)]
+        await asyncio.gather(*workers, *(crowd.train(12) for _ in range(2)), crowd.operate(8))
+        await swept(buffers[0])
+    checkpoints = buffers[0].process[0].replay_checkpoints
+    await checkpoints.take(RUN, "last")
+    for one in (await checkpoints.all(RUN))[0]:
+        await checkpoints.restore(RUN, one.name)
+        await swept(buffers[0])
+        await emptied(buffers[1])
+    for one in (await checkpoints.all(RUN))[0]:
+        await checkpoints.drop(RUN, one.name)
+    assert (await swept(buffers[0])).named == set()
 
 
 async def test_a_run_that_is_deleted_leaves_no_key(process: Callable[..., Process], redis_client: Redis) -> None:

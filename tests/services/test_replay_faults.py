@@ -14,7 +14,7 @@ from app.core.replay import Versions
 from app.store import scripts
 from tests.lossy_line import LossyLine, lossy_line
 from tests.services.conftest import RUN, Process
-from tests.services.replaying import Buffer, buffer_of, fragment, swept
+from tests.services.replaying import KEYS, Buffer, buffer_of, fragment, swept
 from tests.waiting import wait_until
 
 PATIENCE_S = 0.3
@@ -24,6 +24,17 @@ PATIENCE_S = 0.3
 async def lossy(redis_url: str, tmp_path: Path) -> AsyncIterator[tuple[LossyLine, str]]:
     async with lossy_line(redis_url, tmp_path / "lossy.sock") as laid:
         yield laid
+
+
+async def through_a_cut(line: LossyLine, script: str, done: Callable[[], "asyncio.Task[object]"]) -> object:
+    """Do something that runs a script whose reply is lost, together with the connection."""
+    line.lose_replies_to(calls_of(script))
+    task = done()
+    await asyncio.sleep(0.05)
+    line.heal()
+    line.cut()
+    async with asyncio.timeout(5):
+        return await task
 
 
 def calls_of(script: str) -> bytes:
@@ -40,21 +51,12 @@ async def test_replies_that_are_lost_for_a_moment_change_nothing(
     buffer = await buffer_of(process(url), redis_client, fragments_per_chunk=2, max_reuse=1)
     buffer.process[0].connection.transacts = transacts
 
-    async def through_a_cut(script: str, done: Callable[[], "asyncio.Task[object]"]) -> object:
-        line.lose_replies_to(calls_of(script))
-        task = done()
-        await asyncio.sleep(0.05)
-        line.heal()
-        line.cut()
-        async with asyncio.timeout(5):
-            return await task
-
-    stored = await through_a_cut("insert_fragments", lambda: asyncio.create_task(buffer.put(0, 1, 2)))
+    stored = await through_a_cut(line, "insert_fragments", lambda: asyncio.create_task(buffer.put(0, 1, 2)))
     assert stored == ["stored"] * 3
-    sample = await through_a_cut("take_sample", lambda: asyncio.create_task(buffer.take(1)))
+    sample = await through_a_cut(line, "take_sample", lambda: asyncio.create_task(buffer.take(1)))
     books = await swept(buffer)
     assert (books.total("samples"), len(books.samples)) == (1, 1)
-    await through_a_cut("end_sample", lambda: asyncio.create_task(buffer.ack(sample)))  # type: ignore[arg-type]
+    await through_a_cut(line, "end_sample", lambda: asyncio.create_task(buffer.ack(sample)))  # type: ignore[arg-type]
     books = await swept(buffer)
     assert (books.total("retired:used_up"), len(books.fragments)) == (1, 1)
 
@@ -144,3 +146,35 @@ async def test_what_comes_in_while_chunks_are_looked_over_is_judged_by_the_versi
 
 async def _holds(line: LossyLine) -> bool:
     return line.holds
+
+
+async def test_what_checkpoints_go_through_is_done_once_though_replies_to_it_are_lost(
+    process: Callable[..., Process], redis_client: Redis, lossy: tuple[LossyLine, str]
+) -> None:
+    """Restored once: what is inserted before the repetition is not lost with it."""
+    line, url = lossy
+    buffer, other = await buffer_of(process(url), redis_client), await buffer_of(process(), redis_client)
+    checkpoints = buffer.process[0].replay_checkpoints
+    await buffer.put(0)
+    await through_a_cut(line, "take_checkpoint", lambda: asyncio.create_task(checkpoints.take("run", "a")))
+    await buffer.put(1)
+    await through_a_cut(line, "prepare_checkpoint", lambda: asyncio.create_task(checkpoints.restore("run", "a")))
+    books = await swept(other)
+    assert (books.at("sampleable"), len(books.saved)) == ([0], 1)
+
+    before = await redis_client.hget(KEYS.replay, "restored")  # type: ignore[misc]
+
+    async def done() -> bool:
+        return bool(await redis_client.hget(KEYS.replay, "restored") != before)  # type: ignore[misc]
+
+    line.lose_replies_to(calls_of("restore_checkpoint"))
+    restored = asyncio.create_task(checkpoints.restore("run", "a"))
+    await wait_until(done)
+    assert await other.put(1, 2) == ["stored"] * 2
+    line.heal()
+    line.cut()
+    await restored
+    assert (await swept(other)).at("sampleable") == [0, 1, 2]
+    await through_a_cut(line, "drop_checkpoint", lambda: asyncio.create_task(checkpoints.drop("run", "a")))
+    await through_a_cut(line, "delete_replay", lambda: asyncio.create_task(checkpoints.delete_buffer("run")))
+    assert (await swept(other)).totals == {}

@@ -38,7 +38,7 @@ from tests.services.run_model import Group, Refused, RunModel
 T = TypeVar("T")
 A_YEAR_S = 366 * 24 * 3600.0
 PASSES_S = 30  # as much as a script lets pass at a time
-STATUS = {None: "accepted", "stale": "stale", "future_version": "refused"}
+STATUS = {None: "accepted", "stale": "stale", "future_version": "refused", "reward_range": "reward_range"}
 BATCH_SIZE = 4
 POLICY = Policy(
     max_deliveries=2,
@@ -63,6 +63,7 @@ settings_of_a_run = st.one_of(
     st.fixed_dictionaries({"keep_batches": st.integers(0, 4)}),
     st.fixed_dictionaries({"max_queued_groups": st.sampled_from([None, 6, 12])}),
     st.fixed_dictionaries({"future_versions": st.sampled_from(["restamp", "refuse"])}),
+    st.fixed_dictionaries({"filter_reward_range": st.sampled_from([None, {"below": 60.0}, {"below": 20.0}])}),
 )
 
 
@@ -358,7 +359,9 @@ class RunMachine(RuleBasedStateMachine):
         assert (books["delivered"], books["dropped"]) == (model.delivered, model.dropped)
         if model.queue:
             self._follow(model.queue[0])
-        leases = self._call(lambda services: services.administration.get(RUN)).leases
+        view = self._call(lambda services: services.administration.get(RUN))
+        assert {"sequences": view.drought.sequences, **view.drought.dropped} == {"sequences": 0, **model.drought}
+        leases = view.leases
         assert [(one.batch_id, one.step, one.state, one.deliveries) for one in leases] == [
             (batch.id, batch.step, batch.state, batch.delivery) for batch in model.batches
         ]

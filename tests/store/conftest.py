@@ -56,8 +56,8 @@ class Store:
         """
         submissions = [Submission(ids[n] if ids else uuid.uuid4().hex, group) for n, group in enumerate(groups)]
         placements = [place or Placement(0, policy_version=group.policy_version) for group in groups]
-        outcomes = await self.groups.admit(RUN, submissions, placements, await self.terms(**limits))
-        return None if outcomes is None else [not outcome.repeated for outcome in outcomes]
+        admitted = await self.groups.admit(RUN, submissions, placements, await self.terms(**limits))
+        return None if admitted is None else [not outcome.repeated for outcome in admitted.outcomes]
 
     async def take(self, *group_ids: str, groups: Sequence[LeasedGroup] = (), **fields: Any) -> Lease:
         """Take queued groups into a batch that is held; as they are now, or as they were when they were looked at."""

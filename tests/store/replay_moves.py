@@ -10,6 +10,7 @@ from app.core.leasing import Lease, LeaseState
 from app.core.replay import ReplayPolicy
 from app.services.replay.planning import Receipt, plan_insertion
 from app.store.replay import Insertion, ReplayStore
+from app.store.replay_checkpoints import Checkpoint, CheckpointStore
 from app.store.replay_entries import EncodedFragment
 from app.store.replay_samples import DrawnOn, Limits, Manifest, Missed, SampleStore
 from app.store.replay_view import ReplayView
@@ -24,6 +25,7 @@ class ReplayMoves:
     store: Store
     replay: ReplayStore
     samples: SampleStore
+    checkpoints: CheckpointStore
 
     async def view(self) -> ReplayView:
         """Read the buffer, which must be there."""
@@ -59,6 +61,12 @@ class ReplayMoves:
         """End a sample."""
         return await self.samples.end(RUN, lease(sample_id), outcome, await self.view())
 
+    async def checkpoint(self, name: str, slot: int = 0, gone: Sequence[int] = ()) -> Checkpoint:
+        """Take a checkpoint."""
+        taken = await self.checkpoints.take(RUN, name, await self.view(), slot, gone)
+        assert taken is not None
+        return taken
+
     async def books(self) -> Books:
         """Recount the buffer."""
         return await books_of(self.store.redis, RUN)
@@ -82,6 +90,7 @@ def keys_of(manifest: Manifest | Missed) -> Sequence[str]:
 
 async def replay_moves(store: Store, **policy: Any) -> ReplayMoves:
     """Give the store's run a buffer."""
-    moves = ReplayMoves(store, ReplayStore(store.connection), SampleStore(store.connection))
+    connection = store.connection
+    moves = ReplayMoves(store, ReplayStore(connection), SampleStore(connection), CheckpointStore(connection))
     assert await moves.replay.put(RUN, ReplayPolicy(**policy), 0, 0.0, "", settle=False)
     return moves

@@ -4,7 +4,7 @@ import pytest
 
 from app.core.errors import GroupExists, QueueFull
 from app.core.model import DropReason, PlannedGroup
-from app.store.group_entries import Outcome, Placement, Submission
+from app.store.group_entries import Outcome, Placement, Stored, Submission
 from app.store.groups import GroupStore
 from tests.one_by_one import OneByOne
 from tests.store.conftest import CONFIG, KEYS, LASTING_MS, RUN, Store, encoded
@@ -152,7 +152,7 @@ async def test_a_reservation_that_was_given_up_meanwhile_is_outdated_and_made_an
         await torn.aclose()
     assert torn.sent == 4
     assert await store.groups.entries(RUN, ["one"]) == [None]
-    assert await store.groups.admit(RUN, [Submission("anew", encoded())], [Placement(0)], terms) == [Outcome()]
+    assert await store.groups.admit(RUN, [Submission("anew", encoded())], [Placement(0)], terms) == Stored([Outcome()])
     assert (await store.books())["queued"] == {"anew"}
 
 
@@ -174,7 +174,7 @@ async def test_groups_of_one_body_may_fare_differently(store: Store) -> None:
     submissions = [Submission(name, encoded(version=1)) for name in ("queued", "buffered", "stale")]
     places = [Placement(0, policy_version=1), Placement(0, buffered=True, policy_version=1), STALE]
     outcomes = [Outcome(), Outcome(), Outcome(DropReason.STALE)]
-    assert await store.groups.admit(RUN, submissions, places, await store.terms()) == outcomes
+    assert await store.groups.admit(RUN, submissions, places, await store.terms()) == Stored(outcomes)
     books = await store.books()
     assert (books["queued"], books["buffered"], books["dropped"]) == ({"queued"}, {"buffered"}, {"stale": 1})
     assert await store.groups.of_versions(RUN, "-inf", "+inf", 10) == ["buffered", "queued"]
@@ -241,8 +241,10 @@ async def test_a_repetition_is_told_what_became_of_the_group_the_first_time(stor
     terms = await store.terms()
     for name, first, now in (("a", Placement(0), STALE), ("b", STALE, Placement(0, policy_version=1))):
         group = encoded(given=name, version=1)
-        assert await store.groups.admit(RUN, [Submission(name, group)], [first], terms) == [Outcome(first.dropped)]
-        repeated = [Outcome(first.dropped, repeated=True)]
+        admitted = await store.groups.admit(RUN, [Submission(name, group)], [first], terms)
+        assert admitted is not None
+        assert admitted.outcomes == [Outcome(first.dropped)]
+        repeated = Stored([Outcome(first.dropped, repeated=True)])
         assert await store.groups.admit(RUN, [Submission(f"{name}-again", group)], [now], terms) == repeated
     books = await store.books()
     assert (books["queued"], books["dropped"]) == ({"a"}, {"stale": 1})

@@ -4,11 +4,20 @@ from dataclasses import replace
 
 from app.core.leasing import Lease, LeaseState, returned
 from app.core.model import DropReason, PlannedGroup
-from app.core.policy import FutureVersions, Policy
+from app.core.policy import FutureVersions, PassRate, Policy, RewardRange, ZeroVariance
 from app.store.group_entries import Placement
 from tests.store.conftest import CONFIG, KEYS, LASTING_MS, RUN, Store, encoded
 
-POLICY = Policy(max_staleness=3, future_versions=FutureVersions.REFUSE, lease_s=5.0, keep_batches=2, keep_bytes=9)
+POLICY = Policy(
+    max_staleness=3,
+    future_versions=FutureVersions.REFUSE,
+    lease_s=5.0,
+    keep_batches=2,
+    keep_bytes=9,
+    filter_zero_variance=ZeroVariance(),
+    filter_reward_range=RewardRange(above=-1.0, loss_weight=0.5),
+    filter_pass_rate=PassRate(below=None),
+)
 
 
 async def test_a_policy_is_written_once_however_often_it_is_sent(store: Store) -> None:
@@ -17,7 +26,7 @@ async def test_a_policy_is_written_once_however_often_it_is_sent(store: Store) -
         assert await store.runs.put(RUN, CONFIG, POLICY, epoch, step=7)
     view, roster = await store.view(), await store.runs.roster(RUN)
     assert (view.config, view.policy, view.step, view.epoch) == (CONFIG, POLICY, 7, epoch + 1)
-    assert (roster.policy, roster.epoch, roster.configured) == (POLICY, epoch + 1, True)
+    assert (roster.policy, roster.epoch, roster.batch_size) == (POLICY, epoch + 1, CONFIG.batch_size)
 
 
 async def test_a_policy_that_was_decided_on_an_older_run_changes_nothing(store: Store) -> None:

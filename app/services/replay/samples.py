@@ -19,6 +19,12 @@ from app.store.replay_view import ReplayView
 
 log = logging.getLogger("lachesis.replay")
 
+_ENDS = {
+    "acknowledged": "was acknowledged",
+    "given_back": "was given back",
+    "expired": "its lease ran out",
+    "overtaken": "a checkpoint of the buffer was restored",
+}
 _DEMAND_MS = 3000  # who waits says so again each second
 
 
@@ -212,8 +218,7 @@ class ReplaySamples:
         if end is None:
             return SampleNotFound(f"run {run} knows no sample {sample_id}")
         ago_s = max(0, view.standing.clock_ms - end.clock_ms) / 1000
-        what = "its lease ran out" if end.outcome == "expired" else f"was {end.outcome.replace('_', ' ')}"
-        return LeaseLost(f"sample {sample_id}: {what} {ago_s:.0f} s ago")
+        return LeaseLost(f"sample {sample_id}: {_ENDS[end.outcome]} {ago_s:.0f} s ago")
 
     async def _view(self, run: str) -> ReplayView:
         view = await self._replay.view(run)

@@ -15,14 +15,15 @@
 -- KEYS[12] dropped          hash  'reason:environment' -> groups
 -- KEYS[13] history          hash  group id -> what became of it
 -- KEYS[14] ended            zset  group id -> run clock at which that is forgotten, ms
--- KEYS[15..] per group      zset the lane or buffer it goes to, string its payload
+-- KEYS[15] drought          hash  what came since groups were last stored
+-- KEYS[16..] per group      zset the lane or buffer it goes to, string its payload
 -- ARGV[1] epoch   ARGV[2] policy version decided on, or ''   ARGV[3] ms given ids are recognised for   ARGV[4] ms history
 -- is kept   ARGV[5], ARGV[6] groups and bytes that may wait, or ''   ARGV[7] what stands for the score of a payload that
 -- is not reserved: 0 if it was written in the same transaction, -1 if it should be
 -- ARGV per group from 8 on: its id; 'queued', 'buffered' or why it is dropped; its entry without the time
 --
 -- Returns {'admitted', list of an outcome per group: 'new', 'written' (by this command before, whose answer was lost) or
--- 'repeated OUTCOME'}; or, with nothing stored: {'outdated'}: decide and write again; {'full', groups, bytes} that wait;
+-- 'repeated OUTCOME', the drought if it goes on, else {}}; or, with nothing stored: {'outdated'}: decide and write again; {'full', groups, bytes} that wait;
 -- {'exists', given id}, which names other contents.
 -- Cost: O(n log m), n the groups, m the groups in a lane.
 --
@@ -51,7 +52,7 @@ for n, group in ipairs(groups) do
   if outcomes[n] == 'new' and full then return refused({'full', run.groups, run.bytes}) end
   if outcomes[n] == 'outdated' then return refused({'outdated'}) end
 end
-index_groups(groups, outcomes, run, advance_clock(RUN))
+local goes_on = index_groups(groups, outcomes, run, advance_clock(RUN))
 flush()
 redis.call('PUBLISH', RUN, 'admitted')
-return {'admitted', outcomes}
+return {'admitted', outcomes, goes_on and redis.call('HGETALL', DROUGHT) or {}}

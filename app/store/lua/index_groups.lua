@@ -24,14 +24,27 @@ local function note_senders(senders, clock)
   end
 end
 
+-- A drought lasts from one submission that brings something to train on to the next; returns whether this one is in it.
+local function note_drought(new, stored, clock)
+  if #stored > 0 then redis.call('UNLINK', DROUGHT) end
+  if #new == 0 or #stored > 0 then return false end
+  redis.call('HSETNX', DROUGHT, 'since_ms', clock)
+  for _, group in ipairs(new) do
+    increase(DROUGHT, 'sequences', group.size)
+    increase(DROUGHT, group.where, 1)
+  end
+  return true
+end
+
 local function index_groups(groups, outcomes, run, clock)
-  local stored, senders = {}, {}
+  local new, stored, senders = {}, {}, {}
   for n, group in ipairs(groups) do
     if outcomes[n] == 'new' then
       index_group(group, clock)
+      new[#new + 1] = group
       if group.stored then stored[#stored + 1] = group end
       local own = senders[group.environment] or {sequences = 0}
-      senders[group.environment] = {size = group.size, sequences = own.sequences + group.size}
+      senders[group.environment] = {size = group.size, sequences = own.sequences + (group.stored and group.size or 0)}
     else
       pass_over(group, run)
     end
@@ -39,4 +52,5 @@ local function index_groups(groups, outcomes, run, clock)
   senders['-'] = nil
   place_groups(stored, run)
   note_senders(senders, clock)
+  return note_drought(new, stored, clock)
 end

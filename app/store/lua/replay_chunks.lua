@@ -26,15 +26,22 @@ local function weigh(weight, sign)
   count('weight_high', sign * math.floor(weight / 4294967296))
 end
 
+local function zadd(order, score, id) redis.call('ZADD', order, score, id) end
+
+local function rank(chunk, add)
+  if chunk.place == 'withheld' then add(WITHHELD, chunk.version, chunk.id) end
+  if chunk.place == 'past' then add(PAST, chunk.id, chunk.id) end
+  if chunk.place ~= 'sampleable' then return end
+  add(ORDER, chunk.id, chunk.id)
+  add(WEIGHTS, string.format('%.0f', chunk.weight), chunk.id)
+  add(VERSIONS, chunk.version, chunk.id)
+  add(USES, -chunk.uses, chunk.id)
+end
+
 local function put(chunk, place)
   chunk.place = place
-  if place == 'withheld' then redis.call('ZADD', WITHHELD, chunk.version, chunk.id) end
-  if place == 'past' then redis.call('ZADD', PAST, chunk.id, chunk.id) end
+  rank(chunk, zadd)
   if place ~= 'sampleable' then return end
-  redis.call('ZADD', ORDER, chunk.id, chunk.id)
-  redis.call('ZADD', WEIGHTS, string.format('%.0f', chunk.weight), chunk.id)
-  redis.call('ZADD', VERSIONS, chunk.version, chunk.id)
-  redis.call('ZADD', USES, -chunk.uses, chunk.id)
   redis.call('HINCRBY', VERSION_COUNTS, chunk.version, 1)
   weigh(chunk.weight, 1)
 end

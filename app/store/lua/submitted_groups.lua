@@ -1,8 +1,8 @@
 -- submitted_groups: what admit_groups is handed, and what is known of it already (not a command of its own).
 --
 local RUN, RECENT, UNINDEXED, GROUPS, SEEN, SENT, LANES, BUFFERS = unpack(KEYS, 1, 8)
-local VERSIONS, GIVEN_IDS, GIVEN_IDS_UNTIL, DROPPED, HISTORY, ENDED = unpack(KEYS, 9, 14)
-local OWN_KEYS, OWN_ARGUMENTS, WORDS = 15, 8, 3  -- of a group: where they begin, and how many arguments
+local VERSIONS, GIVEN_IDS, GIVEN_IDS_UNTIL, DROPPED, HISTORY, ENDED, DROUGHT = unpack(KEYS, 9, 15)
+local OWN_KEYS, OWN_ARGUMENTS, WORDS = 16, 8, 3  -- of a group: where they begin, and how many arguments
 
 local function run_as_it_is()
   local found = redis.call('HMGET', RUN, 'epoch', 'policy_version', 'latest', 'arrivals',

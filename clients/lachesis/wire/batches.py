@@ -8,6 +8,7 @@ from lachesis.wire.body import Body
 from lachesis.wire.groups import GroupContents
 from lachesis.wire.ranks import RankNumber, ShardInfo
 from lachesis.wire.runs import LeaseSeconds
+from lachesis.wire.status import Alert
 
 LeaseId = Annotated[str, Field(min_length=1, max_length=64, description="The lease the batch is held under.")]
 
@@ -42,6 +43,8 @@ class BatchGroup(BaseModel):
     policy_version: int | None = Field(description="The policy version that sampled it, if it said so.")
     staleness: int | None = Field(description="Policy versions since then.")
     age_s: float = Field(description="Seconds since it was received.")
+    filtered_by: str | None = Field(default=None, description="The filter of the run that found it, if it was kept.")
+    loss_weight: float = Field(default=1.0, description="What that filter would have its loss multiplied by.")
 
 
 class BatchInfo(BaseModel):
@@ -150,7 +153,9 @@ class LastSubmission(BaseModel):
     last_seen_s: float = Field(description="Seconds since its last sign of life.")
     last_group_s: float | None = Field(description="Seconds since its last group, or null before any.")
     last_group_size: int | None = Field(description="Sequences in that group.")
-    sequences_per_s: float | None = Field(description="Its arrival rate over the last minute, or null if unknown.")
+    sequences_per_s: float | None = Field(
+        description="Sequences a second that were not dropped, over the last minute, or null if unknown."
+    )
 
 
 class Explanation(BaseModel):
@@ -169,6 +174,11 @@ class Explanation(BaseModel):
     relaxes_s: float | None = Field(description="Seconds until minimums that conflict are relaxed, if they do.")
     leased_groups: int = Field(description="Groups in trainers' hands.")
     stale_groups: int = Field(description="Groups dropped so far because they were too old.")
+    arrived_groups: int = Field(
+        description="Groups that came in the last minute, as far as this process knows; or in all, if none did."
+    )
+    filtered_groups: dict[str, int] = Field(description="Those of them that filters dropped, by filter.")
+    alert: Alert | None = Field(description="That nothing trainable has come for long, as in `/status`; or null.")
     environments: list[LastSubmission] = Field(description="Who last sent what.")
     dry_run: dict[str, int | float] = Field(
         default_factory=dict, description="The settings this was tried with instead."

@@ -121,7 +121,7 @@ class SubmittedGroups(BaseModel):
     groups: list[SubmittedGroup] = Field(min_length=1, max_length=MAX_GROUPS, description="The groups.")
 
 
-GroupOutcome = Literal["accepted", "stale", "refused"]
+GroupOutcome = Literal["accepted", "stale", "refused", "zero_variance", "reward_range", "pass_rate"]
 
 
 class GroupReceipt(BaseModel):
@@ -129,8 +129,9 @@ class GroupReceipt(BaseModel):
 
     id: str = Field(description="The group's id.", examples=["0197b6c2-6f0e-7cc1-b1c5-2f3a9d1e8a77"])
     status: GroupOutcome = Field(
-        description="`accepted`; `stale`: too old to be trained on, counted and dropped; `refused`: from a policy "
-        "version that is not in force yet, where the run refuses those."
+        description="`accepted`; `stale`: too old to be trained on; `refused`: from a policy "
+        "version that is not in force yet, where the run refuses those; or the filter that found it: `zero_variance`, "
+        "`reward_range`, `pass_rate`. All but the first are counted and dropped."
     )
 
 
@@ -154,3 +155,4 @@ class Lineage(BaseModel):
     step: int | None = Field(default=None, description="That batch's step.")
     ended_s: float | None = Field(default=None, description="Seconds since it was acknowledged or dropped.")
     reason: str | None = Field(default=None, description="Why it was dropped.")
+    filtered_by: str | None = Field(default=None, description="The filter that found it, if it was kept all the same.")

@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from lachesis.wire.atropos import MAX_BATCH_SIZE
 from lachesis.wire.body import MAX_INTEGER, Body, Change
+from lachesis.wire.filters import PassRateFilter, RewardRangeFilter, ZeroVarianceFilter
 
 RUN_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 
@@ -84,6 +85,24 @@ MaxDelayBatches = Annotated[
         ge=1, le=1000, description="A group is passed over for that so many times at most, by batches it was due for."
     ),
 ]
+FilterZeroVariance = Annotated[
+    ZeroVarianceFilter | None, Field(description="Finds groups without reward variance; set as a whole. Null: off.")
+]
+FilterRewardRange = Annotated[
+    RewardRangeFilter | None, Field(description="Finds groups by their mean reward; set as a whole. Null: off.")
+]
+FilterPassRate = Annotated[
+    PassRateFilter | None, Field(description="Finds groups by their pass rate; set as a whole. Null: off.")
+]
+AlertAfterBatches = Annotated[
+    int | None,
+    Field(
+        ge=1,
+        le=1_000_000,
+        description="After so many batches' worth of sequences in groups that were all dropped on arrival, the status "
+        "carries an alert. Null: never.",
+    ),
+]
 Archived = Annotated[
     bool, Field(description="An archived run takes no groups and hands out no batches; nothing is deleted.")
 ]
@@ -122,6 +141,10 @@ class RunCreate(Body):
     lineage_s: LineageSeconds = 3600.0
     balance_window: BalanceWindow = 0
     max_delay_batches: MaxDelayBatches = 2
+    filter_zero_variance: FilterZeroVariance = None
+    filter_reward_range: FilterRewardRange = None
+    filter_pass_rate: FilterPassRate = None
+    alert_after_batches: AlertAfterBatches = 10
     atropos: AtroposSettings = Field(default_factory=AtroposSettings, description="For environments of Atropos.")
 
 
@@ -145,6 +168,10 @@ class RunChange(Change):
     lineage_s: LineageSeconds = 3600.0
     balance_window: BalanceWindow = 0
     max_delay_batches: MaxDelayBatches = 2
+    filter_zero_variance: FilterZeroVariance = None
+    filter_reward_range: FilterRewardRange = None
+    filter_pass_rate: FilterPassRate = None
+    alert_after_batches: AlertAfterBatches = 10
     archived: Archived = False
 
 

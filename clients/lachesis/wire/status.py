@@ -48,6 +48,15 @@ class Blocked(_Answer):
     relaxes_s: float | None = Field(description="Seconds until minimums that conflict are relaxed, if they do.")
 
 
+class Alert(_Answer):
+    """That nothing trainable has come for `alert_after_batches` batches' worth of sequences; one group ends it."""
+
+    since_s: float = Field(description="Seconds since the first of the groups that came in vain.")
+    sequences: int = Field(description="Sequences in them.")
+    dropped: dict[str, int] = Field(description="How many groups these were, by why they were dropped.")
+    detail: str = Field(description="The same as a sentence.")
+
+
 class GroupCounts(_Answer):
     """Where all accepted groups are: `accepted = queued + buffered + leased + delivered + sum(dropped)`."""
 
@@ -109,8 +118,9 @@ class RunStatus(_Answer):
     kept_batches: int = Field(description="Acknowledged batches that are kept for a rewind.")
     dropped: dict[str, int] = Field(
         description="Groups dropped, by reason: `stale`, `expired`, `future_version`, `quarantined`, `payload_lost`, "
-        "`corrupt`."
+        "`corrupt`; by filters `zero_variance`, `reward_range`, `pass_rate`."
     )
+    alert: Alert | None = Field(description="That nothing trainable has come for long; null otherwise.")
     leases: list[LeaseStatus] = Field(description="Batches handed out and not yet acknowledged.")
     relaxed_batches: int = Field(description="Batches served without keeping every minimum.")
     ranks: RanksStatus | None = Field(description="How evenly batches are divided between ranks; null before any is.")

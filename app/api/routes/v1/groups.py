@@ -11,6 +11,7 @@ from app.api.replies import model_reply
 from app.api.routes import native_docs as docs
 from app.api.routes.answer_docs import reading
 from app.core import errors
+from app.core.filters import FILTERS
 from app.core.model import DropReason
 from app.store.codec import EncodedGroup
 from app.store.group_entries import Outcome
@@ -25,6 +26,7 @@ submissions = APIRouter(
 router = APIRouter(prefix="/v1/runs/{run}/groups", tags=["groups"], route_class=NativeRoute)
 
 _STATUS = {None: "accepted", DropReason.STALE: "stale", DropReason.FUTURE_VERSION: "refused"}
+_STATUS |= {reason: reason.value for reason in FILTERS}
 _BINARY = (SAFETENSORS, "application/octet-stream")
 
 
@@ -83,6 +85,7 @@ async def get_group(
                 "step": life.step,
                 "ended_s": life.ended_s,
                 "reason": life.reason,
+                "filtered_by": None if life.entry.mark is None else life.entry.mark.filtered_by,
             }
         )
     )

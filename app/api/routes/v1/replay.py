@@ -60,6 +60,13 @@ async def get_replay(run: NamedRun, found: Found, request: Request) -> Response:
     return await large_json_reply(request, state.model_dump_json().encode())
 
 
+@router.delete("", summary="Remove a buffer", status_code=204, responses=docs.WRITES)
+async def delete_replay(run: NamedRun, found: Found) -> Response:
+    """Remove the buffer with its settings, all it holds, and its checkpoints. The run goes on; samples have ended."""
+    await found.replay_checkpoints.delete_buffer(run)
+    return Response(status_code=204)
+
+
 @router.put(
     "/session",
     summary="Begin a session",

@@ -11,7 +11,7 @@ from app.api.routes.answer_docs import reading, sending, with_headers, writing
 from app.api.routes.body_docs import takes
 from app.core import errors
 from app.core.model import RunConfig, RunView
-from app.core.policy import FutureVersions, Policy
+from app.core.policy import Policy, fields_of
 from app.store.run_view import RunSummary
 from lachesis.wire.runs import (
     AtroposSettings,
@@ -49,8 +49,7 @@ async def create_run(found: Found, body: SmallBody) -> Response:
     asked = parse(RunCreate, body)
     config = RunConfig(batch_size=asked.batch_size, **asked.atropos.model_dump())
     given = asked.model_dump(exclude={"name", "batch_size", "atropos"})
-    policy = Policy(**given | {"future_versions": FutureVersions(asked.future_versions)})
-    view, new = await found.administration.create(asked.name, config, policy)
+    view, new = await found.administration.create(asked.name, config, Policy(**fields_of(given)))
     return model_reply(_shown(asked.name, view), 201 if new else 200, {"Location": f"/v1/runs/{asked.name}"})
 
 
@@ -77,7 +76,7 @@ async def get_run(run: NamedRun, found: Found) -> Response:
 async def change_run(run: NamedRun, found: Found, body: SmallBody) -> Response:
     """Change a run while it goes on: what the body names (JSON merge patch)."""
     asked = parse(RunChange, body)
-    changes = {name: getattr(asked, name) for name in asked.model_fields_set}
+    changes = asked.model_dump(include=asked.model_fields_set)
     return model_reply(_shown(run, await found.administration.change(run, changes)))
 
 

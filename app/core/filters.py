@@ -1,0 +1,115 @@
+"""Which groups a run wants for their rewards: dropped on arrival, or kept with a weight, are those that teach nothing.
+
+Groups differ in what they teach: where all rewards are the same, every advantage over the group's mean is zero (GRPO,
+RLOO), and the group fills a batch with nothing. DAPO's dynamic sampling leaves such groups out and samples others until
+the batch is full; here they are never queued, so that batches stay exact. Three filters, each of which may be off:
+
+    zero_variance  all rewards are equal within epsilon
+    reward_range   the mean reward is not strictly between two bounds
+    pass_rate      the fraction of sequences that pass is not strictly between two bounds
+
+Rewards that should be equal often are not, bit for bit: a mean of f32 noise is not 1.0, a standard deviation of it not
+0.0. So differences up to epsilon (`ROUNDING` for the bounds) do not count, relative to what they are compared with
+where that is above 1. And equality is asked of the group as a whole: each sequence's peers alone, as
+leave-one-out baselines see them, are all equal around the only one that failed, which is all signal.
+
+Source: Yu et al., *DAPO: An Open-Source LLM Reinforcement Learning System at Scale* (2025), section 3.2.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from app.core.model import DropReason
+from app.core.policy import PassRate, Policy, RewardRange
+
+ROUNDING = 1e-6
+"""How far rounding may have moved a reward, or a mean of rewards, relative to it where it is above 1."""
+
+FILTERS = (DropReason.ZERO_VARIANCE, DropReason.REWARD_RANGE, DropReason.PASS_RATE)
+"""The reasons that are filters of this module."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What a group bears that a filter found and the run keeps: the filter, and what its loss should be weighted by."""
+
+    filtered_by: DropReason
+    loss_weight: float
+
+
+def judged(rewards: Sequence[float], policy: Policy) -> DropReason | Mark | None:
+    """Say what becomes of a group for its rewards.
+
+    Args:
+        rewards: One per sequence, finite; at least one.
+        policy: What the run does with groups.
+
+    Returns:
+        The filter for which it is dropped; else, of those that would keep it, the one with the smallest weight; or None
+        if all pass it. Where several say the same, the first in the order of `FILTERS`.
+    """
+    marks = []
+    for reason, loss_weight in _failed(rewards, policy):
+        if loss_weight is None:
+            return reason
+        marks.append(Mark(reason, loss_weight))
+    return min(marks, key=lambda mark: mark.loss_weight, default=None)
+
+
+def are_equal(rewards: Sequence[float], epsilon: float) -> bool:
+    """Whether a group's rewards are all the same within ``epsilon``. Of a single one that says nothing: False.
+
+    Args:
+        rewards: One per sequence, finite.
+        epsilon: Largest difference that does not count, ``>= 0``; times the largest |reward| where that is above 1.
+    """
+    least, most = min(rewards), max(rewards)
+    return len(rewards) > 1 and most - least <= epsilon * max(1.0, -least, most)
+
+
+def pass_rate(rewards: Sequence[float], threshold: float) -> float:
+    """Return the fraction of rewards that are at least ``threshold``, or would be but for rounding."""
+    enough = threshold - _rounding(threshold)
+    return sum(reward >= enough for reward in rewards) / len(rewards)
+
+
+def _failed(rewards: Sequence[float], policy: Policy) -> Iterator[tuple[DropReason, float | None]]:
+    """Name the filters that do not pass a group, and the weight each would keep it with."""
+    variance, means, rates = policy.filter_zero_variance, policy.filter_reward_range, policy.filter_pass_rate
+    if variance is not None and are_equal(rewards, variance.epsilon):
+        yield DropReason.ZERO_VARIANCE, variance.loss_weight
+    if means is not None and not _within(sum(reward / len(rewards) for reward in rewards), means):
+        yield DropReason.REWARD_RANGE, means.loss_weight
+    if rates is not None and not _within(pass_rate(rewards, rates.threshold), rates):
+        yield DropReason.PASS_RATE, rates.loss_weight
+
+
+def _within(value: float, band: RewardRange | PassRate) -> bool:
+    """Whether a value is strictly between two bounds: further from each than rounding may have moved it."""
+    above = band.above is None or value > band.above + _rounding(band.above)
+    return above and (band.below is None or value < band.below - _rounding(band.below))
+
+
+def _rounding(value: float) -> float:
+    return ROUNDING * max(1.0, abs(value))
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """How many groups came, and how many of them filters dropped, by filter."""
+
+    groups: int = 0
+    filtered: Mapping[str, int] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        total = sum(self.filtered.values())
+        whose = ", ".join(f"{reason} {groups}" for reason, groups in self.filtered.items())
+        return f"filters dropped {total} of the last {self.groups} groups ({total / self.groups:.0%}): {whose}"
+
+
+def arrived_since(before: Arrived, now: Arrived) -> Arrived:
+    """Return what came between two looks at the counts of a run; nothing if it was reset in between."""
+    filtered = {reason: count - before.filtered.get(reason, 0) for reason, count in now.filtered.items()}
+    if now.groups < before.groups or min(filtered.values(), default=0) < 0:
+        return Arrived()
+    return Arrived(now.groups - before.groups, {reason: count for reason, count in filtered.items() if count})

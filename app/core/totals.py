@@ -1,0 +1,67 @@
+"""What is counted of a run: its groups by where they are, what it keeps, what came, and what came in vain."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Groups and bytes by where they are; ``accepted = queued + buffered + leased + delivered + dropped``."""
+
+    accepted_groups: int = 0
+    queued_groups: int = 0
+    buffered_groups: int = 0
+    leased_groups: int = 0
+    delivered_groups: int = 0
+    queued_bytes: int = 0
+    buffered_bytes: int = 0
+    leased_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class KeptBatches:
+    """Acknowledged batches that are kept for a rewind.
+
+    Attributes:
+        checkpoint: Step of the last checkpoint the trainer told of.
+        unkept_step: The latest step whose batch was delivered and is not kept: no rewind goes before it.
+        batches: Batches kept.
+        payload_bytes: Their payload.
+    """
+
+    checkpoint: int | None = None
+    unkept_step: int | None = None
+    batches: int = 0
+    payload_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What an environment has sent: when it sent last (run clock, ms), how large a group, how much was stored."""
+
+    last_ms: int
+    last_size: int
+    sequences: int
+
+
+@dataclass(frozen=True, slots=True)
+class Drought:
+    """What came since the last submission that brought something to train on. Any such submission ends it.
+
+    Attributes:
+        since_ms: Run clock when the first of it came.
+        sequences: How many sequences that were.
+        dropped: In how many groups, by why they were dropped on arrival.
+    """
+
+    since_ms: int = 0
+    sequences: int = 0
+    dropped: Mapping[str, int] = field(default_factory=dict)
+
+    def alarms(self, batch_size: int, after_batches: int | None) -> bool:
+        """Whether this is as much as ``after_batches`` batches hold; None: no drought is worth an alarm."""
+        return after_batches is not None and self.sequences >= after_batches * batch_size
+
+    def __str__(self) -> str:
+        reasons = ", ".join(f"{reason} {groups}" for reason, groups in sorted(self.dropped.items()))
+        return f"nothing to train on in the last {self.sequences} sequences; groups dropped on arrival: {reasons}"

@@ -1,0 +1,22 @@
+#!lua flags=allow-oom
+-- delete_replay: remove the replay buffer with all it holds, its checkpoints too; payloads become trash.
+--
+-- KEYS[1] run  hash, and KEYS[2..18], the replay buffer's: replay_keys names them   KEYS[19] trash  set of tokens
+-- KEYS[20] hash, its trash   KEYS[21..] hash, zset: places of checkpoints (replay_places), each with the name of its trash
+-- ARGV[1] revision decided on   ARGV[2] token of the buffer's trash   ARGV[3..] those of the checkpoints', in order
+--
+-- Returns 1, also if there is none, or 0 if it moved on; then nothing has changed.
+-- Cost: O(1); values are freed in the background.
+--
+-- include replay_keys
+-- include replay_places
+local revision = redis.call('HGET', REPLAY, 'revision')
+if not revision then return 1 end
+if revision ~= ARGV[1] then return 0 end
+empty_place(2, 20, ARGV[2])
+for i = 3, #ARGV do
+  local first = 21 + (PARTS + 1) * (i - 3)
+  empty_place(first, first + PARTS, ARGV[i])
+end
+redis.call('PUBLISH', RUN, 'replay deleted')
+return 1

@@ -1,0 +1,17 @@
+#!lua
+-- prepare_checkpoint: put chunks of a checkpoint into its orders, which are not copied but made again before it is restored.
+--
+-- KEYS[1] run  hash, and KEYS[2..18], those that replay_keys names, of the checkpoint instead of the buffer
+-- ARGV[1] the revision it is known by   ARGV[2..] ids of chunks
+--
+-- Returns 1, or 0 if the checkpoint is gone; then nothing has changed.
+-- Cost: O(n log m), n the ids, m the chunks of the checkpoint.
+--
+-- include replay_keys
+-- include replay_chunks
+-- include many
+if redis.call('HGET', REPLAY, 'revision') ~= ARGV[1] then return 0 end
+local function add(order, score, id) later('ZADD', order, score, id) end
+for i = 2, #ARGV do rank(chunk_of(ARGV[i]), add) end
+flush()
+return 1

@@ -1,0 +1,34 @@
+-- replay_ends: how samples let their chunks go (not a command of its own).
+--
+local function let_go(chunk, used, most_uses)
+  chunk.uses, chunk.held = chunk.uses + used, chunk.held - 1
+  local retired = chunk.place ~= 'sampleable' and chunk.place ~= 'withheld' and chunk.place ~= 'past'
+  if retired then
+    count('retired_uses', used)
+    if chunk.held > 0 then write(chunk) else forget_chunk(chunk) end
+  elseif chunk.uses >= most_uses then
+    retire(chunk, 'used_up')
+  else
+    if chunk.place == 'sampleable' and used > 0 then redis.call('ZADD', USES, -chunk.uses, chunk.id) end
+    if chunk.place == 'withheld' and chunk.uses + chunk.held < most_uses then
+      take_out(chunk)
+      put(chunk, 'sampleable')
+    end
+    write(chunk)
+  end
+end
+
+-- End a sample of these chunks: their uses count if it was acknowledged.
+local function let_go_all(chunks, outcome, most_uses)
+  local used = outcome == 'acknowledged' and 1 or 0
+  for _, entry in ipairs(chunks) do let_go(chunk_of(entry[1]), used, most_uses) end
+  if used == 0 then count('samples', -#chunks) end
+  count(outcome .. '_samples', 1)
+end
+
+-- Remember for a while how a sample ended.
+local function note_end(sample, outcome, lease, memory_ms)
+  local clock, name = advance_clock(RUN), 'sample:' .. sample
+  redis.call('HSET', HISTORY, name, string.format('%s %s 0 %.0f', outcome, lease, clock))
+  redis.call('ZADD', ENDED, string.format('%.0f', clock + memory_ms), name)
+end

@@ -1,0 +1,31 @@
+-- replay_places: the buffer and its checkpoints, as places of equal keys (not a command of its own).
+--
+-- A place is 14 keys in a row, of which the tenth is that of the fragments: those that replay_keys names from 2 to 15,
+-- or their like at a checkpoint. Its orders, the third to the eighth, follow from its chunks: they would be most of the
+-- cost of a copy, and are made again by prepare_checkpoint.
+local TRASH, PARTS = KEYS[19], 14
+
+local function is_order(i) return i >= 2 and i <= 7 end
+
+local function copy_place(from, to)
+  for i = 0, PARTS - 1 do
+    if not is_order(i) then redis.call('COPY', KEYS[from + i], KEYS[to + i]) end
+  end
+end
+
+local function move_orders(from, to)
+  for i = 0, PARTS - 1 do
+    if is_order(i) and redis.call('EXISTS', KEYS[from + i]) == 1 then
+      redis.call('RENAME', KEYS[from + i], KEYS[to + i])
+    end
+  end
+end
+
+-- Which of its payloads nothing else names is for those to find out who sweep the trash.
+local function empty_place(first, trashed, token)
+  if redis.call('EXISTS', KEYS[first + 9]) == 1 then
+    redis.call('RENAME', KEYS[first + 9], KEYS[trashed])
+    redis.call('SADD', TRASH, token)
+  end
+  redis.call('UNLINK', unpack(KEYS, first, first + PARTS - 1))
+end

@@ -1,0 +1,50 @@
+"""Checkpoints of a replay buffer, as they are taken, shown and restored."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from lachesis.wire.body import Body
+from lachesis.wire.runs import RUN_NAME
+
+CHECKPOINT_NAME = RUN_NAME
+
+_Name = Annotated[
+    str, Field(pattern=f"^{CHECKPOINT_NAME}$", description="The checkpoint's name.", examples=["step-1000"])
+]
+
+
+class TakeCheckpoint(Body):
+    """Take a checkpoint (`POST …/replay/checkpoint`)."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"name": "step-1000"}]})
+
+    name: _Name | None = Field(
+        default=None, description="One of this name is replaced. Null: a name never used before."
+    )
+
+
+class RestoreCheckpoint(Body):
+    """Go back to a checkpoint (`POST …/replay/restore`)."""
+
+    name: _Name
+
+
+class Checkpoint(BaseModel):
+    """A replay buffer as it was."""
+
+    name: str = Field(description="Its name.")
+    taken_ago_s: float = Field(description="Seconds since it was taken, while the service ran.")
+    policy_version: int = Field(description="The policy version that was in force.")
+    session: int = Field(description="The training attempt that was in progress.")
+    chunks: int = Field(description="Chunks that were not retired.")
+    chunk_bytes: int = Field(description="Their payload.")
+    inserts: int = Field(description="Chunks inserted until then.")
+    samples: int = Field(description="Chunks sampled until then, those in trainers' hands included.")
+    limiter_error: float | None = Field(description="Where the rate limiter stood; null without one.")
+
+
+class Checkpoints(BaseModel):
+    """The checkpoints of a replay buffer (`GET …/replay/checkpoints`)."""
+
+    checkpoints: list[Checkpoint] = Field(description="Oldest first.")
