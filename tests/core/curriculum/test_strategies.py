@@ -202,6 +202,32 @@ def test_competence_begins_with_one_item_and_ends_with_all_of_them() -> None:
     ]
 
 
+def test_what_is_unknown_comes_behind_the_easier_half() -> None:
+    policy = CurriculumPolicy(Strategy.COMPETENCE_BASED, initial_competence=0.0)
+    counts = Counts({Order.EASE: 5, Order.UNSEEN: 4})
+    allowed = [
+        [(each.order, each.first, each.size) for each in parts(policy, counts, (n / 9) ** 2 + 1e-9)] for n in (3, 5, 8)
+    ]
+    assert allowed == [
+        [(Order.EASE, 2, 3)],
+        [(Order.EASE, 2, 3), (Order.UNSEEN, 0, 2)],
+        [(Order.EASE, 1, 4), (Order.UNSEEN, 0, 4)],
+    ]
+
+
+@pytest.mark.parametrize("arms", Arms)
+def test_an_arms_value_follows_the_signals_of_its_items_from_0(arms: Arms) -> None:
+    """Q <- Q + alpha (signal - Q), as published; the arm is that of the bin the item had before."""
+    policy = CurriculumPolicy(Strategy.BANDIT, arms=arms, arm_alpha=0.25)
+    population = Population.of(policy, 4, ["a", "b", "a", "a"])
+    for item, rewards in ((0, [1.0, 0.0]), (1, [1.0, 1.0]), (2, [3.0, 1.0])):
+        population.observe(item, rewards)
+    value = 0.25 * 0.5
+    categories = {"category:a": value + 0.25 * (1 - value), "category:b": 0.0}
+    bins = {"bin:2": 0.75 * value + 0.25 * (1 - 0.75 * value)}
+    assert population.header.arms == pytest.approx(categories if arms is Arms.CATEGORIES else bins)
+
+
 def test_learnability_is_rounded_by_less_than_four_thousandths() -> None:
     rates = np.linspace(0, 1, 10_001)
     rounded = (np.minimum(127, np.floor(rates * 128)) + 0.5) / 128
