@@ -75,7 +75,7 @@ SPEED = Table(
     more_is_better=True,
     versus=(),
     note="Steps of uniform sampling over the strategy's own, for the same items: the geometric mean over the seeds, "
-    "and its 95 % confidence interval.",
+    "and its 95 % confidence interval; an upper bound where the target was not reached.",
 )
 CURVE = Table(
     key="curriculum-curve",

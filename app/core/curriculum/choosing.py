@@ -20,7 +20,8 @@ def choose(parts: Sequence[Part], n: int, seed: int, counter: int) -> list[Draw]
 
     An item that stands in two parts of different orders may be named twice: take it once. Of items that are refused
     (in flight, or gone) nothing need be known: draw again with the next counter, more (`draws_for`), and pass over
-    what is taken already. So items come by the law restricted to those that can be had.
+    what is taken already. So items come by the law restricted to those that can be had. Of a law of several kinds each
+    draw is of a kind first: else one that is nearly all on one item would be heard once, and never again.
 
     Args:
         parts: The law; without any, nothing is drawn.
@@ -30,10 +31,11 @@ def choose(parts: Sequence[Part], n: int, seed: int, counter: int) -> list[Draw]
     """
     if not parts:
         return []
-    law, random = _Places(parts), generator(seed, counter)
-    total = int(law.ends[-1])
-    places = successive(lambda count: law.draw(count, random), law.log_weights, total, min(n, total), random)
-    return law.named(places)
+    random = generator(seed, counter)
+    laws = [_Places([part for part in parts if part.kind == kind]) for kind in dict.fromkeys(p.kind for p in parts)]
+    order = _kinds([law.probability for law in laws], [law.total for law in laws], n, random)
+    drawn = [iter(law.draws(order.count(number), random)) for number, law in enumerate(laws)]
+    return [next(drawn[number]) for number in order]
 
 
 def independent(parts: Sequence[Part], n: int, seed: int, counter: int) -> list[Draw]:
@@ -102,6 +104,22 @@ def generator(seed: int, counter: int, stream: int = 0) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=seed, counter=counter << 64 | stream << 63))
 
 
+def _kinds(masses: Sequence[float], sizes: Sequence[int], n: int, random: np.random.Generator) -> list[int]:
+    """Draw which kind each draw is of; a kind that is used up leaves its share to the others."""
+    if len(masses) == 1:
+        return [0] * min(n, sizes[0])
+    found, left = list[int](), np.array(sizes)
+    while len(found) < n and left.any():
+        shares = np.where(left > 0, masses, 0.0)
+        drawn = random.choice(len(masses), n - len(found), p=shares / shares.sum())
+        # Up to where some kind would be used more often than it has places.
+        beyond = [each[size] for number, size in enumerate(left) if len(each := np.flatnonzero(drawn == number)) > size]
+        drawn = drawn[: min(beyond, default=len(drawn))]
+        found += drawn.tolist()
+        left = left - np.bincount(drawn, minlength=len(masses))
+    return found
+
+
 class _Places:
     """The places of all parts, numbered through."""
 
@@ -110,10 +128,17 @@ class _Places:
         self.masses = np.array([part.probability for part in parts])
         self.sizes = np.array([part.size for part in parts], np.int64)
         self.ends = np.cumsum(self.sizes)
+        self.probability, self.total = float(self.masses.sum()), int(self.ends[-1])
         self.ranked = [number for number, part in enumerate(parts) if part.exponent]
         self.logs = np.log(self.masses)
         for number, part in enumerate(parts):
             self.logs[number] -= np.log(zipf_total(part.exponent, part.size) if part.exponent else part.size)
+
+    def draws(self, n: int, random: np.random.Generator) -> list[Draw]:
+        """Draw different places."""
+        return self.named(
+            successive(lambda count: self.draw(count, random), self.log_weights, self.total, min(n, self.total), random)
+        )
 
     def draw(self, count: int, random: np.random.Generator) -> Places:
         """Draw places with replacement."""

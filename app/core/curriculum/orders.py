@@ -94,6 +94,8 @@ class Part:
         bin: The bin that all its items belong to; None where they may be of several (then ask for their ranks of ease).
         category: Which category; None but for `Order.CATEGORY`.
         exponent: 0: all places alike; else the k-th place from the *highest* score is as likely as ``k ** -exponent``.
+        kind: Parts of one kind are one law; of several kinds, each draw is of a kind by their probabilities, whatever
+            was drawn before, and of what is left of that kind.
     """
 
     order: Order
@@ -104,6 +106,7 @@ class Part:
     bin: int | None = None
     category: str | None = None
     exponent: float = 0.0
+    kind: str = ""
 
 
 class Draw(NamedTuple):

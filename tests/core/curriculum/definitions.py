@@ -29,7 +29,7 @@ def law_of(population: Population, progress: float) -> list[float]:
         case Strategy.LEARNABILITY:
             return normal([learnability(policy, each) ** (1 / policy.temperature) for each in items])
         case Strategy.PLR:
-            return replay(population)
+            return [sum(each) for each in zip(*replay(population), strict=True)]
         case Strategy.DIFFICULTY_POOLS:
             pools = [pool(policy, each) for each in items]
             return by_group(pools, [policy.hard_weight, policy.normal_weight, policy.easy_weight], policy)
@@ -91,8 +91,36 @@ def learnability(policy: CurriculumPolicy, estimate: Estimate) -> float:
     return rate * (1 - rate)
 
 
-def replay(population: Population) -> list[float]:
-    """Exact up to 14 samples."""
+def kinds_of(population: Population, progress: float) -> list[list[float]]:
+    """The laws that a strategy's law is a mixture of; each sums to its share."""
+    if population.policy.strategy is Strategy.PLR:
+        return replay(population)
+    return [law_of(population, progress)]
+
+
+def next_free(kinds: list[list[float]], busy: set[int], gone: frozenset[tuple[int, int]]) -> list[float]:
+    """The law of the first item drawn that is not busy: a kind, then a place of it that was not drawn before.
+
+    ``gone`` are places that were: kind and item.
+    """
+    left = [[0.0 if (kind, i) in gone else p for i, p in enumerate(law)] for kind, law in enumerate(kinds)]
+    open_shares = sum(sum(law) for law, rest in zip(kinds, left, strict=True) if sum(rest))
+    found = [0.0] * len(kinds[0])
+    for kind, (law, rest) in enumerate(zip(kinds, left, strict=True)):
+        for item, probability in enumerate(rest):
+            if not probability:
+                continue
+            chance = sum(law) / open_shares * probability / sum(rest)
+            if item in busy:
+                behind = next_free(kinds, busy, gone | {(kind, item)})
+                found = [each + chance * later for each, later in zip(found, behind, strict=True)]
+            else:
+                found[item] += chance
+    return found
+
+
+def replay(population: Population) -> list[list[float]]:
+    """By score, by staleness, unseen; exact up to 14 samples."""
     policy, items = population.policy, population.estimates
     seen = [item for item, each in enumerate(items) if each.count]
     new = (policy.unseen_share if seen else 1.0) if len(seen) < len(items) else 0.0
@@ -102,10 +130,12 @@ def replay(population: Population) -> list[float]:
     ages = [population.header.samples + 1 - items[item].drawn for item in seen]
     stale = normal([age ** (1 / policy.temperature) for age in ages])
     rho = policy.staleness_share
-    law = [new / max(1, len(items) - len(seen))] * len(items)
+    by_score, by_age = [0.0] * len(items), [0.0] * len(items)
+    unseen = [0.0 if each.count else new / max(1, len(items) - len(seen)) for each in items]
     for item, score, age in zip(seen, scores, stale, strict=True):
-        law[item] = (1 - new) * ((1 - rho) * score + rho * age)
-    return law
+        by_score[item] = (1 - new) * (1 - rho) * score
+        by_age[item] = (1 - new) * rho * age
+    return [by_score, by_age, unseen]
 
 
 def pool(policy: CurriculumPolicy, estimate: Estimate) -> int:

@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from app.core.curriculum.estimates import Estimate, after, observed, pass_share, posterior, unseen
 from app.core.curriculum.policy import MAX_REWARD, CurriculumPolicy
+from app.core.curriculum.state import Header
 from app.core.errors import InvalidField
+from tests.core.curriculum.population import Population
 from tests.properties import examples
 
 REWARDS = st.lists(st.floats(-2, 3), min_size=1, max_size=5)
@@ -44,6 +46,15 @@ def test_estimates_are_what_their_histories_say(
     assert estimate.signal == pytest.approx(sum(abs(r - means[-1]) for r in groups[-1]) / len(groups[-1]), abs=1e-9)
     assert (estimate.prior, estimate.drawn) == (prior, 0)
     assert posterior(policy, estimate).mean == pytest.approx((1 + passed) / (2 + passed + failed))
+
+
+def test_the_tests_population_carries_out_what_observations_say() -> None:
+    policy, groups = CurriculumPolicy(), [[0.0, 1.0, 1.0], [0.5], [1.0, 0.0]]
+    population, estimate = Population(Header(policy), [unseen(), unseen(0.25)]), unseen(0.25)
+    for rewards in groups:
+        population.observe(1, rewards)
+        estimate = after(estimate, observed(policy, rewards))
+    assert population.estimates == [unseen(), estimate]
 
 
 def test_the_first_score_initialises_and_a_group_counts_as_its_mean() -> None:

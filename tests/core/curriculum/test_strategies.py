@@ -16,7 +16,7 @@ from app.core.curriculum.policy import Arms, CurriculumPolicy, Form, Strategy, c
 from app.core.curriculum.state import Header
 from app.core.curriculum.strategies import parts
 from tests.core.chi_square import fits
-from tests.core.curriculum.definitions import law_of
+from tests.core.curriculum.definitions import kinds_of, law_of, next_free
 from tests.core.curriculum.population import Population
 from tests.properties import examples
 
@@ -106,7 +106,7 @@ def test_items_are_as_likely_as_their_strategys_definition_says(
 @pytest.mark.parametrize("policy", EXAMPLES, ids=NAMES)
 def test_pairs_are_drawn_as_often_as_successive_sampling_says(policy: CurriculumPolicy) -> None:
     population = known(policy)
-    law, found = law_of(population, 0.5), parts(policy, population.counts(), 0.5)
+    kinds, found = kinds_of(population, 0.5), parts(policy, population.counts(), 0.5)
     at = {(order, rank): item for item in range(len(KNOWN)) for order, rank in population.ranks(item).items()}
     seen = Counter[tuple[int, ...]]()
     for counter in range(1000):
@@ -115,11 +115,13 @@ def test_pairs_are_drawn_as_often_as_successive_sampling_says(policy: Curriculum
             population.at(each) if each.part.category else at[each.order, each.rank] for each in draws
         )
         seen[tuple(items)[:2]] += 1
-    possible = [item for item, probability in enumerate(law) if probability]
-    if len(possible) == 1:
-        assert set(seen) == {(possible[0],)}
-        return
-    pairs = {(one, other): law[one] * law[other] / (1 - law[one]) for one, other in permutations(possible, 2)}
+    pairs = dict.fromkeys(permutations(range(len(KNOWN)), 2), 0.0)
+    for number, law in enumerate(kinds):
+        for one, probability in enumerate(law):
+            if probability:
+                second = next_free(kinds, {one}, frozenset({(number, one)}))
+                for other in set(range(len(KNOWN))) - {one}:
+                    pairs[one, other] += probability * second[other]
     fits([seen[pair] for pair in pairs], list(pairs.values()))
 
 
@@ -127,16 +129,15 @@ def test_pairs_are_drawn_as_often_as_successive_sampling_says(policy: Curriculum
 def test_what_is_in_flight_comes_to_nobody_and_the_rest_by_its_law(number: int) -> None:
     """A sample is drawn again until it is full; each item by the law restricted to those that can be had."""
     population, busy = known(EXAMPLES[number]), [0, 4]
-    law = law_of(population, 0.5)
-    free = [0.0 if item in busy else probability for item, probability in enumerate(law)]
+    free = next_free(kinds_of(population, 0.5), set(busy), frozenset())
     seen = Counter[int]()
-    for counter in range(400):
+    for counter in range(600):
         population = known(EXAMPLES[number])
         population.header = replace(population.header, counter=counter)
         population.in_flight[busy] = True
         seen.update(population.sample(1, progress=0.5))
-    assert seen.total() == 400
-    fits([seen[item] for item in range(len(KNOWN))], np.array(free) / sum(free))
+    assert seen.total() == 600
+    fits([seen[item] for item in range(len(KNOWN))], free)
 
 
 @pytest.mark.parametrize("policy", EXAMPLES, ids=NAMES)
@@ -200,6 +201,44 @@ def test_competence_begins_with_one_item_and_ends_with_all_of_them() -> None:
     assert [allowed(0.0, 0), allowed(0.01, 0), allowed(0.1, 0.25), allowed(0.01, 1), allowed(1, 0)] == [
         *[1, 10, 507, 1000, 1000]
     ]
+
+
+def test_what_is_unknown_comes_behind_the_easier_half() -> None:
+    policy = CurriculumPolicy(Strategy.COMPETENCE_BASED, initial_competence=0.0)
+    counts = Counts({Order.EASE: 5, Order.UNSEEN: 4})
+    allowed = [
+        [(each.order, each.first, each.size) for each in parts(policy, counts, (n / 9) ** 2 + 1e-9)] for n in (3, 5, 8)
+    ]
+    assert allowed == [
+        [(Order.EASE, 2, 3)],
+        [(Order.EASE, 2, 3), (Order.UNSEEN, 0, 2)],
+        [(Order.EASE, 1, 4), (Order.UNSEEN, 0, 4)],
+    ]
+
+
+@pytest.mark.parametrize("arms", Arms)
+def test_an_arms_value_follows_the_signals_of_its_items_from_0(arms: Arms) -> None:
+    """Q <- Q + alpha (signal - Q), as published; the arm is that of the bin the item had before."""
+    policy = CurriculumPolicy(Strategy.BANDIT, arms=arms, arm_alpha=0.25)
+    population = Population.of(policy, 4, ["a", "b", "a", "a"])
+    for item, rewards in ((0, [1.0, 0.0]), (1, [1.0, 1.0]), (2, [3.0, 1.0])):
+        population.observe(item, rewards)
+    value = 0.25 * 0.5
+    categories = {"category:a": value + 0.25 * (1 - value), "category:b": 0.0}
+    bins = {"bin:2": 0.75 * value + 0.25 * (1 - 0.75 * value)}
+    assert population.header.arms == pytest.approx(categories if arms is Arms.CATEGORIES else bins)
+
+
+def test_plr_keeps_its_shares_however_many_items_are_asked_for() -> None:
+    """Its score insists on the first ranks; drawn as one law, staleness would have all but the first few."""
+    policy = CurriculumPolicy(Strategy.PLR, staleness_share=0.25)
+    items = [Estimate(0.5, 1, signal=each / 1000) for each in range(1000)] + [Estimate()] * 1000
+    draws = choose(parts(policy, Population(Header(policy), items).counts(), 0.0), 400, seed=2, counter=0)
+    kinds = Counter(each.part.kind for each in draws)
+    fits([kinds["score"], kinds["staleness"], kinds["unseen"]], [0.375, 0.125, 0.5])
+    assert {each.rank for each in draws if each.part.kind == "score"} > set(range(960, 1000))
+    everything = choose(parts(policy, Population(Header(policy), items).counts(), 0.0), 9999, seed=2, counter=0)
+    assert len(set(everything)) == len(everything) == 3000
 
 
 def test_learnability_is_rounded_by_less_than_four_thousandths() -> None:

@@ -41,6 +41,19 @@ def test_the_best_are_as_often_the_best_as_their_posteriors_say(target: float, t
     fits(np.bincount(firsts, minlength=len(CANDIDATES)), law)
 
 
+def test_rare_winners_are_told_from_rarer_ones() -> None:
+    """On the grid's own scale: who is in the same cell wins half the time."""
+    policy = CurriculumPolicy(Strategy.THOMPSON, target_pass_rate=1.0)
+    law = best_probabilities(policy, [Estimate(1, 9, 999, 0), Estimate()])
+    assert law[1] == pytest.approx(1 / 1001, rel=0.1)
+
+
+def test_items_known_all_too_well_share_the_first_place_if_they_are_alike() -> None:
+    """Their densities are narrower than the grid."""
+    middling, hard = Estimate(0.5, 9, 1e8, 1e8), Estimate(0.25, 9, 1e8, 3e8)
+    assert best_probabilities(POLICY, [middling, hard, middling]) == pytest.approx([0.5, 0, 0.5])
+
+
 def test_temperature_divides_the_evidence() -> None:
     half = [Estimate(each.ema, each.count, each.passed / 2, each.failed / 2) for each in CANDIDATES if each.count]
     whole = [each for each in CANDIDATES if each.count]
