@@ -13,6 +13,7 @@ from benchmarks import (
     balance,
     batch,
     curriculum,
+    curriculum_speed,
     forming,
     ingest,
     loader,
@@ -47,6 +48,7 @@ SECTIONS: dict[str, Callable[[Arena, Results], Awaitable[None]]] = {
     "balance": balance.measure,
     "window": window.measure,
     "curriculum": curriculum.measure,
+    "curriculum-speed": curriculum_speed.measure,
     "loader": loader.measure,
     "shards": shards.measure,
 }

@@ -64,6 +64,7 @@ class Census:
         ease_sum: Sum of the scores of `Order.EASE`.
         in_flight: Items handed out and not observed yet, whose time is not up.
         numbers: The number of each category; that of none is 0.
+        named: The category of each number.
     """
 
     counts: Counts
@@ -72,6 +73,7 @@ class Census:
     ease_sum: float
     in_flight: int
     numbers: Mapping[str, int] = field(default_factory=dict)
+    named: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +238,7 @@ def _census(found: Sequence[Any], *, by_category: bool) -> Census:
         arms={named_arm(key, named): value for key, value in parse_pairs(arms).items()},
         samples=int(samples),
     )
-    return Census(counts, int(counter), int(updates), int(ease) / EASE_UNITS, in_flight, numbers)
+    return Census(counts, int(counter), int(updates), int(ease) / EASE_UNITS, in_flight, numbers, named)
 
 
 def named_arm(key: str, named: Mapping[int, str]) -> str:
