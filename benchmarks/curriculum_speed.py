@@ -13,7 +13,7 @@ from benchmarks.native import RUN
 from benchmarks.results import Results, Table
 
 CURRICULUM = f"{RUN}/curricula/bench"
-REGISTERED_AT_ONCE, OBSERVED_AT_ONCE, SAMPLED_AT_ONCE = 250_000, 1000, 100
+REGISTERED_AT_ONCE, OBSERVED_AT_ONCE, SAMPLED_AT_ONCE = 250_000, 1000, 1000
 GROUP = 8
 CONNECTIONS = 4
 PREPARED = 50
