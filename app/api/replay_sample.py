@@ -73,8 +73,7 @@ async def _parts(
     info = _info(run, sample)
     headers = {"Lachesis-Sample": info.sample, "Vary": "Accept"}
     if binary:
-        read = await replay.fragments(run, [record.fragment for record in info.records])
-        payloads = [payload for _, payload in read]
+        payloads = await replay.payloads(run, [record.fragment for record in sample.records])
         said = {"sample": info.model_dump_json(exclude_defaults=True)}
         return [_head(payloads, "sample", said), *payloads], headers, SAFETENSORS
     content, more = await compressed(request, info.model_dump_json().encode())
