@@ -103,6 +103,8 @@ def _info(run: str, sample: Sample) -> samples.SampleInfo:
 
 def _record(record: Record) -> samples.Record:
     stored = record.fragment
+    # A default that is a list is copied with care, which costs as much as all the rest of the record.
+    facts = {"episodes": [], **json.loads(stored.facts)}
     return samples.Record(
         fragment=stored.fragment_id,
         chunk=record.chunk_id,
@@ -115,7 +117,7 @@ def _record(record: Record) -> samples.Record:
         probability=record.probability,
         importance_weight=record.importance,
         payload_bytes=stored.payload_bytes,
-        **json.loads(stored.facts),
+        **facts,
     )
 
 
