@@ -7,10 +7,11 @@ local function victims_for(plan, chunks, bytes)
   for _, chunk in ipairs(plan.chunks) do
     chunks, bytes = chunks + 1, bytes + chunk[5]
   end
-  local victims, most_chunks, most_bytes = {}, tonumber(ARGV[8]), tonumber(ARGV[9]) or math.huge
+  local victims, seen, most_chunks, most_bytes = {}, {}, tonumber(ARGV[8]), tonumber(ARGV[9]) or math.huge
   for _, id in ipairs(plan.victims) do
     if chunks <= most_chunks and bytes <= most_bytes then break end
-    local chunk = chunk_of(id)
+    local chunk = not seen[id] and chunk_of(id)
+    seen[id] = true
     if chunk and (chunk.place == 'sampleable' or chunk.place == 'withheld' or chunk.place == 'past') then
       victims[#victims + 1] = chunk
       chunks, bytes = chunks - 1, bytes - chunk.bytes
