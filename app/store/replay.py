@@ -268,15 +268,12 @@ class ReplayStore:
 
     async def contents(self, run: str, chunk_keys: Sequence[str]) -> list[ChunkContents | None]:
         """Read chunks' versions, and the ids of their fragments; None where the buffer does not hold one."""
-        found = await self._read(run, "chunks", chunk_keys)
-        return [text and chunk_contents(text.decode()) for text in found]
+        return [text and chunk_contents(text.decode()) for text in await self._read(run, "chunks", chunk_keys)]
 
     async def _read(self, run: str, part: ReplayPart, names: Sequence[str]) -> list[Any]:
         """Read some fields of a hash; as an exchange, whose hundreds of words are packed in C."""
-        if not names:
-            return []
-        (found,) = await self._connection.exchange([("HMGET", RunKeys(run).replay_part(part), *names)])
-        return list(found)
+        command: Command = ("HMGET", RunKeys(run).replay_part(part), *names)
+        return list((await self._connection.exchange([command]))[0]) if names else []
 
     async def workers(self, run: str) -> dict[str, StoredWorker]:
         """Read what is known of all workers."""

@@ -7,8 +7,10 @@
 -- Returns how many there were; one that has left or been set aside already, or is named again, is passed over.
 -- Cost: O(n log m), n the ids, m the chunks held.
 --
+-- include many
 -- include replay_keys
 -- include replay_chunks
+-- include replay_moves
 -- include replay_retire
 local done, seen = 0, {}
 for i = 2, #ARGV do
@@ -25,5 +27,6 @@ for i = 2, #ARGV do
     done = done + 1
   end
 end
+write_changes()
 redis.call('PUBLISH', RUN, 'retired')
 return done
