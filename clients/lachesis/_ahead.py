@@ -51,6 +51,11 @@ class Ahead(ABC, Generic[T]):
         self._filling: asyncio.Task[None] | None = None
         self._stopping = self._closed = False
 
+    @property
+    def closed(self) -> bool:
+        """Whether no more can be had."""
+        return self._closed
+
     async def next(self) -> T:
         """Return the next one; several tasks may ask at once.
 

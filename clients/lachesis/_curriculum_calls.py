@@ -8,6 +8,8 @@ from urllib.parse import quote
 from lachesis._bodies import checked
 from lachesis._files import FileBody, FileSink
 from lachesis._protocol import JSON, Call, Reply, json_body, model_reader, read_nothing
+from lachesis._rows import invalid
+from lachesis.errors import InvalidField
 from lachesis.wire import curricula
 from lachesis.wire import curriculum_items as wire
 from lachesis.wire.blob import Buffer
@@ -94,8 +96,12 @@ def slices(items: Iterable[str | Mapping[str, Any] | wire.NewItem]) -> Iterator[
     """
     lines: list[bytes] = []
     size = 0
-    for item in items:
-        line = _line(item)
+    for position, item in enumerate(items):
+        try:
+            line = _line(item)
+        except InvalidField as error:
+            wrong = error.errors[0]
+            raise invalid(wrong["msg"], ("items", position, *wrong["loc"])) from None
         if lines and (len(lines) == MOST_ITEMS_SENT or size + len(line) > MOST_BYTES_SENT):
             yield lines
             lines, size = [], 0

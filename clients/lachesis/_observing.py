@@ -64,14 +64,15 @@ class Observer:
             return []
         self._hurry.set()
         try:
-            async with asyncio.timeout(within_s):
-                await self._until(lambda: not self._waiting, self._sending)
-        except TimeoutError:
-            self._give_up(len(self._waiting), self._trouble or Unreachable(f"there was no answer in {within_s:g} s"))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(within_s):
+                    await self._until(lambda: not self._waiting, self._sending)
         finally:
             sending, self._sending = self._sending, None
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
+        if self._waiting:
+            self._give_up(len(self._waiting), self._trouble or Unreachable(f"there was no answer in {within_s:g} s"))
         failure = self._failure()
         return [] if failure is None else [failure]
 

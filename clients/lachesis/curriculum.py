@@ -100,7 +100,7 @@ class Curriculum(AdministeredCurriculum):
             return (await self.info()).settings.in_flight_ttl_s
 
         ahead = ItemsAhead(sample, in_flight_ttl_s, self._observer.counted, prefetch, wait_s)
-        self._streams.append(ahead)
+        self._streams = [*(stream for stream in self._streams if not stream.closed), ahead]
         return ItemStream(ahead)
 
     async def observe(
