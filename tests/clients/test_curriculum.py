@@ -64,13 +64,18 @@ async def test_no_two_streams_have_an_item_and_who_waits_in_vain_learns_why(
             await anext(curriculum.items(wait_s=0.2))
 
 
-async def test_an_observation_of_ones_own_ends_the_wait_for_an_item(curriculum: Curriculum) -> None:
+async def test_an_observation_of_ones_own_ends_the_wait_for_an_item(
+    curriculum: Curriculum, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("_SHORTEST_PAUSE_S", "_LONGEST_PAUSE_S"):
+        monkeypatch.setattr(f"lachesis._item_stream.{name}", 600)
     stream = curriculum.items(prefetch=0)
     keys = await drawn(stream, 12)
     waiting = asyncio.create_task(drawn(stream, 2))
     await curriculum.observe(keys[3], [0.5])
     await curriculum.observe(keys[5], [0.5])
-    assert sorted(await waiting) == sorted([keys[3], keys[5]])
+    async with asyncio.timeout(20):
+        assert sorted(await waiting) == sorted([keys[3], keys[5]])
 
 
 async def test_items_that_were_never_observed_come_again_in_time(curriculum: Curriculum) -> None:
