@@ -7,9 +7,9 @@ from typing import Any, Self, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from lachesis._administered import AdministeredCurriculum
 from lachesis._bodies import checked
 from lachesis._curriculum_options import HowSampled
+from lachesis._curriculum_upkeep import CurriculumUpkeep
 from lachesis._http import Sender
 from lachesis._item_stream import ItemsAhead, ItemStream
 from lachesis._observing import Observer
@@ -20,7 +20,7 @@ from lachesis.wire.curricula import StrategyName
 from lachesis.wire.curriculum_items import Observation, SampledItem, SampledItems, SampleItems
 
 
-class Curriculum(AdministeredCurriculum):
+class Curriculum(CurriculumUpkeep):
     """A curriculum of one run. Use it in one event loop, with ``async with`` or `aclose`.
 
     ```

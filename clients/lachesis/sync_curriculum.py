@@ -10,7 +10,7 @@ from lachesis._curriculum_options import HowSampled
 from lachesis._item_stream import ItemStream
 from lachesis._portal import Portal
 from lachesis._settings import Settings
-from lachesis._sync_administered import SyncAdministeredCurriculum
+from lachesis._sync_curriculum_upkeep import SyncCurriculumUpkeep
 from lachesis.curriculum import Curriculum
 from lachesis.wire.curricula import StrategyName
 from lachesis.wire.curriculum_items import SampledItem, SampledItems
@@ -50,7 +50,7 @@ class SyncItemStream:
         self.close()
 
 
-class SyncCurriculum(SyncAdministeredCurriculum):
+class SyncCurriculum(SyncCurriculumUpkeep):
     """A curriculum of one run; see `lachesis.Curriculum`, whose methods wait here. Several threads may use it.
 
     ```
@@ -199,6 +199,6 @@ class SyncCurriculum(SyncAdministeredCurriculum):
 def shared(curriculum: Curriculum, portal: Portal) -> SyncCurriculum:
     """Make one of a curriculum that another class has, in its thread."""
     made = SyncCurriculum.__new__(SyncCurriculum)
-    SyncAdministeredCurriculum.__init__(made, curriculum, portal)
+    SyncCurriculumUpkeep.__init__(made, curriculum, portal)
     made._owns_portal = False
     return made

@@ -11,12 +11,12 @@ from typing import get_type_hints
 import pytest
 
 import lachesis
-from lachesis._replay_upkeep import ReplayUpkeep
-from lachesis._sync_replay_upkeep import SyncReplayUpkeep
-from lachesis._administered import AdministeredCurriculum
 from lachesis._curriculum_options import CurriculumOptions, HowSampled, ItemOptions
+from lachesis._curriculum_upkeep import CurriculumUpkeep
 from lachesis._item_stream import ItemStream
-from lachesis._sync_administered import SyncAdministeredCurriculum
+from lachesis._replay_upkeep import ReplayUpkeep
+from lachesis._sync_curriculum_upkeep import SyncCurriculumUpkeep
+from lachesis._sync_replay_upkeep import SyncReplayUpkeep
 from lachesis._worker import Worker
 from lachesis.batch import AsyncBatch
 from lachesis.curriculum import Curriculum
@@ -44,7 +44,7 @@ TWINS: list[tuple[type, type]] = [
     (Sample, AsyncSample),
     (SyncWorker, Worker),
     (SyncCurriculum, Curriculum),
-    (SyncAdministeredCurriculum, AdministeredCurriculum),
+    (SyncCurriculumUpkeep, CurriculumUpkeep),
     (SyncItemStream, ItemStream),
 ]
 

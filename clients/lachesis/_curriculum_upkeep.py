@@ -1,4 +1,4 @@
-"""A curriculum as it is administered: its settings, items and states, for asyncio."""
+"""What owners of a curriculum do beside drawing from it and observing, for asyncio."""
 
 import json
 import re
@@ -32,8 +32,8 @@ from lachesis.wire.curriculum_items import (
 )
 
 
-class AdministeredCurriculum:
-    """The part of `lachesis.Curriculum` that administers it."""
+class CurriculumUpkeep:
+    """Sets a curriculum up, registers its items and looks at them, saves and restores it."""
 
     def __init__(self, name: str, settings: Settings, sender: Sender) -> None:
         """Set up, without a word to the service yet.

@@ -1,4 +1,4 @@
-"""A curriculum as it is administered, for code without an event loop."""
+"""What owners of a curriculum do beside drawing from it and observing, without an event loop."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
@@ -13,8 +13,8 @@ from lachesis.wire.curricula import CurriculumInfo, StateLoaded
 from lachesis.wire.curriculum_items import Comparison, Item, ItemDetails, ItemsRegistered, NewItem
 
 
-class SyncAdministeredCurriculum:
-    """The part of `lachesis.SyncCurriculum` that administers it."""
+class SyncCurriculumUpkeep:
+    """Sets a curriculum up, registers its items and looks at them, saves and restores it."""
 
     def __init__(self, curriculum: Curriculum, portal: Portal) -> None:
         self._async = curriculum
