@@ -42,7 +42,7 @@ class ItemsAhead(Ahead[Drawn]):
 
         Args:
             sample: Draws so many, or fewer.
-            in_flight_ttl_s: Says for how long nobody else gets them.
+            in_flight_ttl_s: Says for how long nobody else gets them; asked once.
             freed: Is set when items in flight may have become free.
             prefetch: How many to keep ready, ``>= 0``.
             patience_s: How long `next` waits; None: for ever.
