@@ -15,15 +15,16 @@ C = TypeVar("C", bound=Contestant)
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much to measure: rounds, seconds of load in each, and how deep queues get."""
+    """How much to measure: rounds, seconds of load in each, how deep queues get, and whether all of what takes long."""
 
     rounds: int
     seconds: float
     depths: tuple[int, ...]
+    thorough: bool
 
 
-FULL = Effort(rounds=5, seconds=1.2, depths=(1_000, 10_000, 100_000, 1_000_000))
-QUICK = Effort(rounds=2, seconds=0.5, depths=(1_000, 10_000))
+FULL = Effort(rounds=5, seconds=1.2, depths=(1_000, 10_000, 100_000, 1_000_000), thorough=True)
+QUICK = Effort(rounds=2, seconds=0.5, depths=(1_000, 10_000), thorough=False)
 
 
 @dataclass(frozen=True)

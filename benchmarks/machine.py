@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from app.store.engine import find_server
+from benchmarks.replay_others import REVERB_REQUIREMENTS
 from tests.e2e.venv import REQUIREMENTS
 
 FSYNCS = 100
@@ -21,7 +22,6 @@ def describe() -> dict[str, str | int | float]:
     cpu = re.search(r"^model name\s*: (.*)$", _read("/proc/cpuinfo"), re.MULTILINE)
     memory = re.search(r"^MemTotal:\s*(\d+)", _read("/proc/meminfo"), re.MULTILINE)
     engine = find_server(None)[1]
-    atropos = re.search(r"^atroposlib==(.*)$", REQUIREMENTS.read_text(), re.MULTILINE)
     return {
         "cpu": cpu[1] if cpu else platform.processor(),
         "cores": os.cpu_count() or 0,
@@ -30,7 +30,8 @@ def describe() -> dict[str, str | int | float]:
         "python": platform.python_version(),
         "uvicorn": version("uvicorn"),
         "redis": f"{engine.name} {'.'.join(map(str, engine.version))}, appendfsync always",
-        "atroposlib": atropos[1] if atropos else "",
+        "atroposlib": _required("atroposlib", REQUIREMENTS),
+        "dm-reverb": _required("dm-reverb", REVERB_REQUIREMENTS),
         "fsync_ms": round(fsync_ms(), 2),
         "commit": _commit(),
     }
@@ -46,6 +47,11 @@ def fsync_ms() -> float:
             os.fdatasync(file.fileno())
             waits_s.append(time.perf_counter() - began)
     return statistics.median(waits_s) * 1000
+
+
+def _required(package: str, requirements: Path) -> str:
+    found = re.search(f"^{package}==(.*)$", requirements.read_text(), re.MULTILINE)
+    return found[1] if found else ""
 
 
 def _read(path: str) -> str:

@@ -1,153 +1,158 @@
-"""How fast the replay buffer takes fragments in, and hands samples out of few chunks and of many."""
+"""How fast a replay buffer takes fragments in and hands samples out, beside dm-reverb and Redis alone."""
 
 import json
-import os
 import time
+from contextlib import ExitStack, aclosing
 from functools import partial
-
-import numpy as np
-from numpy.typing import NDArray
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from benchmarks import native
 from benchmarks.arena import Arena
 from benchmarks.bodies import http_post
-from benchmarks.contestants import Lachesis
 from benchmarks.ingest import NEVER_A_BATCH
 from benchmarks.load import closed_loop
-from benchmarks.native import JSON, RUN
+from benchmarks.native import RUN
+from benchmarks.replay_calls import (
+    SAMPLED,
+    body_of,
+    chunks,
+    fill,
+    fragments_of,
+    fresh,
+    insertion,
+    take,
+)
+from benchmarks.replay_others import RedisAlone, Reverb, reverb
 from benchmarks.results import Results, Table
-from lachesis.wire import blob
-from lachesis.wire.frame import frame
-from lachesis.wire.groups import SAFETENSORS
+from lachesis import Replay
 
-Content = NDArray[np.uint8]
-
-LARGE_BYTES, SMALL_BYTES = 100_000, 64
-SAMPLED, TAKEN = 256, 11
-AT_ONCE = 1000
+PAYLOAD_BYTES = 100_000
+CHUNKS = 1000
+WITH_PAYLOADS, RECORDS_ONLY = "with payloads", "records only"
+OVER_HTTP = "lachesis, HTTP"
 
 INSERTS = Table(
     key="replay_inserts",
     title="Inserting into a replay buffer",
     unit="fragments/s",
     more_is_better=True,
-    versus=("bare",),
-    note=f"`POST {RUN}/replay/fragments` over one connection, fragments of {LARGE_BYTES // 1000} kB of one worker, "
-    "each a chunk. The bare endpoint stores the same bytes unread, one SET a fragment, those of a request in one "
-    "transaction.",
+    versus=("dm-reverb", "redis alone"),
+    note=f"Fragments of {PAYLOAD_BYTES // 1000} kB, each a chunk, from one process and by each one's own client: the "
+    f'SDK\'s worker; "{OVER_HTTP}": prepared bytes over one connection; the bare endpoint, which stores the same bytes '
+    "unread; Reverb's trajectory writer, waiting for its server to confirm each, or each 32; redis-py, SET and RPUSH "
+    "in a transaction. Reverb keeps everything in the memory of a C++ process and loses it with that; all others wait "
+    "for the disk.",
 )
 SAMPLES = Table(
-    key="replay_samples",
-    title="Sampling from a replay buffer",
-    unit="ms",
-    more_is_better=False,
-    versus=(),
-    note=f"{SAMPLED} chunks, drawn uniformly and in proportion to their priorities: `POST {RUN}/replay/samples` until "
-    f"the last byte, medians of {TAKEN}. Fragments of {SMALL_BYTES} B, so that it is the buffer that is measured, "
-    "not the transport; before that of 100 kB, with their payloads and without.",
+    key="replay_samples_per_s",
+    title="Sampling from a replay buffer, one sample after the other",
+    unit="samples/s",
+    more_is_better=True,
+    versus=("dm-reverb", "redis alone"),
+    note=f"{SAMPLED} out of {CHUNKS:,} chunks of {PAYLOAD_BYTES // 1000} kB: {SAMPLED * PAYLOAD_BYTES / 1e6:.1f} MB a "
+    "sample. In one process, until they are in one array: the SDK with one sample ahead, each acknowledged; Reverb's "
+    "`TrajectoryDataset` with two batches in flight; redis-py, MGET of names drawn by the client, without lease or "
+    f'priority. "{OVER_HTTP}": until the last byte, then acknowledged, over one connection. Reverb streams items as it '
+    "draws them, with replacement; a sample here is one durable decision, without replacement.",
 )
 
 
 async def measure(arena: Arena, results: Results) -> None:
-    """Insert, then sample out of ever more chunks."""
-    lachesis = arena.lachesis
-    for count in (1, 32):
-        case = f"{count} a request" if count > 1 else "one a request"
-        for _ in range(arena.effort.rounds):
-            fresh(lachesis)
-            fragments = fragments_of(LARGE_BYTES)
-            request = partial(inserted, fragments, count)
-            load = await closed_loop(lachesis.dial, request, 1, arena.effort.seconds)
-            assert chunks(lachesis) == load.calls * count
-            results.add(INSERTS, case, lachesis.name, load.per_s * count)
-            body = body_of(fragments, count, 0)
-            arena.as_sent.fresh(NEVER_A_BATCH, len(body))
-            path = f"/pieces/{count}" if count > 1 else "/as-sent"
-            to_bare = http_post(path, body)
-            load = await closed_loop(arena.as_sent.dial, partial(same, to_bare), 1, arena.effort.seconds)
-            results.add(INSERTS, case, "bare", load.per_s * count)
+    """Insert, then sample, in interleaved rounds."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="lachesis-bench-")))
+        other, said = stack.enter_context(reverb(arena.effort, folder, (PAYLOAD_BYTES,)))
+        for count in (1, 32):
+            case = f"{count} at once" if count > 1 else "one at a time"
+            for _ in range(arena.effort.rounds):
+                await insert(arena, results, case, count, said)
+                if other is not None:
+                    name = f"uniform-{PAYLOAD_BYTES}"
+                    other.call("empty", name)
+                    per_s = other.call("insert", name, count, arena.effort.seconds, 0)
+                    results.add(INSERTS.saying(said), case, other.name, per_s)
+        await sample(arena, results, other, said)
+        native.fresh(arena.lachesis, 1)
+
+
+async def insert(arena: Arena, results: Results, case: str, count: int, said: str) -> None:
+    """Insert once: by the SDK, over HTTP, into the bare endpoint, and into Redis alone."""
+    lachesis, seconds, content = arena.lachesis, arena.effort.seconds, fragments_of(PAYLOAD_BYTES)
+    table = INSERTS.saying(said)
     fresh(lachesis)
-    await fill(lachesis, LARGE_BYTES, 1000)
-    await sample(lachesis, results, "1,000 chunks of 100 kB, with payloads", "uniform", binary=True)
-    await sample(lachesis, results, "1,000 chunks of 100 kB, records only", "uniform", binary=False)
-    fresh(lachesis)
-    for depth in arena.effort.depths:
-        await fill(lachesis, SMALL_BYTES, depth)
-        for strategy in ("uniform", "proportional"):
-            await sample(lachesis, results, f"{depth:,} chunks, {strategy}", strategy, binary=True)
-    native.fresh(lachesis, 1)
-
-
-async def fill(lachesis: Lachesis, size_bytes: int, depth: int) -> None:
-    """Insert until there are so many chunks."""
-    caller, fragments = await lachesis.dial(), fragments_of(size_bytes)
-    at_once = min(AT_ONCE, 20_000_000 // size_bytes)
-    while (there := chunks(lachesis)) < depth:
-        for number in range(there, min(depth, there + 50 * at_once), at_once):
-            count = min(at_once, depth - number)
-            body = framed(fragments, number, count)
-            head = native.http_post(f"{RUN}/replay/fragments", len(body), SAFETENSORS)
-            reply = await caller.call(head + body)
-            assert reply.status == 201, reply.body[:300]
-    caller.close()
-
-
-async def sample(lachesis: Lachesis, results: Results, case: str, strategy: str, *, binary: bool) -> None:
-    """Take samples, and give each back."""
-    caller = await lachesis.dial()
-    body = json.dumps({"num_chunks": SAMPLED, "strategy": strategy}).encode()
-    head = native.http_post(f"{RUN}/replay/samples", len(body), JSON, SAFETENSORS if binary else JSON)
-    for _ in range(TAKEN):
+    steps = {"obs": content.reshape(1, -1).repeat(count, 0)}
+    async with (
+        Replay(f"http://127.0.0.1:{lachesis.port}", run="bench") as replay,
+        replay.worker("worker", steps=1) as worker,
+    ):
         began = time.perf_counter()
-        reply = await caller.call(head + body)
-        results.add(SAMPLES, case, lachesis.name, (time.perf_counter() - began) * 1000)
-        assert reply.status == 201, reply.body[:300]
-        text = blob.read_header(reply.body).metadata["sample"] if binary else reply.body
-        taken = json.loads(text)
-        given_back = native.post_json(f"{RUN}/replay/samples/{taken['sample']}/nack", {"lease": taken["lease"]})
-        assert (await caller.call(given_back)).status == 200
+        while (elapsed_s := time.perf_counter() - began) < seconds:
+            await worker.insert(steps, policy_version=0, priority=1.0)
+    results.add(table, case, lachesis.name, chunks(lachesis) / elapsed_s)
+    fresh(lachesis)
+    load = await closed_loop(lachesis.dial, partial(insertion, content, count), 1, seconds)
+    assert chunks(lachesis) == load.calls * count
+    results.add(table, case, OVER_HTTP, load.per_s * count)
+    to_bare = http_post(f"/pieces/{count}" if count > 1 else "/as-sent", body_of(content, count, 0))
+    arena.as_sent.fresh(NEVER_A_BATCH, len(to_bare))
+    load = await closed_loop(arena.as_sent.dial, lambda _: to_bare, 1, seconds)
+    results.add(table, case, "bare", load.per_s * count)
+    alone = RedisAlone(arena.redis, PAYLOAD_BYTES)
+    results.add(table, case, alone.name, alone.insert(count, seconds))
+
+
+async def sample(arena: Arena, results: Results, other: Reverb | None, said: str) -> None:
+    """Take sample after sample, from as many chunks everywhere."""
+    lachesis, effort, table = arena.lachesis, arena.effort, SAMPLES.saying(said)
+    fresh(lachesis)
+    await fill(lachesis, PAYLOAD_BYTES, CHUNKS)
+    alone = RedisAlone(arena.redis, PAYLOAD_BYTES)
+    alone.insert(32, 0, CHUNKS)
+    for strategy in ("uniform", "proportional"):
+        if other is not None:
+            other.call("empty", f"{strategy}-{PAYLOAD_BYTES}")
+            other.call("insert", f"{strategy}-{PAYLOAD_BYTES}", 32, 0, CHUNKS)
+        for _ in range(effort.rounds):
+            case = f"{strategy}, {WITH_PAYLOADS}"
+            results.add(table, case, lachesis.name, await by_sdk(arena, strategy))
+            results.add(table, case, OVER_HTTP, await over_http(arena, strategy, binary=True))
+            if other is not None:
+                name = f"{strategy}-{PAYLOAD_BYTES}"
+                results.add(table, case, other.name, other.call("samples", name, effort.seconds))
+            if strategy == "uniform":
+                results.add(table, case, alone.name, alone.samples(effort.seconds))
+            only = f"{strategy}, {RECORDS_ONLY}"
+            results.add(table, only, OVER_HTTP, await over_http(arena, strategy, binary=False))
+
+
+async def by_sdk(arena: Arena, strategy: str) -> float:
+    """Take samples into arrays for a while; per second."""
+    done = 0
+    async with (
+        Replay(f"http://127.0.0.1:{arena.lachesis.port}", run="bench") as replay,
+        aclosing(replay.samples(num_chunks=SAMPLED, prefetch=1, strategy=strategy)) as samples,
+    ):
+        await (await anext(samples)).ack()
+        began = time.perf_counter()
+        while time.perf_counter() - began < arena.effort.seconds:
+            each = await anext(samples)
+            stacked = each.stacked()
+            assert isinstance(stacked, dict)
+            assert stacked["obs"].shape[0] == SAMPLED
+            await each.ack()
+            done += 1
+        return done / (time.perf_counter() - began)
+
+
+async def over_http(arena: Arena, strategy: str, *, binary: bool) -> float:
+    """Take samples until their last byte, and acknowledge them, for a while; per second."""
+    caller = await arena.lachesis.dial()
+    done, began = 0, time.perf_counter()
+    while time.perf_counter() - began < arena.effort.seconds:
+        taken = await take(caller, strategy, binary=binary)
+        ended = native.post_json(f"{RUN}/replay/samples/{taken['sample']}/ack", {"lease": taken["lease"]})
+        assert json.loads((await caller.call(ended)).body)["state"] == "acknowledged"
+        done += 1
     caller.close()
-
-
-def fresh(lachesis: Lachesis) -> None:
-    """Begin the run anew, with an empty buffer."""
-    native.fresh(lachesis, 1)
-    settings = {"fragments_per_chunk": 1, "max_chunks": 2_000_000, "max_bytes": 2**36}
-    lachesis.call("PUT", f"{RUN}/replay", json=settings).raise_for_status()
-
-
-def chunks(lachesis: Lachesis) -> int:
-    """Count the chunks in the buffer."""
-    return int(lachesis.call("GET", f"{RUN}/replay").raise_for_status().json()["sampleable_chunks"])
-
-
-def fragments_of(size_bytes: int) -> Content:
-    """Make up what each fragment holds."""
-    return np.frombuffer(os.urandom(size_bytes), np.uint8)
-
-
-def framed(content: Content, first: int, count: int) -> bytes:
-    """Write some fragments of the worker, from a number on."""
-    return frame([one(content, number) for number in range(first, first + count)], "fragments")
-
-
-def one(content: Content, number: int) -> bytes:
-    """Write a fragment."""
-    said = {"worker": "worker", "number": str(number), "policy_version": "0", "priority": str(1 + number % 97)}
-    return blob.write({"obs": content}, said)
-
-
-def body_of(content: Content, count: int, n: int) -> bytes:
-    """Write the n-th request's body."""
-    return one(content, n) if count == 1 else framed(content, n * count, count)
-
-
-def inserted(content: Content, count: int, n: int) -> bytes:
-    """Write the n-th request."""
-    body = body_of(content, count, n)
-    return native.http_post(f"{RUN}/replay/fragments", len(body), SAFETENSORS) + body
-
-
-def same(request: bytes, _: int) -> bytes:
-    """Give the same request each time."""
-    return request
+    return done / (time.perf_counter() - began)

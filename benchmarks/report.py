@@ -40,6 +40,8 @@ how many times better this service is: below 1 x it is worse.
 - **bare, as sent**: the limit of the stack. An ASGI endpoint that stores each body in the same kind of Redis, unread.
 - **bare, as stored**: the same, storing as many bytes as this service stores of that group (they are fewer).
 - **redis alone**: the same bytes written to Redis without HTTP.
+- **dm-reverb**: its server and one client, in a virtual environment of their own. It keeps everything in the memory of
+  a C++ process, and waits for no disk.
 
 Where the native API is measured, **lachesis** speaks safetensors, **lachesis, JSON** its JSON, and **bare** stores the
 same bytes.

@@ -2,7 +2,7 @@
 
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 US = "lachesis"
@@ -27,6 +27,10 @@ class Table:
     more_is_better: bool
     versus: tuple[str, ...]
     note: str
+
+    def saying(self, more: str) -> "Table":
+        """Return it with more in its note."""
+        return replace(self, note=self.note + more)
 
 
 @dataclass

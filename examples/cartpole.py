@@ -127,7 +127,8 @@ class Learner:
         huber = np.clip(errors, -1, 1) * importance[:, None] / errors.size
         np.put_along_axis(slope, data["action"][..., None], huber[..., None], axis=-1)
         self._descend(gradient(self.weights, layers, slope.reshape(-1, 2)))
-        return np.abs(errors)
+        size: Floats = np.abs(errors)
+        return size
 
     def _descend(self, slopes: Weights) -> None:
         self._steps += 1
@@ -147,7 +148,8 @@ def _chosen(of_actions: Floats, actions: Floats) -> Floats:
 def save(path: Path, version: int, weights: Weights) -> None:
     """Put the weights where workers look for them: a worker reads the old ones or the new, never half of either."""
     beside = path.with_suffix(".new.npz")
-    np.savez(beside, version=version, **weights)
+    arrays: dict[str, Any] = {"version": version, **weights}
+    np.savez(beside, **arrays)
     beside.replace(path)
 
 

@@ -73,8 +73,7 @@ async def _parts(
     info = _info(run, sample)
     headers = {"Lachesis-Sample": info.sample, "Vary": "Accept"}
     if binary:
-        read = await replay.fragments(run, [record.fragment for record in info.records])
-        payloads = [payload for _, payload in read]
+        payloads = await replay.payloads(run, [record.fragment for record in sample.records])
         said = {"sample": info.model_dump_json(exclude_defaults=True)}
         return [_head(payloads, "sample", said), *payloads], headers, SAFETENSORS
     content, more = await compressed(request, info.model_dump_json().encode())
@@ -104,6 +103,8 @@ def _info(run: str, sample: Sample) -> samples.SampleInfo:
 
 def _record(record: Record) -> samples.Record:
     stored = record.fragment
+    # A default that is a list is copied with care, which costs as much as all the rest of the record.
+    facts = {"episodes": [], **json.loads(stored.facts)}
     return samples.Record(
         fragment=stored.fragment_id,
         chunk=record.chunk_id,
@@ -116,7 +117,7 @@ def _record(record: Record) -> samples.Record:
         probability=record.probability,
         importance_weight=record.importance,
         payload_bytes=stored.payload_bytes,
-        **json.loads(stored.facts),
+        **facts,
     )
 
 

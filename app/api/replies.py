@@ -1,7 +1,7 @@
 """Replies built from bytes, and the one that must know whether it arrived."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import Any
 
 import orjson
@@ -14,6 +14,7 @@ from app.api.compression import compress_if_accepted
 
 _CHUNK_BYTES = 256 * 1024
 _IN_THREAD_BYTES = 256 * 1024
+_JOINED_BYTES = 16 * 1024
 
 
 def json_reply(value: object) -> Response:
@@ -38,6 +39,22 @@ async def large_json_reply(request: Request, content: bytes) -> Response:
     """Answer JSON text that may be worth compressing."""
     body, headers = await compressed(request, content)
     return Response(body, headers=headers, media_type="application/json")
+
+
+def pieces(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """Cut a body's parts into pieces worth sending by themselves: large ones are cut, small ones joined."""
+    joined = bytearray()
+    for part in parts:
+        is_small = len(part) < _JOINED_BYTES
+        if is_small:
+            joined += part
+        if joined and not (is_small and len(joined) < _JOINED_BYTES):
+            yield bytes(joined)
+            joined.clear()
+        if not is_small:
+            yield from (part[start : start + _CHUNK_BYTES] for start in range(0, len(part), _CHUNK_BYTES))
+    if joined:
+        yield bytes(joined)
 
 
 class WatchedReply(Response):
@@ -93,12 +110,10 @@ class WatchedReply(Response):
 
     async def _write(self, send: Send, lost: asyncio.Event) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        for part in self._parts:
-            for start in range(0, len(part), _CHUNK_BYTES):
-                if lost.is_set():
-                    return
-                piece = part if len(part) <= _CHUNK_BYTES else part[start : start + _CHUNK_BYTES]
-                # The server makes us wait here while the client is behind, so a client that is gone is noticed.
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
+        for piece in pieces(self._parts):
+            if lost.is_set():
+                return
+            # The server makes us wait here while the client is behind, so a client that is gone is noticed.
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
         if not lost.is_set():
             await send({"type": "http.response.body", "body": b"", "more_body": False})

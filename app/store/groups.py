@@ -125,8 +125,11 @@ class GroupStore:
 
     async def payloads(self, run: str, group_ids: Sequence[str]) -> list[bytes | None]:
         """Read payloads; None where one is missing."""
+        if not group_ids:
+            return []
         keys = RunKeys(run)
-        return await self._connection.exchange([("GET", keys.payload(group_id)) for group_id in group_ids])
+        (found,) = await self._connection.exchange([("MGET", *map(keys.payload, group_ids))])
+        return list(found)
 
     async def latest(self, run: str) -> bytes | None:
         """Read the columns of the newest group (kept even if it has left the store), or None before there is one."""

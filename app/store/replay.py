@@ -15,9 +15,11 @@ from app.store.exchange import Argument, Command
 from app.store.keys import ReplayPart, RunKeys
 from app.store.payloads import write_then_index
 from app.store.replay_entries import (
+    ChunkContents,
     StoredChunk,
     StoredFragment,
     StoredWorker,
+    chunk_contents,
     chunk_key,
     chunk_rest,
     parse_chunk,
@@ -250,9 +252,7 @@ class ReplayStore:
 
     async def entries(self, run: str, chunk_keys: Sequence[str]) -> list[StoredChunk | None]:
         """Read chunks' entries; None where the buffer does not hold one."""
-        if not chunk_keys:
-            return []
-        found = await self._connection.call("HMGET", RunKeys(run).replay_part("chunks"), *chunk_keys)
+        found = await self._read(run, "chunks", chunk_keys)
         return [text and parse_chunk(key, text.decode()) for key, text in zip(chunk_keys, found, strict=True)]
 
     async def scan(self, run: str, cursor: int, about: int) -> tuple[int, list[StoredChunk]]:
@@ -263,10 +263,17 @@ class ReplayStore:
 
     async def fragments(self, run: str, fragment_ids: Sequence[str]) -> list[StoredFragment | None]:
         """Read fragments' entries; None where the buffer does not hold one."""
-        if not fragment_ids:
-            return []
-        found = await self._connection.call("HMGET", RunKeys(run).replay_part("fragments"), *fragment_ids)
+        found = await self._read(run, "fragments", fragment_ids)
         return [text and parse_fragment(one, text.decode()) for one, text in zip(fragment_ids, found, strict=True)]
+
+    async def contents(self, run: str, chunk_keys: Sequence[str]) -> list[ChunkContents | None]:
+        """Read chunks' versions, and the ids of their fragments; None where the buffer does not hold one."""
+        return [text and chunk_contents(text.decode()) for text in await self._read(run, "chunks", chunk_keys)]
+
+    async def _read(self, run: str, part: ReplayPart, names: Sequence[str]) -> list[Any]:
+        """Read some fields of a hash; as an exchange, whose hundreds of words are packed in C."""
+        command: Command = ("HMGET", RunKeys(run).replay_part(part), *names)
+        return list((await self._connection.exchange([command]))[0]) if names else []
 
     async def workers(self, run: str) -> dict[str, StoredWorker]:
         """Read what is known of all workers."""

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from app.core.chunking import WorkerState
 from app.core.decay import Rate
@@ -86,6 +86,13 @@ class StoredChunk:
     fragment_ids: tuple[str, ...]
 
 
+class ChunkContents(NamedTuple):
+    """A chunk's version, and its fragments' ids, in order."""
+
+    version: int
+    fragment_ids: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class StoredWorker:
     """What is known of a worker.
@@ -152,6 +159,12 @@ def parse_chunk(key: str, entry: str) -> StoredChunk:
         retired=place not in (SAMPLEABLE, WITHHELD),
     )
     return StoredChunk(chunk, place, int(weight), tuple(ids.split(",")))
+
+
+def chunk_contents(entry: str) -> ChunkContents:
+    """Read no more of a chunk's index entry than a sample says of it."""
+    *_, version, rest = entry.split(" ", 6)
+    return ChunkContents(int(version), tuple(rest.rpartition(" ")[2].split(",")))
 
 
 def worker_text(worker: StoredWorker, token: str) -> str:

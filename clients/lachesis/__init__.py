@@ -19,6 +19,13 @@ A replay buffer takes fragments of long episodes from workers, and hands out sam
     async with Replay("http://lachesis:8000", run="robots") as replay, replay.worker("worker-0", steps=32) as worker:
         await worker.insert({"obs": observations, "action": actions}, policy_version=3)
 
+A curriculum hands out items to try, and learns from their rewards; `SyncCurriculum` likewise, and environments have
+theirs with ``environment.curriculum()``:
+
+    async with Curriculum("gsm8k", "http://lachesis:8000", run="math") as curriculum:
+        async for item in curriculum.items(prefetch=64):
+            await curriculum.observe(item, await rollout(item.key))
+
 What is not given is read from variables such as ``LACHESIS_URL`` and ``LACHESIS_RUN``; see `Settings`. What goes wrong
 is a `LachesisError`; `lachesis.errors` has them all. The logger ``lachesis`` tells of long waits and of repetitions.
 """
@@ -31,12 +38,14 @@ if TYPE_CHECKING:
     from lachesis._rank import Rank
     from lachesis._settings import Settings
     from lachesis.batch import AsyncBatch
+    from lachesis.curriculum import Curriculum
     from lachesis.environment import Environment
-    from lachesis.errors import LachesisError, LeaseLost, NoBatch, NoPermit, NotSent, ServiceError, Unreachable
+    from lachesis.errors import LachesisError, LeaseLost, NoBatch, NoItem, NoPermit, NotSent, ServiceError, Unreachable
     from lachesis.group import Group
     from lachesis.replay import Replay
     from lachesis.sample import AsyncSample
     from lachesis.sync import Batch, Trainer
+    from lachesis.sync_curriculum import SyncCurriculum
     from lachesis.sync_environment import SyncEnvironment
     from lachesis.sync_replay import Sample, SyncReplay
     from lachesis.trainer import AsyncTrainer
@@ -48,12 +57,14 @@ __all__ = [
     "AsyncTrainer",
     "Batch",
     "Columns",
+    "Curriculum",
     "Environment",
     "Group",
     "GroupView",
     "LachesisError",
     "LeaseLost",
     "NoBatch",
+    "NoItem",
     "NoPermit",
     "NotSent",
     "Rank",
@@ -61,6 +72,7 @@ __all__ = [
     "Sample",
     "ServiceError",
     "Settings",
+    "SyncCurriculum",
     "SyncEnvironment",
     "SyncReplay",
     "Trainer",
@@ -72,12 +84,14 @@ _HOMES = {
     "_rank": ("Rank",),
     "_settings": ("Settings",),
     "batch": ("AsyncBatch",),
+    "curriculum": ("Curriculum",),
     "environment": ("Environment",),
-    "errors": ("LachesisError", "LeaseLost", "NoBatch", "NoPermit", "NotSent", "ServiceError", "Unreachable"),
+    "errors": ("LachesisError", "LeaseLost", "NoBatch", "NoItem", "NoPermit", "NotSent", "ServiceError", "Unreachable"),
     "group": ("Group",),
     "replay": ("Replay",),
     "sample": ("AsyncSample",),
     "sync": ("Batch", "Trainer"),
+    "sync_curriculum": ("SyncCurriculum",),
     "sync_environment": ("SyncEnvironment",),
     "sync_replay": ("Sample", "SyncReplay"),
     "trainer": ("AsyncTrainer",),

@@ -13,6 +13,7 @@ from typing import Self, TypeVar
 import httpx
 import numpy as np
 
+from lachesis._files import FileBody, FileSink
 from lachesis._protocol import Call, Reply, is_gone, read_reply
 from lachesis._retry import Backoff, Seldom
 from lachesis._settings import Settings
@@ -111,13 +112,13 @@ class Sender:
             call.path,
             params=call.params,
             headers=call.headers,
-            content=bytes(call.body),
+            content=call.body.pieces() if isinstance(call.body, FileBody) else bytes(call.body),
             timeout=timeout,
         )
         try:
             response = await self._http.send(request, stream=True)
             try:
-                body = await _body(response)
+                body = await _body(response, call.sink if response.is_success else None)
             finally:
                 await response.aclose()
         except httpx.TransportError as error:
@@ -126,8 +127,11 @@ class Sender:
         return Reply(response.status_code, response.headers, body)
 
 
-async def _body(response: httpx.Response) -> Buffer:
+async def _body(response: httpx.Response, sink: FileSink | None) -> Buffer:
     """Read a body into one buffer of its size: half of what httpx takes to collect and join its pieces."""
+    if sink is not None:
+        await sink.take(response.aiter_raw())
+        return b""
     if "content-length" not in response.headers:
         return b"".join([piece async for piece in response.aiter_raw()])
     # A bytearray is cleared first, on pages mapped anew each time: 2 ms of the 17 that 6 MB take.

@@ -13,6 +13,7 @@ from urllib.parse import quote
 from pydantic import BaseModel, ValidationError
 
 from lachesis._bodies import checked
+from lachesis._files import FileBody, FileSink
 from lachesis._rank import Rank
 from lachesis._rows import invalid
 from lachesis.errors import BY_CODE, ServiceError
@@ -28,7 +29,9 @@ M = TypeVar("M", bound=BaseModel)
 WAITING = "lachesis-waiting"
 """Header of a reply without a batch: why there is none."""
 
-_JSON = "application/json"
+JSON = "application/json"
+"""Media type of most bodies."""
+
 _MOST_SHOWN = 300
 
 
@@ -56,20 +59,22 @@ class Call(Generic[T]):
         path: Below the service's URL, quoted.
         read: Turns a reply of status 2xx into its value.
         params: Of the query.
-        body: What is sent, in one piece.
+        body: What is sent, in one piece or from a file.
         content_type: What the body is.
         accept: What the reply should be.
         wait_s: How long the service may take before it begins to answer, beside its usual time.
+        sink: Takes the body of a reply of status 2xx, of which ``read`` then sees nothing.
     """
 
     method: str
     path: str
     read: Callable[[Reply], T]
     params: Mapping[str, str] = field(default_factory=dict)
-    body: Buffer = b""
+    body: Buffer | FileBody = b""
     content_type: str | None = None
-    accept: str = _JSON
+    accept: str = JSON
     wait_s: float = 0.0
+    sink: FileSink | None = None
 
     @property
     def headers(self) -> dict[str, str]:
@@ -128,7 +133,7 @@ class RunCalls:
         return Call("PATCH", self._path(), model_reader(runs.Run), **json_body(change))
 
     def delete(self) -> Call[None]:
-        return Call("DELETE", self._path(), _nothing)
+        return Call("DELETE", self._path(), read_nothing)
 
     def status(self) -> Call[RunStatus]:
         return Call("GET", self._path("status"), model_reader(RunStatus))
@@ -137,11 +142,11 @@ class RunCalls:
         return Call("POST", self._path("environments"), model_reader(EnvironmentStatus), **json_body(new))
 
     def leave(self, environment: int) -> Call[None]:
-        return Call("DELETE", self._path("environments", environment), _nothing)
+        return Call("DELETE", self._path("environments", environment), read_nothing)
 
     def heartbeat(self, environment: int, running_groups: int) -> Call[None]:
         beat = checked(environments.Heartbeat, running_groups=running_groups)
-        return Call("POST", self._path("environments", environment, "heartbeat"), _nothing, **json_body(beat))
+        return Call("POST", self._path("environments", environment, "heartbeat"), read_nothing, **json_body(beat))
 
     def credits(self, environment: int, running_groups: int) -> Call[environments.Credits]:
         path = self._path("environments", environment, "credits")
@@ -204,7 +209,7 @@ class RunCalls:
         return self._end(batch, "extend", checked(batches.Extend, lease=lease, lease_s=lease_s))
 
     def discard(self, batch: str) -> Call[None]:
-        return Call("DELETE", self._path("batches", batch), _nothing)
+        return Call("DELETE", self._path("batches", batch), read_nothing)
 
     def set_policy_version(self, version: int) -> Call[runs.PolicyVersionSet]:
         body = checked(runs.PolicyVersion, policy_version=version)
@@ -238,7 +243,7 @@ def get_json(path: str) -> Call[Any]:
 def json_body(body: BaseModel) -> dict[str, Any]:
     """Return what a `Call` with this body in JSON has beside its method and path."""
     # Only what was set: an older service refuses fields it does not know, and a change must name no others.
-    return {"body": body.model_dump_json(exclude_unset=True).encode(), "content_type": _JSON}
+    return {"body": body.model_dump_json(exclude_unset=True).encode(), "content_type": JSON}
 
 
 def model_reader(cls: type[M]) -> Callable[[Reply], M]:
@@ -250,8 +255,8 @@ def _receipts(reply: Reply) -> list[groups.GroupReceipt]:
     return groups.Receipts.model_validate_json(bytes(reply.body)).groups
 
 
-def _nothing(_: Reply) -> None:
-    return None
+def read_nothing(_: Reply) -> None:
+    """Read a reply without a body."""
 
 
 def _any_json(reply: Reply) -> Any:

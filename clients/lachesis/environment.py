@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import logging
 import math
-import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from types import TracebackType
@@ -12,19 +11,19 @@ from typing import Self, TypedDict
 
 from lachesis._bodies import checked
 from lachesis._http import Sender
+from lachesis._joining import join
 from lachesis._outbox import Outbox, Parcel
 from lachesis._permits import Permits
 from lachesis._protocol import RunCalls
-from lachesis._retry import Seldom, passes
+from lachesis._retry import passes
 from lachesis._settings import Settings, settings_from
-from lachesis.errors import LachesisError, NotSent, RunNotFound, Unreachable
+from lachesis.curriculum import Curricula, Curriculum, tell_troubles
+from lachesis.errors import LachesisError, NotSent, Unreachable
 from lachesis.group import Group
 from lachesis.wire.environments import Credits, EnvironmentCreate
 from lachesis.wire.groups import MAX_GROUPS, GroupOutcome
-from lachesis.wire.status import EnvironmentStatus
 
 _LEAVING_S = 5.0
-_RUN_ASKED_EVERY_S, _RUN_MISSED_EVERY_S = 0.5, 60.0
 
 log = logging.getLogger(__name__)
 
@@ -106,6 +105,7 @@ class Environment:
         self._drain_s = drain_s
         self._calls = RunCalls(self.settings.run)
         self._sender = Sender(self.settings)
+        self._curricula = Curricula(self.settings, self._sender)
         self._outbox = Outbox(min(buffer_groups, MAX_GROUPS), buffer_bytes)
         self._changed = asyncio.Condition()
         self._tasks: list[asyncio.Task[None]] = []
@@ -165,6 +165,14 @@ class Environment:
             await self._changed.wait_for(lambda: self._ended or not self._outbox)
             self._raise_failures()
 
+    def curriculum(self, name: str | None = None) -> Curriculum:
+        """Return the run's curriculum of this name, over these connections; leaving sends what it observed.
+
+        Args:
+            name: It need not be there yet; None: the environment's name.
+        """
+        return self._curricula.named(self._joining.name if name is None else name)
+
     async def credits(self) -> Credits:
         """Ask how many groups to start now, beside those that are running."""
         return await self._sender.send(self._calls.credits(self.id, self.running_groups))
@@ -192,7 +200,7 @@ class Environment:
 
     async def __aenter__(self) -> Self:
         try:
-            joined = await self._join()
+            joined = await join(self._calls, self._sender, self._joining, self._wait_for_run_s)
         except BaseException:
             await self._sender.aclose()
             raise
@@ -205,8 +213,10 @@ class Environment:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        troubles: list[LachesisError] = []
         try:
             await self._drain()
+            troubles = await self._curricula.closed()
         finally:
             leave = self._calls.leave(self.id)
             self._id = None
@@ -217,11 +227,9 @@ class Environment:
             with contextlib.suppress(LachesisError):  # else the service notices that it is silent
                 await self._sender.send(leave, _LEAVING_S)
             await self._sender.aclose()
-        failures = self._outbox.failures()
-        if failures and error is None:
-            raise NotSent(failures)
-        if failures and error is not None:
-            error.add_note(str(NotSent(failures)))
+        if failures := self._outbox.failures():
+            troubles.insert(0, NotSent(failures))
+        tell_troubles(troubles, error)
 
     @property
     def _ended(self) -> bool:
@@ -246,20 +254,6 @@ class Environment:
     async def _tell(self) -> None:
         async with self._changed:
             self._changed.notify_all()
-
-    async def _join(self) -> EnvironmentStatus:
-        """Join the run, waiting for it to be made as long as that may take."""
-        until_s = time.monotonic() + self._wait_for_run_s
-        missed = Seldom(_RUN_MISSED_EVERY_S)
-        while True:
-            try:
-                return await self._sender.send(self._calls.join(self._joining))
-            except RunNotFound as error:
-                if time.monotonic() + _RUN_ASKED_EVERY_S > until_s:
-                    raise
-                if missed.due(time.monotonic()):
-                    log.warning("%s. Waiting for it, %g s at most", error, self._wait_for_run_s)
-            await asyncio.sleep(_RUN_ASKED_EVERY_S)
 
     async def _drain(self) -> None:
         """Send what waits, as long as that may take; what is left then has failed."""

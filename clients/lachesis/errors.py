@@ -4,6 +4,7 @@
     ├── Unreachable                 no answer, after the last repetition: the outcome is unknown
     ├── NoBatch                     no batch formed in the time given; the message says what is missing
     ├── NoPermit                    no group was wanted in the time given; the message says why
+    ├── NoItem                      a curriculum had none to hand out in the time given; the message says why
     ├── NotSent                     groups that an environment could not hand over
     ├── FetchFailed                 a loader could not load a sample
     └── ServiceError                the service said no, with a code not known here
@@ -67,6 +68,10 @@ class NoBatch(LachesisError, TimeoutError):
 
 class NoPermit(LachesisError, TimeoutError):
     """No group was wanted of an environment in the time given; the message says why."""
+
+
+class NoItem(LachesisError, TimeoutError):
+    """A curriculum had no item to hand out in the time given; the message says why."""
 
 
 class NotSent(LachesisError):

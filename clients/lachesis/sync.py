@@ -9,6 +9,7 @@ from lachesis._portal import Portal
 from lachesis._rank import Rank
 from lachesis._settings import Settings
 from lachesis.batch import AsyncBatch
+from lachesis.sync_curriculum import SyncCurriculum, shared
 from lachesis.trainer import AsyncTrainer, NewRun, RunChanges
 from lachesis.views import Columns
 from lachesis.wire.batches import Explanation, LeasedBatches
@@ -150,6 +151,10 @@ class Trainer:
         Raises `RewindImpossible` where the batches since then are not kept.
         """
         return self._portal.run(self._async.rewind(step))
+
+    def curriculum(self, name: str) -> SyncCurriculum:
+        """Return the run's curriculum of this ``name``, over these connections; it need not be there yet."""
+        return shared(self._async.curriculum(name), self._portal)
 
     def take(self, wait_s: float = 0.0, lease_s: float | None = None, rank: Rank | None = None) -> Batch | None:
         """Take the next batch; `batches` is the usual way to do so. None: there was none in time.

@@ -11,6 +11,7 @@ from lachesis._settings import Settings
 from lachesis.environment import Environment, EnvironmentOptions
 from lachesis.errors import LachesisError
 from lachesis.group import Group
+from lachesis.sync_curriculum import SyncCurriculum, shared
 from lachesis.wire.environments import Credits
 from lachesis.wire.groups import GroupOutcome
 
@@ -73,6 +74,14 @@ class SyncEnvironment:
     def flush(self) -> None:
         """Wait until all groups have arrived. `NotSent`: groups were refused."""
         self._portal.run(self._async.flush())
+
+    def curriculum(self, name: str | None = None) -> SyncCurriculum:
+        """Return the run's curriculum of this name, over these connections; leaving sends what it observed.
+
+        Args:
+            name: It need not be there yet; None: the environment's name.
+        """
+        return shared(self._async.curriculum(name), self._portal)
 
     def credits(self) -> Credits:
         """Ask how many groups to start now, beside those that are running."""

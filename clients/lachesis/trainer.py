@@ -13,6 +13,7 @@ from lachesis._rank import Rank
 from lachesis._settings import Settings, settings_from
 from lachesis._taking import Held, Seat, Taker
 from lachesis.batch import AsyncBatch
+from lachesis.curriculum import Curricula, Curriculum, tell_troubles
 from lachesis.wire.batches import Explanation, LeasedBatches
 from lachesis.wire.filters import PassRateFilter, RewardRangeFilter, ZeroVarianceFilter
 from lachesis.wire.groups import Lineage
@@ -84,6 +85,7 @@ class AsyncTrainer:
         self.settings = settings_from(settings, url, run)
         self._calls = RunCalls(self.settings.run)
         self._sender = Sender(self.settings)
+        self._curricula = Curricula(self.settings, self._sender)
         self._taker = Taker(self._calls, self._sender, name)
         self._feeds: dict[Feed[Held], Seat | None] = {}
         self._taken: set[Lease] = set()
@@ -192,6 +194,10 @@ class AsyncTrainer:
             feed.start()
         return rewound
 
+    def curriculum(self, name: str) -> Curriculum:
+        """Return the run's curriculum of this ``name``, over these connections; it need not be there yet."""
+        return self._curricula.named(name)
+
     async def take(
         self, wait_s: float = 0.0, lease_s: float | None = None, rank: Rank | None = None
     ) -> AsyncBatch | None:
@@ -259,7 +265,9 @@ class AsyncTrainer:
         for lease in self._taken:
             await lease.give_back("the trainer closed")
         await self._taker.give_back_unanswered()
+        troubles = await self._curricula.closed()
         await self._sender.aclose()
+        tell_troubles(troubles, None)
 
     async def __aenter__(self) -> Self:
         return self

@@ -2,9 +2,22 @@
 
 import asyncio
 
+from hypothesis import given
+from hypothesis import strategies as st
 from starlette.types import Message
 
-from app.api.replies import WatchedReply
+from app.api.replies import WatchedReply, pieces
+
+KB = 1024
+
+
+@given(st.lists(st.sampled_from([0, 1, 200, 16 * KB - 1, 16 * KB, 256 * KB, 256 * KB + 1, 600 * KB]), max_size=40))
+def test_a_body_is_sent_in_pieces_that_are_neither_large_nor_very_many(sizes: list[int]) -> None:
+    parts = [bytes([n % 256]) * size for n, size in enumerate(sizes)]
+    sent = list(pieces(parts))
+    assert b"".join(sent) == b"".join(parts)
+    assert all(0 < len(piece) <= 256 * KB for piece in sent)
+    assert len(sent) <= 1 + 2 * sum(sizes) // (16 * KB)
 
 
 async def test_a_reply_whose_sending_is_cancelled_has_broken_off() -> None:

@@ -118,3 +118,13 @@ async def test_ctrl_c_ends_the_learner_of_cartpole_and_its_workers(settings: Set
     assert not any(map(is_running, workers))
     async with Replay(settings) as replay:
         assert (await replay.state()).samples_held == 0
+
+
+@pytest.mark.slow
+async def test_a_learner_is_followed_by_its_curriculum_as_often_as_it_is_run(settings: Settings) -> None:
+    for _ in range(2):
+        process = await start("curriculum.py", settings, "--strategy", "plr", "--attempts", "80")
+        lines = (await output(process)).splitlines()
+        assert [line.split(" attempts")[0] for line in lines] == ["20", "40", "60", "80"]
+    refused = await start("curriculum.py", settings, "--strategy", "x")
+    assert "strategy: Input should be" in await output(refused, code=1)

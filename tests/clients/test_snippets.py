@@ -1,4 +1,4 @@
-"""The Python in the README and in docs/{sdk,replay,admission}.md runs as it is written, against a real service."""
+"""The Python in the README and on pages of docs/ runs as it is written, against a real service."""
 
 import ast
 import asyncio
@@ -6,13 +6,14 @@ import inspect
 import re
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import lachesis
-from lachesis import AsyncTrainer, Environment, Group, Replay, Settings
+from lachesis import AsyncTrainer, Curriculum, Environment, Group, Replay, Settings
 from lachesis.wire.filters import PassRateFilter
 from lachesis.wire.replay import Sampling
 from tests.clients.run import counts
@@ -167,3 +168,24 @@ async def test_the_filters_of_the_page_on_admission_are_set_and_find_groups(read
         assert [group.info.filtered_by for group in batch.groups] == [None, "reward_range"]
         assert batch.loss_weights.tolist() == [1.0] * 10 + [0.1] * 10
         await batch.ack()
+
+
+async def test_the_environment_of_the_page_on_curricula_tries_items_and_tells_their_rewards(reader: Settings) -> None:
+    """The page's other environment is one of Atropos; the end-to-end tests run it."""
+    tried = []
+
+    async def attempt(task: Any) -> list[float]:
+        tried.append(task)
+        if len(tried) == 100:
+            raise Enough
+        return [0.0] * GROUP_SIZE
+
+    tasks = [SimpleNamespace(kind=f"kind-{number % 3}") for number in range(80)]
+    async with AsyncTrainer(reader) as trainer, Curriculum("gsm8k", reader) as curriculum:
+        await trainer.create_run(batch_size=BATCH_SIZE)
+        page = ast.parse(snippets("docs/curriculum.md")[0]).body
+        with pytest.raises(Enough):
+            await run_as_written(page, reader, {"tasks": tasks, "attempt": attempt})
+        info = await curriculum.info()
+    assert (info.items, info.observations, info.settings.strategy) == (80, 99, "learnability")
+    assert len(info.categories) == 3

@@ -11,17 +11,25 @@ from typing import get_type_hints
 import pytest
 
 import lachesis
+from lachesis._curriculum_options import CurriculumOptions, HowSampled, ItemOptions
+from lachesis._curriculum_upkeep import CurriculumUpkeep
+from lachesis._item_stream import ItemStream
 from lachesis._replay_upkeep import ReplayUpkeep
+from lachesis._sync_curriculum_upkeep import SyncCurriculumUpkeep
 from lachesis._sync_replay_upkeep import SyncReplayUpkeep
 from lachesis._worker import Worker
 from lachesis.batch import AsyncBatch
+from lachesis.curriculum import Curriculum
 from lachesis.environment import Environment, EnvironmentOptions
 from lachesis.replay import HowDrawn, Replay, ReplayOptions
 from lachesis.sample import AsyncSample
 from lachesis.sync import Batch, Trainer
+from lachesis.sync_curriculum import SyncCurriculum, SyncItemStream
 from lachesis.sync_environment import SyncEnvironment
 from lachesis.sync_replay import Sample, SyncReplay, SyncWorker
 from lachesis.trainer import AsyncTrainer, NewRun, RunChanges
+from lachesis.wire.curricula import CurriculumChange, CurriculumSettings
+from lachesis.wire.curriculum_items import ItemChange, NewItem, SampleItems
 from lachesis.wire.replay import ReplayChange, ReplaySettings
 from lachesis.wire.runs import RunChange, RunCreate
 from lachesis.wire.samples import TakeSample
@@ -35,6 +43,9 @@ TWINS: list[tuple[type, type]] = [
     (SyncReplayUpkeep, ReplayUpkeep),
     (Sample, AsyncSample),
     (SyncWorker, Worker),
+    (SyncCurriculum, Curriculum),
+    (SyncCurriculumUpkeep, CurriculumUpkeep),
+    (SyncItemStream, ItemStream),
 ]
 
 
@@ -86,7 +97,7 @@ def public(cls: type) -> dict[str, object]:
 @pytest.mark.parametrize(("sync", "original"), TWINS)
 def test_the_synchronous_classes_have_all_that_the_others_have(sync: type, original: type) -> None:
     renamed = {"aclose": "close"}
-    instance = {"settings", "outcomes"}  # attributes of instances there, properties here
+    instance = {"settings", "outcomes", "name"}  # attributes of instances there, properties here
     wanted = {renamed.get(name, name) for name in public(original)} | (instance & public(sync).keys())
     assert public(sync).keys() == wanted
     for name, member in public(original).items():
@@ -126,6 +137,13 @@ def test_settings_of_buffers_and_samples_are_those_of_the_contract() -> None:
     assert options == ReplaySettings.model_fields.keys() == ReplayChange.model_fields.keys()
     besides = {"num_chunks", "num_fragments", "request_id", "trainer"}
     assert get_type_hints(HowDrawn).keys() | besides == TakeSample.model_fields.keys()
+
+
+def test_settings_of_curricula_and_their_samples_and_items_are_those_of_the_contract() -> None:
+    options = get_type_hints(CurriculumOptions)
+    assert options.keys() == CurriculumSettings.model_fields.keys() == CurriculumChange.model_fields.keys()
+    assert get_type_hints(HowSampled).keys() | {"n", "bins_only"} == SampleItems.model_fields.keys()
+    assert get_type_hints(ItemOptions).keys() == ItemChange.model_fields.keys() == NewItem.model_fields.keys() - {"key"}
 
 
 def test_options_of_environments_are_those_of_the_class() -> None:

@@ -11,18 +11,22 @@ from lachesis import (
     AsyncSample,
     AsyncTrainer,
     Batch,
+    Curriculum,
     Environment,
     Group,
     GroupView,
     Replay,
     Sample,
     Settings,
+    SyncCurriculum,
     SyncEnvironment,
     SyncReplay,
     Trainer,
 )
 from lachesis.wire.batches import BatchInfo, Explanation, LeasedBatches
 from lachesis.wire.checkpoints import Checkpoint
+from lachesis.wire.curricula import CurriculumInfo, StateLoaded
+from lachesis.wire.curriculum_items import Comparison, Item, ItemDetails, ItemsRegistered, SampledItem, SampledItems
 from lachesis.wire.environments import Credits
 from lachesis.wire.groups import GroupOutcome, Lineage
 from lachesis.wire.replay import Chunk, ReplayState
@@ -118,3 +122,40 @@ def replay_without_a_loop() -> None:
         assert_type(next(buffer.chunks(sort="uses", place="past")), Chunk)
         assert_type(buffer.checkpoint("step-1000"), Checkpoint)
         assert_type(buffer.restore("step-1000"), ReplayState)
+
+
+async def curriculum(settings: Settings) -> None:
+    async with Environment("gsm8k", settings) as environment, Curriculum("gsm8k", url="http://lachesis:8000") as own:
+        assert_type(own, Curriculum)
+        shared = environment.curriculum("gsm8k")
+        assert_type(shared, Curriculum)
+        assert_type(await shared.set_up(strategy="plr", n_bins=10, total_steps=None), CurriculumInfo)
+        assert_type(await shared.register(["a", {"key": "b", "prior": 0.5}]), ItemsRegistered)
+        async for item in shared.items(prefetch=64, step=lambda: 3, strategy="bandit"):
+            assert_type(item, SampledItem)
+            assert_type(item.probability, float | None)
+            assert_type(item.metadata, dict[str, Any] | None)
+            assert_type(await shared.observe(item, np.ones(4), policy_version=3), None)
+        assert_type(await shared.observe("a", [1.0, 0]), None)
+        assert_type(await shared.sample(8, step=3, seed=1), SampledItems)
+        assert_type(await shared.bins(8), list[int])
+        assert_type(await shared.change_item("a", prior=None), ItemDetails)
+        assert_type(await shared.metrics(), dict[str, float])
+        assert_type(await shared.what_if(strategy="thompson"), Comparison)
+        assert_type(await shared.load_state(await shared.state()), StateLoaded)
+        assert_type(await AsyncTrainer(settings).curriculum("gsm8k").info(), CurriculumInfo)
+        async for known in shared.known_items(sort="signal", descending=True):
+            assert_type(known, Item)
+        await shared.change(n_bin=3)  # type: ignore[call-arg]
+        await shared.set_up(strategy="hardest")  # type: ignore[arg-type]
+        await shared.observe("a", 1.0)  # type: ignore[arg-type]
+        shared.items(strategy="hardest")  # type: ignore[arg-type]
+
+
+def curriculum_without_a_loop() -> None:
+    with SyncEnvironment("gsm8k") as environment, SyncCurriculum("gsm8k", run="math") as own:
+        assert_type(own.info(), CurriculumInfo)
+        assert_type(Trainer().curriculum("gsm8k"), SyncCurriculum)
+        for item in environment.curriculum().items(prefetch=8):
+            assert_type(item, SampledItem)
+            assert_type(environment.curriculum().observe(item, [1.0]), None)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 
-from tests.e2e.ledger import Account, Batch, Sent, read_batches, read_journal
+from tests.e2e.ledger import Account, Batch, Event, Sent, read_batches, read_journal
 from tests.e2e.processes import Process, wait_until
 from tests.e2e.service import Service
 from tests.e2e.venv import REPOSITORY, atropos_python
@@ -12,7 +12,8 @@ from tests.e2e.venv import REPOSITORY, atropos_python
 CLIENTS = Path(__file__).with_name("clients")
 BATCH_SIZE = 32
 MINIMUM_SEQUENCES = 8
-THINK_MS = {"plain": 40, "minimum": 200, "lists": 80, "binary": 120}
+THINK_MS = {"plain": 40, "minimum": 200, "lists": 80, "binary": 120, "curriculum": 40}
+USUAL = ("plain", "minimum", "lists", "binary")
 CLIENT_VARIABLES = {
     "HF_HUB_OFFLINE": "1",
     "WANDB_MODE": "disabled",
@@ -26,7 +27,7 @@ class Story:
     """The clients of one training run; end it with ``finish``, then ask for the account."""
 
     def __init__(
-        self, service: Service, folder: Path, trainer: str = "trainer.py", names: Iterable[str] = THINK_MS
+        self, service: Service, folder: Path, trainer: str = "trainer.py", names: Iterable[str] = USUAL
     ) -> None:
         self.service = service
         self._trainer_script = trainer
@@ -105,6 +106,10 @@ class Story:
     def named(self, name: str) -> list[str]:
         """Give the ids that an environment gave its groups, in the order they were sent."""
         return [str(e["id"]) for e in read_journal(self._journal(name)) if e["event"] == "named"]
+
+    def events(self, name: str) -> list[Event]:
+        """Give what an environment wrote down, oldest first."""
+        return read_journal(self._journal(name))
 
     def _is_quiet(self, name: str) -> bool:
         sent = Sent.read(name, self._journal(name))

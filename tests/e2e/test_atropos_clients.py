@@ -5,7 +5,8 @@ One environment of the four submits in binary (`lachesis.atropos`); all else of 
 `make e2e` runs all of it; `-m "e2e and not slow"` leaves out the long versions.
 """
 
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ pytestmark = pytest.mark.e2e
 LENGTHS = [pytest.param(30, id="short"), pytest.param(300, id="long", marks=pytest.mark.slow)]
 PATIENCE_S = 300.0
 PLENTY_OF_BATCHES = 4
+ITEMS = 40
 
 
 @pytest.fixture
@@ -89,6 +91,36 @@ def test_a_native_trainer_gets_what_environments_of_atropos_send_on_either_way(
         assert {batch.sequences for batch in account.batches} == {BATCH_SIZE}
         assert all(sent.acknowledged & set(account.served()) for sent in account.sent), "a way that nothing came on"
         assert_submitted_natively(story, "binary", account)
+
+
+def test_an_environment_asks_a_curriculum_what_to_try_and_tells_it_how_that_went(
+    one_worker: Service, tmp_path: Path
+) -> None:
+    """The recipe of docs/curriculum.md as it is written there, of 40 items some of which the model can do."""
+    with Story(one_worker, tmp_path, names=("curriculum",)) as story:
+        story.wait_for_batches(15, PATIENCE_S)
+        account = story.finish()
+        assert account.complaints() == []
+        hands: Counter[str] = Counter()
+        scores: dict[str, list[float]] = defaultdict(list)
+        for event in story.events("curriculum"):
+            if event["event"] == "drawn":
+                hands[event["key"]] += 1
+                assert hands[event["key"]] == 1, "an item was handed out that somebody was at"
+            elif event["event"] == "scored":
+                hands[event["key"]] -= 1
+                scores[event["key"]].append(event["mean"])
+        assert len(scores) > ITEMS / 2
+        items = "/v1/runs/default/curricula/gsm8k"
+        wait_until("all is counted", lambda: story.service.read(items)["observations"] == total(scores), 10)
+        for key, means in scores.items():
+            assert story.service.read(f"{items}/items/{key}")["history"] == pytest.approx(means[-50:])
+        assert story.service.read(items)["settings"]["strategy"] == "learnability"
+
+
+def total(scores: Mapping[str, list[float]]) -> int:
+    """Count scores."""
+    return sum(map(len, scores.values()))
 
 
 def assert_submitted_natively(story: Story, name: str, account: Account) -> None:

@@ -1,4 +1,4 @@
-"""The virtual environment the Atropos clients run in: their own, so that nothing of theirs leaks into the service's."""
+"""Virtual environments for what runs beside the service: their own, so that nothing of theirs leaks into its own."""
 
 import fcntl
 import hashlib
@@ -10,28 +10,48 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 REQUIREMENTS = Path(__file__).with_name("requirements.txt")
 VENV = REPOSITORY / ".venv-e2e"
 
+_MARKER = "built-from"
+
 
 def atropos_python() -> Path:
-    """Give the Python that has ``atroposlib`` and what it needs, building its environment first if it is out of date.
+    """Give the Python that has ``atroposlib`` and what it needs; see `python_with`."""
+    return python_with(REQUIREMENTS, VENV)
 
-    The environment is keyed on this Python's version and on the hash of ``requirements.txt``: a second call only reads
-    one small file. Safe to call from several processes at once.
+
+def python_with(requirements: Path, venv: Path) -> Path:
+    """Give the Python that has what a file requires, building its environment first if it is out of date.
+
+    The environment is keyed on this Python's version and on the hash of the file: a second call only reads one small
+    file. Safe to call from several processes at once.
+
+    Args:
+        requirements: Complete, with what is required by what it requires: no more than that is installed. (Atroposlib's
+            own list would add gigabytes that no client of ours imports.)
+        venv: Where the environment is, or is to be.
 
     Raises:
         subprocess.CalledProcessError: pip failed; its own message says why.
     """
-    key = f"{sys.version_info.major}.{sys.version_info.minor} {hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()}"
-    marker = VENV / "built-from"
-    python = VENV / "bin" / "python"
-    with REQUIREMENTS.open() as lock:
+    python = venv / "bin" / "python"
+    with requirements.open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (marker.exists() and marker.read_text() == key):
-            subprocess.run([sys.executable, "-m", "venv", "--clear", VENV], check=True)
-            # The file is complete: atroposlib's own list would add gigabytes that no client of ours imports.
+        if not is_built(requirements, venv):
+            subprocess.run([sys.executable, "-m", "venv", "--clear", venv], check=True)
             install = [str(python), "-m", "pip", "install", "-qq", "--disable-pip-version-check", "--no-deps"]
-            subprocess.run([*install, "--requirement", str(REQUIREMENTS)], check=True)
-            marker.write_text(key)
+            subprocess.run([*install, "--requirement", str(requirements)], check=True)
+            (venv / _MARKER).write_text(_key(requirements))
     return python
+
+
+def is_built(requirements: Path, venv: Path) -> bool:
+    """Whether an environment has what a file requires."""
+    marker = venv / _MARKER
+    return marker.exists() and marker.read_text() == _key(requirements)
+
+
+def _key(requirements: Path) -> str:
+    digest = hashlib.sha256(requirements.read_bytes()).hexdigest()
+    return f"{sys.version_info.major}.{sys.version_info.minor} {digest}"
 
 
 if __name__ == "__main__":

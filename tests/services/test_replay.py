@@ -302,3 +302,14 @@ async def test_the_same_seed_gives_the_same_samples(process: Callable[..., Proce
         drawn.append([[record.chunk_id for record in (await buffer.take(4)).records] for _ in range(3)])
     assert drawn[0] == drawn[1]
     assert len({tuple(chunks) for chunks in drawn[0]}) == 3
+
+
+async def test_thousands_of_chunks_are_written_whole(process: Callable[..., Process], redis_client: Redis) -> None:
+    """What one command would have more words of than a script can give it goes in several."""
+    buffer = await buffer_of(process(), redis_client, max_reuse=1)
+    await buffer.put(*range(4100))
+    sample = await buffer.take(4100)
+    withheld, order = KEYS.replay_part("withheld"), KEYS.replay_part("order")
+    assert (await redis_client.zcard(withheld), await redis_client.zcard(order)) == (4100, 0)
+    await buffer.nack(sample)
+    assert (await redis_client.zcard(withheld), await redis_client.zcard(order)) == (0, 4100)

@@ -10,7 +10,9 @@ from app.api.deps import Services
 from app.core.enrolment import Application
 from app.core.policy import Policy
 from app.services.handout import Holder
+from app.services.replay.request import Sample
 from tests.services.conftest import RUN, Process, config, encoded
+from tests.services.replaying import buffer_of
 
 MATH = Application("math", 2, 512, 1.0)
 
@@ -22,13 +24,18 @@ async def services(process: Callable[..., Process]) -> Services:
     return found
 
 
-async def commands(redis: Redis, ask: Callable[[], Awaitable[object]]) -> int:
-    """How many commands it takes, those of pipelines counted one by one."""
+async def calls(redis: Redis, ask: Callable[[], Awaitable[object]]) -> dict[str, int]:
+    """How many commands of each name it takes, those of pipelines and scripts counted one by one."""
     await redis.config_resetstat()
     await ask()
     counted = await redis.info("commandstats")
     own = {"cmdstat_config|resetstat", "cmdstat_info"}
-    return sum(stat["calls"] for name, stat in counted.items() if name not in own)
+    return {name.removeprefix("cmdstat_"): stat["calls"] for name, stat in counted.items() if name not in own}
+
+
+async def commands(redis: Redis, ask: Callable[[], Awaitable[object]]) -> int:
+    """How many commands it takes in all."""
+    return sum((await calls(redis, ask)).values())
 
 
 async def test_to_follow_a_group_costs_the_same_however_many_batches_there_are(
@@ -79,3 +86,35 @@ async def test_only_what_is_new_outdates_plans_in_flight(services: Services) -> 
     assert not await outdated(services.registry.disconnect_environment(RUN, 0))
     assert await outdated(services.registry.join(RUN, replace(MATH, min_share=0.5)))
     assert not await outdated(services.administration.change(RUN, {"keep_batches": 0}))
+
+
+async def test_what_is_written_for_many_chunks_takes_as_many_commands_as_for_one(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    """Each command costs, most of all in the append-only file; it was two thirds of what a new session took."""
+    buffer = await buffer_of(process(), redis_client, max_reuse=1)
+    replay = buffer.process[0].replay
+
+    async def writes(act: Callable[[], Awaitable[object]]) -> dict[str, int]:
+        counted = await calls(redis_client, act)
+        return {name: counted.get(name, 0) for name in ("hset", "hincrby", "hdel", "zadd", "zrem")}
+
+    async def life(chunks: int) -> list[dict[str, int]]:
+        """Withheld by a sample and given back, used up by another; the rest set aside, and deleted."""
+        session = (await replay.state(RUN)).session
+        await buffer.insert(*range(2 * chunks), session=session)
+        taken: list[Sample] = []
+
+        async def take() -> None:
+            taken.append(await buffer.take(chunks, sampling={"strategy": "fifo"}))
+
+        return [
+            await writes(take),
+            await writes(lambda: buffer.nack(taken.pop())),
+            await writes(take),
+            await writes(lambda: buffer.ack(taken.pop())),
+            await writes(lambda: replay.set_session(RUN, session + 1)),
+            await writes(lambda: replay.delete_chunks(RUN, session=session)),
+        ]
+
+    assert await life(40) == await life(1)

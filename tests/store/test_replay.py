@@ -262,3 +262,15 @@ async def test_every_script_of_the_buffer_is_handed_its_keys_in_the_order_the_in
     handed = [key.rsplit(":", 1)[1] for key in KEYS.replay_keys()]
     assert named == handed
     assert RUNS not in KEYS.replay_keys()
+
+
+async def test_a_chunk_that_is_named_twice_goes_once(store: Store) -> None:
+    """It was seen in two orders, as it moved from one to the other in between."""
+    moves = await replay_moves(store, max_chunks=3)
+    await moves.insert(fragment(0), fragment(1), fragment(2))
+    insertion, _, view = await moves.plan(fragment(3), fragment(4))
+    twice = replace(insertion, victims=(chunk_key(1), chunk_key(1), chunk_key(2)))
+    assert await moves.replay.insert(RUN, twice, view) == "inserted"
+    assert (await moves.books()).at("sampleable") == [2, 3, 4]
+    assert await moves.replay.retire(RUN, "stale", [chunk_key(3), chunk_key(3)]) == 1
+    assert (await moves.books()).at("sampleable") == [3, 4]

@@ -196,18 +196,31 @@ class Replay:
             FragmentNotFound: One of them is not held, or not any more, or is damaged.
         """
         asked = list(dict.fromkeys(fragment_ids))  # each is read and held once, however often it is asked for
-        entries = await self._replay.fragments(run, asked)
-        payloads = await self._groups.payloads(run, asked) if asked else []
-        found = {}
-        for fragment_id, entry, payload in zip(asked, entries, payloads, strict=True):
-            if entry is None or payload is None:
+        entries = []
+        for fragment_id, entry in zip(asked, await self._replay.fragments(run, asked), strict=True):
+            if entry is None:
                 raise FragmentNotFound(f"run {run} holds no fragment {fragment_id}")
+            entries.append(entry)
+        found = dict(zip(asked, zip(entries, await self.payloads(run, entries), strict=True), strict=True))
+        return [found[fragment_id] for fragment_id in fragment_ids]
+
+    async def payloads(self, run: str, entries: Sequence[StoredFragment]) -> list[bytes]:
+        """Read fragments' payloads, in order; their checksums have been verified.
+
+        Raises:
+            FragmentNotFound: One of them is not held any more, or is damaged.
+        """
+        found = await self._groups.payloads(run, [entry.fragment_id for entry in entries])
+        payloads = []
+        for entry, payload in zip(entries, found, strict=True):
+            if payload is None:
+                raise FragmentNotFound(f"run {run} holds no fragment {entry.fragment_id}")
             if checksum(payload) != entry.checksum:
                 raise FragmentNotFound(
-                    f"fragment {fragment_id} of run {run} is damaged: its checksum is not what it was"
+                    f"fragment {entry.fragment_id} of run {run} is damaged: its checksum is not what it was"
                 )
-            found[fragment_id] = entry, payload
-        return [found[fragment_id] for fragment_id in fragment_ids]
+            payloads.append(payload)
+        return payloads
 
     async def look_after(self, run: str) -> None:
         """Do one pass over a run: whatever time has made due."""

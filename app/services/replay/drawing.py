@@ -22,25 +22,35 @@ class Drawing:
         self._samples = samples
         self._upkeep = upkeep
 
-    async def take(self, run: str, lease: Lease, wanted: int, sampling: Sampling) -> Manifest | Blocked:
+    async def take(
+        self, run: str, view: ReplayView, lease: Lease, wanted: int, sampling: Sampling
+    ) -> Manifest | Blocked:
         """Take so many chunks into a new sample, or say what that would have to wait for.
 
+        Args:
+            run: The run's name.
+            view: The buffer as it was just now; it is looked at again only if it moved on since.
+            lease: What the sample is to be held under.
+            wanted: How many chunks.
+            sampling: How to draw them.
+
         Raises:
-            ReplayNotFound: The run has no replay buffer.
+            ReplayNotFound: The run has no replay buffer any more.
         """
+        seen: ReplayView | None = view
         for _ in range(_ATTEMPTS):
-            view = await self._replay.view(run)
-            if view is None:
+            if seen is None:
                 raise ReplayNotFound(f"run {run} has no replay buffer")
-            policy = view.policy
-            blocked = may_sample(wanted, view.position, policy.limiter, policy.min_size_to_sample)
+            policy = seen.policy
+            blocked = may_sample(wanted, seen.position, policy.limiter, policy.min_size_to_sample)
             if blocked is not None:
                 return blocked
-            found = await self._draw(run, view, lease, wanted, sampling)
+            found = await self._draw(run, seen, lease, wanted, sampling)
             if isinstance(found, Manifest):
                 return found
             if found.why == "short":  # what is in its way is not swept yet
                 await self._upkeep.sweep(run)
+            seen = await self._replay.view(run)
         return Blocked(Holdup.CHUNKS, 1, f"chunks come and go faster than {wanted} of them can be drawn")
 
     async def _draw(

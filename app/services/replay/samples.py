@@ -78,7 +78,7 @@ class ReplaySamples:
         wanted = chunks_wanted(request.num_fragments, request.num_chunks, view.policy)
         sampling = sampling_of(request, view.policy.sampling)
         lease = self._lease(request, view)
-        manifest = await self._drawing.take(run, lease, wanted, sampling)
+        manifest = await self._drawing.take(run, view, lease, wanted, sampling)
         if isinstance(manifest, Blocked):
             if waits and view.policy.limiter is not None:
                 await self._replay.note_demand(run, wanted, view.standing.clock_ms + _DEMAND_MS)
@@ -128,10 +128,10 @@ class ReplaySamples:
 
     async def _sample(self, run: str, lease: Lease, manifest: Manifest, view: ReplayView) -> Sample:
         """Describe what a sample holds; none of it leaves the store while the sample is held."""
-        entries = await self._replay.entries(run, [drawn.key for drawn in manifest.chunks])
-        ids = [fragment_id for entry in entries if entry is not None for fragment_id in entry.fragment_ids]
+        contents = await self._replay.contents(run, [drawn.key for drawn in manifest.chunks])
+        ids = [fragment_id for content in contents if content is not None for fragment_id in content.fragment_ids]
         found = await self._replay.fragments(run, ids)
-        if None in entries or None in found:
+        if None in contents or None in found:
             raise SampleNotFound(f"sample {lease.batch_id} of run {run} ended meanwhile")
         fragments = {fragment.fragment_id: fragment for fragment in found if fragment is not None}
         chances, weights = manifest.chances()
@@ -139,16 +139,16 @@ class ReplaySamples:
         records = [
             Record(
                 fragment=fragments[fragment_id],
-                chunk_id=entry.chunk.chunk_id,
-                version=entry.chunk.versions.lowest,
-                staleness=max(0, current - entry.chunk.versions.lowest),
+                chunk_id=int(drawn.key),
+                version=content.version,
+                staleness=max(0, current - content.version),
                 uses=drawn.uses,
                 probability=chance,
                 importance=weight,
             )
-            for entry, drawn, chance, weight in zip(entries, manifest.chunks, chances, weights, strict=True)
-            if entry is not None
-            for fragment_id in entry.fragment_ids
+            for content, drawn, chance, weight in zip(contents, manifest.chunks, chances, weights, strict=True)
+            if content is not None
+            for fragment_id in content.fragment_ids
         ]
         return Sample(lease, view.standing.clock_ms, manifest.drawn_on.sampling, current, tuple(records))
 

@@ -9,16 +9,17 @@ local function member_of(draw, below)
   local name, low, high, rank, accept = string.match(draw, '^(%S+) (%S+) (%S+) (%S+) (%S+)$')
   local from = name .. ' ' .. low
   below[from] = below[from] or redis.call('ZCOUNT', ORDERS[name], '-inf', '(' .. low)
-  local place = string.format('%.0f', below[from] + rank)
+  local place = below[from] + rank
   local found = redis.call('ZRANGE', ORDERS[name], place, place, 'WITHSCORES')
   if found[1] and tonumber(found[2]) <= tonumber(high) then return found[1], tonumber(accept) end
 end
 
+local NEWEST, OLDEST, OLDEST_MS, SESSION = tonumber(ARGV[4]), tonumber(ARGV[9]), tonumber(ARGV[10]), ARGV[11]
+
 local function may_be_sampled(chunk, most_uses)
   local highest = string.match(chunk.rest, HIGHEST_VERSION)
-  return tonumber(chunk.version) >= tonumber(ARGV[9]) and tonumber(highest) <= tonumber(ARGV[4])
-    and tonumber(chunk.inserted_ms) >= tonumber(ARGV[10]) and chunk.session == ARGV[11]
-    and chunk.uses + chunk.held < most_uses
+  return tonumber(chunk.version) >= OLDEST and tonumber(highest) <= NEWEST and tonumber(chunk.inserted_ms) >= OLDEST_MS
+    and chunk.session == SESSION and chunk.uses + chunk.held < most_uses
 end
 
 -- Up to as many chunks as are wanted, none twice, in the order of the draws; those that may not be sampled are passed over.

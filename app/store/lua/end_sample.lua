@@ -9,8 +9,10 @@
 -- Cost: O(n log m), n the chunks of the sample, m the chunks held.
 --
 -- include clock
+-- include many
 -- include replay_keys
 -- include replay_chunks
+-- include replay_moves
 -- include replay_retire
 -- include replay_ends
 if redis.call('HGET', SAMPLE_STATES, ARGV[1]) ~= ARGV[2] then return 0 end

@@ -7,10 +7,11 @@ local function victims_for(plan, chunks, bytes)
   for _, chunk in ipairs(plan.chunks) do
     chunks, bytes = chunks + 1, bytes + chunk[5]
   end
-  local victims, most_chunks, most_bytes = {}, tonumber(ARGV[8]), tonumber(ARGV[9]) or math.huge
+  local victims, seen, most_chunks, most_bytes = {}, {}, tonumber(ARGV[8]), tonumber(ARGV[9]) or math.huge
   for _, id in ipairs(plan.victims) do
     if chunks <= most_chunks and bytes <= most_bytes then break end
-    local chunk = chunk_of(id)
+    local chunk = not seen[id] and chunk_of(id)
+    seen[id] = true
     if chunk and (chunk.place == 'sampleable' or chunk.place == 'withheld' or chunk.place == 'past') then
       victims[#victims + 1] = chunk
       chunks, bytes = chunks - 1, bytes - chunk.bytes
@@ -19,12 +20,12 @@ local function victims_for(plan, chunks, bytes)
   if #plan.chunks == 0 or chunks <= most_chunks and bytes <= most_bytes then return victims end
 end
 
-local function insert_chunk(chunk, clock)
+local function insert_chunk(id, chunk, clock, entries)
   local weight, priority, version, session, bytes, fragments, rest, ids = unpack(chunk)
-  local id = string.format('%012.0f', redis.call('HINCRBY', REPLAY, 'arrivals', 1))
   for _, fragment in ipairs(ids) do
-    local entry = redis.call('HGET', FRAGMENTS, fragment)
-    redis.call('HSET', FRAGMENTS, fragment, id .. string.sub(entry, 2))
+    local entry = entries[fragment] or string.sub(redis.call('HGET', FRAGMENTS, fragment), 2)
+    later('HSET', FRAGMENTS, fragment, id .. entry)
+    entries[fragment] = nil
   end
   local words = string.format('%s %s %.0f %.0f %.0f %s %s', version, session, clock, bytes, fragments, rest,
     table.concat(ids, ','))
@@ -38,12 +39,16 @@ local function insert_chunk(chunk, clock)
 end
 
 local function insert_plan(plan, clock)
-  for _, fragment in ipairs(plan.fragments) do
-    redis.call('HSET', FRAGMENTS, fragment[1], '- ' .. fragment[2] .. ' ' .. fragment[3])
+  local entries = {}
+  for _, fragment in ipairs(plan.fragments) do entries[fragment[1]] = ' ' .. fragment[2] .. ' ' .. fragment[3] end
+  local arrivals = #plan.chunks > 0 and redis.call('HINCRBY', REPLAY, 'arrivals', #plan.chunks) - #plan.chunks
+  for n, chunk in ipairs(plan.chunks) do
+    insert_chunk(string.format('%012.0f', arrivals + n), chunk, clock, entries)
   end
-  for _, chunk in ipairs(plan.chunks) do insert_chunk(chunk, clock) end
+  for id, entry in pairs(entries) do later('HSET', FRAGMENTS, id, '-' .. entry) end
   for _, id in ipairs(plan.freed) do forget_fragment(id) end
   for field, by in pairs(plan.counts) do count(field, by) end
+  write_changes()
   if ARGV[3] == '' then redis.call('HDEL', WORKERS, ARGV[1]) else redis.call('HSET', WORKERS, ARGV[1], ARGV[3]) end
   if ARGV[4] == '' then redis.call('ZREM', DUE, ARGV[1]) else redis.call('ZADD', DUE, ARGV[4], ARGV[1]) end
   redis.call('PUBLISH', RUN, 'inserted')

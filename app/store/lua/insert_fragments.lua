@@ -15,8 +15,10 @@
 -- Cost: O(n log m), n the fragments, chunks and victims, m the chunks held.
 --
 -- include clock
+-- include many
 -- include replay_keys
 -- include replay_chunks
+-- include replay_moves
 -- include replay_retire
 -- include insert_chunks
 local plan = cjson.decode(ARGV[11])

@@ -44,4 +44,5 @@ local function flush()
   for key, fields in pairs(increases) do
     for field, by in pairs(fields) do redis.call('HINCRBY', key, field, by) end
   end
+  pending, increases = {}, {}
 end

@@ -7,11 +7,10 @@
 -- Returns 1, or 0 if the checkpoint is gone; then nothing has changed.
 -- Cost: O(n log m), n the ids, m the chunks of the checkpoint.
 --
+-- include many
 -- include replay_keys
 -- include replay_chunks
--- include many
 if redis.call('HGET', REPLAY, 'revision') ~= ARGV[1] then return 0 end
-local function add(order, score, id) later('ZADD', order, score, id) end
-for i = 2, #ARGV do rank(chunk_of(ARGV[i]), add) end
+for i = 2, #ARGV do rank(chunk_of(ARGV[i])) end
 flush()
 return 1

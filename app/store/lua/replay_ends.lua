@@ -9,7 +9,7 @@ local function let_go(chunk, used, most_uses)
   elseif chunk.uses >= most_uses then
     retire(chunk, 'used_up')
   else
-    if chunk.place == 'sampleable' and used > 0 then redis.call('ZADD', USES, -chunk.uses, chunk.id) end
+    if chunk.place == 'sampleable' and used > 0 then later('ZADD', USES, -chunk.uses, chunk.id) end
     if chunk.place == 'withheld' and chunk.uses + chunk.held < most_uses then
       take_out(chunk)
       put(chunk, 'sampleable')
@@ -24,6 +24,7 @@ local function let_go_all(chunks, outcome, most_uses)
   for _, entry in ipairs(chunks) do let_go(chunk_of(entry[1]), used, most_uses) end
   if used == 0 then count('samples', -#chunks) end
   count(outcome .. '_samples', 1)
+  write_changes()
 end
 
 -- Remember for a while how a sample ended.

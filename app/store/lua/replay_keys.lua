@@ -21,7 +21,3 @@
 local RUN, REPLAY, CHUNKS, ORDER, WEIGHTS, VERSIONS, USES, WITHHELD, PAST = unpack(KEYS, 1, 9)
 local VERSION_COUNTS, FRAGMENTS, WORKERS, DUE, SAMPLES, SAMPLE_STATES = unpack(KEYS, 10, 15)
 local UNINDEXED, HISTORY, ENDED = unpack(KEYS, 16, 18)
-
-local function count(field, by)
-  if by ~= 0 then redis.call('HINCRBY', REPLAY, field, string.format('%.0f', by)) end
-end

@@ -1,13 +1,13 @@
 -- replay_retire: how fragments and chunks leave the buffer (not a command of its own).
 --
 local function forget_fragment(id)
-  redis.call('HDEL', FRAGMENTS, id)
-  redis.call('ZADD', UNINDEXED, -1, id)
+  later('HDEL', FRAGMENTS, id)
+  later('ZADD', UNINDEXED, -1, id)
 end
 
 local function forget_chunk(chunk)
   for id in string.gmatch(string.match(chunk.rest, '%S+$'), '[^,]+') do forget_fragment(id) end
-  redis.call('HDEL', CHUNKS, chunk.id)
+  later('HDEL', CHUNKS, chunk.id)
 end
 
 -- What samples hold of it stays until they end.

@@ -11,8 +11,10 @@
 -- Cost: O(m), m the chunks and fragments of the checkpoint: nobody is served meanwhile.
 --
 -- include clock
+-- include many
 -- include replay_keys
 -- include replay_chunks
+-- include replay_moves
 -- include replay_retire
 -- include replay_ends
 -- include replay_places

@@ -4,15 +4,18 @@
 -- KEYS[1] run  hash, and KEYS[2..18], the replay buffer's: replay_keys names them
 -- ARGV[1] why, or 'past' to keep them for inspection   ARGV[2..] chunk ids
 --
--- Returns how many there were; one that has left or been set aside already is passed over.
+-- Returns how many there were; one that has left or been set aside already, or is named again, is passed over.
 -- Cost: O(n log m), n the ids, m the chunks held.
 --
+-- include many
 -- include replay_keys
 -- include replay_chunks
+-- include replay_moves
 -- include replay_retire
-local done = 0
+local done, seen = 0, {}
 for i = 2, #ARGV do
-  local chunk = chunk_of(ARGV[i])
+  local chunk = not seen[ARGV[i]] and chunk_of(ARGV[i])
+  seen[ARGV[i]] = true
   local live = chunk and (chunk.place == 'sampleable' or chunk.place == 'withheld')
   if live and ARGV[1] == 'past' then
     take_out(chunk)
@@ -24,5 +27,6 @@ for i = 2, #ARGV do
     done = done + 1
   end
 end
+write_changes()
 redis.call('PUBLISH', RUN, 'retired')
 return done

@@ -12,8 +12,10 @@
 -- draw again; {'blocked'} by the rate limiter; {'short', draws that gave a chunk}: draw more.
 -- Cost: O(d log m), d the draws, m the chunks held.
 --
+-- include many
 -- include replay_keys
 -- include replay_chunks
+-- include replay_moves
 -- include draw_chunks
 -- include sampled_staleness
 local known = redis.call('HGET', SAMPLES, ARGV[1])
@@ -47,5 +49,6 @@ redis.call('HSET', SAMPLE_STATES, ARGV[1], ARGV[2])
 redis.call('HSET', REPLAY, 'draws', ARGV[6])
 count('samples', wanted)
 count_staleness(chunks, version)
+write_changes()
 redis.call('PUBLISH', RUN, 'sampled')
 return {'taken', sample}

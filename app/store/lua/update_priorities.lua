@@ -8,24 +8,27 @@
 -- Returns {1, ids of those that are there}, or {0} if the configuration moved on; then nothing has changed.
 -- Cost: O(n log m), n the chunks named, m the chunks held.
 --
+-- include many
 -- include replay_keys
 -- include replay_chunks
+-- include replay_moves
 if redis.call('HGET', REPLAY, 'revision') ~= ARGV[1] then return {0} end
-local there = {}
+local there, seen = {}, {}
 for i = 2, #ARGV, 4 do
-  local chunk = chunk_of(ARGV[i])
+  local chunk = seen[ARGV[i]] or chunk_of(ARGV[i])
   if chunk then
-    there[#there + 1] = chunk.id
+    there[#there + 1], seen[chunk.id] = chunk.id, chunk
     if ARGV[i + 3] == '' or ARGV[i + 3] == chunk.priority then
-      local before = chunk.weight
+      local ranked = chunk.place == 'sampleable' and chunk.weight ~= tonumber(ARGV[i + 2])
+      if ranked then weigh(chunk, -1) end
       chunk.priority, chunk.weight = ARGV[i + 1], tonumber(ARGV[i + 2])
-      if chunk.place == 'sampleable' and chunk.weight ~= before then
-        redis.call('ZADD', WEIGHTS, ARGV[i + 2], chunk.id)
-        weigh(before, -1)
-        weigh(chunk.weight, 1)
+      if ranked then
+        later('ZADD', WEIGHTS, ARGV[i + 2], chunk.id)
+        weigh(chunk, 1)
       end
       write(chunk)
     end
   end
 end
+write_changes()
 return {1, there}

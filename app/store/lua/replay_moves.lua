@@ -1,0 +1,33 @@
+-- replay_moves: how chunks come to a place in the buffer and leave it (not a command of its own).
+--
+local versions = {}  -- whose counts change
+
+local function count_version(chunk, by)
+  increase(VERSION_COUNTS, chunk.version, by)
+  versions[chunk.version] = true
+end
+
+local function put(chunk, place)
+  chunk.place = place
+  rank(chunk)
+  if place ~= 'sampleable' then return end
+  count_version(chunk, 1)
+  weigh(chunk, 1)
+end
+
+local function take_out(chunk)
+  if chunk.place == 'withheld' then later('ZREM', WITHHELD, chunk.id) end
+  if chunk.place == 'past' then later('ZREM', PAST, chunk.id) end
+  if chunk.place ~= 'sampleable' then return end
+  for _, order in ipairs({ORDER, WEIGHTS, VERSIONS, USES}) do later('ZREM', order, chunk.id) end
+  count_version(chunk, -1)
+  weigh(chunk, -1)
+end
+
+local function write_changes()
+  flush()
+  for version in pairs(versions) do
+    if redis.call('HGET', VERSION_COUNTS, version) == '0' then redis.call('HDEL', VERSION_COUNTS, version) end
+  end
+  versions = {}
+end

@@ -1,0 +1,68 @@
+"""A learner that gets better with what it tries, and a curriculum that follows it.
+
+    LACHESIS_URL=http://127.0.0.1:8000 LACHESIS_RUN=demo python examples/curriculum.py --strategy learnability
+
+Of 200 tasks, the later the harder, it tries one after the other; what it can nearly do teaches it most. Try other
+strategies, also while it runs, and `uniform` to see what they are worth.
+"""
+
+import argparse
+import contextlib
+import math
+import random
+import sys
+
+from lachesis import LachesisError, Trainer
+from lachesis.errors import CurriculumNotFound
+from lachesis.wire.curricula import StrategyName
+
+TASKS = 200
+GROUP_SIZE = 8
+
+
+class Learner:
+    """Stands for a model: it solves a task the sooner, the further its ability is above the task's number."""
+
+    def __init__(self) -> None:
+        self.ability = 10.0
+        self._luck = random.Random(1)
+
+    def attempt(self, task: int) -> list[float]:
+        """Try a task as often as a group has sequences, and learn from what differs between them."""
+        chance = 1 / (1 + math.exp((task - self.ability) / 10))
+        rewards = [float(self._luck.random() < chance) for _ in range(GROUP_SIZE)]
+        self.ability += 4 * chance * (1 - chance)
+        return rewards
+
+
+def main(strategy: StrategyName, attempts: int) -> None:
+    """Let a learner try so many tasks."""
+    learner = Learner()
+    with Trainer() as trainer:
+        trainer.create_run(batch_size=16, max_staleness=4)  # as examples/trainer.py has it
+        curriculum = trainer.curriculum("tasks")
+        with contextlib.suppress(CurriculumNotFound):
+            curriculum.delete()  # another learner has other difficulties
+        curriculum.set_up(strategy=strategy)
+        curriculum.register({"key": str(task), "metadata": {"number": task}} for task in range(TASKS))
+        items = curriculum.items(prefetch=8)
+        for done, item in enumerate(items, start=1):
+            assert item.metadata is not None
+            curriculum.observe(item, learner.attempt(item.metadata["number"]))
+            if done % (attempts // 4) == 0:
+                curriculum.flush()
+                seen = curriculum.info().items_seen
+                print(f"{done} attempts: ability {learner.ability:.0f}, {seen} of {TASKS} tasks seen")
+            if done == attempts:
+                break
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--strategy", default="learnability")
+    parser.add_argument("--attempts", type=int, default=400)
+    given = parser.parse_args()
+    try:
+        main(given.strategy, given.attempts)
+    except LachesisError as error:
+        sys.exit(f"curriculum: {error}")

@@ -1,0 +1,231 @@
+"""Curricula against the real service: items drawn ahead, observations in the background."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import numpy as np
+import pytest
+
+from lachesis import AsyncTrainer, Curriculum, Environment, NoItem, Settings
+from lachesis._item_stream import ItemStream
+from lachesis.errors import CurriculumNotFound, InvalidField, Unreachable
+from tests.clients.conftest import settings_of
+from tests.clients.proxy import CuttingProxy, Direction
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+KEYS = [f"sum/{number}" for number in range(12)]
+
+
+@pytest.fixture
+async def curriculum(run: Settings) -> AsyncIterator[Curriculum]:
+    """One of twelve items."""
+    async with Curriculum("sums", run) as curriculum:
+        await curriculum.set_up()
+        await curriculum.register(KEYS)
+        yield curriculum
+
+
+async def drawn(stream: ItemStream, count: int) -> list[str]:
+    """So many keys of a stream."""
+    return [(await anext(stream)).key for _ in range(count)]
+
+
+async def test_tasks_share_a_stream_and_what_is_not_observed_does_not_come_again(curriculum: Curriculum) -> None:
+    tried: list[str] = []
+
+    async def work(stream: ItemStream) -> None:
+        async for item in stream:
+            tried.append(item.key)
+            if len(tried) > 60:
+                await stream.aclose()
+            if item.key != "sum/5":
+                await curriculum.observe(item, [1.0, 0.0], policy_version=3)
+
+    stream = curriculum.items(prefetch=3)
+    await asyncio.gather(*(work(stream) for _ in range(4)))
+    assert set(tried) == set(KEYS)
+    assert tried.count("sum/5") == 1
+    await curriculum.flush()
+    info = await curriculum.info()
+    assert (info.observations, info.items, info.items_seen) == (len(tried) - 1, 12, 11)
+
+
+async def test_no_two_streams_have_an_item_and_who_waits_in_vain_learns_why(
+    curriculum: Curriculum, run: Settings
+) -> None:
+    async with Curriculum("sums", run) as other:
+        streams = [curriculum.items(prefetch=0), other.items(prefetch=0, strategy="learnability", wait_s=30)]
+        found = [await anext(stream) for _ in range(6) for stream in streams]
+        assert sorted(item.key for item in found) == sorted(KEYS)
+        assert [found[0].bin, found[0].probability, found[0].metadata] == [2, pytest.approx(1 / 12), None]
+        with pytest.raises(NoItem, match=r"no item in 0\.2 s: 12 are in flight, the first of which is free in \d+ s"):
+            await anext(curriculum.items(wait_s=0.2))
+
+
+async def test_an_observation_of_ones_own_ends_the_wait_for_an_item(
+    curriculum: Curriculum, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("_SHORTEST_PAUSE_S", "_LONGEST_PAUSE_S"):
+        monkeypatch.setattr(f"lachesis._item_stream.{name}", 600)
+    stream = curriculum.items(prefetch=0)
+    keys = await drawn(stream, 12)
+    waiting = asyncio.create_task(drawn(stream, 2))
+    await curriculum.observe(keys[3], [0.5])
+    await curriculum.observe(keys[5], [0.5])
+    async with asyncio.timeout(20):
+        assert sorted(await waiting) == sorted([keys[3], keys[5]])
+
+
+async def test_items_that_were_never_observed_come_again_in_time(curriculum: Curriculum) -> None:
+    await curriculum.change(in_flight_ttl_s=0.5)
+    gone = await curriculum.sample(20)
+    assert (len(gone.items), gone.in_flight) == (12, 12)
+    assert gone.retry_after_s is not None
+    assert (await anext(curriculum.items())).key in KEYS
+
+
+async def test_what_waited_so_long_that_others_may_have_it_is_not_tried(curriculum: Curriculum) -> None:
+    await curriculum.change(in_flight_ttl_s=1)
+    stream = curriculum.items(prefetch=12, wait_s=0.5)
+    await anext(stream)
+    await curriculum.change(in_flight_ttl_s=600)
+
+    async def all_are_with_others() -> bool:
+        await curriculum.sample(12)
+        return (await curriculum.sample(1)).items == []
+
+    await asyncio.sleep(1)
+    await wait_until(all_are_with_others)
+    with pytest.raises(NoItem, match="12 are in flight"):
+        await anext(stream)
+
+
+async def test_a_stream_that_is_closed_ends_its_loops_and_one_that_was_left_goes_on(curriculum: Curriculum) -> None:
+    seen: list[str] = []
+    async with curriculum.items(prefetch=12) as stream:
+        async for item in stream:
+            seen.append(item.key)
+            break
+        seen += await drawn(stream, 11)
+        assert sorted(seen) == sorted(KEYS)
+        waiting = [asyncio.create_task(anext(stream, None)) for _ in range(2)]
+        await asyncio.sleep(0)
+    assert await asyncio.gather(*waiting) == [None, None]
+    assert [item async for item in stream] == []
+
+
+async def test_a_curriculum_without_items_is_waited_for_until_it_has_some(run: Settings) -> None:
+    async with Curriculum("sums", run) as curriculum:
+        await curriculum.set_up()
+        with pytest.raises(NoItem, match="the curriculum has none that uniform would draw"):
+            await anext(curriculum.items(wait_s=0.2))
+        waiting = asyncio.create_task(anext(curriculum.items()))
+        await curriculum.register(["late"])
+        assert (await waiting).key == "late"
+
+
+@pytest.mark.parametrize("direction", ["request", "reply"])
+async def test_observations_whose_answer_was_lost_are_counted_once(
+    curriculum: Curriculum, proxy: CuttingProxy, direction: Direction
+) -> None:
+    await curriculum.info()
+    proxy.cut(direction, 100)
+    for number, key in enumerate(KEYS):
+        await curriculum.observe(key, [float(number)])
+    await curriculum.flush()
+    assert proxy.cuts == 1
+    known = [item async for item in curriculum.known_items()]
+    assert {item.key: item.difficulty for item in known} == {key: number for number, key in enumerate(KEYS)}
+    assert {item.count for item in known} == {1}
+
+
+async def test_observations_wait_while_the_service_is_away(curriculum: Curriculum, proxy: CuttingProxy) -> None:
+    upstream, proxy.upstream = proxy.upstream, None
+    await proxy.drop_all()
+    for _ in range(1500):
+        await curriculum.observe("sum/1", np.array([1, 0], np.float32))
+    flushing = asyncio.create_task(curriculum.flush())
+    done, _ = await asyncio.wait([flushing], timeout=0.5)
+    assert not done
+    proxy.upstream = upstream
+    await flushing
+    assert (await curriculum.item("sum/1")).count == 1500
+
+
+async def test_observations_that_cannot_be_sent_by_the_end_are_said_to_be_missing(
+    curriculum: Curriculum, proxy: CuttingProxy
+) -> None:
+    other = Curriculum("sums", settings_of(proxy, retry_budget_s=0.3))
+    proxy.upstream = None
+    await proxy.drop_all()
+    for _ in range(3):
+        await other.observe("sum/1", [1.0])
+    with pytest.raises(Unreachable) as raised:
+        await other.aclose()
+    assert raised.value.__notes__ == ["3 observations of curriculum sums did not arrive"]
+
+
+async def test_observations_that_are_refused_are_said_so_once_and_others_arrive(run: Settings) -> None:
+    async with Curriculum("sums", run) as curriculum:
+        await curriculum.observe("sum/1", [1.0])
+        with pytest.raises(CurriculumNotFound, match="sums") as raised:
+            await curriculum.flush()
+        assert raised.value.__notes__ == ["1 observations of curriculum sums did not arrive"]
+        await curriculum.set_up()
+        await curriculum.observe("sum/1", [1.0])
+        await curriculum.flush()
+        assert (await curriculum.info()).observations == 1
+
+
+async def test_wrong_values_are_found_before_anything_is_sent(curriculum: Curriculum, proxy: CuttingProxy) -> None:
+    before = dict(proxy.passed)
+    with pytest.raises(InvalidField, match=r"rewards\[1\]: Input should be a finite number, not nan"):
+        await curriculum.observe("sum/1", [1.0, float("nan")])
+    with pytest.raises(InvalidField, match="rewards: "):
+        await curriculum.observe("sum/1", [])
+    with pytest.raises(InvalidField, match="temprature: there is no such field; did you mean temperature"):
+        await curriculum.change(temprature=2)  # type: ignore[call-arg]
+    with pytest.raises(InvalidField, match="strategy: "):
+        curriculum.items(strategy="hardest")  # type: ignore[arg-type]
+    with pytest.raises(InvalidField, match="prefetch: should be 0 or more"):
+        curriculum.items(prefetch=-1)
+    with pytest.raises(InvalidField, match="n: "):
+        await curriculum.sample(0)
+    with pytest.raises(InvalidField, match="name: should be a curriculum's name"):
+        Curriculum("http://lachesis:8000")
+    assert proxy.passed == before
+
+
+async def test_an_environment_and_a_trainer_have_their_curricula_and_leaving_sends_what_was_observed(
+    run: Settings,
+) -> None:
+    async with AsyncTrainer(run) as trainer:
+        await trainer.curriculum("sums").set_up(strategy="easy_first", total_steps=10)
+        async with Environment("sums", run) as environment:
+            await environment.curriculum().register(KEYS)
+            assert environment.curriculum() is environment.curriculum("sums")
+            step = iter(range(100))
+            async for item in environment.curriculum().items(prefetch=2, step=lambda: next(step)):
+                await environment.curriculum().observe(item, [0.5])
+                if next(step) > 8:
+                    break
+        info = await trainer.curriculum("sums").info()
+        assert (info.observations, info.items_seen > 2) == (info.items_seen, True)
+        assert {one.name for one in (await trainer.status()).environments} == {"sums"}
+
+
+@pytest.mark.parametrize("error", [None, KeyError("mine")])
+async def test_leaving_says_which_observations_did_not_arrive_beside_what_else_went_wrong(
+    run: Settings, error: Exception | None
+) -> None:
+    async def leave() -> None:
+        async with Environment("sums", run) as environment:
+            await environment.curriculum("other").observe("a", [1.0])
+            if error is not None:
+                raise error
+
+    with pytest.raises(type(error) if error else CurriculumNotFound) as raised:
+        await leave()
+    assert raised.value.__notes__[0].endswith("1 observations of curriculum other did not arrive")
