@@ -192,7 +192,9 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
         lineages=Lineages(runs, groups, batches),
         shard_planner=ShardPlanner(settings.datasets_dir),
         traffic=traffic,
-        metrics=Metrics(runs, replay_store, dispatch, waiting, insertion, replay_samples, traffic, ttl_ms),
+        metrics=Metrics(
+            runs, replay_store, curriculum_store, dispatch, waiting, insertion, replay_samples, traffic, ttl_ms
+        ),
         replay=replay,
         replay_insertion=insertion,
         replay_samples=replay_samples,

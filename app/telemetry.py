@@ -162,4 +162,20 @@ REPLAY_BLOCKED = Metric(
     "lachesis_replay_blocked", Kind.GAUGE, ("run", "side"), "Whether one chunk may not be inserted, or sampled, now."
 )
 
+# Of curricula, of which a run has 64 at most; restored, they go back.
+CURRICULUM_ITEMS = Metric("lachesis_curriculum_items", Kind.GAUGE, ("run", "curriculum", "state"), "Items registered.")
+CURRICULUM_IN_FLIGHT = Metric(
+    "lachesis_curriculum_items_in_flight", Kind.GAUGE, ("run", "curriculum"), "Items handed out and not observed yet."
+)
+CURRICULUM_OBSERVATIONS = Metric(
+    "lachesis_curriculum_observations", Kind.GAUGE, ("run", "curriculum"), "Observations so far."
+)
+CURRICULUM_SAMPLES = Metric("lachesis_curriculum_samples", Kind.GAUGE, ("run", "curriculum"), "Samples so far.")
+CURRICULUM_EASE = Metric(
+    "lachesis_curriculum_mean_difficulty",
+    Kind.GAUGE,
+    ("run", "curriculum"),
+    "Mean over items of the moving average of their rewards: high is easy.",
+)
+
 METRICS = tuple(value for value in list(vars().values()) if isinstance(value, Metric))

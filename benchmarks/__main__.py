@@ -13,6 +13,7 @@ from benchmarks import (
     balance,
     batch,
     curriculum,
+    curriculum_speed,
     forming,
     ingest,
     loader,
@@ -49,6 +50,7 @@ SECTIONS: dict[str, Callable[[Arena, Results], Awaitable[None]]] = {
     "balance": balance.measure,
     "window": window.measure,
     "curriculum": curriculum.measure,
+    "curriculum-speed": curriculum_speed.measure,
     "loader": loader.measure,
     "shards": shards.measure,
 }

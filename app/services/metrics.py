@@ -33,6 +33,7 @@ from app.services.replay.samples import ReplaySamples
 from app.services.status import set_aside_groups
 from app.services.traffic import Traffic
 from app.services.waiting import WaitingRoom
+from app.store.curriculum import CurriculumStore, CurriculumSummary
 from app.store.replay import ReplayStore
 from app.store.replay_view import ReplaySummary, ReplayView
 from app.store.runs import RunStore
@@ -86,6 +87,7 @@ class Metrics:
         self,
         runs: RunStore,
         replay: ReplayStore,
+        curricula: CurriculumStore,
         dispatch: Dispatch,
         waiting: WaitingRoom,
         insertion: ReplayInsertion,
@@ -95,6 +97,7 @@ class Metrics:
     ) -> None:
         self._runs = runs
         self._replay = replay
+        self._curricula = curricula
         self._insertion = insertion
         self._samples = samples
         self._dispatch = dispatch
@@ -124,6 +127,8 @@ class Metrics:
                 _add_run(page, run, view, self._ttl_ms)
             for run, summary in (await self._replay.summaries(names[start : start + _RUNS_AT_ONCE])).items():
                 _add_replay(page, run, summary)
+            for run, curricula in (await self._curricula.summaries(names[start : start + _RUNS_AT_ONCE])).items():
+                _add_curricula(page, run, curricula)
         return page
 
     def _add_process(self, page: Page) -> None:
@@ -234,6 +239,17 @@ def _by_reason(view: ReplayView, prefix: str, usual: Sequence[str]) -> Mapping[s
 
 def _in_chunks_or_waiting(view: ReplayView, what: str) -> dict[str, int]:
     return {"in_chunks": view.total(f"chunk_{what}"), "waiting": view.total(f"waiting_{what}")}
+
+
+def _add_curricula(page: Page, run: str, curricula: Sequence[CurriculumSummary]) -> None:
+    for one in curricula:
+        page.add(telemetry.CURRICULUM_ITEMS, (run, one.name, "seen"), one.seen)
+        page.add(telemetry.CURRICULUM_ITEMS, (run, one.name, "unseen"), one.unseen)
+        page.add(telemetry.CURRICULUM_IN_FLIGHT, (run, one.name), one.in_flight)
+        page.add(telemetry.CURRICULUM_OBSERVATIONS, (run, one.name), one.updates)
+        page.add(telemetry.CURRICULUM_SAMPLES, (run, one.name), one.samples)
+        if one.mean_ease is not None:
+            page.add(telemetry.CURRICULUM_EASE, (run, one.name), one.mean_ease)
 
 
 def _add_balance(page: Page, run: str, history: BalanceHistory) -> None:

@@ -8,8 +8,8 @@ from app.core.curriculum.orders import Counts, Order, Span
 from app.core.curriculum.policy import CurriculumPolicy
 from app.store.connection import Connection
 from app.store.curriculum_entries import MAX_CURRICULA, parse_pairs, parse_policy, policy_text
-from app.store.exchange import Argument
-from app.store.keys import RunKeys
+from app.store.exchange import Argument, Command
+from app.store.keys import CurriculumPart, RunKeys
 from app.store.run_view import parse_policy as parse_run_policy
 from app.store.run_view import run_clock
 
@@ -20,6 +20,7 @@ EASE_UNITS = 65536
 """Parts of one that the sum of all ease is kept in."""
 
 _NO_CATEGORY = ""
+_COUNTED: tuple[CurriculumPart, ...] = ("ease", "unseen", "drawn", "in_flight")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,7 @@ class Census:
         ease_sum: Sum of the scores of `Order.EASE`.
         in_flight: Items handed out and not observed yet, whose time is not up.
         numbers: The number of each category; that of none is 0.
+        named: The category of each number.
     """
 
     counts: Counts
@@ -71,6 +73,30 @@ class Census:
     ease_sum: float
     in_flight: int
     numbers: Mapping[str, int] = field(default_factory=dict)
+    named: Mapping[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CurriculumSummary:
+    """A curriculum in a few numbers.
+
+    Attributes:
+        name: Its name.
+        seen: Items observed at least once.
+        unseen: The others.
+        in_flight: Items handed out and not observed yet, some of whose time may be up.
+        samples: Samples so far.
+        updates: Observations so far.
+        mean_ease: Mean of the scores of `Order.EASE`; None if there is none.
+    """
+
+    name: str
+    seen: int
+    unseen: int
+    in_flight: int
+    samples: int
+    updates: int
+    mean_ease: float | None
 
 
 class CurriculumStore:
@@ -83,6 +109,33 @@ class CurriculumStore:
         """Read the names of the run's curricula, sorted, and what their keys are named by."""
         found = await self._connection.call("HGETALL", RunKeys(run).curricula)
         return {name.decode(): curriculum.decode() for name, curriculum in sorted(found.items())}
+
+    async def summaries(self, runs: Sequence[str]) -> dict[str, list[CurriculumSummary]]:
+        """Read the curricula of runs, by name, in two round trips; runs that have none are left out."""
+        names = [("HGETALL", RunKeys(run).curricula) for run in runs]
+        found = dict(zip(runs, await self._connection.exchange(names) if names else [], strict=True))
+        named = [(run, *pair) for run, own in found.items() for pair in sorted(own.items())]
+        commands: list[Command] = []
+        for run, _, own in named:
+            keys, curriculum_id = RunKeys(run), own.decode()
+            commands.append(("HMGET", keys.curriculum(curriculum_id), "samples", "updates", "ease"))
+            commands += [("ZCARD", keys.curriculum_part(curriculum_id, part)) for part in _COUNTED]
+        replies = await self._connection.exchange(commands) if commands else []
+        summaries: dict[str, list[CurriculumSummary]] = {}
+        for n, (run, name, _) in enumerate(named):
+            totals, ease, unseen, seen, in_flight = replies[5 * n : 5 * n + 5]
+            samples, updates, parts = (int(total or 0) for total in totals)
+            summary = CurriculumSummary(
+                name=name.decode(),
+                seen=seen,
+                unseen=ease + unseen - seen,
+                in_flight=in_flight,
+                samples=samples,
+                updates=updates,
+                mean_ease=parts / EASE_UNITS / ease if ease else None,
+            )
+            summaries.setdefault(run, []).append(summary)
+        return summaries
 
     async def view(self, run: str, name: str) -> CurriculumView | None:
         """Read a curriculum without its items; None if the run has none of this name."""
@@ -185,7 +238,7 @@ def _census(found: Sequence[Any], *, by_category: bool) -> Census:
         arms={named_arm(key, named): value for key, value in parse_pairs(arms).items()},
         samples=int(samples),
     )
-    return Census(counts, int(counter), int(updates), int(ease) / EASE_UNITS, in_flight, numbers)
+    return Census(counts, int(counter), int(updates), int(ease) / EASE_UNITS, in_flight, numbers, named)
 
 
 def named_arm(key: str, named: Mapping[int, str]) -> str:

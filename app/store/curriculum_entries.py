@@ -52,7 +52,7 @@ class StoredItem:
         prior: The mean reward it was registered with, or None.
         metadata: JSON, or the empty string.
         estimate: What is known of it; when it was last handed out is not filled in.
-        history: Mean rewards of its last groups, oldest first.
+        packed: What is known of it, packed: its history is unpacked where it is wanted.
         ranks: Its ranks, in the orders that were asked for; -1 where it does not stand.
     """
 
@@ -61,8 +61,13 @@ class StoredItem:
     prior: float | None
     metadata: str
     estimate: Estimate
-    history: tuple[float, ...] = ()
+    packed: bytes = b""
     ranks: tuple[int, ...] = ()
+
+    @property
+    def history(self) -> tuple[float, ...]:
+        """Mean rewards of its last groups, oldest first."""
+        return parse_history(self.packed)
 
 
 def policy_text(policy: CurriculumPolicy) -> str:
@@ -107,7 +112,7 @@ def parse_item(key: bytes, entry: bytes, packed: bytes, ranks: Sequence[int] = (
     category, prior_text, metadata = entry.decode().split(" ", 2)
     prior = None if prior_text == "-" else float(prior_text)
     estimate = parse_estimate(packed, prior)
-    return StoredItem(key.decode(), int(category), prior, metadata, estimate, parse_history(packed), tuple(ranks))
+    return StoredItem(key.decode(), int(category), prior, metadata, estimate, packed, tuple(ranks))
 
 
 def parse_pairs(reply: Sequence[bytes] | Mapping[bytes, bytes]) -> dict[str, float]:

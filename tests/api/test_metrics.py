@@ -62,7 +62,7 @@ async def scrape(client: httpx.AsyncClient) -> Scraped:
 
 
 async def busy(client: httpx.AsyncClient) -> None:
-    """A run with groups in every place, batches in every state but those of Atropos, and a replay buffer."""
+    """A run with groups in every place, batches in every state but those of Atropos, a buffer and a curriculum."""
     await make_run(client, batch_size=4, max_staleness=3, keep_batches=True)
     await client.post(f"{RUN}/environments", json={"name": "math", "group_size": 2})
     await submit(client, *(group(f"g{number}", 2, environment=0) for number in range(9)), group("large", 5))
@@ -70,6 +70,8 @@ async def busy(client: httpx.AsyncClient) -> None:
     await trained(client)
     await taken(client)
     await client.put(f"{RUN}/replay", json={"limiter": {"samples_per_insert": 1, "min_diff": 0, "max_diff": 2}})
+    await client.put(f"{RUN}/curricula/math", json={})
+    await client.post(f"{RUN}/curricula/math/items", json={"items": [{"key": "q1", "prior": 0.5}]})
 
 
 async def test_every_declared_metric_is_there_with_its_kind_and_labels_and_no_other(client: httpx.AsyncClient) -> None:

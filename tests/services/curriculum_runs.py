@@ -8,12 +8,23 @@ from redis.asyncio import Redis
 from app.api.deps import Services
 from app.core.policy import Policy
 from app.services.curriculum.sampling import Sample, SampleRequest
+from app.store.connection import Connection
 from app.store.curriculum_entries import NewItem
-from app.store.keys import RunKeys
+from app.store.exchange import Command
+from app.store.keys import CURRICULUM_PARTS, RunKeys
 from tests.services.conftest import RUN, config
 
 NAME = "gsm8k"
 KEYS = RunKeys(RUN)
+_HASHES = ("items", "estimates", "category_numbers", "arms")
+
+
+class Twice(Connection):
+    """Sends what it is given twice, and tells what was answered to the second time."""
+
+    async def exchange(self, commands: Sequence[Command]) -> list[Any]:
+        await super().exchange(commands)
+        return await super().exchange(commands)
 
 
 async def make(services: Services, **settings: Any) -> None:
@@ -57,14 +68,11 @@ async def dump(redis_client: Redis) -> dict[bytes, bytes]:
 
 
 async def contents(redis_client: Redis, curriculum_id: str) -> dict[str, Any]:
-    """What is in a curriculum's keys, but for what is in flight: that is by the clock."""
-    found: dict[str, Any] = {}
-    for key in KEYS.curriculum_keys(curriculum_id)[2:]:
-        part = key.rpartition(":")[2]
-        if part in ("in_flight", "requests", "holders"):
-            continue
-        zset = (await redis_client.type(key)) == b"zset"
-        found[part] = await (
-            redis_client.zrange(key, 0, -1, withscores=True) if zset else redis_client.hgetall(key)  # type: ignore[misc]
-        )
-    return {part: value for part, value in found.items() if value}
+    """What is in a curriculum's keys, but for what is in flight, as that is by the clock; what is empty is left out."""
+    wanted = [part for part in CURRICULUM_PARTS if part not in ("in_flight", "holders", "requests")]
+    pipeline = redis_client.pipeline(transaction=False)
+    for part in wanted:
+        key = KEYS.curriculum_part(curriculum_id, part)
+        pipeline.hgetall(key) if part in _HASHES else pipeline.zrange(key, 0, -1, withscores=True)
+    found = await pipeline.execute()
+    return {part: value for part, value in zip(wanted, found, strict=True) if value}

@@ -2,18 +2,27 @@
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import SecretStr
 from redis.asyncio import Redis
 
+from app.core.curriculum.orders import Order
 from app.core.curriculum.policy import Arms, Form, Strategy
 from app.core.errors import CurriculumNotFound, InvalidField, ItemNotFound, RunNotFound
+from app.main import wire
 from app.services.curriculum.sampling import SampleRequest
+from app.settings import Settings
+from app.store.connection import Connection
 from app.store.curriculum_entries import HISTORY, MAX_CURRICULA, NewItem
+from app.store.curriculum_items import Place
+from app.store.exchange import Argument
+from app.store.runs import RunStore
 from tests.services.conftest import RUN, Process
-from tests.services.curriculum_runs import KEYS, NAME, contents, dump, keys_of, make, observe, register, sample
+from tests.services.curriculum_runs import KEYS, NAME, Twice, contents, dump, keys_of, make, observe, register, sample
 
 Start = Callable[..., Process]
 ITEMS = [f"item{n:02d}" for n in range(40)]
@@ -88,6 +97,20 @@ async def test_a_request_that_comes_again_is_counted_once_whichever_process_gets
     assert facts.stored.estimate.count == 2
 
 
+async def test_a_request_is_forgotten_in_time(process: Start, redis_client: Redis) -> None:
+    services, _ = process()
+    await make(services)
+    requests = KEYS.curriculum_part((await services.curricula.view(RUN, NAME)).curriculum_id, "requests")
+    await observe(services, {"a": [1.0]}, "named")
+    await observe(services, {"a": [1.0]})
+    await pass_time(redis_client, 150)
+    await observe(services, {"a": [1.0]})
+    assert await redis_client.zcard(requests) == 2, "one without a name is only told from its own repetitions"
+    await pass_time(redis_client, 3600)
+    assert not await observe(services, {"a": [1.0]}, "named")
+    assert await redis_client.zcard(requests) == 1
+
+
 async def test_what_is_handed_out_is_not_handed_out_again_until_it_is_observed_or_its_time_is_up(
     process: Start, redis_client: Redis
 ) -> None:
@@ -114,6 +137,34 @@ async def test_without_a_time_to_live_nothing_is_held_and_no_sample_has_an_item_
     for _ in range(3):
         found = keys_of(await sample(services, 40))
         assert sorted(found) == ITEMS
+
+
+async def test_what_is_sent_twice_because_an_answer_was_lost_is_done_once(
+    process: Start, redis_client: Redis, redis_url: str
+) -> None:
+    """But for the numbers of samples, of which some are then skipped."""
+    twice = Twice(redis_url, 5.0)
+    once, (again, _) = process()[0], (wire(Settings(redis_url=SecretStr(redis_url)), twice, "tested"))
+    ends = []
+    for services in (once, again):
+        await make(services)
+        await register(services, *ITEMS[:30], category="algebra", prior=0.5)
+        sampled = [keys_of(await sample(services, 7, seed=seed)) for seed in range(3)]
+        assert not await observe(services, {key: [0.25, 1.0] for key in sampled[0]}) or services is again
+        states = services.curriculum_states
+        await states.load(RUN, NAME, await states.save(RUN, NAME))
+        view = await services.curricula.view(RUN, NAME)
+        await services.curriculum_items._items.delete(view, sampled[1][:2])
+        end = await contents(redis_client, view.curriculum_id)
+        del end["drawn"]
+        facts = await services.curricula.facts(RUN, NAME)
+        in_flight = await redis_client.zcard(KEYS.curriculum_part(view.curriculum_id, "in_flight"))
+        holders = await redis_client.hlen(KEYS.curriculum_part(view.curriculum_id, "holders"))  # type: ignore[misc]
+        assert (in_flight, holders, facts.census.in_flight) == (12, 12, 12)
+        ends.append((sampled, end, facts.census.ease_sum, facts.census.updates))
+        await services.curricula.delete(RUN, NAME)
+    assert ends[0] == ends[1]
+    await twice.aclose()
 
 
 async def test_a_strategy_is_switched_while_it_goes_on_and_the_estimates_stay(
@@ -174,6 +225,18 @@ async def test_a_sample_that_names_a_seed_leaves_the_generator_alone_and_is_the_
     assert seeded[0] == seeded[1] != seeded[2]
     predicted = (await services.what_if.compare(RUN, NAME, {}, 5, 0)).current
     assert keys_of(await sample(services, 5)) == [each.item.key for each in predicted.items]
+
+
+async def test_a_place_of_a_category_is_one_of_its_own(process: Start) -> None:
+    services, _ = process()
+    await make(services)
+    for category, keys in (("x", ITEMS[:2]), ("y", ITEMS[2:5]), (None, ITEMS[5:6])):
+        await register(services, *keys, category=category)
+    view = await services.curricula.view(RUN, NAME)
+    places = [Place(Order.CATEGORY, rank, category) for category in range(3) for rank in range(3)]
+    found = await services.curriculum_items._items.look(view, places)
+    keys = [None if item is None else item.key for item in found]
+    assert keys == [ITEMS[5], None, None, ITEMS[0], ITEMS[1], None, *ITEMS[2:5]]
 
 
 async def test_bins_alone_are_drawn_by_their_law_and_nothing_is_handed_out(process: Start) -> None:
@@ -248,6 +311,28 @@ async def test_curricula_end_with_their_run_and_no_key_is_left(process: Start, r
         else:
             await services.administration.delete(RUN)
             assert await redis_client.keys("*") == []
+
+
+async def test_a_curriculum_that_is_made_while_its_run_is_reset_goes_with_it(
+    process: Start, redis_client: Redis, redis_url: str
+) -> None:
+    services, _ = process()
+    await make(services)
+
+    class Meanwhile(Connection):
+        made = 0
+
+        async def run(self, script: str, keys: Sequence[str], arguments: Sequence[Argument]) -> Any:
+            if script == "reset_run" and self.made < 1:
+                self.made += 1
+                await services.curricula.configure(RUN, "late", {}, make=True)
+            return await super().run(script, keys, arguments)
+
+    connection = Meanwhile(redis_url, 5.0)
+    await RunStore(connection).reset(RUN, "token")
+    assert connection.made == 1
+    assert not [key async for key in redis_client.scan_iter("*curricul*")]
+    await connection.aclose()
 
 
 async def test_a_removed_curriculum_leaves_no_key_and_what_comes_late_for_it_makes_none(

@@ -99,10 +99,9 @@ class Law:
     def told(self, item: StoredItem, why: str, n_bins: int) -> SampledItem:
         """Say of an item which bin it is of, and how likely it was."""
         ranks = {order: rank for order, rank in zip(self.orders, item.ranks, strict=True) if rank >= 0}
-        named = {number: name for name, number in self.census.numbers.items()}
         chance = None
         if self.policy.strategy is not Strategy.THOMPSON:
-            chance = choosing.item_probability(self.parts, ranks, named.get(item.category, ""))
+            chance = choosing.item_probability(self.parts, ranks, self.census.named.get(item.category, ""))
         bin_ = bin_at(item.ranks[0], self.counts.length(Order.EASE), n_bins)
         return SampledItem(item, bin_, chance, why)
 

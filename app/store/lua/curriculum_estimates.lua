@@ -10,7 +10,7 @@ local NAMES = {'ema', 'passed', 'failed', 'signal', 'last'}
 -- Put a seen item where what is known of it belongs: the same numbers give the same places, saved and restored.
 local function stand(c, key, ema, passed, failed, signal, last)
   local scores = {ease = ema, posterior = (1 + passed) / (2 + passed + failed), signal = signal, last = last}
-  for order, score in pairs(scores) do later('ZADD', c[order], string.format('%.17g', score), key) end
+  for order, score in pairs(scores) do later('ZADD', c[order], score, key) end
 end
 
 local function step(steps, n, number)

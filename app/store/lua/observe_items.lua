@@ -18,7 +18,8 @@
 -- include curriculum_observed
 local c = curriculum_at(2)
 if redis.call('EXISTS', c.curriculum) == 0 then return {'gone'} end
-local outcome, keys = 'repeated', {}
+local clock, outcome, keys = advance_clock(KEYS[1]), 'repeated', {}
+redis.call('ZREMRANGEBYSCORE', c.requests, '-inf', clock)
 for i = 5, #ARGV, 2 do keys[#keys + 1] = ARGV[i] end
 if not redis.call('ZSCORE', c.requests, ARGV[1]) then
   outcome = 'observed'
@@ -28,8 +29,6 @@ if not redis.call('ZSCORE', c.requests, ARGV[1]) then
   write_observed(c)
   increase(c.curriculum, 'updates', #keys)
   flush()
-  local clock = advance_clock(KEYS[1])
-  redis.call('ZREMRANGEBYSCORE', c.requests, '-inf', clock)
   redis.call('ZADD', c.requests, clock + ARGV[2], ARGV[1])
 end
 local found = {outcome, redis.call('ZCARD', c.ease)}

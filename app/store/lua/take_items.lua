@@ -17,9 +17,10 @@
 local c = curriculum_at(2)
 if redis.call('EXISTS', c.curriculum) == 0 then return {'gone'} end
 local clock, holder, wanted = advance_clock(KEYS[1]), ARGV[1] .. ' ' .. ARGV[2], tonumber(ARGV[4])
-for _, key in ipairs(redis.call('ZRANGEBYSCORE', c.in_flight, '-inf', clock, 'LIMIT', 0, 1000)) do
-  redis.call('ZREM', c.in_flight, key)
-  redis.call('HDEL', c.holders, key)
+local free = redis.call('ZRANGEBYSCORE', c.in_flight, '-inf', clock, 'LIMIT', 0, 1000)
+if #free > 0 then
+  redis.call('ZREM', c.in_flight, unpack(free))
+  redis.call('HDEL', c.holders, unpack(free))
 end
 local found, named = {}, {}
 for i = 6, #ARGV, 3 do
