@@ -60,7 +60,6 @@ class CurriculumPolicy:
         reward_max: The one that counts as a success; between them, as a part of each. Beyond them, as at them.
         forgetting: What share of a posterior's evidence each further group makes obsolete, 0 to below 1.
         prior_weight: How many rewards a prior counts as in the posterior of an item not yet seen, 0 to 1e9.
-        category_key: Which metadata of an item names its category.
         seed: Of the generator that draws, 0 to 2**64 - 1.
         form: Of COMPETENCE_BASED.
         initial_competence: Of COMPETENCE_BASED, `CDF`: the share of items to begin with, 0 to 1.
@@ -90,7 +89,6 @@ class CurriculumPolicy:
     reward_max: float = 1.0
     forgetting: float = 0.1
     prior_weight: float = 8.0
-    category_key: str = "category"
     seed: int = 0
     form: Form = Form.CDF
     initial_competence: float = 0.01

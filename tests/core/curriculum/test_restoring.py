@@ -112,7 +112,6 @@ HEADER = state_dict(Header(CurriculumPolicy(), 3, 4, 5, {"bin:1": 0.5}))
         ({"policy": {"temperature": float("inf")}}, ("policy", "temperature")),
         ({"policy": {"temperature": 10**400}}, ("policy", "temperature")),
         ({"policy": {"temperature": "1"}}, ("policy", "temperature")),
-        ({"policy": {"category_key": 3}}, ("policy", "category_key")),
         ({"policy": {"total_steps": 0}}, ("policy", "total_steps")),
         ({"policy": {"nbins": 5}}, ("policy", "nbins")),
         ({"more": 1}, ("more",)),
