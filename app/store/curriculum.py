@@ -20,6 +20,7 @@ EASE_UNITS = 65536
 """Parts of one that the sum of all ease is kept in."""
 
 _NO_CATEGORY = ""
+_LOOKS = 8
 _COUNTED: tuple[CurriculumPart, ...] = ("ease", "unseen", "drawn", "in_flight")
 
 
@@ -140,30 +141,32 @@ class CurriculumStore:
     async def view(self, run: str, name: str) -> CurriculumView | None:
         """Read a curriculum without its items; None if the run has none of this name."""
         keys = RunKeys(run)
-        found = await self._connection.call("HGET", keys.curricula, name)
-        if found is None:
-            return None
-        curriculum_id = found.decode()
-        time, (clock_ms, time_ms, policy), (config, revision, samples) = await self._connection.exchange(
-            [
-                ("TIME",),
-                ("HMGET", keys.run, "clock_ms", "time_ms", "policy"),
-                ("HMGET", keys.curriculum(curriculum_id), "config", "revision", "samples"),
-            ]
-        )
-        if config is None:  # another took its name meanwhile, or nobody has it any more
-            return await self.view(run, name)
-        marks = {name: int(text) for name, text in (("clock_ms", clock_ms), ("time_ms", time_ms)) if text is not None}
-        return CurriculumView(
-            run=run,
-            name=name,
-            curriculum_id=curriculum_id,
-            revision=revision.decode(),
-            policy=parse_policy(config),
-            samples=int(samples or 0),
-            clock_ms=run_clock(time, marks),
-            memory_ms=round(1000 * parse_run_policy(policy).dedup_window_s),
-        )
+        for _ in range(_LOOKS):
+            found = await self._connection.call("HGET", keys.curricula, name)
+            if found is None:
+                return None
+            curriculum_id = found.decode()
+            time, (clock_ms, time_ms, policy), (config, revision, samples) = await self._connection.exchange(
+                [
+                    ("TIME",),
+                    ("HMGET", keys.run, "clock_ms", "time_ms", "policy"),
+                    ("HMGET", keys.curriculum(curriculum_id), "config", "revision", "samples"),
+                ]
+            )
+            if config is None:  # another took its name meanwhile, or nobody has it any more
+                continue
+            clock = {"clock_ms": clock_ms, "time_ms": time_ms}
+            return CurriculumView(
+                run=run,
+                name=name,
+                curriculum_id=curriculum_id,
+                revision=revision.decode(),
+                policy=parse_policy(config),
+                samples=int(samples or 0),
+                clock_ms=run_clock(time, {mark: int(text) for mark, text in clock.items() if text is not None}),
+                memory_ms=round(1000 * parse_run_policy(policy).dedup_window_s),
+            )
+        return None
 
     async def put(self, run: str, name: str, curriculum_id: str, policy: CurriculumPolicy, old: str, new: str) -> str:
         """Write a curriculum's configuration; make it if need be. Safe to repeat.

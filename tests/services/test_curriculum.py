@@ -353,6 +353,16 @@ async def test_a_removed_curriculum_leaves_no_key_and_what_comes_late_for_it_mak
         await sample(services, 1)
 
 
+async def test_a_name_that_stands_for_nothing_is_that_of_none(process: Start, redis_client: Redis) -> None:
+    """As if somebody had deleted its keys by hand."""
+    services, _ = process()
+    await make(services)
+    await redis_client.hset(KEYS.curricula, "ghost", "nothing")  # type: ignore[misc]
+    with pytest.raises(CurriculumNotFound):
+        await services.curricula.facts(RUN, "ghost")
+    assert [facts.view.name for facts in await services.curricula.all(RUN)] == [NAME]
+
+
 async def test_a_run_has_so_many_curricula_and_no_more(process: Start) -> None:
     services, _ = process()
     with pytest.raises(RunNotFound):
