@@ -56,7 +56,10 @@ from app.services.replay.bell import Bell
 from app.services.replay.buffer import Replay
 from app.services.replay.checkpoints import ReplayCheckpoints
 from app.services.replay.drawing import Drawing
+from app.services.replay.groups import ReplayGroups
 from app.services.replay.insertion import ReplayInsertion
+from app.services.replay.mixing import Mixing
+from app.services.replay.reservations import Reservations
 from app.services.replay.samples import ReplaySamples
 from app.services.replay.upkeep import ReplayUpkeep
 from app.services.retrieval import Retrieval
@@ -79,6 +82,7 @@ from app.store.groups import GroupStore
 from app.store.probe import probe
 from app.store.replay import ReplayStore
 from app.store.replay_checkpoints import CheckpointStore
+from app.store.replay_groups import EnteringStore
 from app.store.replay_samples import SampleStore
 from app.store.runs import RunStore
 from app.tuning import tune_process
@@ -152,22 +156,35 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
     presence = Presence()
     admission = Admission(runs, groups, presence)
     intake = Intake(runs, groups, admission)
-    bookmarks = Bookmarks(runs, groups, batches)
+    replay_store, samples, bell = ReplayStore(connection), SampleStore(connection), Bell(partial(changes, connection))
+    entering = ReplayGroups(EnteringStore(connection))
+    reservations = Reservations(replay_store, samples, batches)
+    bookmarks = Bookmarks(runs, groups, batches, entering, reservations)
     staleness = Staleness(runs, groups)
     arrivals = Arrivals()
     timing = Timing(ttl_ms, round(settings.relax_after_s * 1000))
     sending = Sending(batches, bookmarks)
     retrieval = Retrieval(groups)
-    dispatch = Dispatch(runs, batches, retrieval, Division(retrieval), Window(groups), sending, arrivals, timing)
+    upkeep = ReplayUpkeep(replay_store)
+    drawing = Drawing(replay_store, samples, upkeep)
+    dispatch = Dispatch(
+        runs,
+        batches,
+        retrieval,
+        Division(retrieval),
+        Window(groups),
+        Mixing(replay_store, samples, drawing),
+        reservations,
+        sending,
+        arrivals,
+        timing,
+    )
     explain = Explain(runs, dispatch, sending, arrivals)
     traffic = Traffic()
     waiting = WaitingRoom(dispatch, partial(changes, connection))
-    replay_store, samples, bell = ReplayStore(connection), SampleStore(connection), Bell(partial(changes, connection))
-    upkeep = ReplayUpkeep(replay_store)
     insertion = ReplayInsertion(replay_store, bell)
-    drawing = Drawing(replay_store, samples, upkeep)
     replay_samples = ReplaySamples(replay_store, samples, drawing, bell, sending.worker)
-    replay = Replay(runs, groups, replay_store, insertion, replay_samples, upkeep)
+    replay = Replay(runs, groups, replay_store, insertion, entering, reservations, replay_samples, upkeep)
     curriculum_store, items = CurriculumStore(connection), ItemStore(connection)
     curricula = Curricula(curriculum_store)
     curriculum_samples = CurriculumSamples(curricula, curriculum_store, items)
@@ -183,10 +200,10 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
         dispatch=dispatch,
         sending=sending,
         status=Status(runs, groups, explain, ttl_ms, durability),
-        administration=Administration(runs, groups, bookmarks, staleness, upkeep),
+        administration=Administration(runs, groups, bookmarks, staleness, upkeep, replay_store),
         submissions=Submissions(admission),
         waiting=waiting,
-        leases=Leases(runs, groups, batches, bookmarks),
+        leases=Leases(runs, groups, batches, bookmarks, reservations),
         bookmarks=bookmarks,
         explain=explain,
         lineages=Lineages(runs, groups, batches),

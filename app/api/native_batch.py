@@ -17,11 +17,11 @@ from app.api.details import present
 from app.api.replies import WatchedReply, compressed
 from app.core.errors import LachesisError, NotAcceptable
 from app.core.freshness import staleness
-from app.core.leasing import LeasedGroup
+from app.core.leasing import LeasedGroup, Replayed
 from app.core.model import NotReady
 from app.services.dispatch import Dispatch
 from app.services.handout import Batch
-from lachesis.wire.batches import BatchGroup, BatchInfo
+from lachesis.wire.batches import BatchGroup, BatchInfo, ReplayedGroup
 from lachesis.wire.columns import NATIVE_COLUMNS, unpack
 from lachesis.wire.frame import frame_header
 from lachesis.wire.groups import SAFETENSORS
@@ -148,6 +148,16 @@ def _group(group: LeasedGroup, sequences: tuple[int, ...] | None, batch: Batch) 
         age_s=max(0, batch.view.clock_ms - group.accepted_ms) / 1000,
         filtered_by=group.filtered_by,
         loss_weight=group.loss_weight,
+        replayed=None if group.replayed is None else _replayed(group.replayed),
+    )
+
+
+def _replayed(replayed: Replayed) -> ReplayedGroup:
+    return ReplayedGroup(
+        chunk=replayed.chunk,
+        uses=replayed.uses,
+        probability=replayed.probability,
+        importance_weight=replayed.importance,
     )
 
 

@@ -18,6 +18,7 @@ from app.api.native_keys import GroupKeys, parse_object, read_keys
 from app.api.scored_data import check_rows
 from app.core.costs import weigh
 from app.core.errors import InvalidField, MalformedBody
+from app.core.replay import versions_of
 from app.store.codec import EncodedGroup, Payload
 from lachesis.wire.blob import (
     LENGTH_BYTES,
@@ -114,9 +115,19 @@ def keys_and_payload(keys: GroupKeys, columns: Mapping[str, Ragged], payload: Pa
         InvalidField: It says more of itself than a header holds.
     """
     check_header(payload, path)
-    (lengths,), rewards = columns["tokens"].lengths, columns["scores"].values
-    weight = weigh(lengths, keys.cost)
-    return EncodedGroup(len(lengths), keys.environment, payload, keys.id, keys.policy_version, weight, path, rewards)
+    (lengths,) = columns["tokens"].lengths
+    versions = columns.get("policy_versions")
+    return EncodedGroup(
+        size=len(lengths),
+        environment=keys.environment,
+        payload=payload,
+        group_id=keys.id,
+        policy_version=keys.policy_version,
+        weight=weigh(lengths, keys.cost),
+        versions=None if versions is None else versions_of(versions.values),
+        place=path,
+        rewards=columns["scores"].values,
+    )
 
 
 def _payload(blob: Payload, header: Header, keys: GroupKeys) -> Payload:

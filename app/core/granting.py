@@ -7,6 +7,7 @@ from itertools import chain
 from app.core.allocation import bounds_for
 from app.core.credits import Claim, Credit, credit, horizon_of
 from app.core.errors import RunNotFound
+from app.core.mixing import fresh_needed
 from app.core.model import Bounds, RunView
 from app.core.pacing import live_shares
 
@@ -35,7 +36,8 @@ def granted(run: str, view: RunView, caller: int, ttl_ms: int) -> Grant:
     """
     if view.config is None:
         raise RunNotFound(f"there is no run {run}")
-    batch_size, horizon = view.config.batch_size, horizon_of(view.policy.max_staleness)
+    batch_size = fresh_needed(view.config.batch_size, view.policy.fresh_fraction)  # the rest may be replayed
+    horizon = horizon_of(view.policy.max_staleness)
     alive = {key: env for key, env in view.environments.items() if key == caller or env.alive(view.clock_ms, ttl_ms)}
     bounds = bounds_for(batch_size, live_shares(view, ttl_ms))
     arrived = _arrived(view)
@@ -61,4 +63,6 @@ def _arrived(view: RunView) -> Counter[int | None]:
     for lease in view.leases:
         for environment, _, sequences in lease.contents:
             arrived[environment] += sequences
+        for environment, _, sequences in lease.replayed:
+            arrived[environment] -= sequences
     return arrived

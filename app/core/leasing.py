@@ -20,11 +20,29 @@ from app.core.ranks import Shards, untouched
 
 
 @dataclass(frozen=True, slots=True)
+class Replayed:
+    """How a group came into a batch from the replay buffer.
+
+    Attributes:
+        chunk: The chunk it is there.
+        uses: Acknowledged samples and batches that the chunk was in by then, since it was trained on first.
+        probability: That one draw from the whole buffer gave it; 1 for fifo and lifo.
+        importance: Importance weight, over the largest of those that the batch has from there.
+    """
+
+    chunk: int
+    uses: int
+    probability: float
+    importance: float
+
+
+@dataclass(frozen=True, slots=True)
 class LeasedGroup:
     """A group in a batch that a trainer holds.
 
     `arrival` is its place in its lane, should it go back there; `filtered_by` and `loss_weight` are those of its
-    `app.core.filters.Mark`, if it has one.
+    `app.core.filters.Mark`, if it has one. One with `replayed` is from the replay buffer: it was delivered
+    before, and returns to no lane.
     """
 
     group_id: str
@@ -38,6 +56,7 @@ class LeasedGroup:
     given_id: str | None = None
     filtered_by: str | None = None
     loss_weight: float = 1.0
+    replayed: Replayed | None = None
 
 
 class LeaseState(StrEnum):
@@ -71,6 +90,7 @@ class Lease:
         trainer: Of a batch that is held: who took it, if they said.
         contents: What is in it, by environment: its id or None, groups, sequences.
         shards: How it is divided between ranks, if it is.
+        replayed: What of its contents is from the replay buffer, in the same words; samples by themselves have none.
     """
 
     batch_id: str
@@ -85,6 +105,7 @@ class Lease:
     trainer: str = ""
     contents: tuple[tuple[int | None, int, int], ...] = ()
     shards: Shards | None = None
+    replayed: tuple[tuple[int | None, int, int], ...] = ()
 
 
 def contents_of(groups: Iterable[LeasedGroup]) -> tuple[tuple[int | None, int, int], ...]:

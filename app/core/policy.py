@@ -65,6 +65,7 @@ class Policy:
     filter_reward_range: RewardRange | None = None
     filter_pass_rate: PassRate | None = None
     alert_after_batches: int | None = 10
+    fresh_fraction: float = 1.0
     archived: bool = False
 
     @property

@@ -34,6 +34,7 @@ class ReplayPolicy:
 
     Attributes:
         fragments_per_chunk: Consecutive fragments of one worker in a chunk, ``>= 1``.
+        groups: Whether the groups of acknowledged batches become chunks, of one fragment each.
         max_chunks: Most chunks held.
         max_bytes: Most bytes of payload held by chunks, or None for no limit.
         eviction: Who goes first when there is no room.
@@ -51,6 +52,7 @@ class ReplayPolicy:
     """
 
     fragments_per_chunk: int = 1
+    groups: bool = False
     max_chunks: int = 10_000
     max_bytes: int | None = None
     eviction: Eviction = Eviction.OLDEST
@@ -214,7 +216,7 @@ def chunk_of(fragments: Sequence[Fragment], clock_ms: int) -> Chunk:
 
 
 def unfit(chunk: Chunk, standing: Standing, policy: ReplayPolicy) -> Unfit | None:
-    """Say why a chunk may not be inserted or sampled, or not any more; None if it may be.
+    """Say why a chunk may not be inserted or sampled (any more), None if it may be.
 
     Asked when it is formed, whenever the session or the version in force changes, and when it is sampled.
     """
@@ -228,9 +230,7 @@ def unfit(chunk: Chunk, standing: Standing, policy: ReplayPolicy) -> Unfit | Non
         return Unfit.EXPIRED
     if policy.max_reuse is not None and chunk.uses >= policy.max_reuse:
         return Unfit.USED_UP
-    if policy.max_bytes is not None and chunk.payload_bytes > policy.max_bytes:
-        return Unfit.TOO_LARGE
-    return None
+    return Unfit.TOO_LARGE if policy.max_bytes is not None and chunk.payload_bytes > policy.max_bytes else None
 
 
 def admit(

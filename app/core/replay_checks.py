@@ -31,6 +31,9 @@ def check_policy(policy: ReplayPolicy) -> None:
         seed=0 <= policy.seed < 2**64,
         keep_checkpoints=policy.keep_checkpoints >= 1,
     )
+    if policy.groups and policy.fragments_per_chunk != 1:
+        size = policy.fragments_per_chunk
+        raise InvalidField(f"is {size}, but with groups a chunk is of one fragment: a group", ("fragments_per_chunk",))
     check_sampling(policy.sampling)
     if policy.limiter is not None:
         rate_limiter.check(policy.limiter, policy.max_reuse)

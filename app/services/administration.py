@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from app.core.errors import RunExists, RunInUse
+from app.core.errors import InvalidField, RunExists, RunInUse
 from app.core.model import RunConfig, RunView
 from app.core.policy import Policy, fields_of
 from app.services.bookmarks import Bookmarks
 from app.services.replay.upkeep import ReplayUpkeep
 from app.services.staleness import Staleness
 from app.store.groups import GroupStore
+from app.store.replay import ReplayStore
 from app.store.run_view import RunSummary
 from app.store.runs import RunStore
 
@@ -24,13 +25,20 @@ class Administration:
     """What owners of runs do."""
 
     def __init__(
-        self, runs: RunStore, groups: GroupStore, bookmarks: Bookmarks, staleness: Staleness, replay: ReplayUpkeep
+        self,
+        runs: RunStore,
+        groups: GroupStore,
+        bookmarks: Bookmarks,
+        staleness: Staleness,
+        replay: ReplayUpkeep,
+        buffers: ReplayStore,
     ) -> None:
         self._runs = runs
         self._groups = groups
         self._bookmarks = bookmarks
         self._staleness = staleness
         self._replay = replay
+        self._buffers = buffers
 
     async def create(self, run: str, config: RunConfig, policy: Policy) -> tuple[RunView, bool]:
         """Make a run. Groups that came under its name before stay in its queue.
@@ -40,7 +48,7 @@ class Administration:
 
         Raises:
             RunExists: There is one of this name, with other settings.
-            InvalidField: There are as many runs as we look after.
+            InvalidField: There are as many runs as we look after; or a fresh fraction is asked for.
         """
         await self._runs.announce(run)
         while True:
@@ -49,6 +57,7 @@ class Administration:
                 if others := _differing(view, config, policy):
                     raise RunExists(f"there is a run {run} with other settings: {', '.join(others)}")
                 return view, False
+            await self._check_fresh_fraction(run, policy.fresh_fraction)
             if await self._runs.put(run, config, policy, view.epoch, step=config.starting_step):
                 return await self._runs.view(run), True
 
@@ -76,11 +85,13 @@ class Administration:
 
         Raises:
             RunNotFound: There is no such run.
+            InvalidField: A fresh fraction needs a replay buffer that takes groups.
         """
         others = dict(changes)
         batch_size = others.pop("batch_size", None)
         while True:
             view = await self.get(run)
+            await self._check_fresh_fraction(run, others.get("fresh_fraction", 1.0))
             assert view.config is not None, "as get() says"  # noqa: S101
             config = view.config if batch_size is None else replace(view.config, batch_size=batch_size)
             if await self._runs.put(run, config, replace(view.policy, **fields_of(others)), view.epoch):
@@ -89,6 +100,14 @@ class Administration:
         await self._staleness.sweep_versions(run)
         await self._staleness.sweep_ages(run)
         return await self.get(run)
+
+    async def _check_fresh_fraction(self, run: str, fraction: float) -> None:
+        if fraction == 1.0:
+            return
+        buffer = await self._buffers.view(run)
+        if buffer is None or not buffer.policy.groups:
+            why = "to fill batches up, the run needs a replay buffer with `groups`: PUT …/replay comes first"
+            raise InvalidField(f"is {fraction}; {why}", ("fresh_fraction",))
 
     async def set_policy_version(self, run: str, version: int) -> int:
         """Note the policy version in force; returns how many groups that made too old (or too new), which are dropped.

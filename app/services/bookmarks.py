@@ -8,6 +8,8 @@ from app.core.errors import InvalidField, RewindImpossible
 from app.core.leasing import Lease, LeaseState, returned
 from app.core.model import RunView
 from app.core.policy import Policy
+from app.services.replay.groups import ReplayGroups
+from app.services.replay.reservations import Reservations
 from app.store.batches import BatchStore
 from app.store.groups import GroupStore
 from app.store.runs import RunStore
@@ -26,15 +28,20 @@ class Rewound:
 class Bookmarks:
     """Ends batches that were trained on, and brings them back."""
 
-    def __init__(self, runs: RunStore, groups: GroupStore, batches: BatchStore) -> None:
+    def __init__(
+        self, runs: RunStore, groups: GroupStore, batches: BatchStore, replay: ReplayGroups, reservations: Reservations
+    ) -> None:
         self._runs = runs
         self._groups = groups
         self._batches = batches
+        self._replay = replay
+        self._reservations = reservations
 
     async def deliver(self, run: str, leases: Sequence[Lease], policy: Policy | None = None) -> int:
         """End leases whose batches were trained on, in the state they were seen in; returns how many ended.
 
-        Their groups are kept for a rewind as far as the run says, and what it cannot keep is let go, oldest first.
+        Their groups are kept for a rewind as far as the run says, and what it cannot keep is let go, oldest first. A
+        replay buffer that takes groups holds them from then on.
 
         Args:
             run: The run's name.
@@ -49,7 +56,13 @@ class Bookmarks:
 
     async def _end(self, run: str, leases: Sequence[Lease], policy: Policy) -> int:
         history_ms = round(policy.lineage_s * 1000)
-        return await self._batches.acknowledge(run, leases, keep=_keeps(policy), history_ms=history_ms)
+        ended = await self._batches.acknowledge(run, leases, keep=_keeps(policy), history_ms=history_ms)
+        # Should either come to nothing, maintenance sees to it.
+        if ended.replayed_groups:
+            await self._reservations.settle(run)
+        if ended.entered_groups:
+            await self._replay.take_in(run)
+        return ended.batches
 
     async def trim(self, run: str) -> None:
         """Let go of what a run does not keep; its payloads are removed within a second (`app.services.maintenance`).
@@ -105,6 +118,10 @@ class Bookmarks:
                     await self._batches.change(run, lease, returned(lease))
             kept = [(batch_id, at) for batch_id, at in await self._batches.kept(run) if at > step]
             leases = await self._batches.kept_leases(run, [batch_id for batch_id, _ in kept])
+            if any(
+                lease.replayed for lease in leases
+            ):  # uses count that whoever acknowledged them did not come to count
+                await self._reservations.settle(run)
             if await self._batches.rewind(run, step, [replace(returned(lease), deliveries=1) for lease in leases]):
                 break
         await self.trim(run)

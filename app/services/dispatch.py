@@ -9,12 +9,14 @@ from weakref import WeakValueDictionary
 from app.core.decision import Decision, decide
 from app.core.errors import RanksDisagree, RunArchived, RunNotFound
 from app.core.leasing import Lease, LeaseState, contents_of, exhausted, expired, quarantined, returned
-from app.core.model import Blocker, NotReady, RunView
+from app.core.model import Blocker, Lane, NotReady, RunView
 from app.core.ranks import recorded
 from app.core.seats import Seat, awaiting
 from app.services.arrivals import Arrivals
 from app.services.division import Division
 from app.services.handout import Answer, Batch, Holder, Timing
+from app.services.replay.mixing import Mixing, Mixture
+from app.services.replay.reservations import Reservations
 from app.services.retrieval import Retrieval, history_ms
 from app.services.sending import Sending
 from app.services.window import Window
@@ -39,6 +41,8 @@ class Dispatch:
         retrieval: Retrieval,
         division: Division,
         window: Window,
+        mixing: Mixing,
+        reservations: Reservations,
         sending: Sending,
         arrivals: Arrivals,
         timing: Timing,
@@ -48,6 +52,8 @@ class Dispatch:
         self._retrieval = retrieval
         self._division = division
         self._window = window
+        self._mixing = mixing
+        self._reservations = reservations
         self._sending = sending
         self._arrivals = arrivals
         self._timing = timing
@@ -146,7 +152,15 @@ class Dispatch:
 
     async def decision(self, run: str, view: RunView) -> Decision:
         """Decide what would happen if a trainer asked now, without doing it."""
+        return (await self._decided(run, view))[0]
+
+    async def _decided(self, run: str, view: RunView) -> tuple[Decision, Mixture | None]:
+        """Decide on the next batch, and on what it is to have from the replay buffer."""
         lanes = await self._retrieval.lanes(run, view)
+        mixed = await self._mixing.decide(run, view, lanes, self._timing.environment_ttl_ms)
+        return mixed or (await self._unmixed(view, lanes), None)
+
+    async def _unmixed(self, view: RunView, lanes: Sequence[Lane]) -> Decision:
         own = view.policy.relax_after_s
         relax_after_ms = self._timing.relax_after_ms if own is None else round(own * 1000)
         if len(lanes) < _MANY_LANES:
@@ -188,7 +202,8 @@ class Dispatch:
         batch = await self._division.read(run, view, taken, groups, seat) if whole else None
         if not isinstance(batch, Batch):
             # Registered anew with another size, or damaged: its sound groups are packed into other batches.
-            await self._batches.dissolve(run, seen, groups, history_ms(view))
+            if await self._batches.dissolve(run, seen, groups, history_ms(view)) and seen.replayed:
+                await self._reservations.settle(run)
             return None
         return batch if await self._have(batch.lease, self._batches.change(run, seen, batch.lease)) else None
 
@@ -213,21 +228,34 @@ class Dispatch:
             seat.check(view.step + 1)
             seat.check_size(view.config.batch_size)
         self._arrivals.note(run, view)
-        decision = await self.decision(run, view)
+        decision, mixture = await self._decided(run, view)
         if decision.conflict_since_ms != view.conflict_since_ms:
             await self._runs.note_conflict(run, decision.conflict_since_ms)
         if decision.plan is None:
             why = decision.not_ready
             return why if seat is None or why is None else awaiting(why, view.leases)
         plan, delays = await self._window.choose(run, view, decision.plan, None if seat is None else seat.split)
-        groups = await self._retrieval.leasable(run, view, plan)
-        if groups is None:
+        fresh = await self._retrieval.leasable(run, view, plan)
+        if fresh is None:
             return None
-        relaxed, contents = plan.relaxed, contents_of(groups)
-        new = Lease(uuid.uuid4().hex, LeaseState.RETURNED, "", 1, view.step + 1, relaxed, contents=contents)
+        replayed = () if mixture is None else mixture.groups
+        groups = (*fresh, *replayed)
+        new = Lease(
+            batch_id=uuid.uuid4().hex,
+            state=LeaseState.RETURNED,
+            worker="",
+            deliveries=1,
+            step=view.step + 1,
+            relaxed=plan.relaxed,
+            contents=contents_of(groups),
+            replayed=contents_of(replayed),
+        )
         batch = await self._division.read(run, view, self._lease(view, holder, new), groups, seat)
         if not isinstance(batch, Batch):
             await self._retrieval.drop(run, view, batch.reasons)
+            await self._mixing.retire_damaged(run, batch.reasons)
+            return None
+        if mixture is not None and not await self._mixing.reserve(run, batch.lease, mixture):
             return None
         commit = self._batches.commit(
             run,
@@ -240,7 +268,11 @@ class Dispatch:
             balance=None if batch.lease.shards is None else recorded(view.balance, batch.lease.shards),
             delays=delays,
         )
-        return batch if await self._have(batch.lease, commit) else None
+        if await self._have(batch.lease, commit):
+            return batch
+        if mixture is not None:
+            await self._reservations.release(run, batch.lease.batch_id)
+        return None
 
     async def _have(self, lease: Lease, taking: Coroutine[None, None, bool]) -> bool:
         """Take a lease; False if the world moved on meanwhile."""

@@ -10,6 +10,7 @@ from app.core.leasing import Lease, LeaseState
 from app.core.model import DropReason, RunView
 from app.core.ranks import Shards, acknowledged_by
 from app.services.bookmarks import Bookmarks
+from app.services.replay.reservations import Reservations
 from app.services.retrieval import history_ms
 from app.store.batches import BatchStore
 from app.store.groups import GroupStore
@@ -21,11 +22,19 @@ log = logging.getLogger("lachesis.leases")
 class Leases:
     """What a trainer does with a batch, and what operators do."""
 
-    def __init__(self, runs: RunStore, groups: GroupStore, batches: BatchStore, bookmarks: Bookmarks) -> None:
+    def __init__(
+        self,
+        runs: RunStore,
+        groups: GroupStore,
+        batches: BatchStore,
+        bookmarks: Bookmarks,
+        reservations: Reservations,
+    ) -> None:
         self._runs = runs
         self._groups = groups
         self._batches = batches
         self._bookmarks = bookmarks
+        self._reservations = reservations
         self._turns: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
     async def acknowledge(self, run: str, batch_id: str, lease_id: str, rank: int | None = None) -> tuple[int, ...]:
@@ -80,6 +89,8 @@ class Leases:
             groups = await self._batches.groups_of(run, batch_id)
             if groups is not None and await self._batches.dissolve(run, lease, groups, history_ms(view)):
                 log.info("batch %s of run %s was given back: %r", batch_id, run, reason)
+                if lease.replayed:
+                    await self._reservations.settle(run)
                 return
 
     async def extend(self, run: str, batch_id: str, lease_id: str, lease_s: float | None) -> float:
@@ -113,6 +124,8 @@ class Leases:
             if lease.state is not LeaseState.QUARANTINED:
                 raise BatchInUse(f"batch {batch_id} is {lease.state.value}, not quarantined")
             if await self._batches.discard(run, lease, DropReason.QUARANTINED, history_ms(view)):
+                if lease.replayed:
+                    await self._reservations.settle(run)
                 await self._groups.sweep(run)
                 return
 

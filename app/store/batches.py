@@ -1,12 +1,12 @@
 """Batches: committed all or nothing, leased, ended one way or another, kept for a rewind."""
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, fields, replace
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from app.core.leasing import Lease, LeasedGroup, LeaseState, returned
+from app.core.leasing import Lease, LeasedGroup, LeaseState, Replayed, returned
 from app.core.model import DropReason
 from app.core.ranks import BalanceHistory
 from app.store.connection import Connection
@@ -15,7 +15,7 @@ from app.store.group_entries import BATCH_HISTORY_WORDS
 from app.store.keys import NONE, RunKeys, lane_name
 from app.store.run_view import balance_text, lease_text, parse_lease
 
-_FIELDS = tuple(field.name for field in fields(LeasedGroup))
+_FIELDS = tuple(field.name for field in fields(LeasedGroup) if field.name != "replayed")
 _values = attrgetter(*_FIELDS)
 SHORTEST_HISTORY_MS = 120_000
 """How a batch ended must be known for as long as its trainer may ask again, milliseconds of run clock."""
@@ -28,6 +28,14 @@ class BatchEnd(NamedTuple):
     lease_id: str | None
     step: int
     clock_ms: int
+
+
+class Acknowledged(NamedTuple):
+    """Batches that were acknowledged, their groups that entered the replay buffer, and those they had from there."""
+
+    batches: int
+    entered_groups: int
+    replayed_groups: int
 
 
 class BatchStore:
@@ -56,7 +64,7 @@ class BatchStore:
         Args:
             run: The run's name.
             lease: The lease; its step is one more than that of the view the plan was made on.
-            groups: The planned groups, in training order.
+            groups: The planned groups, in training order; those from the replay buffer are reserved for it.
             epoch: The view's epoch.
             policy_version: The view's policy version.
             debts: Sequences owed to environments after this batch.
@@ -72,24 +80,26 @@ class BatchStore:
         arguments += [epoch, lease.step - 1, policy_version, json.dumps(debts), clock_ms, int(lease.relaxed)]
         arguments.append("" if balance is None else balance_text(balance))
         arguments.append("" if delays is None else json.dumps(delays))
+        arguments.append(json.dumps([group.group_id for group in groups if group.replayed]))
         lanes = []
-        for group in groups:
+        for group in _from_queue(groups):
             name = lane_name(group.environment, group.size)
             lanes.append(keys.lane(name))
             arguments += [group.group_id, name, _or_none(group.environment), group.size]
         run_keys = [keys.run, keys.groups, keys.lanes, keys.served, keys.leases, keys.lease_states, keys.versions]
+        run_keys += [keys.replay_part("samples"), keys.replayed]
         return bool(await self._connection.run("commit_batch", [*run_keys, *lanes], arguments))
 
     async def groups_of(self, run: str, batch_id: str) -> list[LeasedGroup] | None:
         """Read which groups a leased batch holds, in training order; None if it has ended."""
         found = await self._connection.call("HGET", RunKeys(run).leases, batch_id)
-        return None if found is None else [LeasedGroup(**group) for group in json.loads(found)]
+        return None if found is None else _groups(found)
 
     async def batch_of(self, run: str, group_id: str, batch_ids: Sequence[str]) -> str | None:
         """Find which of these leased batches holds a group, in one round trip; None if none does."""
         found = await self._connection.call("HMGET", RunKeys(run).leases, *batch_ids) if batch_ids else []
         for batch_id, manifest in zip(batch_ids, found, strict=True):
-            if manifest and any(group["group_id"] == group_id for group in json.loads(manifest)):
+            if manifest and any(group.group_id == group_id for group in _from_queue(_groups(manifest))):
                 return batch_id
         return None
 
@@ -112,7 +122,7 @@ class BatchStore:
         )
         return bool(changed)
 
-    async def acknowledge(self, run: str, leases: Sequence[Lease], *, keep: bool, history_ms: int) -> int:
+    async def acknowledge(self, run: str, leases: Sequence[Lease], *, keep: bool, history_ms: int) -> Acknowledged:
         """End leases in the state they were seen in; their groups are delivered.
 
         Args:
@@ -122,7 +132,7 @@ class BatchStore:
             history_ms: How long it is remembered what became of their groups.
 
         Returns:
-            How many ended.
+            How many ended; how many of their groups entered the replay buffer, in no chunk yet; and came from there.
         """
         keys = RunKeys(run)
         arguments: list[Argument] = [int(keep), max(history_ms, SHORTEST_HISTORY_MS)]
@@ -130,8 +140,9 @@ class BatchStore:
             arguments += [lease.batch_id, lease_text(lease), lease.step, lease.lease_id or NONE]
         run_keys = [keys.run, keys.groups, keys.leases, keys.lease_states, keys.unindexed, keys.history, keys.ended]
         kept_keys = [keys.kept, keys.kept_steps, keys.kept_leases]
-        ended = await self._connection.run("acknowledge_batches", [*run_keys, *kept_keys], arguments)
-        return int(ended)
+        replay_keys = [keys.replay, keys.replay_part("fragments"), keys.replay_part("entering"), keys.replayed]
+        ended = await self._connection.run("acknowledge_batches", [*run_keys, *kept_keys, *replay_keys], arguments)
+        return Acknowledged(*map(int, ended))
 
     async def dissolve(self, run: str, lease: Lease, groups: Sequence[LeasedGroup], history_ms: int) -> bool:
         """End a lease without delivering its batch; its groups go back to where they were in their lanes."""
@@ -139,15 +150,20 @@ class BatchStore:
         lanes: list[str] = []
         arguments: list[Argument] = [lease.batch_id, lease_text(lease), lease.lease_id or NONE, lease.step]
         arguments.append(max(history_ms, SHORTEST_HISTORY_MS))
-        for group in groups:
+        for group in _from_queue(groups):
             name = lane_name(group.environment, group.size)
             lanes.append(keys.lane(name))
             arguments += [group.group_id, name, group.arrival, group.payload_bytes, _or_none(group.environment)]
             arguments.append(group.size)
         run_keys = [keys.run, keys.lanes, keys.leases, keys.lease_states, keys.served, keys.versions]
-        dissolved = await self._connection.run(
-            "dissolve_batch", [*run_keys, keys.history, keys.ended, keys.groups, *lanes], arguments
-        )
+        run_keys += [
+            keys.history,
+            keys.ended,
+            keys.groups,
+            keys.unindexed,
+            keys.replayed,
+        ]
+        dissolved = await self._connection.run("dissolve_batch", [*run_keys, *lanes], arguments)
         return bool(dissolved)
 
     async def discard(self, run: str, lease: Lease, reason: DropReason, history_ms: int) -> bool:
@@ -156,10 +172,15 @@ class BatchStore:
         run_keys = [keys.run, keys.groups, keys.leases, keys.lease_states, keys.dropped, keys.unindexed]
         discarded = await self._connection.run(
             "discard_batch",
-            [*run_keys, keys.history, keys.ended],
+            [*run_keys, keys.history, keys.ended, keys.replayed],
             [lease.batch_id, lease_text(lease), lease.step, reason.value, max(history_ms, SHORTEST_HISTORY_MS)],
         )
         return bool(discarded)
+
+    async def in_hand(self, run: str, batch_ids: Sequence[str]) -> set[str]:
+        """Return which of these batches have a lease."""
+        found = await self._connection.call("HMGET", RunKeys(run).lease_states, *batch_ids) if batch_ids else []
+        return {batch_id for batch_id, text in zip(batch_ids, found, strict=True) if text}
 
     async def end_of(self, run: str, batch_id: str) -> BatchEnd | None:
         """Read how a batch ended; None if it did not, or that was long ago."""
@@ -175,7 +196,7 @@ class BatchStore:
     async def kept_groups(self, run: str, batch_ids: Sequence[str]) -> list[list[LeasedGroup]]:
         """Read which groups kept batches hold; none for a batch that is not kept any more."""
         found = await self._connection.call("HMGET", RunKeys(run).kept, *batch_ids) if batch_ids else []
-        return [[LeasedGroup(**group) for group in json.loads(manifest or "[]")] for manifest in found]
+        return [_groups(manifest or "[]") for manifest in found]
 
     async def kept_leases(self, run: str, batch_ids: Sequence[str]) -> list[Lease]:
         """Read the leases that kept batches were acknowledged under; of one that is not kept any more, none."""
@@ -187,7 +208,7 @@ class BatchStore:
         keys = RunKeys(run)
         released = await self._connection.run(
             "release_kept",
-            [keys.run, keys.groups, keys.unindexed, keys.kept, keys.kept_steps, keys.kept_leases],
+            [keys.run, keys.groups, keys.unindexed, keys.kept, keys.kept_steps, keys.kept_leases, keys.replayed],
             ["" if checkpoint is None else checkpoint, *batch_ids],
         )
         return int(released)
@@ -219,7 +240,24 @@ def parse_end(found: bytes | None) -> BatchEnd | None:
 
 def _manifest(groups: Sequence[LeasedGroup]) -> str:
     """Write down which groups a batch holds; without `dataclasses.asdict`, whose deep copies took a tenth of a take."""
-    return json.dumps([dict(zip(_FIELDS, _values(group), strict=True)) for group in groups])
+    return json.dumps([dict(zip(_FIELDS, _values(group), strict=True)) | _replay_part(group) for group in groups])
+
+
+def _replay_part(group: LeasedGroup) -> dict[str, Any]:
+    return {} if group.replayed is None else {"replayed": asdict(group.replayed)}
+
+
+def _groups(manifest: str | bytes) -> list[LeasedGroup]:
+    """Invert `_manifest`."""
+    return [
+        LeasedGroup(**group | ({"replayed": Replayed(**group["replayed"])} if "replayed" in group else {}))
+        for group in json.loads(manifest)
+    ]
+
+
+def _from_queue(groups: Iterable[LeasedGroup]) -> list[LeasedGroup]:
+    """Return those that are not from the replay buffer: what the run's sums and lanes know of."""
+    return [group for group in groups if group.replayed is None]
 
 
 def _or_none(value: int | None) -> Argument:

@@ -8,6 +8,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from app.core.costs import Weight
+from app.core.replay import Versions
 
 Payload = bytes | memoryview
 NO_WEIGHT = Weight(0, 0)
@@ -24,6 +25,7 @@ class EncodedGroup:
         group_id: Its id, if its sender gave it one.
         policy_version: The oldest policy version that sampled it, ``>= 0``, if its sender said so.
         weight: What its cost follows from.
+        versions: The policy versions that sampled its tokens, where it says so of each.
         place: Where it was in the body it came in: a path from the root.
         rewards: Its scores, finite, one per sequence; a view of the payload or of what it was made from.
     """
@@ -34,6 +36,7 @@ class EncodedGroup:
     group_id: str | None = None
     policy_version: int | None = None
     weight: Weight = NO_WEIGHT
+    versions: Versions | None = None
     place: tuple[str | int, ...] = ()
     rewards: NDArray[Any] = field(default_factory=lambda: np.empty(0), compare=False)
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from app.core.costs import Weight
 from app.core.filters import Mark
 from app.core.model import DropReason, LaneId
+from app.core.replay import Versions
+from app.core.replay_groups import mean_reward
 from app.core.totals import Drought
 from app.store.codec import EncodedGroup, checksum
 from app.store.exchange import Argument
@@ -92,6 +94,8 @@ class StoredGroup:
         given_id: The id its sender gave it, if any.
         weight: What its cost follows from.
         mark: What it bears if a filter found it.
+        versions: The policy versions that sampled its tokens, where it said so of each.
+        reward: The mean of its scores, if it is known.
     """
 
     payload_bytes: int
@@ -102,6 +106,8 @@ class StoredGroup:
     given_id: str | None
     weight: Weight
     mark: Mark | None = None
+    versions: Versions | None = None
+    reward: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,12 +146,20 @@ def index_arguments(
 
 
 def _entry(group: EncodedGroup, lane: str, place: Placement) -> str:
-    """Write a group's index entry but for its time, which `lua/index_group.lua` puts in as the third word."""
-    weight = group.weight
-    sent = NONE if weight.sent is None else repr(weight.sent)
+    """Write a group's index entry but for its time, which `lua/index_group.lua` puts in as the third word.
+
+    The word before the lane says which replay buffer it has entered (`lua/enter_buffer.lua`).
+    """
+    weight, versions, rewards = group.weight, group.versions, group.rewards
     mark = NONE if place.mark is None else f"{place.mark.filtered_by}:{place.mark.loss_weight!r}"
-    words = (len(group.payload), checksum(group.payload), weight.tokens, weight.squares, sent, mark, lane)
+    spread = f"{NONE} {NONE}" if versions is None else f"{versions.mean!r} {versions.highest}"
+    words = [len(group.payload), checksum(group.payload), weight.tokens, weight.squares, _number(weight.sent), mark]
+    words += [spread, _number(mean_reward(rewards) if len(rewards) else None), NONE, lane]
     return " ".join(map(str, (*words, or_text(place.policy_version, NONE), group.group_id or NONE)))
+
+
+def _number(value: float | None) -> str:
+    return NONE if value is None else repr(value)
 
 
 def or_text(value: int | None, otherwise: str) -> Argument:
@@ -155,16 +169,21 @@ def or_text(value: int | None, otherwise: str) -> Argument:
 
 def parse_entry(entry: str) -> StoredGroup:
     """Read a group's index entry."""
-    size, digest, accepted, tokens, squares, sent, mark, lane, version, given_id = entry.split()
+    size, digest, accepted, tokens, squares, sent, mark, mean, highest, reward, _, lane, version, given_id = (
+        entry.split()
+    )
+    lowest = None if version == NONE else int(version)
     return StoredGroup(
-        int(size),
-        digest,
-        int(accepted),
-        parse_lane_name(lane),
-        None if version == NONE else int(version),
-        None if given_id == NONE else given_id,
-        Weight(int(tokens), int(squares), None if sent == NONE else float(sent)),
-        None if mark == NONE else _parse_mark(mark),
+        payload_bytes=int(size),
+        checksum=digest,
+        accepted_ms=int(accepted),
+        lane=parse_lane_name(lane),
+        policy_version=lowest,
+        given_id=None if given_id == NONE else given_id,
+        weight=Weight(int(tokens), int(squares), None if sent == NONE else float(sent)),
+        mark=None if mark == NONE else _parse_mark(mark),
+        versions=None if lowest is None or mean == NONE else Versions(lowest, float(mean), int(highest), int(tokens)),
+        reward=None if reward == NONE else float(reward),
     )
 
 

@@ -228,7 +228,7 @@ class GroupStore:
         """Remove those payloads that nothing names; returns how many. None of these can be named again."""
         if not ids:
             return 0
-        garbage = await self._connection.run("find_garbage", [keys.unindexed, *keys.naming_payloads()], ids)
+        garbage = await self._connection.run("find_garbage", [keys.unindexed, keys.run, *keys.naming_payloads()], ids)
         if garbage:
             await self._connection.call("UNLINK", *(keys.payload(one.decode()) for one in garbage))
             await self._connection.call("ZREM", keys.unindexed, *garbage)

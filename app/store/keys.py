@@ -63,6 +63,8 @@
 | `…:curriculum:{id}:in_flight` | zset | items handed out, by the run clock from which others may have them |
 | `…:curriculum:{id}:holders` | hash | those items -> number of the sample that handed them out |
 | `…:curriculum:{id}:requests` | zset | requests that told observations, by the run clock until which they are known |
+| `…:replay:entering` | zset | groups of acknowledged batches that are to become chunks, by the order they came in |
+| `…:replayed` | hash | group id -> batches, in hands or kept, that have it from the replay buffer |
 | `…:trash` | set | names of `groups` and `fragments` hashes whose payloads are removed, unless others name them |
 | `…:trash:{token}` | hash | one of those |
 
@@ -96,6 +98,7 @@ ReplayPart = Literal[
     "due",
     "samples",
     "sample_states",
+    "entering",
 ]
 """What a replay buffer consists of, beside its totals; in the order `lua/replay_keys.lua` names them."""
 
@@ -172,6 +175,7 @@ class RunKeys:
     dropped = _Key()
     trash = _Key()
     replay = _Key()
+    replayed = _Key()
     curricula = _Key()
     curricula_loading = _Key()
 
@@ -201,7 +205,7 @@ class RunKeys:
     def naming_payloads(self) -> tuple[str, ...]:
         """The hashes whose fields are ids of payloads: what none of them names is garbage."""
         saved = (self.checkpoint_part(slot, "fragments") for slot in range(MAX_CHECKPOINTS))
-        return (self.groups, self.replay_part("fragments"), *saved)
+        return (self.groups, self.replay_part("fragments"), self.replayed, *saved)
 
     def curriculum(self, curriculum_id: str) -> str:
         return self.called(f"curriculum:{curriculum_id}")

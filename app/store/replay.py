@@ -30,17 +30,13 @@ from app.store.replay_entries import (
 from app.store.replay_view import (
     ReplaySummary,
     ReplayView,
+    candidate_commands,
+    decoded,
     read_summary,
     read_view,
     summary_commands,
     view_commands,
 )
-
-_EVICTED_FROM: dict[Eviction, ReplayPart] = {
-    Eviction.OLDEST: "order",
-    Eviction.MOST_USED: "uses",
-    Eviction.LOWEST_PRIORITY: "weights",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +120,7 @@ class ReplayStore:
         """
         keys = RunKeys(run)
         commands = [*view_commands(keys), ("HGET", keys.replay_part("workers"), worker)]
-        commands += _candidate_commands(keys, eviction, candidates)
+        commands += candidate_commands(keys, eviction, candidates)
         replies = await self._connection.exchange(commands)
         view = read_view(replies[:-4])
         if view is None:
@@ -132,11 +128,11 @@ class ReplayStore:
         text, *found = replies[-4:]
         unknown = StoredWorker("", WorkerState(view.standing.session, heard_ms=view.standing.clock_ms))
         known = unknown if text is None else parse_worker(worker, text.decode())
-        return view, known, _decoded(found)
+        return view, known, decoded(found)
 
     async def candidates(self, run: str, eviction: Eviction, most: int) -> list[str]:
         """Read who would be evicted first, as `look` does."""
-        return _decoded(await self._connection.exchange(_candidate_commands(RunKeys(run), eviction, most)))
+        return decoded(await self._connection.exchange(candidate_commands(RunKeys(run), eviction, most)))
 
     async def put(
         self, run: str, policy: ReplayPolicy, session: int, offset: float, revision: str, *, settle: bool
@@ -180,7 +176,7 @@ class ReplayStore:
         payloads = {one.fragment_id: one.payload for one in insertion.fragments}
         plan = {
             "fragments": [[one.fragment_id, str(len(one.payload)), one.rest] for one in insertion.fragments],
-            "chunks": [_chunk_values(one) for one in insertion.chunks],
+            "chunks": [chunk_values(one) for one in insertion.chunks],
             "victims": insertion.victims,
             "freed": insertion.freed,
             "counts": insertion.counts,
@@ -281,16 +277,8 @@ class ReplayStore:
         return {name.decode(): parse_worker(name.decode(), text.decode()) for name, text in sorted(found.items())}
 
 
-def _candidate_commands(keys: RunKeys, eviction: Eviction, most: int) -> list[Command]:
-    heads: tuple[ReplayPart, ...] = ("past", _EVICTED_FROM[eviction], "withheld")
-    return [("ZRANGE", keys.replay_part(part), 0, most - 1) for part in heads]
-
-
-def _decoded(replies: Sequence[Sequence[bytes]]) -> list[str]:
-    return [key.decode() for keys in replies for key in keys]
-
-
-def _chunk_values(new: NewChunk) -> list[Any]:
+def chunk_values(new: NewChunk) -> list[Any]:
+    """Write down a chunk as `lua/insert_chunks.lua` reads it."""
     chunk = new.chunk
     words = [str(new.weight), repr(chunk.priority), str(chunk.versions.lowest), str(chunk.session)]
     return [*words, chunk.payload_bytes, chunk.fragments, chunk_rest(chunk), new.fragment_ids]

@@ -107,6 +107,24 @@ class SampleStore:
                 return Missed("short", tuple(_draw(text.decode()) for text in rest[0]))
         return Missed(word.decode())
 
+    async def named(self, run: str, draws: Sequence[Draw]) -> list[str | None]:
+        """Look up the keys of the chunks that draws name now, taking none; None where there is none of that place."""
+        part = RunKeys(run).replay_part
+        spans = list(dict.fromkeys((draw.order, draw.low) for draw in draws))
+        counted = await self._connection.exchange([("ZCOUNT", part(o.value), "-inf", f"({low}") for o, low in spans])
+        below = dict(zip(spans, counted, strict=True))
+        places = [below[draw.order, draw.low] + draw.rank for draw in draws]
+        found = await self._connection.exchange(
+            [
+                ("ZRANGE", part(draw.order.value), place, place, "WITHSCORES")
+                for draw, place in zip(draws, places, strict=True)
+            ]
+        )
+        return [
+            reply[0][0].decode() if reply and reply[0][1] <= draw.high else None
+            for draw, reply in zip(draws, found, strict=True)
+        ]
+
     async def leases(self, run: str) -> list[Lease]:
         """Read the leases of all samples in trainers' hands, in the order of their deadlines."""
         found = await self._connection.call("HGETALL", RunKeys(run).replay_part("sample_states"))

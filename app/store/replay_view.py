@@ -6,15 +6,21 @@ from itertools import accumulate
 from typing import Any
 
 from app.core.rate_limiter import Position
-from app.core.replay import Held, ReplayPolicy, Standing
+from app.core.replay import Eviction, Held, ReplayPolicy, Standing
 from app.store.exchange import Command
-from app.store.keys import RunKeys
+from app.store.keys import ReplayPart, RunKeys
 from app.store.replay_entries import parse_policy
 from app.store.run_view import parse_policy as parse_run_policy
 from app.store.run_view import run_clock
 
 STALENESS_BOUNDS = ("0", "1", "2", "4", "8", "16", "32", "64", "128", "256", "more")
 """What `lua/sampled_staleness.lua` counts sampled chunks by: the most versions each is stale, by doubling."""
+
+_EVICTED_FROM: dict[Eviction, ReplayPart] = {
+    Eviction.OLDEST: "order",
+    Eviction.MOST_USED: "uses",
+    Eviction.LOWEST_PRIORITY: "weights",
+}
 
 NO_TOTALS = {"config", "revision", "session", "offset", "demand", "unsettled", "restored"}
 """Fields of the buffer's hash that count nothing."""
@@ -143,3 +149,14 @@ def read_summary(replies: Sequence[Any]) -> ReplaySummary | None:
     if view is None:
         return None
     return ReplaySummary(view, withheld, past, max(0, chunks - view.total("chunks")), samples)
+
+
+def candidate_commands(keys: RunKeys, eviction: Eviction, most: int) -> list[Command]:
+    """Return the commands that read who would be evicted first: `decoded`, their replies are the chunks' keys."""
+    heads: tuple[ReplayPart, ...] = ("past", _EVICTED_FROM[eviction], "withheld")
+    return [("ZRANGE", keys.replay_part(part), 0, most - 1) for part in heads]
+
+
+def decoded(replies: Sequence[Sequence[bytes]]) -> list[str]:
+    """Put keys that were read by several commands in one list."""
+    return [key.decode() for keys in replies for key in keys]

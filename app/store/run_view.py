@@ -88,7 +88,9 @@ def parse_lease(batch_id: str, text: str) -> Lease:
     """Read the JSON of a lease."""
     fields: dict[str, Any] = json.loads(text)
     contents = tuple((environment, groups, sequences) for environment, groups, sequences in fields["contents"])
+    replayed = tuple((environment, groups, sequences) for environment, groups, sequences in fields["replayed"])
     parsed = {"state": LeaseState(fields["state"]), "contents": contents, "shards": _shards(fields["shards"])}
+    parsed["replayed"] = replayed
     return Lease(batch_id=batch_id, **fields | parsed)
 
 

@@ -34,6 +34,7 @@ class ReplayOptions(TypedDict, total=False):
     """Settings of a buffer, as `lachesis.wire.replay.ReplaySettings` describes them."""
 
     fragments_per_chunk: int
+    groups: bool
     max_chunks: int
     max_bytes: int | None
     eviction: Literal["oldest", "most_used", "lowest_priority"]

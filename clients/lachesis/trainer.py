@@ -42,6 +42,7 @@ class RunLimits(TypedDict, total=False):
     filter_reward_range: RewardRangeFilter | None
     filter_pass_rate: PassRateFilter | None
     alert_after_batches: int | None
+    fresh_fraction: float
 
 
 class NewRun(RunLimits, total=False):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from lachesis._torch import shared
 from lachesis.wire import blob
-from lachesis.wire.batches import BatchGroup, BatchInfo
+from lachesis.wire.batches import BatchGroup, BatchInfo, ReplayedGroup
 from lachesis.wire.columns import DETAILS, LENGTHS, MEASURES, NATIVE_COLUMNS
 
 _INT32_MOST = 2**31 - 1
@@ -52,6 +52,11 @@ class GroupView:
     def loss_weight(self) -> float:
         """What its loss is to be multiplied by: 1, unless a filter of the run found it that keeps such groups."""
         return self.info.loss_weight
+
+    @property
+    def replayed(self) -> ReplayedGroup | None:
+        """How it came into the batch from the replay buffer; None if it is from the queue."""
+        return self.info.replayed
 
     @property
     def item(self) -> str | None:

@@ -249,3 +249,50 @@ async def test_a_buffer_that_is_removed_is_not_there_and_may_be_made_again(clien
     await make_buffer(client)
     assert [receipt["status"] for receipt in await insert(client, [0])] == ["stored"]
     assert (await state(client))["settings"]["max_chunks"] == 10_000
+
+
+async def test_groups_that_were_trained_on_are_sampled_bit_for_bit_until_they_are_used_up(
+    client: httpx.AsyncClient,
+) -> None:
+    await make_buffer(client, groups=True, max_reuse=2, sampling={"strategy": "fifo"})
+    await client.post(f"{RUN}/environments", json={"name": "math", "group_size": 1})
+    sent = {
+        "id": "g1",
+        "environment": 0,
+        "tokens": [[1, 2, 3]],
+        "masks": [[-100, 2, 3]],
+        "scores": [0.5],
+        "policy_versions": [[0, 0, 0]],
+        "cost": 7.0,
+    }
+    assert (await client.post(f"{RUN}/groups", json=sent)).status_code == 201
+    assert (await client.post(f"{REPLAY}/samples", json={"num_chunks": 1})).status_code == 204
+    reply = await client.post(f"{RUN}/batches", json={"request_id": "step-1"}, headers=AS_BINARY)
+    said, (handed_out,) = split(reply.content)
+    batch = json.loads(said["batch"])
+    reply = await client.post(f"{RUN}/batches/{batch['batch']}/ack", json={"lease": batch["lease"]})
+    assert reply.status_code == 200, reply.text
+    for uses in range(2):
+        reply = await client.post(f"{REPLAY}/samples", json={"num_chunks": 1}, headers=AS_BINARY)
+        said, (payload,) = split(reply.content)
+        assert bytes(payload) == bytes(handed_out)
+        sample = json.loads(said["sample"])
+        (record,) = sample["records"]
+        assert (record["group"], record["environment"], record["worker"]) == ("g1", 0, "@environment/0")
+        assert (record["reward"], record["cost"], record["uses"], record["version"]) == (0.5, 7, uses, 0)
+        assert (await client.get(f"{REPLAY}/fragments/{record['fragment']}")).content == bytes(handed_out)
+        assert (await end(client, sample)).status_code == 200
+    assert (await client.post(f"{REPLAY}/samples", json={"num_chunks": 1})).status_code == 204
+    assert (await state(client))["retired_chunks"] == {"used_up": 1}
+    assert (await client.get(f"{REPLAY}/fragments/{record['fragment']}")).status_code == 404
+
+
+async def test_a_buffer_of_groups_has_chunks_of_one_fragment(client: httpx.AsyncClient) -> None:
+    await make_buffer(client, groups=True)
+    for reply in (
+        await client.patch(REPLAY, json={"fragments_per_chunk": 2}),
+        await client.put(REPLAY, json={"groups": True, "fragments_per_chunk": 4}),
+    ):
+        assert (reply.status_code, reply.json()["code"]) == (422, "invalid_field")
+        assert reply.json()["errors"][0]["loc"] == ["fragments_per_chunk"]
+    assert (await state(client))["settings"]["fragments_per_chunk"] == 1

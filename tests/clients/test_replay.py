@@ -9,7 +9,7 @@ import httpx
 import numpy as np
 import pytest
 
-from lachesis import AsyncTrainer, NoBatch, Replay, Settings, SyncReplay
+from lachesis import AsyncTrainer, Environment, NoBatch, Replay, Settings, SyncReplay
 from lachesis.errors import (
     CheckpointNotFound,
     InvalidField,
@@ -26,6 +26,7 @@ from lachesis.wire.replay import RateLimiter, Sampling
 from tests.api.replay_calls import in_json
 from tests.clients.conftest import settings_of
 from tests.clients.proxy import CuttingProxy
+from tests.clients.run import group, submitted
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -351,3 +352,24 @@ async def test_chunks_are_read_page_by_page_and_a_buffer_is_removed_without_a_lo
 
     with SyncReplay(run) as replay:
         await asyncio.to_thread(look, replay)
+
+
+async def test_groups_that_were_trained_on_are_sampled_and_fill_batches_up(run: Settings) -> None:
+    async with AsyncTrainer(run) as trainer, Environment("math", run) as environment, Replay(run) as replay:
+        await replay.set_up(groups=True, max_reuse=2)
+        old = await submitted(environment, [group(1), group(2)])
+        await (await trainer.take(wait_s=5)).ack()
+        async with aclosing(replay.samples(num_chunks=2, wait_s=5)) as samples:
+            sample = await anext(samples)
+            tokens = [one["tokens"].tolist() for one in sample.fragments()]
+            assert tokens == [[1 + old.index(record.group or "")] for record in sample.records]
+            await sample.ack()
+        assert (await trainer.change_run(fresh_fraction=0.5)).fresh_fraction == 0.5
+        (new,) = await submitted(environment, [group(3)])
+        batch = await trainer.take(wait_s=5)
+        first, second = batch.groups
+        assert (first.id, first.replayed, second.id in old) == (new, None, True)
+        assert second.replayed is not None
+        assert second.replayed.uses == 1
+        await batch.ack()
+        assert (await replay.state()).retired_chunks == {"used_up": 1}

@@ -34,6 +34,14 @@ def test_what_waits_runs_or_is_with_the_trainer_is_in_hand_and_counts_for_its_ow
     assert (other.credit.in_hand, other.credit.sequences) == (4, 24 - 9 - 4 - 4), "what nobody alive owns fills batches"
 
 
+def test_what_may_be_replayed_need_not_be_made() -> None:
+    """Half of a batch of 8 is fresh, and of the batch with the trainer all but 4 sequences of environment 0."""
+    lease = replace(LEASE, contents=((0, 2, 8),), replayed=((0, 1, 4),))
+    own = {"policy": Policy(max_staleness=2, fresh_fraction=0.5), "environments": {0: environment(0)}}
+    grant = granted("run", replace(EMPTY, leases=(lease,), **own), 0, TTL_MS)
+    assert (grant.credit.wanted, grant.credit.in_hand, grant.credit.sequences) == (12, 4, 8)
+
+
 def test_who_asks_is_alive_however_long_it_was_silent() -> None:
     view = replace(EMPTY, clock_ms=10 * TTL_MS, environments={0: environment(0)}, policy=Policy(max_staleness=0))
     assert granted("run", view, 0, TTL_MS).groups == 2

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -31,8 +32,12 @@ async def books_of(redis: "Redis", run: str) -> dict[str, Any]:
     ids = [group for groups in places.values() for group in groups]
     assert len(ids) == len(set(ids)), "a group is in two places"
     assert held.keys() == set(ids)
+    replayed = {place: await _replayed(redis, key) for place, key in (("leased", keys.leases), ("kept", keys.kept))}
+    pinned = {group: int(count) for group, count in (await _texts(redis, keys.replayed)).items()}
+    assert pinned == Counter(group for groups in replayed.values() for group, _ in groups)
     for place, groups in places.items():
-        assert int(total.get(f"{place}_bytes", 0)) == sum(held[group].payload_bytes for group in groups)
+        more = sum(size for _, size in replayed["kept"]) if place == "kept" else 0
+        assert int(total.get(f"{place}_bytes", 0)) == sum(held[group].payload_bytes for group in groups) + more
         if place != "kept":  # those are delivered
             assert int(total.get(f"{place}_groups", 0)) == len(groups)
     assert (await redis.hgetall(keys.leases)).keys() == (await redis.hgetall(keys.lease_states)).keys()
@@ -85,7 +90,9 @@ async def _waiting(
 
 
 async def _in_batches(redis: "Redis", catalog: str, held: Mapping[str, StoredGroup]) -> set[str]:
-    groups = [group for manifest in (await _texts(redis, catalog)).values() for group in json.loads(manifest)]
+    """Those from the queue; groups that were replayed were delivered before."""
+    every = [group for manifest in (await _texts(redis, catalog)).values() for group in json.loads(manifest)]
+    groups = [group for group in every if "replayed" not in group]
     for group in groups:
         entry = held[group["group_id"]]
         assert (group["payload_bytes"], group["checksum"]) == (entry.payload_bytes, entry.checksum)
@@ -94,6 +101,12 @@ async def _in_batches(redis: "Redis", catalog: str, held: Mapping[str, StoredGro
     ids = {group["group_id"] for group in groups}
     assert len(ids) == len(groups), "a group is in two batches"
     return ids
+
+
+async def _replayed(redis: "Redis", catalog: str) -> list[tuple[str, int]]:
+    """The groups that batches have from the replay buffer, and their bytes."""
+    every = [group for manifest in (await _texts(redis, catalog)).values() for group in json.loads(manifest)]
+    return [(group["group_id"], group["payload_bytes"]) for group in every if "replayed" in group]
 
 
 async def _check_versions(redis: "Redis", keys: RunKeys, waiting: set[str], held: Mapping[str, StoredGroup]) -> None:
@@ -118,9 +131,14 @@ async def _check_memory(redis: "Redis", keys: RunKeys, held: Mapping[str, Stored
 
 
 async def _check_payloads(redis: "Redis", keys: RunKeys, held: Mapping[str, StoredGroup], latest: str | None) -> None:
+    """What is held by the run, its replay buffer or a batch has its payload; any other is garbage that is known of."""
     unindexed = {group.decode(): score for group, score in await redis.zrange(keys.unindexed, 0, -1, withscores=True)}
-    assert not unindexed.keys() & held.keys(), "a group that is held and yet garbage"
-    expected = held.keys() | unindexed.keys() | ({latest} if latest else set())
+    named = {name for key in keys.naming_payloads() for name in await _texts(redis, key)}
+    assert not {group for group, score in unindexed.items() if score >= 0} & named, "held, and yet only announced"
+    if not await redis.exists(keys.replay):
+        assert not unindexed.keys() & held.keys(), "a group that is held and yet garbage"
+    for token in await redis.smembers(keys.trash):
+        unindexed |= dict.fromkeys(await _texts(redis, keys.trashed(token.decode())), -1)
     payloads = {key.decode().rsplit(":", 1)[1] async for key in redis.scan_iter(keys.payload("*"))}
-    assert held.keys() <= payloads, "a group without its payload"
-    assert payloads <= expected, "a payload that nothing names"
+    assert named <= payloads, "a group without its payload"
+    assert payloads <= named | unindexed.keys() | ({latest} if latest else set()), "a payload that nothing names"

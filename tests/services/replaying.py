@@ -1,7 +1,7 @@
 """A replay buffer over the session's real Redis, the few moves its tests are made of, and its books."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -171,9 +171,11 @@ async def _books_at(redis: Redis, key_of: Callable[[Any], str]) -> Books:
     assert {key: held.count(key) for key in chunks} == {key: entry.chunk.reserved for key, entry in chunks.items()}
     assert set(held) <= chunks.keys(), "a sample has lost a chunk"
     assert (await texts("sample_states")).keys() == samples.keys()
+    entering = {name.decode() for name in await redis.zrange(key_of("entering"), 0, -1)}
+    assert entering <= {key for key, entry in fragments.items() if entry.chunk_id is None}
     _check_uses(books)
-    _check_totals(books)
-    _check_fragments(books)
+    _check_totals(books, entering)
+    _check_fragments(books, entering)
     due = {name.decode() for name in await redis.zrange(key_of("due"), 0, -1)}
     assert due == workers.keys(), "a worker that nobody looks after, or that is gone"
     return books
@@ -213,8 +215,9 @@ def _check_uses(books: Books) -> None:
     assert books.total("retired_chunks") == _sum(books, "retired:")
 
 
-def _check_totals(books: Books) -> None:
-    waiting = [one for worker in books.workers.values() for one in (*worker.state.open_part, *worker.state.waiting)]
+def _check_totals(books: Books, entering: Collection[str]) -> None:
+    parts = [one for worker in books.workers.values() for one in (*worker.state.open_part, *worker.state.waiting)]
+    waiting = [*parts, *(books.fragments[group] for group in entering)]
     assert books.total("waiting_fragments") == len(waiting)
     assert books.total("waiting_bytes") == sum(one.payload_bytes for one in waiting)
     weight = books.total("weight") + (books.total("weight_high") << 32)
@@ -227,7 +230,7 @@ def _sum(books: Books, prefix: str) -> int:
     return sum(count for name, count in books.totals.items() if name.startswith(prefix))
 
 
-def _check_fragments(books: Books) -> None:
+def _check_fragments(books: Books, entering: Collection[str]) -> None:
     """Each is in the one place that its entry names."""
     in_chunks = {one: int(key) for key, entry in books.chunks.items() for one in entry.fragment_ids}
     assert len(in_chunks) == sum(len(entry.fragment_ids) for entry in books.chunks.values()), "a fragment in two chunks"
@@ -246,7 +249,7 @@ def _check_fragments(books: Books) -> None:
         assert {part.chunk_id for part in parts} == {int(key)}
         assert sum(part.payload_bytes for part in parts) == entry.chunk.payload_bytes
         assert min(part.version for part in parts) == entry.chunk.versions.lowest
-    assert books.fragments.keys() == in_chunks.keys() | waiting.keys()
+    assert books.fragments.keys() == in_chunks.keys() | waiting.keys() | set(entering)
 
 
 async def _check_payloads(redis: Redis, keys: RunKeys, books: Books) -> None:
@@ -254,10 +257,17 @@ async def _check_payloads(redis: Redis, keys: RunKeys, books: Books) -> None:
     garbage = {name.decode() for name in await redis.zrange(keys.unindexed, 0, -1)}
     for token in await redis.smembers(keys.trash):  # type: ignore[misc]
         garbage |= {name.decode() for name in await redis.hkeys(keys.trashed(token.decode()))}  # type: ignore[misc]
-    groups = {name.decode() for name in await redis.hkeys(keys.groups)}  # type: ignore[misc]
+    groups = await _needed_by_run(redis, keys)
     payloads = {key.decode().rsplit(":", 1)[1] async for key in redis.scan_iter(keys.payload("*"))}
     assert books.named <= payloads, "a fragment without its payload"
     assert payloads <= books.named | garbage | groups, "a payload that nothing names"
+
+
+async def _needed_by_run(redis: Redis, keys: RunKeys) -> set[str]:
+    """The payloads that the run itself needs: its groups', those that batches replay, and the newest group's."""
+    latest = await redis.hget(keys.run, "latest")  # type: ignore[misc]
+    own, replayed = await redis.hkeys(keys.groups), await redis.hkeys(keys.replayed)  # type: ignore[misc]
+    return {name.decode() for name in (*own, *replayed, *filter(None, [latest]))}
 
 
 async def swept(buffer: Buffer) -> Books:
@@ -265,7 +275,7 @@ async def swept(buffer: Buffer) -> Books:
     await buffer.process[0].groups.sweep(RUN)
     books = await buffer.books()
     payloads = {key.decode().rsplit(":", 1)[1] async for key in buffer.redis.scan_iter(KEYS.payload("*"))}
-    assert payloads == books.named
+    assert payloads == books.named | await _needed_by_run(buffer.redis, KEYS)
     assert not await buffer.redis.exists(KEYS.trash)
     assert not await buffer.redis.zcount(KEYS.unindexed, -1, -1)
     return books

@@ -98,7 +98,7 @@ class Store:
 
     async def acknowledge(self, *leases: Lease, keep: bool = False) -> int:
         """End leases; what became of their groups is known for an hour."""
-        return await self.batches.acknowledge(RUN, leases, keep=keep, history_ms=LASTING_MS)
+        return (await self.batches.acknowledge(RUN, leases, keep=keep, history_ms=LASTING_MS)).batches
 
     async def view(self) -> RunView:
         """Read the run."""

@@ -5,6 +5,7 @@ import re
 import pytest
 from redis.asyncio import Redis
 
+from app.core.leasing import LeasedGroup, Replayed
 from app.core.model import DropReason
 from app.store import keys
 from app.store.connection import Connection
@@ -36,13 +37,18 @@ async def test_every_key_is_in_the_table_and_every_row_of_the_table_is_a_key(sto
 
     await store.runs.tick(RUN, "host/1/x", {0})
     await store.runs.note_running(RUN, 0, 3)
-    await store.admit(encoded(given="given", version=0), encoded(), encoded(), ids=["kept", "taken", "lost"])
+    own = [encoded(given="given", version=0), encoded(), encoded(), encoded()]
+    await store.admit(*own, ids=["kept", "taken", "lost", "entered"])
     await store.admit(encoded(), place=Placement(0, buffered=True))
     await store.acknowledge(await store.take("kept"), keep=True)
     await store.take("taken")
-    moves = await replay_moves(store, max_reuse=1)
-    await moves.insert(fragment(0), fragment(1), fragment(2), fragment(4))
+    moves = await replay_moves(store, max_reuse=1, groups=True)
+    await store.acknowledge(await store.take("entered"))
+    await moves.insert(fragment(0), fragment(1), fragment(2), fragment(3), fragment(5))
     assert len(keys_of(await moves.take(0))) == 1
+    assert len(keys_of(await moves.take(1, sample_id="batch4"))) == 1
+    replayed = LeasedGroup("replayed", 0, None, 2, 1, "checksum", 0, replayed=Replayed(2, 0, 1.0, 1.0))
+    assert (await store.take(groups=[replayed])).batch_id == "batch4"
     assert await moves.replay.retire(RUN, PAST, [chunk_key(2)]) == 1
     await moves.checkpoint("a")
     await a_curriculum(store.connection)

@@ -9,7 +9,9 @@ from app.core.errors import FragmentNotFound, InvalidField, ReplayNotFound, RunN
 from app.core.rate_limiter import adjusted
 from app.core.replay import ReplayPolicy, Unfit
 from app.core.replay_checks import check_policy
+from app.services.replay.groups import ReplayGroups
 from app.services.replay.insertion import ReplayInsertion
+from app.services.replay.reservations import Reservations
 from app.services.replay.samples import ReplaySamples
 from app.services.replay.state import ReplayState, read_state
 from app.services.replay.upkeep import ReplayUpkeep
@@ -44,6 +46,8 @@ class Replay:
         groups: GroupStore,
         replay: ReplayStore,
         insertion: ReplayInsertion,
+        entering: ReplayGroups,
+        reservations: Reservations,
         samples: ReplaySamples,
         upkeep: ReplayUpkeep,
     ) -> None:
@@ -51,6 +55,8 @@ class Replay:
         self._groups = groups
         self._replay = replay
         self._insertion = insertion
+        self._entering = entering
+        self._reservations = reservations
         self._samples = samples
         self._upkeep = upkeep
 
@@ -228,6 +234,8 @@ class Replay:
         if view is None:
             return
         await self._samples.end_expired(run, view)
+        await self._reservations.settle(run)
+        await self._entering.take_in(run)
         await self._look_after_workers(run, view.standing.clock_ms)
         await self._upkeep.sweep(run)
 

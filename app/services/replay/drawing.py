@@ -56,20 +56,20 @@ class Drawing:
     async def _draw(
         self, run: str, view: ReplayView, lease: Lease, wanted: int, sampling: Sampling
     ) -> Manifest | Missed:
-        counts = await self._counts(run, view, sampling)
+        counts = await self.counts(run, view, sampling)
         if not counts.chunks:
             return Missed("short")
         drawn_on, counter, taken = DrawnOn(sampling, counts), view.total("draws"), tuple[Draw, ...]()
         while True:
             draws, counter = draw(counts, sampling, wanted, view.policy.seed, counter, taken)
-            found = await self._samples.take(run, lease, wanted, view, drawn_on, draws, counter, _limits(view))
+            found = await self._samples.take(run, lease, wanted, view, drawn_on, draws, counter, limits(view))
             more = isinstance(found, Missed) and len(found.found) > len(taken)
             if isinstance(found, Manifest) or sampling.strategy is not Strategy.PROPORTIONAL or not more:
                 return found
             taken = found.found
 
-    async def _counts(self, run: str, view: ReplayView, sampling: Sampling) -> Counts:
-        """Count what the strategy needs to know."""
+    async def counts(self, run: str, view: ReplayView, sampling: Sampling) -> Counts:
+        """Count what the strategy needs to know of the buffer."""
         version = view.standing.version
         match sampling.strategy:
             case Strategy.PROPORTIONAL:
@@ -83,7 +83,7 @@ class Drawing:
         return Counts(view.size, version=version)
 
 
-def _limits(view: ReplayView) -> Limits:
+def limits(view: ReplayView) -> Limits:
     """Return what may be sampled now, whatever has not been swept yet."""
     policy, standing = view.policy, view.standing
     oldest_ms = 0 if policy.max_age_s is None else standing.clock_ms - round(1000 * policy.max_age_s)

@@ -71,15 +71,21 @@ class _Account:
 
     def drop_what_has_no_room(self) -> None:
         """Drop those of many new chunks that the last of them would evict."""
-        policy, kept, payload_bytes = self.view.policy, 0, 0
-        for new in reversed(self.chunks):
-            payload_bytes += new.chunk.payload_bytes
-            if kept == policy.max_chunks or (policy.max_bytes is not None and payload_bytes > policy.max_bytes):
-                break
-            kept += 1
-        for new in self.chunks[: len(self.chunks) - kept]:
+        surplus = beyond_room(self.chunks, self.view.policy)
+        for new in self.chunks[:surplus]:
             self.dropped.update(dict.fromkeys(new.fragment_ids, Unfit.EVICTED.value))
-        self.chunks = self.chunks[len(self.chunks) - kept :]
+        self.chunks = self.chunks[surplus:]
+
+
+def beyond_room(chunks: Sequence[NewChunk], policy: ReplayPolicy) -> int:
+    """Return how many of the first of many new chunks the last of them would evict."""
+    kept, payload_bytes = 0, 0
+    for new in reversed(chunks):
+        payload_bytes += new.chunk.payload_bytes
+        if kept == policy.max_chunks or (policy.max_bytes is not None and payload_bytes > policy.max_bytes):
+            break
+        kept += 1
+    return len(chunks) - kept
 
 
 def plan_insertion(

@@ -189,7 +189,7 @@ class ReplaySamples:
         """End the samples whose leases have run out; their uses are given back. Returns how many."""
         ended = 0
         for lease in await self._samples.leases(run):
-            if expired(lease, view.standing.clock_ms):
+            if not lease.replayed and expired(lease, view.standing.clock_ms):
                 ended += await self._samples.end(run, lease, "expired", view)
         return ended
 

@@ -11,16 +11,23 @@
 -- KEYS[8] kept          hash  batch id -> JSON list of groups
 -- KEYS[9] kept_steps    zset  batch id -> step
 -- KEYS[10] kept_leases  hash  batch id -> JSON of its lease
+-- KEYS[11] replay       hash  the replay buffer's configuration, session, totals
+-- KEYS[12] fragments    hash  fragment id -> entry
+-- KEYS[13] entering     zset  groups that are to become chunks, by the order they came in
+-- KEYS[14] replayed     hash  group id -> batches that have it from the replay buffer
 -- ARGV[1] 1 to keep the batches for a rewind, else 0   ARGV[2] ms history is kept
 -- ARGV per batch from 3 on: batch id, lease seen, step, lease id or '-'
 --
--- Returns the number of leases ended; one that is in another state by now is passed over. A run that is not there
--- stays so: 0.
+-- Returns {leases ended, groups that entered the replay buffer, groups that they had from there}; a lease that is in
+-- another state by now is passed over. A run that is not there stays so: {0, 0, 0}.
 -- Cost: O(n log m), n the groups of the batches, m those whose history is kept.
 --
 -- include clock
 -- include forget_payload
-if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
+-- include enter_buffer
+-- include replayed_groups
+-- include deliver_groups
+if redis.call('EXISTS', KEYS[1]) == 0 then return {0, 0, 0} end
 local manifests, contents = {}, {}
 for i = 3, #ARGV, 4 do
   if redis.call('HGET', KEYS[4], ARGV[i]) == ARGV[i + 1] then
@@ -28,32 +35,26 @@ for i = 3, #ARGV, 4 do
     contents[i] = cjson.decode(manifests[i])
   end
 end
-local ended, clock = 0, advance_clock(KEYS[1])
+local ended, entered, replayed, clock = 0, 0, 0, advance_clock(KEYS[1])
 for i = 3, #ARGV, 4 do
-  local batch, step, groups, bytes = ARGV[i], ARGV[i + 2], contents[i], 0
+  local batch, step, groups = ARGV[i], ARGV[i + 2], contents[i]
   if groups and redis.call('HDEL', KEYS[4], batch) == 1 then
-    for _, group in ipairs(groups) do
-      local entry = redis.call('HGET', KEYS[2], group.group_id) or ''
-      bytes = bytes + group.payload_bytes
-      redis.call('HSET', KEYS[6], group.group_id, string.format('delivered %s %s %.0f %s', batch, step, clock, entry))
-      redis.call('ZADD', KEYS[7], clock + ARGV[2], group.group_id)
-      if ARGV[1] == '0' then forget_payload(KEYS[1], KEYS[2], KEYS[5], group.group_id) end
-    end
+    local fresh, fresh_bytes, bytes = parted(groups)
+    entered, replayed = entered + enter_buffer(fresh), replayed + #groups - #fresh
+    deliver_groups(fresh, fresh_bytes, batch, step, clock)
     if ARGV[1] == '1' then
       redis.call('HSET', KEYS[8], batch, manifests[i])
       redis.call('HSET', KEYS[10], batch, ARGV[i + 1])
       redis.call('ZADD', KEYS[9], step, batch)
       redis.call('HINCRBY', KEYS[1], 'kept_bytes', bytes)
     else
+      let_go_of_replayed(groups, KEYS[5], KEYS[14])
       note_unkept(KEYS[1], step)
     end
-    redis.call('HINCRBY', KEYS[1], 'leased_groups', -#groups)
-    redis.call('HINCRBY', KEYS[1], 'leased_bytes', -bytes)
-    redis.call('HINCRBY', KEYS[1], 'delivered_groups', #groups)
     redis.call('HSET', KEYS[6], batch, string.format('acknowledged %s %s %.0f', ARGV[i + 3], step, clock))
     redis.call('ZADD', KEYS[7], clock + ARGV[2], batch)
     redis.call('HDEL', KEYS[3], batch)
     ended = ended + 1
   end
 end
-return ended
+return {ended, entered, replayed}

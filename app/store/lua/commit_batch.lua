@@ -8,27 +8,32 @@
 -- KEYS[5] leases        hash  batch id -> JSON list of groups
 -- KEYS[6] lease_states  hash  batch id -> JSON of its lease
 -- KEYS[7] versions      zset  group id -> policy version
--- KEYS[8..] per group   zset  its lane
+-- KEYS[8] samples       hash  sample id -> what the replay buffer gave to it; of a batch, under the batch's id
+-- KEYS[9] replayed      hash  group id -> batches that have it from the replay buffer
+-- KEYS[10..] per group  zset  its lane
 -- ARGV[1] batch id   ARGV[2] its lease   ARGV[3] JSON list of groups   ARGV[4] epoch, ARGV[5] step and ARGV[6] policy
 -- version planned on   ARGV[7] debts after this batch, JSON   ARGV[8] run clock at planning, ms   ARGV[9] 1 if relaxed,
 -- else 0   ARGV[10] JSON of how evenly batches were divided so far, this one among them; or nothing, if it
--- is not divided   ARGV[11] JSON of how often groups were passed over, or nothing, if it is as before
--- ARGV per group from 12 on: group id, lane, environment id or '-', size
+-- is not divided   ARGV[11] JSON of how often groups were passed over, or nothing, if it is as before   ARGV[12] JSON
+-- list of ids of the groups that it has from the replay buffer   ARGV per group from the queue, from 13 on: group id, lane, environment id or '-', size
 --
 -- Returns 1, also if it was committed before and is in that state still, or 0; then nothing has changed.
 -- Cost: O(n log m), n the groups of the batch, m the groups in a lane.
-local FIRST, FIELDS = 12, 4
+local FIRST, FIELDS = 13, 4
 local known = redis.call('HGET', KEYS[6], ARGV[1])
 if known then return known == ARGV[2] and 1 or 0 end
 local now = redis.call('HMGET', KEYS[1], 'epoch', 'step', 'policy_version')
 for i = 1, 3 do if (now[i] or '0') ~= ARGV[3 + i] then return 0 end end
 for i = FIRST, #ARGV, FIELDS do
-  if not redis.call('ZSCORE', KEYS[8 + (i - FIRST) / FIELDS], ARGV[i]) then return 0 end
+  if not redis.call('ZSCORE', KEYS[10 + (i - FIRST) / FIELDS], ARGV[i]) then return 0 end
 end
+local replayed = cjson.decode(ARGV[12])
+if #replayed > 0 and redis.call('HEXISTS', KEYS[8], ARGV[1]) == 0 then return 0 end
+for _, group in ipairs(replayed) do redis.call('HINCRBY', KEYS[9], group, 1) end
 local groups, bytes = 0, 0
 for i = FIRST, #ARGV, FIELDS do
   local group, lane, environment, size = unpack(ARGV, i, i + FIELDS - 1)
-  redis.call('ZREM', KEYS[8 + (i - FIRST) / FIELDS], group)
+  redis.call('ZREM', KEYS[10 + (i - FIRST) / FIELDS], group)
   redis.call('ZREM', KEYS[7], group)
   if redis.call('HINCRBY', KEYS[3], lane, -1) == 0 then redis.call('HDEL', KEYS[3], lane) end
   redis.call('HINCRBY', KEYS[4], environment, size)

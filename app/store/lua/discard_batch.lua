@@ -9,6 +9,7 @@
 -- KEYS[6] unindexed     zset  payloads to remove
 -- KEYS[7] history       hash  group or batch id -> what became of it
 -- KEYS[8] ended         zset  group or batch id -> run clock at which that is forgotten, ms
+-- KEYS[9] replayed      hash  group id -> batches that have it from the replay buffer
 -- ARGV[1] batch id   ARGV[2] lease seen   ARGV[3] step   ARGV[4] reason   ARGV[5] ms history is kept
 --
 -- Returns 1, or 0 if the lease is in another state by now; then nothing has changed.
@@ -16,9 +17,12 @@
 --
 -- include clock
 -- include forget_payload
+-- include replayed_groups
 if redis.call('HGET', KEYS[4], ARGV[1]) ~= ARGV[2] then return 0 end
 local clock = advance_clock(KEYS[1])
-local groups = cjson.decode(redis.call('HGET', KEYS[3], ARGV[1]))
+local batch = cjson.decode(redis.call('HGET', KEYS[3], ARGV[1]))
+let_go_of_replayed(batch, KEYS[6], KEYS[9])
+local groups = parted(batch)
 for _, group in ipairs(groups) do
   local id, environment = group.group_id, group.environment
   local owner = environment == cjson.null and '-' or string.format('%.0f', environment)

@@ -10,20 +10,23 @@
 -- KEYS[7] history       hash  batch id -> what became of it
 -- KEYS[8] ended         zset  batch id -> run clock at which that is forgotten, ms
 -- KEYS[9] groups        hash  group id -> entry
--- KEYS[10..] per group  zset  its lane
+-- KEYS[10] unindexed    zset  payloads to remove
+-- KEYS[11] replayed     hash  group id -> batches that have it from the replay buffer
+-- KEYS[12..] per group  zset  its lane
 -- ARGV[1] batch id   ARGV[2] lease seen   ARGV[3] lease id or '-'   ARGV[4] step   ARGV[5] ms history is kept
--- ARGV per group from 6 on: group id, lane, arrival, bytes, environment or '-', size
+-- ARGV per group from the queue, from 6 on: group id, lane, arrival, bytes, environment or '-', size
 --
 -- Returns 1, or 0 if the lease is in another state by now; then nothing has changed.
 -- Cost: O(n log m), n the groups of the batch, m the groups in a lane.
 --
 -- include clock
+-- include replayed_groups
 local FIRST, FIELDS = 6, 6
 if redis.call('HGET', KEYS[4], ARGV[1]) ~= ARGV[2] then return 0 end
 for i = FIRST, #ARGV, FIELDS do
   local group, lane, arrival, bytes, environment, size = unpack(ARGV, i, i + FIELDS - 1)
   local version = string.match(redis.call('HGET', KEYS[9], group) or '', ' (%d+) %S+$')
-  redis.call('ZADD', KEYS[10 + (i - FIRST) / FIELDS], arrival, group)
+  redis.call('ZADD', KEYS[12 + (i - FIRST) / FIELDS], arrival, group)
   if version then redis.call('ZADD', KEYS[6], version, group) end
   redis.call('HINCRBY', KEYS[2], lane, 1)
   redis.call('HINCRBY', KEYS[5], environment, '-' .. size)
@@ -32,6 +35,8 @@ for i = FIRST, #ARGV, FIELDS do
   redis.call('HINCRBY', KEYS[1], 'queued_groups', 1)
   redis.call('HINCRBY', KEYS[1], 'queued_bytes', bytes)
 end
+local batch = cjson.decode(redis.call('HGET', KEYS[3], ARGV[1]))
+let_go_of_replayed(batch, KEYS[10], KEYS[11])
 local clock = advance_clock(KEYS[1])
 redis.call('HSET', KEYS[7], ARGV[1], string.format('given_back %s %s %.0f', ARGV[3], ARGV[4], clock))
 redis.call('ZADD', KEYS[8], clock + ARGV[5], ARGV[1])

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- end_sample: end a sample in the state it was seen in: its uses count, or are given back.
 --
--- KEYS[1] run  hash, and KEYS[2..18], the replay buffer's: replay_keys names them
+-- KEYS[1] run  hash, and KEYS[2..19], the replay buffer's: replay_keys names them
 -- ARGV[1] sample id   ARGV[2] lease seen   ARGV[3] 'acknowledged', 'given_back' or 'expired'   ARGV[4] most uses of a
 -- chunk, or ''   ARGV[5] lease id   ARGV[6] ms it is known how it ended
 --

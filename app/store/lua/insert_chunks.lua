@@ -1,13 +1,15 @@
--- insert_chunks: what insert_fragments plans by, and what it writes (not a command of its own).
+-- insert_chunks: what insert_fragments and take_in_groups plan by, and what they write (not a command of its own).
 --
 -- A chunk of a plan: {weight, priority, version, session, bytes, fragments, rest of the entry, list of fragment ids}.
 
--- The victims that must go so that the plan's chunks have room; nil if these are not enough.
-local function victims_for(plan, chunks, bytes)
+-- The victims that must go so that the plan's chunks have room; nil if these are not enough. Of chunks and of bytes:
+-- how many there are, and how many there may be.
+local function victims_for(plan, of_chunks, of_bytes)
+  local chunks, bytes = of_chunks[1], of_bytes[1]
   for _, chunk in ipairs(plan.chunks) do
     chunks, bytes = chunks + 1, bytes + chunk[5]
   end
-  local victims, seen, most_chunks, most_bytes = {}, {}, tonumber(ARGV[8]), tonumber(ARGV[9]) or math.huge
+  local victims, seen, most_chunks, most_bytes = {}, {}, of_chunks[2], of_bytes[2] or math.huge
   for _, id in ipairs(plan.victims) do
     if chunks <= most_chunks and bytes <= most_bytes then break end
     local chunk = not seen[id] and chunk_of(id)
@@ -38,6 +40,10 @@ local function insert_chunk(id, chunk, clock, entries)
   count('inserts', 1)
 end
 
+local function make_room(victims)
+  for _, chunk in ipairs(victims) do retire(chunk, chunk.place == 'past' and 'old_session' or 'evicted') end
+end
+
 local function insert_plan(plan, clock)
   local entries = {}
   for _, fragment in ipairs(plan.fragments) do entries[fragment[1]] = ' ' .. fragment[2] .. ' ' .. fragment[3] end
@@ -49,7 +55,5 @@ local function insert_plan(plan, clock)
   for _, id in ipairs(plan.freed) do forget_fragment(id) end
   for field, by in pairs(plan.counts) do count(field, by) end
   write_changes()
-  if ARGV[3] == '' then redis.call('HDEL', WORKERS, ARGV[1]) else redis.call('HSET', WORKERS, ARGV[1], ARGV[3]) end
-  if ARGV[4] == '' then redis.call('ZREM', DUE, ARGV[1]) else redis.call('ZADD', DUE, ARGV[4], ARGV[1]) end
   redis.call('PUBLISH', RUN, 'inserted')
 end

@@ -7,12 +7,14 @@
 -- KEYS[4] kept        hash  batch id -> JSON list of groups
 -- KEYS[5] kept_steps  zset  batch id -> step
 -- KEYS[6] kept_leases hash  batch id -> JSON of its lease
+-- KEYS[7] replayed    hash  group id -> batches that have it from the replay buffer
 -- ARGV[1] step of a checkpoint to note, or ''   ARGV[2..] batch ids
 --
 -- Returns the number let go; one that is not kept any more is passed over. A run that is not there stays so: 0.
 -- Cost: O(n log m), n the groups of the batches, m the unindexed payloads.
 --
 -- include forget_payload
+-- include replayed_groups
 if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
 local contents, released = {}, 0
 for i = 2, #ARGV do
@@ -21,11 +23,11 @@ for i = 2, #ARGV do
 end
 for i = 2, #ARGV do
   if contents[i] and redis.call('HDEL', KEYS[4], ARGV[i]) == 1 then
-    local bytes = 0
-    for _, group in ipairs(contents[i]) do
-      bytes = bytes + group.payload_bytes
+    local fresh, _, bytes = parted(contents[i])
+    for _, group in ipairs(fresh) do
       forget_payload(KEYS[1], KEYS[2], KEYS[3], group.group_id)
     end
+    let_go_of_replayed(contents[i], KEYS[3], KEYS[7])
     note_unkept(KEYS[1], redis.call('ZSCORE', KEYS[5], ARGV[i]))
     redis.call('HINCRBY', KEYS[1], 'kept_bytes', -bytes)
     redis.call('HDEL', KEYS[6], ARGV[i])

@@ -15,9 +15,10 @@
 -- 13 due             zset  worker -> run clock at which to look after it, ms
 -- 14 samples         hash  sample id -> JSON: what it was given
 -- 15 sample_states   hash  sample id -> JSON of its lease
--- 16 unindexed       zset  payloads that no index entry names, -1 for garbage
--- 17 history         hash  'sample:ID' -> how it ended
--- 18 ended           zset  the same by the run clock at which that is forgotten, ms
+-- 16 entering        zset  groups of acknowledged batches that are to become chunks, by the order they came in
+-- 17 unindexed       zset  payloads that no index entry names, -1 for garbage
+-- 18 history         hash  'sample:ID' -> how it ended
+-- 19 ended           zset  the same by the run clock at which that is forgotten, ms
 local RUN, REPLAY, CHUNKS, ORDER, WEIGHTS, VERSIONS, USES, WITHHELD, PAST = unpack(KEYS, 1, 9)
-local VERSION_COUNTS, FRAGMENTS, WORKERS, DUE, SAMPLES, SAMPLE_STATES = unpack(KEYS, 10, 15)
-local UNINDEXED, HISTORY, ENDED = unpack(KEYS, 16, 18)
+local VERSION_COUNTS, FRAGMENTS, WORKERS, DUE, SAMPLES, SAMPLE_STATES, ENTERING = unpack(KEYS, 10, 16)
+local UNINDEXED, HISTORY, ENDED = unpack(KEYS, 17, 19)

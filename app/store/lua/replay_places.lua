@@ -1,9 +1,9 @@
 -- replay_places: the buffer and its checkpoints, as places of equal keys (not a command of its own).
 --
--- A place is 14 keys in a row, of which the tenth is that of the fragments: those that replay_keys names from 2 to 15,
+-- A place is 15 keys in a row, of which the tenth is that of the fragments: those that replay_keys names from 2 to 16,
 -- or their like at a checkpoint. Its orders, the third to the eighth, follow from its chunks: they would be most of the
 -- cost of a copy, and are made again by prepare_checkpoint.
-local TRASH, PARTS = KEYS[19], 14
+local TRASH, PARTS = KEYS[20], 15
 
 local function is_order(i) return i >= 2 and i <= 7 end
 

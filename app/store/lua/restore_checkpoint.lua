@@ -1,8 +1,8 @@
 #!lua
 -- restore_checkpoint: put a checkpoint that is prepared in place of the replay buffer; samples not ended are given back.
 --
--- KEYS[1] run  hash, and KEYS[2..18], the replay buffer's: replay_keys names them   KEYS[19] trash  set of tokens
--- KEYS[20..] hash, zset: the checkpoint's place (replay_places)   KEYS[34] hash, the trash of what is there now
+-- KEYS[1] run  hash, and KEYS[2..19], the replay buffer's: replay_keys names them   KEYS[20] trash  set of tokens
+-- KEYS[21..] hash, zset: the checkpoint's place (replay_places)   KEYS[36] hash, the trash of what is there now
 -- ARGV[1] token of that trash, and of this restoration   ARGV[2] revision and ARGV[3] policy version decided on
 -- ARGV[4] the revision the checkpoint is known by   ARGV[5] most uses of a chunk at the checkpoint, or ''   ARGV[6] ms it
 -- is known how samples ended   ARGV[7] 1 if chunks must be looked over, else 0
@@ -20,13 +20,13 @@
 -- include replay_places
 local now = redis.call('HMGET', REPLAY, 'revision', 'arrivals', 'restored')
 if now[3] == ARGV[1] then return 1 end
-if now[1] ~= ARGV[2] or redis.call('HGET', KEYS[20], 'revision') ~= ARGV[4] then return 0 end
+if now[1] ~= ARGV[2] or redis.call('HGET', KEYS[21], 'revision') ~= ARGV[4] then return 0 end
 if (redis.call('HGET', RUN, 'policy_version') or '0') ~= ARGV[3] then return 0 end
 local states = redis.call('HGETALL', SAMPLE_STATES)
 for i = 1, #states, 2 do note_end(states[i], 'overtaken', cjson.decode(states[i + 1]).lease_id, ARGV[6]) end
-empty_place(2, 34, ARGV[1])
-copy_place(20, 2)
-move_orders(20, 2)
+empty_place(2, 36, ARGV[1])
+copy_place(21, 2)
+move_orders(21, 2)
 redis.call('HDEL', REPLAY, 'checkpoint', 'checkpoint_ms', 'checkpoint_version')
 -- No number means two chunks, and no revision two configurations.
 local arrivals = math.max(now[2] or 0, redis.call('HGET', REPLAY, 'arrivals') or 0)

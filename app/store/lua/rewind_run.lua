@@ -11,6 +11,8 @@
 --
 -- Returns 1, or 0 if the batches kept after that step are not exactly these; then nothing has changed.
 -- Cost: O(n log m), n the batches and their groups, m the batches kept.
+--
+-- include replayed_groups
 local unkept = redis.call('HGET', KEYS[1], 'unkept_step')
 if unkept and tonumber(unkept) > tonumber(ARGV[1]) then return 0 end
 local after = redis.call('ZRANGEBYSCORE', KEYS[3], '(' .. ARGV[1], '+inf')
@@ -22,9 +24,8 @@ for i = 2, #ARGV, 2 do
   contents[i] = cjson.decode(manifests[i])
 end
 for i = 2, #ARGV, 2 do
-  local groups, bytes = contents[i], 0
-  for _, group in ipairs(groups) do bytes = bytes + group.payload_bytes end
-  redis.call('HINCRBY', KEYS[1], 'kept_bytes', -bytes)
+  local groups, bytes, kept_bytes = parted(contents[i])
+  redis.call('HINCRBY', KEYS[1], 'kept_bytes', -kept_bytes)
   redis.call('HINCRBY', KEYS[1], 'leased_groups', #groups)
   redis.call('HINCRBY', KEYS[1], 'leased_bytes', bytes)
   redis.call('HINCRBY', KEYS[1], 'delivered_groups', -#groups)

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- take_sample: give the chunks that draws name to a new sample, first come, none twice, and reserve a use of each.
 --
--- KEYS[1] run  hash, and KEYS[2..18], the replay buffer's: replay_keys names them
+-- KEYS[1] run  hash, and KEYS[2..19], the replay buffer's: replay_keys names them
 -- ARGV[1] sample id   ARGV[2] its lease   ARGV[3] revision, ARGV[4] policy version and ARGV[5] random counter decided on
 -- ARGV[6] the counter from now on   ARGV[7] chunks wanted   ARGV[8] most uses of a chunk, or ''   ARGV[9] oldest version
 -- and ARGV[10] oldest run clock of insertion that may be sampled   ARGV[11] the only session that may   ARGV[12] chunks

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- update_priorities: give chunks other priorities, and so other weights.
 --
--- KEYS[1] run  hash, and KEYS[2..18], the replay buffer's: replay_keys names them
+-- KEYS[1] run  hash, and KEYS[2..19], the replay buffer's: replay_keys names them
 -- ARGV[1] revision the weights were worked out on
 -- ARGV per chunk from 2 on: its id, its priority, its weight, and the priority it must have had, or '' for any
 --

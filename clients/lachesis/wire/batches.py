@@ -31,6 +31,17 @@ class TakeBatch(Body):
     )
 
 
+class ReplayedGroup(BaseModel):
+    """How a group came into a batch from the replay buffer (`fresh_fraction`)."""
+
+    chunk: int = Field(description="The chunk it is there: what its priority is set of.")
+    uses: int = Field(description="Acknowledged samples and batches it was in since it was trained on first.")
+    probability: float = Field(description="That one draw from the whole buffer gave it; 1 for fifo and lifo.")
+    importance_weight: float = Field(
+        description="(chunks * probability) ** -beta over the largest of the groups that the batch has from there."
+    )
+
+
 class BatchGroup(BaseModel):
     """A group of a batch, without its columns."""
 
@@ -42,9 +53,12 @@ class BatchGroup(BaseModel):
     )
     policy_version: int | None = Field(description="The policy version that sampled it, if it said so.")
     staleness: int | None = Field(description="Policy versions since then.")
-    age_s: float = Field(description="Seconds since it was received.")
+    age_s: float = Field(description="Seconds since it was received; of one that is replayed, since it was trained on.")
     filtered_by: str | None = Field(default=None, description="The filter of the run that found it, if it was kept.")
     loss_weight: float = Field(default=1.0, description="What that filter would have its loss multiplied by.")
+    replayed: ReplayedGroup | None = Field(
+        default=None, description="How it came in, if it is from the replay buffer; null if it is from the queue."
+    )
 
 
 class BatchInfo(BaseModel):
@@ -89,6 +103,7 @@ class LeasedBatch(BaseModel):
     trainer: str | None = Field(description="Who holds it, if they said.")
     groups: int = Field(description="Its groups.")
     size: int = Field(description="Its sequences.")
+    replayed_groups: int = Field(default=0, description="Of its groups, those from the replay buffer.")
     world_size: int | None = Field(default=None, description="Between how many ranks it is divided, if it is.")
     taken_by: list[int] = Field(default_factory=list, description="Ranks that were handed their shard.")
     acknowledged_by: list[int] = Field(default_factory=list, description="Ranks that have trained on theirs.")

@@ -59,6 +59,18 @@ class FragmentFacts(BaseModel):
     metadata: dict[str, Any] | None = Field(default=None, description="Anything; kept, not read.")
 
 
+class HeldFacts(FragmentFacts):
+    """What is known of a fragment that is held beside its place."""
+
+    group: str | None = Field(default=None, description="Of a group of the run: the id its sender gave it.")
+    environment: int | None = Field(default=None, description="Of a group of the run: the environment it came from.")
+    sequences: int | None = Field(default=None, description="Of a group of the run: how many sequences it has.")
+    filtered_by: str | None = Field(
+        default=None, description="Of a group of the run: the filter that found it, if any."
+    )
+    loss_weight: float = Field(default=1.0, description="What that filter would have its loss multiplied by.")
+
+
 class SubmittedFragment(FragmentFacts):
     """A fragment as it is sent in JSON (`POST …/replay/fragments`)."""
 
@@ -117,7 +129,7 @@ class FragmentReceipts(BaseModel):
     fragments: list[FragmentReceipt]
 
 
-class StoredFragment(FragmentFacts):
+class StoredFragment(HeldFacts):
     """A fragment that is stored, without its tensors."""
 
     fragment: str = Field(description="Its id.")

@@ -58,6 +58,13 @@ FragmentsPerChunk = Annotated[
     int,
     Field(ge=1, le=MAX_FRAGMENTS_PER_CHUNK, description="Consecutive fragments of one worker in a chunk."),
 ]
+Groups = Annotated[
+    bool,
+    Field(
+        description="Whether the groups of acknowledged batches become chunks, each a fragment and a chunk by itself; "
+        "`fragments_per_chunk` must be 1."
+    ),
+]
 MaxChunks = Annotated[int, Field(ge=1, le=MAX_CHUNKS, description="Most chunks held.")]
 MaxBytes = Annotated[
     int | None, Field(ge=1, le=MAX_INTEGER, description="Most bytes of payload in chunks. Null: no limit.")
@@ -105,6 +112,7 @@ class ReplaySettings(Body):
     )
 
     fragments_per_chunk: FragmentsPerChunk = 1
+    groups: Groups = False
     max_chunks: MaxChunks = 10_000
     max_bytes: MaxBytes = None
     eviction: Eviction = "oldest"
@@ -127,6 +135,7 @@ class ReplayChange(Change):
     model_config = ConfigDict(json_schema_extra={"examples": [{"max_staleness": 4, "max_reuse": None}]})
 
     fragments_per_chunk: FragmentsPerChunk = 1
+    groups: Groups = False
     max_chunks: MaxChunks = 10_000
     max_bytes: MaxBytes = None
     eviction: Eviction = "oldest"

@@ -103,6 +103,15 @@ AlertAfterBatches = Annotated[
         "carries an alert. Null: never.",
     ),
 ]
+FreshFraction = Annotated[
+    float,
+    Field(
+        gt=0,
+        le=1,
+        description="How much of a batch must come from the queue at least; the rest comes from the replay buffer, "
+        "where that has groups that fit exactly. Below 1 only in a run whose buffer takes `groups`.",
+    ),
+]
 Archived = Annotated[
     bool, Field(description="An archived run takes no groups and hands out no batches; nothing is deleted.")
 ]
@@ -145,6 +154,7 @@ class RunCreate(Body):
     filter_reward_range: FilterRewardRange = None
     filter_pass_rate: FilterPassRate = None
     alert_after_batches: AlertAfterBatches = 10
+    fresh_fraction: FreshFraction = 1.0
     atropos: AtroposSettings = Field(default_factory=AtroposSettings, description="For environments of Atropos.")
 
 
@@ -172,6 +182,7 @@ class RunChange(Change):
     filter_reward_range: FilterRewardRange = None
     filter_pass_rate: FilterPassRate = None
     alert_after_batches: AlertAfterBatches = 10
+    fresh_fraction: FreshFraction = 1.0
     archived: Archived = False
 
 

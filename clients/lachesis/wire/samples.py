@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from lachesis.wire.body import Body
-from lachesis.wire.fragments import FragmentFacts
+from lachesis.wire.fragments import HeldFacts
 from lachesis.wire.replay import Alpha, Beta, ChunkId, HalfLife, Sampling, Strategy
 from lachesis.wire.runs import LeaseSeconds
 
@@ -50,7 +50,7 @@ class TakeSample(Body):
         return self
 
 
-class Record(FragmentFacts):
+class Record(HeldFacts):
     """A fragment of a sample: where it is from, and how it came into the sample."""
 
     fragment: str = Field(description="Its id.")

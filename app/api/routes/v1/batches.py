@@ -182,6 +182,7 @@ def _leased(lease: Lease, clock_ms: int) -> LeasedBatch:
             "trainer": lease.trainer or None,
             "groups": sum(groups for _, groups, _ in lease.contents),
             "size": sum(sequences for _, _, sequences in lease.contents),
+            "replayed_groups": sum(groups for _, groups, _ in lease.replayed),
             **_ranks(lease),
         }
     )

@@ -1,0 +1,157 @@
+"""Batches of groups from the queue and from the replay buffer: exact, and within every bound, like any other.
+
+The law, for a batch of N sequences of which a fraction f must be fresh: F is the smallest number of sequences from
+``ceil(f * N)`` on for which there are
+
+1. fresh groups: those that `app.core.selection` chooses from the queue as a batch of F, with each environment's minimum
+   of a batch of F, and what the candidates have too little of to its minimum of the whole batch;
+2. replayed groups: those that it chooses from the candidates, in the order in which they were drawn, as a batch of
+   N - F within what is left of the bounds of the whole batch.
+
+Where there is no such F below N, batches are of fresh groups alone. So a batch forms whenever one would without replay.
+What addition alone rules out costs next to nothing; of the rest, `TRIES` numbers are tried, so that nobody waits long.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from app.core.allocation import bounds_for, settle_debts
+from app.core.model import BatchPlan, Bounds, Lane, LaneId, QueuedGroup, Share
+from app.core.pools import Pools
+from app.core.selection import select
+from app.core.sums import attainable, reachable
+
+TRIES = 64
+
+_FLOAT_ERROR = 1e-9  # 100 * 0.07 is 7.000000000000001 and means 7
+
+
+@dataclass(frozen=True, slots=True)
+class Mixed:
+    """A batch of both.
+
+    Attributes:
+        fresh: The groups from the queue.
+        replayed: Which of the candidates come with them: positions, ascending.
+        debts: Sequences owed to environments once it is carried out.
+    """
+
+    fresh: BatchPlan
+    replayed: tuple[int, ...]
+    debts: Mapping[int, int]
+
+
+def fresh_needed(batch_size: int, fresh_fraction: float) -> int:
+    """Return how many sequences of a batch must come from the queue at least: ``ceil(batch_size * fresh_fraction)``."""
+    return max(1, ceil(batch_size * fresh_fraction - _FLOAT_ERROR))
+
+
+def mix(
+    batch_size: int,
+    fresh_fraction: float,
+    lanes: Sequence[Lane],
+    candidates: Sequence[LaneId],
+    shares: Mapping[int, Share],
+    debts: Mapping[int, int],
+) -> Mixed | None:
+    """Choose the next batch by the law above; None if it is of fresh groups alone.
+
+    Args:
+        batch_size: Sequences in a batch, ``>= 1``.
+        fresh_fraction: How much of it must come from the queue at least, above 0 to 1.
+        lanes: The queue, as for `app.core.selection.select`.
+        candidates: Environment and size of groups from the replay buffer, as they were drawn.
+        shares: By environment id, for those that bind now.
+        debts: Sequences owed to environments before the batch.
+    """
+    bounds, replay = bounds_for(batch_size, shares), _lanes(candidates)
+    needed = fresh_needed(batch_size, fresh_fraction)
+    from_queue = reachable(_by_size(lanes), batch_size)
+    from_replay = reachable(_by_size(replay), batch_size - needed)
+    queued, supply = _by_environment(lanes), _by_environment(replay)
+    least = max(needed, batch_size - _most(supply, bounds))
+    tries = 0
+    for sequences in range(least, batch_size):
+        if not (from_queue >> sequences & 1 and from_replay >> (batch_size - sequences) & 1):
+            continue
+        own = _bounds_of_fresh(bounds, bounds_for(sequences, shares), supply)
+        if not _plausible(sequences, queued, own):
+            continue
+        tries += 1
+        if tries > TRIES:
+            break
+        fresh = _exact(sequences, lanes, own)
+        replayed = fresh and _exact(batch_size - sequences, replay, _left(bounds, _got(fresh)))
+        if fresh and replayed:
+            positions = tuple(group.arrival for group in replayed.groups)
+            return Mixed(fresh, positions, settle_debts(debts, bounds, _got(fresh) + _got(replayed)))
+    return None
+
+
+def _exact(batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, Bounds]) -> BatchPlan | None:
+    pools = Pools(batch_size, lanes, bounds)
+    if not attainable(*pools.remaining(pools.nothing, pools.everything)):
+        return None  # found out without finding out why
+    plan = select(batch_size, lanes, bounds)
+    return plan if isinstance(plan, BatchPlan) else None
+
+
+def _plausible(sequences: int, queued: Mapping[int | None, int], bounds: Mapping[int, Bounds]) -> bool:
+    """Whether addition alone leaves it open that so many sequences of the queue are within bounds."""
+    there = all(bound.minimum <= queued.get(environment, 0) for environment, bound in bounds.items())
+    return there and sum(bound.minimum for bound in bounds.values()) <= sequences <= _most(queued, bounds)
+
+
+def _most(supply: Mapping[int | None, int], bounds: Mapping[int, Bounds]) -> int:
+    """Return how many sequences of a supply a batch may have at most, whatever the sizes of groups."""
+    most = {environment: bound.maximum for environment, bound in bounds.items() if bound.maximum is not None}
+    return sum(there if one is None else min(there, most.get(one, there)) for one, there in supply.items())
+
+
+def _bounds_of_fresh(
+    whole: Mapping[int, Bounds], own: Mapping[int, Bounds], supply: Mapping[int | None, int]
+) -> dict[int, Bounds]:
+    return {
+        environment: Bounds(max(own[environment].minimum, bound.minimum - supply.get(environment, 0)), bound.maximum)
+        for environment, bound in whole.items()
+    }
+
+
+def _left(bounds: Mapping[int, Bounds], got: Mapping[int | None, int]) -> dict[int, Bounds]:
+    return {
+        environment: Bounds(
+            max(0, bound.minimum - got.get(environment, 0)),
+            None if bound.maximum is None else bound.maximum - got.get(environment, 0),
+        )
+        for environment, bound in bounds.items()
+    }
+
+
+def _lanes(candidates: Sequence[LaneId]) -> list[Lane]:
+    heads: dict[LaneId, list[QueuedGroup]] = {}
+    for position, lane in enumerate(candidates):
+        heads.setdefault(lane, []).append(QueuedGroup(position, ""))
+    return [Lane(environment, size, len(own), tuple(own)) for (environment, size), own in heads.items()]
+
+
+def _by_size(lanes: Sequence[Lane]) -> Counter[int]:
+    groups: Counter[int] = Counter()
+    for lane in lanes:
+        groups[lane.size] += lane.queued
+    return groups
+
+
+def _by_environment(lanes: Sequence[Lane]) -> Counter[int | None]:
+    sequences: Counter[int | None] = Counter()
+    for lane in lanes:
+        sequences[lane.environment] += lane.size * lane.queued
+    return sequences
+
+
+def _got(plan: BatchPlan) -> Counter[int | None]:
+    got: Counter[int | None] = Counter()
+    for group in plan.groups:
+        got[group.environment] += group.size
+    return got

@@ -1,0 +1,106 @@
+"""Groups of acknowledged batches become chunks of the replay buffer."""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Sequence
+from weakref import WeakValueDictionary
+
+from app.core.drawing import weight_of
+from app.core.replay import Fragment, Unfit, chunk_of, unfit
+from app.core.replay_groups import versions_counted
+from app.services.replay.planning import beyond_room
+from app.store.keys import NONE
+from app.store.replay import NewChunk
+from app.store.replay_entries import fragment_rest
+from app.store.replay_groups import EnteringGroup, EnteringStore, Entrance
+from app.store.replay_view import ReplayView
+
+_AT_ONCE = 200  # groups; a script makes chunks of them within ten milliseconds
+_SPARE_VICTIMS = 16
+
+
+class ReplayGroups:
+    """The way in for groups. They are in the buffer from their acknowledgement on; here they become chunks of it."""
+
+    def __init__(self, entering: EnteringStore) -> None:
+        self._entering = entering
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # not to outdate each other
+
+    async def take_in(self, run: str) -> int:
+        """Make chunks of all groups that entered; returns of how many. Safe to repeat, and for several at once.
+
+        The rate limiter holds none of them back, as no acknowledgement waits: they count as inserts.
+        """
+        taken, candidates = 0, _AT_ONCE + _SPARE_VICTIMS
+        async with self._turns.setdefault(run, asyncio.Lock()):
+            while (found := await self._entering.look(run, _AT_ONCE, candidates)) is not None:
+                view, groups, victims = found
+                entrance = plan_entrance(view, groups, victims)
+                match await self._entering.take_in(run, entrance, view):
+                    case "taken":
+                        taken += len(entrance.chunks)
+                    case "crowded":
+                        candidates *= 2
+        return taken
+
+
+def plan_entrance(view: ReplayView, groups: Sequence[EnteringGroup], victims: Sequence[str]) -> Entrance:
+    """Sort out groups that entered: which become chunks, and which the buffer's rules let go at once."""
+    standing, policy = view.standing, view.policy
+    chunks: list[NewChunk] = []
+    rests: dict[str, str] = {}
+    dropped: dict[str, Unfit] = {}
+    for group in groups:
+        fragment = _fragment(group, standing.version)
+        chunk = chunk_of([fragment], standing.clock_ms)
+        reason = unfit(chunk, standing, policy)
+        if reason is not None:
+            dropped[group.group_id] = reason
+        else:
+            rests[group.group_id] = fragment_rest(fragment, _facts(group))
+            chunks.append(NewChunk(chunk, weight_of(chunk.priority, policy.sampling.alpha), (group.group_id,)))
+    surplus = beyond_room(chunks, policy)
+    dropped |= {group_id: Unfit.EVICTED for new in chunks[:surplus] for group_id in new.fragment_ids}
+    sizes = {group.group_id: group.entry.payload_bytes for group in groups}
+    counts = Counter(f"dropped:{reason}" for reason in dropped.values())
+    counts["waiting_fragments"] = -len(groups)
+    counts["waiting_bytes"] = -sum(sizes.values())
+    kept = [group_id for group_id in rests if group_id not in dropped]
+    return Entrance(
+        groups=tuple(sizes),
+        fragments=tuple((group_id, sizes[group_id], rests[group_id]) for group_id in kept),
+        chunks=tuple(chunks[surplus:]),
+        victims=tuple(victims) if kept else (),
+        freed=tuple(dropped),
+        counts=counts,
+    )
+
+
+def _fragment(group: EnteringGroup, current: int) -> Fragment:
+    entry = group.entry
+    environment = entry.lane[0]
+    return Fragment(
+        worker=f"@environment/{NONE if environment is None else environment}",  # no worker's name begins so
+        session=group.session,
+        number=group.number,
+        versions=versions_counted(group.version, entry.versions, current),
+        payload_bytes=entry.payload_bytes,
+        checksum=entry.checksum,
+        accepted_ms=entry.accepted_ms,
+    )
+
+
+def _facts(group: EnteringGroup) -> str:
+    """Write down what is known of a group beside its place, for the records of samples."""
+    entry = group.entry
+    facts = {
+        "group": entry.given_id,
+        "environment": entry.lane[0],
+        "sequences": entry.lane[1],
+        "reward": entry.reward,
+        "cost": entry.weight.sent,
+    }
+    if entry.mark is not None:
+        facts |= {"filtered_by": entry.mark.filtered_by, "loss_weight": entry.mark.loss_weight}
+    return json.dumps({name: value for name, value in facts.items() if value is not None}, separators=(",", ":"))

@@ -1,0 +1,178 @@
+"""Groups from the replay buffer beside those from the queue: which may come into the next batch, and taken for it."""
+
+import asyncio
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Any
+
+from app.core.decision import Decision
+from app.core.drawing import Counts, Draw, Order, Sampling, Strategy, draw, importance, probabilities
+from app.core.leasing import Lease, LeasedGroup, LeaseState, Replayed
+from app.core.mixing import fresh_needed, mix
+from app.core.model import DropReason, Lane, RunView
+from app.core.pacing import live_shares
+from app.core.rate_limiter import samples_open
+from app.core.replay import unfit, uses_open
+from app.services.replay.drawing import Drawing, limits
+from app.services.replay.reservations import RESERVED_MS
+from app.store.replay import ReplayStore
+from app.store.replay_entries import SAMPLEABLE, StoredChunk, StoredFragment, chunk_key
+from app.store.replay_samples import DrawnOn, Manifest, SampleStore
+from app.store.replay_view import ReplayView
+
+_TIMES, _SPARE, _MOST = 4, 16, 4096  # candidates: so many times what may be needed, and some; at most
+_MANY = 256
+_ATTEMPTS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A group of the buffer: its chunk, its fragment, what is known of it, and the draw that named it."""
+
+    stored: StoredChunk
+    fragment: StoredFragment
+    facts: Mapping[str, Any]
+    draw: Draw
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """The groups that a batch is to have from the buffer, in order; and the random counter once it has them."""
+
+    groups: tuple[LeasedGroup, ...]
+    counter: int
+
+
+class Mixing:
+    """Chooses what comes from the buffer, and reserves its uses."""
+
+    def __init__(self, replay: ReplayStore, samples: SampleStore, drawing: Drawing) -> None:
+        self._replay = replay
+        self._samples = samples
+        self._drawing = drawing
+
+    async def decide(
+        self, run: str, view: RunView, lanes: Sequence[Lane], ttl_ms: int
+    ) -> tuple[Decision, Mixture] | None:
+        """Choose a batch of fresh and replayed groups by `app.core.mixing`; None if it is to be of fresh ones alone.
+
+        Args:
+            run: The run's name.
+            view: The run; ``view.config`` must be set.
+            lanes: Its lanes with their heads.
+            ttl_ms: Silence after which an environment no longer binds, milliseconds.
+        """
+        assert view.config is not None, "only a configured run can be decided on"  # noqa: S101
+        batch_size, fraction = view.config.batch_size, view.policy.fresh_fraction
+        room = batch_size - fresh_needed(batch_size, fraction)
+        if room < 1:
+            return None
+        buffer = await self._replay.view(run)
+        if buffer is None:
+            return None
+        sampling = buffer.policy.sampling
+        counts = await self._drawing.counts(run, buffer, sampling)
+        candidates, counter = await self._candidates(run, buffer, counts, _wanted(view, room))
+        drawn = [(one.facts.get("environment"), int(one.facts["sequences"])) for one in candidates]
+        given = batch_size, fraction, lanes, drawn, live_shares(view, ttl_ms), view.debts
+        many = len(candidates) + len(lanes) >= _MANY
+        mixed = await asyncio.to_thread(mix, *given) if many else mix(*given)
+        if mixed is None:
+            return None
+        chosen = [candidates[position] for position in mixed.replayed]
+        mixture = Mixture(_leased(chosen, counts, sampling), counter)
+        return Decision(mixed.fresh, debts=mixed.debts), mixture
+
+    async def reserve(self, run: str, batch: Lease, mixture: Mixture) -> bool:
+        """Reserve a use of each group for a batch that is about to be committed; False if one cannot be had any more.
+
+        It is a sample under the batch's id, which `app.services.replay.reservations` ends with the batch.
+        """
+        chunks = [group.replayed.chunk for group in mixture.groups if group.replayed is not None]
+        draws = [Draw(Order.INSERTION, chunk, chunk, 0) for chunk in chunks]
+        for _ in range(_ATTEMPTS):
+            view = await self._replay.view(run)
+            if view is None:
+                return False
+            lease = replace(
+                batch,
+                state=LeaseState.HELD,
+                lease_id=uuid.uuid4().hex,  # nobody's: with the batch it ends
+                deadline_ms=view.standing.clock_ms + RESERVED_MS,
+                request_id="",
+                contents=batch.replayed,
+                shards=None,
+            )
+            drawn_on = DrawnOn(Sampling(Strategy.FIFO), Counts(view.size, version=view.standing.version))
+            counter = max(mixture.counter, view.total("draws"))
+            found = await self._samples.take(run, lease, len(chunks), view, drawn_on, draws, counter, limits(view))
+            if isinstance(found, Manifest) or found.why != "outdated":
+                return isinstance(found, Manifest)
+        return False
+
+    async def retire_damaged(self, run: str, reasons: Mapping[LeasedGroup, DropReason]) -> None:
+        """Take groups that cannot be read out of the buffer."""
+        for group, reason in reasons.items():
+            if group.replayed is not None:
+                await self._replay.retire(run, reason.value, [chunk_key(group.replayed.chunk)])
+
+    async def _candidates(self, run: str, view: ReplayView, counts: Counts, wanted: int) -> tuple[list[Candidate], int]:
+        """Draw groups that may be replayed now, none twice, as the buffer samples; no more than its limiter allows."""
+        policy, counter = view.policy, view.total("draws")
+        credit = samples_open(view.position, policy.limiter, policy.min_size_to_sample)
+        if not counts.chunks or not credit:
+            return [], counter
+        draws, counter = draw(counts, policy.sampling, min(wanted, counts.chunks), policy.seed, counter)
+        names = await self._samples.named(run, draws)
+        keys = list(dict.fromkeys(name for name in names if name is not None))
+        stored = dict(zip(keys, await self._replay.entries(run, keys), strict=True))
+        accepted: dict[str, tuple[StoredChunk, Draw]] = {}
+        for name, drawn in zip(names, draws, strict=True):
+            entry = None if name is None else stored[name]
+            if name is not None and entry is not None and drawn.accept < entry.weight:
+                accepted.setdefault(name, (entry, drawn))
+        fit = [(entry, drawn) for entry, drawn in accepted.values() if _may_be_replayed(entry, view)]
+        fragments = await self._replay.fragments(run, [entry.fragment_ids[0] for entry, _ in fit])
+        candidates = [
+            Candidate(entry, fragment, facts, drawn)
+            for (entry, drawn), fragment in zip(fit, fragments, strict=True)
+            if fragment is not None and "sequences" in (facts := json.loads(fragment.facts))
+        ]
+        return candidates[:credit], counter
+
+
+def _wanted(view: RunView, room: int) -> int:
+    """Return how many candidates to draw where ``room`` sequences are to be replayed."""
+    sizes = [size for _, size in view.lanes] + [one.group_size for one in view.environments.values()]
+    return min(_MOST, _TIMES * ceil(room / max(1, min(sizes, default=1))) + _SPARE)
+
+
+def _may_be_replayed(entry: StoredChunk, view: ReplayView) -> bool:
+    fit = entry.place == SAMPLEABLE and unfit(entry.chunk, view.standing, view.policy) is None
+    return fit and uses_open(entry.chunk, view.policy) != 0
+
+
+def _leased(chosen: Sequence[Candidate], counts: Counts, sampling: Sampling) -> tuple[LeasedGroup, ...]:
+    """Describe groups as a batch has them."""
+    weights = [one.stored.weight for one in chosen]
+    chances = probabilities([one.draw for one in chosen], weights, counts, sampling)
+    return tuple(
+        LeasedGroup(
+            group_id=one.fragment.fragment_id,
+            arrival=0,
+            environment=one.facts.get("environment"),
+            size=int(one.facts["sequences"]),
+            payload_bytes=one.fragment.payload_bytes,
+            checksum=one.fragment.checksum,
+            accepted_ms=one.stored.chunk.inserted_ms,
+            policy_version=one.stored.chunk.versions.lowest,
+            given_id=one.facts.get("group"),
+            filtered_by=one.facts.get("filtered_by"),
+            loss_weight=one.facts.get("loss_weight", 1.0),
+            replayed=Replayed(one.stored.chunk.chunk_id, one.stored.chunk.uses, chance, weight),
+        )
+        for one, chance, weight in zip(chosen, chances, importance(chances, sampling.beta), strict=True)
+    )

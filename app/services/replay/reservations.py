@@ -1,0 +1,43 @@
+"""Uses that batches have reserved of groups from the replay buffer: counted or given back once their batch has ended.
+
+Such a reservation is a sample under the batch's id. It is made before the batch is committed, which demands it; it ends
+after the batch, by what is remembered of how that ended. So whoever dies in between, a use is neither lost nor counted
+twice: a batch that is rewound has counted its uses, and has no reservation any more.
+"""
+
+from app.store.batches import BatchStore
+from app.store.replay import ReplayStore
+from app.store.replay_samples import SampleStore
+
+RESERVED_MS = 60_000
+"""How long a reservation waits for its batch to be committed, run clock."""
+
+
+class Reservations:
+    """Ends what batches have reserved. Each step is safe to repeat."""
+
+    def __init__(self, replay: ReplayStore, samples: SampleStore, batches: BatchStore) -> None:
+        self._replay = replay
+        self._samples = samples
+        self._batches = batches
+
+    async def settle(self, run: str) -> None:
+        """End the reservations of batches that have ended, and of those that were never committed."""
+        reserved = [lease for lease in await self._samples.leases(run) if lease.replayed]
+        view = await self._replay.view(run) if reserved else None
+        if view is None:
+            return
+        in_hand = await self._batches.in_hand(run, [lease.batch_id for lease in reserved])
+        for lease in reserved:
+            if lease.batch_id in in_hand:
+                continue
+            end = await self._batches.end_of(run, lease.batch_id)
+            if end is not None or view.standing.clock_ms >= lease.deadline_ms:
+                acknowledged = end is not None and end.outcome == "acknowledged"
+                await self._samples.end(run, lease, "acknowledged" if acknowledged else "given_back", view)
+
+    async def release(self, run: str, batch_id: str) -> None:
+        """Give back what was reserved for a batch that was not committed."""
+        view, lease = await self._replay.view(run), await self._samples.lease(run, batch_id)
+        if view is not None and lease is not None:
+            await self._samples.end(run, lease, "given_back", view)
