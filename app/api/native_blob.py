@@ -126,6 +126,7 @@ def keys_and_payload(keys: GroupKeys, columns: Mapping[str, Ragged], payload: Pa
         weight=weigh(lengths, keys.cost),
         versions=None if versions is None else versions_of(versions.values),
         place=path,
+        item=keys.item,
         rewards=columns["scores"].values,
     )
 

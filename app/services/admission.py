@@ -8,11 +8,13 @@ from dataclasses import dataclass, replace
 from app.core.errors import InvalidField, RunArchived, RunNotFound
 from app.core.filters import Mark, judged
 from app.core.policy import Policy
+from app.services.curriculum.groups import told_by
 from app.services.presence import Presence
 from app.store.codec import EncodedGroup
 from app.store.group_entries import Outcome, Placement, Stored, Submission, Terms
 from app.store.groups import GroupStore
-from app.store.runs import Roster, RunStore
+from app.store.roster import Roster
+from app.store.runs import RunStore
 
 _NOBODY = Roster(0, {})
 
@@ -67,9 +69,9 @@ class Admission:
                 placements = [place(group, roster) for group in groups]
                 # Under new ids each time: what was written under the ones before may be being removed.
                 submissions = [Submission(uuid.uuid4().hex, group) for group in groups]
-                admitted = await self._groups.admit(
-                    run, submissions, placements, _terms(roster, groups, limited=limited)
-                )
+                terms = _terms(roster, groups, limited=limited)
+                told = told_by(groups, placements, roster)
+                admitted = await self._groups.admit(run, submissions, placements, terms, told)
             except (InvalidField, RunArchived, RunNotFound):
                 if fresh:
                     raise

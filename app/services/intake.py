@@ -9,7 +9,8 @@ from app.services.admission import Admission, filtered
 from app.store.codec import EncodedGroup
 from app.store.group_entries import Placement
 from app.store.groups import GroupStore
-from app.store.runs import Roster, RunStore
+from app.store.roster import Roster
+from app.store.runs import RunStore
 
 _MOST_BUFFERED = 256  # groups of one environment that may wait for a set; with more, all of them are released
 

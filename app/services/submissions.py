@@ -8,7 +8,7 @@ from app.core.freshness import unfit
 from app.services.admission import Admission, filtered
 from app.store.codec import EncodedGroup
 from app.store.group_entries import Outcome, Placement
-from app.store.runs import Roster
+from app.store.roster import Roster
 
 
 class Submissions:

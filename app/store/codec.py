@@ -27,6 +27,7 @@ class EncodedGroup:
         weight: What its cost follows from.
         versions: The policy versions that sampled its tokens, where it says so of each.
         place: Where it was in the body it came in: a path from the root.
+        item: The dataset entry or task it comes from, if its sender said so.
         rewards: Its scores, finite, one per sequence; a view of the payload or of what it was made from.
     """
 
@@ -38,6 +39,7 @@ class EncodedGroup:
     weight: Weight = NO_WEIGHT
     versions: Versions | None = None
     place: tuple[str | int, ...] = ()
+    item: str | None = None
     rewards: NDArray[Any] = field(default_factory=lambda: np.empty(0), compare=False)
 
 

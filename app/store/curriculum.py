@@ -63,6 +63,7 @@ class Census:
         counter: How often the generator drew, before what was claimed.
         updates: Observations so far.
         ease_sum: Sum of the scores of `Order.EASE`.
+        left_out: Observations of groups that could not be counted (`lua/observe_groups.lua`).
         in_flight: Items handed out and not observed yet, whose time is not up.
         numbers: The number of each category; that of none is 0.
         named: The category of each number.
@@ -72,6 +73,7 @@ class Census:
     counter: int
     updates: int
     ease_sum: float
+    left_out: int
     in_flight: int
     numbers: Mapping[str, int] = field(default_factory=dict)
     named: Mapping[int, str] = field(default_factory=dict)
@@ -191,7 +193,8 @@ class CurriculumStore:
 
     async def delete(self, view: CurriculumView) -> None:
         """Forget a curriculum and its name, unless the name stands for another by now."""
-        places = [RunKeys(view.run).curricula, *view.keys[1:]]
+        keys = RunKeys(view.run)
+        places = [keys.run, keys.curricula, *view.keys[1:]]
         await self._connection.run("delete_curriculum", places, [view.name, view.curriculum_id])
 
     async def census(
@@ -229,7 +232,7 @@ class CurriculumStore:
 
 
 def _census(found: Sequence[Any], *, by_category: bool) -> Census:
-    (counter, samples, updates, ease, in_flight), lengths, spans, arms, names, sizes = found
+    (counter, samples, updates, ease, left_out, in_flight), lengths, spans, arms, names, sizes = found
     numbers = {name: int(number) for name, number in sorted(parse_pairs(names).items(), key=lambda pair: pair[1])}
     in_turn = [_NO_CATEGORY, *(name.decode() for name in names[::2])]
     by_name = dict(zip(in_turn, sizes, strict=True)) if by_category else {}
@@ -241,7 +244,8 @@ def _census(found: Sequence[Any], *, by_category: bool) -> Census:
         arms={named_arm(key, named): value for key, value in parse_pairs(arms).items()},
         samples=int(samples),
     )
-    return Census(counts, int(counter), int(updates), int(ease) / EASE_UNITS, in_flight, numbers, named)
+    ease_sum = int(ease) / EASE_UNITS
+    return Census(counts, int(counter), int(updates), ease_sum, int(left_out), in_flight, numbers, named)
 
 
 def named_arm(key: str, named: Mapping[int, str]) -> str:

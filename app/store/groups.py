@@ -8,6 +8,7 @@ from app.core.model import DropReason, Lane, LaneId, PlannedGroup, QueuedGroup
 from app.core.totals import Drought
 from app.store import scripts
 from app.store.connection import Connection
+from app.store.curriculum_groups import GroupObservations, observation_arguments
 from app.store.exchange import Argument, Command
 from app.store.group_entries import (
     EndedGroup,
@@ -37,7 +38,12 @@ class GroupStore:
         self._connection = connection
 
     async def admit(
-        self, run: str, submissions: Sequence[Submission], placements: Sequence[Placement], terms: Terms
+        self,
+        run: str,
+        submissions: Sequence[Submission],
+        placements: Sequence[Placement],
+        terms: Terms,
+        told: Sequence[GroupObservations] = (),
     ) -> Stored | None:
         """Store groups, all or none, in one round trip. Once this returns what became of them they survive any crash.
 
@@ -50,6 +56,7 @@ class GroupStore:
             submissions: What to store; ids given by senders are unique among them.
             placements: Where each goes.
             terms: What the places were decided on.
+            told: What the groups tell curricula, counted in the same step, once; of those that are new.
 
         Returns:
             What became of each group; of one repeated by its sender, which stores nothing, the first time. None if the
@@ -64,7 +71,7 @@ class GroupStore:
         keys = RunKeys(run)
         stored = [submission for submission, place in zip(submissions, placements, strict=True) if not place.dropped]
         payloads = {one.group_id: one.encoded.payload for one in stored}
-        index = partial(_index, keys, submissions, placements, terms)
+        index = partial(_index, keys, submissions, placements, terms, told)
         what, *rest = await write_then_index(self._connection, run, payloads, index)
         match what:
             case b"admitted":
@@ -240,6 +247,7 @@ def _index(
     submissions: Sequence[Submission],
     placements: Sequence[Placement],
     terms: Terms,
+    told: Sequence[GroupObservations],
     *,
     reserved: bool,
 ) -> Command:
@@ -247,10 +255,11 @@ def _index(
     run_keys += [keys.versions, keys.given_ids, keys.given_ids_until, keys.dropped, keys.history, keys.ended]
     run_keys.append(keys.drought)
     limits = [terms.epoch, or_text(terms.policy_version, ""), terms.dedup_ms, terms.history_ms]
-    limits += [or_text(terms.max_groups, ""), or_text(terms.max_bytes, ""), -1 if reserved else 0]
+    limits += [or_text(terms.max_groups, ""), or_text(terms.max_bytes, ""), -1 if reserved else 0, len(submissions)]
     own_keys, own_arguments = index_arguments(keys, submissions, placements)
-    every_key = (*run_keys, *own_keys)
-    return ("EVALSHA", scripts.load("admit_groups").digest, len(every_key), *every_key, *limits, *own_arguments)
+    told_keys, told_arguments = observation_arguments(keys, told)
+    every_key = (*run_keys, *own_keys, *told_keys)
+    return scripts.command("admit_groups", every_key, (*limits, *own_arguments, *told_arguments))
 
 
 def _drought(pairs: Sequence[bytes]) -> Drought | None:

@@ -3,7 +3,7 @@
 import json
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from itertools import chain, islice, starmap
 
 from app.core.errors import InvalidField, RunNotFound
@@ -14,13 +14,11 @@ from app.store import scripts
 from app.store.connection import Connection
 from app.store.exchange import Argument
 from app.store.keys import RUNS, RunKeys, lane_name
+from app.store.roster import Roster, read_roster
 from app.store.run_tick import Tick
 from app.store.run_view import (
     RunSummary,
     lease_text,
-    parse_config,
-    parse_environment,
-    parse_policy,
     read_summary,
     read_view,
     summary_command,
@@ -32,25 +30,6 @@ _ANY_NUMBER = 2**53
 _RECOGNISED_FOR_MS = 120_000  # a repeated submission is recognised this long; far longer than any retry lasts
 MOST_FORGOTTEN = 1000
 """Given ids, and histories, forgotten at once."""
-
-
-@dataclass(frozen=True, slots=True)
-class Roster:
-    """What submissions to a run are placed by, as of an epoch.
-
-    Attributes:
-        epoch: Changes whenever any of this does, but for the policy version.
-        environments: By id; when they were last heard of is not filled in.
-        batch_size: Sequences in a batch; None before anybody has configured the run.
-        policy_version: The policy version in force.
-        policy: What the run does with groups.
-    """
-
-    epoch: int
-    environments: Mapping[int, Environment]
-    batch_size: int | None = None
-    policy_version: int = 0
-    policy: Policy = field(default_factory=Policy)
 
 
 class RunStore:
@@ -106,14 +85,7 @@ class RunStore:
 
     async def roster(self, run: str) -> Roster:
         """Read what a submission is placed by, and the epoch that this is true of."""
-        keys = RunKeys(run)
-        # The epoch first: if environments change in between, the older epoch is found to be outdated.
-        (epoch, version, policy, config), records = await self._connection.exchange(
-            [("HMGET", keys.run, "epoch", "policy_version", "policy", "config"), ("HGETALL", keys.environments)]
-        )
-        environments = {int(key): parse_environment(record) for key, record in records.items()}
-        batch_size = None if config is None else parse_config(config).batch_size
-        return Roster(int(epoch or 0), environments, batch_size, int(version or 0), parse_policy(policy))
+        return await read_roster(self._connection, run)
 
     async def register(self, run: str, config: RunConfig) -> bool:
         """Set the run's configuration, and return every batch a former trainer of Atropos has not acknowledged.

@@ -23,6 +23,7 @@ class Totals:
         ease_max: The greatest.
         updates: Observations so far.
         in_flight: Items handed out and not yet observed.
+        left_out: Observations of groups that could not be counted.
     """
 
     ease_sum: float = 0.0
@@ -30,6 +31,7 @@ class Totals:
     ease_max: float = 0.0
     updates: int = 0
     in_flight: int = 0
+    left_out: int = 0
 
 
 def metrics(
@@ -54,6 +56,7 @@ def metrics(
         "coverage": counts.seen / max(1, counts.items),
         "total_updates": float(totals.updates),
         "in_flight": float(totals.in_flight),
+        "left_out": float(totals.left_out),
         "progress": progress,
     }
     if ease := counts.length(Order.EASE):

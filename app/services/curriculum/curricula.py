@@ -107,7 +107,8 @@ class Curricula:
         come = 0.0 if whole is None and needs_progress(policy) else progress(policy, step, whole)
         census = await counted(self._store, view, policy)
         least, greatest = await self._store.ease_bounds(view)
-        totals = Totals(census.ease_sum, least or 0.0, greatest or 0.0, census.updates, census.in_flight)
+        ends = least or 0.0, greatest or 0.0
+        totals = Totals(census.ease_sum, *ends, census.updates, census.in_flight, census.left_out)
         parts = strategies.parts(policy, census.counts, come)
         return metrics(policy, census.counts, totals, parts, come)
 

@@ -16,42 +16,41 @@
 -- KEYS[13] history          hash  group id -> what became of it
 -- KEYS[14] ended            zset  group id -> run clock at which that is forgotten, ms
 -- KEYS[15] drought          hash  what came since groups were last stored
--- KEYS[16..] per group      zset the lane or buffer it goes to, string its payload
+-- KEYS[16..] per group      zset the lane or buffer it goes to, string its payload; then the keys of each curriculum that
+-- observes some of them (curriculum_keys)
 -- ARGV[1] epoch   ARGV[2] policy version decided on, or ''   ARGV[3] ms given ids are recognised for   ARGV[4] ms history
 -- is kept   ARGV[5], ARGV[6] groups and bytes that may wait, or ''   ARGV[7] what stands for the score of a payload that
--- is not reserved: 0 if it was written in the same transaction, -1 if it should be
--- ARGV per group from 8 on: its id; 'queued', 'buffered' or why it is dropped; its entry without the time
+-- is not reserved: 0 if it was written in the same transaction, -1 if it should be   ARGV[8] groups
+-- ARGV per group from 9 on: its id; 'queued', 'buffered' or why it is dropped; its entry without the time; then what
+-- observe_groups says of each curriculum
 --
 -- Returns {'admitted', list of an outcome per group: 'new', 'written' (by this command before, whose answer was lost) or
--- 'repeated OUTCOME', the drought if it goes on, else {}}; or, with nothing stored: {'outdated'}: decide and write again; {'full', groups, bytes} that wait;
--- {'exists', given id}, which names other contents.
--- Cost: O(n log m), n the groups, m the groups in a lane.
+-- 'repeated OUTCOME', the drought if it goes on, else {}}; or, with nothing stored: {'outdated'}: decide and write again;
+-- {'full', groups, bytes} that wait; {'exists', given id}, which names other contents.
+-- Cost: O(n log m), n the groups, m the groups in a lane, or the items of a curriculum.
 --
 -- include clock
 -- include many
 -- include submitted_groups
 -- include index_group
 -- include index_groups
+-- include curriculum_keys
+-- include curriculum_items
+-- include curriculum_estimates
+-- include curriculum_observed
+-- include observe_groups
 local groups = submitted_groups()
--- What was written for nothing is garbage at once: senders try again and again, and the run may have been removed.
-local function refused(reply)
-  advance_clock(RUN)
-  for _, group in ipairs(groups) do
-    if group.stored and not group.recent then later('ZADD', UNINDEXED, -1, group.id) end
-  end
-  flush()
-  return reply
-end
 local run = run_as_it_is()
-if run.epoch ~= ARGV[1] or ARGV[2] ~= '' and run.policy_version ~= ARGV[2] then return refused({'outdated'}) end
+if run.epoch ~= ARGV[1] or ARGV[2] ~= '' and run.policy_version ~= ARGV[2] then return refused(groups, {'outdated'}) end
 local full = ARGV[5] ~= '' and run.groups >= tonumber(ARGV[5]) or ARGV[6] ~= '' and run.bytes >= tonumber(ARGV[6])
 local outcomes = {}
 for n, group in ipairs(groups) do
   outcomes[n] = outcome_of(group)
-  if outcomes[n] == 'exists' then return refused({'exists', group.given}) end
-  if outcomes[n] == 'new' and full then return refused({'full', run.groups, run.bytes}) end
-  if outcomes[n] == 'outdated' then return refused({'outdated'}) end
+  if outcomes[n] == 'exists' then return refused(groups, {'exists', group.given}) end
+  if outcomes[n] == 'new' and full then return refused(groups, {'full', run.groups, run.bytes}) end
+  if outcomes[n] == 'outdated' then return refused(groups, {'outdated'}) end
 end
+observe_groups(groups, outcomes)
 local goes_on = index_groups(groups, outcomes, run, advance_clock(RUN))
 flush()
 redis.call('PUBLISH', RUN, 'admitted')

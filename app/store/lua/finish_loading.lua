@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- finish_loading: give a curriculum that was loaded its name; the one that had it is forgotten.
 --
--- KEYS[1] run                hash  configuration
+-- KEYS[1] run                hash  epoch
 -- KEYS[2] curricula          hash  curriculum -> its id
 -- KEYS[3] curricula_loading  zset  ids of curricula that are being loaded, by the run clock at their last progress
 -- KEYS[4..] the keys of the one that has the name, if any: hash and zset
@@ -17,5 +17,6 @@ if (id or '') ~= ARGV[3] then return {'outdated'} end
 if not id and redis.call('HLEN', KEYS[2]) >= tonumber(ARGV[4]) then return {'crowded'} end
 redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
 redis.call('ZREM', KEYS[3], ARGV[2])
+redis.call('HINCRBY', KEYS[1], 'epoch', 1)
 if id then redis.call('UNLINK', unpack(KEYS, 4)) end
 return {'loaded'}

@@ -1,7 +1,7 @@
 #!lua
 -- put_curriculum: write the configuration of a curriculum, if nobody changed it since it was decided; make it if need be.
 --
--- KEYS[1] run         hash  configuration, run clock
+-- KEYS[1] run         hash  configuration, epoch
 -- KEYS[2] curricula   hash  curriculum -> its id
 -- KEYS[3] curriculum  hash  configuration, revision, seed
 -- ARGV[1] its name   ARGV[2] its id   ARGV[3] revision decided on, or '' to make it   ARGV[4] revision from now on, unlike
@@ -17,4 +17,5 @@ if ARGV[3] == '' and id or ARGV[3] ~= '' and (id ~= ARGV[2] or now ~= ARGV[3]) t
 if not id and redis.call('HLEN', KEYS[2]) >= tonumber(ARGV[6]) then return {'crowded'} end
 redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
 redis.call('HSET', KEYS[3], 'config', ARGV[5], 'revision', ARGV[4])
+redis.call('HINCRBY', KEYS[1], 'epoch', 1)
 return {'put'}

@@ -2,7 +2,7 @@
 --
 local RUN, RECENT, UNINDEXED, GROUPS, SEEN, SENT, LANES, BUFFERS = unpack(KEYS, 1, 8)
 local VERSIONS, GIVEN_IDS, GIVEN_IDS_UNTIL, DROPPED, HISTORY, ENDED, DROUGHT = unpack(KEYS, 9, 15)
-local OWN_KEYS, OWN_ARGUMENTS, WORDS = 16, 8, 3  -- of a group: where they begin, and how many arguments
+local OWN_KEYS, OWN_ARGUMENTS, WORDS = 16, 9, 3  -- of a group: where they begin, and how many arguments
 
 local function run_as_it_is()
   local found = redis.call('HMGET', RUN, 'epoch', 'policy_version', 'latest', 'arrivals',
@@ -24,7 +24,7 @@ end
 
 local function submitted_groups()
   local groups, ids, given = {}, {}, {}
-  for n = 1, (#ARGV - OWN_ARGUMENTS + 1) / WORDS do
+  for n = 1, tonumber(ARGV[8]) do
     local group = submitted_group(OWN_KEYS + (n - 1) * 2, OWN_ARGUMENTS + (n - 1) * WORDS)
     groups[n], ids[n], given[n] = group, group.id, group.given
   end
@@ -34,6 +34,16 @@ local function submitted_groups()
     group.recent, group.reserved, group.first = recent[n], unindexed[n], first[n]
   end
   return groups
+end
+
+-- What was written for nothing is garbage at once: senders try again and again, and the run may have been removed.
+local function refused(groups, reply)
+  advance_clock(RUN)
+  for _, group in ipairs(groups) do
+    if group.stored and not group.recent then later('ZADD', UNINDEXED, -1, group.id) end
+  end
+  flush()
+  return reply
 end
 
 -- What a group is: 'new'; 'written' by the same command before, whose answer was lost; 'repeated' by its sender, and what

@@ -1,0 +1,35 @@
+"""Observations that come with scored groups."""
+
+from collections.abc import Sequence
+
+from app.core.errors import InvalidField
+from app.services.curriculum.observing import arm_bins, changes_of
+from app.store.codec import EncodedGroup
+from app.store.curriculum_groups import GroupObservations
+from app.store.curriculum_items import Observation
+from app.store.group_entries import Placement
+from app.store.roster import Observer, Roster
+
+
+def told_by(groups: Sequence[EncodedGroup], placements: Sequence[Placement], roster: Roster) -> list[GroupObservations]:
+    """Say what groups that name items tell the curricula of their environments, dropped or not: rewards are known."""
+    if not roster.observers:
+        return []
+    told: dict[str, GroupObservations] = {}
+    for position, (group, place) in enumerate(zip(groups, placements, strict=True)):
+        observer = roster.observers.get(place.environment)
+        if group.item is None or observer is None:
+            continue
+        own = told.setdefault(
+            observer.curriculum_id, GroupObservations(observer.curriculum_id, arm_bins(observer.policy))
+        )
+        own.observations.append((position, group.item, _observation(observer, group.item, group)))
+    return list(told.values())
+
+
+def _observation(observer: Observer, item: str, group: EncodedGroup) -> Observation | None:
+    try:
+        (observation,) = changes_of(observer.policy, [(item, group.rewards.tolist())])
+    except InvalidField:  # finite, but too large to count: no reason to refuse the group
+        return None
+    return observation

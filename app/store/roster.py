@@ -1,0 +1,80 @@
+"""What submissions to a run are placed by, and whose items they observe."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from app.core.curriculum.policy import CurriculumPolicy
+from app.core.model import Environment
+from app.core.policy import Policy
+from app.store.connection import Connection
+from app.store.curriculum_entries import parse_policy as parse_curriculum_policy
+from app.store.keys import RunKeys
+from app.store.run_view import parse_config, parse_environment, parse_policy
+
+
+@dataclass(frozen=True, slots=True)
+class Observer:
+    """A curriculum that observes an environment's groups: what its keys are named by, and its configuration."""
+
+    curriculum_id: str
+    policy: CurriculumPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Roster:
+    """What submissions to a run are placed by, as of an epoch.
+
+    Attributes:
+        epoch: Changes whenever any of this does, but for the policy version.
+        environments: By id; when they were last heard of is not filled in.
+        batch_size: Sequences in a batch; None before anybody has configured the run.
+        policy_version: The policy version in force.
+        policy: What the run does with groups.
+        observers: By environment, where the run has a curriculum of the name that the environment asked for.
+    """
+
+    epoch: int
+    environments: Mapping[int, Environment]
+    batch_size: int | None = None
+    policy_version: int = 0
+    policy: Policy = field(default_factory=Policy)
+    observers: Mapping[int | None, Observer] = field(default_factory=dict)
+
+
+async def read_roster(connection: Connection, run: str) -> Roster:
+    """Read what a submission is placed by, and the epoch that this is true of."""
+    keys = RunKeys(run)
+    # The epoch first: if anything else changes in between, the older epoch is found to be outdated.
+    (epoch, version, policy, config), records, curricula = await connection.exchange(
+        [
+            ("HMGET", keys.run, "epoch", "policy_version", "policy", "config"),
+            ("HGETALL", keys.environments),
+            ("HGETALL", keys.curricula),
+        ]
+    )
+    environments = {int(key): parse_environment(record) for key, record in records.items()}
+    batch_size = None if config is None else parse_config(config).batch_size
+    named = {name.decode(): own.decode() for name, own in curricula.items()}
+    observers = await _observers(connection, keys, environments, named)
+    return Roster(int(epoch or 0), environments, batch_size, int(version or 0), parse_policy(policy), observers)
+
+
+async def _observers(
+    connection: Connection, keys: RunKeys, environments: Mapping[int, Environment], named: Mapping[str, str]
+) -> dict[int | None, Observer]:
+    """Read the curricula that observe environments' groups; one that is gone by now leaves the epoch outdated."""
+    by_environment = {
+        key: named[environment.desired_name]
+        for key, environment in environments.items()
+        if environment.desired_name in named
+    }
+    if not by_environment:
+        return {}
+    ids = sorted(set(by_environment.values()))
+    configs = await connection.exchange([("HGET", keys.curriculum(own), "config") for own in ids])
+    known = {
+        own: Observer(own, parse_curriculum_policy(config))
+        for own, config in zip(ids, configs, strict=True)
+        if config is not None
+    }
+    return {key: known[own] for key, own in by_environment.items() if own in known}
