@@ -53,16 +53,21 @@ changes = st.one_of(
 class Processes:
     """Two API processes over one empty Redis, called in turn on an event loop of their own."""
 
-    def __init__(self, redis_url: str) -> None:
+    def __init__(self, redis_url: str, other: type[Connection] = Twice) -> None:
         self._loop = asyncio.new_event_loop()
         self.redis = Redis.from_url(redis_url)
-        self._connections = [Connection(redis_url, 5.0), Twice(redis_url, 5.0)]
+        self._connections = [Connection(redis_url, 5.0), other(redis_url, 5.0)]
         given = Settings(redis_url=SecretStr(redis_url))
         self._wired = [wire(given, connection, "tested")[0] for connection in self._connections]
 
     def call(self, use: Callable[[Services], Awaitable[T]]) -> T:
         self._wired.reverse()
         return self.wait(use(self._wired[0]))
+
+    def transact(self, whether: bool) -> None:
+        """Let payloads be written in the transaction that indexes them, or reserved before."""
+        for connection in self._connections:
+            connection.transacts = whether
 
     def wait(self, answer: Awaitable[T]) -> T:
         return self._loop.run_until_complete(answer)  # type: ignore[arg-type]
