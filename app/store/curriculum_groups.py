@@ -18,11 +18,13 @@ class GroupObservations:
         bins: How many bins are arms of the bandit; 0 if categories are.
         observations: Of each group that names an item its position in the submission, the item, and what the rewards
             change; None if they are nothing to count.
+        most_items: Items that the curriculum may have.
     """
 
     curriculum_id: str
     bins: int
     observations: list[tuple[int, str, Observation | None]] = field(default_factory=list)
+    most_items: int = MAX_ITEMS
 
 
 def observation_arguments(keys: RunKeys, told: Sequence[GroupObservations]) -> tuple[list[str], list[Argument]]:
@@ -31,7 +33,7 @@ def observation_arguments(keys: RunKeys, told: Sequence[GroupObservations]) -> t
     arguments: list[Argument] = []
     for each in told:
         places += keys.curriculum_keys(each.curriculum_id)[1:]
-        arguments += [each.bins, MAX_ITEMS, len(each.observations)]
+        arguments += [each.bins, each.most_items, len(each.observations)]
         for position, item, observation in each.observations:
             change = b"" if observation is None else packed_change(observation.change, observation.arm)
             arguments += [position + 1, item, change]
