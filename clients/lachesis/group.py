@@ -41,7 +41,8 @@ class Group:
         distill_token_ids, distill_logprobs: Optional: a teacher's likeliest tokens: sequence, position, rank.
         policy_versions: The policy version that sampled each token, where that changed on the way.
         policy_version: The one that sampled the group, if it is known; with it, a group can become too old.
-        item: The dataset entry or task it comes from, up to 512 characters.
+        item: The dataset entry or task it comes from, up to 512 characters. If the run has a curriculum that is called
+            like the environment, the scores count as an observation of it.
         cost: What it costs to train on, in units of yours, ``>= 0``.
         metadata: A JSON object that goes with it, unread.
         tensors: Arrays under names of yours, of bool, integers or floats.

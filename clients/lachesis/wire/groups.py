@@ -24,7 +24,8 @@ GROUP_KEYS = ("id", "environment", "policy_version", "item", "cost", "metadata")
     id              `GROUP_ID`, a UUID for instance; the service makes one if there is none
     environment     id of a registered environment
     policy_version  the policy version that sampled it; its oldest, if a column `policy_versions` gives one per token
-    item            the dataset entry or task it comes from, up to 512 characters
+    item            the dataset entry or task it comes from, up to 512 characters; a curriculum that is called like the
+                    environment observes it
     cost            what it costs to train on, in units of the producer's choice, finite and >= 0
     metadata        a JSON object, kept and not read
 """
@@ -85,7 +86,10 @@ class GroupContents(BaseModel):
     group_overrides: dict[str, Any] | None = Field(default=None, description="The same for the whole group.")
     images: Any | None = Field(default=None, description="Images in any form; kept, not read.")
     item: str | None = Field(
-        default=None, min_length=1, max_length=512, description="The dataset entry or task it comes from."
+        default=None,
+        min_length=1,
+        max_length=512,
+        description="The dataset entry or task it comes from. A curriculum called like its environment observes it.",
     )
     cost: float | None = Field(
         default=None, ge=0, description="What it costs to train on, in units of its producer's choice."
