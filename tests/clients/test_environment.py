@@ -5,7 +5,6 @@ import re
 import time
 from collections.abc import AsyncIterator
 
-import httpx
 import pytest
 
 from lachesis import AsyncTrainer, Environment, Group, NoPermit, NotSent, Settings, Unreachable
@@ -346,9 +345,11 @@ async def test_leaving_without_a_service_takes_no_longer_than_it_may(run: Settin
 async def test_groups_that_name_an_item_are_observed_by_the_curriculum_called_like_their_environment(
     run: Settings,
 ) -> None:
-    curriculum = f"{run.url}/v1/runs/{run.run}/curricula/gsm8k"
-    async with httpx.AsyncClient() as client, Environment("gsm8k", run) as environment:
-        assert (await client.put(curriculum, json={})).status_code == 200
+    async with Environment("gsm8k", run) as environment:
+        curriculum = environment.curriculum()
+        await curriculum.set_up()
+        await curriculum.register(["a", "b"])
+        assert len((await curriculum.sample(2)).items) == 2
         await submitted(environment, [group(1, 2, item="a"), group(1, item="a"), group(1)])
-        item = (await client.get(f"{curriculum}/items/a")).json()
-    assert sorted(item["history"]) == [1.0, 2.0]
+        assert sorted((await curriculum.item("a")).history) == [1.0, 2.0]
+        assert [item.key for item in (await curriculum.sample(2)).items] == ["a"]
