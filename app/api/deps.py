@@ -43,7 +43,7 @@ from app.services.waiting import WaitingRoom
 from app.settings import Settings
 from app.store.connection import Connection
 from app.store.groups import GroupStore
-from lachesis.wire.problems import told
+from lachesis.wire.problems import most_telling, told
 from lachesis.wire.runs import RUN_NAME
 
 M = TypeVar("M", bound=BaseModel)
@@ -171,7 +171,7 @@ def parse(model: type[M], text: bytes) -> M:
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        first = error.errors()[0]
+        first = most_telling(error.errors())
         *above, name = first["loc"] or ("",)
         if first["type"] != "extra_forbidden":
             raise InvalidField(told(first), tuple(first["loc"])) from None

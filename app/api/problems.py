@@ -56,6 +56,7 @@ STATUS: dict[type[errors.LachesisError], int] = {
     errors.StoreFull: 507,
     errors.StoreRefused: 500,
 }
+_MOST_PATH = 200  # characters of a path that are said back
 _METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 RETRY_AFTER_S = {503: "2", 507: "10"}
 """When to ask again, by status."""
@@ -105,10 +106,13 @@ async def _on_validation_error(_: Request, error: Exception) -> Response:
 
 async def _on_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for that class only
-    headers = dict(error.headers or {})
+    headers, detail, path = dict(error.headers or {}), str(error.detail), request.url.path[:_MOST_PATH]
+    if error.status_code == HTTPStatus.NOT_FOUND:
+        detail = f"nothing is at {path}; /docs lists every endpoint"
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         headers["Allow"] = ", ".join(_allowed(request))
-    return problem(error.status_code, code_of(error.status_code), str(error.detail), headers=headers)
+        detail = f"{path} takes {headers['Allow']}, not {request.method}"
+    return problem(error.status_code, code_of(error.status_code), detail, headers=headers)
 
 
 def _allowed(request: Request) -> list[str]:

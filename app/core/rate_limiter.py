@@ -121,7 +121,7 @@ def may_sample(
     """
     needed = max(count, min_size_to_sample)
     if position.size < needed:
-        detail = f"{position.size} of the {needed} chunks that must be there to sample {count}"
+        detail = f"sampling {count} needs {needed} sampleable chunks, {position.size} are there"
         return Blocked(Holdup.CHUNKS, needed - position.size, detail)
     credit = samples_open(position, settings, min_size_to_sample)
     if settings is None or count <= credit:

@@ -55,7 +55,8 @@ class Administration:
             view = await self._runs.view(run)
             if view.config is not None:
                 if others := _differing(view, config, policy):
-                    raise RunExists(f"there is a run {run} with other settings: {', '.join(others)}")
+                    said = f"there is a run {run} with other settings: {', '.join(others)}"
+                    raise RunExists(f"{said}; ask for it with these, or change it (PATCH)")
                 return view, False
             await self._check_fresh_fraction(run, policy.fresh_fraction)
             if await self._runs.put(run, config, policy, view.epoch, step=config.starting_step):

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from lachesis._rows import invalid
-from lachesis.wire.problems import told
+from lachesis.wire.problems import most_telling, told
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -23,10 +23,10 @@ def checked(model: type[M], **values: Any) -> M:
     try:
         return model(**values)
     except ValidationError as error:
-        found = [(item["loc"], _said(model, item)) for item in error.errors(include_url=False)]
-    where, message = found[0]
-    refused = invalid(message, where)
-    refused.errors = tuple({"loc": list(loc), "msg": msg} for loc, msg in found)
+        found = error.errors(include_url=False)
+    first = most_telling(found)
+    refused = invalid(_said(model, first), first["loc"])
+    refused.errors = tuple({"loc": list(item["loc"]), "msg": _said(model, item)} for item in found)
     raise refused
 
 

@@ -167,7 +167,7 @@ def test_without_a_band_only_chunks_are_waited_for() -> None:
     assert (inserts_open(there, None, 1), samples_open(there, None, 1)) == (None, 7)
     assert (largest_sample(None), largest_insert(None)) == (None, None)
     assert may_sample(9, there, None, 1) == Blocked(
-        Holdup.CHUNKS, 2, "7 of the 9 chunks that must be there to sample 9"
+        Holdup.CHUNKS, 2, "sampling 9 needs 9 sampleable chunks, 7 are there"
     )
     assert may_sample(1, there, None, 8) is not None
 

@@ -98,7 +98,7 @@ async def test_what_a_filter_keeps_comes_with_the_weight_of_its_loss(client: htt
     [
         ({"filter_zero_variance": {"epsilon": -1}}, ["filter_zero_variance", "epsilon"], "greater than or equal to 0"),
         ({"filter_zero_variance": {"eps": 0}}, ["filter_zero_variance", "eps"], "unknown here"),
-        ({"filter_zero_variance": True}, ["filter_zero_variance"], "valid dictionary"),
+        ({"filter_zero_variance": True}, ["filter_zero_variance"], "object, with the fields of ZeroVarianceFilter"),
         ({"filter_reward_range": {}}, ["filter_reward_range"], "needs a bound"),
         ({"filter_reward_range": {"above": 1, "below": 1}}, ["filter_reward_range"], "nothing is above 1 and below 1"),
         ({"filter_pass_rate": {"above": 1.5}}, ["filter_pass_rate", "above"], "less than or equal to 1"),

@@ -1,5 +1,7 @@
 """What is answered when something is wrong: problem details (RFC 9457), ``application/problem+json``."""
 
+from collections.abc import Sequence
+
 from pydantic import BaseModel, Field
 from pydantic_core import ErrorDetails
 
@@ -28,5 +30,12 @@ class Problem(BaseModel):
 
 
 def told(error: ErrorDetails) -> str:
-    """Return what is wrong with a value, without pydantic's name for errors of our own."""
+    """Return what is wrong with a value, without pydantic's words for Python's types and for errors of our own."""
+    if error["type"] == "model_type":
+        return f"Input should be an object, with the fields of {error['ctx']['class_name']}"
     return error["msg"].removeprefix("Value error, ")
+
+
+def most_telling(found: Sequence[ErrorDetails]) -> ErrorDetails:
+    """Return the one to name first: a misspelt field rather than that it is missing under its name."""
+    return next((error for error in found if error["type"] == "extra_forbidden"), found[0])

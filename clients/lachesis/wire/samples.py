@@ -46,7 +46,7 @@ class TakeSample(Body):
     @model_validator(mode="after")
     def _one_number(self) -> "TakeSample":
         if (self.num_chunks is None) == (self.num_fragments is None):
-            raise ValueError("one of num_chunks and num_fragments")
+            raise ValueError("needs one of num_chunks and num_fragments, and not both")
         return self
 
 
