@@ -11,6 +11,7 @@ import contextlib
 import math
 import random
 import sys
+from typing import get_args
 
 from lachesis import LachesisError, Trainer
 from lachesis.errors import CurriculumNotFound
@@ -49,7 +50,7 @@ def main(strategy: StrategyName, attempts: int) -> None:
         for done, item in enumerate(items, start=1):
             assert item.metadata is not None
             curriculum.observe(item, learner.attempt(item.metadata["number"]))
-            if done % (attempts // 4) == 0:
+            if done % max(1, attempts // 4) == 0:
                 curriculum.flush()
                 seen = curriculum.info().items_seen
                 print(f"{done} attempts: ability {learner.ability:.0f}, {seen} of {TASKS} tasks seen")
@@ -59,7 +60,7 @@ def main(strategy: StrategyName, attempts: int) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--strategy", default="learnability")
+    parser.add_argument("--strategy", choices=get_args(StrategyName), default="learnability")
     parser.add_argument("--attempts", type=int, default=400)
     given = parser.parse_args()
     try:
