@@ -13,6 +13,8 @@ from app.environment import InvalidSettings, load_settings
 from app.settings import Settings
 from app.shards.command import shards_cli
 from app.version import lachesis_version
+from lachesis.wire.curricula import Curricula
+from lachesis.wire.replay import ReplayState
 from lachesis.wire.runs import Runs
 from lachesis.wire.status import RunStatus
 
@@ -75,9 +77,10 @@ def status(
         return
     try:
         found = RunStatus.model_validate_json(answer.content)
+        beside = list(_describe_beside(base, f"/v1/runs/{quote(run, safe='')}"))
     except ValidationError:
         _fail("the answer is not that of a Lachesis service of this version; --json prints it as it came")
-    typer.echo("\n".join((_shown(base), *_describe(found))))
+    typer.echo("\n".join((_shown(base), *_describe(found, beside))))
 
 
 def _get(base: str, path: str) -> httpx.Response:
@@ -131,7 +134,7 @@ def _own_url(settings: Settings) -> str:
     return f"http://[{host}]:{settings.port}" if ":" in host else f"http://{host}:{settings.port}"
 
 
-def _describe(found: RunStatus) -> Iterable[str]:
+def _describe(found: RunStatus, beside: Iterable[str]) -> Iterable[str]:
     yield f"run {found.run} · step {found.current_step} · batch size {found.batch_size} · {found.durability}"
     groups = found.groups
     dropped = sum(found.dropped.values())
@@ -158,9 +161,31 @@ def _describe(found: RunStatus) -> Iterable[str]:
             f"ranks: {ranks.batches} batches for {ranks.world_size}, mean imbalance {ranks.mean_imbalance:.1%} "
             f"(contiguous {ranks.mean_contiguous:.1%}, bound {ranks.mean_bound:.1%})"
         )
+    yield from beside
     if found.environments:
         yield ""
         yield from _table(_rows(found))
+
+
+def _describe_beside(base: str, run: str) -> Iterable[str]:
+    """Say how a run's replay buffer and its curricula are doing, a line for each."""
+    answer = _get(base, f"{run}/replay")
+    if answer.status_code == httpx.codes.OK:
+        buffer = ReplayState.model_validate_json(answer.content)
+        yield f"replay: {buffer.sampleable_chunks} chunks to sample from, {buffer.samples_held} samples held"
+        for side, blocked in (
+            ("inserts", buffer.limiter.inserts_blocked),
+            ("samples", buffer.limiter.samples_blocked),
+        ):
+            if blocked:
+                yield f"replay: {side} wait: {blocked.detail}"
+    answer = _get(base, f"{run}/curricula")
+    if answer.status_code == httpx.codes.OK:
+        for one in Curricula.model_validate_json(answer.content).curricula:
+            yield (
+                f"curriculum {one.name}: {one.settings.strategy}, {one.items_seen} of {one.items} items seen, "
+                f"{one.in_flight} in flight"
+            )
 
 
 def _rows(found: RunStatus) -> Iterable[Sequence[str]]:

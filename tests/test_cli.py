@@ -66,3 +66,17 @@ async def test_a_name_that_no_run_can_have_is_refused(start: Start) -> None:
     code, _, err = await status(await start(), "--run", "a b")
     assert code == 1
     assert "run" in err
+
+
+async def test_a_replay_buffer_and_curricula_are_described(start: Start) -> None:
+    service = await start()
+    (await service.post("/v1/runs", json=RUN)).raise_for_status()
+    (await service.put("/v1/runs/math/replay", json={})).raise_for_status()
+    curriculum = "/v1/runs/math/curricula/gsm8k"
+    (await service.put(curriculum, json={})).raise_for_status()
+    (await service.post(f"{curriculum}/items", json={"items": ["a", "b"]})).raise_for_status()
+    (await service.post(f"{curriculum}/samples", json={"n": 1})).raise_for_status()
+    _, out, _ = await status(service, "--run", "math")
+    assert "\nreplay: 0 chunks to sample from, 0 samples held\n" in out
+    assert "\nreplay: samples wait: sampling 1 needs 1 sampleable chunks, 0 are there\n" in out
+    assert out.endswith("\ncurriculum gsm8k: uniform, 0 of 2 items seen, 1 in flight\n")
