@@ -253,7 +253,7 @@ DOCUMENTS: dict[str, tuple[list[str], int, str]] = {
     "categories of numbers": ([headed(categories=[1]), END], 422, "line[1].categories: "),
     "no end": ([HEADER, ITEM], 400, "the document ends early, after line 2"),
     "another end": ([HEADER, ITEM, '{"items":2}'], 400, "line 3: 2 items are declared, and 1 came"),
-    "more after the end": ([HEADER, ITEM, '{"items":1}', ITEM.replace('"a"', '"b"')], 422, "line[3].key: "),
+    "more after the end": ([HEADER, ITEM, '{"items":1}', ITEM.replace('"a"', '"b"')], 422, "line[3].items: "),
     "a line that is none": ([HEADER, ITEM, "{]", '{"items":2}'], 400, "line 3: not JSON at byte 1"),
     "an empty line": ([HEADER, "", ITEM, '{"items":1}'], 400, "line 2: "),
     "a number that is none": ([HEADER, of(ema=float("nan")), END], 422, "line[2].estimate.ema: "),
