@@ -2,7 +2,7 @@
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -40,21 +40,30 @@ class Administration:
         self._replay = replay
         self._buffers = buffers
 
-    async def create(self, run: str, config: RunConfig, policy: Policy) -> tuple[RunView, bool]:
+    async def create(
+        self, run: str, config: RunConfig, policy: Policy, named: Collection[str] | None = None
+    ) -> tuple[RunView, bool]:
         """Make a run. Groups that came under its name before stay in its queue.
+
+        Args:
+            run: Its name.
+            config: What it is to be.
+            policy: The same.
+            named: The fields of both that were asked for, the others being defaults: if the run is there already, those
+                may have been changed since. Default: all.
 
         Returns:
             The run, and whether it is new: the same settings again change nothing.
 
         Raises:
-            RunExists: There is one of this name, with other settings.
+            RunExists: There is one of this name, with other settings than those asked for.
             InvalidField: There are as many runs as we look after; or a fresh fraction is asked for.
         """
         await self._runs.announce(run)
         while True:
             view = await self._runs.view(run)
             if view.config is not None:
-                if others := _differing(view, config, policy):
+                if others := _differing(view, config, policy, named):
                     said = f"there is a run {run} with other settings: {', '.join(others)}"
                     raise RunExists(f"{said}; ask for it with these, or change it (PATCH)")
                 return view, False
@@ -141,8 +150,9 @@ class Administration:
         raise RunInUse(f"groups keep coming for run {run}: stop what sends them first")
 
 
-def _differing(view: RunView, config: RunConfig, policy: Policy) -> list[str]:
+def _differing(view: RunView, config: RunConfig, policy: Policy, named: Collection[str] | None) -> list[str]:
     """Say which settings of a run are not those asked for: the run's value of each."""
     assert view.config is not None, "only a configured run has settings"  # noqa: S101
     there, asked = asdict(view.config) | asdict(view.policy), asdict(config) | asdict(policy)
-    return [f"{name} is {json.dumps(value)[:_MOST_SHOWN]}" for name, value in there.items() if value != asked[name]]
+    others = [name for name, value in there.items() if value != asked[name] and (named is None or name in named)]
+    return [f"{name} is {json.dumps(there[name])[:_MOST_SHOWN]}" for name in others]

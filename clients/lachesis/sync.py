@@ -86,7 +86,7 @@ class Trainer:
         return self._async.settings
 
     def create_run(self, batch_size: int, **settings: Unpack[NewRun]) -> Run:
-        """Make the run; if it is there with the same settings, nothing changes.
+        """Make the run; if it is there and is as asked, nothing changes.
 
         Args:
             batch_size: Sequences in each batch, exactly, ``>= 1``.
@@ -94,7 +94,7 @@ class Trainer:
 
         Raises:
             InvalidField: A setting is wrong, or there is none of that name.
-            RunExists: It is there with other settings.
+            RunExists: It is there with other settings than these; those not named here do not count.
         """
         return self._portal.run(self._async.create_run(batch_size, **settings))
 

@@ -92,7 +92,7 @@ class AsyncTrainer:
         self._taken: set[Lease] = set()
 
     async def create_run(self, batch_size: int, **settings: Unpack[NewRun]) -> Run:
-        """Make the run; if it is there with the same settings, nothing changes.
+        """Make the run; if it is there and is as asked, nothing changes.
 
         Args:
             batch_size: Sequences in each batch, exactly, ``>= 1``.
@@ -100,7 +100,7 @@ class AsyncTrainer:
 
         Raises:
             InvalidField: A setting is wrong, or there is none of that name.
-            RunExists: It is there with other settings.
+            RunExists: It is there with other settings than these; those not named here do not count.
         """
         new = checked(RunCreate, name=self.settings.run, batch_size=batch_size, **settings)
         return await self._sender.send(self._calls.create(new))

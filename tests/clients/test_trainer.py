@@ -42,6 +42,9 @@ async def test_a_run_is_made_once_and_changed_while_it_goes_on(settings: Setting
             await trainer.create_run(batch_size=4)
         changed = await trainer.change_run(max_staleness=None)
         assert (changed.batch_size, changed.max_staleness) == (2, None)
+        assert await trainer.create_run(batch_size=2) == changed, "what a restarted trainer does not name stays changed"
+        with pytest.raises(RunExists, match="max_staleness is null"):
+            await trainer.create_run(batch_size=2, max_staleness=3)
         assert (await trainer.status()).run == "math"
         await trainer.delete_run()
         with pytest.raises(RunNotFound):

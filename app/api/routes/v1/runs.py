@@ -41,15 +41,16 @@ router = APIRouter(prefix="/v1/runs", tags=["runs"], route_class=NativeRoute)
     response_model=Run,
     responses=sending(errors.RunExists)
     | _MADE
-    | {200: _THERE[200] | {"model": Run, "description": "It is there, with the same settings."}},
+    | {200: _THERE[200] | {"model": Run, "description": "It is there, and as it was asked for."}},
     openapi_extra=takes(RunCreate),
 )
 async def create_run(found: Found, body: SmallBody) -> Response:
-    """Make a run. The same one again changes nothing (200); one of the same name with other settings is 409."""
+    """Make a run. If it is there already, nothing changes: 200, or 409 if it has other settings than those named here."""
     asked = parse(RunCreate, body)
     config = RunConfig(batch_size=asked.batch_size, **asked.atropos.model_dump())
     given = asked.model_dump(exclude={"name", "batch_size", "atropos"})
-    view, new = await found.administration.create(asked.name, config, Policy(**fields_of(given)))
+    named = asked.model_fields_set | asked.atropos.model_fields_set
+    view, new = await found.administration.create(asked.name, config, Policy(**fields_of(given)), named)
     return model_reply(_shown(asked.name, view), 201 if new else 200, {"Location": f"/v1/runs/{asked.name}"})
 
 
