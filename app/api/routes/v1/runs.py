@@ -45,7 +45,7 @@ router = APIRouter(prefix="/v1/runs", tags=["runs"], route_class=NativeRoute)
     openapi_extra=takes(RunCreate),
 )
 async def create_run(found: Found, body: SmallBody) -> Response:
-    """Make a run. If it is there already, nothing changes: 200, or 409 if it has other settings than those named here."""
+    """Make a run. If it is there, nothing changes: 200, or 409 if it has other settings than those named here."""
     asked = parse(RunCreate, body)
     config = RunConfig(batch_size=asked.batch_size, **asked.atropos.model_dump())
     given = asked.model_dump(exclude={"name", "batch_size", "atropos"})
