@@ -173,7 +173,7 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
         retrieval,
         Division(retrieval),
         Window(groups),
-        Mixing(replay_store, samples, drawing),
+        Mixing(groups, replay_store, samples, drawing),
         reservations,
         sending,
         arrivals,

@@ -91,6 +91,12 @@ class GroupStore:
         """
         return await self._heads(wanted, RunKeys(run).lane)
 
+    async def queued(self, run: str, groups: Sequence[tuple[LaneId, str]]) -> list[bool]:
+        """Tell which of some groups, by lane and id, wait in the queue."""
+        keys = RunKeys(run)
+        commands: list[Command] = [("ZSCORE", keys.lane(lane_name(*lane)), group_id) for lane, group_id in groups]
+        return [score is not None for score in (await self._connection.exchange(commands) if commands else [])]
+
     async def buffer_heads(self, run: str, wanted: WantedHeads) -> list[Lane]:
         """Read the oldest groups of buffers; like `heads`."""
         return await self._heads(wanted, RunKeys(run).buffer)

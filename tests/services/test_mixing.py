@@ -8,6 +8,7 @@ import pytest
 from redis.asyncio import Redis
 
 from app.api.deps import Services
+from app.core.drawing import Sampling, Strategy
 from app.core.enrolment import Application
 from app.core.errors import InvalidField
 from app.core.leasing import Lease
@@ -152,6 +153,23 @@ async def test_kept_batches_keep_what_was_replayed_and_a_rewind_counts_no_use_tw
     await services.bookmarks.checkpoint(RUN, 2)
     await books(buffer)
     assert not await redis_client.exists(KEYS.payload(group.group_id)), "freed with its last holder"
+
+
+async def test_a_group_that_waits_in_the_queue_again_is_not_replayed(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    """It was trained on, rewound and given back; it would come twice into one batch."""
+    buffer = await set_up(process(), redis_client, seeded=2, sampling=Sampling(Strategy.FIFO))
+    services = buffer.process[0]
+    await services.bookmarks.rewind(RUN, 0)
+    await nack(services, await taken(services))
+    batch = await taken(services)
+    assert (fresh(batch), replayed(batch)) == (["g0", "g1"], [])
+    assert len((await books(buffer)).chunks) == 2
+    await ack(services, batch)
+    await submit(services, 10)
+    batch = await taken(services)
+    assert (fresh(batch), replayed(batch)) == (["g10"], ["g0"])
 
 
 async def test_two_trainers_never_use_a_group_more_than_max_reuse_times(

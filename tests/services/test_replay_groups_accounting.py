@@ -72,6 +72,7 @@ class Crowd:
         for group, payload in zip(batch.groups, batch.payloads, strict=True):
             assert f"g{payload.split(b'|')[0].decode()}" == group.given_id
         assert sum(group.size for group in batch.groups) == BATCH_SIZE
+        assert len({group.group_id for group in batch.groups}) == len(batch.groups), "a group twice in a batch"
         try:
             match self.dice.choice(("ack", "ack", "ack", "dies", "nack", "never")):
                 case "ack":

@@ -12,12 +12,13 @@ from app.core.decision import Decision
 from app.core.drawing import Counts, Draw, Order, Sampling, Strategy, draw, importance, probabilities
 from app.core.leasing import Lease, LeasedGroup, LeaseState, Replayed
 from app.core.mixing import fresh_needed, mix
-from app.core.model import DropReason, Lane, RunView
+from app.core.model import DropReason, Lane, LaneId, RunView
 from app.core.pacing import live_shares
 from app.core.rate_limiter import samples_open
 from app.core.replay import unfit, uses_open
 from app.services.replay.drawing import Drawing, limits
 from app.services.replay.reservations import RESERVED_MS
+from app.store.groups import GroupStore
 from app.store.replay import ReplayStore
 from app.store.replay_entries import SAMPLEABLE, StoredChunk, StoredFragment, chunk_key
 from app.store.replay_samples import DrawnOn, Manifest, SampleStore
@@ -37,6 +38,11 @@ class Candidate:
     facts: Mapping[str, Any]
     draw: Draw
 
+    @property
+    def lane(self) -> LaneId:
+        """Its environment and size."""
+        return self.facts.get("environment"), int(self.facts["sequences"])
+
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
@@ -49,7 +55,8 @@ class Mixture:
 class Mixing:
     """Chooses what comes from the buffer, and reserves its uses."""
 
-    def __init__(self, replay: ReplayStore, samples: SampleStore, drawing: Drawing) -> None:
+    def __init__(self, groups: GroupStore, replay: ReplayStore, samples: SampleStore, drawing: Drawing) -> None:
+        self._groups = groups
         self._replay = replay
         self._samples = samples
         self._drawing = drawing
@@ -76,7 +83,7 @@ class Mixing:
         sampling = buffer.policy.sampling
         counts = await self._drawing.counts(run, buffer, sampling)
         candidates, counter = await self._candidates(run, buffer, counts, _wanted(view, room))
-        drawn = [(one.facts.get("environment"), int(one.facts["sequences"])) for one in candidates]
+        drawn = [one.lane for one in candidates]
         given = batch_size, fraction, lanes, drawn, live_shares(view, ttl_ms), view.debts
         many = len(candidates) + len(lanes) >= _MANY
         mixed = await asyncio.to_thread(mix, *given) if many else mix(*given)
@@ -141,7 +148,9 @@ class Mixing:
             for (entry, drawn), fragment in zip(fit, fragments, strict=True)
             if fragment is not None and "sequences" in (facts := json.loads(fragment.facts))
         ]
-        return candidates[:credit], counter
+        # One that was rewound and given back waits to be trained on again: it must not come twice into one batch.
+        waiting = await self._groups.queued(run, [(one.lane, one.fragment.fragment_id) for one in candidates])
+        return [one for one, waits in zip(candidates, waiting, strict=True) if not waits][:credit], counter
 
 
 def _wanted(view: RunView, room: int) -> int:
@@ -163,8 +172,8 @@ def _leased(chosen: Sequence[Candidate], counts: Counts, sampling: Sampling) -> 
         LeasedGroup(
             group_id=one.fragment.fragment_id,
             arrival=0,
-            environment=one.facts.get("environment"),
-            size=int(one.facts["sequences"]),
+            environment=one.lane[0],
+            size=one.lane[1],
             payload_bytes=one.fragment.payload_bytes,
             checksum=one.fragment.checksum,
             accepted_ms=one.stored.chunk.inserted_ms,
