@@ -293,6 +293,20 @@ async def test_the_newest_group_stays_for_latest_example_after_the_buffer_has_le
     assert not await redis_client.exists(RunKeys(RUN).payload(group))
 
 
+async def test_a_buffer_that_is_made_again_gets_groups_that_the_one_before_it_had(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    buffer = await set_up(process(), redis_client)
+    services = buffer.process[0]
+    await submit(services, 0)
+    own = await trained(services)
+    await services.replay_checkpoints.delete_buffer(RUN)
+    await buffer.configure(groups=True)
+    await services.bookmarks.rewind(RUN, 0)
+    assert await trained(services) == own
+    assert list((await swept(buffer)).fragments) == own
+
+
 async def test_a_buffer_that_is_restored_gets_the_groups_that_it_has_not_seen(
     process: Callable[..., Process], redis_client: Redis
 ) -> None:
