@@ -7,7 +7,7 @@ from dataclasses import replace
 from weakref import WeakValueDictionary
 
 from app.core.decision import Decision, decide
-from app.core.errors import RanksDisagree, RunArchived, RunNotFound
+from app.core.errors import InvalidField, RanksDisagree, RunArchived, RunNotFound
 from app.core.leasing import Lease, LeaseState, contents_of, exhausted, expired, quarantined, returned
 from app.core.model import Blocker, Lane, NotReady, RunView
 from app.core.ranks import recorded
@@ -154,10 +154,10 @@ class Dispatch:
         """Decide what would happen if a trainer asked now, without doing it."""
         return (await self._decided(run, view))[0]
 
-    async def _decided(self, run: str, view: RunView) -> tuple[Decision, Mixture | None]:
+    async def _decided(self, run: str, view: RunView, *, mixing: bool = True) -> tuple[Decision, Mixture | None]:
         """Decide on the next batch, and on what it is to have from the replay buffer."""
         lanes = await self._retrieval.lanes(run, view)
-        mixed = await self._mixing.decide(run, view, lanes, self._timing.environment_ttl_ms)
+        mixed = await self._mixing.decide(run, view, lanes, self._timing.environment_ttl_ms) if mixing else None
         return mixed or (await self._unmixed(view, lanes), None)
 
     async def _unmixed(self, view: RunView, lanes: Sequence[Lane]) -> Decision:
@@ -221,14 +221,16 @@ class Dispatch:
             trainer=holder.trainer,
         )
 
-    async def _new(self, run: str, view: RunView, holder: Holder | None) -> Batch | NotReady | None:
+    async def _new(
+        self, run: str, view: RunView, holder: Holder | None, *, mixing: bool = True
+    ) -> Batch | NotReady | None:
         """Plan and commit a batch; None if the world moved on meanwhile."""
         seat = None if holder is None else holder.seat
         if seat is not None and view.config is not None:
             seat.check(view.step + 1)
             seat.check_size(view.config.batch_size)
         self._arrivals.note(run, view)
-        decision, mixture = await self._decided(run, view)
+        decision, mixture = await self._decided(run, view, mixing=mixing)
         if decision.conflict_since_ms != view.conflict_since_ms:
             await self._runs.note_conflict(run, decision.conflict_since_ms)
         if decision.plan is None:
@@ -250,7 +252,13 @@ class Dispatch:
             contents=contents_of(groups),
             replayed=contents_of(replayed),
         )
-        batch = await self._division.read(run, view, self._lease(view, holder, new), groups, seat)
+        try:
+            batch = await self._division.read(run, view, self._lease(view, holder, new), groups, seat)
+        except InvalidField:
+            if mixture is None:
+                raise
+            # Ranks once had other micro-batches or costs: what was trained on then must not keep them from the rest.
+            return await self._new(run, view, holder, mixing=False)
         if not isinstance(batch, Batch):
             await self._retrieval.drop(run, view, batch.reasons)
             await self._mixing.retire_damaged(run, batch.reasons)

@@ -84,3 +84,16 @@ async def test_a_fresh_fraction_without_a_buffer_of_groups_is_refused(client: ht
     refused += [await client.patch(RUN, json={"fresh_fraction": value}) for value in (0, 1.5)]
     for reply in refused:
         assert (reply.status_code, reply.json()["errors"][0]["loc"]) == (422, ["fresh_fraction"])
+
+
+async def test_ranks_whose_micro_batches_are_too_small_for_what_is_replayed_get_what_is_fresh(
+    mixed: httpx.AsyncClient,
+) -> None:
+    """What was trained on under other settings is no reason to refuse batches that would form without it."""
+    short = {"tokens": [[1], [1]], "masks": [[1], [1]], "scores": [1.0, 0.0], "policy_version": 0}
+    groups = [{"id": f"short{n}", **short} for n in range(3)]
+    await end(mixed, (await mixed.post(f"{RUN}/batches", json={})).json())
+    assert (await mixed.post(f"{RUN}/groups", json={"groups": groups})).status_code == 201
+    reply = await mixed.post(f"{RUN}/batches", params={"rank": 0, "world_size": 1, "micro_batch_tokens": 2})
+    assert reply.status_code == 201, reply.text
+    assert [group["id"] for group in reply.json()["groups"]] == ["short0", "short1"]
