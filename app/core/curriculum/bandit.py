@@ -9,7 +9,7 @@ Source: Chen et al., *Self-evolving curriculum for LLM reasoning* (2025), TD(0) 
 
 from app.core.curriculum.estimates import Change, Step
 from app.core.curriculum.laws import kept, over_bins, tempered
-from app.core.curriculum.orders import Counts, Order, Part, Span
+from app.core.curriculum.orders import Counts, Order, Part
 from app.core.curriculum.policy import Arms, CurriculumPolicy
 
 
@@ -30,11 +30,6 @@ def arm_step(policy: CurriculumPolicy, change: Change) -> Step:
     """
     keep, gain = 1 - policy.arm_alpha, policy.arm_alpha * change.signal.gain
     return Step(keep, gain, gain)
-
-
-def spans(_: CurriculumPolicy, __: int) -> tuple[Span, ...]:
-    """Nothing but lengths, and of categories their sizes."""
-    return ()
 
 
 def parts(policy: CurriculumPolicy, counts: Counts, _: float) -> tuple[Part, ...]:

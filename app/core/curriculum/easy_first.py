@@ -7,15 +7,10 @@ the bin uniformly. The bias is that of Atropos's CurriculumScheduler.
 import numpy as np
 
 from app.core.curriculum.laws import over_bins
-from app.core.curriculum.orders import Counts, Part, Span
+from app.core.curriculum.orders import Counts, Part
 from app.core.curriculum.policy import CurriculumPolicy
 
 _BIAS = 2.0
-
-
-def spans(_: CurriculumPolicy, __: int) -> tuple[Span, ...]:
-    """Nothing but lengths."""
-    return ()
 
 
 def parts(policy: CurriculumPolicy, counts: Counts, progress: float) -> tuple[Part, ...]:

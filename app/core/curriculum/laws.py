@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from app.core.curriculum.bins import middle, ranks_of
+from app.core.curriculum.bins import bin_sizes, middle, ranks_of
 from app.core.curriculum.orders import Counts, Order, Part
 
 
@@ -44,9 +44,7 @@ def over_bins(log_weights: Sequence[float], temperature: float, counts: Counts, 
         why: One for each bin.
     """
     n_bins, ease, unseen = len(log_weights), counts.length(Order.EASE), counts.length(Order.UNSEEN)
-    ranks = [ranks_of(each, ease, n_bins) for each in range(n_bins)]
-    sizes = [len(each) for each in ranks]
-    sizes[middle(n_bins)] += unseen
+    ranks, sizes = [ranks_of(each, ease, n_bins) for each in range(n_bins)], bin_sizes(counts, n_bins)
     # A bin is as likely as its weight says, however many items are in it.
     law = tempered([weight if size else -np.inf for weight, size in zip(log_weights, sizes, strict=True)], temperature)
     parts = [

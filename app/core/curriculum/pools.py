@@ -8,7 +8,7 @@ In the manner of prime-rl's difficulty pools.
 
 import math
 
-from app.core.curriculum.laws import kept, tempered
+from app.core.curriculum.laws import over_cells, tempered
 from app.core.curriculum.orders import Counts, Order, Part, Span, cells
 from app.core.curriculum.policy import CurriculumPolicy
 
@@ -30,13 +30,12 @@ def parts(policy: CurriculumPolicy, counts: Counts, _: float) -> tuple[Part, ...
         [math.log(weight) if weight and size else -math.inf for weight, size in zip(weights, sizes, strict=True)],
         policy.temperature,
     )
-    found = []
+    why = [f"{name} pool" for name in POOLS]
+    found = list[Part]()
     for order, row in pools.items():
-        first = 0
-        for pool, n in enumerate(row):
-            found.append(Part(order, first, n, law[pool] * n / max(1, sizes[pool]), f"{POOLS[pool]} pool"))
-            first += n
-    return kept(found)
+        shares = [whole * n / max(1, size) for whole, n, size in zip(law, row, sizes, strict=True)]
+        found += over_cells(order, row, shares, why)
+    return tuple(found)
 
 
 def numbers(_: CurriculumPolicy, counts: Counts, __: float) -> dict[str, float]:

@@ -9,20 +9,20 @@ from app.core.curriculum.policy import CurriculumPolicy, Strategy
 
 
 class _Law(NamedTuple):
-    spans: Callable[[CurriculumPolicy, int], tuple[Span, ...]]
     parts: Callable[[CurriculumPolicy, Counts, float], tuple[Part, ...]]
+    spans: Callable[[CurriculumPolicy, int], tuple[Span, ...]] = lambda *_: ()
     numbers: Callable[[CurriculumPolicy, Counts, float], dict[str, float]] = lambda *_: {}
 
 
 _LAWS = {
-    Strategy.UNIFORM: _Law(uniform.spans, uniform.parts),
-    Strategy.EASY_FIRST: _Law(easy_first.spans, easy_first.parts),
-    Strategy.COMPETENCE_BASED: _Law(competence.spans, competence.parts, competence.numbers),
-    Strategy.LEARNABILITY: _Law(learnability.spans, learnability.parts),
-    Strategy.THOMPSON: _Law(thompson.spans, thompson.parts),
-    Strategy.PLR: _Law(plr.spans, plr.parts),
-    Strategy.DIFFICULTY_POOLS: _Law(pools.spans, pools.parts, pools.numbers),
-    Strategy.BANDIT: _Law(bandit.spans, bandit.parts, bandit.numbers),
+    Strategy.UNIFORM: _Law(uniform.parts),
+    Strategy.EASY_FIRST: _Law(easy_first.parts),
+    Strategy.COMPETENCE_BASED: _Law(competence.parts, competence.spans, competence.numbers),
+    Strategy.LEARNABILITY: _Law(learnability.parts, learnability.spans),
+    Strategy.THOMPSON: _Law(thompson.parts),
+    Strategy.PLR: _Law(plr.parts, plr.spans),
+    Strategy.DIFFICULTY_POOLS: _Law(pools.parts, pools.spans, pools.numbers),
+    Strategy.BANDIT: _Law(bandit.parts, numbers=bandit.numbers),
 }
 
 

@@ -15,16 +15,11 @@ from numpy.typing import NDArray
 
 from app.core.curriculum.choosing import generator
 from app.core.curriculum.estimates import Estimate, posterior
-from app.core.curriculum.orders import Counts, Part, Span
+from app.core.curriculum.orders import Counts, Part
 from app.core.curriculum.policy import CurriculumPolicy
 from app.core.curriculum.uniform import everything
 
 _GRID = 1024
-
-
-def spans(_: CurriculumPolicy, __: int) -> tuple[Span, ...]:
-    """Nothing but lengths."""
-    return ()
 
 
 def parts(_: CurriculumPolicy, counts: Counts, __: float) -> tuple[Part, ...]:

@@ -1,13 +1,8 @@
 """All items alike, seen or not; temperature changes nothing."""
 
 from app.core.curriculum.laws import kept
-from app.core.curriculum.orders import Counts, Order, Part, Span
+from app.core.curriculum.orders import Counts, Order, Part
 from app.core.curriculum.policy import CurriculumPolicy
-
-
-def spans(_: CurriculumPolicy, __: int) -> tuple[Span, ...]:
-    """Nothing but lengths."""
-    return ()
 
 
 def parts(_: CurriculumPolicy, counts: Counts, __: float) -> tuple[Part, ...]:
