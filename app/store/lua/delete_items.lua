@@ -7,13 +7,15 @@
 -- Returns how many there were.
 -- Cost: O(n log m), n the items named, m the items there are.
 --
+-- include many
 -- include curriculum_keys
+-- include curriculum_items
 -- include curriculum_places
 local c = curriculum_at(2)
 local gone = 0
 for _, key in ipairs(ARGV) do
   local ease = redis.call('ZSCORE', c.ease, key)
-  if ease then redis.call('HINCRBY', c.curriculum, 'ease', string.format('%.0f', 0 - math.floor(ease * 65536 + 0.5))) end
+  if ease then increase(c.curriculum, 'ease', -in_units(ease)) end
   for _, order in ipairs(RANKED) do redis.call('ZREM', c[order], key) end
   redis.call('ZREM', c.category, key)
   redis.call('ZREM', c.in_flight, key)
@@ -21,4 +23,5 @@ for _, key in ipairs(ARGV) do
   redis.call('HDEL', c.estimates, key)
   gone = gone + redis.call('HDEL', c.items, key)
 end
+flush()
 return gone
