@@ -13,13 +13,8 @@ from app.core.curriculum.policy import CurriculumPolicy, Form, Strategy
 from app.core.curriculum.state import Header, load_policy_dict, number, whole
 from app.core.errors import InvalidField
 
-SETTINGS = ("strategy", "n_bins", "temperature", "ema_alpha", "competence_threshold")
-LEFT_BEHIND = ("bin_boundaries", "last_rebin_count")
-
-
-def is_atropos(document: Mapping[str, Any]) -> bool:
-    """Whether a document is the state of Atropos's CurriculumScheduler."""
-    return "item_scores" in document
+_SETTINGS = ("strategy", "n_bins", "temperature", "ema_alpha", "competence_threshold")
+_LEFT_BEHIND = ("bin_boundaries", "last_rebin_count")
 
 
 def load_atropos(
@@ -38,12 +33,12 @@ def load_atropos(
         InvalidField: Something is missing, unknown, or out of range; `location` says where.
     """
     for name in document:
-        if name not in (*SETTINGS, *LEFT_BEHIND, "item_scores"):
+        if name not in (*_SETTINGS, *_LEFT_BEHIND, "item_scores"):
             raise InvalidField(f"{name} is unknown", (name,))
     scores = document.get("item_scores")
     if not isinstance(scores, Mapping):
         raise InvalidField("item_scores is not an object", ("item_scores",))
-    known = {name: document[name] for name in SETTINGS if name in document}
+    known = {name: document[name] for name in _SETTINGS if name in document}
     if known.get("strategy") == Strategy.COMPETENCE_BASED:
         known["form"] = Form.FRONTIER.value
     policy = load_policy_dict(known | dict(settings or {}))

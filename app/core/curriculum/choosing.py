@@ -12,7 +12,7 @@ from app.core.zipf import zipf_ranks, zipf_total
 ATTEMPTS = 3
 """How often to draw for one sample, at most."""
 
-_MOST = 20_000
+_MOST = 20_000  # places beyond twice those wanted; Redis serves nobody else while they are looked up
 
 
 def choose(parts: Sequence[Part], n: int, seed: int, counter: int) -> list[Draw]:

@@ -94,7 +94,10 @@ def observed(policy: CurriculumPolicy, rewards: Sequence[float]) -> Change:
 
 
 def after(estimate: Estimate, change: Change) -> Estimate:
-    """Return an estimate after an observation: what the store does, in one place for tests and loaders."""
+    """Return an estimate after an observation.
+
+    This is what `lua/curriculum_estimates.lua` does; nothing else calls it but tests, which hold the script to it.
+    """
     first = estimate.count == 0
 
     def stepped(number: float, step: Step) -> float:

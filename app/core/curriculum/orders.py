@@ -17,8 +17,8 @@ class Order(StrEnum):
 
     Seen items (observed at least once) stand in the first five, with the number of their `Estimate` as score; in
     POSTERIOR with their posterior's mean. An item not yet seen stands in UNSEEN, or if it has a prior in FORESEEN and
-    in EASE, by it. CATEGORY is not one set but one for each category; each item stands in that of its own, which is
-    the empty string for those that have none.
+    in EASE, by it. CATEGORY has one sequence of ranks for each category, also for the empty string, that of items which
+    have none; each item stands in that of its own.
     """
 
     EASE = "ease"

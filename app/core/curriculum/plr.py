@@ -20,7 +20,7 @@ from app.core.curriculum.laws import kept, over_cells, tempered
 from app.core.curriculum.orders import Counts, Order, Part, Span, cells
 from app.core.curriculum.policy import CurriculumPolicy
 
-STEEPEST = 64.0
+_STEEPEST = 64.0
 """Exponents beyond it would change no probability by 2**-63."""
 
 
@@ -36,7 +36,7 @@ def parts(policy: CurriculumPolicy, counts: Counts, _: float) -> tuple[Part, ...
     unseen = sum(fresh.values())
     new = (policy.unseen_share if seen else 1.0) if unseen else 0.0
     replayed, rho = 1 - new, policy.staleness_share
-    steepness = min(STEEPEST, 1 / (policy.score_temperature * policy.temperature))
+    steepness = min(_STEEPEST, 1 / (policy.score_temperature * policy.temperature))
     middles = [(oldest + youngest) / 2 for oldest, youngest in ages(counts.samples)]
     stale = tempered([math.log(each) for each in middles], policy.temperature, counts.spans)
     why = [f"last drawn {each:g} samples ago" for each in middles]

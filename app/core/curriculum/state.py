@@ -154,10 +154,6 @@ def _like(default: object, value: object, name: str, location: tuple[str, ...]) 
             if value not in known:
                 raise InvalidField(f"{name} = {value!r} is none of {', '.join(known)}", location)
             return type(default)(str(value))
-        case str():
-            if not isinstance(value, str):
-                raise InvalidField(f"{name} = {value!r} is not a text", location)
-            return value
         case float():
             if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) <= sys.float_info.max:
                 raise InvalidField(f"{name} = {value!r} is not a finite number", location)

@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.core.curriculum.atropos import is_atropos, load_atropos
+from app.core.curriculum.atropos import load_atropos
 from app.core.curriculum.bins import ranks_of
 from app.core.curriculum.competence import frontier
 from app.core.curriculum.estimates import Estimate, posterior
 from app.core.curriculum.orders import Order
 from app.core.curriculum.policy import CurriculumPolicy, Form, Strategy, needs_progress
-from app.core.curriculum.state import Header, state_dict
+from app.core.curriculum.state import Header
 from app.core.curriculum.strategies import parts, spans
 from app.core.curriculum.thompson import best_probabilities
 from app.core.errors import InvalidField
@@ -33,7 +33,6 @@ FRONTIER = CurriculumPolicy(Strategy.COMPETENCE_BASED, form=Form.FRONTIER)
 
 
 def test_the_state_of_atropos_can_be_loaded() -> None:
-    assert is_atropos(STATE)
     header, items = load_atropos(STATE, {"forgetting": 0.0})
     expected = CurriculumPolicy(
         Strategy.COMPETENCE_BASED, 4, 0.5, 0.2, competence_threshold=0.7, form=Form.FRONTIER, forgetting=0
@@ -50,10 +49,6 @@ def test_the_state_of_atropos_can_be_loaded() -> None:
 def test_evidence_from_atropos_is_forgotten_as_ours_is() -> None:
     _, items = load_atropos(STATE)
     assert items["easy"].passed + items["easy"].failed == pytest.approx(sum(0.9**age for age in range(12)))
-
-
-def test_our_own_state_is_told_from_it() -> None:
-    assert not is_atropos(state_dict(Header()))
 
 
 @pytest.mark.parametrize(
