@@ -40,7 +40,7 @@ ETA, SPILL, WEARS = 0.0005, 0.1, 4.0
 TARGET, MOST_STEPS = 0.6, 1000
 PLAIN, BEYOND, NOISE = "all can be learnt", "a third out of reach", "a third coin flips"
 TOTAL_STEPS = {PLAIN: 275, BEYOND: 475, NOISE: 475}
-CHECKPOINTS = range(0, 301, 50)
+CURVE_STEPS = range(0, 301, 50)
 T_975 = {3: 4.303, 10: 2.262}
 """By number of seeds: how many standard errors a 95 % confidence interval is wide, to each side (Student's t)."""
 
@@ -138,7 +138,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Trained:
-    """The steps to the target, at most `MOST_STEPS`, and the mean pass rate at each of `CHECKPOINTS`."""
+    """The steps to the target, at most `MOST_STEPS`, and the mean pass rate at each of `CURVE_STEPS`."""
 
     steps: int
     curve: tuple[float, ...]
@@ -153,11 +153,11 @@ def train(job: Job) -> Trained:
     reached, curve = MOST_STEPS, list[float]()
     for step in range(MOST_STEPS + 1):
         rate = float(student.rates(learnable).mean())
-        if step in CHECKPOINTS:
+        if step in CURVE_STEPS:
             curve.append(rate)
         if rate >= TARGET:
             reached = min(reached, step)
-        if reached < MOST_STEPS and step >= CHECKPOINTS[-1]:
+        if reached < MOST_STEPS and step >= CURVE_STEPS[-1]:
             break
         items = np.array(curriculum.sample(GROUPS, progress(policy, step)))
         curriculum.observe_all(items.tolist(), student.train(items).astype(float).tolist())
@@ -184,7 +184,7 @@ def note(trained: Mapping[Job, Trained], seeds: Sequence[int], results: Results)
                 logs = [math.log(other.steps / each.steps) for each, other in zip(own, others, strict=True)]
                 for name, value in zip(("", ", from", ", to"), interval(logs), strict=True):
                     results.add(SPEED, strategy, case + name, math.exp(value))
-            for step, rates in zip(CHECKPOINTS, zip(*(each.curve for each in own), strict=True), strict=True):
+            for step, rates in zip(CURVE_STEPS, zip(*(each.curve for each in own), strict=True), strict=True):
                 if case == PLAIN:
                     results.add(CURVE, strategy, f"{step}", statistics.mean(rates))
 
