@@ -60,11 +60,11 @@ def keys_of(sample: Sample) -> list[str]:
 
 async def dump(redis_client: Redis) -> dict[bytes, bytes]:
     """Everything in Redis, byte for byte; but for the run's clock, which may go on."""
-    found = {}
-    for key in await redis_client.keys("*"):
-        if key.decode() != KEYS.run:
-            found[key] = await redis_client.dump(key)
-    return found
+    found = [key for key in await redis_client.keys("*") if key.decode() != KEYS.run]
+    pipeline = redis_client.pipeline(transaction=False)
+    for key in found:
+        pipeline.dump(key)
+    return dict(zip(found, await pipeline.execute(), strict=True))
 
 
 async def contents(redis_client: Redis, curriculum_id: str) -> dict[str, Any]:

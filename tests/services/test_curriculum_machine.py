@@ -205,8 +205,9 @@ class CurriculumMachine(RuleBasedStateMachine):
         assert found == expected
         curriculum_id, redis = own.rpartition(":")[2], self._processes.redis
         in_flight, holders = (KEYS.curriculum_part(curriculum_id, part) for part in ("in_flight", "holders"))
-        held = self._processes.wait(redis.zrange(in_flight, 0, -1))
-        assert sorted(self._processes.wait(redis.hkeys(holders))) == sorted(held)  # type: ignore[arg-type]
+        pipeline = redis.pipeline(transaction=False).zrange(in_flight, 0, -1).hkeys(holders)
+        held, held_by_somebody = self._processes.wait(pipeline.execute())
+        assert sorted(held_by_somebody) == sorted(held)
         facts = self._call(lambda services: services.curricula.facts(RUN, NAME))
         assert facts.census.ease_sum == self._model.ease_sum()
         assert facts.census.updates == self._model.updates
