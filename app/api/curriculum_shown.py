@@ -95,6 +95,7 @@ def sample_json(sample: Sample, asked: int) -> bytes:
     return orjson.dumps(
         {
             "strategy": sample.strategy,
+            "sample": sample.sample_id or None,
             "items": list(map(_sampled, sample.items)),
             "bins": sample.bins,
             "in_flight": sample.in_flight,

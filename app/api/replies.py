@@ -35,10 +35,10 @@ async def compressed(request: Request, content: bytes) -> tuple[bytes, dict[str,
     return await asyncio.to_thread(compress_if_accepted, content, accepted)
 
 
-async def large_json_reply(request: Request, content: bytes) -> Response:
+async def large_json_reply(request: Request, content: bytes, headers: dict[str, str] | None = None) -> Response:
     """Answer JSON text that may be worth compressing."""
-    body, headers = await compressed(request, content)
-    return Response(body, headers=headers, media_type="application/json")
+    body, own = await compressed(request, content)
+    return Response(body, headers=own | (headers or {}), media_type="application/json")
 
 
 def pieces(parts: Iterable[bytes]) -> Iterator[bytes]:

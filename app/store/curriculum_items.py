@@ -32,6 +32,14 @@ class Place(NamedTuple):
     category: int = 0
 
 
+class SampleId(NamedTuple):
+    """A sample by its number, an id unlike any other, and which attempt at it this is."""
+
+    number: int
+    sample_id: str
+    attempt: int = 0
+
+
 class Observation(NamedTuple):
     """What one group's rewards change of its item, and of the bandit's arm that the item belongs to."""
 
@@ -59,14 +67,18 @@ class Observations:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Items that were handed out, each with the position of the place that named it.
+    """Items that were handed out, each with the position of the place that named it; -1 if the sample is repeated.
 
     Attributes:
+        repeated: Whether the request had them before; then these are all it has.
+        sample: Id of the sample that has them.
         in_flight: Items in flight now, these included.
         free_ms: When the first of them is free, ms from now; 0 if there is none.
         items: In the order of their places.
     """
 
+    repeated: bool
+    sample: str
     in_flight: int
     free_ms: int
     items: tuple[tuple[int, StoredItem], ...]
@@ -125,32 +137,37 @@ class ItemStore:
     async def take(
         self,
         view: CurriculumView,
-        number: int,
-        token: str,
+        sample: SampleId,
         wanted: int,
         places: Sequence[Place] | Sequence[str],
         orders: Sequence[Order],
+        request_id: str = "",
     ) -> Taken | None:
         """Hand out the first ``wanted`` items at places, or of these keys, that nobody has. Safe to repeat.
 
         Args:
             view: Which curriculum.
-            number: The sample's.
-            token: Who has an item by it has it again; unlike any other.
+            sample: Which sample has them; who has an item by it has it again.
             wanted: How many.
             places: Where they stand, or their keys.
             orders: In which of them their ranks are wanted.
+            request_id: Names the request: another of its name has the same items, while they are in flight.
 
         Returns:
             None if the curriculum is gone.
         """
         ttl_ms = round(1000 * view.policy.in_flight_ttl_s)
-        arguments: list[Argument] = [number, token, ttl_ms, wanted, " ".join(orders), *_placed(places)]
+        arguments: list[Argument] = [*sample, ttl_ms, wanted, " ".join(orders), request_id, *_placed(places)]
         word, *found = await self._connection.run("take_items", view.keys, arguments)
-        if word != b"taken":
+        if word == b"gone":
             return None
-        in_flight, free_ms, items = found
-        return Taken(in_flight, free_ms, tuple((place, _item(item)) for place, *item in items))
+        own, in_flight, free_ms, items = found
+        told = tuple((place, _item(item)) for place, *item in items)
+        return Taken(word == b"repeated", own.decode(), in_flight, free_ms, told)
+
+    async def release(self, view: CurriculumView, sample_id: str, keys: Sequence[str]) -> int:
+        """Let others have items of a sample that it still has; returns how many it had. Safe to repeat."""
+        return int(await self._connection.run("release_items", view.keys, [sample_id, *keys]))
 
     async def look(
         self,

@@ -61,8 +61,10 @@
 | `…:curriculum:{id}:category_numbers` | hash | category -> its number, from 1 |
 | `…:curriculum:{id}:arms` | hash | arm of the bandit -> its value |
 | `…:curriculum:{id}:in_flight` | zset | items handed out, by the run clock from which others may have them |
-| `…:curriculum:{id}:holders` | hash | those items -> number of the sample that handed them out |
+| `…:curriculum:{id}:holders` | hash | those items -> number and id of the sample that handed them out |
 | `…:curriculum:{id}:requests` | zset | requests that told observations, by the run clock until which they are known |
+| `…:curriculum:{id}:samples` | hash | requests for samples -> JSON of what they were given |
+| `…:curriculum:{id}:samples_until` | zset | those requests, by the run clock until which they are known |
 | `…:replay:entering` | zset | groups of acknowledged batches that are to become chunks, by the order they came in |
 | `…:replayed` | hash | group id -> batches, in hands or kept, that have it from the replay buffer |
 | `…:trash` | set | names of `groups` and `fragments` hashes whose payloads are removed, unless others name them |
@@ -111,7 +113,7 @@ SAVED_PARTS: tuple[SavedPart, ...] = ("replay", *REPLAY_PARTS)
 
 CurriculumPart = Literal[
     "items", "estimates", "ease", "posterior", "signal", "last", "drawn", "unseen", "foreseen", "category",
-    "category_numbers", "arms", "in_flight", "holders", "requests",
+    "category_numbers", "arms", "in_flight", "holders", "requests", "samples", "samples_until",
 ]  # fmt: skip
 """What a curriculum consists of, beside its totals; in the order `lua/curriculum_keys.lua` names them."""
 

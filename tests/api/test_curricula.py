@@ -91,6 +91,23 @@ async def test_a_sample_says_of_each_item_where_it_stands_and_why_it_was_chosen(
     assert set(bins["bins"]) <= set(range(4))
 
 
+async def test_a_sample_asked_for_again_is_the_same_until_its_items_are_given_back(
+    curriculum: httpx.AsyncClient,
+) -> None:
+    body = {"n": 3, "request_id": "w0-17"}
+    first, again = [await curriculum.post(f"{CURRICULUM}/samples", json=body) for _ in range(2)]
+    assert "idempotent-replay" not in first.headers
+    assert again.headers["idempotent-replay"] == "true"
+    sample, keys = first.json()["sample"], [item["key"] for item in first.json()["items"]]
+    assert again.json()["sample"] == sample
+    assert sorted(item["key"] for item in again.json()["items"]) == sorted(keys)
+    for released in (3, 0):
+        reply = await curriculum.post(f"{CURRICULUM}/samples/{sample}/release", json={"items": keys})
+        assert reply.json() == {"released": released}
+    others = (await curriculum.post(f"{CURRICULUM}/samples", json=body)).json()
+    assert (others["sample"] != sample, others["in_flight"]) == (True, 3)
+
+
 async def test_observations_sent_again_under_their_request_are_counted_once(curriculum: httpx.AsyncClient) -> None:
     body = {"observations": [{"item": "q1", "rewards": [1, 0]}, {"item": "q1", "rewards": [1]}], "request_id": "x"}
     first = await curriculum.post(f"{CURRICULUM}/observations", json=body)
@@ -190,6 +207,9 @@ REFUSED: dict[str, tuple[str, str, Any, int, str]] = {
         "POST", "/observations", {"observations": [{"item": "a", "rewards": [1]}] * 10_001}, 422, "observations: "),
     "a sample of a billion": ("POST", "/samples", {"n": 10**9}, 422, "n: "),
     "a sample of none": ("POST", "/samples", {"n": 0}, 422, "n: "),
+    "a request without a name": ("POST", "/samples", {"n": 1, "request_id": ""}, 422, "request_id: "),
+    "a sample that is none": ("POST", "/samples/loaded/release", {"items": ["q1"]}, 422, "path.sample: "),
+    "nothing given back": ("POST", f"/samples/{'0' * 32}/release", {"items": []}, 422, "items: "),
     "a step before the first": ("POST", "/samples", {"n": 1, "step": -1}, 422, "step: "),
     "a strategy that asks for steps": ("POST", "/samples", {"n": 1, "strategy": "easy_first"}, 422, "total_steps: "),
     "a sample of another strategy": ("POST", "/samples", {"n": 1, "strategy": "x"}, 422, "strategy: "),

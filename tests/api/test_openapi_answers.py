@@ -107,6 +107,9 @@ async def use_a_curriculum(client: httpx.AsyncClient) -> None:
         operation = OPERATIONS[method, f"/v1/runs/{{run}}/curricula/{{curriculum}}{path}"]
         await client.request(method, f"{curriculum}{path}", json=example_body(operation))
     for _ in range(2):
+        sample = (await client.post(f"{curriculum}/samples", json={"n": 1, "request_id": "s"})).json()["sample"]
+    await client.post(f"{curriculum}/samples/{sample}/release", json={"items": ["gsm8k/17"]})
+    for _ in range(2):
         observations = example_body(OPERATIONS["POST", "/v1/runs/{run}/curricula/{curriculum}/observations"])
         await client.post(f"{curriculum}/observations", json=observations | {"request_id": "o"})
     await client.get(f"{RUN}/curricula")

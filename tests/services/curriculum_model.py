@@ -25,6 +25,7 @@ class Item:
     history: list[float] = field(default_factory=list)
     until: float = -math.inf
     holder: int = 0
+    sample: str = ""
 
     @property
     def ease(self) -> float | None:
@@ -66,19 +67,29 @@ class CurriculumModel:
             drawn = item.estimate.drawn if item.estimate.count else item.holder
             item.estimate = replace(after(item.estimate, change), drawn=drawn)
             item.history = [*item.history, item.estimate.last][-50:]
-            item.until, item.holder = -math.inf, 0
+            item.until, item.holder, item.sample = -math.inf, 0, ""
             arm = arm_step(self.policy, change)
             before = self.arms.get(arm_of[key])
             self.arms[arm_of[key]] = arm.first if before is None else arm.keep * before + arm.gain
         self.updates += len(observations)
         return True
 
-    def hand_out(self, key: str, number: int, now: float) -> None:
+    def hand_out(self, key: str, number: int, sample: str, now: float) -> None:
         """Give an item to somebody."""
         item = self.items[key]
-        item.until, item.holder = now + self.policy.in_flight_ttl_s, number
+        item.until, item.holder, item.sample = now + self.policy.in_flight_ttl_s, number, sample
         if item.estimate.count:
             item.estimate = replace(item.estimate, drawn=number)
+
+    def give_back(self, key: str, sample: str) -> None:
+        """Take an item back from who has it."""
+        item = self.items.get(key)
+        if item is not None and item.sample == sample:
+            item.until, item.holder, item.sample = -math.inf, 0, ""
+
+    def held(self, sample: str, now: float) -> set[str]:
+        """Return the items that a sample still has."""
+        return {key for key, item in self.items.items() if item.sample == sample and item.until > now}
 
     def idle(self, now: float) -> set[str]:
         """Return the items that nobody has."""
@@ -86,7 +97,10 @@ class CurriculumModel:
 
     def restored(self, now: float) -> "CurriculumModel":
         """Return what a saved and restored one is: who has what is known still, requests are not."""
-        items = {key: replace(item, holder=item.holder if item.until > now else 0) for key, item in self.items.items()}
+        items = {
+            key: replace(item, holder=item.holder if item.until > now else 0, sample="")
+            for key, item in self.items.items()
+        }
         return replace(self, items=items, requests=set())
 
     def by_ease(self) -> list[str]:

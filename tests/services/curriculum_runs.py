@@ -58,6 +58,14 @@ def keys_of(sample: Sample) -> list[str]:
     return [each.item.key for each in sample.items]
 
 
+async def pass_time(redis_client: Redis, seconds: float) -> None:
+    """Let the next script see time pass."""
+    for _ in range(round(seconds / 30)):
+        await redis_client.hincrby(KEYS.run, "time_ms", -30_000)  # type: ignore[misc]
+        await redis_client.hincrby(KEYS.run, "clock_ms", 30_000)  # type: ignore[misc]
+        await redis_client.hincrby(KEYS.run, "time_ms", 30_000)  # type: ignore[misc]
+
+
 async def dump(redis_client: Redis) -> dict[bytes, bytes]:
     """Everything in Redis, byte for byte; but for the run's clock, which may go on."""
     found = [key for key in await redis_client.keys("*") if key.decode() != KEYS.run]
@@ -69,7 +77,8 @@ async def dump(redis_client: Redis) -> dict[bytes, bytes]:
 
 async def contents(redis_client: Redis, curriculum_id: str) -> dict[str, Any]:
     """What is in a curriculum's keys, but for what is in flight, as that is by the clock; what is empty is left out."""
-    wanted = [part for part in CURRICULUM_PARTS if part not in ("in_flight", "holders", "requests")]
+    passing = ("in_flight", "holders", "requests", "samples", "samples_until")
+    wanted = [part for part in CURRICULUM_PARTS if part not in passing]
     pipeline = redis_client.pipeline(transaction=False)
     for part in wanted:
         key = KEYS.curriculum_part(curriculum_id, part)

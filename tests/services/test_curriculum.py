@@ -18,11 +18,23 @@ from app.services.curriculum.sampling import SampleRequest
 from app.settings import Settings
 from app.store.connection import Connection
 from app.store.curriculum_entries import HISTORY, MAX_CURRICULA, NewItem
-from app.store.curriculum_items import Place
+from app.store.curriculum_items import Place, SampleId
 from app.store.exchange import Argument
 from app.store.runs import RunStore
 from tests.services.conftest import RUN, Process
-from tests.services.curriculum_runs import KEYS, NAME, Twice, contents, dump, keys_of, make, observe, register, sample
+from tests.services.curriculum_runs import (
+    KEYS,
+    NAME,
+    Twice,
+    contents,
+    dump,
+    keys_of,
+    make,
+    observe,
+    pass_time,
+    register,
+    sample,
+)
 
 Start = Callable[..., Process]
 ITEMS = [f"item{n:02d}" for n in range(40)]
@@ -31,14 +43,6 @@ ITEMS = [f"item{n:02d}" for n in range(40)]
 async def difficulty(services: object, key: str) -> float:
     facts, _ = await services.curriculum_items.item(RUN, NAME, key)  # type: ignore[attr-defined]
     return float(facts.stored.estimate.ema)
-
-
-async def pass_time(redis_client: Redis, seconds: float) -> None:
-    """Let the next script see time pass."""
-    for _ in range(round(seconds / 30)):
-        await redis_client.hincrby(KEYS.run, "time_ms", -30_000)  # type: ignore[misc]
-        await redis_client.hincrby(KEYS.run, "clock_ms", 30_000)  # type: ignore[misc]
-        await redis_client.hincrby(KEYS.run, "time_ms", 30_000)  # type: ignore[misc]
 
 
 async def test_the_same_registration_again_changes_nothing(process: Start, redis_client: Redis) -> None:
@@ -347,7 +351,7 @@ async def test_a_removed_curriculum_leaves_no_key_and_what_comes_late_for_it_mak
     items = services.curriculum_items._items
     assert await items.register(late, [[NewItem("b")]]) == [("gone", 0)]
     assert await items.observe(late, "request", 1000, [], 5) == "gone"
-    assert await items.take(late, 1, "token", 1, ["a"], ()) is None
+    assert await items.take(late, SampleId(1, "sample"), 1, ["a"], ()) is None
     assert set(await redis_client.keys("*")) <= before
     with pytest.raises(CurriculumNotFound):
         await sample(services, 1)

@@ -33,6 +33,7 @@ PASSES_S = 30  # as much as a script lets pass at a time
 
 keys = st.sampled_from(["a", "b", "c/d", "é", "\0", "f", "g", "h"])
 rewards = st.lists(st.sampled_from([0.0, 1.0, 0.5, -1.0, 0.1]), min_size=1, max_size=3)
+requests = st.sampled_from(["", "", "s1", "s2"])
 abouts = st.fixed_dictionaries(
     {},
     optional={
@@ -100,6 +101,7 @@ class CurriculumMachine(RuleBasedStateMachine):
     def _make(self) -> None:
         given = {"in_flight_ttl_s": 45.0, "total_steps": 10}
         self._model = CurriculumModel(CurriculumPolicy(in_flight_ttl_s=45.0, total_steps=10))
+        self._samples = dict[str, tuple[str, list[str]]]()
         self._call(lambda services: services.curricula.configure(RUN, NAME, given, make=True))
 
     def teardown(self) -> None:
@@ -132,21 +134,36 @@ class CurriculumMachine(RuleBasedStateMachine):
         repeated = self._call(lambda services: observe(services, observations, request))
         assert repeated or expected, "none is taken for a repetition of another"
 
-    @rule(n=st.integers(1, 6), step=st.integers(0, 12), seed=st.sampled_from([None, 3]))
-    def sample(self, n: int, step: int, seed: int | None) -> None:
+    @rule(n=st.integers(1, 6), step=st.integers(0, 12), seed=st.sampled_from([None, 3]), request=requests)
+    def sample(self, n: int, step: int, seed: int | None, request: str) -> None:
         idle = self._model.idle(self._now)
-        found = self._call(lambda services: sample(services, n, step=step, seed=seed))
+        found = self._call(lambda services: sample(services, n, step=step, seed=seed, request_id=request))
         taken = keys_of(found)
+        assert found.in_flight == len(self._model.items) - len(idle) + (0 if found.repeated else len(taken))
+        before, _ = self._samples.get(request, ("", [])) if request else ("", [])
+        held = self._model.held(before, self._now) if before else set()
+        assert found.repeated == bool(held)
+        if held:
+            assert (found.sample_id, set(taken)) == (before, held)
+            return
         assert len(set(taken)) == len(taken) <= n
         assert set(taken) <= idle
         if self._model.policy.strategy in (Strategy.UNIFORM, Strategy.THOMPSON):
             assert len(taken) == min(n, len(idle))
         number = int(self._processes.wait(self._processes.redis.hget(self._own(), "samples")))  # type: ignore[arg-type]
         for key in taken:
-            self._model.hand_out(key, number, self._now)
+            self._model.hand_out(key, number, found.sample_id, self._now)
+        self._samples[request] = found.sample_id, taken
         for each in found.items:
             assert each.probability is None or 0 < each.probability <= 1 + 1e-9
-        assert found.in_flight == len(self._model.items) - len(self._model.idle(self._now))
+
+    @rule(request=requests, first=st.integers(0, 2))
+    def give_back(self, request: str, first: int) -> None:
+        sample_id, taken = self._samples.get(request, ("", []))
+        if taken[first:]:
+            self._call(lambda services: services.curriculum_samples.release(RUN, NAME, sample_id, taken[first:]))
+        for key in taken[first:]:
+            self._model.give_back(key, sample_id)
 
     @rule(change=changes)
     def switch(self, change: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ from app.core.curriculum.state import Header
 from app.store.connection import Connection
 from app.store.curriculum import CurriculumStore, CurriculumView
 from app.store.curriculum_entries import NewItem
-from app.store.curriculum_items import ItemStore, Observation
+from app.store.curriculum_items import ItemStore, Observation, SampleId
 from app.store.curriculum_state import CurriculumStateStore
 from tests.store.conftest import RUN
 
@@ -25,7 +25,7 @@ async def a_curriculum(connection: Connection) -> CurriculumView:
     change = observed(policy, [1.0, 0.0])
     observation = Observation("seen", change, arm_step(policy, change))
     assert not isinstance(await items.observe(view, "request", 1000, [observation], 5), str)
-    taken = await items.take(view, 1, "token", 1, ["seen"], ())
+    taken = await items.take(view, SampleId(1, "sample"), 1, ["seen"], (), "request")
     assert taken is not None
     assert taken.in_flight == 1
     assert await CurriculumStateStore(connection).begin(RUN, "other", Header(), ["algebra"], "1")

@@ -30,6 +30,9 @@ SENDS_ITEM: Answers = sending(*_ITEM)
 OBSERVES: Answers = sending(*_MISSING) | with_headers(
     200, Idempotent_Replay="`true` if all of them were counted before: nothing was changed."
 )
+SAMPLES: Answers = sending(*_MISSING) | with_headers(
+    200, Idempotent_Replay="`true` if the request had got the items before."
+)
 SAVES: Answers = reading(*_MISSING) | {200: {"content": {JSON_LINES: {"schema": _LINES}}}}
 LOADS: Answers = sending(*_MISSING, errors.UnsupportedMediaType)
 TAKES_STATE: dict[str, Any] = {

@@ -16,10 +16,12 @@ from app.services.curriculum.curricula import Curricula, counted, gone
 from app.services.curriculum.items import bin_at
 from app.store.curriculum import Census, CurriculumStore, CurriculumView
 from app.store.curriculum_entries import StoredItem
-from app.store.curriculum_items import ItemStore, Place, Taken
+from app.store.curriculum_items import ItemStore, Place, SampleId, Taken
 
 _LOOKED_UP = 512
 """Items looked up where only that tells which bins a law prefers; candidates of THOMPSON whose law is worked out."""
+
+_AGAIN = "handed out before, to the same request"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,7 @@ class SampleRequest:
         total_steps: Those at which progress is 1; None: as the curriculum says.
         seed: Of this sample alone; None: the curriculum's generator draws.
         strategy: For this sample alone; None: the curriculum's.
+        request_id: Names the request: repeated, it gets the same items while they are in flight.
     """
 
     n: int
@@ -39,6 +42,7 @@ class SampleRequest:
     total_steps: int | None = None
     seed: int | None = None
     strategy: Strategy | None = None
+    request_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,8 @@ class Sample:
 
     Attributes:
         strategy: How.
+        sample_id: Who has the items.
+        repeated: Whether the request had got them before.
         items: In the order drawn; fewer than asked for, if no more could be had.
         bins: One by one.
         in_flight: Items in flight now.
@@ -64,6 +70,8 @@ class Sample:
     """
 
     strategy: Strategy
+    sample_id: str = ""
+    repeated: bool = False
     items: tuple[SampledItem, ...] = ()
     bins: tuple[int, ...] = ()
     in_flight: int = 0
@@ -117,6 +125,8 @@ class CurriculumSamples:
     async def sample(self, run: str, name: str, request: SampleRequest) -> Sample:
         """Hand out items that nobody has, chosen by the strategy's law restricted to these.
 
+        A request that is repeated gets those it had and still has; what is said of them is as of now.
+
         Raises:
             CurriculumNotFound: The run has none of this name.
             InvalidField: The strategy needs to know of how many steps, and nobody says.
@@ -124,19 +134,35 @@ class CurriculumSamples:
         view = await self._curricula.view(run, name)
         law = await self._law(view, request)
         found: dict[str, SampledItem] = {}
-        taken: Taken | None = None
-        token = uuid.uuid4().hex
+        taken = Taken(False, uuid.uuid4().hex, law.census.in_flight, 0, ())
+        number = law.census.counts.samples + 1
         for attempt in range(choosing.ATTEMPTS):
             wanted = request.n - len(found)
             if not wanted or not law.parts:
                 break
-            in_flight = law.census.in_flight if taken is None else taken.in_flight
-            taken, items = await self._take(view, law, f"{token}{attempt}", wanted, in_flight, attempt)
+            own = SampleId(number, taken.sample, attempt)
+            taken, items = await self._take(view, law, own, wanted, taken.in_flight, request.request_id)
+            if taken.repeated:
+                found = {sampled.item.key: sampled for sampled in items}
+                break
             for sampled in items:
                 found.setdefault(sampled.item.key, sampled)
-        in_flight = law.census.in_flight if taken is None else taken.in_flight
-        free_s = taken.free_ms / 1000 if taken is not None and taken.free_ms else None
-        return Sample(law.policy.strategy, tuple(found.values()), (), in_flight, free_s)
+        return Sample(
+            law.policy.strategy,
+            taken.sample,
+            taken.repeated,
+            tuple(found.values()),
+            in_flight=taken.in_flight,
+            free_s=taken.free_ms / 1000 if taken.free_ms else None,
+        )
+
+    async def release(self, run: str, name: str, sample_id: str, keys: Sequence[str]) -> int:
+        """Let others have items that a sample handed out and nobody will try; returns how many it still had.
+
+        Raises:
+            CurriculumNotFound: The run has none of this name.
+        """
+        return await self._items.release(await self._curricula.view(run, name), sample_id, keys)
 
     async def bins(self, run: str, name: str, request: SampleRequest) -> Sample:
         """Draw bins, one by one, by how likely the strategy's next item is of each; no item is handed out.
@@ -198,10 +224,10 @@ class CurriculumSamples:
         return law if request.seed is None else replace(law, seed=request.seed, counter=0)
 
     async def _take(
-        self, view: CurriculumView, law: Law, token: str, wanted: int, in_flight: int, attempt: int
+        self, view: CurriculumView, law: Law, own: SampleId, wanted: int, in_flight: int, request_id: str
     ) -> tuple[Taken, list[SampledItem]]:
-        counter, number = law.counter + attempt, law.census.counts.samples + 1
-        more = choosing.draws_for(wanted, law.counts.items, in_flight, attempt)
+        counter = law.counter + own.attempt
+        more = choosing.draws_for(wanted, law.counts.items, in_flight, own.attempt)
         places: Sequence[Place] | Sequence[str]
         if law.policy.strategy is Strategy.THOMPSON:
             best = await self.best(view, law, max(wanted, more), counter, idle_only=True)
@@ -209,10 +235,13 @@ class CurriculumSamples:
         else:
             draws, places = law.places(more, counter)
             whys = [draw.part.why for draw in draws]
-        taken = await self._items.take(view, number, token, wanted, places, law.orders)
+        taken = await self._items.take(view, own, wanted, places, law.orders, request_id)
         if taken is None:
             raise gone(view)
-        return taken, [law.told(item, whys[place], view.policy.n_bins) for place, item in taken.items]
+        n_bins = view.policy.n_bins
+        if taken.repeated:
+            return taken, [law.told(item, _AGAIN, n_bins) for _, item in taken.items]
+        return taken, [law.told(item, whys[place], n_bins) for place, item in taken.items]
 
     async def _bins_drawn(self, view: CurriculumView, law: Law, parts: Sequence[Part], n: int) -> list[int]:
         """Draw items one by one, as often as they come, and look up which bins they are of."""

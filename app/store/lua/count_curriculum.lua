@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- count_curriculum: count what a strategy must know, and claim random numbers for a sample.
 --
--- KEYS[1] run  hash, and KEYS[2..17], the curriculum's: curriculum_keys names them
+-- KEYS[1] run  hash, and KEYS[2..19], the curriculum's: curriculum_keys names them
 -- ARGV[1] how far to move the random counter on   ARGV[2] 1 to count a sample, or 0; if both are 0, nothing is changed
 -- ARGV[3] 1 if the items of each category are wanted, else 0   ARGV[4] the run clock, ms
 -- ARGV per range of scores from 5 on: its order, its least score, the end, not included

@@ -14,10 +14,12 @@
 -- category_numbers  hash  category -> its number, from 1
 -- arms              hash  arm of the bandit -> its value
 -- in_flight         zset  items handed out, by the run clock from which others may have them, ms
--- holders           hash  those items -> 'number token' of the sample that handed them out
+-- holders           hash  those items -> 'number id attempt' of the sample that handed them out
 -- requests          zset  requests that brought observations, by the run clock at which they are forgotten, ms
+-- samples           hash  requests for samples -> JSON of what they were given (sample_requests)
+-- samples_until     zset  those requests, by the run clock at which they are forgotten, ms
 local PARTS = {'curriculum', 'items', 'estimates', 'ease', 'posterior', 'signal', 'last', 'drawn', 'unseen', 'foreseen',
-  'category', 'category_numbers', 'arms', 'in_flight', 'holders', 'requests'}
+  'category', 'category_numbers', 'arms', 'in_flight', 'holders', 'requests', 'samples', 'samples_until'}
 
 -- The curriculum whose keys begin at this one, and what was looked up of it.
 local function curriculum_at(first)

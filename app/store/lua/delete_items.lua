@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- delete_items: forget items and all that is known of them.
 --
--- KEYS[1] run  hash, and KEYS[2..17], the curriculum's: curriculum_keys names them
+-- KEYS[1] run  hash, and KEYS[2..19], the curriculum's: curriculum_keys names them
 -- ARGV[1..] keys of items
 --
 -- Returns how many there were.

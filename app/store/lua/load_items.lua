@@ -1,8 +1,8 @@
 #!lua
 -- load_items: put saved items into a curriculum that has no name yet; those that are there already stay as they are.
 --
--- KEYS[1] run  hash, and KEYS[2..17], the curriculum's: curriculum_keys names them
--- KEYS[18] curricula_loading  zset  ids of curricula that are being loaded, by the run clock at their last progress
+-- KEYS[1] run  hash, and KEYS[2..19], the curriculum's: curriculum_keys names them
+-- KEYS[20] curricula_loading  zset  ids of curricula that are being loaded, by the run clock at their last progress
 -- ARGV[1] its id   ARGV[2] most items
 -- ARGV per item from 3 on: its key; its category's number; its prior or '-'; its metadata; what is known of it, or ''
 -- if it is not seen; the number of the sample that last handed it out; ms for which others do not get it, or ''
@@ -16,13 +16,13 @@
 -- include curriculum_items
 -- include curriculum_estimates
 local c = curriculum_at(2)
-if not redis.call('ZSCORE', KEYS[18], ARGV[1]) then return {'gone'} end
+if not redis.call('ZSCORE', KEYS[20], ARGV[1]) then return {'gone'} end
 local keys = {}
 for i = 3, #ARGV, 7 do keys[#keys + 1] = ARGV[i] end
 local fresh = look_up(c, keys)
 if redis.call('HLEN', c.items) + fresh > tonumber(ARGV[2]) then return {'full'} end
 local clock = advance_clock(KEYS[1])
-redis.call('ZADD', KEYS[18], clock, ARGV[1])
+redis.call('ZADD', KEYS[20], clock, ARGV[1])
 for i = 3, #ARGV, 7 do
   local key, known, item = ARGV[i], ARGV[i + 4], c.looked_up[ARGV[i]]
   if item.fresh and not item.done then

@@ -1,7 +1,7 @@
 #!lua
 -- observe_items: count observations of items; those that are not there yet are registered. All or none, and once.
 --
--- KEYS[1] run  hash, and KEYS[2..17], the curriculum's: curriculum_keys names them
+-- KEYS[1] run  hash, and KEYS[2..19], the curriculum's: curriculum_keys names them
 -- ARGV[1] id of the request   ARGV[2] ms it is recognised for   ARGV[3] most items of a curriculum   ARGV[4] how many bins
 -- are arms of the bandit, or 0 if categories are
 -- ARGV per observation from 5 on: its item, and what it changes (curriculum_estimates)

@@ -1,7 +1,7 @@
 #!lua
 -- register_items: make items, or change those that are there; what is known of them stays. All or none.
 --
--- KEYS[1] run  hash, and KEYS[2..17], the curriculum's: curriculum_keys names them
+-- KEYS[1] run  hash, and KEYS[2..19], the curriculum's: curriculum_keys names them
 -- ARGV[1] most items and ARGV[2] most categories of a curriculum   ARGV[3] 1 to change those that are there only, else 0
 -- ARGV per item from 4 on: its key; its category after '=', its prior, its metadata as JSON; each of them '' to leave it
 -- as it is, or '-' for none

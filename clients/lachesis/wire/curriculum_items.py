@@ -161,6 +161,12 @@ class SampleItems(Body):
     )
     bins_only: bool = Field(default=False, description="Answer numbers of bins, and hand out no item.")
     strategy: Strategy | None = Field(default=None, description="For this sample alone; null: the curriculum's.")
+    request_id: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=128,
+        description="Sent again under it, the request gets the same items, while they are in flight.",
+    )
 
 
 class SampledItem(BaseModel):
@@ -179,12 +185,27 @@ class SampledItems(BaseModel):
     """A sample; it may have fewer items than were asked for."""
 
     strategy: str = Field(description="How they were chosen.")
+    sample: str | None = Field(default=None, description="Who has them: given back under it. Null with `bins_only`.")
     items: list[SampledItem] = Field(default=[], description="In the order drawn, none twice.")
     bins: list[int] = Field(default=[], description="With `bins_only`: numbers of bins, drawn one by one.")
     in_flight: int = Field(description="Items handed out and not observed yet, these included.")
     retry_after_s: float | None = Field(
         description="Of a sample with fewer items than were asked for: when the first in flight is free, if any is."
     )
+
+
+class ReleaseItems(Body):
+    """Items that nobody will try (`POST …/samples/{sample}/release`)."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"items": ["gsm8k/17"]}]})
+
+    items: list[ItemKey] = Field(min_length=1, max_length=MAX_SAMPLE, description="Their keys.")
+
+
+class ItemsReleased(BaseModel):
+    """What `POST …/samples/{sample}/release` did."""
+
+    released: int = Field(description="Items that the sample still had; others may have them now.")
 
 
 class WhatIf(CurriculumSettings, Change):

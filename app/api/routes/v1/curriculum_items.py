@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from app.api.curriculum_route import CurriculumRoute, Key, Named
+from app.api.curriculum_route import CurriculumRoute, Key, Named, SampleName
 from app.api.curriculum_shown import item_json, page_json, receipt_json, sample_json
 from app.api.deps import Found, NamedRun, SmallBody, SubmittedBody, parse
 from app.api.json_reader import minified
@@ -24,9 +24,11 @@ from lachesis.wire.curriculum_items import (
     ItemDetails,
     Items,
     ItemsRegistered,
+    ItemsReleased,
     NewItem,
     NewItems,
     Observed,
+    ReleaseItems,
     SampledItems,
     SampleItems,
 )
@@ -133,16 +135,36 @@ async def post_observations(run: NamedRun, curriculum: Named, request: Request) 
     "/samples",
     summary="Sample items",
     response_model=SampledItems,
-    responses=docs.SENDS,
+    responses=docs.SAMPLES,
     openapi_extra=takes(SampleItems),
 )
 async def post_samples(run: NamedRun, curriculum: Named, found: Found, request: Request, body: SmallBody) -> Response:
-    """Hand out items to be tried next. Others get them once they are observed, or `in_flight_ttl_s` later."""
+    """Hand out items to be tried next. Others get them once they are observed or released, or `in_flight_ttl_s` later.
+
+    Under a `request_id` the request may be sent again: it gets the same items, as long as they are in flight.
+    """
     asked = parse(SampleItems, body)
     strategy = None if asked.strategy is None else Strategy(asked.strategy)
-    wanted = SampleRequest(asked.n, asked.step, asked.total_steps, asked.seed, strategy)
+    wanted = SampleRequest(asked.n, asked.step, asked.total_steps, asked.seed, strategy, asked.request_id or "")
     use = found.curriculum_samples.bins if asked.bins_only else found.curriculum_samples.sample
-    return await large_json_reply(request, sample_json(await use(run, curriculum, wanted), asked.n))
+    sample = await use(run, curriculum, wanted)
+    headers = {"Idempotent-Replay": "true"} if sample.repeated else {}
+    return await large_json_reply(request, sample_json(sample, asked.n), headers)
+
+
+@router.post(
+    "/samples/{sample}/release",
+    summary="Give items back",
+    response_model=ItemsReleased,
+    responses=docs.SENDS,
+    openapi_extra=takes(ReleaseItems),
+)
+async def release_items(run: NamedRun, curriculum: Named, sample: SampleName, request: Request) -> Response:
+    """Let others have items of a sample that nobody will try. Those that it has no more stay as they are."""
+    async with SubmittedBody(request, _MAX_BYTES) as (_, found, body):
+        keys = parse(ReleaseItems, body).items
+        released = await found.curriculum_samples.release(run, curriculum, sample, keys)
+    return model_reply(ItemsReleased(released=released))
 
 
 async def _item_reply(found: Found, run: str, curriculum: str, key: str) -> Response:

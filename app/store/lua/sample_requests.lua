@@ -1,0 +1,35 @@
+-- sample_requests: what requests for samples were given, for those whose answer was lost (not a command of its own).
+--
+-- Each is remembered as long as its items are in flight, the latest MOST_REQUESTS of them: {sample: id, items: keys, told:
+-- whether it was asked for again; then nothing is added any more}.
+local MOST_REQUESTS = 10000
+
+local function forget_requests(c, clock)
+  local old = redis.call('ZRANGEBYSCORE', c.samples_until, '-inf', clock, 'LIMIT', 0, 1000)
+  local excess = redis.call('ZCARD', c.samples_until) - MOST_REQUESTS
+  if #old == 0 and excess > 0 then old = redis.call('ZRANGE', c.samples_until, 0, math.min(excess, 1000) - 1) end
+  if #old == 0 then return end
+  redis.call('ZREM', c.samples_until, unpack(old))
+  redis.call('HDEL', c.samples, unpack(old))
+end
+
+local function remember(c, request, known, until_ms)
+  later('HSET', c.samples, request, cjson.encode(known))
+  later('ZADD', c.samples_until, until_ms, request)
+end
+
+-- What a request was given, if another one of its name, or it itself once it was told that, is not to draw; else what
+-- this one was given so far. Of items only those that it still has.
+local function given_before(c, request, sample, clock)
+  local text = request ~= '' and redis.call('HGET', c.samples, request)
+  local known = text and cjson.decode(text) or {sample = sample, items = {}}
+  local drawing, kept = known.sample == sample and not known.told, {}
+  for _, key in ipairs(known.items) do
+    local holder = redis.call('HGET', c.holders, key)
+    local held = tonumber(redis.call('ZSCORE', c.in_flight, key) or 0) > clock
+    if held and holder and string.match(holder, '^%d+ (%S+)') == known.sample then kept[#kept + 1] = key end
+  end
+  if not drawing and #kept == 0 then known, drawing = {sample = sample}, true end
+  known.items = kept
+  return known, drawing
+end
