@@ -17,7 +17,7 @@ Key = Annotated[
         min_length=1, max_length=MAX_KEY, description="The item's key, percent-encoded; slashes may stand as they are."
     ),
 ]
-SampleName = Annotated[str, Path(pattern="^[0-9a-f]{32}$", description="The sample's id.")]
+SampleName = Annotated[str, Path(pattern="^[0-9a-f]{1,32}$", description="The sample's id.")]
 
 
 class CurriculumRoute(NativeRoute):

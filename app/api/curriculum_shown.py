@@ -99,6 +99,8 @@ def sample_json(sample: Sample, asked: int) -> bytes:
             "items": list(map(_sampled, sample.items)),
             "bins": sample.bins,
             "in_flight": sample.in_flight,
+            "in_flight_ttl_s": sample.in_flight_ttl_s,
+            "missing": sample.missing,
             "retry_after_s": sample.free_s if short else None,
         }
     )

@@ -35,6 +35,7 @@ class CurriculumView:
         revision: Changes whenever its configuration does.
         policy: Its configuration.
         samples: Samples so far.
+        step: The run's: batches handed out so far.
         clock_ms: The run clock.
         memory_ms: How long the run remembers names that senders gave, run clock.
     """
@@ -45,6 +46,7 @@ class CurriculumView:
     revision: str
     policy: CurriculumPolicy
     samples: int
+    step: int
     clock_ms: int
     memory_ms: int
 
@@ -148,10 +150,10 @@ class CurriculumStore:
             if found is None:
                 return None
             curriculum_id = found.decode()
-            time, (clock_ms, time_ms, policy), (config, revision, samples) = await self._connection.exchange(
+            time, (step, clock_ms, time_ms, policy), (config, revision, samples) = await self._connection.exchange(
                 [
                     ("TIME",),
-                    ("HMGET", keys.run, "clock_ms", "time_ms", "policy"),
+                    ("HMGET", keys.run, "step", "clock_ms", "time_ms", "policy"),
                     ("HMGET", keys.curriculum(curriculum_id), "config", "revision", "samples"),
                 ]
             )
@@ -165,6 +167,7 @@ class CurriculumStore:
                 revision=revision.decode(),
                 policy=parse_policy(config),
                 samples=int(samples or 0),
+                step=int(step or 0),
                 clock_ms=run_clock(time, {mark: int(text) for mark, text in clock.items() if text is not None}),
                 memory_ms=round(1000 * parse_run_policy(policy).dedup_window_s),
             )

@@ -108,6 +108,44 @@ async def test_a_sample_asked_for_again_is_the_same_until_its_items_are_given_ba
     assert (others["sample"] != sample, others["in_flight"]) == (True, 3)
 
 
+async def test_a_sample_says_why_it_has_fewer_items_than_were_asked_for(curriculum: httpx.AsyncClient) -> None:
+    async def missing(n: int, path: str = CURRICULUM, **about: Any) -> tuple[str | None, float]:
+        sample = (await curriculum.post(f"{path}/samples", json={"n": n, **about})).json()
+        return sample["missing"], sample["in_flight_ttl_s"]
+
+    empty = f"{RUN}/curricula/empty"
+    await curriculum.put(empty, json={"in_flight_ttl_s": 7})
+    assert await missing(1, empty) == await missing(1, empty, bins_only=True) == ("no_items", 7)
+    weights = {"hard_threshold": -1, "hard_weight": 1, "normal_weight": 0, "easy_weight": 0}  # none is hard
+    await curriculum.patch(CURRICULUM, json={"strategy": "difficulty_pools", **weights})
+    assert await missing(1) == await missing(1, bins_only=True) == ("not_drawn", 600)
+    assert await missing(6, strategy="uniform") == (None, 600)
+    assert await missing(6, strategy="uniform") == await missing(1, strategy="uniform") == ("in_flight", 600)
+    assert await missing(6, strategy="uniform", bins_only=True) == (None, 600)
+    await curriculum.patch(CURRICULUM, json={"in_flight_ttl_s": 0, "strategy": "uniform"})
+    await curriculum.post(f"{empty}/items", json={"items": ["a"]})
+    await curriculum.patch(empty, json={"in_flight_ttl_s": 0})
+    assert await missing(2, empty) == ("not_drawn", 0)
+
+
+async def test_the_step_is_the_runs_unless_somebody_names_one(curriculum: httpx.AsyncClient) -> None:
+    await curriculum.post("/v1/runs", json={"name": "s", "batch_size": 1, "atropos": {"starting_step": 10}})
+    path = "/v1/runs/s/curricula/c"
+    await curriculum.put(path, json={"strategy": "competence_based", "form": "cdf", "total_steps": 10})
+    await curriculum.post(f"{path}/items", json={"items": ITEMS})
+
+    async def counts(step: dict[str, int]) -> tuple[float, int, int]:
+        metrics = (await curriculum.get(f"{path}/metrics", params=step)).json()["metrics"]
+        would = (await curriculum.post(f"{path}/what-if", json={"n": 8, **step})).json()["current"]["items"]
+        sample = (await curriculum.post(f"{path}/samples", json={"n": 8, **step})).json()
+        keys = [item["key"] for item in sample["items"]]
+        await curriculum.post(f"{path}/samples/{sample['sample']}/release", json={"items": keys})
+        return metrics["curriculum/progress"], len(would), len(keys)
+
+    assert await counts({"step": 0}) == (0, 1, 1)
+    assert await counts({}) == await counts({"step": 10}) == (1, 8, 8)
+
+
 async def test_observations_sent_again_under_their_request_are_counted_once(curriculum: httpx.AsyncClient) -> None:
     body = {"observations": [{"item": "q1", "rewards": [1, 0]}, {"item": "q1", "rewards": [1]}], "request_id": "x"}
     first = await curriculum.post(f"{CURRICULUM}/observations", json=body)

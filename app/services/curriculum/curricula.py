@@ -89,13 +89,13 @@ class Curricula:
         """
         await self._store.delete(await self.view(run, name))
 
-    async def metrics(self, run: str, name: str, step: int, total_steps: int | None) -> dict[str, float]:
+    async def metrics(self, run: str, name: str, step: int | None, total_steps: int | None) -> dict[str, float]:
         """Return a curriculum in numbers, by name.
 
         Args:
             run: The run's name.
             name: The curriculum's.
-            step: Trainer steps so far.
+            step: Trainer steps so far; None: the run's.
             total_steps: Those at which progress is 1; None: as the curriculum says, and if it does not, progress is 0.
 
         Raises:
@@ -104,7 +104,11 @@ class Curricula:
         view = await self.view(run, name)
         policy = view.policy
         whole = total_steps or policy.total_steps
-        come = 0.0 if whole is None and needs_progress(policy) else progress(policy, step, whole)
+        come = (
+            0.0
+            if whole is None and needs_progress(policy)
+            else progress(policy, view.step if step is None else step, whole)
+        )
         census = await counted(self._store, view, policy)
         least, greatest = await self._store.ease_bounds(view)
         ends = least or 0.0, greatest or 0.0

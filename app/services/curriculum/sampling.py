@@ -4,6 +4,7 @@ import asyncio
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 import numpy as np
 
@@ -30,7 +31,7 @@ class SampleRequest:
 
     Attributes:
         n: How many items, or bins.
-        step: Trainer steps so far.
+        step: Trainer steps so far; None: the run's.
         total_steps: Those at which progress is 1; None: as the curriculum says.
         seed: Of this sample alone; None: the curriculum's generator draws.
         strategy: For this sample alone; None: the curriculum's.
@@ -38,7 +39,7 @@ class SampleRequest:
     """
 
     n: int
-    step: int = 0
+    step: int | None = None
     total_steps: int | None = None
     seed: int | None = None
     strategy: Strategy | None = None
@@ -55,6 +56,14 @@ class SampledItem:
     why: str
 
 
+class Missing(StrEnum):
+    """Why a sample has fewer items than were asked for: what is true of all others."""
+
+    NO_ITEMS = "no_items"
+    IN_FLIGHT = "in_flight"
+    NOT_DRAWN = "not_drawn"
+
+
 @dataclass(frozen=True, slots=True)
 class Sample:
     """What was sampled: items, or bins.
@@ -67,6 +76,8 @@ class Sample:
         bins: One by one.
         in_flight: Items in flight now.
         free_s: When the first of them is free, seconds from now; None if there is none.
+        in_flight_ttl_s: How long others do not get its items.
+        missing: Why there are not more, if there are fewer than asked for.
     """
 
     strategy: Strategy
@@ -76,6 +87,8 @@ class Sample:
     bins: tuple[int, ...] = ()
     in_flight: int = 0
     free_s: float | None = None
+    in_flight_ttl_s: float = 0.0
+    missing: Missing | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +116,12 @@ class Law:
         """Say where draws are looked up."""
         numbers = self.census.numbers
         return [Place(draw.order, draw.rank, numbers.get(draw.part.category or "", 0)) for draw in draws]
+
+    def missing(self, in_flight: int) -> Missing:
+        """Say why nothing more can be drawn, where so many items are in flight."""
+        if not self.counts.items:
+            return Missing.NO_ITEMS
+        return Missing.IN_FLIGHT if self.parts and in_flight else Missing.NOT_DRAWN
 
     def told(self, item: StoredItem, why: str, n_bins: int) -> SampledItem:
         """Say of an item which bin it is of, and how likely it was."""
@@ -154,6 +173,8 @@ class CurriculumSamples:
             tuple(found.values()),
             in_flight=taken.in_flight,
             free_s=taken.free_ms / 1000 if taken.free_ms else None,
+            in_flight_ttl_s=view.policy.in_flight_ttl_s,
+            missing=law.missing(taken.in_flight) if len(found) < request.n else None,
         )
 
     async def release(self, run: str, name: str, sample_id: str, keys: Sequence[str]) -> int:
@@ -178,10 +199,16 @@ class CurriculumSamples:
             drawn = random.choice(len(chances), request.n, p=chances / chances.sum()).tolist()
         else:
             drawn = await self._bins_drawn(view, law, law.parts, request.n)
-        return Sample(law.policy.strategy, bins=tuple(drawn), in_flight=law.census.in_flight)
+        return Sample(
+            law.policy.strategy,
+            bins=tuple(drawn),
+            in_flight=law.census.in_flight,
+            in_flight_ttl_s=view.policy.in_flight_ttl_s,
+            missing=None if drawn else law.missing(law.census.in_flight),
+        )
 
     async def law_of(
-        self, view: CurriculumView, policy: CurriculumPolicy, step: int, total_steps: int | None, **claims: int
+        self, view: CurriculumView, policy: CurriculumPolicy, step: int | None, total_steps: int | None, **claims: int
     ) -> Law:
         """Work out the law of a policy for a curriculum's items as they are now.
 
@@ -189,7 +216,7 @@ class CurriculumSamples:
             CurriculumNotFound: It was removed meanwhile.
             InvalidField: The strategy needs to know of how many steps, and nobody says.
         """
-        come = progress(policy, step, total_steps)
+        come = progress(policy, view.step if step is None else step, total_steps)
         census = await counted(self._store, view, policy, **claims)
         counts = replace(census.counts, samples=view.samples)
         return Law(policy, census, counts, strategies.parts(policy, counts, come), policy.seed, census.counter)

@@ -50,7 +50,7 @@ class WhatIf:
         self._samples = samples
         self._items = items
 
-    async def compare(self, run: str, name: str, changes: Mapping[str, Any], n: int, step: int) -> Comparison:
+    async def compare(self, run: str, name: str, changes: Mapping[str, Any], n: int, step: int | None) -> Comparison:
         """Compare a curriculum with what it would be with other settings.
 
         Args:
@@ -58,7 +58,7 @@ class WhatIf:
             name: The curriculum's.
             changes: New values by field of `CurriculumPolicy`; ``total_steps`` holds for both.
             n: How many items to sample.
-            step: Trainer steps so far.
+            step: Trainer steps so far; None: the run's.
 
         Raises:
             CurriculumNotFound: The run has none of this name.
@@ -72,7 +72,9 @@ class WhatIf:
             await self._alternative(view, current, n, step), await self._alternative(view, policy, n, step)
         )
 
-    async def _alternative(self, view: CurriculumView, policy: CurriculumPolicy, n: int, step: int) -> Alternative:
+    async def _alternative(
+        self, view: CurriculumView, policy: CurriculumPolicy, n: int, step: int | None
+    ) -> Alternative:
         law = await self._samples.law_of(view, policy, step, None)
         wanted = draws_for(n, law.counts.items, 0, 0)  # as many as a sample draws: the generator goes by them
         found: list[SampledItem] = []

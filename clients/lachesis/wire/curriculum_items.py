@@ -1,6 +1,6 @@
 """Items of a curriculum: registered, observed, sampled, looked at."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -18,6 +18,8 @@ MAX_REWARDS = 65_536
 """Most rewards of one observation."""
 MAX_SAMPLE = 4096
 """Most items in one sample."""
+
+Missing = Literal["no_items", "in_flight", "not_drawn"]
 
 ItemKey = Annotated[
     str, Field(min_length=1, max_length=MAX_KEY, description="An item: a dataset entry, a task.", examples=["gsm8k/17"])
@@ -152,7 +154,9 @@ class SampleItems(Body):
     model_config = ConfigDict(json_schema_extra={"examples": [{"n": 64, "step": 100, "total_steps": 1000}]})
 
     n: int = Field(ge=1, le=MAX_SAMPLE, description="How many items, or bins.")
-    step: int = Field(default=0, ge=0, le=MAX_INTEGER, description="Trainer steps so far.")
+    step: int | None = Field(
+        default=None, ge=0, le=MAX_INTEGER, description="Trainer steps so far; null: the run's step."
+    )
     total_steps: int | None = Field(
         default=None, ge=1, le=MAX_INTEGER, description="Those at which progress is 1; null: as the curriculum says."
     )
@@ -189,6 +193,11 @@ class SampledItems(BaseModel):
     items: list[SampledItem] = Field(default=[], description="In the order drawn, none twice.")
     bins: list[int] = Field(default=[], description="With `bins_only`: numbers of bins, drawn one by one.")
     in_flight: int = Field(description="Items handed out and not observed yet, these included.")
+    in_flight_ttl_s: float = Field(description="Seconds for which others do not get these, unless they are observed.")
+    missing: Missing | None = Field(
+        description="Of a sample with fewer items than were asked for, what keeps it from more: `no_items`, there are "
+        "none at all; `in_flight`, all others that the strategy would draw are; `not_drawn`, it would draw no others."
+    )
     retry_after_s: float | None = Field(
         description="Of a sample with fewer items than were asked for: when the first in flight is free, if any is."
     )
@@ -214,7 +223,9 @@ class WhatIf(CurriculumSettings, Change):
     model_config = ConfigDict(json_schema_extra={"examples": [{"strategy": "thompson", "n": 16}]})
 
     n: int = Field(default=16, ge=1, le=MAX_SAMPLE, description="How many items to sample.")
-    step: int = Field(default=0, ge=0, le=MAX_INTEGER, description="Trainer steps so far.")
+    step: int | None = Field(
+        default=None, ge=0, le=MAX_INTEGER, description="Trainer steps so far; null: the run's step."
+    )
 
 
 class Alternative(BaseModel):

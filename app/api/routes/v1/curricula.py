@@ -75,7 +75,9 @@ async def get_metrics(
     run: NamedRun,
     curriculum: Named,
     found: Found,
-    step: Annotated[int, Query(ge=0, le=MAX_INTEGER, description="Trainer steps so far.")] = 0,
+    step: Annotated[
+        int | None, Query(ge=0, le=MAX_INTEGER, description="Trainer steps so far; else the run's step.")
+    ] = None,
     total_steps: Annotated[
         int | None,
         Query(ge=1, le=MAX_INTEGER, description="Those at which progress is 1; else as the curriculum says."),
