@@ -61,8 +61,12 @@ class CurriculumCalls:
         return Call("POST", self._path("observations"), model_reader(wire.Observed), **json_body(observations))
 
     def sample(self, asked: wire.SampleItems) -> Call[wire.SampledItems]:
-        """Build the request for items. Sent again it gets others: those of a lost answer are in flight."""
+        """Build the request for items, which has a ``request_id``, or for bins."""
         return Call("POST", self._path("samples"), model_reader(wire.SampledItems), **json_body(asked))
+
+    def release(self, sample: str, items: wire.ReleaseItems) -> Call[wire.ItemsReleased]:
+        path = self._path("samples", sample, "release")
+        return Call("POST", path, model_reader(wire.ItemsReleased), **json_body(items))
 
     def metrics(self, query: Mapping[str, str]) -> Call[curricula.CurriculumMetrics]:
         return Call("GET", self._path("metrics"), model_reader(curricula.CurriculumMetrics), query)

@@ -131,27 +131,28 @@ class CurriculumUpkeep:
                 return
             query = {**query, "cursor": page.cursor}
 
-    async def metrics(self, step: int = 0, total_steps: int | None = None) -> dict[str, float]:
+    async def metrics(self, step: int | None = None, total_steps: int | None = None) -> dict[str, float]:
         """Return numbers by name, such as ``curriculum/mean_difficulty``, for loggers as they are.
 
         Args:
-            step: Trainer steps so far.
+            step: Trainer steps so far; None: the run's step.
             total_steps: Those at which progress is 1; None: as the curriculum says.
 
         Raises:
             CurriculumNotFound: The run has none of this name.
         """
-        query = {"step": str(step)} | ({} if total_steps is None else {"total_steps": str(total_steps)})
+        asked = {"step": step, "total_steps": total_steps}
+        query = {name: str(value) for name, value in asked.items() if value is not None}
         return (await self._sender.send(self._calls.metrics(query))).metrics
 
-    async def what_if(self, n: int = 16, step: int = 0, **settings: Unpack[CurriculumOptions]) -> Comparison:
+    async def what_if(self, n: int = 16, step: int | None = None, **settings: Unpack[CurriculumOptions]) -> Comparison:
         """Say what other settings would sample now, beside what these do: ``what_if(strategy="thompson")``.
 
         Nothing is changed or handed out.
 
         Args:
             n: Items to sample.
-            step: Trainer steps so far.
+            step: Trainer steps so far; None: the run's step.
             settings: What would be otherwise.
 
         Raises:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import time
+import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from random import uniform
@@ -17,11 +18,15 @@ from lachesis.wire.curriculum_items import MAX_SAMPLE, SampledItem, SampledItems
 _SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 10.0
 
 
+_CLOSING_S = 1.0  # how long to repeat what gives items back: they come back to others in any case
+
+
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """An item, and until when nobody else gets it."""
+    """An item, the sample that has it, and until when nobody else gets it."""
 
     item: SampledItem
+    sample: str
     until_s: float
 
 
@@ -32,8 +37,8 @@ class ItemsAhead(Ahead[Drawn]):
 
     def __init__(
         self,
-        sample: Callable[[int], Awaitable[SampledItems]],
-        in_flight_ttl_s: Callable[[], Awaitable[float]],
+        sample: Callable[[int, str, float | None], Awaitable[SampledItems]],
+        release: Callable[[str, Sequence[str], float | None], Awaitable[int]],
         freed: asyncio.Event,
         prefetch: int,
         patience_s: float | None,
@@ -41,26 +46,36 @@ class ItemsAhead(Ahead[Drawn]):
         """Begin to draw when the first is asked for.
 
         Args:
-            sample: Draws so many, or fewer.
-            in_flight_ttl_s: Says for how long nobody else gets them; asked once.
+            sample: Draws so many, or fewer, for a request of this id; repeats it for so long, None: as settings say.
+            release: Gives back items of a sample, and repeats that for so long.
             freed: Is set when items in flight may have become free.
             prefetch: How many to keep ready, ``>= 0``.
             patience_s: How long `next` waits; None: for ever.
         """
         super().__init__(prefetch, patience_s, "item", slack=prefetch // 2)
         self._sample = sample
-        self._ask_ttl = in_flight_ttl_s
+        self._release = release
         self._freed = freed
-        self._ttl_s: float | None = None
+        self._unanswered: tuple[str, float] | None = None
         self._pause_s = 0.0
         self._in_vain = 0
 
     async def aclose(self) -> None:
-        """Draw no more; those that wait for an item are told that there are none."""
+        """Draw no more, and give back what is ready; those that wait for an item are told that there are none."""
         self._closed = True
         await self._stop()
+        unused: dict[str, list[str]] = {}
+        for drawn in self._ready:
+            unused.setdefault(drawn.sample, []).append(drawn.item.key)
         self._ready.clear()
         self._news.set()
+        with contextlib.suppress(LachesisError):
+            if self._unanswered is not None:
+                unanswered, _ = await self._draw(1, _CLOSING_S)
+                unused[unanswered.sample or ""] = [item.key for item in unanswered.items]
+            for sample, keys in unused.items():
+                if keys:
+                    await self._release(sample, keys, _CLOSING_S)
 
     def _has_one(self) -> bool:
         now_s = time.monotonic()
@@ -70,19 +85,25 @@ class ItemsAhead(Ahead[Drawn]):
         return bool(self._ready)
 
     async def _more(self, missing: int, poll_s: float) -> Sequence[Drawn] | NothingYet:
-        if self._ttl_s is None:
-            self._ttl_s = await self._ask_ttl() or float("inf")  # 0: items are not kept from others at all
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._freed.wait(), min(self._pause_s, poll_s))
         self._freed.clear()
-        until_s = time.monotonic() + self._ttl_s
         wanted = min(missing, MAX_SAMPLE)
-        sample = await self._sample(wanted)
+        sample, asked_s = await self._draw(wanted)
         self._in_vain = 0 if sample.items else self._in_vain + 1
         self._pause_s = 0.0 if len(sample.items) == wanted else self._pause(sample.retry_after_s)
         if not sample.items:
             return NothingYet(_why_none(sample))
-        return [Drawn(item, until_s) for item in sample.items]
+        until_s = asked_s + (sample.in_flight_ttl_s or float("inf"))  # 0: items are not kept from others at all
+        return [Drawn(item, sample.sample or "", until_s) for item in sample.items]
+
+    async def _draw(self, count: int, budget_s: float | None = None) -> tuple[SampledItems, float]:
+        """Draw items; returns since when they may be in flight, too."""
+        # The id of a request whose answer never came is used again: what it may have got is not forgotten.
+        request_id, asked_s = self._unanswered = self._unanswered or (str(uuid.uuid4()), time.monotonic())
+        sample = await self._sample(count, request_id, budget_s)
+        self._unanswered = None
+        return sample, asked_s
 
     def _pause(self, free_s: float | None) -> float:
         """Return how long to wait for items to be free; observations by others free them sooner than is known."""
@@ -94,7 +115,7 @@ class ItemStream:
     """Items to try, one after the other, drawn ahead; made by `Curriculum.items`.
 
     Any number of tasks may take items of one stream, and a loop that was left may be taken up again. It ends when the
-    stream or its curriculum is closed. What is ready then comes back to others ``in_flight_ttl_s`` after it was drawn.
+    stream or its curriculum is closed. What is ready then is given back.
     """
 
     def __init__(self, ahead: ItemsAhead) -> None:
@@ -121,6 +142,8 @@ class ItemStream:
 
 
 def _why_none(sample: SampledItems) -> str:
-    if sample.retry_after_s is None:
+    if sample.missing == "no_items":
+        return "the curriculum has no items"
+    if sample.missing == "not_drawn" or sample.retry_after_s is None:
         return f"the curriculum has none that {sample.strategy} would draw"
     return f"{sample.in_flight} are in flight, the first of which is free in {sample.retry_after_s:.0f} s at the latest"

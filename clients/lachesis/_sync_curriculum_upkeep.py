@@ -108,11 +108,11 @@ class SyncCurriculumUpkeep:
             self._async.known_items(in_bin=in_bin, sort=sort, descending=descending), lambda item: item
         )
 
-    def metrics(self, step: int = 0, total_steps: int | None = None) -> dict[str, float]:
+    def metrics(self, step: int | None = None, total_steps: int | None = None) -> dict[str, float]:
         """Return numbers by name, such as ``curriculum/mean_difficulty``, for loggers as they are.
 
         Args:
-            step: Trainer steps so far.
+            step: Trainer steps so far; None: the run's step.
             total_steps: Those at which progress is 1; None: as the curriculum says.
 
         Raises:
@@ -120,14 +120,14 @@ class SyncCurriculumUpkeep:
         """
         return self._portal.run(self._async.metrics(step, total_steps))
 
-    def what_if(self, n: int = 16, step: int = 0, **settings: Unpack[CurriculumOptions]) -> Comparison:
+    def what_if(self, n: int = 16, step: int | None = None, **settings: Unpack[CurriculumOptions]) -> Comparison:
         """Say what other settings would sample now, beside what these do: ``what_if(strategy="thompson")``.
 
         Nothing is changed or handed out.
 
         Args:
             n: Items to sample.
-            step: Trainer steps so far.
+            step: Trainer steps so far; None: the run's step.
             settings: What would be otherwise.
 
         Raises:

@@ -1,6 +1,7 @@
 """A run's curriculum, for asyncio: items to try next, and what became of them."""
 
-from collections.abc import Callable, Sequence
+import uuid
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -17,7 +18,7 @@ from lachesis._rows import invalid
 from lachesis._settings import Settings, settings_from
 from lachesis.errors import LachesisError
 from lachesis.wire.curricula import StrategyName
-from lachesis.wire.curriculum_items import Observation, SampledItem, SampledItems, SampleItems
+from lachesis.wire.curriculum_items import Observation, ReleaseItems, SampledItem, SampledItems, SampleItems
 
 
 class Curriculum(CurriculumUpkeep):
@@ -64,7 +65,7 @@ class Curriculum(CurriculumUpkeep):
         self,
         prefetch: int = 64,
         *,
-        step: int | Callable[[], int] = 0,
+        step: int | Callable[[], int] | None = None,
         total_steps: int | None = None,
         strategy: StrategyName | None = None,
         wait_s: float | None = None,
@@ -72,11 +73,12 @@ class Curriculum(CurriculumUpkeep):
         """Draw items to try, some ahead: ``async for item in curriculum.items()``, in any number of tasks.
 
         Nobody else gets an item of it until it was observed, or for ``in_flight_ttl_s``. While all are in flight it
-        waits. Those that were drawn ahead and not used come back to others after that time.
+        waits. Those that were drawn ahead and not used are given back when the stream is closed.
 
         Args:
             prefetch: Items to keep ready.
-            step: Trainer steps so far, for strategies that look at it; or what is asked for them with each request.
+            step: Trainer steps so far, for strategies that look at it, or what is asked for them with each request;
+                None: the run's step.
             total_steps: Those at which progress is 1; None: as the curriculum says.
             strategy: For this stream alone; None: the curriculum's.
             wait_s: How long to wait for the next item; None: for ever.
@@ -90,16 +92,14 @@ class Curriculum(CurriculumUpkeep):
             raise invalid(f"should be 0 or more, not {prefetch}", ("prefetch",))
         if wait_s is not None and not wait_s > 0:
             raise invalid(f"should be above 0, not {wait_s}", ("wait_s",))
-        come = step if callable(step) else lambda: step
+        come: Callable[[], int | None] = step if callable(step) else lambda: step
         _asked(1, step=come(), total_steps=total_steps, strategy=strategy)
 
-        async def sample(count: int) -> SampledItems:
-            return await self.sample(count, step=come(), total_steps=total_steps, strategy=strategy)
+        async def sample(count: int, request_id: str, budget_s: float | None) -> SampledItems:
+            asked = _asked(count, step=come(), total_steps=total_steps, strategy=strategy, request_id=request_id)
+            return await self._sender.send(self._calls.sample(asked), budget_s)
 
-        async def in_flight_ttl_s() -> float:
-            return (await self.info()).settings.in_flight_ttl_s
-
-        ahead = ItemsAhead(sample, in_flight_ttl_s, self._observer.counted, prefetch, wait_s)
+        ahead = ItemsAhead(sample, self._release, self._observer.counted, prefetch, wait_s)
         self._streams = [*(stream for stream in self._streams if not stream.closed), ahead]
         return ItemStream(ahead)
 
@@ -120,9 +120,8 @@ class Curriculum(CurriculumUpkeep):
             InvalidField: A value is wrong.
             CurriculumNotFound, ServiceError: Observations before this one were refused; it was not taken.
         """
-        key = item.key if isinstance(item, SampledItem) else item
         numbers = rewards if isinstance(rewards, list | tuple) else np.asarray(rewards).tolist()
-        told = checked(Observation, item=key, rewards=numbers, policy_version=policy_version)
+        told = checked(Observation, item=_key(item), rewards=numbers, policy_version=policy_version)
         await self._observer.put(told)
 
     async def flush(self) -> None:
@@ -136,8 +135,7 @@ class Curriculum(CurriculumUpkeep):
     async def sample(self, n: int, **how: Unpack[HowSampled]) -> SampledItems:
         """Draw up to ``n`` items, at most 4096, none twice; `items` is the usual way to do so.
 
-        Nobody else gets them until they were observed, or for ``in_flight_ttl_s``. Where the answer was lost, others
-        are drawn.
+        Nobody else gets them until they were observed or given back, or for ``in_flight_ttl_s``.
 
         Args:
             n: How many.
@@ -147,7 +145,23 @@ class Curriculum(CurriculumUpkeep):
             InvalidField: A value is wrong, or the strategy needs ``total_steps``.
             CurriculumNotFound: The run has none of this name.
         """
-        return await self._sender.send(self._calls.sample(_asked(n, **how)))
+        return await self._sender.send(self._calls.sample(_asked(n, request_id=str(uuid.uuid4()), **how)))
+
+    async def give_back(self, sample: SampledItems, items: Iterable[str | SampledItem] | None = None) -> int:
+        """Let others have items of a `sample` that nobody will try.
+
+        Args:
+            sample: Whose they are.
+            items: Which of them, or their keys; None: all.
+
+        Returns:
+            How many it still had; what was observed, or had for ``in_flight_ttl_s``, stays as it is.
+
+        Raises:
+            CurriculumNotFound: The run has none of this name.
+        """
+        keys = [_key(item) for item in (sample.items if items is None else items)]
+        return await self._release(sample.sample, keys) if sample.sample and keys else 0
 
     async def bins(self, n: int, **how: Unpack[HowSampled]) -> list[int]:
         """Draw ``n`` numbers of bins, at most 4096, bin 0 the easiest; no item is handed out.
@@ -161,6 +175,10 @@ class Curriculum(CurriculumUpkeep):
             CurriculumNotFound: The run has none of this name.
         """
         return (await self._sender.send(self._calls.sample(_asked(n, bins_only=True, **how)))).bins
+
+    async def _release(self, sample: str, keys: Sequence[str], budget_s: float | None = None) -> int:
+        asked = checked(ReleaseItems, items=list(keys))
+        return (await self._sender.send(self._calls.release(sample, asked), budget_s)).released
 
     async def aclose(self) -> None:
         """End its streams, send the observations that wait, and close its connections.
@@ -188,6 +206,10 @@ class Curriculum(CurriculumUpkeep):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         tell_troubles(await self._end(), error)
+
+
+def _key(item: str | SampledItem) -> str:
+    return item.key if isinstance(item, SampledItem) else item
 
 
 def _asked(n: int, **how: Any) -> SampleItems:

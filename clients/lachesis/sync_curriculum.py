@@ -1,6 +1,6 @@
 """A curriculum for code without an event loop: its own runs in a thread beside it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -20,8 +20,7 @@ class SyncItemStream:
     """Items to try, one after the other, drawn ahead; made by `SyncCurriculum.items`.
 
     Any number of threads may take items of one stream, and a loop that was left may be taken up again. It ends when
-    the stream or its curriculum is closed. What is ready then comes back to others ``in_flight_ttl_s`` after it was
-    drawn.
+    the stream or its curriculum is closed. What is ready then is given back.
     """
 
     def __init__(self, stream: ItemStream, portal: Portal) -> None:
@@ -88,7 +87,7 @@ class SyncCurriculum(SyncCurriculumUpkeep):
         self,
         prefetch: int = 64,
         *,
-        step: int | Callable[[], int] = 0,
+        step: int | Callable[[], int] | None = None,
         total_steps: int | None = None,
         strategy: StrategyName | None = None,
         wait_s: float | None = None,
@@ -96,11 +95,12 @@ class SyncCurriculum(SyncCurriculumUpkeep):
         """Draw items to try, some ahead: ``for item in curriculum.items()``, in any number of threads.
 
         Nobody else gets an item of it until it was observed, or for ``in_flight_ttl_s``. While all are in flight it
-        waits. Those that were drawn ahead and not used come back to others after that time.
+        waits. Those that were drawn ahead and not used are given back when the stream is closed.
 
         Args:
             prefetch: Items to keep ready.
-            step: Trainer steps so far, for strategies that look at it; or what is asked for them with each request.
+            step: Trainer steps so far, for strategies that look at it, or what is asked for them with each request;
+                None: the run's step.
             total_steps: Those at which progress is 1; None: as the curriculum says.
             strategy: For this stream alone; None: the curriculum's.
             wait_s: How long to wait for the next item; None: for ever.
@@ -145,8 +145,7 @@ class SyncCurriculum(SyncCurriculumUpkeep):
     def sample(self, n: int, **how: Unpack[HowSampled]) -> SampledItems:
         """Draw up to ``n`` items, at most 4096, none twice; `items` is the usual way to do so.
 
-        Nobody else gets them until they were observed, or for ``in_flight_ttl_s``. Where the answer was lost, others
-        are drawn.
+        Nobody else gets them until they were observed or given back, or for ``in_flight_ttl_s``.
 
         Args:
             n: How many.
@@ -157,6 +156,21 @@ class SyncCurriculum(SyncCurriculumUpkeep):
             CurriculumNotFound: The run has none of this name.
         """
         return self._portal.run(self._async.sample(n, **how))
+
+    def give_back(self, sample: SampledItems, items: Iterable[str | SampledItem] | None = None) -> int:
+        """Let others have items of a `sample` that nobody will try.
+
+        Args:
+            sample: Whose they are.
+            items: Which of them, or their keys; None: all.
+
+        Returns:
+            How many it still had; what was observed, or had for ``in_flight_ttl_s``, stays as it is.
+
+        Raises:
+            CurriculumNotFound: The run has none of this name.
+        """
+        return self._portal.run(self._async.give_back(sample, items))
 
     def bins(self, n: int, **how: Unpack[HowSampled]) -> list[int]:
         """Draw ``n`` numbers of bins, at most 4096, bin 0 the easiest; no item is handed out.

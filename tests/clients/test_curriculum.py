@@ -119,11 +119,57 @@ async def test_a_stream_that_is_closed_ends_its_loops_and_one_that_was_left_goes
 async def test_a_curriculum_without_items_is_waited_for_until_it_has_some(run: Settings) -> None:
     async with Curriculum("sums", run) as curriculum:
         await curriculum.set_up()
-        with pytest.raises(NoItem, match="the curriculum has none that uniform would draw"):
+        with pytest.raises(NoItem, match="the curriculum has no items"):
             await anext(curriculum.items(wait_s=0.2))
         waiting = asyncio.create_task(anext(curriculum.items()))
         await curriculum.register(["late"])
         assert (await waiting).key == "late"
+
+
+async def test_what_is_ready_when_a_stream_is_closed_is_given_back(curriculum: Curriculum) -> None:
+    stream = curriculum.items(prefetch=5)
+    tried = (await drawn(stream, 1))[0]
+
+    async def are_ready() -> bool:
+        return (await curriculum.info()).in_flight == 6
+
+    await wait_until(are_ready)
+    await curriculum.observe("sum/100", [1.0])
+    await stream.aclose()
+    assert (await curriculum.info()).in_flight == 1
+    sample = await curriculum.sample(12)
+    assert tried not in {item.key for item in sample.items}
+    assert await curriculum.give_back(sample, sample.items[:2]) == 2
+    assert await curriculum.give_back(sample) == len(sample.items) - 2
+    assert (await curriculum.info()).in_flight == 1
+
+
+@pytest.mark.parametrize("direction", ["request", "reply"])
+async def test_a_sample_whose_answer_was_lost_is_asked_for_again(
+    curriculum: Curriculum, proxy: CuttingProxy, direction: Direction
+) -> None:
+    await curriculum.info()
+    proxy.cut(direction, 100)
+    assert len((await curriculum.sample(7)).items) == 7
+    assert (proxy.cuts, (await curriculum.info()).in_flight) == (1, 7)
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+async def test_a_stream_gets_or_gives_back_what_a_lost_answer_had(
+    curriculum: Curriculum, proxy: CuttingProxy, goes_on: bool
+) -> None:
+    async with Curriculum("sums", settings_of(proxy, retry_budget_s=0)) as impatient:
+        await impatient.info()
+        proxy.cut("reply", 100)
+        stream = impatient.items(prefetch=4)
+        with pytest.raises(Unreachable):
+            await anext(stream)
+        assert (await curriculum.info()).in_flight == 5
+        if goes_on:
+            assert len({*(await drawn(stream, 5))}) == 5
+            await stream.aclose()
+            assert (await curriculum.info()).in_flight == 5
+    assert (await curriculum.info()).in_flight == (5 if goes_on else 0)
 
 
 @pytest.mark.parametrize("direction", ["request", "reply"])

@@ -142,7 +142,7 @@ def test_settings_of_buffers_and_samples_are_those_of_the_contract() -> None:
 def test_settings_of_curricula_and_their_samples_and_items_are_those_of_the_contract() -> None:
     options = get_type_hints(CurriculumOptions)
     assert options.keys() == CurriculumSettings.model_fields.keys() == CurriculumChange.model_fields.keys()
-    assert get_type_hints(HowSampled).keys() | {"n", "bins_only"} == SampleItems.model_fields.keys()
+    assert get_type_hints(HowSampled).keys() | {"n", "bins_only", "request_id"} == SampleItems.model_fields.keys()
     assert get_type_hints(ItemOptions).keys() == ItemChange.model_fields.keys() == NewItem.model_fields.keys() - {"key"}
 
 

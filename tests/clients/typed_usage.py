@@ -143,6 +143,7 @@ async def curriculum(settings: Settings) -> None:
         assert_type(await shared.metrics(), dict[str, float])
         assert_type(await shared.what_if(strategy="thompson"), Comparison)
         assert_type(await shared.load_state(await shared.state()), StateLoaded)
+        assert_type(await shared.give_back(await shared.sample(2), ["gsm8k/17"]), int)
         assert_type(await AsyncTrainer(settings).curriculum("gsm8k").info(), CurriculumInfo)
         async for known in shared.known_items(sort="signal", descending=True):
             assert_type(known, Item)
