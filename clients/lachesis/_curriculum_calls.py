@@ -27,7 +27,9 @@ class CurriculumCalls:
     name: str
 
     def set_up(self, settings: curricula.CurriculumSettings) -> Call[curricula.CurriculumInfo]:
-        return Call("PUT", self._path(), model_reader(curricula.CurriculumInfo), **json_body(settings))
+        """Build the request that makes it if there is none; else it stays as it is."""
+        read = model_reader(curricula.CurriculumInfo)
+        return Call("PUT", self._path(), read, {"if_absent": "true"}, **json_body(settings))
 
     def change(self, change: curricula.CurriculumChange) -> Call[curricula.CurriculumInfo]:
         return Call("PATCH", self._path(), model_reader(curricula.CurriculumInfo), **json_body(change))

@@ -1,6 +1,7 @@
 """What owners of a curriculum do beside drawing from it and observing, for asyncio."""
 
 import json
+import logging
 import re
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from typing import Any, BinaryIO, Unpack
@@ -31,6 +32,8 @@ from lachesis.wire.curriculum_items import (
     WhatIf,
 )
 
+log = logging.getLogger(__name__)
+
 
 class CurriculumUpkeep:
     """Sets a curriculum up, registers its items and looks at them, saves and restores it."""
@@ -49,13 +52,22 @@ class CurriculumUpkeep:
         self._sender = sender
 
     async def set_up(self, **settings: Unpack[CurriculumOptions]) -> CurriculumInfo:
-        """Give the run this curriculum with these ``settings``, or set all of them; what is known of items stays.
+        """Give the run this curriculum, with these ``settings``, if it is not there.
+
+        One that is there keeps its settings, which somebody may have changed while it goes on; where they are not
+        these, that is logged, and `change` changes them.
 
         Raises:
             InvalidField: A setting is wrong, or there is none of that name.
             RunNotFound: There is no such run.
         """
-        return await self._sender.send(self._calls.set_up(checked(CurriculumSettings, **settings)))
+        asked = checked(CurriculumSettings, **settings)
+        info = await self._sender.send(self._calls.set_up(asked))
+        others = {name: getattr(info.settings, name) for name in settings}
+        others = {name: value for name, value in others.items() if value != getattr(asked, name)}
+        if others:
+            log.warning("curriculum %s is there with other settings, and keeps them: %s", self.name, others)
+        return info
 
     async def change(self, **changes: Unpack[CurriculumOptions]) -> CurriculumInfo:
         """Make ``changes`` to settings while it goes on, its strategy among them; what is not named stays.

@@ -31,7 +31,10 @@ class SyncCurriculumUpkeep:
         return self._async.settings
 
     def set_up(self, **settings: Unpack[CurriculumOptions]) -> CurriculumInfo:
-        """Give the run this curriculum with these ``settings``, or set all of them; what is known of items stays.
+        """Give the run this curriculum, with these ``settings``, if it is not there.
+
+        One that is there keeps its settings, which somebody may have changed while it goes on; where they are not
+        these, that is logged, and `change` changes them.
 
         Raises:
             InvalidField: A setting is wrong, or there is none of that name.

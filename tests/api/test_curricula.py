@@ -41,6 +41,18 @@ async def test_settings_are_set_as_a_whole_or_one_by_one(curriculum: httpx.Async
     assert [one["name"] for one in (await curriculum.get(f"{RUN}/curricula")).json()["curricula"]] == ["gsm8k"]
 
 
+async def test_one_that_is_there_stays_as_it_is_if_only_an_absent_one_is_to_be_made(
+    curriculum: httpx.AsyncClient,
+) -> None:
+    if_absent = {"if_absent": "true"}
+    kept = await curriculum.put(CURRICULUM, json={"strategy": "plr"}, params=if_absent)
+    assert (kept.json()["settings"]["strategy"], kept.json()["settings"]["n_bins"]) == ("learnability", 4)
+    made = await curriculum.put(f"{RUN}/curricula/new", json={"strategy": "plr"}, params=if_absent)
+    assert made.json()["settings"]["strategy"] == "plr"
+    refused = await curriculum.put(CURRICULUM, json={"strategy": "best"}, params=if_absent)
+    assert refused.status_code == 422
+
+
 async def test_a_key_is_any_text_and_slashes_may_stand_in_a_path(curriculum: httpx.AsyncClient) -> None:
     for key in ("a/b//c", "ключ 图/🙂", "100%", "a?b#c", "\0", "x" * 512, "/", '"\\', " ", "%2F"):
         body = {"items": [{"key": key, "metadata": {"url": "http://x/y"}, "category": key[:128]}]}
@@ -64,6 +76,15 @@ async def test_items_may_be_registered_by_their_keys_alone_again_and_again(curri
     reply = await curriculum.post(f"{CURRICULUM}/items", json={"items": ["q1", {"key": "q2"}, "new"]})
     assert reply.json() == {"registered": 1, "known": 2}
     assert (await curriculum.get(f"{CURRICULUM}/items/q1")).json()["prior"] == 0.125
+
+
+async def test_a_key_may_come_twice_unless_two_things_are_said_of_it(curriculum: httpx.AsyncClient) -> None:
+    about = {"key": "new", "category": "c", "metadata": {"a": [1], "b": 2}}
+    items = ["new", about, {**about, "metadata": {"b": 2, "a": [1]}}, {"key": "new", "prior": 0.5}, "q1"]
+    reply = await curriculum.post(f"{CURRICULUM}/items", json={"items": items})
+    assert reply.json() == {"registered": 1, "known": 4}
+    item = (await curriculum.get(f"{CURRICULUM}/items/new")).json()
+    assert (item["category"], item["prior"], item["metadata"]) == ("c", 0.5, {"a": [1], "b": 2})
 
 
 async def test_what_is_named_of_an_item_is_changed_and_null_takes_it_away(curriculum: httpx.AsyncClient) -> None:
@@ -226,7 +247,10 @@ REFUSED: dict[str, tuple[str, str, Any, int, str]] = {
     "an item without a key": ("POST", "/items", {"items": ["a", {"prior": 1}]}, 422, "items[1].key: "),
     "an empty key": ("POST", "/items", {"items": [""]}, 422, "items[0].key: "),
     "a key of 10 kB": ("POST", "/items", {"items": ["x" * 10_000]}, 422, "items[0].key: "),
-    "a key twice": ("POST", "/items", {"items": ["a", "b", "a"]}, 422, "items[2].key: is that of items[0]"),
+    "two priors": ("POST", "/items", {"items": [{"key": "a", "prior": 1}, "b", "a", {"key": "a", "prior": 0}]}, 422,
+        "items[3].prior: items[0] says otherwise of 'a'"),
+    "two metadata": ("POST", "/items", {"items": [{"key": "a", "metadata": {}}, {"key": "a", "metadata": {"a": 1}}]},
+        422, "items[1].metadata: items[0] says otherwise of 'a'"),
     "half a surrogate pair": ("POST", "/items", '{"items": ["\\ud800"]}', 400, "half of a surrogate"),
     "a prior that is none": ("POST", "/items", '{"items": [{"key": "a", "prior": NaN}]}', 422, "items[0].prior: "),
     "a prior out of range": ("POST", "/items", {"items": [{"key": "a", "prior": 1e308}]}, 422, "items[0].prior: "),

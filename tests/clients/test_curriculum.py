@@ -52,6 +52,16 @@ async def test_tasks_share_a_stream_and_what_is_not_observed_does_not_come_again
     assert (info.observations, info.items, info.items_seen) == (len(tried) - 1, 12, 11)
 
 
+async def test_setting_up_keeps_what_was_changed_meanwhile_and_says_so(
+    curriculum: Curriculum, caplog: pytest.LogCaptureFixture
+) -> None:
+    await curriculum.change(strategy="plr")
+    assert (await curriculum.set_up(n_bins=5)).settings.strategy == "plr"
+    assert "other settings" not in caplog.text
+    assert (await curriculum.set_up(strategy="learnability", n_bins=5)).settings.strategy == "plr"
+    assert "curriculum sums is there with other settings, and keeps them: {'strategy': 'plr'}" in caplog.text
+
+
 async def test_no_two_streams_have_an_item_and_who_waits_in_vain_learns_why(
     curriculum: Curriculum, run: Settings
 ) -> None:

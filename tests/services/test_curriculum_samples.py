@@ -75,9 +75,11 @@ async def test_of_a_repeated_request_only_what_is_still_in_flight_is_told_and_on
     first = await sample(services, 3, request_id="a")
     keys = keys_of(first)
     await observe(services, {keys[0]: [1.0]})
+    assert keys[0] in keys_of(await sample(services, 38))
     assert set(keys_of(await sample(services, 3, request_id="a"))) == set(keys[1:])
     await pass_time(redis_client, 330)
     taken_by_others = keys_of(await sample(services, 37))
+    assert len(taken_by_others) == 37
     again = await sample(services, 3, request_id="a")
     assert (len(again.items), again.repeated) == (3, False)
     assert again.sample_id != first.sample_id

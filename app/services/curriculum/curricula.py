@@ -28,7 +28,9 @@ class Curricula:
     def __init__(self, store: CurriculumStore) -> None:
         self._store = store
 
-    async def configure(self, run: str, name: str, changes: Mapping[str, Any], *, make: bool) -> CurriculumFacts:
+    async def configure(
+        self, run: str, name: str, changes: Mapping[str, Any], *, make: bool, keep: bool = False
+    ) -> CurriculumFacts:
         """Change a curriculum while it goes on; estimates stay. Or make it, with the defaults for the rest.
 
         Args:
@@ -36,6 +38,7 @@ class Curricula:
             name: The curriculum's.
             changes: New values by field of `CurriculumPolicy`.
             make: Whether to make it if there is none.
+            keep: Whether to leave one that is there as it is.
 
         Raises:
             RunNotFound: There is no such run.
@@ -46,6 +49,8 @@ class Curricula:
             view = await self._store.view(run, name)
             if view is None and not make:
                 raise CurriculumNotFound(f"run {run} has no curriculum {name}")
+            if view is not None and keep:
+                return await self.facts(run, name)
             policy = replace(CurriculumPolicy() if view is None else view.policy, **changes)
             check_policy(policy)
             if view is not None and policy == view.policy:

@@ -32,10 +32,18 @@ async def list_curricula(run: NamedRun, found: Found) -> Response:
     responses=docs.MAKES,
     openapi_extra=takes(CurriculumSettings),
 )
-async def put_curriculum(run: NamedRun, curriculum: Named, found: Found, body: SmallBody) -> Response:
+async def put_curriculum(
+    run: NamedRun,
+    curriculum: Named,
+    found: Found,
+    body: SmallBody,
+    *,
+    if_absent: Annotated[bool, Query(description="One that is there stays as it is, and is answered.")] = False,
+) -> Response:
     """Give the run a curriculum with these settings, or set all of them where it is there; what is known stays."""
     changes = changes_of(parse(CurriculumSettings, body), CurriculumSettings.model_fields)
-    return model_reply(shown_curriculum(await found.curricula.configure(run, curriculum, changes, make=True)))
+    facts = await found.curricula.configure(run, curriculum, changes, make=True, keep=if_absent)
+    return model_reply(shown_curriculum(facts))
 
 
 @router.patch(

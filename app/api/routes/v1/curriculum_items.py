@@ -172,12 +172,16 @@ async def _item_reply(found: Found, run: str, curriculum: str, key: str) -> Resp
 
 
 def _new_items(body: bytes) -> list[StoredNewItem]:
-    items = parse(NewItems, body).items
-    first: dict[str, int] = {}
-    for position, item in enumerate(items):
-        if first.setdefault(item.key, position) != position:
-            raise InvalidField(f"is that of items[{first[item.key]}]", ("items", position, "key"))
-    return [_stored(item, position) for position, item in enumerate(items)]
+    said: dict[tuple[str, str], tuple[int, Any]] = {}
+    stored = []
+    for position, item in enumerate(parse(NewItems, body).items):
+        for name in ("category", "prior", "metadata"):
+            value = getattr(item, name)
+            first, other = (0, None) if value is None else said.setdefault((item.key, name), (position, value))
+            if other != value:
+                raise InvalidField(f"items[{first}] says otherwise of {item.key!r}", ("items", position, name))
+        stored.append(_stored(item, position))
+    return stored
 
 
 def _stored(item: NewItem, position: int) -> StoredNewItem:
