@@ -74,10 +74,16 @@ async def test_requests_wait_for_a_redis_that_is_killed_and_nothing_is_lost(
                 await post(client, group(4, sent))
                 sent += 1
 
-        producers = [asyncio.create_task(produce()) for _ in range(4)]
+        producers, killed = [asyncio.create_task(produce()) for _ in range(4)], 0
+
+        async def another() -> bool:
+            return server.pid != killed
+
         for _ in range(3):
             await asyncio.sleep(0.15)
-            os.kill(server.pid, signal.SIGKILL)
+            await wait_until(another)
+            killed = server.pid
+            os.kill(killed, signal.SIGKILL)
         await asyncio.gather(*producers)
         assert sent == 160
 
