@@ -125,6 +125,17 @@ async def test_a_session_retires_the_one_before_which_is_kept_for_inspection_unt
         await replay.set_session(RUN, 0)
 
 
+async def test_what_is_left_of_a_former_session_is_counted_as_that_whatever_its_place_is_needed_for(
+    buffer: Buffer,
+) -> None:
+    await buffer.put(0, 1, 2, 3, 4, 5)
+    await buffer.process[0].replay.set_session(RUN, 1)
+    await buffer.configure(max_chunks=2)
+    await buffer.put(0, 1, session=1)
+    books = await swept(buffer)
+    assert {name: n for name, n in books.totals.items() if name.startswith("retired:")} == {"retired:old_session": 2}
+
+
 async def test_time_retires_old_chunks_gives_up_gaps_and_ends_samples(buffer: Buffer) -> None:
     await buffer.configure(max_age_s=60.0, reorder_window_s=5.0, fragment_ttl_s=30.0)
     await buffer.put(0, 1, 2, 4, 5)

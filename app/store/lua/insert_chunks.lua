@@ -41,7 +41,7 @@ local function insert_chunk(id, chunk, clock, entries)
 end
 
 local function make_room(victims)
-  for _, chunk in ipairs(victims) do retire(chunk, chunk.place == 'past' and 'old_session' or 'evicted') end
+  for _, chunk in ipairs(victims) do evict(chunk) end
 end
 
 local function insert_plan(plan, clock)

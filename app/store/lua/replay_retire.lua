@@ -23,3 +23,6 @@ local function retire(chunk, reason)
   count('retired:' .. reason, 1)
   if chunk.held > 0 then write(chunk) else forget_chunk(chunk) end
 end
+
+-- For want of room. What is of a former session was retired by that, and only kept for inspection.
+local function evict(chunk) retire(chunk, chunk.place == 'past' and 'old_session' or 'evicted') end

@@ -23,7 +23,7 @@ for i = 2, #ARGV do
     write(chunk)
     done = done + 1
   elseif live or chunk and chunk.place == 'past' and ARGV[1] ~= 'past' then
-    retire(chunk, ARGV[1])
+    if ARGV[1] == 'evicted' then evict(chunk) else retire(chunk, ARGV[1]) end
     done = done + 1
   end
 end
