@@ -30,17 +30,8 @@ from app.services.replay.request import Sample, SampleRequest
 from app.store.keys import RunKeys
 from app.store.replay_entries import EncodedFragment
 from tests.services.conftest import RUN, config
-from tests.services.replay_model import (
-    FRAGMENT_TTL_S,
-    MAX_WAITING,
-    REORDER_WINDOW_S,
-    Held,
-    Limiter,
-    Refused,
-    ReplayModel,
-    Rules,
-    Sent,
-)
+from tests.services.replay_model import MAX_WAITING, ReplayModel
+from tests.services.replay_values import FRAGMENT_TTL_S, REORDER_WINDOW_S, Held, Limiter, Refused, Rules, Sent
 from tests.services.replaying import Books, books_of, fragment
 from tests.services.test_curriculum_machine import A_YEAR_S, Processes
 
@@ -400,7 +391,7 @@ def processes(redis_url: str) -> Iterator[Processes]:
 
 @pytest.mark.parametrize(
     ("examples", "steps"),
-    [pytest.param(8, 20, id="briefly"), pytest.param(50, 50, id="at length", marks=pytest.mark.slow)],
+    [pytest.param(10, 25, id="briefly"), pytest.param(50, 50, id="at length", marks=pytest.mark.slow)],
 )
 def test_a_replay_buffer_is_what_a_plain_model_of_it_is(processes: Processes, examples: int, steps: int) -> None:
     run_state_machine_as_test(
