@@ -391,7 +391,7 @@ def processes(redis_url: str) -> Iterator[Processes]:
 
 @pytest.mark.parametrize(
     ("examples", "steps"),
-    [pytest.param(10, 25, id="briefly"), pytest.param(50, 50, id="at length", marks=pytest.mark.slow)],
+    [pytest.param(10, 25, id="briefly"), pytest.param(85, 50, id="at length", marks=pytest.mark.slow)],
 )
 def test_a_replay_buffer_is_what_a_plain_model_of_it_is(processes: Processes, examples: int, steps: int) -> None:
     run_state_machine_as_test(
