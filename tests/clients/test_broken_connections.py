@@ -29,7 +29,7 @@ async def test_every_group_is_trained_on_exactly_once(run: Settings, proxy: Cutt
     async def cut() -> None:
         while True:
             proxy.cut(chance.choice(["request", "reply"]), chance.randrange(3000))
-            await asyncio.sleep(chance.uniform(0, 0.4))
+            await asyncio.sleep(chance.uniform(0, 0.15))
 
     async def submit() -> None:
         async with Environment("math", settings, buffer_groups=8, heartbeat_s=0.05) as environment:
