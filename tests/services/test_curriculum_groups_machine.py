@@ -165,7 +165,7 @@ class GroupMachine(RuleBasedStateMachine):
         found = self._call(lambda services: sample(services, n, step=3))
         number = int(self._processes.wait(self._processes.redis.hget(KEYS.curriculum(self._own()), "samples")))  # type: ignore[arg-type]
         for key in keys_of(found):
-            self._model.hand_out(key, number, 0.0)
+            self._model.hand_out(key, number, found.sample_id, 0.0)
 
     @precondition(lambda self: self._model)
     @rule(change=changes)
