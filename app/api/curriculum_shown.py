@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from app.core.curriculum.orders import Order
-from app.core.curriculum.policy import Arms, CurriculumPolicy, Form, Strategy
+from app.core.curriculum.policy import CurriculumPolicy, of_their_kinds
 from app.services.curriculum.curricula import CurriculumFacts
 from app.services.curriculum.items import Flight, ItemFacts, ItemPage
 from app.services.curriculum.observing import Receipt
@@ -15,13 +15,10 @@ from app.services.curriculum.sampling import Sample, SampledItem
 from app.services.curriculum.what_if import Alternative, Comparison
 from lachesis.wire.curricula import CurriculumInfo, CurriculumSettings
 
-_ENUMS = {"strategy": Strategy, "form": Form, "arms": Arms}
-
 
 def changes_of(asked: CurriculumSettings, names: Iterable[str]) -> dict[str, Any]:
     """Read settings as fields of `CurriculumPolicy`; those of ``names`` that are settings."""
-    found = {name: getattr(asked, name) for name in names if name in CurriculumSettings.model_fields}
-    return found | {name: kind(found[name]) for name, kind in _ENUMS.items() if name in found}
+    return of_their_kinds({name: getattr(asked, name) for name in names if name in CurriculumSettings.model_fields})
 
 
 def shown_settings(policy: CurriculumPolicy) -> CurriculumSettings:

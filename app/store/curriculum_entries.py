@@ -4,12 +4,11 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from struct import Struct
-from typing import Any
 
 import numpy as np
 
-from app.core.curriculum.estimates import Change, Estimate, Step
-from app.core.curriculum.policy import Arms, CurriculumPolicy, Form, Strategy
+from app.core.curriculum.estimates import Change, Estimate, Step, unseen
+from app.core.curriculum.policy import CurriculumPolicy, of_their_kinds
 
 MAX_CURRICULA = 64
 """Of a run."""
@@ -22,7 +21,6 @@ HISTORY = 50
 _NUMBERS = Struct("<6d")  # ema, count, passed, failed, signal, last: lua/curriculum_estimates.lua
 _STEPS = Struct("<18d")
 _NO_CATEGORY = 0
-_ENUMS = {"strategy": Strategy, "form": Form, "arms": Arms}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +75,7 @@ def policy_text(policy: CurriculumPolicy) -> str:
 
 def parse_policy(text: str | bytes) -> CurriculumPolicy:
     """Invert `policy_text`."""
-    fields: dict[str, Any] = json.loads(text)
-    return CurriculumPolicy(**fields | {name: kind(fields[name]) for name, kind in _ENUMS.items()})
+    return CurriculumPolicy(**of_their_kinds(json.loads(text)))
 
 
 def packed_change(change: Change, arm: Step) -> bytes:
@@ -97,7 +94,7 @@ def packed_estimate(estimate: Estimate, history: Sequence[float] = ()) -> bytes:
 def parse_estimate(packed: bytes, prior: float | None = None) -> Estimate:
     """Invert `packed_estimate`, but for the history."""
     if not packed:
-        return Estimate(ema=prior or 0.0, prior=prior)
+        return unseen(prior)
     ema, count, passed, failed, signal, last = _NUMBERS.unpack_from(packed)
     return Estimate(ema, int(count), passed, failed, signal, last, 0, prior)
 

@@ -1,8 +1,10 @@
 """The settings of a curriculum, and what may not be set."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from app.core.errors import InvalidField
 
@@ -105,6 +107,12 @@ class CurriculumPolicy:
     easy_weight: float = 0.2
     arms: Arms = Arms.BINS
     arm_alpha: float = 0.5
+
+
+def of_their_kinds(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings, some or all, with those members of enumerations that are given as text."""
+    kinds = {"strategy": Strategy, "form": Form, "arms": Arms}
+    return dict(settings) | {name: kind(settings[name]) for name, kind in kinds.items() if name in settings}
 
 
 def check_policy(policy: CurriculumPolicy) -> None:

@@ -10,7 +10,6 @@ import numpy as np
 
 from app.core.curriculum import choosing, strategies, thompson
 from app.core.curriculum.bins import bin_law, in_other_orders, middle
-from app.core.curriculum.estimates import Estimate
 from app.core.curriculum.orders import Counts, Draw, Order, Part
 from app.core.curriculum.policy import CurriculumPolicy, Strategy, progress
 from app.services.curriculum.curricula import Curricula, counted, gone
@@ -280,13 +279,11 @@ class CurriculumSamples:
     async def _bins_of_the_best(self, view: CurriculumView, law: Law) -> list[float]:
         few = replace(law, policy=replace(law.policy, candidates=min(law.policy.candidates, _LOOKED_UP)))
         candidates = await self.best(view, few, 1, law.counter, idle_only=False)
-        chances = await asyncio.to_thread(_best_probabilities, law.policy, [item.estimate for item in candidates])
+        chances = await asyncio.to_thread(
+            thompson.best_probabilities, law.policy, [item.estimate for item in candidates]
+        )
         n_bins, by_ease = view.policy.n_bins, law.counts.length(Order.EASE)
         found = [0.0] * n_bins
         for item, chance in zip(candidates, chances, strict=True):
             found[bin_at(item.ranks[0], by_ease, n_bins)] += chance
         return found
-
-
-def _best_probabilities(policy: CurriculumPolicy, candidates: Sequence[Estimate]) -> list[float]:
-    return thompson.best_probabilities(policy, candidates)
