@@ -1,15 +1,13 @@
 """The replay buffer in Redis: its configuration, and fragments and chunks on their way in and out."""
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from itertools import chain, islice
 from typing import Any
 
 from app.core.chunking import WorkerState
-from app.core.replay import Chunk, Eviction, ReplayPolicy
+from app.core.replay import Eviction, ReplayPolicy
 from app.store import scripts
-from app.store.codec import Payload
 from app.store.connection import Connection
 from app.store.exchange import Argument, Command
 from app.store.keys import ReplayPart, RunKeys
@@ -21,12 +19,12 @@ from app.store.replay_entries import (
     StoredWorker,
     chunk_contents,
     chunk_key,
-    chunk_rest,
     parse_chunk,
     parse_fragment,
     parse_worker,
     policy_text,
 )
+from app.store.replay_insertions import Insertion, chunk_values
 from app.store.replay_view import (
     ReplaySummary,
     ReplayView,
@@ -37,53 +35,6 @@ from app.store.replay_view import (
     summary_commands,
     view_commands,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class NewFragment:
-    """A fragment to be stored: an id never used before, its payload, and the rest of its entry."""
-
-    fragment_id: str
-    payload: Payload
-    rest: str
-
-
-@dataclass(frozen=True, slots=True)
-class NewChunk:
-    """A chunk to be inserted: its weight, and the ids of its fragments."""
-
-    chunk: Chunk
-    weight: int
-    fragment_ids: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Insertion:
-    """A change of what one worker has in the buffer, all or none.
-
-    Attributes:
-        worker: Who.
-        seen: What was known of it.
-        text: What is known from now on, unlike any other text; empty to forget it.
-        due_ms: Run clock at which to look after it, or None.
-        fragments: Those to be stored.
-        chunks: Those that are formed.
-        victims: Chunks to evict, first come, until there is room.
-        freed: Ids of fragments that waited and go.
-        most_inserts: Chunks inserted in all that the rate limiter allows, or None.
-        counts: Increases of totals, by name.
-    """
-
-    worker: str
-    seen: str
-    text: str
-    due_ms: int | None
-    fragments: tuple[NewFragment, ...] = ()
-    chunks: tuple[NewChunk, ...] = ()
-    victims: tuple[str, ...] = ()
-    freed: tuple[str, ...] = ()
-    most_inserts: int | None = None
-    counts: Mapping[str, int] = field(default_factory=dict)
 
 
 class ReplayStore:
@@ -202,6 +153,12 @@ class ReplayStore:
         arguments: list[Argument] = [reason, *chunk_keys]
         return int(await self._connection.run("retire_chunks", RunKeys(run).replay_keys(), arguments))
 
+    async def place(self, run: str, view: ReplayView, chunk_keys: Sequence[str]) -> None:
+        """Let chunks be sampled, or withhold them, by what the most uses in ``view`` leave open of them."""
+        if chunk_keys:
+            arguments: list[Argument] = [view.revision, _or_nothing(view.policy.max_reuse), *chunk_keys]
+            await self._connection.run("place_chunks", RunKeys(run).replay_keys(), arguments)
+
     async def prioritise(
         self, run: str, revision: str, priorities: Sequence[tuple[int, float, int, float | None]]
     ) -> list[int] | None:
@@ -275,13 +232,6 @@ class ReplayStore:
         """Read what is known of all workers."""
         found = await self._connection.call("HGETALL", RunKeys(run).replay_part("workers"))
         return {name.decode(): parse_worker(name.decode(), text.decode()) for name, text in sorted(found.items())}
-
-
-def chunk_values(new: NewChunk) -> list[Any]:
-    """Write down a chunk as `lua/insert_chunks.lua` reads it."""
-    chunk = new.chunk
-    words = [str(new.weight), repr(chunk.priority), str(chunk.versions.lowest), str(chunk.session)]
-    return [*words, chunk.payload_bytes, chunk.fragments, chunk_rest(chunk), new.fragment_ids]
 
 
 def _or_nothing(value: int | None) -> Argument:

@@ -8,8 +8,8 @@ from app.store.connection import Connection
 from app.store.exchange import Argument
 from app.store.group_entries import StoredGroup, parse_entry
 from app.store.keys import RunKeys
-from app.store.replay import NewChunk, chunk_values
 from app.store.replay_entries import StoredFragment, parse_fragment
+from app.store.replay_insertions import NewChunk, chunk_values
 from app.store.replay_view import ReplayView, candidate_commands, decoded, read_view, view_commands
 
 

@@ -149,9 +149,9 @@ class SampleStore:
         return bool(await self._connection.run("change_lease", places, arguments))
 
     async def end(self, run: str, lease: Lease, outcome: str, view: ReplayView) -> bool:
-        """End a sample: ``acknowledged``, ``given_back`` or ``expired``; False if it is in another state by now."""
+        """End a sample: ``acknowledged``, ``given_back`` or ``expired``; False if it, or the buffer, moved on."""
         arguments: list[Argument] = [lease.batch_id, lease_text(lease), outcome, _or_nothing(view.policy.max_reuse)]
-        arguments += [lease.lease_id, max(view.memory_ms, SHORTEST_HISTORY_MS)]
+        arguments += [lease.lease_id, max(view.memory_ms, SHORTEST_HISTORY_MS), view.revision]
         return bool(await self._connection.run("end_sample", RunKeys(run).replay_keys(), arguments))
 
     async def end_of(self, run: str, sample_id: str) -> BatchEnd | None:

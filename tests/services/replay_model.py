@@ -194,6 +194,8 @@ class ReplayModel:
                 chunk.place = "past"
             elif fault:
                 self._retire(chunk, fault)
+            else:
+                self._place(chunk)
         self._make_room(0, 0)
 
     def _is_spent(self, chunk: Chunk) -> bool:
@@ -201,7 +203,7 @@ class ReplayModel:
         return most is not None and chunk.uses + chunk.held >= most
 
     def _place(self, chunk: Chunk) -> None:
-        """A chunk is withheld if samples hold all its uses that are left: judged when one takes it or lets it go."""
+        """A chunk is withheld while samples hold all its uses that are left."""
         if chunk.place in LIVE:
             chunk.place = "withheld" if self._is_spent(chunk) else "sampleable"
 

@@ -254,6 +254,19 @@ async def test_settings_change_while_it_goes_on_and_chunks_follow(buffer: Buffer
         await buffer.configure(limiter=LimiterSettings(3.0, 0.0, 5.0))
 
 
+async def test_how_often_chunks_may_be_used_changes_at_once_for_those_that_samples_hold_too(buffer: Buffer) -> None:
+    await buffer.configure(fragments_per_chunk=1, max_reuse=1)
+    await buffer.put(0, 1)
+    held = await buffer.take(1, sampling={"strategy": "fifo"})
+    assert ((await swept(buffer)).at("sampleable"), (await swept(buffer)).at("withheld")) == ([1], [0])
+    for most, sampleable, withheld in ((2, [0, 1], []), (1, [1], [0]), (None, [0, 1], []), (1, [1], [0])):
+        await buffer.configure(max_reuse=most)
+        books = await swept(buffer)
+        assert (books.at("sampleable"), books.at("withheld")) == (sampleable, withheld)
+    await buffer.ack(held)
+    assert (await swept(buffer)).total("retired:used_up") == 1
+
+
 async def test_chunks_can_be_looked_at_and_deleted(buffer: Buffer) -> None:
     replay = buffer.process[0].replay
     for number, priority in enumerate((2.0, 1.0, 3.0)):

@@ -9,9 +9,10 @@ from app.core.drawing import Counts, Draw, Order, Sampling
 from app.core.leasing import Lease, LeaseState
 from app.core.replay import ReplayPolicy
 from app.services.replay.planning import Receipt, plan_insertion
-from app.store.replay import Insertion, ReplayStore
+from app.store.replay import ReplayStore
 from app.store.replay_checkpoints import Checkpoint, CheckpointStore
 from app.store.replay_entries import EncodedFragment
+from app.store.replay_insertions import Insertion
 from app.store.replay_samples import DrawnOn, Limits, Manifest, Missed, SampleStore
 from app.store.replay_view import ReplayView
 from tests.services.replaying import Books, books_of

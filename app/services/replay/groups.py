@@ -11,9 +11,9 @@ from app.core.replay import Fragment, Unfit, chunk_of, unfit
 from app.core.replay_groups import versions_counted
 from app.services.replay.planning import beyond_room
 from app.store.keys import NONE
-from app.store.replay import NewChunk
 from app.store.replay_entries import fragment_rest
 from app.store.replay_groups import EnteringGroup, EnteringStore, Entrance
+from app.store.replay_insertions import NewChunk
 from app.store.replay_view import ReplayView
 
 _AT_ONCE = 200  # groups; a script makes chunks of them within ten milliseconds

@@ -11,8 +11,9 @@ from app.core.rate_limiter import Blocked, may_insert
 from app.core.replay import Eviction
 from app.services.replay.bell import Bell, Queue
 from app.services.replay.planning import Receipt, plan_insertion
-from app.store.replay import Insertion, ReplayStore
+from app.store.replay import ReplayStore
 from app.store.replay_entries import EncodedFragment
+from app.store.replay_insertions import Insertion
 from app.store.replay_view import ReplayView
 
 _SPARE_VICTIMS = 16

@@ -5,7 +5,7 @@ from itertools import product
 
 from app.core.drawing import weight_of
 from app.core.freshness import oldest_fresh
-from app.core.replay import Unfit, unfit
+from app.core.replay import Chunk, ReplayPolicy, Unfit, unfit, uses_open
 from app.store.keys import ReplayPart
 from app.store.replay import ReplayStore
 from app.store.replay_entries import PAST, SAMPLEABLE, WITHHELD, StoredChunk, chunk_key
@@ -67,6 +67,8 @@ class ReplayUpkeep:
             else:
                 doomed.setdefault(reason, []).append(chunk_key(entry.chunk.chunk_id))
         await self._weigh(run, view, fit)
+        misplaced = [entry for entry in fit if entry.place != _place_of(entry.chunk, view.policy)]
+        await self._replay.place(run, view, [chunk_key(entry.chunk.chunk_id) for entry in misplaced])
         retired = 0
         for reason, keys in doomed.items():
             retired += await self._replay.retire(run, PAST if reason is Unfit.OLD_SESSION else reason.value, keys)
@@ -135,3 +137,7 @@ class ReplayUpkeep:
                 excess.append(key)
                 chunks, payload_bytes = chunks - 1, payload_bytes - entry.chunk.payload_bytes
         return excess
+
+
+def _place_of(chunk: Chunk, policy: ReplayPolicy) -> str:
+    return WITHHELD if uses_open(chunk, policy) == 0 else SAMPLEABLE

@@ -10,10 +10,7 @@ local function let_go(chunk, used, most_uses)
     retire(chunk, 'used_up')
   else
     if chunk.place == 'sampleable' and used > 0 then later('ZADD', USES, -chunk.uses, chunk.id) end
-    if chunk.place == 'withheld' and chunk.uses + chunk.held < most_uses then
-      take_out(chunk)
-      put(chunk, 'sampleable')
-    end
+    if chunk.place ~= 'past' then place(chunk, most_uses) end
     write(chunk)
   end
 end

@@ -1,5 +1,6 @@
 #!lua
--- restore_checkpoint: put a checkpoint that is prepared in place of the replay buffer; samples not ended are given back.
+-- restore_checkpoint: put a checkpoint that is prepared in place of the replay buffer. Its samples are given back, those of
+-- now have ended; but what batches have reserved they hold on to, of what the checkpoint has of it.
 --
 -- KEYS[1] run  hash, and KEYS[2..19], the replay buffer's: replay_keys names them   KEYS[20] trash  set of tokens
 -- KEYS[21..] hash, zset: the checkpoint's place (replay_places)   KEYS[36] hash, the trash of what is there now
@@ -17,13 +18,21 @@
 -- include replay_moves
 -- include replay_retire
 -- include replay_ends
+-- include replay_holds
 -- include replay_places
 local now = redis.call('HMGET', REPLAY, 'revision', 'arrivals', 'restored')
 if now[3] == ARGV[1] then return 1 end
 if now[1] ~= ARGV[2] or redis.call('HGET', KEYS[21], 'revision') ~= ARGV[4] then return 0 end
 if (redis.call('HGET', RUN, 'policy_version') or '0') ~= ARGV[3] then return 0 end
-local states = redis.call('HGETALL', SAMPLE_STATES)
-for i = 1, #states, 2 do note_end(states[i], 'overtaken', cjson.decode(states[i + 1]).lease_id, ARGV[6]) end
+local states, reserved = redis.call('HGETALL', SAMPLE_STATES), {}
+for i = 1, #states, 2 do
+  local id, lease = states[i], cjson.decode(states[i + 1])
+  if #lease.replayed > 0 then
+    reserved[#reserved + 1] = {id, states[i + 1], redis.call('HGET', SAMPLES, id)}
+  else
+    note_end(id, 'overtaken', lease.lease_id, ARGV[6])
+  end
+end
 empty_place(2, 36, ARGV[1])
 copy_place(21, 2)
 move_orders(21, 2)
@@ -33,9 +42,23 @@ local arrivals = math.max(now[2] or 0, redis.call('HGET', REPLAY, 'arrivals') or
 redis.call('HSET', REPLAY, 'revision', now[1], 'arrivals', string.format('%.0f', arrivals), 'restored', ARGV[1])
 local revision = redis.call('HINCRBY', REPLAY, 'revision', 1)
 if ARGV[7] == '1' then redis.call('HSET', REPLAY, 'unsettled', revision) end
+local most_uses = tonumber(ARGV[5]) or math.huge
 for _, sample in ipairs(redis.call('HVALS', SAMPLES)) do
-  let_go_all(cjson.decode(sample).chunks, 'given_back', tonumber(ARGV[5]) or math.huge)
+  let_go_all(cjson.decode(sample).chunks, 'given_back', most_uses)
 end
 redis.call('UNLINK', SAMPLES, SAMPLE_STATES)
+for _, reservation in ipairs(reserved) do
+  local id, lease, sample = unpack(reservation)
+  local manifest = {}
+  for _, entry in ipairs(cjson.decode(sample).chunks) do
+    local chunk = chunk_of(entry[1])
+    if chunk then
+      manifest[#manifest + 1] = manifest_entry(chunk, unpack(entry, 2))
+      hold(chunk, most_uses)
+    end
+  end
+  if #manifest > 0 then note_sample(id, lease, manifest, string.match(sample, '"facts":(.*)}$')) end
+  write_changes()
+end
 redis.call('PUBLISH', RUN, 'restored')
 return 1

@@ -16,6 +16,7 @@
 -- include replay_keys
 -- include replay_chunks
 -- include replay_moves
+-- include replay_holds
 -- include draw_chunks
 -- include sampled_staleness
 local known = redis.call('HGET', SAMPLES, ARGV[1])
@@ -34,20 +35,12 @@ end
 local manifest, chunks = {}, {}
 for n, drawn in ipairs(found) do
   local chunk = drawn.chunk
-  manifest[n] = string.format('["%s",%.0f,"%.0f","%s"]', chunk.id, chunk.uses, chunk.weight, drawn.draw)
+  manifest[n] = manifest_entry(chunk, chunk.uses, string.format('%.0f', chunk.weight), drawn.draw)
   chunks[n] = chunk
-  chunk.held = chunk.held + 1
-  if chunk.uses + chunk.held >= most_uses then
-    take_out(chunk)
-    put(chunk, 'withheld')
-  end
-  write(chunk)
+  hold(chunk, most_uses)
 end
-local sample = string.format('{"chunks":[%s],"facts":%s}', table.concat(manifest, ','), ARGV[13])
-redis.call('HSET', SAMPLES, ARGV[1], sample)
-redis.call('HSET', SAMPLE_STATES, ARGV[1], ARGV[2])
+local sample = note_sample(ARGV[1], ARGV[2], manifest, ARGV[13])
 redis.call('HSET', REPLAY, 'draws', ARGV[6])
-count('samples', wanted)
 count_staleness(chunks, version)
 write_changes()
 redis.call('PUBLISH', RUN, 'sampled')
