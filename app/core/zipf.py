@@ -7,6 +7,7 @@ Source: Hörmann & Derflinger, *Rejection-inversion to generate variates from mo
 """
 
 import math
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +46,7 @@ def zipf_ranks(exponent: float, ranks: int, count: int, generator: np.random.Gen
     return drawn
 
 
+@lru_cache(maxsize=64)  # asked for each item of a sample
 def zipf_total(exponent: float, ranks: int) -> float:
     """Return the sum of ``r ** -exponent`` for r from 1 to ``ranks``, to machine precision.
 

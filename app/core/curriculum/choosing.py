@@ -1,6 +1,8 @@
 """Draws from a law: places one after the other, none twice, by successive sampling (`app.core.successive`)."""
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +14,7 @@ from app.core.zipf import zipf_ranks, zipf_total
 ATTEMPTS = 3
 """How often to draw for one sample, at most."""
 
+_first = attrgetter("first")
 _MOST = 20_000  # places beyond twice those wanted; Redis serves nobody else while they are looked up
 
 
@@ -84,19 +87,31 @@ def probability_of(part: Part, rank: int) -> float:
     return part.probability * law
 
 
-def item_probability(parts: Sequence[Part], ranks: Mapping[Order, int], category: str = "") -> float:
-    """Return how likely one draw is an item, over all the parts it stands in.
+class Chances:
+    """How likely one draw is an item, over all the parts it stands in.
 
     Args:
-        parts: The law.
-        ranks: The item's rank in each order it stands in (those that the parts name suffice).
-        category: Its category; ``ranks`` has its rank there under `Order.CATEGORY`.
+        parts: The law; in an order, those of one kind and category have no place in common.
     """
-    return sum(
-        probability_of(part, ranks[part.order])
-        for part in parts
-        if part.order in ranks and part.category in (None, category)
-    )
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self._rows: dict[str | None, dict[tuple[Order, str], list[Part]]] = {}
+        for part in sorted(parts, key=_first):
+            self._rows.setdefault(part.category, {}).setdefault((part.order, part.kind), []).append(part)
+
+    def of(self, ranks: Mapping[Order, int], category: str = "") -> float:
+        """Return an item's probability: a law may have hundreds of parts, of which it stands in a few.
+
+        Args:
+            ranks: The item's rank in each order it stands in (those that the parts name suffice).
+            category: Its category; ``ranks`` has its rank there under `Order.CATEGORY`.
+        """
+        total = 0.0
+        for named in (None, category):
+            for (order, _), row in self._rows.get(named, {}).items():
+                number = bisect_right(row, ranks[order], key=_first) if order in ranks else 0
+                total += probability_of(row[number - 1], ranks[order]) if number else 0.0
+        return total
 
 
 def generator(seed: int, counter: int, stream: int = 0) -> np.random.Generator:

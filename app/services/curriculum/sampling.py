@@ -98,6 +98,7 @@ class Law:
     census: Census
     counts: Counts
     parts: tuple[Part, ...]
+    chances: choosing.Chances
     seed: int
     counter: int
 
@@ -127,7 +128,7 @@ class Law:
         ranks = {order: rank for order, rank in zip(self.orders, item.ranks, strict=True) if rank >= 0}
         chance = None
         if self.policy.strategy is not Strategy.THOMPSON:
-            chance = choosing.item_probability(self.parts, ranks, self.census.named.get(item.category, ""))
+            chance = self.chances.of(ranks, self.census.named.get(item.category, ""))
         bin_ = bin_at(item.ranks[0], self.counts.length(Order.EASE), n_bins)
         return SampledItem(item, bin_, chance, why)
 
@@ -218,7 +219,8 @@ class CurriculumSamples:
         come = progress(policy, view.step if step is None else step, total_steps)
         census = await counted(self._store, view, policy, **claims)
         counts = replace(census.counts, samples=view.samples)
-        return Law(policy, census, counts, strategies.parts(policy, counts, come), policy.seed, census.counter)
+        parts = strategies.parts(policy, counts, come)
+        return Law(policy, census, counts, parts, choosing.Chances(parts), policy.seed, census.counter)
 
     async def bins_of(self, view: CurriculumView, law: Law) -> list[float]:
         """Return each bin's probability of the next draw; all 0 if there is nothing to draw."""

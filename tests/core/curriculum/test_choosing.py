@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from app.core.curriculum.choosing import (
     ATTEMPTS,
+    Chances,
     choose,
     draws_for,
     generator,
     independent,
-    item_probability,
     probability_of,
 )
 from app.core.curriculum.orders import Order, Part
@@ -50,7 +50,7 @@ def test_draws_are_different_places_of_their_parts(
 def test_the_places_of_all_parts_have_probabilities_that_sum_to_1(shapes: list[tuple[int, float, float]]) -> None:
     parts = parts_of(shapes)
     places = range(-1, sum(part.size for part in parts) + 1)
-    law = [item_probability(parts, {Order.SIGNAL: place}) for place in places]
+    law = [Chances(parts).of({Order.SIGNAL: place}) for place in places]
     assert sum(law) == pytest.approx(1)
     assert law[0] == law[-1] == 0
 
@@ -69,14 +69,14 @@ def test_independent_draws_come_by_the_law_however_few_places_there_are() -> Non
     """Of what they say of bins, too: an item that is nearly always chosen decides."""
     law = [Part(Order.SIGNAL, 0, 3, 0.8, "", exponent=2.0), Part(Order.SIGNAL, 3, 2, 0.2, "")]
     ranks = [each.rank for each in independent(law, 2000, seed=1, counter=1)]
-    fits(np.bincount(ranks, minlength=5), [item_probability(law, {Order.SIGNAL: rank}) for rank in range(5)])
+    fits(np.bincount(ranks, minlength=5), [Chances(law).of({Order.SIGNAL: rank}) for rank in range(5)])
     assert independent([], 5, 1, 1) == independent(law, 0, 1, 1) == []
 
 
 def test_items_of_other_categories_have_no_part_in_one() -> None:
     parts = [Part(Order.CATEGORY, 0, 4, 0.25, "", category="a"), Part(Order.CATEGORY, 0, 3, 0.75, "", category="")]
-    assert item_probability(parts, {Order.CATEGORY: 1}, "a") == 0.25 / 4
-    assert item_probability(parts, {Order.CATEGORY: 1}) == 0.25
+    assert Chances(parts).of({Order.CATEGORY: 1}, "a") == 0.25 / 4
+    assert Chances(parts).of({Order.CATEGORY: 1}) == 0.25
 
 
 def test_a_law_that_hardly_ever_leaves_its_first_places_still_names_others() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.curriculum.choosing import choose, item_probability
+from app.core.curriculum.choosing import Chances, choose
 from app.core.curriculum.estimates import Estimate
 from app.core.curriculum.orders import Counts, Order
 from app.core.curriculum.policy import Arms, CurriculumPolicy, Form, Strategy, check_policy
@@ -54,7 +54,7 @@ def known(policy: CurriculumPolicy) -> Population:
 def law_by_parts(population: Population, progress: float) -> list[float]:
     found = parts(population.policy, population.counts(), progress)
     return [
-        item_probability(found, population.ranks(item), population.categories[item])
+        Chances(found).of(population.ranks(item), population.categories[item])
         for item in range(len(population.estimates))
     ]
 
