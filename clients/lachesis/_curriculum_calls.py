@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import quote
 
 from lachesis._bodies import checked
@@ -13,6 +13,9 @@ from lachesis.errors import InvalidField
 from lachesis.wire import curricula
 from lachesis.wire import curriculum_items as wire
 from lachesis.wire.blob import Buffer
+
+Registered: TypeAlias = str | Mapping[str, Any] | wire.NewItem
+"""An item as one may say what it is."""
 
 MOST_ITEMS_SENT = 20_000
 MOST_BYTES_SENT = 8 * 1024 * 1024
@@ -94,7 +97,18 @@ class CurriculumCalls:
         return "/v1/runs/" + "/".join(quote(part, safe="") for part in (self.run, "curricula", self.name, *parts))
 
 
-def slices(items: Iterable[str | Mapping[str, Any] | wire.NewItem]) -> Iterator[list[bytes]]:
+def several(items: Iterable[Registered]) -> Iterable[Registered]:
+    """Return what is to be registered, unless it is one item: its letters or fields could be gone through, too.
+
+    Raises:
+        InvalidField: It is one.
+    """
+    if isinstance(items, str | Mapping):
+        raise invalid(f"should be several items, not one {type(items).__name__}", ("items",))
+    return items
+
+
+def slices(items: Iterable[Registered]) -> Iterator[list[bytes]]:
     """Cut items into what goes into one request each, as JSON; they are asked for as they are needed.
 
     Raises:
@@ -102,7 +116,7 @@ def slices(items: Iterable[str | Mapping[str, Any] | wire.NewItem]) -> Iterator[
     """
     lines: list[bytes] = []
     size = 0
-    for position, item in enumerate(items):
+    for position, item in enumerate(several(items)):
         try:
             line = _line(item)
         except InvalidField as error:
@@ -117,11 +131,13 @@ def slices(items: Iterable[str | Mapping[str, Any] | wire.NewItem]) -> Iterator[
         yield lines
 
 
-def _line(item: str | Mapping[str, Any] | wire.NewItem) -> bytes:
+def _line(item: Registered) -> bytes:
     if isinstance(item, str):
         item = checked(wire.NewItem, key=item)
     elif isinstance(item, Mapping):
         item = checked(wire.NewItem, **item)
+    elif not isinstance(item, wire.NewItem):
+        raise invalid(f"should be a key, a NewItem or its fields, not {type(item).__name__}", ())
     return item.model_dump_json(exclude_unset=True).encode()
 
 

@@ -4,12 +4,12 @@ import json
 import logging
 import re
 from collections.abc import AsyncGenerator, Iterable, Mapping
-from typing import Any, BinaryIO, Unpack
+from typing import Any, Unpack
 
 from lachesis._bodies import checked
-from lachesis._curriculum_calls import CurriculumCalls, slices
+from lachesis._curriculum_calls import CurriculumCalls, Registered, slices
 from lachesis._curriculum_options import CurriculumOptions, ItemOptions, SortedBy
-from lachesis._files import FileBody, FileSink
+from lachesis._files import StateFile, read_from, written_to
 from lachesis._http import Sender
 from lachesis._protocol import JSON
 from lachesis._rows import invalid
@@ -28,7 +28,6 @@ from lachesis.wire.curriculum_items import (
     ItemChange,
     ItemDetails,
     ItemsRegistered,
-    NewItem,
     WhatIf,
 )
 
@@ -82,7 +81,7 @@ class CurriculumUpkeep:
         """Return its settings, and how many items it has: seen, in flight, in each bin."""
         return await self._sender.send(self._calls.info())
 
-    async def register(self, items: Iterable[str | Mapping[str, Any] | NewItem]) -> ItemsRegistered:
+    async def register(self, items: Iterable[Registered]) -> ItemsRegistered:
         """Register items, in requests of many; those that are there keep what is known of them.
 
         Args:
@@ -177,26 +176,32 @@ class CurriculumUpkeep:
         """Return all of it as one document: settings, generator, items and what is known of them."""
         return bytes(await self._sender.send(self._calls.state()))
 
-    async def save_state(self, file: BinaryIO) -> None:
-        """Write what `state` returns into a ``file``, as it comes: for curricula of a million items."""
-        await self._sender.send(self._calls.save_state(FileSink(file)))
+    async def save_state(self, file: StateFile) -> None:
+        """Write what `state` returns into a ``file``, as it comes: for curricula of a million items.
 
-    async def load_state(self, state: bytes | BinaryIO | Mapping[str, Any]) -> StateLoaded:
+        Args:
+            file: Open for bytes, or a path; what is there is replaced once all of it has come.
+        """
+        with written_to(file) as sink:
+            await self._sender.send(self._calls.save_state(sink))
+
+    async def load_state(self, state: bytes | StateFile | Mapping[str, Any]) -> StateLoaded:
         """Make it what a saved one was, which goes on with the same samples; all or nothing.
 
         Args:
-            state: What `state` returned, a file that has it, or the state of Atropos's ``CurriculumScheduler``.
+            state: What `state` returned, a file that has it or its path, or the state of Atropos's
+                ``CurriculumScheduler``.
 
         Raises:
             InvalidField, MalformedBody: It is none; the message says where.
             RunNotFound: There is no such run.
         """
         if isinstance(state, Mapping):
-            call = self._calls.load_state(json.dumps(state).encode(), JSON)
-        else:
-            body = state if isinstance(state, bytes | bytearray | memoryview) else FileBody(state)
-            call = self._calls.load_state(body, JSON_LINES)
-        return await self._sender.send(call)
+            return await self._sender.send(self._calls.load_state(json.dumps(state).encode(), JSON))
+        if isinstance(state, bytes | bytearray | memoryview):
+            return await self._sender.send(self._calls.load_state(state, JSON_LINES))
+        with read_from(state) as body:
+            return await self._sender.send(self._calls.load_state(body, JSON_LINES))
 
     async def delete(self) -> None:
         """Remove it with its items and all that is known of them."""

@@ -1,10 +1,16 @@
 """Bodies that go from files, or into files, a piece at a time, and from the start again with each attempt."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import BinaryIO
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from os import PathLike
+from pathlib import Path
+from typing import BinaryIO, TypeAlias
 
 _PIECE_BYTES = 1024 * 1024
+
+StateFile: TypeAlias = BinaryIO | str | PathLike[str]
+"""A file that is open for bytes, or the path of one."""
 
 
 class FileBody:
@@ -46,3 +52,29 @@ class FileSink:
     def _go_back(self) -> None:
         self._file.seek(self._start)
         self._file.truncate()
+
+
+@contextmanager
+def read_from(file: StateFile) -> Iterator[FileBody]:
+    """Send what a file has; one that is named by its path is opened for it."""
+    if not isinstance(file, str | PathLike):
+        yield FileBody(file)
+        return
+    with Path(file).open("rb") as opened:
+        yield FileBody(opened)
+
+
+@contextmanager
+def written_to(file: StateFile) -> Iterator[FileSink]:
+    """Take a body into a file; at a path, what is there stays until all of the body has come."""
+    if not isinstance(file, str | PathLike):
+        yield FileSink(file)
+        return
+    path = Path(file)
+    part = path.with_name(path.name + ".part")
+    try:
+        with part.open("wb") as opened:
+            yield FileSink(opened)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)

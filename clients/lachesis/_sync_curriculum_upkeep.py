@@ -2,15 +2,16 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any, BinaryIO, Unpack
+from typing import Any, Unpack
 
-from lachesis._curriculum_calls import MOST_ITEMS_SENT
+from lachesis._curriculum_calls import MOST_ITEMS_SENT, Registered, several
 from lachesis._curriculum_options import CurriculumOptions, ItemOptions, SortedBy
+from lachesis._files import StateFile
 from lachesis._portal import Portal
 from lachesis._settings import Settings
 from lachesis.curriculum import Curriculum
 from lachesis.wire.curricula import CurriculumInfo, StateLoaded
-from lachesis.wire.curriculum_items import Comparison, Item, ItemDetails, ItemsRegistered, NewItem
+from lachesis.wire.curriculum_items import Comparison, Item, ItemDetails, ItemsRegistered
 
 
 class SyncCurriculumUpkeep:
@@ -55,7 +56,7 @@ class SyncCurriculumUpkeep:
         """Return its settings, and how many items it has: seen, in flight, in each bin."""
         return self._portal.run(self._async.info())
 
-    def register(self, items: Iterable[str | Mapping[str, Any] | NewItem]) -> ItemsRegistered:
+    def register(self, items: Iterable[Registered]) -> ItemsRegistered:
         """Register items, in requests of many; those that are there keep what is known of them.
 
         Args:
@@ -66,7 +67,7 @@ class SyncCurriculumUpkeep:
             InvalidField: One is wrong; the slices before it are registered, and the same again changes nothing.
         """
         # Items are asked for in this thread: the other one may have leases to extend.
-        found, registered, known = iter(items), 0, 0
+        found, registered, known = iter(several(items)), 0, 0
         while some := list(islice(found, MOST_ITEMS_SENT)):
             done = self._portal.run(self._async.register(some))
             registered, known = registered + done.registered, known + done.known
@@ -143,15 +144,20 @@ class SyncCurriculumUpkeep:
         """Return all of it as one document: settings, generator, items and what is known of them."""
         return self._portal.run(self._async.state())
 
-    def save_state(self, file: BinaryIO) -> None:
-        """Write what `state` returns into a ``file``, as it comes: for curricula of a million items."""
+    def save_state(self, file: StateFile) -> None:
+        """Write what `state` returns into a ``file``, as it comes: for curricula of a million items.
+
+        Args:
+            file: Open for bytes, or a path; what is there is replaced once all of it has come.
+        """
         self._portal.run(self._async.save_state(file))
 
-    def load_state(self, state: bytes | BinaryIO | Mapping[str, Any]) -> StateLoaded:
+    def load_state(self, state: bytes | StateFile | Mapping[str, Any]) -> StateLoaded:
         """Make it what a saved one was, which goes on with the same samples; all or nothing.
 
         Args:
-            state: What `state` returned, a file that has it, or the state of Atropos's ``CurriculumScheduler``.
+            state: What `state` returned, a file that has it or its path, or the state of Atropos's
+                ``CurriculumScheduler``.
 
         Raises:
             InvalidField, MalformedBody: It is none; the message says where.

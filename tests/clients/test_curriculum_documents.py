@@ -39,6 +39,10 @@ def test_items_are_cut_into_requests_as_they_are_asked_for() -> None:
     assert [item.model_dump(exclude_unset=True) for body in bodies for item in body.items] == large
 
 
+def files_in(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
 async def test_items_of_any_number_are_registered_and_the_same_again_changes_nothing(curriculum: Curriculum) -> None:
     def items() -> Iterator[str | NewItem]:
         for number in range(MOST_ITEMS_SENT):
@@ -50,6 +54,11 @@ async def test_items_of_any_number_are_registered_and_the_same_again_changes_not
         assert (done.registered, done.known) == (registered, MOST_ITEMS_SENT + 1 - registered)
     with pytest.raises(InvalidField, match=r"items\[1\]\.prior: Input should be a valid number"):
         await curriculum.register(["b", {"key": "a", "prior": "high"}])
+    with pytest.raises(InvalidField, match=r"items\[1\]: should be a key, a NewItem or its fields, not int"):
+        await curriculum.register(["b", 2])  # type: ignore[list-item]
+    for one in ("abc", {"key": "a"}):
+        with pytest.raises(InvalidField, match="should be several items, not one"):
+            await curriculum.register(one)
     assert (await curriculum.info()).items == MOST_ITEMS_SENT + 1
 
 
@@ -119,8 +128,10 @@ async def test_a_curriculum_that_is_restored_from_a_file_goes_on_with_the_same_s
         assert file.read(7) == b"before\n"
 
 
-async def test_a_state_is_read_from_bytes_and_from_atropos_or_refused_as_a_whole(curriculum: Curriculum) -> None:
-    await curriculum.register("abc")
+async def test_a_state_is_read_from_bytes_and_files_and_atropos_or_refused_as_a_whole(
+    curriculum: Curriculum, tmp_path: Path
+) -> None:
+    await curriculum.register(["a", "b", "c"])
     state = await curriculum.state()
     await curriculum.delete()
     with pytest.raises(CurriculumNotFound):
@@ -128,6 +139,15 @@ async def test_a_state_is_read_from_bytes_and_from_atropos_or_refused_as_a_whole
     with pytest.raises(MalformedBody, match="ends early"):
         await curriculum.load_state(state[: state.index(b"\n") + 1])
     assert (await curriculum.load_state(io.BytesIO(state))).items == 3
+    path = tmp_path / "state.jsonl"
+    path.write_bytes(b"a former one")
+    await curriculum.save_state(path)
+    assert (await curriculum.load_state(str(path))).items == 3
+    await curriculum.delete()
+    before = files_in(tmp_path)
+    with pytest.raises(CurriculumNotFound):
+        await curriculum.save_state(str(path))
+    assert files_in(tmp_path) == before, "replaced by a whole one, or not at all"
     scheduler = {
         "strategy": "easy_first",
         "n_bins": 5,
@@ -162,6 +182,8 @@ async def test_without_an_event_loop_it_is_the_same(run: Settings) -> None:
             shown = trainer.curriculum("sums").set_up(strategy="thompson")
             assert (curriculum.name, shown.settings.strategy) == ("sums", "thompson")
             assert curriculum.register(map(str, range(9))).registered == 9
+            with pytest.raises(InvalidField, match="several items"):
+                curriculum.register("abc")
             seen = []
             for item in curriculum.items(prefetch=2):
                 seen.append(item.key)
