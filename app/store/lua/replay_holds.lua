@@ -18,3 +18,17 @@ local function note_sample(id, lease, manifest, facts)
   count('samples', #manifest)
   return sample
 end
+
+-- Hold again what a sample held in another state of the buffer, of what is there.
+local function hold_again(one, most_uses)
+  local manifest = {}
+  for _, entry in ipairs(cjson.decode(one.sample).chunks) do
+    local chunk = chunk_of(entry[1])
+    if chunk then
+      manifest[#manifest + 1] = manifest_entry(chunk, unpack(entry, 2))
+      hold(chunk, most_uses)
+    end
+  end
+  if #manifest > 0 then note_sample(one.id, one.lease, manifest, string.match(one.sample, '"facts":(.*)}$')) end
+  write_changes()
+end

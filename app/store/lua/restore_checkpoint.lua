@@ -28,7 +28,7 @@ local states, reserved = redis.call('HGETALL', SAMPLE_STATES), {}
 for i = 1, #states, 2 do
   local id, lease = states[i], cjson.decode(states[i + 1])
   if #lease.replayed > 0 then
-    reserved[#reserved + 1] = {id, states[i + 1], redis.call('HGET', SAMPLES, id)}
+    reserved[#reserved + 1] = {id = id, lease = states[i + 1], sample = redis.call('HGET', SAMPLES, id)}
   else
     note_end(id, 'overtaken', lease.lease_id, ARGV[6])
   end
@@ -47,18 +47,6 @@ for _, sample in ipairs(redis.call('HVALS', SAMPLES)) do
   let_go_all(cjson.decode(sample).chunks, 'given_back', most_uses)
 end
 redis.call('UNLINK', SAMPLES, SAMPLE_STATES)
-for _, reservation in ipairs(reserved) do
-  local id, lease, sample = unpack(reservation)
-  local manifest = {}
-  for _, entry in ipairs(cjson.decode(sample).chunks) do
-    local chunk = chunk_of(entry[1])
-    if chunk then
-      manifest[#manifest + 1] = manifest_entry(chunk, unpack(entry, 2))
-      hold(chunk, most_uses)
-    end
-  end
-  if #manifest > 0 then note_sample(id, lease, manifest, string.match(sample, '"facts":(.*)}$')) end
-  write_changes()
-end
+for _, reservation in ipairs(reserved) do hold_again(reservation, most_uses) end
 redis.call('PUBLISH', RUN, 'restored')
 return 1
