@@ -16,8 +16,8 @@ run: venv-server  ## set everything up and serve on LACHESIS_HOST:LACHESIS_PORT 
 test: venv-dev  ## all tests but e2e
 	@$(python) -m pytest -m "not e2e" $(ARGS)
 
-test-fast: venv-dev  ## the tests that take less than a few seconds each
-	@$(python) -m pytest -q -m "not slow and not e2e" $(ARGS)
+test-fast: venv-dev  ## the rules by themselves, in a few seconds: no server, fewer examples
+	@$(python) -m pytest -q -m "not slow" tests/core $(ARGS)
 
 lint: venv-dev  ## style, format, types (strict), import contracts
 	@$(python) -m ruff check .

@@ -129,6 +129,7 @@ RANDOM = [
 NAMES = [f"{each.strategy}-{each.alpha}-{each.half_life_chunks:g}" for each in RANDOM]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampling", RANDOM, ids=NAMES)
 def test_ordered_samples_are_as_frequent_as_successive_sampling_says(sampling: Sampling) -> None:
     expected = successive_law(law(BUFFER, sampling), 3)
@@ -136,6 +137,7 @@ def test_ordered_samples_are_as_frequent_as_successive_sampling_says(sampling: S
     fits([seen[sample] for sample in expected], list(expected.values()))
 
 
+@pytest.mark.slow
 def test_samples_that_take_several_lists_of_draws_keep_the_law() -> None:
     """One chunk outweighs all others so far that the first list hardly ever has a second one."""
     uneven = Buffer(weights=(5, 6, 2**40, 2**12, 1), versions=(CURRENT,) * 5)

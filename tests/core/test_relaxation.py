@@ -46,6 +46,7 @@ def test_a_relaxed_batch_leaves_the_least_owed_then_the_smallest_shortfall_then_
     assert plan.relaxed == bool(short)
 
 
+@pytest.mark.slow
 @examples(100)
 @given(
     st.integers(0, 2**32),
@@ -98,6 +99,7 @@ def test_without_any_exact_batch_relaxing_does_not_help_and_says_so() -> None:
     assert outcome.blocker is Blocker.NO_EXACT_FIT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("size", "batch_size", "shares"),
     [

@@ -103,6 +103,7 @@ def test_items_are_as_likely_as_their_strategys_definition_says(
     assert sum(by_parts) == pytest.approx(1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", EXAMPLES, ids=NAMES)
 def test_pairs_are_drawn_as_often_as_successive_sampling_says(policy: CurriculumPolicy) -> None:
     population = known(policy)
@@ -125,6 +126,7 @@ def test_pairs_are_drawn_as_often_as_successive_sampling_says(policy: Curriculum
     fits([seen[pair] for pair in pairs], list(pairs.values()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [0, 3, 5, 8, 12])
 def test_what_is_in_flight_comes_to_nobody_and_the_rest_by_its_law(number: int) -> None:
     """A sample is drawn again until it is full; each item by the law restricted to those that can be had."""
