@@ -58,8 +58,10 @@ def version() -> None:
 
 @cli.command()
 def status(
-    url: Annotated[str | None, typer.Option(help="The service; default: LACHESIS_HOST and LACHESIS_PORT.")] = None,
-    run: Annotated[str, typer.Option(help="The run to ask about.")] = "default",
+    url: Annotated[
+        str | None, typer.Option(envvar="LACHESIS_URL", help="The service; default: LACHESIS_HOST and LACHESIS_PORT.")
+    ] = None,
+    run: Annotated[str, typer.Option(envvar="LACHESIS_RUN", help="The run to ask about.")] = "default",
     json: Annotated[bool, typer.Option("--json", help="Print the answer as it came.")] = False,
 ) -> None:
     """Ask a running service who takes part in a run, what waits and what blocks."""

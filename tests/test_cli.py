@@ -41,6 +41,15 @@ async def test_a_run_that_is_there_is_described(start: Start, arguments: list[st
     assert "math" in out
 
 
+async def test_clients_and_operators_name_service_and_run_alike(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    service = await start()
+    (await service.post("/v1/runs", json=RUN)).raise_for_status()
+    monkeypatch.setenv("LACHESIS_URL", str(service.base_url))
+    monkeypatch.setenv("LACHESIS_RUN", "math")
+    done = await asyncio.to_thread(CliRunner().invoke, cli, ["status"])
+    assert (done.exit_code, "run math" in done.stdout) == (0, True)
+
+
 async def test_batches_that_are_out_and_how_evenly_they_are_divided_are_described(start: Start) -> None:
     service = await start()
     (await service.post("/v1/runs", json={"name": "math", "batch_size": 2})).raise_for_status()
