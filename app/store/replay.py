@@ -146,11 +146,18 @@ class ReplayStore:
         (word,) = await write_then_index(self._connection, run, payloads, index)
         return str(word.decode())
 
-    async def retire(self, run: str, reason: str, chunk_keys: Sequence[str]) -> int:
-        """Take chunks out for a stated reason, or (``past``) set them aside; returns how many there were."""
+    async def retire(self, run: str, reason: str, chunk_keys: Sequence[str], seen: ReplayView | None = None) -> int:
+        """Take chunks out for a stated reason, or (``past``) set them aside; returns how many there were.
+
+        Args:
+            run: The run's name.
+            reason: Why.
+            chunk_keys: Which.
+            seen: What that was decided on, if they are to stay should the buffer have been changed or restored since.
+        """
         if not chunk_keys:
             return 0
-        arguments: list[Argument] = [reason, *chunk_keys]
+        arguments: list[Argument] = [reason, "" if seen is None else seen.revision, *chunk_keys]
         return int(await self._connection.run("retire_chunks", RunKeys(run).replay_keys(), arguments))
 
     async def place(self, run: str, view: ReplayView, chunk_keys: Sequence[str]) -> None:

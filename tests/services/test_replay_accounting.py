@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import cycle
 from typing import Any
 
@@ -20,7 +21,9 @@ from app.core.errors import (
 from app.core.rate_limiter import LimiterSettings
 from app.core.replay import Eviction
 from app.services.replay.request import Sample, SampleRequest
+from app.services.replay.upkeep import ReplayUpkeep
 from app.store.keys import RunKeys
+from app.store.replay import ReplayStore
 from tests.services.conftest import RUN, Process
 from tests.services.replaying import KEYS, Buffer, buffer_of, fragment, swept
 
@@ -272,3 +275,30 @@ async def test_the_rate_limiter_holds_across_processes(
     assert max(errors) <= 8.0
     assert max(errors) > min(errors)
     await swept(buffers[0])
+
+
+class Overtaken(ReplayStore):
+    """Another process makes room just before it is asked which chunks would go first."""
+
+    other: ReplayUpkeep
+
+    async def candidates(self, run: str, eviction: Eviction, most: int) -> list[str]:
+        await self.other.sweep(run)
+        return await super().candidates(run, eviction, most)
+
+
+@pytest.mark.parametrize("limits", [{"max_chunks": 10}, {"max_bytes": 200}])
+async def test_who_makes_room_at_the_same_time_evicts_together_what_must_go_and_no_more(
+    process: Callable[..., Process], redis_client: Redis, limits: dict[str, int]
+) -> None:
+    buffer = await buffer_of(process(), redis_client)
+    connection = buffer.process[0].connection
+    store, overtaken = ReplayStore(connection), Overtaken(connection)
+    overtaken.other = ReplayUpkeep(store)
+    await buffer.put(*range(30))
+    view = await store.view(RUN)
+    assert view is not None
+    policy = replace(view.policy, **limits)  # type: ignore[arg-type]
+    assert await store.put(RUN, policy, 0, 0.0, view.revision, settle=False)
+    await ReplayUpkeep(overtaken).sweep(RUN)
+    assert (await swept(buffer)).at("sampleable") == list(range(20, 30))

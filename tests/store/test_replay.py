@@ -170,6 +170,20 @@ async def test_what_a_sample_holds_stays_until_it_ends_however_it_was_retired(st
     assert (await moves.books()).total("retired_uses") == 2, "the uses it had in the end count"
 
 
+async def test_what_was_decided_on_another_buffer_retires_nothing(store: Store) -> None:
+    """A session that was going back to, say, must not be retired by the one that had followed it."""
+    moves = await replay_moves(store)
+    await moves.insert(fragment(0))
+    seen, checkpoint = await moves.view(), await moves.checkpoint("a")
+    assert await moves.replay.retire(RUN, PAST, [chunk_key(1)], seen) == 0
+    seen = await moves.view()
+    assert await moves.checkpoints.prepare(RUN, checkpoint)
+    assert await moves.checkpoints.restore(RUN, checkpoint, seen, settle=False)
+    assert await moves.replay.retire(RUN, "evicted", [chunk_key(1)], seen) == 0
+    assert await moves.replay.retire(RUN, "evicted", [chunk_key(1)], await moves.view()) == 1
+    await moves.books()
+
+
 @pytest.mark.parametrize("bound", ["version", "age", "session", "future"])
 async def test_what_may_not_be_sampled_is_passed_over_though_nobody_swept_it_yet(store: Store, bound: str) -> None:
     moves = await replay_moves(store)

@@ -71,7 +71,8 @@ class ReplayUpkeep:
         await self._replay.place(run, view, [chunk_key(entry.chunk.chunk_id) for entry in misplaced])
         retired = 0
         for reason, keys in doomed.items():
-            retired += await self._replay.retire(run, PAST if reason is Unfit.OLD_SESSION else reason.value, keys)
+            place = PAST if reason is Unfit.OLD_SESSION else reason.value
+            retired += await self._replay.retire(run, place, keys, view)
         return retired
 
     async def _weigh(self, run: str, view: ReplayView, entries: Sequence[StoredChunk]) -> None:
@@ -114,29 +115,37 @@ class ReplayUpkeep:
 
     async def _make_room(self, run: str) -> int:
         """Evict what is more than fits in, as when the capacity was made smaller."""
-        retired = 0
-        while (view := await self._replay.view(run)) is not None:
-            done = await self._replay.retire(run, Unfit.EVICTED.value, await self._excess(run, view))
+        retired, view = 0, await self._replay.view(run)
+        while view is not None and not _fit_in(view, view.held.chunks, view.held.payload_bytes):
+            candidates = await self._replay.candidates(run, view.policy.eviction, _AT_ONCE)
+            entries = await self._replay.entries(run, candidates)
+            # How many are too many is read last: others may be making room, too, and have evicted the first of these.
+            seen, view = view, await self._replay.view(run)
+            if view is None or view.revision != seen.revision:
+                continue
+            done = await self._replay.retire(run, Unfit.EVICTED.value, _excess(view, entries), view)
             retired += done
             if not done:
                 break
+            view = await self._replay.view(run)
         return retired
 
-    async def _excess(self, run: str, view: ReplayView) -> list[str]:
-        """Return chunks that must go for the others to fit in; some of them, if they are many."""
-        policy, chunks, payload_bytes = view.policy, view.held.chunks, view.held.payload_bytes
-        most_bytes = payload_bytes if policy.max_bytes is None else policy.max_bytes
-        if chunks <= policy.max_chunks and payload_bytes <= most_bytes:
-            return []
-        candidates = await self._replay.candidates(run, policy.eviction, _AT_ONCE)
-        excess = []
-        for key, entry in zip(candidates, await self._replay.entries(run, candidates), strict=True):
-            if chunks <= policy.max_chunks and payload_bytes <= most_bytes:
-                break
-            if entry is not None:
-                excess.append(key)
-                chunks, payload_bytes = chunks - 1, payload_bytes - entry.chunk.payload_bytes
-        return excess
+
+def _fit_in(view: ReplayView, chunks: int, payload_bytes: int) -> bool:
+    policy = view.policy
+    return chunks <= policy.max_chunks and (policy.max_bytes is None or payload_bytes <= policy.max_bytes)
+
+
+def _excess(view: ReplayView, candidates: Iterable[StoredChunk | None]) -> list[str]:
+    """Return chunks that must go for the others to fit in; some of them, if they are many."""
+    excess, chunks, payload_bytes = list[str](), view.held.chunks, view.held.payload_bytes
+    for entry in candidates:
+        if _fit_in(view, chunks, payload_bytes):
+            break
+        if entry is not None:
+            excess.append(chunk_key(entry.chunk.chunk_id))
+            chunks, payload_bytes = chunks - 1, payload_bytes - entry.chunk.payload_bytes
+    return excess
 
 
 def _place_of(chunk: Chunk, policy: ReplayPolicy) -> str:

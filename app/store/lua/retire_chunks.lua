@@ -2,9 +2,11 @@
 -- retire_chunks: take chunks out of the buffer for a stated reason, or set them aside as those of a former session.
 --
 -- KEYS[1] run  hash, and KEYS[2..19], the replay buffer's: replay_keys names them
--- ARGV[1] why, or 'past' to keep them for inspection   ARGV[2..] chunk ids
+-- ARGV[1] why, or 'past' to keep them for inspection   ARGV[2] revision decided on, or '' for whatever it is
+-- ARGV[3..] chunk ids
 --
--- Returns how many there were; one that has left or been set aside already, or is named again, is passed over.
+-- Returns how many there were; one that has left or been set aside already, or is named again, is passed over. None if the
+-- configuration moved on, or another buffer was put in its place.
 -- Cost: O(n log m), n the ids, m the chunks held.
 --
 -- include many
@@ -12,8 +14,9 @@
 -- include replay_chunks
 -- include replay_moves
 -- include replay_retire
+if ARGV[2] ~= '' and redis.call('HGET', REPLAY, 'revision') ~= ARGV[2] then return 0 end
 local done, seen = 0, {}
-for i = 2, #ARGV do
+for i = 3, #ARGV do
   local chunk = not seen[ARGV[i]] and chunk_of(ARGV[i])
   seen[ARGV[i]] = true
   local live = chunk and (chunk.place == 'sampleable' or chunk.place == 'withheld')
