@@ -1,6 +1,6 @@
 """Batches that are filled up with groups from the replay buffer: exact, held like any other, and never at a price."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,12 +11,9 @@ from app.api.deps import Services
 from app.core.drawing import Sampling, Strategy
 from app.core.enrolment import Application
 from app.core.errors import InvalidField
-from app.core.leasing import Lease
 from app.core.policy import Policy
 from app.core.rate_limiter import LimiterSettings
 from app.services.handout import Batch, Holder
-from app.services.replay.mixing import Mixing, Mixture
-from app.store.batches import BatchStore
 from app.store.keys import RunKeys
 from app.store.replay_entries import WITHHELD
 from tests.services.accounting import books_of
@@ -26,13 +23,15 @@ from tests.services.replaying import KEYS, Books, Buffer, buffer_of, swept
 KEEPING = Policy(keep_batches=8, keep_bytes=1024**2, max_deliveries=2)
 
 
-async def set_up(process: Process, redis: Redis, policy: Policy = KEEPING, seeded: int = 4, **settings: Any) -> Buffer:
+async def set_up(
+    process: Process, redis: Redis, policy: Policy = KEEPING, seeded: int = 4, batch_size: int = 4, **settings: Any
+) -> Buffer:
     """Make a run with batches of four, half of each fresh at least, and with groups of two in its buffer."""
     services = process[0]
-    await services.administration.create(RUN, config(4), policy)
+    await services.administration.create(RUN, config(batch_size), policy)
     buffer = await buffer_of(process, redis, groups=True, **settings)
     await submit(services, *range(seeded))
-    for _ in range(seeded // 2):
+    for _ in range(2 * seeded // batch_size):
         await ack(services, await taken(services))
     assert len((await buffer.books()).chunks) == seeded
     await services.administration.change(RUN, {"fresh_fraction": 0.5})
@@ -264,73 +263,6 @@ async def test_minimums_are_kept_of_the_whole_batch(process: Callable[..., Proce
     assert sorted(group.environment or 0 for group in batch.groups if group.replayed) == [0, 1]
     await ack(services, batch)
     await books(buffer)
-
-
-async def test_a_process_that_dies_at_any_step_costs_no_use_and_no_group(
-    process: Callable[..., Process], redis_client: Redis
-) -> None:
-    buffer = await set_up(process(), redis_client, max_reuse=2)
-    services = buffer.process[0]
-    store = BatchStore(services.connection)
-    await submit(services, 10, 11)
-    view = await services.registry.view(RUN)
-    decision, mixture = await services.dispatch._decided(RUN, view)  # dies once it has reserved what it planned
-    assert decision.plan is not None
-    assert mixture is not None
-    batch = replace((await taken(services)).lease, batch_id="lost", step=view.step + 1)
-    mixing = services.dispatch._mixing
-    assert await mixing.reserve(RUN, batch, mixture)
-    assert len((await buffer.books()).samples) == 2
-    await buffer.pass_time(59_000)
-    assert len((await buffer.books()).samples) == 2
-    await buffer.pass_time(2_000)
-    assert (await buffer.books()).samples.keys() != {"lost"}
-    (held,) = (await services.registry.view(RUN)).leases
-    assert (await store.acknowledge(RUN, [held], keep=True, history_ms=1000)).replayed_groups == 1  # dies again
-    assert len((await books(buffer)).samples) == 1
-    await services.bookmarks.rewind(RUN, 2)
-    await buffer.pass_time(1000)
-    await nack(services, await taken(services))
-    counted = await books(buffer)
-    assert (counted.samples, sum(uses(counted).values())) == ({}, 1), "it was acknowledged, whatever came then"
-
-
-class Interrupted(Mixing):
-    """Something happens to the run between the first reservation and its commit."""
-
-    happened: list[str]
-    happens: Callable[[], Awaitable[object]]
-
-    async def reserve(self, run: str, batch: Lease, mixture: Mixture) -> bool:
-        reserved = await super().reserve(run, batch, mixture)
-        if not self.happened:
-            self.happened.append(batch.batch_id)
-            await self.happens()
-        return reserved
-
-
-@pytest.mark.parametrize("what", ["the version moves on", "the reservation is given back"])
-async def test_a_batch_that_cannot_be_committed_holds_nothing_and_another_comes(
-    process: Callable[..., Process], redis_client: Redis, what: str
-) -> None:
-    buffer = await set_up(process(), redis_client, max_reuse=1, seeded=2)
-    services = buffer.process[0]
-    interrupted = Interrupted(*vars(services.dispatch._mixing).values())
-    interrupted.happened = []
-
-    async def happens() -> None:
-        if what == "the version moves on":
-            await buffer.set_version(1)
-        else:
-            await services.dispatch._reservations.release(RUN, interrupted.happened[0])
-
-    interrupted.happens = happens
-    services.dispatch._mixing = interrupted
-    await submit(services, 10)
-    batch = await taken(services)
-    assert batch.lease.batch_id not in interrupted.happened
-    assert (fresh(batch), len(replayed(batch))) == (["g10"], 1)
-    assert (await books(buffer)).samples.keys() == {batch.lease.batch_id}
 
 
 async def test_a_group_that_is_damaged_leaves_the_buffer_and_batches_come(

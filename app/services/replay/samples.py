@@ -121,7 +121,7 @@ class ReplaySamples:
             SampleNotFound: None of that id is held.
         """
         view = await self._view(run)
-        lease, manifest = await self._samples.lease(run, sample_id), await self._samples.manifest(run, sample_id)
+        lease, manifest = await self._lease_of(run, sample_id), await self._samples.manifest(run, sample_id)
         if lease is None or manifest is None:
             raise SampleNotFound(f"run {run} has no sample {sample_id} in anybody's hands")
         return await self._sample(run, lease, manifest, view)
@@ -208,10 +208,15 @@ class ReplaySamples:
 
     async def _held(self, run: str, sample_id: str, lease_id: str) -> Lease | None:
         """Find the lease a caller means; None if the sample has ended."""
-        lease = await self._samples.lease(run, sample_id)
+        lease = await self._lease_of(run, sample_id)
         if lease is not None and lease.lease_id != lease_id:
             raise LeaseLost(f"sample {sample_id} is held under another lease")
         return lease
+
+    async def _lease_of(self, run: str, sample_id: str) -> Lease | None:
+        """Find what a sample is held under; what a batch has reserved is nobody's, and ends with it."""
+        lease = await self._samples.lease(run, sample_id)
+        return None if lease is None or lease.replayed else lease
 
     async def _lost(self, run: str, sample_id: str, view: ReplayView) -> LeaseLost | SampleNotFound:
         end = await self._samples.end_of(run, sample_id)

@@ -28,7 +28,8 @@ for i = FIRST, #ARGV, FIELDS do
   if not redis.call('ZSCORE', KEYS[10 + (i - FIRST) / FIELDS], ARGV[i]) then return 0 end
 end
 local replayed = cjson.decode(ARGV[12])
-if #replayed > 0 and redis.call('HEXISTS', KEYS[8], ARGV[1]) == 0 then return 0 end
+local reserved = redis.call('HGET', KEYS[8], ARGV[1])
+if #replayed > 0 and not (reserved and #cjson.decode(reserved).chunks == #replayed) then return 0 end
 for _, group in ipairs(replayed) do redis.call('HINCRBY', KEYS[9], group, 1) end
 local groups, bytes = 0, 0
 for i = FIRST, #ARGV, FIELDS do
