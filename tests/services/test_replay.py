@@ -22,6 +22,7 @@ from app.core.errors import (
 from app.core.rate_limiter import Blocked, Holdup, LimiterSettings
 from app.core.replay import Versions
 from app.services.replay.request import Sample, SampleRequest
+from app.store.replay import ReplayStore
 from tests.services.conftest import RUN, Process
 from tests.services.replaying import KEYS, Buffer, buffer_of, fragment, swept
 
@@ -264,6 +265,23 @@ async def test_how_often_chunks_may_be_used_changes_at_once_for_those_that_sampl
         books = await swept(buffer)
         assert (books.at("sampleable"), books.at("withheld")) == (sampleable, withheld)
     await buffer.ack(held)
+    assert (await swept(buffer)).total("retired:used_up") == 1
+
+
+async def test_a_chunk_whose_use_counts_before_it_was_looked_over_is_ranked_where_it_belongs(
+    buffer: Buffer,
+) -> None:
+    """Of three uses, two are held; of two, counting one of these leaves none open."""
+    await buffer.configure(fragments_per_chunk=1, max_reuse=3)
+    await buffer.put(0)
+    first, second = await buffer.take(1), await buffer.take(1)
+    store = ReplayStore(buffer.process[0].connection)
+    view = await store.view(RUN)
+    assert view is not None
+    assert await store.put(RUN, replace(view.policy, max_reuse=2), 0, 0.0, view.revision, settle=True)
+    await buffer.ack(first)
+    assert (await swept(buffer)).at("withheld") == [0]
+    await buffer.ack(second)
     assert (await swept(buffer)).total("retired:used_up") == 1
 
 

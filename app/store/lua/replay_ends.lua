@@ -9,8 +9,9 @@ local function let_go(chunk, used, most_uses)
   elseif chunk.uses >= most_uses then
     retire(chunk, 'used_up')
   else
-    if chunk.place == 'sampleable' and used > 0 then later('ZADD', USES, -chunk.uses, chunk.id) end
-    if chunk.place ~= 'past' then place(chunk, most_uses) end
+    -- One that moves is ranked by that, or must not be: of what is gathered about one member, no order is kept.
+    local moved = chunk.place ~= 'past' and place(chunk, most_uses)
+    if used > 0 and not moved and chunk.place == 'sampleable' then later('ZADD', USES, -chunk.uses, chunk.id) end
     write(chunk)
   end
 end
