@@ -213,10 +213,12 @@ async def test_an_item_without_a_curriculum_is_only_told_to_whoever_reads_the_gr
     assert await counts(here) == (1, 0)
 
 
-async def test_rewards_too_large_to_count_leave_the_observation_out_and_say_so(process: Start) -> None:
+@pytest.mark.parametrize("reward", [1.001e6, -1e15, 1e300])
+async def test_rewards_too_large_to_count_leave_the_observation_out_and_say_so(process: Start, reward: float) -> None:
+    """What requests may not observe: their sum would not be counted, and no state with them be restored."""
     services, _ = process()
     await run_with(services)
-    outcomes = await services.submissions.submit(RUN, [scored("g1", "a", 1e300), scored("g2", "b", 1.0)])
+    outcomes = await services.submissions.submit(RUN, [scored("g1", "a", reward), scored("g2", "b", 1.0)])
     assert outcomes == [Outcome(), Outcome()]
     assert await counts(services) == (1, 1)
     assert (await services.curricula.metrics(RUN, NAME, 0, None))["curriculum/left_out"] == 1

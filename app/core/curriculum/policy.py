@@ -12,8 +12,8 @@ MAX_BINS = 100
 MAX_CANDIDATES = 100_000
 MAX_WEIGHT = 1e9
 LEAST_TEMPERATURE, MAX_TEMPERATURE = 1e-6, 1e6
-MAX_REWARD = 1e100
-"""Largest magnitude of a reward, a prior, or a threshold: their differences and sums are finite, too."""
+MAX_REWARD = 1e6
+"""Largest magnitude of a reward, a prior, or a threshold: the store counts the ease of all items in 64 bits."""
 
 
 class Strategy(StrEnum):

@@ -11,6 +11,8 @@ from app.core.curriculum.policy import MAX_REWARD, CurriculumPolicy, check_polic
 from app.core.errors import InvalidField
 
 FORMAT, VERSION = "lachesis.curriculum", 1
+_MOST_AVERAGED = 2 * MAX_REWARD  # what is averaged of the largest rewards may be rounded beyond them
+_MOST_SUMMED = 1e100
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,8 @@ def load_estimate_dict(document: Mapping[str, Any]) -> Estimate:
     """
     _names(document, {each.name for each in fields(Estimate)})
     counted = {name: whole(document.get(name, 0), (name,)) for name in ("count", "drawn")}
-    sums = {name: number(document.get(name, 0), (name,)) for name in ("passed", "failed", "signal")}
+    sums = {name: number(document.get(name, 0), (name,), _MOST_SUMMED) for name in ("passed", "failed")}
+    sums["signal"] = number(document.get("signal", 0), ("signal",))
     means = {name: number(document.get(name, 0), (name,)) for name in ("ema", "last")}
     given = document.get("prior")
     prior = None if given is None else number(given, ("prior",))
@@ -135,13 +138,13 @@ def whole(value: object, location: tuple[str | int, ...]) -> int:
     return value
 
 
-def number(value: object, location: tuple[str | int, ...]) -> float:
-    """Read a finite number that a reward may be.
+def number(value: object, location: tuple[str | int, ...], most: float = _MOST_AVERAGED) -> float:
+    """Read a finite number of a magnitude up to ``most``: that of what is averaged of rewards, unless said otherwise.
 
     Raises:
         InvalidField: It is none.
     """
-    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) <= MAX_REWARD:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) <= most:
         raise InvalidField(f"{location[-1]} = {value!r} is not a finite number in range", location)
     return float(value)
 
