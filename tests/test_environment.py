@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import lachesis
 from app import environment
 from app.environment import InvalidSettings, load_settings
 
@@ -59,6 +60,14 @@ def test_a_wrong_value_is_named_with_its_variable(tmp_path: Path, line: str, mes
 
 def test_a_log_level_may_be_written_in_capitals(tmp_path: Path) -> None:
     assert load_settings(env_file(tmp_path, "LACHESIS_LOG_LEVEL=INFO")).log_level == "info"
+
+
+def test_the_variables_of_the_service_are_no_typos_to_the_sdk(caplog: pytest.LogCaptureFixture) -> None:
+    """The other way round: whoever trains beside the service has them, too."""
+    theirs = environment._known() - environment._OF_SDK
+    assert len(theirs) > 10
+    lachesis.Settings.from_env(dict.fromkeys(theirs, ""))
+    assert caplog.records == []
 
 
 def test_the_variables_of_the_sdk_are_no_typos() -> None:

@@ -144,4 +144,5 @@ async def _body(response: httpx.Response, sink: FileSink | None) -> Buffer:
 
 
 def _reason(error: httpx.TransportError) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    said = str(error).rstrip(".")  # more is said after it
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__

@@ -1,15 +1,19 @@
 """Where the service is, and how patient to be with it."""
 
+import difflib
+import logging
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from typing import Any
-from urllib.parse import urlsplit
 
-from lachesis.wire.runs import RUN_NAME
+from lachesis.wire.address import wrong_run, wrong_url
 
 _PREFIX = "LACHESIS_"
+_NEAR = 0.8
+"""From here on two names are alike, as difflib measures it: the service's own variables are less like ours."""
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +21,7 @@ class Settings:
     """How to reach the service. `from_env` reads each from the variable ``LACHESIS_`` and its name in capitals.
 
     Attributes:
-        url: The service, such as ``http://lachesis:8000``. A path in it is kept.
+        url: The service, such as ``http://lachesis:8000``. A path in it is kept; ``/v1`` is no part of it.
         run: The run that is meant.
         connect_timeout_s: For a connection to be made.
         timeout_s: For the service to go on with a request or reply that has stopped. A wait for a batch is added to it.
@@ -41,6 +45,8 @@ class Settings:
     def from_env(cls, environ: Mapping[str, str] | None = None, **given: str | float) -> "Settings":
         """Read the settings from the environment; a variable that is not set leaves the default.
 
+        Of variables that look like misspelt ones the log has a warning.
+
         Args:
             environ: Other variables than those of this process.
             given: Settings by name that count more than their variables.
@@ -49,6 +55,7 @@ class Settings:
             ValueError: A variable does not hold what it should; the message names it.
         """
         variables = os.environ if environ is None else environ
+        _warn_of_misspelt(variables)
         values: dict[str, str | float] = {}
         for field in fields(cls):
             variable = _PREFIX + field.name.upper()
@@ -82,33 +89,27 @@ def settings_from(settings: Settings | str | None, url: str | None, run: str | N
     return Settings.from_env(**given)
 
 
+def _warn_of_misspelt(variables: Mapping[str, str]) -> None:
+    """Warn of names close to ours. Others may be the service's, whose environment this may be as well."""
+    ours = [field.name.upper() for field in fields(Settings)]
+    for variable in sorted(variables):
+        name = variable.removeprefix(_PREFIX)
+        if variable.startswith(_PREFIX) and name not in ours:
+            for near in difflib.get_close_matches(name, ours, n=1, cutoff=_NEAR):
+                log.warning("%s is not a setting; did you mean %s?", variable, _PREFIX + near)
+
+
 def _wrong(name: str, value: Any) -> str | None:
     """Say what is wrong with the value of a setting, if anything is."""
     if name == "url":
-        return _wrong_url(value)
+        return wrong_url(value)
     if name == "run":
-        if isinstance(value, str) and re.fullmatch(RUN_NAME, value):
-            return None
-        return f"should be the name of a run, up to 64 letters, digits, '.', '_' and '-', not {value!r}"
+        return wrong_run(value)
     if not isinstance(value, int | float):
         return f"should be a number of seconds, not {value!r}"
     if name == "retry_budget_s":
         return None if 0 <= value < float("inf") else f"should be 0 or more, not {value}"
     return None if value > 0 else f"should be above 0, not {value}"
-
-
-def _wrong_url(url: Any) -> str | None:
-    if not isinstance(url, str) or not url.startswith(("http://", "https://")):
-        meant = (
-            f"; did you mean 'http://{url}'?" if isinstance(url, str) and re.fullmatch(r"[\w.-]+:\d+/?", url) else ""
-        )
-        return f"should start with http:// or https://, not {url!r}{meant}"
-    try:
-        parts = urlsplit(url)
-        whole = bool(parts.hostname) and (parts.port is None or parts.port > 0)
-    except ValueError:
-        whole = False
-    return None if whole else f"should name a host, and may name a port, such as http://lachesis:8000, not {url!r}"
 
 
 def _number(name: str, text: str) -> float:

@@ -65,6 +65,9 @@ async def test_without_a_budget_a_broken_request_is_an_error_that_says_what_brok
         proxy.cut("reply", 30)
         with pytest.raises(Unreachable, match=r"GET http://.*/version: RemoteProtocolError"):
             await sender.send(VERSION)
+        proxy.cut("reply", 0)
+        with pytest.raises(Unreachable, match=r"disconnected without sending a response$"):  # and no stop: more follows
+            await sender.send(VERSION)
 
 
 async def test_nobody_there_is_an_error_at_the_end_of_the_budget(caplog: pytest.LogCaptureFixture) -> None:

@@ -33,6 +33,19 @@ def test_an_empty_environment_leaves_the_defaults() -> None:
     assert Settings.from_env({}) == Settings()
 
 
+def test_a_misspelt_variable_is_warned_of_with_the_one_that_was_meant(caplog: pytest.LogCaptureFixture) -> None:
+    Settings.from_env({"LACHESIS_RETRY_BUDGET": "5", "LACHESIS_TIMEOUT": "5", "RETRY_BUDGET_S": "5"})
+    assert [record.getMessage() for record in caplog.records] == [
+        "LACHESIS_RETRY_BUDGET is not a setting; did you mean LACHESIS_RETRY_BUDGET_S?",
+        "LACHESIS_TIMEOUT is not a setting; did you mean LACHESIS_TIMEOUT_S?",
+    ]
+
+
+def test_a_path_that_a_proxy_put_before_the_service_is_kept() -> None:
+    for url in ("http://gate/v1beta", "http://gate/v1/lachesis/", "http://v1", "http://gate/nov1"):
+        assert Settings(url).url == url
+
+
 def test_what_is_given_counts_more_than_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LACHESIS_RUN", "math")
     monkeypatch.setenv("LACHESIS_TIMEOUT_S", "3")
@@ -48,6 +61,7 @@ def test_what_is_given_counts_more_than_its_variable(monkeypatch: pytest.MonkeyP
         ("LACHESIS_URL", "http://lachesis:many"),
         ("LACHESIS_URL", "http://lachesis:99999"),
         ("LACHESIS_URL", "http://[::1"),
+        ("LACHESIS_URL", "http://lachesis:8000/v1"),
         ("LACHESIS_RUN", "a/b"),
         ("LACHESIS_RUN", "my run"),
         ("LACHESIS_RUN", ""),
@@ -67,6 +81,8 @@ def test_a_variable_that_makes_no_sense_is_refused_by_name(name: str, value: str
     ("given", "said"),
     [
         ({"url": "localhost:8000"}, "url: .*; did you mean 'http://localhost:8000'"),
+        ({"url": "http://lachesis/v1/"}, "url: should name the service alone, without '/v1/'; the run is given apart"),
+        ({"url": "http://gate/base/v1/runs/a"}, "url: should name the service alone, without '/v1/runs/a'"),
         ({"url": None}, "url: should start with http://.*, not None"),
         ({"run": "a b"}, "run: should be the name of a run"),
         ({"run": 3}, "run: should be the name of a run"),

@@ -1,0 +1,35 @@
+"""How one says which service and which run are meant; and what is wrong with it, if anything is."""
+
+import re
+from typing import Any
+from urllib.parse import urlsplit
+
+from lachesis.wire.runs import RUN_NAME
+
+_OF_THE_SERVICE = re.compile(r"/v1(/runs(/.*)?)?/?$")
+
+
+def wrong_run(name: Any) -> str | None:
+    """Say why ``name`` can be no run's; None if it can."""
+    if isinstance(name, str) and re.fullmatch(RUN_NAME, name):
+        return None
+    return f"should be the name of a run, up to 64 letters, digits, '.', '_' and '-', not {name!r}"
+
+
+def wrong_url(url: Any) -> str | None:
+    """Say why ``url`` can be no service's; None if it can. A path is one that a proxy has put before the service's."""
+    if not isinstance(url, str) or not url.startswith(("http://", "https://")):
+        meant = (
+            f"; did you mean 'http://{url}'?" if isinstance(url, str) and re.fullmatch(r"[\w.-]+:\d+/?", url) else ""
+        )
+        return f"should start with http:// or https://, not {url!r}{meant}"
+    try:
+        parts = urlsplit(url)
+        whole = bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        whole = False
+    if not whole:
+        return f"should name a host, and may name a port, such as http://lachesis:8000, not {url!r}"
+    if own := _OF_THE_SERVICE.search(parts.path):
+        return f"should name the service alone, without {own[0]!r}; the run is given apart, as `run`"
+    return None
