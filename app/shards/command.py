@@ -32,7 +32,7 @@ def plan(
         str,
         typer.Option(
             help="What an episode of length L costs: tokens (L); 24576*L+L^2, or linear=24576,quadratic=1; "
-            "frames*action_dim*cameras; column:NAME, what a producer wrote."
+            "frames*action_dim*cameras; column:NAME, what a producer wrote; sent, short for column:cost."
         ),
     ] = "tokens",
     equal: Annotated[

@@ -90,6 +90,9 @@ def _shards(summary: ShardPlanInfo) -> Iterator[str]:
     yield from _table(rows)
     if len(summary.shards) > _MOST_ROWS:
         yield f"… and {len(summary.shards) - _MOST_ROWS:,} more; --json and --out have them all"
+    idle = sum(not shard.count for shard in summary.shards)
+    if idle:
+        yield f"warning: {idle:,} of {summary.ranks:,} ranks get no episode"
 
 
 def _worth(planned: DatasetPlan, summary: ShardPlanInfo, cost_per_s: float | None) -> Iterator[str]:

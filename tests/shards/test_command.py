@@ -80,6 +80,12 @@ def test_the_report_says_what_people_want_to_know(tmp_path: Path) -> None:
     assert "1.7317" in naive
 
 
+def test_ranks_without_an_episode_are_counted(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "a.jsonl", [5, 6, 7])
+    assert "\nwarning: 2 of 5 ranks get no episode\n" in done(path, "--ranks", 5)
+    assert "warning" not in done(path, "--ranks", 3)
+
+
 def test_a_pass_is_told_in_seconds_where_the_pace_is_known(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "a.jsonl", LENGTHS)
     printed = done(path, "--ranks", 4, "--cost-per-s", 100)
