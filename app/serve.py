@@ -8,7 +8,7 @@ import os
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from app.core.errors import StoreUnavailable
@@ -29,8 +29,8 @@ class _Store:
 def serve(settings: Settings, app: str = "app.main:app") -> int:
     """Run the service until a signal ends it.
 
-    Prints one line to stdout once it is listening, and warnings to stderr. SIGTERM or SIGINT finishes requests
-    in flight, then stops Redis; a second one does not wait for them.
+    Prints one line to stdout once it is listening, another when it has stopped, and warnings to stderr. SIGTERM or
+    SIGINT finishes requests in flight, then stops Redis; a second one does not wait for them.
 
     Args:
         settings: How; the API processes read the same settings from the environment.
@@ -66,7 +66,11 @@ def _serve(settings: Settings, app: str) -> int:
                 _warn(warning)
             os.environ["LACHESIS_REDIS_URL"] = store.url
             line = _announcement(settings, listener, store)
-            return run_workers(settings, app, listener, lambda: print(line, flush=True))
+            code = run_workers(settings, app, listener, lambda: print(line, flush=True))
+    if code == 0:
+        with suppress(OSError):  # the same Ctrl-C may have ended who reads this
+            print(f"Lachesis has stopped · {store.name} · {store.facts.promise}", flush=True)
+    return code
 
 
 def _fail(message: str) -> int:
