@@ -2,6 +2,15 @@
 
 # Guarded, and imported late: API processes run this module again when they start, and need none of it.
 if __name__ == "__main__":
-    from app.cli import main
+    import sys
+
+    try:
+        from app.cli import main
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("app."):
+            raise
+        sys.exit(
+            f"lachesis: {sys.executable} has no module {error.name}: use .venv/bin/python, which `make run` sets up"
+        )
 
     main()

@@ -13,6 +13,7 @@ from app.environment import InvalidSettings, load_settings
 from app.settings import Settings
 from app.shards.command import shards_cli
 from app.version import lachesis_version
+from lachesis.wire.address import wrong_run, wrong_url
 from lachesis.wire.curricula import Curricula
 from lachesis.wire.replay import ReplayState
 from lachesis.wire.runs import Runs
@@ -36,14 +37,26 @@ def main() -> None:
 
 
 @cli.callback(invoke_without_command=True)
-def _help(context: typer.Context) -> None:
+def _help(
+    context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False
+) -> None:
+    if version:
+        typer.echo(_version())
+        raise typer.Exit
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
 
-@cli.command()
-def serve() -> None:
-    """Start the service, and the embedded Redis unless LACHESIS_REDIS_URL names another. Settings: LACHESIS_*."""
+@cli.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def serve(context: typer.Context) -> None:
+    """Start the service, and the embedded Redis unless LACHESIS_REDIS_URL names another.
+
+    Settings are environment variables, or lines of a .env file: LACHESIS_HOST,
+    LACHESIS_PORT, LACHESIS_DATA_DIR, LACHESIS_REDIS_URL, LACHESIS_WORKERS and
+    others. docs/operations.md has all of them.
+    """
+    if context.args:
+        _fail(f"serve takes no arguments, not {context.args[0]!r}: {_meant(context.args[0])} (see serve --help)", 2)
     settings = _settings()
     from app.serve import serve as run  # late: the other commands need not wait for it
 
@@ -53,7 +66,7 @@ def serve() -> None:
 @cli.command()
 def version() -> None:
     """Print the version."""
-    typer.echo(f"lachesis {lachesis_version()}")
+    typer.echo(_version())
 
 
 @cli.command()
@@ -65,9 +78,13 @@ def status(
     json: Annotated[bool, typer.Option("--json", help="Print the answer as it came.")] = False,
 ) -> None:
     """Ask a running service who takes part in a run, what waits and what blocks."""
+    if wrong := wrong_run(run):
+        _fail(f"--run: {wrong}")
     base = (url or _own_url(_settings())).rstrip("/")
     if "://" not in base:
         base = f"http://{base}"
+    if wrong := wrong_url(_shown(base)):
+        _fail(f"--url: {wrong}")
     # The run of the root is there before anybody has made it; others are only looked at under /v1, which makes none.
     answer = _get(base, "/status" if run == "default" else f"/v1/runs/{quote(run, safe='')}/status")
     if answer.status_code == httpx.codes.NOT_FOUND:
@@ -97,7 +114,7 @@ def _runs_at(base: str) -> str:
     try:
         names = [found.name for found in Runs.model_validate_json(_get(base, "/v1/runs").content).runs]
     except ValidationError:
-        return "and no list of runs"
+        return f"and no list of runs: is {_shown(base)} the service itself, as http://127.0.0.1:8000 would be?"
     shown = ", ".join(names[:_MOST_RUNS]) + (", …" if len(names) > _MOST_RUNS else "")
     return f"there are: {shown}" if names else "nobody has made one yet"
 
@@ -117,6 +134,16 @@ def _detail_of(answer: httpx.Response) -> str:
         return answer.text
 
 
+def _version() -> str:
+    return f"lachesis {lachesis_version()}"
+
+
+def _meant(option: str) -> str:
+    """Say which variable stands for an option, such as ``--port=80``."""
+    name = option.lstrip("-").partition("=")[0].replace("-", "_")
+    return f"LACHESIS_{name.upper()} sets it" if name in Settings.model_fields else "LACHESIS_* variables set all"
+
+
 def _settings() -> Settings:
     try:
         return load_settings()
@@ -126,9 +153,9 @@ def _settings() -> Settings:
         sys.exit(1)
 
 
-def _fail(message: str) -> NoReturn:
+def _fail(message: str, code: int = 1) -> NoReturn:
     typer.echo(f"lachesis: {' '.join(message.split())}", err=True)
-    sys.exit(1)
+    sys.exit(code)
 
 
 def _own_url(settings: Settings) -> str:
@@ -137,7 +164,8 @@ def _own_url(settings: Settings) -> str:
 
 
 def _describe(found: RunStatus, beside: Iterable[str]) -> Iterable[str]:
-    yield f"run {found.run} · step {found.current_step} · batch size {found.batch_size} · {found.durability}"
+    size = "not set" if found.batch_size < 0 else found.batch_size
+    yield f"run {found.run} · step {found.current_step} · batch size {size} · {found.durability}"
     groups = found.groups
     dropped = sum(found.dropped.values())
     yield (

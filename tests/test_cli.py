@@ -1,12 +1,16 @@
 """``python -m app status``, against a real service."""
 
 import asyncio
+import subprocess
+import sys
+from pathlib import Path
 
 import httpx
 import pytest
 from typer.testing import CliRunner
 
 from app.cli import cli
+from app.version import lachesis_version
 from tests.api.conftest import Start, start
 
 __all__ = ["start"]  # the fixture
@@ -73,8 +77,44 @@ async def test_the_run_of_the_root_is_described_before_a_trainer_came(start: Sta
 
 async def test_a_name_that_no_run_can_have_is_refused(start: Start) -> None:
     code, _, err = await status(await start(), "--run", "a b")
-    assert code == 1
-    assert "run" in err
+    assert (code, err.startswith("lachesis: --run: should be the name of a run")) == (1, True)
+
+
+async def test_a_url_of_something_within_the_service_is_refused_with_what_is_wanted(start: Start) -> None:
+    service = await start()
+    for path, said in (
+        ("v1/runs/default", "--url: should name the service alone, without '/v1/runs/default'; the run is given apart"),
+        ("v1", "--url: should name the service alone, without '/v1'"),
+        ("metrics", f"and no list of runs: is {service.base_url}/metrics the service itself, as http"),
+    ):
+        done = await asyncio.to_thread(CliRunner().invoke, cli, ["status", "--url", f"{service.base_url}/{path}"])
+        assert (done.exit_code, said in done.stderr) == (1, True), done.stderr
+
+
+async def test_a_batch_size_that_nobody_has_set_yet_is_told_in_words(start: Start) -> None:
+    _, out, _ = await status(await start())
+    assert " · batch size not set · " in out
+
+
+async def test_a_batch_of_one_sequence_is_told_in_the_singular(start: Start) -> None:
+    service = await start()
+    (await service.post("/v1/runs", json={"name": "math", "batch_size": 1})).raise_for_status()
+    _, out, _ = await status(service, "--run", "math")
+    assert "blocked: a batch needs 1 sequence, 0 usable ones are queued\n" in out
+
+
+@pytest.mark.parametrize(
+    ("argument", "said"),
+    [("--port", "LACHESIS_PORT sets it"), ("--data-dir=x", "LACHESIS_DATA_DIR sets it"), ("x", "variables set all")],
+)
+def test_who_gives_serve_an_option_is_told_the_variable(argument: str, said: str) -> None:
+    done = CliRunner().invoke(cli, ["serve", argument])
+    assert (done.exit_code, said in done.stderr) == (2, True), done.stderr
+
+
+def test_the_version_can_be_asked_for_in_both_ways() -> None:
+    option, command = (CliRunner().invoke(cli, [asked]) for asked in ("--version", "version"))
+    assert option.stdout == command.stdout == f"lachesis {lachesis_version()}\n"
 
 
 async def test_a_replay_buffer_and_curricula_are_described(start: Start) -> None:
@@ -89,3 +129,13 @@ async def test_a_replay_buffer_and_curricula_are_described(start: Start) -> None
     assert "\nreplay: 0 chunks to sample from, 0 samples held\n" in out
     assert "\nreplay: samples wait: sampling 1 needs 1 sampleable chunks, 0 are there\n" in out
     assert out.endswith("\ncurriculum gsm8k: uniform, 0 of 2 items seen, 1 in flight\n")
+
+
+def test_a_python_without_the_dependencies_is_told_where_they_are() -> None:
+    command = [sys.executable, "-S", "-m", "app", "status"]
+    done = subprocess.run(
+        command, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    (line,) = done.stderr.splitlines()
+    assert line.endswith("has no module httpx: use .venv/bin/python, which `make run` sets up")

@@ -149,9 +149,9 @@ def _detail(blocker: Blocker, batch_size: int, usable: int, short: Mapping[int, 
         for environment in short
     )
     if blocker is Blocker.TOO_FEW_SEQUENCES:
-        return f"a batch needs {batch_size} sequences, {usable} usable ones are queued" + (
-            shortages and f"; {shortages}"
-        )
+        wanted = "1 sequence" if batch_size == 1 else f"{batch_size} sequences"
+        there = "1 usable one is" if usable == 1 else f"{usable} usable ones are"
+        return f"a batch needs {wanted}, {there} queued" + (shortages and f"; {shortages}")
     if blocker is Blocker.MINIMUM_SHORT:
         return shortages
     promised = ", ".join(f"environment {part.environment} at least {part.least}" for part in needs.values())
