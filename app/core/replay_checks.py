@@ -5,7 +5,7 @@ import math
 from app.core import rate_limiter
 from app.core.drawing import MAX_ALPHA, MAX_HALF_LIFE_CHUNKS, MIN_HALF_LIFE_CHUNKS, Sampling
 from app.core.errors import InvalidField
-from app.core.replay import ReplayPolicy
+from app.core.replay import Eviction, ReplayPolicy
 
 MAX_SAMPLE_FRAGMENTS = 65_536
 
@@ -35,6 +35,12 @@ def check_policy(policy: ReplayPolicy) -> None:
         size = policy.fragments_per_chunk
         raise InvalidField(f"is {size}, but with groups a chunk is of one fragment: a group", ("fragments_per_chunk",))
     check_sampling(policy.sampling)
+    if policy.eviction is Eviction.LOWEST_PRIORITY and policy.sampling.alpha == 0:
+        raise InvalidField(
+            "lowest_priority goes by weights, and sampling.alpha = 0 makes all the same; to draw all alike, the strategy "
+            "is uniform",
+            ("eviction",),
+        )
     if policy.limiter is not None:
         rate_limiter.check(policy.limiter, policy.max_reuse)
 

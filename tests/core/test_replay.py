@@ -279,6 +279,15 @@ def test_a_policy_that_cannot_work_is_refused(wrong: dict[str, Any]) -> None:
     assert refused.value.location == (field,)
 
 
+def test_the_lowest_priority_cannot_go_first_where_all_weigh_the_same() -> None:
+    """Chunks stand in order of their weights, priority ** alpha: with alpha 0 the oldest would go."""
+    weightless = ReplayPolicy(sampling=Sampling(alpha=0.0))
+    check_policy(weightless)
+    with pytest.raises(InvalidField, match=r"sampling\.alpha = 0") as refused:
+        check_policy(replace(weightless, eviction=Eviction.LOWEST_PRIORITY))
+    assert refused.value.location == ("eviction",)
+
+
 def test_a_policy_whose_limiter_deadlocks_is_refused_and_others_are_not() -> None:
     check_policy(ReplayPolicy())
     check_policy(replace(FOURS, max_reuse=2, sampling=Sampling(Strategy.RANK, alpha=0, beta=1, half_life_chunks=1e-3)))

@@ -213,6 +213,15 @@ async def test_a_sample_that_can_never_be_is_refused(buffer: Buffer, asked: dict
     assert refused.value.location == (field,)
 
 
+async def test_no_sample_is_ranked_by_weights_that_are_all_the_same(buffer: Buffer) -> None:
+    await buffer.configure(sampling=Sampling(alpha=0.0))
+    await buffer.put(0, 1)
+    assert await buffer.take(1, sampling={"strategy": "rank"})
+    with pytest.raises(InvalidField, match="ranked by weight") as refused:
+        await buffer.take(1, sampling={"strategy": "rank", "alpha": 0.7})
+    assert refused.value.location == ("alpha",)
+
+
 async def test_a_sample_is_shown_again_as_it_was_and_a_repeated_request_gets_it(buffer: Buffer) -> None:
     samples = buffer.process[0].replay_samples
     await buffer.put(*range(8), priority=2.0)

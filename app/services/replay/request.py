@@ -80,4 +80,6 @@ def sampling_of(request: SampleRequest, own: Sampling) -> Sampling:
     check_sampling(sampling)
     if sampling.strategy is Strategy.PROPORTIONAL and sampling.alpha != own.alpha:
         raise InvalidField(f"chunks are weighed with the buffer's alpha = {own.alpha}", ("alpha",))
+    if sampling.strategy is Strategy.RANK and sampling.alpha > own.alpha == 0:
+        raise InvalidField("chunks are ranked by weight, and the buffer's alpha = 0 makes all the same", ("alpha",))
     return sampling
