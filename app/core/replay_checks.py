@@ -37,8 +37,8 @@ def check_policy(policy: ReplayPolicy) -> None:
     check_sampling(policy.sampling)
     if policy.eviction is Eviction.LOWEST_PRIORITY and policy.sampling.alpha == 0:
         raise InvalidField(
-            "lowest_priority goes by weights, and sampling.alpha = 0 makes all the same; to draw all alike, the strategy "
-            "is uniform",
+            "lowest_priority goes by weights, and sampling.alpha = 0 makes all the same; "
+            "to draw all alike, the strategy is uniform",
             ("eviction",),
         )
     if policy.limiter is not None:

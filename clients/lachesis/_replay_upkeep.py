@@ -22,7 +22,7 @@ class ReplayUpkeep:
 
     async def chunks(
         self,
-        sort: SortedBy = "order",
+        sort: SortedBy | None = None,
         descending: bool = False,
         place: Place = "sampleable",
         worker: str | None = None,
@@ -32,16 +32,18 @@ class ReplayUpkeep:
         """Look at chunk after chunk, read page by page; of those that come and go meanwhile, some may be missing.
 
         Args:
-            sort: By order of insertion, weight, version or uses; only what is sampleable is sorted.
+            sort: By order of insertion, weight, version or uses; what is ``withheld`` goes by version, what is ``past``
+                by order of insertion. None: that, and of what is sampleable the order of insertion.
             descending: The largest first.
             place: Where they are; ``past`` are those of former sessions.
             worker, session, version: Only those of it.
 
         Raises:
             ReplayNotFound: The run has no buffer.
+            InvalidField: What is there cannot be sorted so.
         """
-        said = {"sort": sort, "descending": str(descending).lower(), "place": place}
-        said |= _named(worker=worker, session=session, version=version)
+        said = {"descending": str(descending).lower(), "place": place}
+        said |= _named(sort=sort, worker=worker, session=session, version=version)
         cursor: dict[str, str] | None = {}
         while cursor is not None:
             page = await self._sender.send(self._calls.chunks(said | cursor))

@@ -16,7 +16,7 @@ class SyncReplayUpkeep:
 
     def chunks(
         self,
-        sort: SortedBy = "order",
+        sort: SortedBy | None = None,
         descending: bool = False,
         place: Place = "sampleable",
         worker: str | None = None,
@@ -26,13 +26,15 @@ class SyncReplayUpkeep:
         """Look at chunk after chunk, read page by page; of those that come and go meanwhile, some may be missing.
 
         Args:
-            sort: By order of insertion, weight, version or uses; only what is sampleable is sorted.
+            sort: By order of insertion, weight, version or uses; what is ``withheld`` goes by version, what is ``past``
+                by order of insertion. None: that, and of what is sampleable the order of insertion.
             descending: The largest first.
             place: Where they are; ``past`` are those of former sessions.
             worker, session, version: Only those of it.
 
         Raises:
             ReplayNotFound: The run has no buffer.
+            InvalidField: What is there cannot be sorted so.
         """
         found = self._async.chunks(sort, descending, place, worker, session, version)
         return self._portal.each(found, lambda chunk: chunk)

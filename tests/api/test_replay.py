@@ -175,18 +175,25 @@ async def test_priorities_weigh_what_is_sampled_and_those_of_chunks_that_are_gon
     assert by_chunk[2]["importance_weight"] == 1
 
 
+async def listed(client: httpx.AsyncClient, limit: int, **asked: Any) -> list[dict[str, Any]]:
+    """Look at all chunks, page by page."""
+    chunks: list[dict[str, Any]] = []
+    cursor: dict[str, Any] = {}
+    while cursor.get("cursor", "") is not None:
+        page = (await client.get(f"{REPLAY}/chunks", params={"limit": limit, **asked, **cursor})).json()
+        assert len(page["chunks"]) <= limit
+        cursor = {"cursor": page["cursor"]}
+        chunks += page["chunks"]
+    return chunks
+
+
 async def test_chunks_are_listed_page_by_page_sorted_and_filtered_and_retired_by_what_they_are(
     client: httpx.AsyncClient,
 ) -> None:
     await make_buffer(client, fragments_per_chunk=2)
     await insert(client, range(4), "a")
     await insert(client, range(6), "b", reward=1)
-    pages: list[Any] = []
-    cursor: dict[str, Any] = {}
-    while cursor.get("cursor", "") is not None:
-        page = (await client.get(f"{REPLAY}/chunks", params={"limit": 2, "descending": True, **cursor})).json()
-        cursor = {"cursor": page["cursor"]}
-        pages += page["chunks"]
+    pages = await listed(client, limit=2, descending=True)
     assert [one["chunk"] for one in pages] == [5, 4, 3, 2, 1]
     assert [len(one["fragments"]) for one in pages] == [2] * 5
     of_a = (await client.get(f"{REPLAY}/chunks", params={"worker": "a"})).json()["chunks"]
@@ -196,6 +203,28 @@ async def test_chunks_are_listed_page_by_page_sorted_and_filtered_and_retired_by
     assert (await client.delete(f"{REPLAY}/chunks")).json()["retired_chunks"] == 3
     seen = await state(client)
     assert (seen["sampleable_chunks"], seen["chunk_bytes"], seen["retired_chunks"]) == (0, 0, {"deleted": 5})
+
+
+async def test_chunks_of_every_place_come_in_the_order_asked_for_or_it_is_refused(client: httpx.AsyncClient) -> None:
+    """A page has no more chunks than it may, wherever they are."""
+    await make_buffer(client, fragments_per_chunk=1, max_reuse=1)
+    await client.put(f"{RUN}/policy-version", json={"policy_version": 30})
+    for number in range(30):
+        await insert(client, [number], policy_version=number * 7 % 30)
+    await take(client, num_chunks=30)
+    withheld = await listed(client, limit=7, place="withheld", sort="versions", descending=True)
+    assert [chunk["version"] for chunk in withheld] == list(range(29, -1, -1))
+    assert [chunk["version"] for chunk in await listed(client, limit=7, place="withheld")] == list(range(30))
+    await client.put(f"{REPLAY}/session", json={"session": 1})
+    past = await listed(client, limit=7, place="past", descending=True)
+    assert [chunk["chunk"] for chunk in past] == list(range(30, 0, -1))
+    for place, asked in (
+        ("withheld", {"sort": "uses"}),
+        ("past", {"sort": "versions"}),
+        ("stale", {"descending": True}),
+    ):
+        refused = await client.get(f"{REPLAY}/chunks", params={"place": place, **asked})
+        assert (refused.status_code, refused.json()["errors"][0]["loc"]) == (422, ["query", *asked])
 
 
 async def test_a_new_session_retires_what_there_is_and_old_numbers_begin_anew(client: httpx.AsyncClient) -> None:

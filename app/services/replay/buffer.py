@@ -17,6 +17,7 @@ from app.services.replay.state import ReplayState, read_state
 from app.services.replay.upkeep import ReplayUpkeep
 from app.store.codec import checksum
 from app.store.groups import GroupStore
+from app.store.keys import ReplayPart
 from app.store.replay import ReplayStore
 from app.store.replay_entries import PAST, SAMPLEABLE, WITHHELD, StoredChunk, StoredFragment, chunk_key
 from app.store.replay_view import ReplayView
@@ -27,6 +28,12 @@ SortedBy = Literal["order", "weights", "versions", "uses"]
 _AT_ONCE = 300  # chunks; a script changes them within ten milliseconds
 _MOST_WORKERS = 10_000
 _PLACES = (SAMPLEABLE, WITHHELD, PAST, *Unfit, "deleted")
+_ORDERS: Mapping[str, Mapping[SortedBy, ReplayPart]] = {
+    SAMPLEABLE: {"order": "order", "weights": "weights", "versions": "versions", "uses": "uses"},
+    WITHHELD: {"versions": "withheld"},
+    PAST: {"order": "past"},
+}
+"""What chunks of a place can be sorted by, and the sorted set that they are read from; the first unless asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +144,7 @@ class Replay:
         *,
         limit: int = 100,
         cursor: str | None = None,
-        sort: SortedBy = "order",
+        sort: SortedBy | None = None,
         descending: bool = False,
         place: str = "sampleable",
         worker: str | None = None,
@@ -148,15 +155,13 @@ class Replay:
 
         Raises:
             ReplayNotFound: The run has no buffer.
-            InvalidField: There is no such place.
+            InvalidField: There is no such place, or what is there cannot be sorted so.
         """
         await self._view(run)
-        if place not in _PLACES:
-            raise InvalidField(f"{place[:32]!r} is none of {', '.join(_PLACES)}", ("query", "place"))
-        ranked = place == SAMPLEABLE
-        if ranked:
+        part = _order_of(place, sort, descending=descending)
+        if part is not None:
             first = int(cursor or 0)
-            found = await self._replay.ranked(run, sort, first, first + limit - 1, descending=descending)
+            found = await self._replay.ranked(run, part, first, first + limit - 1, descending=descending)
             entries = await self._replay.entries(run, [key for key, _ in found])
             following = str(first + limit) if len(found) == limit else None
             page = [entry for entry in entries if entry is not None]
@@ -262,6 +267,20 @@ class Replay:
 def _needs_looking_over(old: ReplayPolicy, new: ReplayPolicy) -> bool:
     """Whether a change may make any chunk unfit, or weigh something else."""
     return (old.sampling.alpha, old.max_reuse, old.max_bytes) != (new.sampling.alpha, new.max_reuse, new.max_bytes)
+
+
+def _order_of(place: str, sort: SortedBy | None, *, descending: bool) -> ReplayPart | None:
+    """Return the sorted set to read the chunks of a place from; None if they are in none."""
+    if place not in _PLACES:
+        raise InvalidField(f"{place[:32]!r} is none of {', '.join(_PLACES)}", ("query", "place"))
+    orders = _ORDERS.get(place, {})
+    if sort is not None and sort not in orders:
+        raise InvalidField(
+            f"chunks that are {place} are sorted by {' or '.join(orders) or 'nothing'}", ("query", "sort")
+        )
+    if descending and not orders:
+        raise InvalidField(f"chunks that are {place} are in no order", ("query", "descending"))
+    return next(iter(orders.values()), None) if sort is None else orders[sort]
 
 
 def _is_of(entry: StoredChunk, worker: str | None, session: int | None, version: int | None) -> bool:

@@ -29,6 +29,13 @@ from lachesis.wire.replay import (
 router = APIRouter(prefix="/v1/runs/{run}/replay", tags=["replay"], route_class=ReplayRoute)
 
 _Whole = Annotated[int | None, Query(ge=0, le=MAX_INTEGER)]
+SortBy = Annotated[
+    SortedBy | None,
+    Query(
+        description="By order of insertion, weight, version or uses. What is `withheld` is sorted by version, what is "
+        "`past` by order of insertion, and what was retired and is in samples still by nothing."
+    ),
+]
 OfWorker = Annotated[str | None, Query(max_length=128, description="Only those of this worker.")]
 OfVersion = Annotated[_Whole, Query(description="Only those of this policy version.")]
 OfSession = Annotated[_Whole, Query(description="Only those of this session.")]
@@ -101,7 +108,7 @@ async def list_chunks(
     request: Request,
     limit: Annotated[int, Query(ge=1, le=1000, description="Most chunks on the page.")] = 100,
     cursor: Annotated[str | None, Query(pattern="^[0-9]{1,18}$", description="Of the page before.")] = None,
-    sort: Annotated[SortedBy, Query(description="By order of insertion, weight, version or uses.")] = "order",
+    sort: SortBy = None,
     descending: Annotated[bool, Query(description="The largest first.")] = False,
     place: Annotated[str, Query(max_length=32, description="`sampleable`, `withheld` or `past`.")] = "sampleable",
     worker: OfWorker = None,
