@@ -17,6 +17,9 @@ from lachesis.loader.nested import Nested, flatten
 from lachesis.wire import blob
 from lachesis.wire.fragments import POLICY_VERSIONS
 
+EachStep = float | Sequence[float] | NDArray[Any]
+"""A number for each step, or the same for all."""
+
 
 @dataclass(frozen=True, slots=True)
 class Steps:
@@ -26,14 +29,14 @@ class Steps:
         tensors: Arrays [steps, …] by flat name.
         versions: The policy version that sampled each: i64 [steps].
         episode: The episode's id, if it has one.
-        rewards: Of each: f64 [steps]; None if there are none.
+        sums: Of each, `reward` and `cost` as far as they are given, of which a fragment has the sums: f64 [steps].
         priority: What they are worth to be sampled, or None.
     """
 
     tensors: Mapping[str, NDArray[Any]]
     versions: NDArray[np.int64]
     episode: str | None
-    rewards: NDArray[np.float64] | None
+    sums: Mapping[str, NDArray[np.float64]]
     priority: float | None
 
     def __len__(self) -> int:
@@ -42,13 +45,13 @@ class Steps:
     def part(self, start: int, end: int) -> "Steps":
         """Return steps from ``start`` to before ``end``, as views."""
         tensors = {name: array[start:end] for name, array in self.tensors.items()}
-        rewards = None if self.rewards is None else self.rewards[start:end]
-        return Steps(tensors, self.versions[start:end], self.episode, rewards, self.priority)
+        sums = {key: numbers[start:end] for key, numbers in self.sums.items()}
+        return Steps(tensors, self.versions[start:end], self.episode, sums, self.priority)
 
     def copied(self) -> "Steps":
         """Return the same in memory of its own: who gave the arrays may use them again."""
         tensors = {name: array.copy() for name, array in self.tensors.items()}
-        return Steps(tensors, self.versions.copy(), self.episode, self.rewards, self.priority)
+        return Steps(tensors, self.versions.copy(), self.episode, self.sums, self.priority)
 
 
 class Cutter:
@@ -96,7 +99,8 @@ def read_steps(
     steps: Nested,
     policy_version: int | Sequence[int] | NDArray[Any],
     episode: str | None,
-    rewards: float | Sequence[float] | NDArray[Any] | None,
+    reward: EachStep | None,
+    cost: EachStep | None,
     priority: float | None,
 ) -> Steps:
     """Read what a worker did: arrays [steps, …], nested.
@@ -116,10 +120,14 @@ def read_steps(
     versions = _each(policy_version, count, np.int64, ("policy_version",))
     if (versions < 0).any():
         raise invalid("a policy version below 0", ("policy_version", int(np.argmax(versions < 0))))
-    gained = None if rewards is None else _each(rewards, count, np.float64, ("reward",))
-    if gained is not None and not np.isfinite(gained).all():
-        raise invalid("not a finite number", ("reward", int(np.argmin(np.isfinite(gained)))))
-    return Steps(tensors, versions, episode, gained, priority)
+    given = {key: numbers for key, numbers in (("reward", reward), ("cost", cost)) if numbers is not None}
+    sums = {key: _each(numbers, count, np.float64, (key,)) for key, numbers in given.items()}
+    for key, numbers in sums.items():
+        fit = np.isfinite(numbers) if key == "reward" else np.isfinite(numbers) & (numbers >= 0)
+        if not fit.all():
+            wanted = "a finite number" if key == "reward" else "a finite number >= 0"
+            raise invalid(f"not {wanted}", (key, int(np.argmin(fit))))
+    return Steps(tensors, versions, episode, sums, priority)
 
 
 def encode(parts: Sequence[Steps], worker: str, session: int, number: int) -> bytes:
@@ -131,9 +139,10 @@ def encode(parts: Sequence[Steps], worker: str, session: int, number: int) -> by
     episodes = list(dict.fromkeys(part.episode for part in parts if part.episode is not None))
     if episodes:
         keys["episodes"] = episodes
-    rewards = [float(part.rewards.sum()) for part in parts if part.rewards is not None]
-    if rewards:
-        keys["reward"] = sum(rewards)
+    for key in ("reward", "cost"):
+        sums = [float(part.sums[key].sum()) for part in parts if key in part.sums]
+        if sums:
+            keys[key] = sum(sums)
     priorities = [part.priority for part in parts if part.priority is not None]
     if priorities:
         keys["priority"] = max(priorities)

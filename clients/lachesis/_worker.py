@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from numpy.typing import NDArray
 
-from lachesis._cutting import Cutter, Steps, encode, read_steps
+from lachesis._cutting import Cutter, EachStep, Steps, encode, read_steps
 from lachesis._http import Sender
 from lachesis._replay_calls import ReplayCalls
 from lachesis.errors import ReplayBlocked
@@ -61,7 +61,8 @@ class Worker:
         policy_version: int | Sequence[int] | NDArray[Any],
         *,
         episode: str | None = None,
-        reward: float | Sequence[float] | NDArray[Any] | None = None,
+        reward: EachStep | None = None,
+        cost: EachStep | None = None,
         priority: float | None = None,
     ) -> None:
         """Add steps of an episode, and send the fragments that are full with them.
@@ -73,6 +74,7 @@ class Worker:
             policy_version: What sampled them: one for all, or one for each. A trainer reads it as `policy_versions`.
             episode: The episode's id; a fragment names all that it has steps of.
             reward: One for each step, or the same for all; a fragment has their sum.
+            cost: What they cost to train on, in any unit, ``>= 0``; likewise.
             priority: What they are worth to be sampled; a fragment has the largest of its steps.
 
         Raises:
@@ -80,7 +82,7 @@ class Worker:
             ReplayBlocked: The limiter held back for longer than ``patience_s``; the fragments go with the next call.
             ServiceError, Unreachable: They could not be sent; they go with the next call.
         """
-        for parts in self._cutter.add(read_steps(steps, policy_version, episode, reward, priority)):
+        for parts in self._cutter.add(read_steps(steps, policy_version, episode, reward, cost, priority)):
             await self._put(parts)
         await self._send()
 

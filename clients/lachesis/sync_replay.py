@@ -7,6 +7,7 @@ from typing import Any, Self, Unpack
 
 from numpy.typing import NDArray
 
+from lachesis._cutting import EachStep
 from lachesis._in_hand import InHand
 from lachesis._portal import Portal
 from lachesis._settings import Settings
@@ -74,7 +75,8 @@ class SyncWorker:
         policy_version: int | Sequence[int] | NDArray[Any],
         *,
         episode: str | None = None,
-        reward: float | Sequence[float] | NDArray[Any] | None = None,
+        reward: EachStep | None = None,
+        cost: EachStep | None = None,
         priority: float | None = None,
     ) -> None:
         """Add steps of an episode, and send the fragments that are full with them.
@@ -86,6 +88,7 @@ class SyncWorker:
             policy_version: What sampled them: one for all, or one for each. A trainer reads it as `policy_versions`.
             episode: The episode's id; a fragment names all that it has steps of.
             reward: One for each step, or the same for all; a fragment has their sum.
+            cost: What they cost to train on, in any unit, ``>= 0``; likewise.
             priority: What they are worth to be sampled; a fragment has the largest of its steps.
 
         Raises:
@@ -93,7 +96,9 @@ class SyncWorker:
             ReplayBlocked: The limiter held back for longer than ``patience_s``; the fragments go with the next call.
             ServiceError, Unreachable: They could not be sent; they go with the next call.
         """
-        self._portal.run(self._async.insert(steps, policy_version, episode=episode, reward=reward, priority=priority))
+        self._portal.run(
+            self._async.insert(steps, policy_version, episode=episode, reward=reward, cost=cost, priority=priority)
+        )
 
     def flush(self) -> None:
         """Send what has been added, the last of it as a shorter fragment; see `insert` for what it raises."""

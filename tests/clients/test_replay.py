@@ -51,7 +51,7 @@ async def test_what_workers_stream_is_trained_on_step_by_step(replay: Replay) ->
     await replay.change(fragments_per_chunk=2)
     async with replay.worker("w", steps=4) as worker:
         for first, count in ((0, 3), (3, 1), (4, 9), (13, 3)):
-            await worker.insert(steps(first, count), policy_version=0, episode=f"e{first}", reward=1.0)
+            await worker.insert(steps(first, count), policy_version=0, episode=f"e{first}", reward=1.0, cost=0.5)
         assert worker.outcomes == {"stored": 4}
     seen: list[int] = []
     async with aclosing(replay.samples(num_fragments=2, prefetch=2, wait_s=10)) as samples:
@@ -64,7 +64,7 @@ async def test_what_workers_stream_is_trained_on_step_by_step(replay: Replay) ->
             await sample.ack()
             if len(seen) == 16:
                 assert [record.episodes for record in sample.records] == [["e4"], ["e4", "e13"]]
-                assert [record.reward for record in sample.records] == [4, 4]
+                assert [(record.reward, record.cost) for record in sample.records] == [(4, 2), (4, 2)]
                 break
     assert seen == list(range(16))
     assert (await replay.state()).avg_reuse == 1
@@ -262,6 +262,7 @@ async def test_what_is_wrong_is_said_before_it_is_sent(replay: Replay) -> None:
             ({"policy_version": 0.5}, "policy_version: should be a number"),
             ({"policy_version": [0, 1, 2]}, "policy_version: should be a number, or 2 of them"),
             ({"policy_version": 0, "reward": [1.0, np.nan]}, r"reward\[1\]: not a finite"),
+            ({"policy_version": 0, "cost": [1.0, -1.0]}, r"cost\[1\]: not a finite number >= 0"),
         ):
             with pytest.raises(InvalidField, match=said):
                 await worker.insert({"a": np.ones(2)}, **more)  # type: ignore[arg-type]
