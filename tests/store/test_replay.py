@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+from collections.abc import Sequence
 from dataclasses import replace
+from random import Random
 
 import pytest
 
-from app.core.replay import Eviction, Standing, make_room
+from app.core.replay import Eviction, Standing, acknowledge, give_back, make_room, reserve, uses_open
 from app.store import scripts
 from app.store.keys import RUNS, RunKeys
 from app.store.replay_entries import PAST, chunk_key
@@ -228,6 +230,32 @@ async def test_who_goes_for_a_newcomer_is_whom_the_rule_names(store: Store, evic
     assert await moves.replay.insert(RUN, insertion, view) == "inserted"
     gone = before.chunks.keys() - (await moves.books()).chunks.keys()
     assert gone == {chunk_key(chunk.chunk_id) for chunk in room.evicted}
+
+
+@pytest.mark.parametrize("max_reuse", [1, 3, None])
+async def test_scripts_reserve_and_count_uses_as_the_rules_say(store: Store, max_reuse: int | None) -> None:
+    """The rules over one chunk are the oracle of what the scripts do to each of a sample."""
+    rnd = Random(5)
+    moves = await replay_moves(store, max_reuse=max_reuse)
+    await moves.insert(*map(fragment, range(4)))
+    chunks = {key: entry.chunk for key, entry in (await moves.books()).chunks.items()}
+    policy = (await moves.view()).policy
+    held: dict[str, Sequence[str]] = {}
+    outcomes = {"acknowledged": acknowledge, "given_back": give_back, "expired": give_back}
+    for step in range(30):
+        there = sorted(key for key, chunk in chunks.items() if uses_open(chunk, policy) != 0)
+        if there and (not held or rnd.random() < 0.6):
+            ranks = rnd.sample(range(len(there)), rnd.randint(1, len(there)))
+            held[f"{step}"] = keys_of(await moves.take(*ranks, sample_id=f"{step}"))
+            assert held[f"{step}"] == [there[rank] for rank in ranks]
+            chunks |= {key: reserve(chunks[key], policy) for key in held[f"{step}"]}
+        elif held:
+            sample_id, outcome = rnd.choice(sorted(held)), rnd.choice(sorted(outcomes))
+            assert await moves.end(outcome, sample_id)
+            chunks |= {key: outcomes[outcome](chunks[key]) for key in held.pop(sample_id)}
+        chunks = {key: chunk for key, chunk in chunks.items() if max_reuse is None or chunk.uses < max_reuse}
+        found = await moves.books()
+        assert {key: entry.chunk for key, entry in found.chunks.items()} == chunks
 
 
 async def test_an_insertion_without_room_or_credit_changes_nothing(store: Store) -> None:
