@@ -43,7 +43,8 @@ def load_atropos(
         known["form"] = Form.FRONTIER.value
     policy = load_policy_dict(known | dict(settings or {}))
     items = {key: _estimate(policy, key, score) for key, score in scores.items()}
-    return Header(policy, updates=sum(each.count for each in items.values())), items
+    updates = whole(sum(each.count for each in items.values()), ("item_scores",))
+    return Header(policy, updates=updates), items
 
 
 def _estimate(policy: CurriculumPolicy, key: str, score: object) -> Estimate:
