@@ -18,6 +18,8 @@ from app.core.curriculum.laws import kept, over_bins
 from app.core.curriculum.orders import Counts, Order, Part, Span
 from app.core.curriculum.policy import CurriculumPolicy, Form
 
+_ROUNDING = 1e-6  # of an item
+
 
 def spans(policy: CurriculumPolicy, _: int) -> tuple[Span, ...]:
     """Of FRONTIER, the mastered."""
@@ -47,8 +49,8 @@ def frontier(policy: CurriculumPolicy, counts: Counts) -> int:
 def _by_competence(policy: CurriculumPolicy, counts: Counts, progress: float) -> tuple[Part, ...]:
     ease, unseen = counts.length(Order.EASE), counts.length(Order.UNSEEN)
     share = competence(policy.initial_competence, progress)
-    # At least one: a learner that may try nothing learns nothing.
-    allowed = min(counts.items, max(1, math.floor(share * counts.items)))
+    # At least one: a learner that may try nothing learns nothing. 0.29 of 100 items are 29, though 0.29 * 100 is less.
+    allowed = min(counts.items, max(1, math.floor(share * counts.items + _ROUNDING)))
     easier = ease - ease // 2
     unknown = min(unseen, max(0, allowed - easier))
     known = allowed - unknown

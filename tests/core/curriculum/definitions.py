@@ -24,7 +24,7 @@ def law_of(population: Population, progress: float) -> list[float]:
             initial = policy.initial_competence
             competence = min(1.0, math.sqrt(progress * (1 - initial**2) + initial**2))
             order = easiest_first(population)
-            allowed = order[: max(1, math.floor(competence * len(order)))]
+            allowed = [item for place, item in enumerate(order, 1) if place / len(order) <= competence] or order[:1]
             return [float(item in allowed) / len(allowed) for item in range(len(items))]
         case Strategy.LEARNABILITY:
             return normal([learnability(policy, each) ** (1 / policy.temperature) for each in items])

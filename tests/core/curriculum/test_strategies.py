@@ -195,14 +195,15 @@ def test_pools_of_weight_0_are_left_alone_even_if_there_is_no_other() -> None:
 
 
 def test_competence_begins_with_one_item_and_ends_with_all_of_them() -> None:
-    def allowed(initial: float, progress: float) -> int:
+    def allowed(initial: float, progress: float, items: int = 1000) -> int:
         policy = CurriculumPolicy(Strategy.COMPETENCE_BASED, initial_competence=initial)
-        counts = Counts({Order.EASE: 600, Order.UNSEEN: 400})
+        counts = Counts({Order.EASE: items - items // 3, Order.UNSEEN: items // 3})
         return sum(part.size for part in parts(policy, counts, progress))
 
     assert [allowed(0.0, 0), allowed(0.01, 0), allowed(0.1, 0.25), allowed(0.01, 1), allowed(1, 0)] == [
         *[1, 10, 507, 1000, 1000]
     ]
+    assert [allowed(each / 100, 0, items=100) for each in range(1, 101)] == list(range(1, 101))
 
 
 def test_what_is_unknown_comes_behind_the_easier_half() -> None:
