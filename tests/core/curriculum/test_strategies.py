@@ -6,11 +6,11 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app.core.curriculum.choosing import Chances, choose
-from app.core.curriculum.estimates import Estimate
+from app.core.curriculum.estimates import Estimate, unseen
 from app.core.curriculum.orders import Counts, Order
 from app.core.curriculum.policy import Arms, CurriculumPolicy, Form, Strategy, check_policy
 from app.core.curriculum.state import Header
@@ -31,7 +31,7 @@ EXAMPLES = [
     CurriculumPolicy(Strategy.THOMPSON),
     CurriculumPolicy(Strategy.PLR, score_temperature=1, staleness_share=0.3),
     CurriculumPolicy(Strategy.PLR, unseen_share=0.1, temperature=2),
-    CurriculumPolicy(Strategy.DIFFICULTY_POOLS),
+    CurriculumPolicy(Strategy.DIFFICULTY_POOLS, easy_weight=0.5),
     CurriculumPolicy(Strategy.BANDIT, temperature=0.1),
     CurriculumPolicy(Strategy.BANDIT, arms=Arms.CATEGORIES, temperature=0.1),
 ]
@@ -84,6 +84,13 @@ POLICIES = st.builds(
     score_temperature=st.sampled_from([0.1, 1.0]),
     staleness_share=st.sampled_from([0.0, 0.1, 1.0]),
     unseen_share=st.sampled_from([0.0, 0.5, 1.0]),
+    reward_min=st.sampled_from([-1.0, 0.0]),
+    reward_max=st.sampled_from([0.5, 1.0]),
+    prior_weight=st.sampled_from([0.0, 8.0]),
+    hard_threshold=st.sampled_from([0.125, 0.2]),
+    easy_threshold=st.sampled_from([0.5, 0.8]),
+    hard_weight=st.sampled_from([0.2, 0.7]),
+    easy_weight=st.sampled_from([0.2, 1.5]),
 )
 
 
@@ -92,6 +99,11 @@ POLICIES = st.builds(
     POLICIES,
     st.lists(st.tuples(estimates(), st.sampled_from(["", "a", "b"])), min_size=1, max_size=14),
     st.sampled_from([0.0, 0.25, 1.0]),
+)
+@example(
+    CurriculumPolicy(Strategy.LEARNABILITY, reward_min=-1.0, reward_max=2.0),
+    [(unseen(prior), "") for prior in (-2.0, -0.9, 0.1, 0.5, 1.1, 1.9, 3.0)],
+    0.0,
 )
 def test_items_are_as_likely_as_their_strategys_definition_says(
     policy: CurriculumPolicy, items: list[tuple[Estimate, str]], progress: float
