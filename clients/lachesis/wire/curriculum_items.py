@@ -232,7 +232,10 @@ class Alternative(BaseModel):
     """What a strategy would do now."""
 
     strategy: str = Field(description="Its name.")
-    bins: list[float] = Field(description="Each bin's probability of the next draw, the easiest first.")
+    bins: list[float] = Field(
+        description="Each bin's probability of the next draw, the easiest first; estimated from 512 items where it "
+        "does not follow from ease alone."
+    )
     entropy: float = Field(description="Of these, over its largest: 0 to 1.")
     items: list[SampledItem] = Field(description="What it would sample now, if nothing were in flight.")
 

@@ -1,6 +1,8 @@
 """A curriculum's numbers for people."""
 
 import math
+import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -16,6 +18,7 @@ from tests.core.curriculum.test_choosing import SHAPES, parts_of
 from tests.core.curriculum.test_strategies import EXAMPLES, NAMES, known
 from tests.properties import examples
 
+PAGE = Path(__file__).parents[3] / "docs/curriculum.md"
 ATROPOS = {
     *("items_tracked", "mean_difficulty", "min_difficulty", "max_difficulty", "total_updates"),
     *(f"bin_{each}_count" for each in range(5)),
@@ -53,6 +56,14 @@ def test_there_is_what_atropos_shows_and_each_strategys_own(policy: CurriculumPo
     }
     assert f"curriculum/{own.get(policy.strategy, 'progress')}" in shown
     assert all(math.isfinite(value) for value in shown.values())
+
+
+@pytest.mark.parametrize("policy", EXAMPLES, ids=NAMES)
+def test_the_page_on_curricula_names_each_metric(policy: CurriculumPolicy) -> None:
+    counts = known(policy).counts()
+    shown = metrics(policy, counts, Totals(), parts(policy, counts, 0.5))
+    names = {re.sub(r"arm_.*", "arm_…", re.sub(r"bin_\d", "bin_0", name.removeprefix("curriculum/"))) for name in shown}
+    assert names <= set(re.findall(r"`([\w…]+)`", PAGE.read_text()))
 
 
 @pytest.mark.parametrize("policy", EXAMPLES, ids=NAMES)
