@@ -48,6 +48,9 @@ class _Flattening:
     def add(self, rows: Any, level: int, path: Path) -> int:
         """Add what lies at ``level`` of nesting; returns how many elements it has."""
         innermost = level == len(self.lengths)
+        if isinstance(rows, str | bytes):
+            numbers = "whole numbers" if self._column.kind == "int" else "numbers"
+            raise invalid(f"is text where {'lists of ' * (len(self.lengths) - level)}{numbers} belong", path)
         array = _as_array(rows, path) if innermost or hasattr(rows, "__array__") else None
         if array is not None and (innermost or array.dtype != object):
             return self._add_array(array, level, path)
