@@ -90,6 +90,7 @@ class CurriculumCalls:
         return Call("PUT", self._path("state"), read, body=state, content_type=content_type)
 
     def _item(self, key: str) -> str:
+        key = checked(wire.NewItem, key=key).key
         # A key of dots would be taken for a folder by whoever tidies the path up.
         return self._path("items") + "/" + (quote(key, safe="") if key.strip(".") else key.replace(".", "%2E"))
 

@@ -241,6 +241,12 @@ async def test_wrong_values_are_found_before_anything_is_sent(curriculum: Curric
         await curriculum.observe("sum/1", [1.0, float("nan")])
     with pytest.raises(InvalidField, match="rewards: "):
         await curriculum.observe("sum/1", [])
+    for key in (17, None, "", "x" * 513):
+        for of_item in (curriculum.item, curriculum.change_item, curriculum.forget_item):
+            with pytest.raises(InvalidField, match=r"key: (Input|String) should "):
+                await of_item(key)  # type: ignore[arg-type]
+        with pytest.raises(InvalidField, match=r"item: (Input|String) should "):
+            await curriculum.observe(key, [1.0])  # type: ignore[arg-type]
     with pytest.raises(InvalidField, match="temprature: there is no such field; did you mean temperature"):
         await curriculum.change(temprature=2)  # type: ignore[call-arg]
     with pytest.raises(InvalidField, match="strategy: "):
