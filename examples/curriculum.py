@@ -25,10 +25,12 @@ class Learner:
 
     def __init__(self) -> None:
         self.ability = 10.0
+        self.attempts = 0
         self._luck = random.Random(1)
 
     def attempt(self, task: int) -> list[float]:
         """Try a task as often as a group has sequences, and learn from what differs between them."""
+        self.attempts += 1
         chance = 1 / (1 + math.exp((task - self.ability) / 10))
         rewards = [float(self._luck.random() < chance) for _ in range(GROUP_SIZE)]
         self.ability += 4 * chance * (1 - chance)
@@ -43,9 +45,9 @@ def main(strategy: StrategyName, attempts: int) -> None:
         curriculum = trainer.curriculum("tasks")
         with contextlib.suppress(CurriculumNotFound):
             curriculum.delete()  # another learner has other difficulties
-        curriculum.set_up(strategy=strategy)
+        curriculum.set_up(strategy=strategy, total_steps=attempts)
         curriculum.register({"key": str(task), "metadata": {"number": task}} for task in range(TASKS))
-        items = curriculum.items(prefetch=8)
+        items = curriculum.items(prefetch=8, step=lambda: learner.attempts)
         for done, item in enumerate(items, start=1):
             assert item.metadata is not None
             curriculum.observe(item, learner.attempt(item.metadata["number"]))

@@ -57,7 +57,7 @@ class CurriculumUpkeep:
         these, that is logged, and `change` changes them.
 
         Raises:
-            InvalidField: A setting is wrong, or there is none of that name.
+            InvalidField: A setting is wrong, there is none of that name, or the strategy needs ``total_steps``.
             RunNotFound: There is no such run.
         """
         asked = checked(CurriculumSettings, **settings)
@@ -71,8 +71,10 @@ class CurriculumUpkeep:
     async def change(self, **changes: Unpack[CurriculumOptions]) -> CurriculumInfo:
         """Make ``changes`` to settings while it goes on, its strategy among them; what is not named stays.
 
+        Also ``temperature``, of which 0.1 is usual for ``bandit`` and 1 for the others: name it with the strategy.
+
         Raises:
-            InvalidField: A setting is wrong, or there is none of that name.
+            InvalidField: A setting is wrong, there is none of that name, or the strategy needs ``total_steps``.
             CurriculumNotFound: The run has none of this name.
         """
         return await self._sender.send(self._calls.change(checked(CurriculumChange, **changes)))
@@ -98,7 +100,12 @@ class CurriculumUpkeep:
         return ItemsRegistered(registered=registered, known=known)
 
     async def item(self, key: str) -> ItemDetails:
-        """Return what is known of the item of this ``key``, with its last 50 scores. `ItemNotFound`: there is none."""
+        """Return what is known of the item of this ``key``, with its last 50 scores.
+
+        Raises:
+            InvalidField: It is no key.
+            ItemNotFound: There is none of this key.
+        """
         return await self._sender.send(self._calls.item(key))
 
     async def change_item(self, key: str, **changes: Unpack[ItemOptions]) -> ItemDetails:
@@ -115,7 +122,12 @@ class CurriculumUpkeep:
         return await self._sender.send(self._calls.change_item(key, checked(ItemChange, **changes)))
 
     async def forget_item(self, key: str) -> None:
-        """Remove the item of this ``key``, and what is known of it. `ItemNotFound`: there is none."""
+        """Remove the item of this ``key``, and what is known of it.
+
+        Raises:
+            InvalidField: It is no key.
+            ItemNotFound: There is none of this key.
+        """
         await self._sender.send(self._calls.forget_item(key))
 
     async def known_items(

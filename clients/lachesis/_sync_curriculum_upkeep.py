@@ -38,7 +38,7 @@ class SyncCurriculumUpkeep:
         these, that is logged, and `change` changes them.
 
         Raises:
-            InvalidField: A setting is wrong, or there is none of that name.
+            InvalidField: A setting is wrong, there is none of that name, or the strategy needs ``total_steps``.
             RunNotFound: There is no such run.
         """
         return self._portal.run(self._async.set_up(**settings))
@@ -46,8 +46,10 @@ class SyncCurriculumUpkeep:
     def change(self, **changes: Unpack[CurriculumOptions]) -> CurriculumInfo:
         """Make ``changes`` to settings while it goes on, its strategy among them; what is not named stays.
 
+        Also ``temperature``, of which 0.1 is usual for ``bandit`` and 1 for the others: name it with the strategy.
+
         Raises:
-            InvalidField: A setting is wrong, or there is none of that name.
+            InvalidField: A setting is wrong, there is none of that name, or the strategy needs ``total_steps``.
             CurriculumNotFound: The run has none of this name.
         """
         return self._portal.run(self._async.change(**changes))
@@ -74,7 +76,12 @@ class SyncCurriculumUpkeep:
         return ItemsRegistered(registered=registered, known=known)
 
     def item(self, key: str) -> ItemDetails:
-        """Return what is known of the item of this ``key``, with its last 50 scores. `ItemNotFound`: there is none."""
+        """Return what is known of the item of this ``key``, with its last 50 scores.
+
+        Raises:
+            InvalidField: It is no key.
+            ItemNotFound: There is none of this key.
+        """
         return self._portal.run(self._async.item(key))
 
     def change_item(self, key: str, **changes: Unpack[ItemOptions]) -> ItemDetails:
@@ -91,7 +98,12 @@ class SyncCurriculumUpkeep:
         return self._portal.run(self._async.change_item(key, **changes))
 
     def forget_item(self, key: str) -> None:
-        """Remove the item of this ``key``, and what is known of it. `ItemNotFound`: there is none."""
+        """Remove the item of this ``key``, and what is known of it.
+
+        Raises:
+            InvalidField: It is no key.
+            ItemNotFound: There is none of this key.
+        """
         self._portal.run(self._async.forget_item(key))
 
     def known_items(

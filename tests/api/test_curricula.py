@@ -185,11 +185,19 @@ async def test_metrics_are_those_of_the_curriculum(curriculum: httpx.AsyncClient
     assert metrics["curriculum/mean_difficulty"] == pytest.approx((sum(range(7)) / 8 + 0.5) / 8)
     assert metrics["curriculum/bin_0_count"] == 2
     assert 0 < metrics["curriculum/entropy"] < 2.1
-    await curriculum.patch(CURRICULUM, json={"strategy": "easy_first"})
-    without_steps = (await curriculum.get(f"{CURRICULUM}/metrics")).json()["metrics"]
-    assert without_steps["curriculum/progress"] == 0
-    half = (await curriculum.get(f"{CURRICULUM}/metrics?step=5&total_steps=10")).json()["metrics"]
-    assert half["curriculum/progress"] == 0.5
+
+
+async def test_a_state_may_leave_it_to_its_samples_to_say_what_all_steps_are(curriculum: httpx.AsyncClient) -> None:
+    """Atropos's has no `total_steps`; settings that are made have."""
+    document = {"strategy": "easy_first", "item_scores": {"a": [0.25, 4]}}
+    assert (await curriculum.put(f"{CURRICULUM}/state", json=document)).status_code == 200
+    for query, progress in (("", 0), ("?step=5&total_steps=10", 0.5)):
+        metrics = (await curriculum.get(f"{CURRICULUM}/metrics{query}")).json()["metrics"]
+        assert metrics["curriculum/progress"] == progress
+    sample = (await curriculum.post(f"{CURRICULUM}/samples", json={"n": 1, "total_steps": 10})).json()
+    assert [item["key"] for item in sample["items"]] == ["a"]
+    for changes, status in (({"n_bins": 3}, 422), ({"total_steps": 9}, 200), ({"total_steps": None}, 422)):
+        assert (await curriculum.patch(CURRICULUM, json=changes)).status_code == status, changes
 
 
 async def test_prometheus_reads_each_curriculum_of_each_run(curriculum: httpx.AsyncClient) -> None:
@@ -242,6 +250,8 @@ REFUSED: dict[str, tuple[str, str, Any, int, str]] = {
     "an infinite temperature": ("PUT", "", '{"temperature": 1e999}', 422, "temperature: "),
     "thresholds the wrong way round": ("PATCH", "", {"easy_threshold": 0.1}, 422, "easy_threshold: "),
     "rewards the wrong way round": ("PATCH", "", {"reward_max": -1}, 422, "reward_max: "),
+    "a switch that asks for steps": ("PATCH", "", {"strategy": "easy_first"}, 422, "total_steps: "),
+    "settings that ask for steps": ("PUT", "", {"strategy": "competence_based"}, 422, "total_steps: "),
     "settings that are none": ("PUT", "", [1], 422, ""),
     "no items": ("POST", "/items", {"items": []}, 422, "items: "),
     "an item without a key": ("POST", "/items", {"items": ["a", {"prior": 1}]}, 422, "items[1].key: "),

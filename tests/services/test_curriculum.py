@@ -245,7 +245,7 @@ async def test_a_place_of_a_category_is_one_of_its_own(process: Start) -> None:
 
 async def test_bins_alone_are_drawn_by_their_law_and_nothing_is_handed_out(process: Start) -> None:
     services, _ = process()
-    await make(services, strategy=Strategy.EASY_FIRST, n_bins=4)
+    await make(services, strategy=Strategy.EASY_FIRST, n_bins=4, total_steps=20)
     await observe(services, {key: [n / 40] for n, key in enumerate(ITEMS)})
     request = SampleRequest(4000, step=0, total_steps=10)
     found = await services.curriculum_samples.bins(RUN, NAME, request)

@@ -171,12 +171,24 @@ def progress(policy: CurriculumPolicy, step: int, total_steps: int | None = None
     if step < 0:
         raise InvalidField(f"step = {step} is less than 0", ("step",))
     if whole is None:
-        if needs_progress(policy):
-            raise InvalidField(f"strategy {policy.strategy} needs total_steps", ("total_steps",))
+        check_total_steps(policy)
         return 0.0
     if whole < 1:
         raise InvalidField(f"total_steps = {whole} is less than 1", ("total_steps",))
     return min(1.0, step / whole)
+
+
+def check_total_steps(policy: CurriculumPolicy) -> None:
+    """Refuse settings whose strategy needs progress, and that do not say what all steps are.
+
+    For settings that somebody makes: every request that leaves ``total_steps`` to them would fail. A saved state is
+    taken as it was, since its samples may name them.
+
+    Raises:
+        InvalidField: `location` names ``total_steps``.
+    """
+    if policy.total_steps is None and needs_progress(policy):
+        raise InvalidField(f"strategy {policy.strategy} needs total_steps", ("total_steps",))
 
 
 def needs_progress(policy: CurriculumPolicy) -> bool:

@@ -7,7 +7,15 @@ from typing import Any
 
 from app.core.curriculum import bins, strategies
 from app.core.curriculum.metrics import Totals, metrics
-from app.core.curriculum.policy import Arms, CurriculumPolicy, Strategy, check_policy, needs_progress, progress
+from app.core.curriculum.policy import (
+    Arms,
+    CurriculumPolicy,
+    Strategy,
+    check_policy,
+    check_total_steps,
+    needs_progress,
+    progress,
+)
 from app.core.errors import CurriculumNotFound, InvalidField, RunNotFound
 from app.store.curriculum import Census, CurriculumStore, CurriculumView
 from app.store.curriculum_entries import MAX_CURRICULA
@@ -43,7 +51,8 @@ class Curricula:
         Raises:
             RunNotFound: There is no such run.
             CurriculumNotFound: The run has none of this name, and it is not to be made.
-            InvalidField: The settings do not fit together, or the run has as many curricula as it may.
+            InvalidField: The settings do not fit together, the strategy needs ``total_steps``, or the run has as many
+                curricula as it may.
         """
         while True:
             view = await self._store.view(run, name)
@@ -53,6 +62,7 @@ class Curricula:
                 return await self.facts(run, name)
             policy = replace(CurriculumPolicy() if view is None else view.policy, **changes)
             check_policy(policy)
+            check_total_steps(policy)
             if view is not None and policy == view.policy:
                 return await self.facts(run, name)
             old, own = ("", uuid.uuid4().hex) if view is None else (view.revision, view.curriculum_id)

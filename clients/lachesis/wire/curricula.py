@@ -22,7 +22,13 @@ StrategyName = Literal[
 Strategy = Annotated[StrategyName, Field(description="How the next items are chosen (docs/curriculum.md).")]
 NBins = Annotated[int, Field(ge=1, le=100, description="Quantile bins of ease, bin 0 the easiest.")]
 Temperature = Annotated[
-    float, Field(ge=1e-6, le=1e6, description="Log-probabilities are divided by it: lower is sharper.")
+    float,
+    Field(
+        ge=1e-6,
+        le=1e6,
+        description="Log-probabilities are divided by it: lower is sharper. Usual is 1, for `bandit` 0.1; a switch of "
+        "strategy leaves it as it is.",
+    ),
 ]
 EmaAlpha = Annotated[_Alpha, Field(description="How much a group's mean reward counts in its item's ease.")]
 CompetenceThreshold = Annotated[
@@ -30,7 +36,12 @@ CompetenceThreshold = Annotated[
 ]
 TotalSteps = Annotated[
     int | None,
-    Field(ge=1, le=MAX_INTEGER, description="Trainer steps at which progress is 1, where a request does not say."),
+    Field(
+        ge=1,
+        le=MAX_INTEGER,
+        description="Trainer steps at which progress is 1, where a request does not say. `easy_first` and "
+        "`competence_based`, `cdf`, need it.",
+    ),
 ]
 InFlightTtl = Annotated[
     float,

@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
-from app.core.curriculum.policy import CurriculumPolicy, Form, Strategy, check_policy, needs_progress, progress
+from app.core.curriculum.policy import (
+    CurriculumPolicy,
+    Form,
+    Strategy,
+    check_policy,
+    check_total_steps,
+    needs_progress,
+    progress,
+)
 from app.core.errors import InvalidField
 
 
@@ -80,3 +88,16 @@ def test_only_what_changes_with_progress_needs_it() -> None:
     needing = {each for each in Strategy if needs_progress(CurriculumPolicy(each))}
     assert needing == {Strategy.EASY_FIRST, Strategy.COMPETENCE_BASED}
     assert not needs_progress(CurriculumPolicy(Strategy.COMPETENCE_BASED, form=Form.FRONTIER))
+
+
+@pytest.mark.parametrize("form", Form)
+@pytest.mark.parametrize("strategy", Strategy)
+def test_settings_that_pass_are_enough_to_tell_progress(strategy: Strategy, form: Form) -> None:
+    policy = CurriculumPolicy(strategy, form=form)
+    if needs_progress(policy):
+        with pytest.raises(InvalidField) as refused:
+            check_total_steps(policy)
+        assert refused.value.location == ("total_steps",)
+        policy = replace(policy, total_steps=10)
+    check_total_steps(policy)
+    assert progress(policy, 5) == (0.5 if policy.total_steps else 0)

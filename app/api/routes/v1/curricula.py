@@ -54,7 +54,10 @@ async def put_curriculum(
     openapi_extra=takes(CurriculumChange),
 )
 async def change_curriculum(run: NamedRun, curriculum: Named, found: Found, body: SmallBody) -> Response:
-    """Change a curriculum while it goes on: what the body names. Another strategy finds the same estimates."""
+    """Change a curriculum while it goes on: what the body names, and nothing else.
+
+    Another strategy finds the same estimates, and the same temperature.
+    """
     asked = parse(CurriculumChange, body)
     changes = changes_of(asked, asked.model_fields_set)
     return model_reply(shown_curriculum(await found.curricula.configure(run, curriculum, changes, make=False)))
