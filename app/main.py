@@ -179,7 +179,7 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
         arrivals,
         timing,
     )
-    explain = Explain(runs, dispatch, sending, arrivals)
+    explain = Explain(runs, dispatch, sending, arrivals, replay_store)
     traffic = Traffic()
     waiting = WaitingRoom(dispatch, partial(changes, connection))
     insertion = ReplayInsertion(replay_store, bell)

@@ -9,6 +9,7 @@ from app.core.model import DropReason, NotReady, RunView
 from app.services.arrivals import Arrivals
 from app.services.dispatch import Dispatch, unregistered
 from app.services.sending import Sending
+from app.store.replay import ReplayStore
 from app.store.runs import RunStore
 
 
@@ -36,11 +37,14 @@ class Reason:
 class Explain:
     """Looks at a run without changing it."""
 
-    def __init__(self, runs: RunStore, dispatch: Dispatch, sending: Sending, arrivals: Arrivals) -> None:
+    def __init__(
+        self, runs: RunStore, dispatch: Dispatch, sending: Sending, arrivals: Arrivals, buffers: ReplayStore
+    ) -> None:
         self._runs = runs
         self._dispatch = dispatch
         self._sending = sending
         self._arrivals = arrivals
+        self._buffers = buffers
 
     def expected_s(self, run: str, not_ready: NotReady) -> float | None:
         """Return in how many seconds a batch should form at the present arrival rates, or None if that is unknown."""
@@ -70,9 +74,16 @@ class Explain:
         why = decision.not_ready
         if arrived.filtered:
             why = replace(why, detail=f"{why.detail}; {arrived}")
+        if policy.fresh_fraction < 1 and not await self._fills_up(run):
+            idle = f"fresh_fraction is {policy.fresh_fraction}, but no replay buffer takes groups to fill batches up"
+            why = replace(why, detail=f"{why.detail}; {idle}")
         left_ms = decision.relaxes_in_ms
         relaxes_s = None if left_ms is None else left_ms / 1000
         return Reason(view, why, expected_s(why, arriving), relaxes_s, arriving, arrived)
+
+    async def _fills_up(self, run: str) -> bool:
+        buffer = await self._buffers.view(run)
+        return buffer is not None and buffer.policy.groups
 
 
 def stale_groups(view: RunView) -> int:

@@ -86,6 +86,31 @@ async def test_a_fresh_fraction_without_a_buffer_of_groups_is_refused(client: ht
         assert (reply.status_code, reply.json()["errors"][0]["loc"]) == (422, ["fresh_fraction"])
 
 
+async def test_a_buffer_that_batches_are_filled_up_from_goes_on_to_take_groups(mixed: httpx.AsyncClient) -> None:
+    refused = [await mixed.put(REPLAY, json={"max_chunks": 5}), await mixed.patch(REPLAY, json={"groups": False})]
+    for reply in refused:
+        (wrong,) = reply.json()["errors"]
+        assert (reply.status_code, wrong["loc"]) == (422, ["groups"])
+        assert "`fresh_fraction` is 0.5" in wrong["msg"]
+    kept = (await mixed.get(REPLAY)).json()
+    assert (kept["settings"]["groups"], kept["settings"]["max_reuse"]) == (True, 2)
+    assert (await mixed.patch(REPLAY, json={"max_reuse": 3})).status_code == 200
+    assert (await mixed.patch(RUN, json={"fresh_fraction": 1.0})).status_code == 200
+    assert (await mixed.patch(REPLAY, json={"groups": False})).status_code == 200
+
+
+async def test_without_its_buffer_a_run_has_fresh_batches_alone_and_says_so(mixed: httpx.AsyncClient) -> None:
+    filling = "no replay buffer takes groups to fill batches up"
+    assert (await mixed.get(f"{RUN}/batches/explain", params={"batch_size": 8})).json()["detail"].count(filling) == 0
+    assert (await mixed.delete(REPLAY)).status_code == 204
+    why = (await mixed.get(f"{RUN}/batches/explain")).json()
+    assert (why["ready"], why["missing_sequences"], filling in why["detail"]) == (False, 2, True)
+    assert (await mixed.put(REPLAY, json={})).json()["errors"][0]["loc"] == ["groups"]
+    await submit(mixed, "newer")
+    batch = (await mixed.post(f"{RUN}/batches", json={})).json()
+    assert [group["id"] for group in batch["groups"]] == ["new", "newer"]
+
+
 async def test_ranks_whose_micro_batches_are_too_small_for_what_is_replayed_get_what_is_fresh(
     mixed: httpx.AsyncClient,
 ) -> None:

@@ -29,6 +29,18 @@ async def test_a_buffer_is_set_up_once_changed_while_it_goes_on_and_set_up_anew(
     assert (again["max_chunks"], again["limiter"], again["sampling"]["strategy"]) == (10_000, None, "uniform")
 
 
+async def test_one_that_is_there_stays_as_it_is_if_only_an_absent_one_is_to_be_made(client: httpx.AsyncClient) -> None:
+    await make_buffer(client, max_chunks=8)
+    await insert(client, [0, 1])
+    if_absent = {"if_absent": "true"}
+    kept = (await client.put(REPLAY, json={"max_chunks": 1, "groups": True}, params=if_absent)).json()
+    assert (kept["settings"]["max_chunks"], kept["settings"]["groups"], kept["sampleable_chunks"]) == (8, False, 2)
+    assert (await client.put(REPLAY, json={"max_chunks": 0}, params=if_absent)).status_code == 422
+    await client.delete(REPLAY)
+    made = (await client.put(REPLAY, json={"max_chunks": 7}, params=if_absent)).json()
+    assert (made["settings"]["max_chunks"], made["sampleable_chunks"]) == (7, 0)
+
+
 @pytest.mark.parametrize("sent", ["json", "binary"])
 async def test_fragments_come_back_bit_for_bit_however_they_came(client: httpx.AsyncClient, sent: str) -> None:
     await make_buffer(client, fragments_per_chunk=2, sampling={"strategy": "fifo"})

@@ -129,7 +129,8 @@ class Crowd:
                     self.version += 1
                     await buffer.set_version(self.version)
                 case 7:
-                    await buffer.configure(max_chunks=self.dice.choice((4, 8, 16)), groups=self.dice.random() < 0.8)
+                    with suppress(InvalidField):  # while batches are filled up from it
+                        await buffer.configure(max_chunks=self.dice.choice((4, 8, 16)), groups=self.dice.random() < 0.8)
                 case 8:
                     await services.replay.delete_chunks(RUN, version=self.dice.randint(0, self.version))
                 case _:

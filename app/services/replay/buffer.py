@@ -67,24 +67,30 @@ class Replay:
         self._samples = samples
         self._upkeep = upkeep
 
-    async def configure(self, run: str, changes: Mapping[str, Any]) -> ReplayState:
+    async def configure(self, run: str, changes: Mapping[str, Any], *, keep: bool = False) -> ReplayState:
         """Change the buffer while it goes on; make it, with the defaults for the rest, if there is none.
 
         Args:
             run: The run's name.
             changes: New values by field of `ReplayPolicy`.
+            keep: Whether to leave one that is there as it is.
 
         Raises:
             RunNotFound: There is no such run.
-            InvalidField: The settings must deadlock, or do not fit together.
+            InvalidField: The settings must deadlock, or do not fit together, or not with the run's.
         """
         while True:
-            if (await self._runs.view(run)).config is None:
+            owner = await self._runs.view(run)
+            if owner.config is None:
                 raise RunNotFound(f"there is no run {run}")
             view = await self._replay.view(run)
+            if view is not None and keep:
+                return await self.state(run)
             old = None if view is None else view.policy
             policy = replace(old or ReplayPolicy(), **changes)
             check_policy(policy)
+            if old is None or "groups" in changes:
+                _check_groups(policy, owner.policy.fresh_fraction)
             session = 0 if view is None else view.standing.session
             if await self._put(run, view, policy, session):
                 break
@@ -262,6 +268,12 @@ class Replay:
         if view is None:
             raise ReplayNotFound(f"run {run} has no replay buffer")
         return view
+
+
+def _check_groups(policy: ReplayPolicy, fresh_fraction: float) -> None:
+    if fresh_fraction < 1 and not policy.groups:
+        needed = f"the run's `fresh_fraction` is {fresh_fraction}, and fills batches up with them"
+        raise InvalidField(f"is false, but {needed}: set that to 1 first, or this to true", ("groups",))
 
 
 def _needs_looking_over(old: ReplayPolicy, new: ReplayPolicy) -> bool:

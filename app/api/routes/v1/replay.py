@@ -44,10 +44,17 @@ OfSession = Annotated[_Whole, Query(description="Only those of this session.")]
 @router.put(
     "", summary="Set up a buffer", response_model=ReplayState, responses=docs.MAKES, openapi_extra=takes(ReplaySettings)
 )
-async def put_replay(run: NamedRun, found: Found, body: SmallBody) -> Response:
+async def put_replay(
+    run: NamedRun,
+    found: Found,
+    body: SmallBody,
+    *,
+    if_absent: Annotated[bool, Query(description="One that is there stays as it is, and is answered.")] = False,
+) -> Response:
     """Give the run a replay buffer with these settings, or set all of them where it has one; what is there stays."""
     asked = parse(ReplaySettings, body)
-    return await _configured(found, run, changes_of(asked, frozenset(ReplaySettings.model_fields)))
+    changes = changes_of(asked, frozenset(ReplaySettings.model_fields))
+    return await _configured(found, run, changes, keep=if_absent)
 
 
 @router.patch(
@@ -146,9 +153,9 @@ async def delete_chunks(
     return model_reply(ChunksDeleted(retired_chunks=retired))
 
 
-async def _configured(found: Found, run: str, changes: dict[str, Any]) -> Response:
+async def _configured(found: Found, run: str, changes: dict[str, Any], *, keep: bool = False) -> Response:
     try:
-        return model_reply(shown_state(await found.replay.configure(run, changes)))
+        return model_reply(shown_state(await found.replay.configure(run, changes, keep=keep)))
     except InvalidField as error:
         if error.location and error.location[0] in RateLimiter.model_fields:
             raise InvalidField(str(error), ("limiter", *error.location)) from None
