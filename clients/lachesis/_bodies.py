@@ -1,5 +1,6 @@
 """Bodies of requests, checked before they are sent: what is wrong is named as the service would name it."""
 
+from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
@@ -30,8 +31,15 @@ def checked(model: type[M], **values: Any) -> M:
     raise refused
 
 
+def differing(asked: M, there: M, named: Iterable[str]) -> dict[str, Any]:
+    """Return what is ``there`` of the ``named`` fields where that is not what was asked for."""
+    return {name: getattr(there, name) for name in named if getattr(there, name) != getattr(asked, name)}
+
+
 def _said(model: type[BaseModel], item: ErrorDetails) -> str:
     if item["type"] == "extra_forbidden":
         near = get_close_matches(str(item["loc"][-1]), model.model_fields, n=1)
         return "there is no such field" + "".join(f"; did you mean {name}?" for name in near)
+    if not item["loc"]:  # of the whole, which says itself what it needs
+        return told(item)
     return f"{told(item)}, not {repr(item['input'])[:_MOST_VALUE]}"

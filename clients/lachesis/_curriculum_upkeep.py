@@ -6,7 +6,7 @@ import re
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from typing import Any, Unpack
 
-from lachesis._bodies import checked
+from lachesis._bodies import checked, differing
 from lachesis._curriculum_calls import CurriculumCalls, Registered, slices
 from lachesis._curriculum_options import CurriculumOptions, ItemOptions, SortedBy
 from lachesis._files import StateFile, read_from, written_to
@@ -62,9 +62,7 @@ class CurriculumUpkeep:
         """
         asked = checked(CurriculumSettings, **settings)
         info = await self._sender.send(self._calls.set_up(asked))
-        others = {name: getattr(info.settings, name) for name in settings}
-        others = {name: value for name, value in others.items() if value != getattr(asked, name)}
-        if others:
+        if others := differing(asked, info.settings, settings):
             log.warning("curriculum %s is there with other settings, and keeps them: %s", self.name, others)
         return info
 

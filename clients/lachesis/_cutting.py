@@ -112,7 +112,11 @@ def read_steps(
     tensors = flatten(steps)
     if POLICY_VERSIONS in tensors:
         raise invalid("is given as policy_version", (POLICY_VERSIONS,))
-    lengths = {name: array.shape[0] if array.ndim else 0 for name, array in tensors.items()}
+    for name, array in tensors.items():
+        if not array.ndim:
+            said = "is one number, not an array [steps, …]; lists nest: give numbers as np.asarray(…)"
+            raise invalid(said, (name,))
+    lengths = {name: array.shape[0] for name, array in tensors.items()}
     count = max(lengths.values())
     for name, length in lengths.items():
         if length != count or not count:
@@ -152,7 +156,8 @@ def encode(parts: Sequence[Steps], worker: str, session: int, number: int) -> by
 def _each(given: Any, count: int, dtype: type[Any], place: tuple[str, ...]) -> NDArray[Any]:
     array = np.asarray(given)
     if array.dtype.kind not in ("iu" if dtype is np.int64 else "iuf") or array.shape not in ((), (count,)):
-        raise invalid(f"should be a number, or {count} of them, one a step", place)
+        kind = "a whole number" if dtype is np.int64 else "a number"
+        raise invalid(f"should be {kind}, or {count} of them, one a step", place)
     return np.array(np.broadcast_to(array, (count,)), dtype)
 
 

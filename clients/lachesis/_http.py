@@ -69,7 +69,8 @@ class Sender:
                 if attempt > 1 and is_gone(call) and isinstance(error, NotFound):
                     return call.read(Reply(204, {}, b""))  # the answer to an earlier attempt was lost
                 elapsed_s = time.monotonic() - began_s
-                pause_s = backoff.pause_s(error, attempt, elapsed_s, self._random)
+                waited_out = call.not_yet is not None and isinstance(error, call.not_yet)
+                pause_s = None if waited_out else backoff.pause_s(error, attempt, elapsed_s, self._random)
                 if pause_s is None:
                     if attempt > 1 and isinstance(error, Unreachable):
                         raise self._given_up(error, attempt, elapsed_s) from error.__cause__

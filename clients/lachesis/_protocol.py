@@ -64,6 +64,7 @@ class Call(Generic[T]):
         accept: What the reply should be.
         wait_s: How long the service may take before it begins to answer, beside its usual time.
         sink: Takes the body of a reply of status 2xx, of which ``read`` then sees nothing.
+        not_yet: An error that its caller waits out, so that it is not sent again for it; None: there is none.
     """
 
     method: str
@@ -75,6 +76,7 @@ class Call(Generic[T]):
     accept: str = JSON
     wait_s: float = 0.0
     sink: FileSink | None = None
+    not_yet: type[ServiceError] | None = None
 
     @property
     def headers(self) -> dict[str, str]:

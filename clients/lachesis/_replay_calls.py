@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from lachesis._bodies import checked
 from lachesis._protocol import WAITING, Call, NothingYet, Reply, json_body, model_reader
 from lachesis._rows import invalid
+from lachesis.errors import ReplayBlocked
 from lachesis.wire import fragments, frame, replay, samples
 from lachesis.wire.blob import Buffer, DamagedBlob
 from lachesis.wire.checkpoints import Checkpoint, Checkpoints, RestoreCheckpoint, TakeCheckpoint
@@ -31,7 +32,8 @@ class ReplayCalls:
     run: str
 
     def set_up(self, settings: replay.ReplaySettings) -> Call[replay.ReplayState]:
-        return Call("PUT", self._path(), model_reader(replay.ReplayState), **json_body(settings))
+        read = model_reader(replay.ReplayState)
+        return Call("PUT", self._path(), read, {"if_absent": "true"}, **json_body(settings))
 
     def change(self, change: replay.ReplayChange) -> Call[replay.ReplayState]:
         return Call("PATCH", self._path(), model_reader(replay.ReplayState), **json_body(change))
@@ -68,10 +70,10 @@ class ReplayCalls:
         return Call("DELETE", self._path(), _nothing)
 
     def insert(self, blobs: Sequence[Buffer], wait_s: float) -> Call[list[fragments.FragmentReceipt]]:
-        """Build the request that sends fragments of one worker."""
+        """Build the request that sends fragments of one worker; `ReplayBlocked` is waited out by who sends it."""
         body = blobs[0] if len(blobs) == 1 else frame.frame(blobs, "fragments")
         path, params = self._path("fragments"), {"wait_s": f"{wait_s:g}"}
-        return Call("POST", path, _receipts, params, body, SAFETENSORS, wait_s=wait_s)
+        return Call("POST", path, _receipts, params, body, SAFETENSORS, wait_s=wait_s, not_yet=ReplayBlocked)
 
     def fetch(self, fragment: str) -> Call[Buffer]:
         return Call("GET", self._path("fragments", fragment), _body, accept=SAFETENSORS)

@@ -15,7 +15,7 @@ def invalid(message: str, path: Path) -> InvalidField:
     """Build the error that the service would answer for a wrong value."""
     place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
     errors = [{"loc": list(path), "msg": message}]
-    return InvalidField(f"{place}: {message}", status=422, code="invalid_field", errors=errors)
+    return InvalidField(f"{place}: {message}" if place else message, status=422, code="invalid_field", errors=errors)
 
 
 def ragged(rows: Any, column: Column) -> Ragged:

@@ -1,8 +1,12 @@
 """A worker that fills a replay buffer, for asyncio."""
 
+import asyncio
+import logging
+import math
 import time
 from collections import Counter, deque
 from collections.abc import Sequence
+from random import uniform
 from types import TracebackType
 from typing import Any, Self
 
@@ -10,14 +14,20 @@ from numpy.typing import NDArray
 
 from lachesis._cutting import Cutter, EachStep, Steps, encode, read_steps
 from lachesis._http import Sender
+from lachesis._joining import once_made
+from lachesis._losses import Losses, Outgoing
 from lachesis._replay_calls import ReplayCalls
+from lachesis._retry import Seldom
 from lachesis.errors import ReplayBlocked
 from lachesis.loader.nested import Nested
 from lachesis.wire.fragments import FragmentOutcome
 
-_LONGEST_POLL_S = 20.0
+_FIRST_POLL_S, _LONGEST_POLL_S = 5.0, 20.0  # the first is over when it is time to say what is waited for
+_SAID_AFTER_S, _SAID_EVERY_S = 4.9, 300.0
 _MOST_SENT = 32
 _MOST_BYTES_SENT = 8 * 1024 * 1024
+
+log = logging.getLogger(__name__)
 
 
 class Worker:
@@ -35,6 +45,7 @@ class Worker:
         steps: int,
         session: int | None,
         patience_s: float | None,
+        wait_for_run_s: float,
     ) -> None:
         """Set up, without a word to the service; see `Replay.worker`."""
         self.name = name
@@ -42,9 +53,12 @@ class Worker:
         self._sender = sender
         self._session = session
         self._patience_s = patience_s
+        self._wait_for_run_s = wait_for_run_s
+        self._notice = Seldom(_SAID_EVERY_S)
+        self._losses = Losses(name)
         self._cutter = Cutter(steps)
         self._number: int | None = None
-        self._unsent: deque[bytes] = deque()
+        self._unsent: deque[Outgoing] = deque()
         self.outcomes: Counter[FragmentOutcome] = Counter()
         """What became of fragments that were sent."""
 
@@ -101,12 +115,15 @@ class Worker:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None:
-            await self.flush()
+        try:
+            if error is None:
+                await self.flush()
+        finally:
+            self._losses.tell()
 
     async def _begin(self) -> int:
         if self._number is None:
-            state = await self._sender.send(self._calls.state())
+            state = await once_made(lambda: self._sender.send(self._calls.state()), self._wait_for_run_s)
             self._session = state.session if self._session is None else self._session
             known = {worker.worker: worker for worker in state.workers if worker.session == self._session}
             self._number = known[self.name].next_number if self.name in known else 0
@@ -114,29 +131,50 @@ class Worker:
 
     async def _put(self, parts: Sequence[Steps]) -> None:
         number = await self._begin()
-        self._unsent.append(encode(parts, self.name, self.session, number))
+        versions = [version for part in parts for version in (int(part.versions.min()), int(part.versions.max()))]
+        blob = encode(parts, self.name, self.session, number)
+        self._unsent.append(Outgoing(blob, min(versions), max(versions)))
         self._number = number + 1
 
     async def _send(self) -> None:
-        until_s = None if self._patience_s is None else time.monotonic() + self._patience_s
+        began_s = held_since_s = time.monotonic()
+        poll_s = _FIRST_POLL_S
         while self._unsent:
-            blobs = self._next()
-            left_s = _LONGEST_POLL_S if until_s is None else max(0.0, until_s - time.monotonic())
+            fragments = self._next()
+            left_s = self._left_s(began_s)
+            call = self._calls.insert([fragment.blob for fragment in fragments], min(poll_s, left_s))
             try:
-                call = self._calls.insert(blobs, min(_LONGEST_POLL_S, left_s))
-                receipts = await self._sender.send(call, budget_s=None if until_s is None else left_s)
-            except ReplayBlocked:
+                receipts = await self._sender.send(call)
+            except ReplayBlocked as error:
+                left_s = self._left_s(began_s)
                 if left_s == 0:
                     raise
+                self._say(error, time.monotonic() - held_since_s)
+                # Not at once: a service that shuts down does not let anybody wait.
+                await asyncio.sleep(min(left_s, (error.retry_after_s or 1.0) * uniform(1.0, 1.5)))
+                poll_s = _LONGEST_POLL_S
                 continue
-            for _ in blobs:
+            for _ in fragments:
                 self._unsent.popleft()
             self.outcomes.update(receipt.status for receipt in receipts)
+            self._losses.note(fragments, receipts)
+            held_since_s, poll_s = time.monotonic(), _FIRST_POLL_S
 
-    def _next(self) -> list[bytes]:
-        chosen: list[bytes] = []
-        for blob in self._unsent:
-            if chosen and (len(chosen) == _MOST_SENT or sum(map(len, chosen)) + len(blob) > _MOST_BYTES_SENT):
+    def _left_s(self, began_s: float) -> float:
+        return math.inf if self._patience_s is None else max(0.0, began_s + self._patience_s - time.monotonic())
+
+    def _say(self, error: ReplayBlocked, waited_s: float) -> None:
+        if waited_s >= _SAID_AFTER_S and self._notice.due(time.monotonic()):
+            at_most = "for ever" if self._patience_s is None else f"{self._patience_s:g} s at most"
+            told = "worker %s is held back for %.0f s now: %s. It waits until trainers sample, %s"
+            log.warning(told, self.name, waited_s, error, at_most)
+
+    def _next(self) -> list[Outgoing]:
+        chosen: list[Outgoing] = []
+        size = 0
+        for fragment in self._unsent:
+            size += len(fragment.blob)
+            if chosen and (len(chosen) == _MOST_SENT or size > _MOST_BYTES_SENT):
                 break
-            chosen.append(blob)
+            chosen.append(fragment)
         return chosen

@@ -224,6 +224,7 @@ class ReplayNotFound(NotFound):
     """The run has no replay buffer."""
 
     known_code = "replay_not_found"
+    hint = "a trainer makes it: Replay.set_up(...)"
 
 
 class FragmentNotFound(NotFound):

@@ -1,16 +1,18 @@
 """A run's replay buffer, for asyncio: workers that fill it, samples of it, its settings."""
 
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self, TypedDict, Unpack
 
-from lachesis._bodies import checked
+from lachesis._bodies import checked, differing
 from lachesis._feed import Feed
 from lachesis._http import Sender
 from lachesis._replay_calls import ReplayCalls
 from lachesis._replay_upkeep import ReplayUpkeep
+from lachesis._rows import invalid
 from lachesis._sampling import HeldSample, SampleTaker
 from lachesis._settings import Settings, settings_from
 from lachesis._worker import Worker
@@ -26,6 +28,8 @@ from lachesis.wire.replay import (
     ReplayState,
     Sampling,
 )
+
+log = logging.getLogger(__name__)
 
 Strategy = Literal["uniform", "fifo", "lifo", "proportional", "rank", "recency", "staleness"]
 
@@ -98,13 +102,21 @@ class Replay(ReplayUpkeep):
         self._feeds: dict[Feed[HeldSample], SampleTaker] = {}
 
     async def set_up(self, **settings: Unpack[ReplayOptions]) -> ReplayState:
-        """Give the run a buffer with these ``settings``, or set all of them where it has one; what is there stays.
+        """Give the run a buffer with these ``settings``, if it has none.
+
+        One that is there keeps its settings, which somebody may have changed while it goes on; where they are not
+        these, that is logged, and `change` changes them.
 
         Raises:
             InvalidField: A setting is wrong, there is none of that name, or they must come to a standstill.
             RunNotFound: There is no such run.
         """
-        return await self._sender.send(self._calls.set_up(checked(ReplaySettings, **settings)))
+        asked = checked(ReplaySettings, **settings)
+        state = await self._sender.send(self._calls.set_up(asked))
+        if others := differing(asked, state.settings, settings):
+            run = self.settings.run
+            log.warning("the replay buffer of run %s is there with other settings, and keeps them: %s", run, others)
+        return state
 
     async def change(self, **changes: Unpack[ReplayOptions]) -> ReplayState:
         """Make ``changes`` to settings while it goes on; what is not named stays.
@@ -137,6 +149,9 @@ class Replay(ReplayUpkeep):
         Raises:
             InvalidField: One is none; those of the ten thousands before it are set.
         """
+        if not isinstance(priorities, Mapping):
+            told = f"should be priorities by chunk, such as {{17: 0.5}}, not {type(priorities).__name__}"
+            raise invalid(told, ("priorities",))
         missing: list[int] = []
         entries = list(priorities.items())
         for first in range(0, len(entries), MAX_PRIORITIES):
@@ -144,7 +159,14 @@ class Replay(ReplayUpkeep):
             missing += (await self._sender.send(self._calls.set_priorities(some))).missing
         return missing
 
-    def worker(self, name: str, steps: int, session: int | None = None, patience_s: float | None = None) -> Worker:
+    def worker(
+        self,
+        name: str,
+        steps: int,
+        session: int | None = None,
+        patience_s: float | None = None,
+        wait_for_run_s: float = 0.0,
+    ) -> Worker:
         """Make a worker that fills the buffer; it begins with ``async with``.
 
         Args:
@@ -152,8 +174,10 @@ class Replay(ReplayUpkeep):
             steps: Of each fragment.
             session: The training attempt it works for; None: the one in progress.
             patience_s: How long to wait while the rate limiter holds inserts back; None: for ever.
+            wait_for_run_s: How long beginning may wait for a trainer to make the run and its buffer; 0: they must be
+                there.
         """
-        return Worker(self._calls, self._sender, name, steps, session, patience_s)
+        return Worker(self._calls, self._sender, name, steps, session, patience_s, wait_for_run_s)
 
     async def samples(
         self,

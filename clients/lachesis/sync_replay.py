@@ -157,7 +157,10 @@ class SyncReplay(SyncReplayUpkeep):
         return self._async.settings
 
     def set_up(self, **settings: Unpack[ReplayOptions]) -> ReplayState:
-        """Give the run a buffer with these ``settings``, or set all of them where it has one; what is there stays.
+        """Give the run a buffer with these ``settings``, if it has none.
+
+        One that is there keeps its settings, which somebody may have changed while it goes on; where they are not
+        these, that is logged, and `change` changes them.
 
         Raises:
             InvalidField: A setting is wrong, there is none of that name, or they must come to a standstill.
@@ -192,7 +195,14 @@ class SyncReplay(SyncReplayUpkeep):
         """
         return self._portal.run(self._async.set_priorities(priorities))
 
-    def worker(self, name: str, steps: int, session: int | None = None, patience_s: float | None = None) -> SyncWorker:
+    def worker(
+        self,
+        name: str,
+        steps: int,
+        session: int | None = None,
+        patience_s: float | None = None,
+        wait_for_run_s: float = 0.0,
+    ) -> SyncWorker:
         """Make a worker that fills the buffer; it begins with ``with``.
 
         Args:
@@ -200,8 +210,10 @@ class SyncReplay(SyncReplayUpkeep):
             steps: Of each fragment.
             session: The training attempt it works for; None: the one in progress.
             patience_s: How long to wait while the rate limiter holds inserts back; None: for ever.
+            wait_for_run_s: How long beginning may wait for a trainer to make the run and its buffer; 0: they must be
+                there.
         """
-        return SyncWorker(self._async.worker(name, steps, session, patience_s), self._portal)
+        return SyncWorker(self._async.worker(name, steps, session, patience_s, wait_for_run_s), self._portal)
 
     def samples(
         self,

@@ -252,15 +252,18 @@ async def test_what_is_wrong_is_said_before_it_is_sent(replay: Replay) -> None:
     async with replay.worker("w", steps=4) as worker:
         for wrong, said in (
             ({"a": np.ones((2, 1)), "b": np.ones(3)}, "a: has 2 steps"),
-            ({"a": np.float32(1)}, "a: has 0 steps"),
+            ({"a": np.ones(0)}, "a: has 0 steps"),
+            ({"a": np.float32(1)}, "a: is one number"),
+            ({"a": [1, 2, 3, 4]}, r"a/0: is one number, not an array .* lists nest: give numbers as np\.asarray"),
             ({"policy_versions": np.ones(2)}, "policy_versions: is given as policy_version"),
         ):
             with pytest.raises(InvalidField, match=said):
                 await worker.insert(wrong, policy_version=0)
         for more, said in (
             ({"policy_version": -1}, r"policy_version\[0\]: a policy version below 0"),
-            ({"policy_version": 0.5}, "policy_version: should be a number"),
-            ({"policy_version": [0, 1, 2]}, "policy_version: should be a number, or 2 of them"),
+            ({"policy_version": 1.0}, "policy_version: should be a whole number"),
+            ({"policy_version": [0, 1, 2]}, "policy_version: should be a whole number, or 2 of them"),
+            ({"policy_version": 0, "reward": [1.0]}, "reward: should be a number, or 2 of them"),
             ({"policy_version": 0, "reward": [1.0, np.nan]}, r"reward\[1\]: not a finite"),
             ({"policy_version": 0, "cost": [1.0, -1.0]}, r"cost\[1\]: not a finite number >= 0"),
         ):
@@ -272,8 +275,10 @@ async def test_what_is_wrong_is_said_before_it_is_sent(replay: Replay) -> None:
                 await worker.insert(other, policy_version=0)
     with pytest.raises(InvalidField, match="num_chunks: "):
         await anext(replay.samples(num_chunks=0))
-    with pytest.raises(InvalidField, match="one of num_chunks and num_fragments"):
+    with pytest.raises(InvalidField, match=r"^needs one of num_chunks and num_fragments, and not both$"):
         await anext(replay.samples())
+    with pytest.raises(InvalidField, match=r"priorities: should be priorities by chunk, .* not list"):
+        await replay.set_priorities([1, 2])  # type: ignore[arg-type]
     with pytest.raises(InvalidField, match="max_reuses: there is no such field; did you mean max_reuse"):
         await replay.change(max_reuses=2)  # type: ignore[call-arg]
     with pytest.raises(ValueError, match="steps: "):
@@ -305,7 +310,7 @@ async def test_all_this_works_without_an_event_loop(run: Settings) -> None:
 
 async def test_a_run_without_a_buffer_says_so(run: Settings) -> None:
     async with Replay(run) as replay:
-        with pytest.raises(ReplayNotFound):
+        with pytest.raises(ReplayNotFound, match=r"no replay buffer; a trainer makes it: Replay\.set_up"):
             await replay.state()
         with pytest.raises(ReplayNotFound):
             async with replay.worker("w", steps=1):

@@ -15,7 +15,6 @@ import pytest
 import lachesis
 from lachesis import AsyncTrainer, Curriculum, Environment, Group, Replay, Settings
 from lachesis.wire.filters import PassRateFilter
-from lachesis.wire.replay import Sampling
 from tests.clients.run import counts
 from tests.waiting import wait_until
 
@@ -137,13 +136,12 @@ async def test_the_workers_of_the_page_on_replay_play_and_its_trainer_trains(rea
         return [1.0] * 32
 
     at_home = Settings(reader.url, run="robots")
-    async with AsyncTrainer(at_home) as trainer, Replay(at_home) as replay:
-        await trainer.create_run(batch_size=1)
-        await replay.set_up(sampling=Sampling(strategy="proportional"))
-        worker, sampler, saver = snippets("docs/replay.md")
-        await run_as_written(ast.parse(worker).body, at_home, {"play": play})
+    worker, sampler, saver = snippets("docs/replay.md")
+    async with Replay(at_home) as replay:
+        playing = asyncio.create_task(run_as_written(ast.parse(worker).body, at_home, {"play": play}))
         with pytest.raises(Enough):
             await run_as_written(ast.parse(sampler).body, at_home, {"train": train})
+        await playing
         await run_as_written(ast.parse(saver).body, at_home, {"SyncReplay": lachesis.SyncReplay})
         assert [one.name for one in await replay.checkpoints()] == ["step-1000"]
         state = await replay.state()

@@ -1,0 +1,128 @@
+"""What those who fill a replay buffer are told: of settings that are kept, of waits, of what is lost."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import get_args
+
+import numpy as np
+import pytest
+
+from lachesis import AsyncTrainer, Replay, Settings
+from lachesis._losses import Losses, Outgoing
+from lachesis.errors import ReplayNotFound, RunNotFound
+from lachesis.loader.nested import Nested
+from lachesis.wire.fragments import FragmentOutcome, FragmentReceipt
+from lachesis.wire.replay import RateLimiter
+from tests.clients.conftest import settings_of
+from tests.clients.proxy import CuttingProxy
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+LIMITER = RateLimiter(samples_per_insert=1, min_diff=0, max_diff=2)
+
+
+@pytest.fixture
+async def replay(run: Settings) -> AsyncIterator[Replay]:
+    """A run's buffer, with a rate limiter."""
+    async with Replay(run) as replay:
+        await replay.set_up(limiter=LIMITER)
+        yield replay
+
+
+def steps(count: int) -> Nested:
+    return {"obs": np.arange(count)}
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name.startswith("lachesis")]
+
+
+async def test_setting_up_keeps_what_was_changed_meanwhile_and_says_so(
+    replay: Replay, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert (await replay.set_up(max_chunks=10_000, limiter=LIMITER)).settings.limiter == LIMITER
+    assert not warnings(caplog)
+    await replay.change(max_chunks=7)
+    kept = await replay.set_up(max_chunks=5, max_reuse=None)
+    assert (kept.settings.max_chunks, kept.settings.limiter) == (7, LIMITER)
+    said = "the replay buffer of run math is there with other settings, and keeps them: {'max_chunks': 7}"
+    assert warnings(caplog) == [said]
+
+
+async def test_fragments_that_are_refused_are_told_of_at_once_and_all_of_them_at_the_end(
+    replay: Replay, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with replay.worker("w", steps=1) as worker:
+        await worker.insert(steps(1), policy_version=8)
+        why = "policy_version {} is later than the run's: set that first"
+        assert warnings(caplog) == [f"worker w: 1 fragment refused: future_version; {why.format(8)}"]
+        await worker.insert(steps(49), policy_version=9)
+        await worker.insert(steps(1), policy_version=0)
+        assert worker.outcomes == {"future_version": 50, "stored": 1}
+        assert len(warnings(caplog)) == 1, "and not again for each"
+    assert warnings(caplog)[1:] == [f"worker w: 50 fragments refused: future_version; {why.format(9)}"]
+
+
+def test_every_way_to_lose_a_fragment_is_told_once_and_none_of_keeping_one(caplog: pytest.LogCaptureFixture) -> None:
+    outcomes = get_args(FragmentOutcome)
+    lost = [outcome for outcome in outcomes if outcome not in ("stored", "repeated")]
+    losses = Losses("w")
+    for count in (1, 2):
+        for outcome in outcomes:
+            losses.note([Outgoing(b"", 3, 4)], [FragmentReceipt(number=0, status=outcome, fragment=None)])
+        losses.tell()
+        losses.tell()
+        assert [len(re.findall(f": {outcome};", caplog.text)) for outcome in lost] == [count] * len(lost)
+        assert len(warnings(caplog)) == count * len(lost)
+
+
+async def test_a_worker_that_is_held_back_says_what_it_waits_for_and_for_how_long(
+    proxy: CuttingProxy, replay: Replay, caplog: pytest.LogCaptureFixture
+) -> None:
+    """However short the time is for which requests are repeated."""
+    await replay.worker("first", steps=1).insert(steps(2), policy_version=0)
+    async with Replay(settings_of(proxy, retry_budget_s=0)) as impatient:
+        working = [
+            asyncio.create_task(impatient.worker(f"w{patience_s}", 1, patience_s=patience_s).insert(steps(1), 0))
+            for patience_s in (None, 60)
+        ]
+        await wait_until(lambda: _said(caplog, 2))
+        for said, name, how_long in zip(
+            sorted(warnings(caplog)), ("w60", "wNone"), ("60 s at most", "for ever"), strict=True
+        ):
+            start = f"worker {name} is held back for 5 s now: the rate limiter holds inserts back: inserting 1 would"
+            assert said.startswith(start)
+            assert said.endswith(f" It waits until trainers sample, {how_long}")
+        await replay.change(limiter=None)
+        await asyncio.gather(*working)
+        assert (await replay.state()).sampleable_chunks == 4
+    assert len(warnings(caplog)) == 2
+
+
+async def _said(caplog: pytest.LogCaptureFixture, count: int) -> bool:
+    return len(warnings(caplog)) == count
+
+
+async def test_a_worker_waits_for_a_run_and_a_buffer_that_are_made_later(
+    settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def worked(wait_s: float) -> None:
+        async with Replay(settings) as replay, replay.worker("w", steps=1, wait_for_run_s=wait_s) as worker:
+            await worker.insert(steps(1), policy_version=0)
+
+    with pytest.raises(RunNotFound, match="create_run"):
+        await worked(0)
+    working = asyncio.create_task(worked(60))
+    await wait_until(lambda: _said(caplog, 1))
+    assert re.search(r"there is no run math; .* Waiting for it, 60 s at most", caplog.text)
+    async with AsyncTrainer(settings) as trainer, Replay(settings) as replay:
+        await trainer.create_run(batch_size=1)
+        with pytest.raises(ReplayNotFound, match=r"a trainer makes it: Replay\.set_up"):
+            await worked(0)
+        await replay.set_up()
+        await working
+        async with aclosing(replay.samples(num_chunks=1, wait_s=10)) as samples:
+            assert (await anext(samples)).records[0].worker == "w"
