@@ -13,6 +13,11 @@ Supply = Mapping[int | None, Mapping[int, int]]
 """Groups by environment and size; environments without bounds are one, None."""
 
 
+def unregistered() -> NotReady:
+    """Say that the run has no trainer yet."""
+    return NotReady(Blocker.NOT_REGISTERED, "no trainer has registered with this run, nor has anybody made it")
+
+
 def limit_of(environment: int | None, batch_size: int, bounds: Mapping[int, Bounds]) -> int:
     """Return the most sequences of one batch that an environment may have."""
     bound = _bound(environment, bounds)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from app.core.allocation import bounds_for, settle_debts
 from app.core.blockers import minimums_conflict
+from app.core.mixing import unfilled
 from app.core.model import BatchPlan, Blocker, Bounds, Lane, NotReady, RunView
 from app.core.pacing import live_shares
 from app.core.relaxation import queued_shortfall, select_relaxed, smallest_shortfall
@@ -22,6 +23,7 @@ class Decision:
         debts: Sequences owed to environments once the plan is carried out.
         conflict_since_ms: Since when minimums have been impossible together, or None if they are not.
         relaxes_in_ms: How long until they are relaxed, if they are impossible together.
+        unfilled: Whether there is none though what must be fresh of it is queued (`app.core.mixing.unfilled`).
     """
 
     plan: BatchPlan | None
@@ -29,6 +31,7 @@ class Decision:
     debts: Mapping[int, int] = field(default_factory=dict)
     conflict_since_ms: int | None = None
     relaxes_in_ms: int | None = None
+    unfilled: bool = False
 
 
 def decide(view: RunView, lanes: Sequence[Lane], ttl_ms: int, relax_after_ms: int) -> Decision:
@@ -47,7 +50,13 @@ def decide(view: RunView, lanes: Sequence[Lane], ttl_ms: int, relax_after_ms: in
         relax_after_ms: The run's patience with impossible minimums, milliseconds.
     """
     assert view.config is not None, "only a configured run can be decided on"  # noqa: S101
-    batch_size = view.config.batch_size
+    decision = _decide(view, view.config.batch_size, lanes, ttl_ms, relax_after_ms)
+    if decision.plan is not None:
+        return decision
+    return replace(decision, unfilled=unfilled(view.config.batch_size, view.policy.fresh_fraction, lanes))
+
+
+def _decide(view: RunView, batch_size: int, lanes: Sequence[Lane], ttl_ms: int, relax_after_ms: int) -> Decision:
     bounds = bounds_for(batch_size, live_shares(view, ttl_ms))
     sizes = _known_sizes(view, lanes)
     strict = select(batch_size, lanes, bounds, sizes)

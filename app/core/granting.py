@@ -23,7 +23,10 @@ class Grant:
 
 
 def granted(run: str, view: RunView, caller: int, ttl_ms: int) -> Grant:
-    """Return how many groups of its size an environment may start now.
+    """Return how many groups of its size an environment may start now: as many as hold the sequences that it may start.
+
+    The last of them may hold some more. If it were left out, environments that each lack a part of a group would never
+    complete a batch.
 
     Args:
         run: The run's name.
@@ -36,7 +39,9 @@ def granted(run: str, view: RunView, caller: int, ttl_ms: int) -> Grant:
     """
     if view.config is None:
         raise RunNotFound(f"there is no run {run}")
-    batch_size = fresh_needed(view.config.batch_size, view.policy.fresh_fraction)  # the rest may be replayed
+    batch_size = view.config.batch_size
+    if not view.unfilled:
+        batch_size = fresh_needed(batch_size, view.policy.fresh_fraction)  # the rest may be replayed
     horizon = horizon_of(view.policy.max_staleness)
     alive = {key: env for key, env in view.environments.items() if key == caller or env.alive(view.clock_ms, ttl_ms)}
     bounds = bounds_for(batch_size, live_shares(view, ttl_ms))
@@ -52,7 +57,7 @@ def granted(run: str, view: RunView, caller: int, ttl_ms: int) -> Grant:
     others = sum(sequences for key, sequences in arrived.items() if key not in alive)
     answer = credit(batch_size, horizon, claims, caller, others)
     group_size = max(1, view.environments[caller].group_size)
-    return Grant(answer.sequences // group_size, answer, horizon, view.policy_version)
+    return Grant(-(-answer.sequences // group_size), answer, horizon, view.policy_version)
 
 
 def _arrived(view: RunView) -> Counter[int | None]:

@@ -48,6 +48,12 @@ def fresh_needed(batch_size: int, fresh_fraction: float) -> int:
     return max(1, ceil(batch_size * fresh_fraction - _FLOAT_ERROR))
 
 
+def unfilled(batch_size: int, fresh_fraction: float, lanes: Sequence[Lane]) -> bool:
+    """Whether what must be fresh of a batch is queued: if there is none, the replay buffer could not fill it up."""
+    needed = fresh_needed(batch_size, fresh_fraction)
+    return needed < batch_size and _by_environment(lanes).total() >= needed
+
+
 def mix(
     batch_size: int,
     fresh_fraction: float,

@@ -227,6 +227,8 @@ class RunView:
         balance: How evenly batches were divided between ranks, if any were.
         delays: How often groups that wait were passed over for others that balance better, by id.
         drought: What came since the last group that could be trained on, if anything.
+        unfilled: Whether there was no batch when a trainer asked last, though what must be fresh of one was queued: the
+            replay buffer could not fill it up.
     """
 
     config: RunConfig | None
@@ -255,6 +257,7 @@ class RunView:
     balance: BalanceHistory | None = None
     delays: Mapping[str, int] = field(default_factory=dict)
     drought: Drought = field(default_factory=Drought)
+    unfilled: bool = False
 
     @property
     def alert(self) -> Drought | None:

@@ -45,6 +45,17 @@ def check_policy(policy: ReplayPolicy) -> None:
         rate_limiter.check(policy.limiter, policy.max_reuse)
 
 
+def check_groups(policy: ReplayPolicy, fresh_fraction: float) -> None:
+    """Refuse a buffer without groups where the run's batches are filled up with them.
+
+    Raises:
+        InvalidField: `location` is that of ``groups``.
+    """
+    if fresh_fraction < 1 and not policy.groups:
+        needed = f"the run's `fresh_fraction` is {fresh_fraction}, and fills batches up with them"
+        raise InvalidField(f"is false, but {needed}: set that to 1 first, or this to true", ("groups",))
+
+
 def check_sampling(sampling: Sampling) -> None:
     """Refuse parameters that a strategy has no meaning for.
 

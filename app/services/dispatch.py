@@ -6,10 +6,11 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
+from app.core.blockers import unregistered
 from app.core.decision import Decision, decide
 from app.core.errors import InvalidField, RanksDisagree, RunArchived, RunNotFound
 from app.core.leasing import Lease, LeaseState, contents_of, exhausted, expired, quarantined, returned
-from app.core.model import Blocker, Lane, NotReady, RunView
+from app.core.model import Lane, NotReady, RunView
 from app.core.ranks import recorded
 from app.core.seats import Seat, awaiting
 from app.services.arrivals import Arrivals
@@ -233,6 +234,8 @@ class Dispatch:
         decision, mixture = await self._decided(run, view, mixing=mixing)
         if decision.conflict_since_ms != view.conflict_since_ms:
             await self._runs.note_conflict(run, decision.conflict_since_ms)
+        if decision.unfilled != view.unfilled:
+            await self._runs.note_unfilled(run, decision.unfilled)
         if decision.plan is None:
             why = decision.not_ready
             return why if seat is None or why is None else awaiting(why, view.leases)
@@ -293,8 +296,3 @@ class Dispatch:
 def _is_nobody_elses(batch: Batch) -> bool:
     """Whether nobody but who should have got it can have a part of a batch."""
     return batch.lease.shards is None or len(batch.lease.shards.taken) == 1
-
-
-def unregistered() -> NotReady:
-    """Say that the run has no trainer yet."""
-    return NotReady(Blocker.NOT_REGISTERED, "no trainer has registered with this run, nor has anybody made it")

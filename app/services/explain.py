@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from app.core.blockers import unregistered
 from app.core.filters import Arrived
 from app.core.forecast import expected_s
 from app.core.model import DropReason, NotReady, RunView
 from app.services.arrivals import Arrivals
-from app.services.dispatch import Dispatch, unregistered
+from app.services.dispatch import Dispatch
 from app.services.sending import Sending
 from app.store.replay import ReplayStore
 from app.store.runs import RunStore

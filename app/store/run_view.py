@@ -209,4 +209,5 @@ def _view(
         balance=_balance(run.get("balance")),
         delays=json.loads(run.get("delays", "{}")),
         drought=parse_drought(drought),
+        unfilled="unfilled" in run,
     )

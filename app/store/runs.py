@@ -177,6 +177,14 @@ class RunStore:
             # The first observer's time counts: others must not start the wait anew.
             await self._connection.run("note_field", [keys.run], ["conflict_since_ms", since_ms, 1])
 
+    async def note_unfilled(self, run: str, unfilled: bool) -> None:
+        """Remember whether the replay buffer could not fill the next batch up."""
+        keys = RunKeys(run)
+        if unfilled:
+            await self._connection.run("note_field", [keys.run], ["unfilled", 1, 0])
+        else:
+            await self._connection.call("HDEL", keys.run, "unfilled")
+
     async def tick(self, run: str, worker: str, heard_of: Iterable[int]) -> Tick:
         """Move the run clock on and note who is alive."""
         return (await self.tick_all(worker, {run: heard_of}))[run]

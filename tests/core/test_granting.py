@@ -1,12 +1,16 @@
 """What an environment may start follows from all that its run holds, wherever that is."""
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from app.core.errors import RunNotFound
 from app.core.granting import granted
 from app.core.leasing import Lease, LeaseState
+from app.core.mixing import fresh_needed
 from app.core.policy import Policy
 from tests.core.views import EMPTY, environment
 
@@ -28,7 +32,7 @@ def test_what_waits_runs_or_is_with_the_trainer_is_in_hand_and_counts_for_its_ow
     )
     grant = granted("run", view, 0, TTL_MS)
     assert (grant.credit.wanted, grant.credit.in_hand) == (12, 2 + 1 + 4 + 2)
-    assert (grant.credit.sequences, grant.groups) == (3, 1), "whole groups only"
+    assert (grant.credit.sequences, grant.groups) == (3, 2), "the last group holds one more"
     assert (grant.horizon_batches, grant.policy_version) == (3, 5)
     other = granted("run", view, 1, TTL_MS)
     assert (other.credit.in_hand, other.credit.sequences) == (4, 24 - 9 - 4 - 4), "what nobody alive owns fills batches"
@@ -40,6 +44,37 @@ def test_what_may_be_replayed_need_not_be_made() -> None:
     own = {"policy": Policy(max_staleness=2, fresh_fraction=0.5), "environments": {0: environment(0)}}
     grant = granted("run", replace(EMPTY, leases=(lease,), **own), 0, TTL_MS)
     assert (grant.credit.wanted, grant.credit.in_hand, grant.credit.sequences) == (12, 4, 8)
+
+
+def test_where_the_buffer_could_not_fill_a_batch_up_all_of_it_is_made() -> None:
+    own = {"policy": Policy(max_staleness=0, fresh_fraction=0.5), "environments": {0: environment(0)}}
+    view = replace(EMPTY, lanes={(0, 4): 1}, **own)
+    assert [granted("run", replace(view, unfilled=so), 0, TTL_MS).groups for so in (False, True)] == [0, 1]
+
+
+@given(
+    batch_size=st.integers(1, 64),
+    sizes=st.lists(st.integers(1, 9), min_size=1, max_size=5),
+    weights=st.lists(st.integers(1, 3), min_size=5, max_size=5),
+    max_staleness=st.integers(0, 2),
+    fresh_fraction=st.sampled_from((0.25, 0.5, 1.0)),
+)
+def test_when_all_have_made_what_they_may_a_batch_is_there(
+    batch_size: int, sizes: list[int], weights: list[int], max_staleness: int, fresh_fraction: float
+) -> None:
+    """All that is wanted ahead is there, and no group beyond it."""
+    assert EMPTY.config is not None
+    environments = {n: environment(n, size, weight=float(weights[n])) for n, size in enumerate(sizes)}
+    policy = Policy(max_staleness=max_staleness, fresh_fraction=fresh_fraction)
+    config = replace(EMPTY.config, batch_size=batch_size)
+    view = replace(EMPTY, environments=environments, policy=policy, config=config)
+    made = Counter[int]()
+    while any((grants := {n: granted("run", view, n, TTL_MS).groups for n in environments}).values()):
+        number = next(n for n, groups in grants.items() if groups)
+        made[number] += 1
+        view = replace(view, lanes={(n, sizes[n]): groups for n, groups in made.items()})
+    wanted = (max_staleness + 1) * fresh_needed(batch_size, fresh_fraction)
+    assert wanted <= sum(groups * sizes[n] for n, groups in made.items()) < wanted + max(sizes)
 
 
 def test_who_asks_is_alive_however_long_it_was_silent() -> None:

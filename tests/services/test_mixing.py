@@ -244,6 +244,33 @@ async def test_a_run_whose_buffer_has_nothing_that_fits_waits_for_nobody(
     assert fresh(await taken(services)) == ["g12", "g13"]
 
 
+async def test_where_the_buffer_cannot_fill_batches_up_environments_make_the_rest(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    """As long as a trainer waits; nobody who goes by credits is waited for by whom it waits for itself."""
+    buffer = await set_up(process(), redis_client, KEEPING, seeded=0)
+    services = buffer.process[0]
+    await services.administration.change(RUN, {"max_staleness": 0})
+    environment, _, _ = await services.registry.join(RUN, Application("env", 2, 99, 1.0))
+    made = 0
+
+    async def make() -> int:
+        nonlocal made
+        groups = (await services.registry.heartbeat(RUN, environment.environment, None)).groups
+        await submit(services, *range(made, made + groups), environment=environment.environment)
+        made += groups
+        return groups
+
+    assert [await make(), await make()] == [1, 0], "half of a batch of four is fresh"
+    assert (await services.dispatch.take(RUN, Holder())).not_ready is not None
+    assert [await make(), await make()] == [1, 0]
+    batch = await taken(services)
+    assert len(fresh(batch)) == 2
+    await ack(services, batch)
+    assert [await make(), await make()] == [1, 0]
+    assert (len(fresh(again := await taken(services))), len(replayed(again))) == (1, 1)
+
+
 async def test_minimums_are_kept_of_the_whole_batch(process: Callable[..., Process], redis_client: Redis) -> None:
     process_ = process()
     services = process_[0]

@@ -8,7 +8,7 @@ from app.core.drawing import weight_of
 from app.core.errors import FragmentNotFound, InvalidField, ReplayNotFound, RunNotFound
 from app.core.rate_limiter import adjusted
 from app.core.replay import ReplayPolicy, Unfit
-from app.core.replay_checks import check_policy
+from app.core.replay_checks import check_groups, check_policy
 from app.services.replay.groups import ReplayGroups
 from app.services.replay.insertion import ReplayInsertion
 from app.services.replay.reservations import Reservations
@@ -90,7 +90,7 @@ class Replay:
             policy = replace(old or ReplayPolicy(), **changes)
             check_policy(policy)
             if old is None or "groups" in changes:
-                _check_groups(policy, owner.policy.fresh_fraction)
+                check_groups(policy, owner.policy.fresh_fraction)
             session = 0 if view is None else view.standing.session
             if await self._put(run, view, policy, session):
                 break
@@ -268,12 +268,6 @@ class Replay:
         if view is None:
             raise ReplayNotFound(f"run {run} has no replay buffer")
         return view
-
-
-def _check_groups(policy: ReplayPolicy, fresh_fraction: float) -> None:
-    if fresh_fraction < 1 and not policy.groups:
-        needed = f"the run's `fresh_fraction` is {fresh_fraction}, and fills batches up with them"
-        raise InvalidField(f"is false, but {needed}: set that to 1 first, or this to true", ("groups",))
 
 
 def _needs_looking_over(old: ReplayPolicy, new: ReplayPolicy) -> bool:
