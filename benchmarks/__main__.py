@@ -1,10 +1,11 @@
-"""``python -m benchmarks [SECTION ...] [--quick] [--publish]``."""
+"""``python -m benchmarks [SECTION ...] [--quick] [--deep] [--publish]``."""
 
 import argparse
 import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import uvloop
@@ -61,13 +62,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"some of: {', '.join(SECTIONS)} (default: all)")
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds, shallower queues")
+    parser.add_argument("--deep", action="store_true", help="with --quick: queues as deep as without")
     parser.add_argument("--publish", action="store_true", help="write the page, data and picture into docs/ too")
     parser.add_argument("--output", type=Path, default=REPOSITORY / "benchmarks" / "results", help="where to keep them")
     asked = parser.parse_args()
     if unknown := set(asked.sections) - set(SECTIONS):
         parser.error(f"no such section: {', '.join(unknown)}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the contestants are ended on the way out
-    results = uvloop.run(measure(asked.sections or list(SECTIONS), QUICK if asked.quick else FULL))
+    effort = QUICK if asked.quick else FULL
+    effort = replace(effort, depths=FULL.depths) if asked.deep else effort
+    results = uvloop.run(measure(asked.sections or list(SECTIONS), effort))
     described = machine.describe()
     for folder in [asked.output, *[REPOSITORY / "docs"] * asked.publish]:
         report.write(folder, results, described)

@@ -176,11 +176,16 @@ class ReplayModel:
         return next((name for name, is_so in faults.items() if is_so), None)
 
     def _retire(self, chunk: Chunk, reason: str) -> None:
+        """Past ones have been retired by the session that began."""
+        if chunk.place != "past":
+            self._count_retired(chunk, reason)
         chunk.place = reason
+        self._forget(chunk)
+
+    def _count_retired(self, chunk: Chunk, reason: str) -> None:
         self.it.counts[f"retired:{reason}"] += 1
         self.it.counts["retired_chunks"] += 1
         self.it.counts["retired_uses"] += chunk.uses
-        self._forget(chunk)
 
     def _forget(self, chunk: Chunk) -> None:
         if not chunk.held and chunk.place not in KEPT:
@@ -191,6 +196,7 @@ class ReplayModel:
         for chunk in list(self.it.chunks.values()):
             fault = self._fault(chunk.parts, chunk.inserted, chunk.uses) if chunk.place in LIVE else None
             if fault == "old_session":
+                self._count_retired(chunk, fault)
                 chunk.place = "past"
             elif fault:
                 self._retire(chunk, fault)
@@ -286,7 +292,7 @@ class ReplayModel:
             chunk.held -= 1
             chunk.uses += used
             most = self.it.rules.max_reuse
-            if chunk.place not in KEPT:
+            if chunk.place not in LIVE:
                 self.it.counts["retired_uses"] += used
                 self._forget(chunk)
             elif most is not None and chunk.uses >= most:

@@ -202,16 +202,17 @@ async def _check_orders(redis: Redis, keys: RunKeys, books: Books) -> None:
 def _check_uses(books: Books) -> None:
     places = (SAMPLEABLE, WITHHELD, PAST)
     kept = [entry for entry in books.chunks.values() if entry.place in places]
+    live = [entry for entry in kept if entry.place != PAST]
     lingering = [entry for entry in books.chunks.values() if entry.place not in places]
     assert all(entry.chunk.reserved for entry in lingering), "a chunk that is retired and that nobody holds"
     assert books.total("chunks") == len(kept)
     assert books.total("chunk_bytes") == sum(entry.chunk.payload_bytes for entry in kept)
     assert books.total("chunk_fragments") == sum(entry.chunk.fragments for entry in kept)
-    uses = sum(entry.chunk.uses for entry in kept) + books.total("retired_uses")
+    uses = sum(entry.chunk.uses for entry in live) + books.total("retired_uses")
     in_hand = sum(map(len, books.samples.values()))
     assert books.total("samples") == uses + in_hand, "each sample is a use, or in somebody's hands"
     assert books.total("sampled_chunks") == _sum(books, "staleness:")
-    assert books.total("inserts") == len(kept) + books.total("retired_chunks")
+    assert books.total("inserts") == len(live) + books.total("retired_chunks")
     assert books.total("retired_chunks") == _sum(books, "retired:")
 
 

@@ -130,11 +130,17 @@ async def test_what_is_left_of_a_former_session_is_counted_as_that_whatever_its_
     buffer: Buffer,
 ) -> None:
     await buffer.put(0, 1, 2, 3, 4, 5)
+    await buffer.ack(await buffer.take(2))
+    held = await buffer.take(3)
     await buffer.process[0].replay.set_session(RUN, 1)
+    state = await buffer.process[0].replay.state(RUN)
+    assert (state.retired, state.avg_reuse) == ({"old_session": 3}, 2 / 3), "from the session on"
     await buffer.configure(max_chunks=2)
     await buffer.put(0, 1, session=1)
-    books = await swept(buffer)
-    assert {name: n for name, n in books.totals.items() if name.startswith("retired:")} == {"retired:old_session": 2}
+    await buffer.ack(held)
+    assert (await swept(buffer)).at("past") == [4]
+    state = await buffer.process[0].replay.state(RUN)
+    assert (state.retired, state.avg_reuse) == ({"old_session": 3}, 5 / 3)
 
 
 async def test_time_retires_old_chunks_gives_up_gaps_and_ends_samples(buffer: Buffer) -> None:

@@ -2,15 +2,15 @@
 --
 local function let_go(chunk, used, most_uses)
   chunk.uses, chunk.held = chunk.uses + used, chunk.held - 1
-  local retired = chunk.place ~= 'sampleable' and chunk.place ~= 'withheld' and chunk.place ~= 'past'
-  if retired then
+  local live = chunk.place == 'sampleable' or chunk.place == 'withheld'
+  if not live then
     count('retired_uses', used)
-    if chunk.held > 0 then write(chunk) else forget_chunk(chunk) end
+    if chunk.held > 0 or chunk.place == 'past' then write(chunk) else forget_chunk(chunk) end
   elseif chunk.uses >= most_uses then
     retire(chunk, 'used_up')
   else
     -- One that moves is ranked by that, or must not be: of what is gathered about one member, no order is kept.
-    local moved = chunk.place ~= 'past' and place(chunk, most_uses)
+    local moved = place(chunk, most_uses)
     if used > 0 and not moved and chunk.place == 'sampleable' then later('ZADD', USES, -chunk.uses, chunk.id) end
     write(chunk)
   end

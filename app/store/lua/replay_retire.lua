@@ -10,17 +10,29 @@ local function forget_chunk(chunk)
   later('HDEL', CHUNKS, chunk.id)
 end
 
+local function note_retired(chunk, reason)
+  count('retired_chunks', 1)
+  count('retired_uses', chunk.uses)
+  count('retired:' .. reason, 1)
+end
+
+-- Keep for inspection what a new session has retired.
+local function set_aside(chunk)
+  note_retired(chunk, 'old_session')
+  take_out(chunk)
+  put(chunk, 'past')
+  write(chunk)
+end
+
 -- What samples hold of it stays until they end.
 local function retire(chunk, reason)
+  if chunk.place ~= 'past' then note_retired(chunk, reason) end
   take_out(chunk)
   chunk.place = reason
   count('chunks', -1)
   count('chunk_bytes', -chunk.bytes)
   count('chunk_fragments', -chunk.fragments)
-  count('retired_chunks', 1)
   count('retired_fragments', chunk.fragments)
-  count('retired_uses', chunk.uses)
-  count('retired:' .. reason, 1)
   if chunk.held > 0 then write(chunk) else forget_chunk(chunk) end
 end
 

@@ -21,9 +21,7 @@ for i = 3, #ARGV do
   seen[ARGV[i]] = true
   local live = chunk and (chunk.place == 'sampleable' or chunk.place == 'withheld')
   if live and ARGV[1] == 'past' then
-    take_out(chunk)
-    put(chunk, 'past')
-    write(chunk)
+    set_aside(chunk)
     done = done + 1
   elseif live or chunk and chunk.place == 'past' and ARGV[1] ~= 'past' then
     if ARGV[1] == 'evicted' then evict(chunk) else retire(chunk, ARGV[1]) end
