@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from redis.asyncio import Redis
 
@@ -12,9 +13,17 @@ from app.core.policy import Policy
 from app.services.handout import Holder
 from app.services.replay.request import Sample
 from tests.services.conftest import RUN, Process, config, encoded
+from tests.services.curriculum_runs import NAME, observe, register
 from tests.services.replaying import buffer_of
 
 MATH = Application("math", 2, 512, 1.0)
+
+OF_WHAT_IS_NAMED = {
+    *("evalsha", "exec", "exists", "hdel", "hexists", "hget", "hincrby", "hlen", "hmget", "hset", "multi", "publish"),
+    *("sadd", "set", "strlen", "time", "unlink", "zadd", "zcard", "zmscore", "zrank", "zrem", "zremrangebyscore"),
+    "zscore",
+}
+"""Commands whose work is by what they name or remove, and at most by the logarithm of all else that a key holds."""
 
 
 @pytest.fixture
@@ -55,6 +64,34 @@ async def test_to_follow_a_group_costs_the_same_however_many_batches_there_are(
     for number in range(2, 6):
         await submit_and_take(f"g{number}")
     assert await follow("g5") == one
+
+
+async def test_to_observe_an_item_costs_the_same_however_many_items_there_are(
+    services: Services, redis_client: Redis
+) -> None:
+    await services.registry.join(RUN, Application(NAME, 2, 512, 1.0))
+    await services.curricula.configure(RUN, NAME, {}, make=True)
+
+    async def grow(first: int, end: int) -> None:
+        keys = [f"i{n}" for n in range(first, end)]
+        await register(services, *keys, category="algebra")
+        await observe(services, {key: [1.0] for key in keys})
+
+    async def by_group(name: str) -> None:
+        scored = replace(encoded(2, 0, environment=0), group_id=name, item="i7", rewards=np.array([1.0, 0.0]))
+        await services.submissions.submit(RUN, [scored])
+
+    async def both_ways(name: str) -> list[dict[str, int]]:
+        own = await calls(redis_client, lambda: observe(services, {"i7": [1.0, 0.0]}))
+        return [own, await calls(redis_client, lambda: by_group(name))]
+
+    await grow(0, 100)
+    await by_group("before")
+    few = await both_ways("few")
+    await grow(100, 10_000)
+    assert await both_ways("many") == few
+    assert set().union(*few) <= OF_WHAT_IS_NAMED, "there may be one that goes through all items"
+    assert (await services.curricula.facts(RUN, NAME)).census.updates == 10_000 + 5
 
 
 async def test_a_list_of_runs_takes_one_command_more_than_there_are_runs(
