@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lachesis._rows import invalid
+from lachesis._torch import labelled
 from lachesis.loader.nested import Nested, flatten
 from lachesis.wire import blob
 from lachesis.wire.fragments import POLICY_VERSIONS
@@ -109,7 +110,7 @@ def read_steps(
         InvalidField: Arrays are of unequal length, of none, or there is no step; a number is wrong.
         TypeError, ValueError: See `lachesis.loader.nested.flatten`.
     """
-    tensors = flatten(steps)
+    tensors = flatten(steps, labelled)
     if POLICY_VERSIONS in tensors:
         raise invalid("is given as policy_version", (POLICY_VERSIONS,))
     for name, array in tensors.items():

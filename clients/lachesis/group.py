@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lachesis._rows import Path, invalid, ragged
+from lachesis._torch import labelled
 from lachesis.wire.body import MAX_INTEGER
 from lachesis.wire.columns import DETAIL_FIELDS, DETAILS, LENGTHS, NATIVE_COLUMNS, Ragged, pack
 from lachesis.wire.groups import GROUP_ID
@@ -45,7 +46,7 @@ class Group:
             like the environment, the scores count as an observation of it.
         cost: What it costs to train on, in units of yours, ``>= 0``.
         metadata: A JSON object that goes with it, unread.
-        tensors: Arrays under names of yours, of bool, integers or floats.
+        tensors: Arrays under names of yours, of bool, integers or floats; bf16 and f8 of PyTorch and ml_dtypes, too.
         messages: A conversation per sequence; each message has ``role`` and ``content``.
         generation_params, overrides, group_overrides, images: As in the ``ScoredData`` of Atropos.
         id: Its id. A group that is submitted again with the same id is stored once.
@@ -160,7 +161,7 @@ def _checked_tensors(tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[A
     for name in tensors:
         if name == DETAILS or name in _COLUMN_NAMES or _is_lengths_of_column(name):
             raise invalid("is the name of a column, or of its lengths", ("tensors", name))
-    return {name: np.asarray(array) for name, array in tensors.items()}
+    return {name: labelled(array) for name, array in tensors.items()}
 
 
 def _is_lengths_of_column(name: str) -> bool:

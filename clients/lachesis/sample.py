@@ -9,7 +9,7 @@ from lachesis._in_hand import AsyncInHand
 from lachesis._lease import Lease
 from lachesis.loader.nested import Nested, decode
 from lachesis.loader.stacking import Ragged, stack
-from lachesis.wire.blob import Buffer
+from lachesis.wire.blob import Buffer, read_header
 from lachesis.wire.samples import Record, SampleInfo
 
 
@@ -47,8 +47,13 @@ class Records:
         return np.array([record.staleness for record in self.records], np.int64)
 
     def fragments(self) -> list[Nested]:
-        """Return the arrays of each fragment, nested, as views of the reply; bf16 as its bits."""
+        """Return the arrays of each fragment, nested, as views of the reply; bf16 as its bits, see `dtypes`."""
         return [decode(blob) for blob in self.blobs]
+
+    def dtypes(self) -> list[dict[str, str]]:
+        """Return the dtype of each fragment's arrays by flat name, as safetensors names it: ``BF16`` of its bits."""
+        headers = map(read_header, self.blobs)
+        return [{name: info.dtype for name, info in header.tensors.items()} for header in headers]
 
     def stacked(self, ragged: Ragged = None) -> Nested:
         """Return the arrays of all, nested as in each, [fragments, …].

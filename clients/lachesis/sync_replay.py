@@ -84,7 +84,8 @@ class SyncWorker:
         Waits while the rate limiter holds inserts back.
 
         Args:
-            steps: Arrays [steps, …], nested in dicts and lists; the same ones for all steps of a fragment.
+            steps: Arrays [steps, …], nested in dicts and lists; the same ones for all steps of a fragment. CPU tensors
+                of PyTorch will do, bf16 and f8 too.
             policy_version: What sampled them: one for all, or one for each. A trainer reads it as `policy_versions`.
             episode: The episode's id; a fragment names all that it has steps of.
             reward: One for each step, or the same for all; a fragment has their sum.

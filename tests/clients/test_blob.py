@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as np_st
 from safetensors import SafetensorError, deserialize
 from safetensors.numpy import load, save
 
-from lachesis.wire.blob import DamagedBlob, read_header, tensor, write
+from lachesis.wire.blob import LABELLED, DamagedBlob, read_header, tensor, write
 
 DTYPES = ["?", "u1", "i1", "<u2", "<i2", "<f2", "<u4", "<i4", "<f4", "<u8", "<i8", "<f8"]
 arrays = st.sampled_from(DTYPES).flatmap(
@@ -75,6 +75,14 @@ def test_views_share_memory_and_cannot_be_written_to() -> None:
     changeable = bytearray(blob)
     with pytest.raises(ValueError, match="read-only"):
         tensor(changeable, read_header(changeable).tensors["x"])[0] = 1
+
+
+def test_bits_that_say_what_they_are_are_written_as_that() -> None:
+    bits = np.array([[0x3F80, 0x4000], [0, 1]], "<u2")
+    payload = write({"x": bits.T.view(LABELLED["BF16"]), "y": bits})
+    header = read_header(payload)
+    assert {name: info.dtype for name, info in header.tensors.items()} == {"x": "BF16", "y": "U16"}
+    assert tensor(payload, header.tensors["x"]).tolist() == bits.T.tolist()
 
 
 def test_floats_numpy_lacks_come_as_their_bits() -> None:

@@ -21,7 +21,7 @@ from lachesis.errors import (
 )
 from lachesis.loader import Loader
 from lachesis.loader.nested import Nested
-from lachesis.wire.blob import MAX_HEADER_BYTES
+from lachesis.wire.blob import LABELLED, MAX_HEADER_BYTES
 from lachesis.wire.replay import RateLimiter, Sampling
 from tests.api.replay_calls import in_json
 from tests.clients.conftest import settings_of
@@ -110,6 +110,20 @@ async def test_steps_of_several_versions_are_stacked_with_those_of_one(replay: R
         data = (await anext(samples)).stacked()
     assert data["action"].tolist() == [[0, 1], [2, 3]]
     assert data["policy_versions"].tolist() == [[4, 4], [4, 5]]
+
+
+async def test_bits_of_bf16_that_say_so_are_bf16_for_the_trainer_too(replay: Replay) -> None:
+    bits = np.array([0x3F80, 0x4000, 0xC000], np.uint16)
+    async with replay.worker("w", steps=3) as worker:
+        for part in (bits[:1], bits[1:]):
+            await worker.insert({"obs": {"x": part.view(LABELLED["BF16"]), "y": part}}, policy_version=0)
+        await worker.insert({"obs": {"x": bits[:1].view(LABELLED["BF16"]), "y": bits[:1]}}, policy_version=0)
+        with pytest.raises(InvalidField, match=r"obs/x: is uint16 \(\) a step, and was .*BF16"):
+            await worker.insert({"obs": {"x": bits[:1], "y": bits[:1]}}, policy_version=0)
+    async with aclosing(replay.samples(num_chunks=1, wait_s=10)) as samples:
+        sample = await anext(samples)
+    assert sample.dtypes() == [{"obs/x": "BF16", "obs/y": "U16", "policy_versions": "I64"}]
+    assert sample.fragments()[0]["obs"]["x"].tolist() == bits.tolist()
 
 
 async def test_a_worker_that_comes_back_goes_on_with_its_numbers(replay: Replay) -> None:

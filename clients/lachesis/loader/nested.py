@@ -7,12 +7,13 @@ are the same: a level whose names are 0, 1, 2, … is a list. So a name cannot h
 with just these names comes back as a list.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lachesis._torch import labelled
 from lachesis.wire import blob
 
 _SEPARATOR = "/"
@@ -22,15 +23,19 @@ Nested = Any
 """A number, an array, or a dict (with strings as keys), list or tuple of them."""
 
 
-def flatten(nested: Nested) -> dict[str, NDArray[Any]]:
+def flatten(nested: Nested, read: Callable[[Any], NDArray[Any]] = np.asarray) -> dict[str, NDArray[Any]]:
     """Return the arrays by their flat names, in order; nothing is copied. An array by itself has the name ''.
+
+    Args:
+        nested: What to flatten.
+        read: Makes an array of a value; what is written to a file is `labelled`, so that it may hold bf16 and f8.
 
     Raises:
         TypeError: A value is neither a number nor an array of numbers, or a key is not a string.
         ValueError: A dict or list is empty (no file could say so), or two arrays have the same flat name.
     """
     flat: dict[str, NDArray[Any]] = {}
-    for name, array in _leaves(nested, ""):
+    for name, array in _leaves(nested, "", read):
         if name in flat:
             raise ValueError(f"{name}: two arrays have this name")
         flat[name] = array
@@ -57,8 +62,8 @@ def nest(flat: Mapping[str, Any]) -> Nested:
 
 
 def encode(nested: Nested) -> bytes:
-    """Write arrays into a safetensors blob; see `flatten` for what it raises."""
-    return blob.write(flatten(nested))
+    """Write arrays into a safetensors blob, bf16 and f8 as such; see `flatten` for what it raises."""
+    return blob.write(flatten(nested, labelled))
 
 
 def decode(payload: blob.Buffer) -> Nested:
@@ -72,14 +77,14 @@ def decode(payload: blob.Buffer) -> Nested:
     return nest({name: blob.tensor(payload, info) for name, info in header.tensors.items()})
 
 
-def _leaves(nested: Nested, name: str) -> Iterator[tuple[str, NDArray[Any]]]:
+def _leaves(nested: Nested, name: str, read: Callable[[Any], NDArray[Any]]) -> Iterator[tuple[str, NDArray[Any]]]:
     if isinstance(nested, Mapping):
         items = list(nested.items())
     elif isinstance(nested, (list, tuple)):
         items = [(str(position), value) for position, value in enumerate(nested)]
     else:
-        array = np.asarray(nested)
-        if array.dtype.kind not in _NUMBERS:
+        array = read(nested)
+        if array.dtype.kind not in _NUMBERS and array.dtype not in blob.LABELLED.values():
             raise TypeError(
                 f"{name or 'the sample'}: {type(nested).__name__} of dtype {array.dtype} is no array of numbers"
             )
@@ -90,7 +95,7 @@ def _leaves(nested: Nested, name: str) -> Iterator[tuple[str, NDArray[Any]]]:
     for key, value in items:
         if not isinstance(key, str):
             raise TypeError(f"{name or 'the sample'}: a key is {key!r}, not a string")
-        yield from _leaves(value, f"{name}{_SEPARATOR}{key}" if name else key)
+        yield from _leaves(value, f"{name}{_SEPARATOR}{key}" if name else key, read)
 
 
 def _level(levels: dict[str, dict[str, Any]], name: str) -> dict[str, Any]:

@@ -29,6 +29,10 @@ ITEM_BYTES = {
 
 _KINDS = {"b": "BOOL", "u": "U", "i": "I", "f": "F"}
 _RAW = {"BF16": "<u2", "F8_E4M3": "u1", "F8_E5M2": "u1", "BOOL": "?"}  # numpy has no such floats: their bits
+LABELLED = {name: np.dtype([(name, _RAW[name])]) for name in ("BF16", "F8_E4M3", "F8_E5M2")}
+"""Of those floats, by name: the dtype of arrays of their bits that says what they are."""
+
+_LABELS = {labelled: name for name, labelled in LABELLED.items()}
 _DTYPES = {name: np.dtype(_RAW.get(name, f"<{name[0].lower()}{size}")) for name, size in ITEM_BYTES.items()}
 _place = itemgetter(1)  # TensorInfo sorts by its bytes
 METADATA = "__metadata__"
@@ -135,7 +139,7 @@ def write(
     """Write a safetensors file.
 
     Args:
-        tensors: Arrays of bool, integers or floats by name, in any memory layout.
+        tensors: Arrays of bool, integers, floats or a dtype of `LABELLED` by name, in any memory layout.
         metadata: What else to say, as strings.
         dtypes: By name, the dtype of arrays that hold the bits of what numpy has not, such as ``BF16``.
 
@@ -231,6 +235,8 @@ def _info(name: str, entry: Any, start: int) -> TensorInfo:
 
 
 def _dtype_name(dtype: np.dtype[Any]) -> str:
+    if dtype in _LABELS:
+        return _LABELS[dtype]
     name = _KINDS.get(dtype.kind, "")
     name = name if dtype.kind == "b" else f"{name}{8 * dtype.itemsize}"
     if name not in ITEM_BYTES:

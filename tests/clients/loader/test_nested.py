@@ -10,7 +10,7 @@ from safetensors.numpy import load
 
 from lachesis.loader import decode, encode
 from lachesis.loader.nested import flatten, nest
-from lachesis.wire.blob import DamagedBlob
+from lachesis.wire.blob import DamagedBlob, read_header
 
 names = st.text(st.characters(exclude_characters="/", codec="utf-8"), min_size=1).filter(
     lambda name: not name.isdigit()
@@ -49,6 +49,15 @@ def test_the_names_in_a_file_are_those_of_the_safetensors_library() -> None:
 def test_arrays_are_views_of_the_bytes() -> None:
     payload = encode({"x": np.arange(4)})
     assert np.shares_memory(decode(payload)["x"], np.frombuffer(payload, np.uint8))
+
+
+def test_arrays_of_ml_dtypes_are_written_as_what_they_are() -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes", reason="it is not installed (`pip install ml_dtypes`)")
+    numbers = np.array([[1.5, -2.0], [0.0, 3.0]], ml_dtypes.bfloat16).T
+    payload = encode({"x": numbers, "y": [numbers[0, 1], numbers.astype(ml_dtypes.float8_e5m2)]})
+    dtypes = {name: info.dtype for name, info in read_header(payload).tensors.items()}
+    assert dtypes == {"x": "BF16", "y/0": "BF16", "y/1": "F8_E5M2"}
+    assert decode(payload)["x"].view(ml_dtypes.bfloat16).tolist() == numbers.tolist()
 
 
 def test_a_list_of_more_than_ten_keeps_its_order() -> None:

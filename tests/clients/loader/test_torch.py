@@ -5,12 +5,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lachesis import Group
 from lachesis.loader import (
     Loader,
     Pad,
     Padded,
     Source,
     dataset,
+    encode,
     prepare_batch,
     prepare_observation,
     stack,
@@ -19,6 +21,7 @@ from lachesis.loader import (
 from tests.clients.loader.fetching import sample
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (`pip install torch`)")
+load = pytest.importorskip("safetensors.torch").load
 
 TIME, WIDTH = 5, 3
 
@@ -68,6 +71,23 @@ def test_on_the_cpu_memory_is_shared_unless_it_is_read_only() -> None:
 def test_bits_of_bf16_become_numbers_again() -> None:
     bits = (np.array([1.5, -2.0], np.float32).view(np.uint32) >> 16).astype(np.uint16)
     assert to_device(bits, "cpu").view(torch.bfloat16).tolist() == [1.5, -2.0]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_tensors_that_numpy_has_no_dtype_for_are_written_as_they_are(dtype: str) -> None:
+    tensor = torch.arange(6.0).reshape(2, 3).to(getattr(torch, dtype)).T.requires_grad_(dtype == "bfloat16")
+    payload = encode({"x": tensor, "y": [tensor[0, 1], torch.ones(2)]})
+    read = load(payload)
+    assert {name: array.dtype for name, array in read.items()} == {
+        "x": tensor.dtype,
+        "y/0": tensor.dtype,
+        "y/1": torch.float32,
+    }
+    assert torch.equal(read["x"].float(), tensor.float())
+    assert read["y/0"].item() == 3
+    tokens = [[1, 2]]
+    packed = Group(tokens, tokens, [1.0], tensors={"x": tensor}).packed(None)
+    assert load(packed)["x"].dtype == tensor.dtype
 
 
 @pytest.mark.parametrize("stacked", [True, False])
