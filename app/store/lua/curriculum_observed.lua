@@ -14,7 +14,6 @@ end
 
 -- Write observed items down: what is known of them, where they stand, and that nobody waits for their scores any more.
 local function write_observed(c)
-  local observations = 0
   for key, item in pairs(c.looked_up) do
     local now = item.now
     if now then
