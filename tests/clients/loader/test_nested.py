@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given
@@ -52,7 +53,6 @@ def test_arrays_are_views_of_the_bytes() -> None:
 
 
 def test_arrays_of_ml_dtypes_are_written_as_what_they_are() -> None:
-    ml_dtypes = pytest.importorskip("ml_dtypes", reason="it is not installed (`pip install ml_dtypes`)")
     numbers = np.array([[1.5, -2.0], [0.0, 3.0]], ml_dtypes.bfloat16).T
     payload = encode({"x": numbers, "y": [numbers[0, 1], numbers.astype(ml_dtypes.float8_e5m2)]})
     dtypes = {name: info.dtype for name, info in read_header(payload).tensors.items()}
