@@ -1,7 +1,9 @@
 """Groups on their way in and out: payloads first, index second, garbage last."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from weakref import WeakValueDictionary
 
 from app.core.errors import GroupExists, QueueFull
 from app.core.model import DropReason, Lane, LaneId, PlannedGroup, QueuedGroup
@@ -36,6 +38,7 @@ class GroupStore:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # a run's, while somebody sweeps it
 
     async def admit(
         self,
@@ -214,38 +217,45 @@ class GroupStore:
 
     async def sweep(self, run: str) -> int:
         """Remove the payloads that no index entry names any more; returns how many."""
-        keys = RunKeys(run)
-        removed = 0
-        while True:
-            garbage, trash = await self._connection.exchange(
-                [("ZRANGEBYSCORE", keys.unindexed, -1, -1, "LIMIT", 0, _SWEEP), ("SMEMBERS", keys.trash)]
-            )
-            removed += await self._remove(keys, garbage)
-            if len(garbage) < _SWEEP:
-                return removed + await self._sweep_trash(keys, trash)
+        async with self._turns.setdefault(run, asyncio.Lock()):
+            return await self._sweep(RunKeys(run))
 
-    async def _sweep_trash(self, keys: RunKeys, tokens: Iterable[bytes]) -> int:
-        """Remove the payloads that only the trash names."""
+    async def _sweep(self, keys: RunKeys) -> int:
+        find = scripts.command("find_garbage", [keys.unindexed, keys.run, *keys.naming_payloads()], [_SWEEP])
         removed = 0
+        removal: list[Command] = []
+        while True:
+            # In one round trip: what was found is removed, then more is looked for.
+            *_, (looked_at, *garbage), tokens = await self._connection.exchange(
+                [*removal, find, ("SMEMBERS", keys.trash)]
+            )
+            if not looked_at:
+                break
+            removed += len(garbage)
+            removal = [*_unlink(keys, garbage), ("ZREM", keys.unindexed, *garbage)] if garbage else []
         for token in tokens:
-            trashed = keys.trashed(token.decode())
-            cursor = None
-            while cursor != 0:
-                cursor, entries = await self._connection.call("HSCAN", trashed, cursor or 0, "COUNT", _SWEEP)
-                removed += await self._remove(keys, list(entries))
-            await self._connection.call("UNLINK", trashed)
-            await self._connection.call("SREM", keys.trash, token)
+            removed += await self._sweep_trash(keys, token.decode())
         return removed
 
-    async def _remove(self, keys: RunKeys, ids: Sequence[bytes]) -> int:
-        """Remove those payloads that nothing names; returns how many. None of these can be named again."""
-        if not ids:
-            return 0
-        garbage = await self._connection.run("find_garbage", [keys.unindexed, keys.run, *keys.naming_payloads()], ids)
-        if garbage:
-            await self._connection.call("UNLINK", *(keys.payload(one.decode()) for one in garbage))
-            await self._connection.call("ZREM", keys.unindexed, *garbage)
-        return len(garbage)
+    async def _sweep_trash(self, keys: RunKeys, token: str) -> int:
+        """Remove the payloads that only the trash names, then the trash: cut short, it is begun again."""
+        trashed = [keys.trashed(token), keys.run, *keys.naming_payloads()]
+        removed, cursor = 0, b"0"
+        removal: list[Command] = []
+        while True:
+            find = scripts.command("find_trash", trashed, [cursor, _SWEEP])
+            *_, (cursor, *garbage) = await self._connection.exchange([*removal, find])
+            removed += len(garbage)
+            removal = _unlink(keys, garbage)
+            if cursor == b"0":
+                break
+        await self._connection.exchange([*removal, ("UNLINK", trashed[0]), ("SREM", keys.trash, token)])
+        return removed
+
+
+def _unlink(keys: RunKeys, garbage: Sequence[bytes]) -> list[Command]:
+    """Remove payloads that nothing names: none of these can be named again."""
+    return [("UNLINK", *(keys.payload(one.decode()) for one in garbage))] if garbage else []
 
 
 def _index(
