@@ -1,0 +1,77 @@
+"""Garbage goes in slices, of which each may be the last that a process lives to send."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import aclosing
+from typing import Any
+
+from app.core.model import DropReason
+from app.store.connection import Connection
+from app.store.exchange import Command
+from app.store.groups import GroupStore
+from tests.store.conftest import KEYS, LASTING_MS, RUN, Store, encoded
+
+MORE_THAN_A_SLICE = 1100
+
+
+class Died(Exception):
+    """The process is no more."""
+
+
+class Mortal(Connection):
+    """Sends so many commands before its process dies."""
+
+    commands_left: int
+
+    async def exchange(self, commands: Sequence[Command]) -> list[Any]:
+        sent, self.commands_left = commands[: self.commands_left], self.commands_left - len(commands)
+        replies = await super().exchange(sent) if sent else []
+        if self.commands_left < 0:
+            raise Died
+        return replies
+
+
+async def _garbage(store: Store) -> int:
+    """Leave the payloads of a run that was reset: some had been dropped, the others became trash as a whole."""
+    ids = [f"g{number}" for number in range(2 * MORE_THAN_A_SLICE)]
+    await store.admit(*(encoded() for _ in ids), ids=ids)
+    dropped = [(group_id, (0, 2)) for group_id in ids[:MORE_THAN_A_SLICE]]
+    assert await store.groups.drop(RUN, dropped, DropReason.STALE, LASTING_MS) == len(dropped)
+    await store.runs.reset(RUN, "token")
+    return len(ids)
+
+
+async def _known_garbage(store: Store) -> set[str]:
+    known = {name.decode() for name in await store.redis.zrange(KEYS.unindexed, 0, -1)}
+    for token in await store.redis.smembers(KEYS.trash):  # type: ignore[misc]
+        known |= {name.decode() for name in await store.redis.hkeys(KEYS.trashed(token.decode()))}  # type: ignore[misc]
+    return known
+
+
+async def test_a_sweep_that_is_cut_off_at_any_command_leaves_nothing_that_the_next_does_not_find(
+    store: Store, redis_url: str
+) -> None:
+    await _garbage(store)
+    commands, finished = 0, False
+    async with aclosing(Mortal(redis_url, 20.0)) as mortal:
+        while not finished:
+            commands += 1
+            mortal.commands_left = commands
+            try:
+                await GroupStore(mortal).sweep(RUN)
+                finished = True
+            except Died:
+                assert await store.payloads() <= await _known_garbage(store)
+    assert commands > 6
+    await store.runs.forget_recent(RUN)
+    assert await store.runs.forget(RUN)
+    assert [key async for key in store.redis.scan_iter("*")] == []
+
+
+async def test_of_two_who_sweep_a_run_in_one_process_the_second_finds_nothing_left_to_do(store: Store) -> None:
+    """As when a run is removed, and upkeep comes by."""
+    garbage = await _garbage(store)
+    first, second = await asyncio.gather(store.groups.sweep(RUN), store.groups.sweep(RUN))
+    assert first >= garbage
+    assert second == 0
+    assert await store.payloads() == set()
