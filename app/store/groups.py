@@ -30,7 +30,7 @@ from app.store.payloads import write_then_index
 from app.store.run_view import parse_drought
 
 WantedHeads = Mapping[LaneId, tuple[int, int]]
-_SWEEP = 1000  # payloads removed per round trip
+_SWEEP = 500  # payloads looked at per round trip: nobody else is served meanwhile
 
 
 class GroupStore:
