@@ -51,7 +51,7 @@ class Drought:
     Attributes:
         since_ms: Run clock when the first of it came.
         sequences: How many sequences that were.
-        dropped: In how many groups, by why they were dropped on arrival.
+        dropped: In how many groups, by why they were dropped on arrival, or kept with a weight of 0.
     """
 
     since_ms: int = 0
@@ -64,4 +64,4 @@ class Drought:
 
     def __str__(self) -> str:
         reasons = ", ".join(f"{reason} {groups}" for reason, groups in sorted(self.dropped.items()))
-        return f"nothing to train on in the last {self.sequences} sequences; groups dropped on arrival: {reasons}"
+        return f"nothing to train on in the last {self.sequences} sequences; groups that came in vain: {reasons}"

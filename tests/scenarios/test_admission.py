@@ -44,7 +44,7 @@ async def test_an_environment_whose_prompts_are_all_solved_is_found_out_and_a_be
     now = await status(client)
     alert = now["alert"]
     assert (alert["sequences"], alert["dropped"]) == (12, {"zero_variance": 6})
-    assert alert["detail"] == "nothing to train on in the last 12 sequences; groups dropped on arrival: zero_variance 6"
+    assert alert["detail"] == "nothing to train on in the last 12 sequences; groups that came in vain: zero_variance 6"
     assert [environment["dropped"] for environment in now["environments"]] == [{"zero_variance": 6}, {}]
     assert (await explained(client))["alert"]["detail"] == alert["detail"]
     page = await scrape(client)

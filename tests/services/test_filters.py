@@ -152,10 +152,23 @@ async def test_a_drought_is_seen_by_all_processes_told_once_and_ended_by_one_gro
         assert alert is not None
         assert (alert.sequences, alert.dropped) == (12, {"zero_variance": 5, "stale": 1})
         assert alert.since_s >= 0
-    told = "nothing to train on in the last 10 sequences; groups dropped on arrival: stale 1, zero_variance 4"
+    told = "nothing to train on in the last 10 sequences; groups that came in vain: stale 1, zero_variance 4"
     assert caplog.messages == [f"run {RUN}: {told}"]
     await there.submissions.submit(RUN, [rewarded("one", SAME), rewarded("good", MIXED)])
     for services in (here, there):
         assert (await services.status.of(RUN)).alert is None
     await here.submissions.submit(RUN, [rewarded("two", SAME)])
     assert (await there.registry.view(RUN)).drought.sequences == 2, "it is counted anew"
+
+
+@pytest.mark.parametrize(("loss_weight", "sequences"), [(0.0, 4), (0.1, 0)])
+async def test_what_is_kept_with_a_weight_of_0_ends_no_drought(
+    process: Callable[..., Process], loss_weight: float, sequences: int
+) -> None:
+    services = process()[0]
+    await run_with(services, filter_zero_variance={"loss_weight": loss_weight}, max_staleness=0)
+    await services.administration.set_policy_version(RUN, 1)
+    await services.submissions.submit(RUN, [replace(rewarded("old", MIXED), policy_version=0)])
+    await services.submissions.submit(RUN, [rewarded("same", SAME)])
+    drought = (await services.registry.view(RUN)).drought
+    assert (drought.sequences, sum(drought.dropped.values())) == (sequences, sequences // 2)

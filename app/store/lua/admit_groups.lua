@@ -32,6 +32,7 @@
 -- include many
 -- include submitted_groups
 -- include index_group
+-- include note_drought
 -- include index_groups
 local groups = submitted_groups()
 local run = run_as_it_is()

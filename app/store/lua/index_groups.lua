@@ -24,18 +24,6 @@ local function note_senders(senders, clock)
   end
 end
 
--- A drought lasts from one submission that brings something to train on to the next; returns whether this one is in it.
-local function note_drought(new, stored, clock)
-  if #stored > 0 then redis.call('UNLINK', DROUGHT) end
-  if #new == 0 or #stored > 0 then return false end
-  redis.call('HSETNX', DROUGHT, 'since_ms', clock)
-  for _, group in ipairs(new) do
-    increase(DROUGHT, 'sequences', group.size)
-    increase(DROUGHT, group.where, 1)
-  end
-  return true
-end
-
 local function index_groups(groups, outcomes, run, clock)
   local new, stored, senders = {}, {}, {}
   for n, group in ipairs(groups) do
@@ -52,5 +40,5 @@ local function index_groups(groups, outcomes, run, clock)
   senders['-'] = nil
   place_groups(stored, run)
   note_senders(senders, clock)
-  return note_drought(new, stored, clock)
+  return note_drought(new, clock)
 end

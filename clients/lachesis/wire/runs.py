@@ -99,7 +99,7 @@ AlertAfterBatches = Annotated[
     Field(
         ge=1,
         le=1_000_000,
-        description="After so many batches' worth of sequences in groups that were all dropped on arrival, the status "
+        description="After so many batches' worth of sequences in groups that all came in vain, the status "
         "carries an alert. Null: never.",
     ),
 ]
