@@ -254,11 +254,11 @@ def make_room(newcomer: Chunk, held: Held, candidates: Iterable[Chunk], policy: 
     chunks, payload_bytes = held.chunks + 1, held.payload_bytes + newcomer.payload_bytes
     evicted = []
     for chunk in sorted(candidates, key=lambda each: eviction_key(each, policy.eviction)):
-        if _within(chunks, payload_bytes, policy):
+        if within(chunks, payload_bytes, policy):
             break
         evicted.append(chunk)
         chunks, payload_bytes = chunks - 1, payload_bytes - chunk.payload_bytes
-    return Room(tuple(evicted), _within(chunks, payload_bytes, policy))
+    return Room(tuple(evicted), within(chunks, payload_bytes, policy))
 
 
 def eviction_key(chunk: Chunk, eviction: Eviction) -> tuple[bool, float, int]:
@@ -295,5 +295,6 @@ def uses_open(chunk: Chunk, policy: ReplayPolicy) -> int | None:
     return None if policy.max_reuse is None else max(0, policy.max_reuse - chunk.uses - chunk.reserved)
 
 
-def _within(chunks: int, payload_bytes: int, policy: ReplayPolicy) -> bool:
+def within(chunks: int, payload_bytes: int, policy: ReplayPolicy) -> bool:
+    """Whether so many chunks, of so many bytes together, are within the capacity."""
     return chunks <= policy.max_chunks and (policy.max_bytes is None or payload_bytes <= policy.max_bytes)

@@ -112,10 +112,7 @@ class Administration:
         return await self.get(run)
 
     async def _check_fresh_fraction(self, run: str, fraction: float) -> None:
-        if fraction == 1.0:
-            return
-        buffer = await self._buffers.view(run)
-        if buffer is None or not buffer.policy.groups:
+        if fraction < 1 and not await self._buffers.takes_groups(run):
             why = "to fill batches up, the run needs a replay buffer with `groups`: PUT …/replay comes first"
             raise InvalidField(f"is {fraction}; {why}", ("fresh_fraction",))
 

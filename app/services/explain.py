@@ -75,16 +75,12 @@ class Explain:
         why = decision.not_ready
         if arrived.filtered:
             why = replace(why, detail=f"{why.detail}; {arrived}")
-        if policy.fresh_fraction < 1 and not await self._fills_up(run):
+        if policy.fresh_fraction < 1 and not await self._buffers.takes_groups(run):
             idle = f"fresh_fraction is {policy.fresh_fraction}, but no replay buffer takes groups to fill batches up"
             why = replace(why, detail=f"{why.detail}; {idle}")
         left_ms = decision.relaxes_in_ms
         relaxes_s = None if left_ms is None else left_ms / 1000
         return Reason(view, why, expected_s(why, arriving), relaxes_s, arriving, arrived)
-
-    async def _fills_up(self, run: str) -> bool:
-        buffer = await self._buffers.view(run)
-        return buffer is not None and buffer.policy.groups
 
 
 def stale_groups(view: RunView) -> int:

@@ -47,6 +47,11 @@ class ReplayStore:
         """Read the buffer without what is in it; None if the run has none."""
         return read_view(await self._connection.exchange(view_commands(RunKeys(run))))
 
+    async def takes_groups(self, run: str) -> bool:
+        """Tell whether the run has a buffer that the groups of its acknowledged batches enter."""
+        view = await self.view(run)
+        return view is not None and view.policy.groups
+
     async def summaries(self, runs: Sequence[str]) -> dict[str, ReplaySummary]:
         """Read buffers, and how much is in each, in one round trip; runs that have none are left out."""
         commands = [summary_commands(RunKeys(run)) for run in runs]

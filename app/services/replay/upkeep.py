@@ -5,7 +5,7 @@ from itertools import product
 
 from app.core.drawing import weight_of
 from app.core.freshness import oldest_fresh
-from app.core.replay import Chunk, ReplayPolicy, Unfit, unfit, uses_open
+from app.core.replay import Chunk, ReplayPolicy, Unfit, unfit, uses_open, within
 from app.store.keys import ReplayPart
 from app.store.replay import ReplayStore
 from app.store.replay_entries import PAST, SAMPLEABLE, WITHHELD, StoredChunk, chunk_key
@@ -116,7 +116,7 @@ class ReplayUpkeep:
     async def _make_room(self, run: str) -> int:
         """Evict what is more than fits in, as when the capacity was made smaller."""
         retired, view = 0, await self._replay.view(run)
-        while view is not None and not _fit_in(view, view.held.chunks, view.held.payload_bytes):
+        while view is not None and not within(view.held.chunks, view.held.payload_bytes, view.policy):
             candidates = await self._replay.candidates(run, view.policy.eviction, _AT_ONCE)
             entries = await self._replay.entries(run, candidates)
             # How many are too many is read last: others may be making room, too, and have evicted the first of these.
@@ -131,16 +131,11 @@ class ReplayUpkeep:
         return retired
 
 
-def _fit_in(view: ReplayView, chunks: int, payload_bytes: int) -> bool:
-    policy = view.policy
-    return chunks <= policy.max_chunks and (policy.max_bytes is None or payload_bytes <= policy.max_bytes)
-
-
 def _excess(view: ReplayView, candidates: Iterable[StoredChunk | None]) -> list[str]:
     """Return chunks that must go for the others to fit in; some of them, if they are many."""
     excess, chunks, payload_bytes = list[str](), view.held.chunks, view.held.payload_bytes
     for entry in candidates:
-        if _fit_in(view, chunks, payload_bytes):
+        if within(chunks, payload_bytes, view.policy):
             break
         if entry is not None:
             excess.append(chunk_key(entry.chunk.chunk_id))

@@ -15,7 +15,7 @@ if redis.call('HGET', REPLAY, 'revision') ~= ARGV[1] then return 0 end
 local moved, most_uses = 0, tonumber(ARGV[2]) or math.huge
 for i = 3, #ARGV do
   local chunk = chunk_of(ARGV[i])
-  if chunk and (chunk.place == 'sampleable' or chunk.place == 'withheld') and place(chunk, most_uses) then
+  if chunk and is_live(chunk) and place(chunk, most_uses) then
     write(chunk)
     moved = moved + 1
   end

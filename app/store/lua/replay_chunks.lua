@@ -15,6 +15,8 @@ local function chunk_of(id)
     bytes = tonumber(bytes), fragments = tonumber(fragments)}
 end
 
+local function is_live(chunk) return chunk.place == 'sampleable' or chunk.place == 'withheld' end
+
 local function write(chunk)
   later('HSET', CHUNKS, chunk.id, string.format('%s %.0f %.0f %.0f %s %s', chunk.place, chunk.uses, chunk.held,
     chunk.weight, chunk.priority, chunk.rest))

@@ -2,7 +2,7 @@
 --
 local function hold(chunk, most_uses)
   chunk.held = chunk.held + 1
-  if chunk.place ~= 'past' then place(chunk, most_uses) end
+  if is_live(chunk) then place(chunk, most_uses) end
   write(chunk)
 end
 

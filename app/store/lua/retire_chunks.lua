@@ -19,7 +19,7 @@ local done, seen = 0, {}
 for i = 3, #ARGV do
   local chunk = not seen[ARGV[i]] and chunk_of(ARGV[i])
   seen[ARGV[i]] = true
-  local live = chunk and (chunk.place == 'sampleable' or chunk.place == 'withheld')
+  local live = chunk and is_live(chunk)
   if live and ARGV[1] == 'past' then
     set_aside(chunk)
     done = done + 1
