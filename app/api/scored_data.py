@@ -162,8 +162,8 @@ def check_rows(columns: Mapping[str, Ragged], path: Path) -> None:
     scores = columns["scores"].values
     if not len(tokens):
         raise InvalidField("holds no sequence", (*path, "tokens"))
-    if not tokens.all():
-        raise InvalidField("a sequence without tokens", (*path, "tokens", int(np.argmin(tokens != 0))))
+    if not tokens[shortest := tokens.argmin()]:
+        raise InvalidField("a sequence without tokens", (*path, "tokens", int(shortest)))
     _check_same_rows("masks", masks, tokens, path)
     if "policy_versions" in columns:
         _check_same_rows("policy_versions", columns["policy_versions"].lengths[0], tokens, path)
@@ -172,6 +172,8 @@ def check_rows(columns: Mapping[str, Ragged], path: Path) -> None:
 
 
 def _check_same_rows(name: str, rows: NDArray[Any], tokens: NDArray[Any], path: Path) -> None:
+    if rows is tokens:
+        return
     if len(rows) != len(tokens):
         raise InvalidField(f"has {len(rows)} rows where tokens has {len(tokens)}", (*path, name))
     if not np.array_equal(rows, tokens):

@@ -56,7 +56,7 @@ class Weight:
 def weigh(lengths: NDArray[np.integer], sent: float | None = None) -> Weight:
     """Return the weight of a group; ``lengths`` are the tokens of each sequence, at most 2^28 in all."""
     tokens = lengths.astype(np.int64, copy=False)
-    return Weight(int(tokens.sum()), int(tokens @ tokens), sent)
+    return Weight(int(np.add.reduce(tokens)), int(tokens.dot(tokens)), sent)
 
 
 @dataclass(frozen=True, slots=True)

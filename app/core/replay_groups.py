@@ -8,10 +8,8 @@ from app.core.replay import Versions
 
 def mean_reward(scores: ArrayLike) -> float:
     """Return the mean of a group's scores, of which there must be one; finite, as they are."""
-    values = np.asarray(scores, np.float64)
-    with np.errstate(over="ignore"):
-        mean = float(values.mean())
-    return min(max(mean, float(values.min())), float(values.max()))
+    values = np.asarray(scores, np.float64).tolist()
+    return min(max(sum(values) / len(values), min(values)), max(values))
 
 
 def versions_counted(oldest: int, sampled: Versions | None, current: int) -> Versions:

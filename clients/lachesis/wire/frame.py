@@ -6,7 +6,7 @@ merged or copied on the way. Any safetensors reader can open the file; each of i
 
 from collections.abc import Mapping, Sequence
 
-from lachesis.wire.blob import MAX_HEADER_BYTES, Buffer, DamagedBlob, header_of, read_header
+from lachesis.wire.blob import MAX_HEADER_BYTES, Buffer, DamagedBlob, Header, header_of, read_header
 
 FORMAT = "lachesis"
 """Key of the metadata that tells a frame from a group's blob; its value says what is framed."""
@@ -45,9 +45,14 @@ def split(body: Buffer, most_header_bytes: int = MAX_HEADER_BYTES) -> tuple[dict
         DamagedBlob: It is not a frame, or not a whole one.
     """
     header = read_header(body, most_header_bytes)
+    return header.metadata, cut(body, header)
+
+
+def cut(body: Buffer, header: Header) -> list[memoryview]:
+    """Return the blobs of a frame whose header was read; see `split`."""
     if FORMAT not in header.metadata:
         raise DamagedBlob(f"a frame says so in its metadata, under {FORMAT!r}")
     if any(info.dtype != "U8" for info in header.tensors.values()):
         raise DamagedBlob("a frame's tensors are blobs, of dtype U8")
     view = memoryview(body)
-    return header.metadata, [view[info.start : info.end] for info in header.tensors.values()]
+    return [view[info.start : info.end] for info in header.tensors.values()]
