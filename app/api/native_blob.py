@@ -16,7 +16,7 @@ from app.api.group_fields import read_fields
 from app.api.json_reader import Path, members
 from app.api.native_keys import GroupKeys, parse_object, read_keys
 from app.api.scored_data import check_rows
-from app.core.costs import weigh
+from app.core.costs import total, weigh
 from app.core.errors import InvalidField, MalformedBody
 from app.core.replay import versions_of
 from app.store.codec import EncodedGroup, Payload
@@ -218,7 +218,7 @@ class _Rows:
             raise InvalidField("a length below 0", (*path, int(lowest)))
         if lengths[highest] > len(self._blob):  # and so no sum of them overflows
             raise InvalidField("a length beyond the body's", (*path, int(highest)))
-        return lengths, int(np.add.reduce(lengths, dtype=np.int64))
+        return lengths, total(lengths)
 
 
 def _column(blob: Buffer, header: Header, column: Column, rows: _Rows, path: Path) -> Ragged:
@@ -229,9 +229,9 @@ def _column(blob: Buffer, header: Header, column: Column, rows: _Rows, path: Pat
             raise InvalidField("not a finite number", (*path, int(first)))
     lengths = [rows.of(column.name, level) for level in range(column.depth - 1)]
     held = len(values)
-    for level, total in reversed(lengths):
-        if total != held:
-            raise InvalidField(f"holds {held} where its lengths make {total}", path)
+    for level, wanted in reversed(lengths):
+        if wanted != held:
+            raise InvalidField(f"holds {held} where its lengths make {wanted}", path)
         held = len(level)
     return Ragged(values, tuple([level for level, _ in lengths]))
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from app.api.details import check_details, details_text
@@ -176,6 +175,6 @@ def _check_same_rows(name: str, rows: NDArray[Any], tokens: NDArray[Any], path: 
         return
     if len(rows) != len(tokens):
         raise InvalidField(f"has {len(rows)} rows where tokens has {len(tokens)}", (*path, name))
-    if not np.array_equal(rows, tokens):
-        row = int(np.argmax(rows != tokens))
+    differ = rows != tokens
+    if differ[row := int(differ.argmax())]:
         raise InvalidField(f"has {rows[row]} values where tokens has {tokens[row]}", (*path, name, row))

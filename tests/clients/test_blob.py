@@ -1,6 +1,7 @@
 """Our safetensors reader and writer beside the library's."""
 
 import json
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,18 @@ from hypothesis.extra import numpy as np_st
 from safetensors import SafetensorError, deserialize
 from safetensors.numpy import load, save
 
-from lachesis.wire.blob import LABELLED, DamagedBlob, read_header, tensor, write
+from lachesis.wire.blob import (
+    LABELLED,
+    LENGTH_BYTES,
+    DamagedBlob,
+    Header,
+    header_of,
+    parse_header,
+    read_header,
+    tensor,
+    write,
+)
+from tests.seeds import FUZZ, seed_of
 
 DTYPES = ["?", "u1", "i1", "<u2", "<i2", "<f2", "<u4", "<i4", "<f4", "<u8", "<i8", "<f8"]
 arrays = st.sampled_from(DTYPES).flatmap(
@@ -19,6 +31,17 @@ arrays = st.sampled_from(DTYPES).flatmap(
 )
 names = st.text(max_size=12).filter(lambda name: name != "__metadata__")
 tensors = st.dictionaries(names, arrays, max_size=6)
+
+
+MEMBERS = (
+    *(b'"x":1,', b'"shape":[],', b'"dtype":"U8",', b'"__metadata__":{},', b'"a":"b",', b'"a":{"b":"c"},'),
+    *(b'"y":NaN,', b'"y":[-Infinity],', b'"y":1e999,', b'"y":' + b"[" * 300 + b"]" * 300 + b","),
+)
+SNIPPETS = (
+    *(b"\\", b'\\"', b"\\\\", b"\\u0022", b"\\u0061", b"\\ud800", b"\\ud83d\\ude00", b'"', b"\x01", b"\xed\xa0\x80"),
+    *(b"1.0", b"true", b"null", b"-0", b"01", b"9" * 5000),
+    *(b"{", b"}", b"[", b"]", b",", b":", b" ", b"\n", b"\0", b"\xef\xbb\xbf", b""),
+)
 
 
 def same(left: Any, right: Any) -> bool:
@@ -135,6 +158,40 @@ def test_floats_numpy_lacks_come_as_their_bits() -> None:
 def test_what_is_not_one_whole_file_is_refused(blob: bytes, why: str) -> None:
     with pytest.raises(DamagedBlob, match=why):
         read_header(blob)
+
+
+def test_the_quick_parser_takes_what_the_strict_one_takes_and_nothing_else() -> None:
+    rnd = Random(seed_of(FUZZ))
+    outcomes = []
+    for _ in range(6_000):
+        text, size = mutated_header(rnd)
+        outcomes.append(outcome(text, size, quick=True))
+        assert outcomes[-1] == outcome(text, size, quick=False), text
+    assert 0.1 < sum(isinstance(each, Header) for each in outcomes) / len(outcomes) < 0.9
+
+
+def mutated_header(rnd: Random) -> tuple[bytes, int]:
+    """A header that is right, or was until something was put into it; and the size of its file."""
+    keys = ("a", "x", "shape", "é", '"', "\\", "", '{"a":"\\"}')
+    tensors = [(name, "U8", (size,), size) for name, size in zip(rnd.sample(keys, 2), (2, 3), strict=True)]
+    metadata = {name: rnd.choice(keys) for name in rnd.sample(keys, rnd.randint(0, 2))}
+    text = header_of(tensors, metadata)[LENGTH_BYTES:]
+    for _ in range(rnd.choice((0, 1, 1, 2))):
+        begins = [at for at in range(1, len(text)) if text[at - 1 : at] in (b"{", b",")]
+        if begins and rnd.random() < 0.5:
+            at = rnd.choice(begins)
+            put, taken = rnd.choice((*MEMBERS, text[at : text.find(b",", at) + 1])), 0
+        else:
+            at, put, taken = rnd.randrange(len(text)), rnd.choice(SNIPPETS), rnd.randint(0, 1)
+        text = text[:at] + put + text[at + taken :]
+    return text, LENGTH_BYTES + len(text) + sum(size for *_, size in tensors)
+
+
+def outcome(text: bytes, size: int, *, quick: bool) -> Header | str:
+    try:
+        return parse_header(text, size, quick=quick)
+    except DamagedBlob as error:
+        return str(error)
 
 
 @given(tensors, st.data())

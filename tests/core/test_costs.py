@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.costs import CostModel, Measure
+from app.core.costs import CostModel, Measure, Weight, total, weigh
 from app.core.errors import InvalidField
 
 FACTORS = st.floats(0, 1e12, allow_subnormal=False)
@@ -16,6 +16,16 @@ MODELS = st.sampled_from([CostModel(m) for m in Measure if m is not Measure.LENG
     CostModel, st.just(Measure.LENGTH), FACTORS.filter(bool), FACTORS
 )
 LENGTHS = st.lists(st.integers(0, 2**40), max_size=20)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("count", [0, 1, 64, 65, 1000])
+def test_a_group_of_any_size_weighs_its_tokens_and_their_squares(count: int, dtype: type[np.integer]) -> None:
+    """Sums beyond 32 bits, too: of a handful, Python makes them."""
+    tokens = [2**28 // max(1, count) - each for each in range(count)]
+    lengths = np.array(tokens, dtype)
+    assert weigh(lengths, 0.5) == Weight(total(lengths), sum(length**2 for length in tokens), 0.5)
+    assert total(lengths) == sum(tokens)
 
 
 @given(MODELS)

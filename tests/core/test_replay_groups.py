@@ -3,7 +3,7 @@
 import math
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app.core.replay import Versions, versions_of
@@ -13,6 +13,7 @@ WHOLE = st.integers(0, 9)
 
 
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1))
+@example([1e308, -1e308] * 12)
 def test_the_mean_of_finite_scores_is_finite_and_between_them(scores: list[float]) -> None:
     mean = mean_reward(np.array(scores))
     assert min(scores) <= mean <= max(scores)

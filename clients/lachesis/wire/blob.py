@@ -37,6 +37,7 @@ _LABELS = {labelled: name for name, labelled in LABELLED.items()}
 _DTYPES = {name: np.dtype(_RAW.get(name, f"<{name[0].lower()}{size}")) for name, size in ITEM_BYTES.items()}
 _place = itemgetter(1)  # TensorInfo sorts by its bytes
 METADATA = "__metadata__"
+_WHOLE = {int}
 _MOST_DIMENSIONS = 32  # of every numpy
 _MOST_BYTES = 2**63 - 1  # numpy counts so far, also where a length of 0 leaves nothing to hold
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -125,7 +126,8 @@ def tensor(blob: Buffer, info: TensorInfo) -> NDArray[Any]:
     if start == end:
         return np.empty(shape, _DTYPES[dtype])
     array = np.ndarray(shape, _DTYPES[dtype], blob, start)
-    array.setflags(write=False)
+    if not isinstance(blob, bytes):  # those nobody can write to
+        array.setflags(write=False)
     return array
 
 
@@ -254,7 +256,7 @@ def _info(name: str, entry: Any, start: int) -> TensorInfo:
         raise DamagedBlob(f"tensor {name!r} is not described by dtype, shape and data_offsets") from None
     if item_bytes is None:
         raise DamagedBlob(f"tensor {name!r} has a dtype unknown here: {str(dtype)[:20]!r}")
-    if type(shape) is not list or {*map(type, numbers := (*shape, first, last))} != {int} or min(numbers) < 0:
+    if type(shape) is not list or {*map(type, numbers := (*shape, first, last))} != _WHOLE or min(numbers) < 0:
         raise DamagedBlob(f"the shape or place of tensor {name!r} is not one of whole numbers")
     size = last - first
     if len(shape) > _MOST_DIMENSIONS or not 0 < size == prod(shape) * item_bytes <= _MOST_BYTES:
