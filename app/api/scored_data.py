@@ -161,7 +161,7 @@ def check_rows(columns: Mapping[str, Ragged], path: Path) -> None:
     scores = columns["scores"].values
     if not len(tokens):
         raise InvalidField("holds no sequence", (*path, "tokens"))
-    if not tokens[shortest := tokens.argmin()]:
+    if not tokens[shortest := tokens.argmin()]:  # none is below 0
         raise InvalidField("a sequence without tokens", (*path, "tokens", int(shortest)))
     _check_same_rows("masks", masks, tokens, path)
     if "policy_versions" in columns:

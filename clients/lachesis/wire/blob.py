@@ -102,7 +102,7 @@ def parse_header(text: bytes, size: int, *, quick: bool = True) -> Header:
     Args:
         text: The JSON after the length.
         size: Bytes of the file.
-        quick: Whether it may be read by a parser that is quick, but passes over keys that come twice; tests turn it
+        quick: Whether a parser that is quick, but passes over keys that come twice, may read it first; tests turn it
             off.
 
     Raises:
@@ -116,7 +116,7 @@ def parse_header(text: bytes, size: int, *, quick: bool = True) -> Header:
             if _strings_read(entries, header) == _strings_in(text):
                 return header
         except ValueError:
-            pass  # what is wrong the other parser says
+            pass  # the other parser says what is wrong
     return _header(_parse(text), start, size)
 
 
@@ -207,9 +207,9 @@ def _header(entries: Any, start: int, size: int) -> Header:
 
 
 def _strings_read(entries: dict[str, Any], header: Header) -> int:
-    """Count strings that a parser returned: keys, what the metadata says, dtypes. There may be more, never fewer.
+    """Count the strings that a parser made of a header: keys, what the metadata says, dtypes; of others, not all.
 
-    A parser that passes over a key which comes twice returns fewer strings than the text holds.
+    So as many as in the text shows that no key came twice: what is under the first one would be missing here.
     """
     return len(entries) + sum(map(len, entries.values())) + len(header.metadata) + len(header.tensors)
 
@@ -259,6 +259,7 @@ def _info(name: str, entry: Any, start: int) -> TensorInfo:
     if type(shape) is not list or {*map(type, numbers := (*shape, first, last))} != _WHOLE or min(numbers) < 0:
         raise DamagedBlob(f"the shape or place of tensor {name!r} is not one of whole numbers")
     size = last - first
+    # What takes so many bytes, and is not empty, is a shape: only others need a closer look.
     if len(shape) > _MOST_DIMENSIONS or not 0 < size == prod(shape) * item_bytes <= _MOST_BYTES:
         if not is_shape(shape, item_bytes):
             raise DamagedBlob(f"the shape of tensor {name!r} is none that an array can have")
