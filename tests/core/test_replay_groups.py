@@ -14,6 +14,8 @@ WHOLE = st.integers(0, 9)
 
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1))
 @example([1e308, -1e308] * 12)
+@example([1e308, -1e308] * 50)
+@example([0.1, 0.2, 0.7] * 300)
 def test_the_mean_of_finite_scores_is_finite_and_between_them(scores: list[float]) -> None:
     mean = mean_reward(np.array(scores))
     assert min(scores) <= mean <= max(scores)
