@@ -4,7 +4,6 @@ import uuid
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from app.api.json_reader import OBJECTS, Path, check_structure, described, minified, parse
@@ -57,9 +56,9 @@ def read_keys(values: Mapping[str, Any], versions: Ragged | None, path: Path) ->
     if _METADATA in given:
         given[_METADATA] = _object_text(given[_METADATA], (*path, _METADATA))
     if versions is not None:
-        oldest = int(versions.values.min())
+        position = int(versions.values.argmin())
+        oldest = int(versions.values[position])
         if oldest < 0:
-            position = int(np.argmin(versions.values))
             raise InvalidField(f"a policy version below 0: {oldest}", (*path, "policy_versions", position))
         if str(given.setdefault("policy_version", oldest)) != str(oldest):
             raise InvalidField(f"is not {oldest}, the oldest of policy_versions", (*path, "policy_version"))
