@@ -25,7 +25,6 @@ _LONGEST_PAUSE_S = 0.25
 # What may pass. redis-py puts words of its own before the errors of a pipeline.
 _PASSING = re.compile(r"\b(?:BUSY|LOADING|MASTERDOWN|MISCONF|NOREPLICAS|CLUSTERDOWN|TRYAGAIN)\b")
 _MAX_CONNECTIONS = 64  # of each kind: for commands by themselves, and for round trips of several
-_READ_BYTES = 1024 * 1024  # a batch is megabytes
 
 
 class Connection:
@@ -53,7 +52,6 @@ class Connection:
             timeout=patience_s,
             socket_timeout=None,  # a timer for every reply costs a fifth of a round trip; `patiently` sets one in all
             socket_connect_timeout=None,
-            socket_read_size=_READ_BYTES,
             retry=Retry(NoBackoff(), 0),
             protocol=3,  # `exchange` returns what came: hashes as dicts, scores as numbers
         )

@@ -1,8 +1,8 @@
 """Commands to Redis in one round trip, at a fraction of what redis-py's pipelines cost.
 
 Those pack each argument in Python and look after each reply by itself: 100 us of a submission's 700. Here C packs them,
-payloads are not copied, and a reply is what Redis said. Connections are kept; to take them from a pool, which looks
-them over each time, cost another 20 us.
+payloads are not copied, a reply is what Redis said, and whoever waits for replies is woken once, when all have come.
+Connections are kept; to take them from a pool, which looks them over each time, cost another 20 us.
 """
 
 import asyncio
@@ -10,14 +10,17 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import hiredis
+from redis._parsers import BaseParser
 from redis.asyncio import ConnectionPool
 from redis.asyncio.connection import AbstractConnection
-from redis.exceptions import ResponseError
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import InvalidResponse, RedisError
 
 Argument = str | bytes | memoryview | int | float
 Command = tuple[Argument, ...]
 
 _COPIED_BYTES = 8 * 1024  # a shorter argument is rather copied than sent by itself
+_INCOMPLETE = object()
 
 
 class Exchange:
@@ -31,7 +34,7 @@ class Exchange:
     def __init__(self, factory: ConnectionPool, max_connections: int) -> None:
         self._factory = factory
         self._room = asyncio.Semaphore(max_connections)
-        self._idle: list[AbstractConnection] = []
+        self._idle: list[_Line] = []
 
     async def send(self, commands: Sequence[Command]) -> list[Any]:
         """Send commands and read their replies, one each.
@@ -40,26 +43,15 @@ class Exchange:
             redis.exceptions.RedisError: The first error among the replies, or the connection was lost.
         """
         async with self._room:
-            connection = self._idle.pop() if self._idle else self._factory.make_connection()  # type: ignore[no-untyped-call]
-            errors: list[ResponseError] = []
-            replies = []
+            line = self._idle.pop() if self._idle else _Line(self._factory.make_connection())  # type: ignore[no-untyped-call]
             try:
-                if not connection.is_connected:
-                    await connection.connect()
-                await connection.send_packed_command(packed(commands), check_health=False)  # type: ignore[arg-type]
-                for _ in commands:
-                    try:
-                        replies.append(await connection.read_response())
-                    except ResponseError as error:
-                        errors.append(error)
+                replies = await line.ask(packed(commands), len(commands))
             except BaseException:
-                await connection.disconnect(nowait=True)  # what it still has to say is for nobody
+                await line.aclose()  # what it still has to say is for nobody
                 await self.aclose()  # whatever became of it may have become of those that were not watched
                 raise
-            self._idle.append(connection)
-        if errors:
-            raise errors[0]
-        return replies
+            self._idle.append(line)
+        return _checked(replies)
 
     async def transact(self, commands: Sequence[Command]) -> list[Any]:
         """Send commands as one transaction and read their replies; nothing is done unless all of them have arrived.
@@ -70,17 +62,82 @@ class Exchange:
         Raises:
             redis.exceptions.RedisError: The first error among the replies, or the connection was lost.
         """
-        replies: list[Any] = (await self.send([("MULTI",), *commands, ("EXEC",)]))[-1]
-        for reply in replies:
-            if isinstance(reply, ResponseError):
-                raise reply
-        return replies
+        return _checked((await self.send([("MULTI",), *commands, ("EXEC",)]))[-1])
 
     async def aclose(self) -> None:
         """Close the connections that are idle; others are made when they are needed."""
         idle, self._idle = self._idle, []
-        for connection in idle:
-            await connection.disconnect(nowait=True)
+        for line in idle:
+            await line.aclose()
+
+
+class _Line(asyncio.Protocol):
+    """One connection, which redis-py makes and greets; from then on its replies come here, one round trip at a time."""
+
+    def __init__(self, connection: AbstractConnection) -> None:
+        self._connection = connection
+        self._transport: asyncio.WriteTransport | None = None
+        self._reader = hiredis.Reader(
+            protocolError=InvalidResponse, replyError=BaseParser.parse_error, notEnoughData=_INCOMPLETE
+        )
+        self._replies: list[Any] = []
+        self._wanted = 0
+        self._answered: asyncio.Future[list[Any]] | None = None
+
+    async def ask(self, pieces: Sequence[bytes | memoryview], replies: int) -> list[Any]:
+        """Send commands and wait for as many replies; among them may be errors.
+
+        Raises:
+            redis.exceptions.RedisError: The connection was lost, or the server cannot serve anybody now.
+        """
+        if self._transport is None:
+            self._transport = await self._connect()
+        if self._transport.is_closing():
+            raise RedisConnectionError("the connection was lost while it was idle")
+        self._replies, self._wanted = [], replies
+        self._answered = asyncio.get_running_loop().create_future()
+        self._transport.writelines(pieces)  # never more than this is under way, so nobody need wait for room
+        return await self._answered
+
+    async def aclose(self) -> None:
+        await self._connection.disconnect(nowait=True)
+
+    async def _connect(self) -> asyncio.WriteTransport:
+        await self._connection.connect()  # type: ignore[no-untyped-call]
+        # It has no public name; redis-py has called it so ever since it has been asynchronous.
+        transport: asyncio.WriteTransport = self._connection._writer.transport  # type: ignore[union-attr]
+        transport.set_protocol(self)
+        return transport
+
+    def data_received(self, data: bytes) -> None:
+        """Take in what came, and hand over the replies once all are there."""
+        try:
+            self._reader.feed(data)
+            while (reply := self._reader.gets()) is not _INCOMPLETE:
+                if isinstance(reply, RedisConnectionError):  # such as LOADING
+                    raise reply
+                if not isinstance(reply, hiredis.PushNotification):  # for nobody here
+                    self._replies.append(reply)
+        except RedisError as error:
+            self._fail(error)
+        else:
+            if len(self._replies) >= self._wanted and self._answered is not None and not self._answered.done():
+                self._answered.set_result(self._replies)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Tell whoever waits for replies that none will come."""
+        self._fail(RedisConnectionError(f"the connection was lost: {error or 'closed by the server'}"))
+
+    def _fail(self, error: RedisError) -> None:
+        if self._answered is not None and not self._answered.done():
+            self._answered.set_exception(error)
+
+
+def _checked(replies: list[Any]) -> list[Any]:
+    for reply in replies:
+        if isinstance(reply, RedisError):
+            raise reply
+    return replies
 
 
 def packed(commands: Iterable[Command]) -> list[bytes | memoryview]:
@@ -88,9 +145,9 @@ def packed(commands: Iterable[Command]) -> list[bytes | memoryview]:
     pieces: list[bytes | memoryview] = []
     small: list[bytes] = []
     for command in commands:
-        *words, last = command
+        last = command[-1]
         if isinstance(last, (bytes, memoryview)) and len(last) > _COPIED_BYTES:
-            before = _packed(tuple(words)).partition(b"\r\n")[2]
+            before = _packed(command[:-1]).partition(b"\r\n")[2]
             small.append(b"*%d\r\n%b$%d\r\n" % (len(command), before, len(last)))
             pieces += (b"".join(small), last)
             small = [b"\r\n"]

@@ -8,9 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redis.asyncio import ConnectionPool, Redis
 from redis.asyncio.connection import Connection as RedisConnection
+from redis.exceptions import AuthenticationError
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from app.store.exchange import Exchange, packed
+from tests.waiting import wait_until
 
 WORDS = st.one_of(st.text(max_size=9), st.binary(max_size=9), st.integers(-(2**63), 2**63))
 LAST = st.one_of(
@@ -42,6 +44,36 @@ async def test_replies_nobody_waited_for_are_not_taken_for_later_ones(redis_url:
     await line.aclose()
 
 
+async def test_what_the_server_says_unasked_is_not_taken_for_a_reply(redis_url: str) -> None:
+    line = Exchange(ConnectionPool.from_url(redis_url, protocol=3), 1)
+    tracked = [("CLIENT", "TRACKING", "ON"), ("GET", "a"), ("SET", "a", "changed"), ("ECHO", "b")]
+    assert await line.send(tracked) == [b"OK", None, b"OK", b"b"]
+    assert await line.send([("ECHO", "c")]) == [b"c"]
+    await line.aclose()
+
+
+async def test_a_server_that_serves_nobody_now_counts_as_one_that_cannot_be_reached(redis_url: str) -> None:
+    """Such as one that is loading its data, or wants a password; the connection is not used again."""
+    line = Exchange(ConnectionPool.from_url(redis_url), 1)
+    (before,) = await line.send([("CLIENT", "ID")])
+    with pytest.raises(AuthenticationError):
+        await line.send([("AUTH", "nobody", "wrong"), ("ECHO", "a")])
+    (after,) = await line.send([("CLIENT", "ID")])
+    assert after != before
+    await line.aclose()
+
+
+async def test_large_replies_and_many_are_put_together(redis_url: str) -> None:
+    line = Exchange(ConnectionPool.from_url(redis_url), 1)
+    value = bytes(range(256)) * 10_000
+    assert await line.send([("SET", "a", value), *[("ECHO", str(n)) for n in range(5000)], ("GET", "a")]) == [
+        b"OK",
+        *(b"%d" % n for n in range(5000)),
+        value,
+    ]
+    await line.aclose()
+
+
 async def test_a_transaction_is_done_whole_and_its_replies_are_those_of_its_commands(redis_url: str) -> None:
     line = Exchange(ConnectionPool.from_url(redis_url), 1)
     assert await line.transact([("SET", "a", b"x" * 9000), ("STRLEN", "a"), ("GET", "nothing")]) == [b"OK", 9000, None]
@@ -64,6 +96,22 @@ async def test_connections_that_broke_while_they_were_idle_fail_once_between_the
     with pytest.raises((RedisConnectionError, OSError)):
         await line.send([("ECHO", "lost")])
     assert await line.send([("ECHO", "again")]) == [b"again"]
+    await line.aclose()
+
+
+async def test_whoever_waits_for_replies_learns_that_the_connection_is_lost(
+    redis_url: str, redis_client: Redis
+) -> None:
+    line = Exchange(ConnectionPool.from_url(redis_url), 1)
+    waiting = asyncio.create_task(line.send([("ECHO", "first"), ("BLPOP", "nothing-ever-comes-here", "0")]))
+
+    async def it_waits() -> bool:
+        return bool((await redis_client.info("clients"))["blocked_clients"])
+
+    await wait_until(it_waits, pause_s=0.01)
+    await redis_client.client_kill_filter(_type="normal", skipme=True)
+    with pytest.raises((RedisConnectionError, OSError)):
+        await waiting
     await line.aclose()
 
 
