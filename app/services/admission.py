@@ -1,7 +1,7 @@
 """Admitting groups: placed on the run as we last saw it, committed only if it still is so."""
 
 import logging
-import uuid
+import secrets
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
@@ -68,7 +68,7 @@ class Admission:
                     raise RunArchived(f"run {run} is archived: it takes no groups")
                 placements = [place(group, roster) for group in groups]
                 # Under new ids each time: what was written under the ones before may be being removed.
-                submissions = [Submission(uuid.uuid4().hex, group) for group in groups]
+                submissions = [Submission(secrets.token_hex(16), group) for group in groups]
                 terms = _terms(roster, groups, limited=limited)
                 told = told_by(groups, placements, roster)
                 admitted = await self._groups.admit(run, submissions, placements, terms, told)

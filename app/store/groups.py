@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from weakref import WeakValueDictionary
 
 from app.core.errors import GroupExists, QueueFull
@@ -75,7 +75,7 @@ class GroupStore:
         stored = [submission for submission, place in zip(submissions, placements, strict=True) if not place.dropped]
         payloads = {one.group_id: one.encoded.payload for one in stored}
         index = partial(_index, keys, submissions, placements, terms, told)
-        what, *rest = await write_then_index(self._connection, run, payloads, index)
+        what, *rest = await write_then_index(self._connection, keys, payloads, index)
         match what:
             case b"admitted":
                 outcomes = [_outcome(text.decode(), place) for text, place in zip(rest[0], placements, strict=True)]
@@ -267,15 +267,19 @@ def _index(
     *,
     reserved: bool,
 ) -> Command:
-    run_keys = [keys.run, keys.recent, keys.unindexed, keys.groups, keys.seen, keys.sent, keys.lanes, keys.buffers]
-    run_keys += [keys.versions, keys.given_ids, keys.given_ids_until, keys.dropped, keys.history, keys.ended]
-    run_keys.append(keys.drought)
     limits = [terms.epoch, or_text(terms.policy_version, ""), terms.dedup_ms, terms.history_ms]
     limits += [or_text(terms.max_groups, ""), or_text(terms.max_bytes, ""), -1 if reserved else 0, len(submissions)]
     own_keys, own_arguments = index_arguments(keys, submissions, placements)
     told_keys, told_arguments = observation_arguments(keys, told)
-    every_key = (*run_keys, *own_keys, *told_keys)
+    every_key = (*_run_keys(keys), *own_keys, *told_keys)
     return scripts.command("admit_groups", every_key, (*limits, *own_arguments, *told_arguments))
+
+
+@lru_cache(maxsize=64)  # the same for each submission to a run
+def _run_keys(keys: RunKeys) -> tuple[str, ...]:
+    first = (keys.run, keys.recent, keys.unindexed, keys.groups, keys.seen, keys.sent, keys.lanes, keys.buffers)
+    then = (keys.versions, keys.given_ids, keys.given_ids_until, keys.dropped, keys.history, keys.ended, keys.drought)
+    return first + then
 
 
 def _drought(pairs: Sequence[bytes]) -> Drought | None:

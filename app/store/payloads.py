@@ -18,17 +18,16 @@ class Index(Protocol):
     def __call__(self, *, reserved: bool) -> Command: ...
 
 
-async def write_then_index(connection: Connection, run: str, payloads: Mapping[str, Payload], index: Index) -> Any:
+async def write_then_index(connection: Connection, keys: RunKeys, payloads: Mapping[str, Payload], index: Index) -> Any:
     """Write payloads and index them, in one round trip; returns what the index command answered.
 
     All of it is one transaction. Where that is unwise (`Connection.transacts`, or they are very large), each payload is
     written by a command of its own, then indexed by a small script: a write torn by a crash leaves a payload,
     announced before and reaped after, never half of what it belongs to. Safe to repeat.
     """
-    keys = RunKeys(run)
     # Whoever announced the run may have done so before it was forgotten. Its name is put in together with what the
     # run is to hold, or once it holds reservations; before them it could still be taken out in between.
-    commands: list[Command] = [("SADD", RUNS, run)]
+    commands: list[Command] = [("SADD", RUNS, keys.name)]
     commands += [("SET", keys.payload(name), payload) for name, payload in payloads.items()]
     total_bytes = sum(len(payload) for payload in payloads.values())
     if connection.transacts and total_bytes <= _TRANSACTED_BYTES:

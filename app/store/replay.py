@@ -148,7 +148,7 @@ class ReplayStore:
                 "insert_fragments", places, [*arguments, -1 if reserved else 0, json.dumps(plan, separators=(",", ":"))]
             )
 
-        (word,) = await write_then_index(self._connection, run, payloads, index)
+        (word,) = await write_then_index(self._connection, keys, payloads, index)
         return str(word.decode())
 
     async def retire(self, run: str, reason: str, chunk_keys: Sequence[str], seen: ReplayView | None = None) -> int:
