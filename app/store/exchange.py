@@ -123,6 +123,7 @@ class _Line(asyncio.Protocol):
         else:
             if len(self._replies) >= self._wanted and self._answered is not None and not self._answered.done():
                 self._answered.set_result(self._replies)
+                self._answered, self._replies = None, []  # they may be megabytes
 
     def connection_lost(self, error: Exception | None) -> None:
         """Tell whoever waits for replies that none will come."""
