@@ -9,6 +9,7 @@ from typing import Any
 from starlette.requests import Request
 
 from app.api.body_budget import UNCOUNTED_BYTES, Share
+from app.api.client_connection import has_arrived
 from app.core.errors import BodyTooLarge, MalformedBody, RequestTimeout, UnsupportedEncoding
 
 try:
@@ -51,6 +52,8 @@ async def read_body(request: Request, share: Share, *, limit_bytes: int, timeout
     announced_bytes = _announced(request, limit_bytes)
     if inflater is None:
         await share.claim(min(announced_bytes, _CLAIMED_UNSEEN_BYTES))
+        if announced_bytes and has_arrived(request.scope):
+            return b"".join([chunk async for chunk in request.stream() if chunk])  # one; to join one is no copy
     most_bytes = limit_bytes if inflater or not announced_bytes else announced_bytes
     sent_bytes = 0
     collected = io.BytesIO()

@@ -10,7 +10,7 @@ SCOPE_KEY = "lachesis.connection"
 class Connection:
     """What a request may ask of the connection it came on."""
 
-    __slots__ = ("_broken", "_callbacks", "_close", "_last_orders")
+    __slots__ = ("_broken", "_callbacks", "_close", "_last_orders", "request_arrived")
 
     # A watched reply that broke off also ends the connection: ``close`` does that.
     def __init__(self, close: Callable[[], None]) -> None:
@@ -18,6 +18,7 @@ class Connection:
         self._callbacks: list[Callable[[], None]] = []
         self._last_orders: list[Callable[[], None]] = []
         self._broken = False
+        self.request_arrived = False  # to its last byte
 
     def on_shutdown(self, callback: Callable[[], None]) -> None:
         """Call back when the server is about to end: a request that waits for something should answer now."""
@@ -58,6 +59,12 @@ class Connection:
 def connection_of(scope: MutableMapping[str, Any]) -> Connection | None:
     """The connection a request came on; None where another server (a test transport) carries it."""
     return cast("Connection | None", scope.get(SCOPE_KEY))
+
+
+def has_arrived(scope: MutableMapping[str, Any]) -> bool:
+    """Whether a request is known to have arrived to its last byte, so that nobody waits for more of its body."""
+    connection = connection_of(scope)
+    return connection is not None and connection.request_arrived
 
 
 def end_of_waiting(scope: MutableMapping[str, Any]) -> asyncio.Event:

@@ -9,7 +9,6 @@ from app.api.deps import Services
 
 _NO_ROUTE = "none"
 _UNANSWERED = "none"  # the client had gone before
-_BUG = 500  # what is answered, further out, for an exception that nobody foresaw
 
 
 class Counting:
@@ -33,9 +32,6 @@ class Counting:
 
         try:
             await self._app(scope, receive, watched)
-        except BaseException:
-            status = status or _BUG
-            raise
         finally:
             route = getattr(scope.get("route"), "path_format", _NO_ROUTE)
             answered = str(status) if status else _UNANSWERED

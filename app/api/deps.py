@@ -1,14 +1,12 @@
 """What routes get handed: the services, and a request's body read with care."""
 
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Collection
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
-from fastapi import Depends, Path, Request, Response
-from fastapi.routing import APIRoute
+from fastapi import Depends, Path, Request
 from pydantic import BaseModel, ValidationError
-from starlette.routing import request_response
 
 from app.api.body import read_body
 from app.api.body_budget import UNCOUNTED_BYTES, BodyBudget
@@ -106,21 +104,6 @@ async def checked_run_name(
     return run
 
 
-class DirectRoute(APIRoute):
-    """A route whose endpoint gets the request and nothing else, for what is called thousands of times a second.
-
-    FastAPI's resolving of dependencies would be a tenth of their cost, its contexts for them a fiftieth.
-    """
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.app = request_response(self.get_route_handler())
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handler: Callable[[Request], Coroutine[Any, Any, Response]] = self.endpoint
-        return handler
-
-
 class SubmittedBody:
     """What a `DirectRoute` for submissions needs: the run, the services, and the body, read within the limits.
 
@@ -129,20 +112,16 @@ class SubmittedBody:
 
     def __init__(self, request: Request, limit_bytes: int | None = None) -> None:
         self._request = request
-        self._limit_bytes = limit_bytes  # below that of the settings, where a body is read less sparingly
-        self._found: Services = request.state.services
+        self._found: Services = request.scope["state"]["services"]
         self._share = self._found.bodies.share()
+        most_bytes = self._found.settings.max_body_bytes
+        # Below it where a body is read less sparingly.
+        self._limit_bytes = most_bytes if limit_bytes is None else min(most_bytes, limit_bytes)
 
     async def __aenter__(self) -> tuple[str, Services, bytes]:
-        settings = self._found.settings
-        limits = filter(None, (settings.max_body_bytes, self._limit_bytes))
+        timeout_s = self._found.settings.body_timeout_s
         try:
-            text = await read_body(
-                self._request,
-                self._share,
-                limit_bytes=min(limits),
-                timeout_s=settings.body_timeout_s,
-            )
+            text = await read_body(self._request, self._share, limit_bytes=self._limit_bytes, timeout_s=timeout_s)
         except BaseException:
             self._share.release()
             raise

@@ -8,7 +8,8 @@ from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
-from app.api.deps import MOST_SHOWN, DirectRoute, unknown
+from app.api.deps import MOST_SHOWN, unknown
+from app.api.direct_route import DirectRoute
 from app.core.errors import InvalidField
 
 

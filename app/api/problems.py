@@ -1,16 +1,17 @@
 """Errors as RFC 9457 problem details: one table from error class to status."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from http import HTTPStatus
 from math import ceil
 from typing import Any
 
-from fastapi import FastAPI, Request, Response
+from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Match
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.problem_json import MEDIA_TYPE, code_of, problem_json
 from app.core import errors
@@ -84,8 +85,7 @@ def place(location: Sequence[str | int]) -> str:
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).removeprefix(".")
 
 
-async def _on_lachesis_error(_: Request, error: Exception) -> Response:
-    assert isinstance(error, errors.LachesisError)  # noqa: S101 - registered for that class only
+def _on_lachesis_error(_: Request, error: errors.LachesisError) -> Response:
     location = getattr(error, "location", ())
     listed = [{"loc": list(location), "msg": str(error)}] if location else []
     detail = f"{place(location)}: {error}" if location else str(error)
@@ -97,15 +97,13 @@ async def _on_lachesis_error(_: Request, error: Exception) -> Response:
     return problem(status_of(error), error.code, detail, listed, headers)
 
 
-async def _on_validation_error(_: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for that class only
+def _on_validation_error(_: Request, error: RequestValidationError) -> Response:
     listed = [{"loc": list(item["loc"]), "msg": told(item)} for item in error.errors()]
     first = listed[0]
     return problem(422, errors.InvalidField.code, f"{place(first['loc'])}: {first['msg']}", listed)
 
 
-async def _on_http_exception(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)  # noqa: S101 - registered for that class only
+def _on_http_exception(request: Request, error: HTTPException) -> Response:
     headers, detail, path = dict(error.headers or {}), str(error.detail), request.url.path[:_MOST_PATH]
     if error.status_code == HTTPStatus.NOT_FOUND:
         detail = f"nothing is at {path}; /docs lists every endpoint"
@@ -125,19 +123,47 @@ def _allowed(request: Request) -> list[str]:
     ]
 
 
-async def _on_disconnect(_: Request, __: Exception) -> Response:
+def _on_disconnect(_: Request, __: Exception) -> Response:
     return problem(400, errors.MalformedBody.code, "the connection was lost before the body had arrived")
 
 
-async def _on_bug(request: Request, error: Exception) -> Response:
+def _on_bug(request: Request, error: Exception) -> Response:
     log.error("%s %s failed", request.method, request.url.path, exc_info=error)
     return problem(500, "internal_error", "this is a bug of ours; the server's log has the details")
 
 
-def install(app: FastAPI) -> None:
-    """Answer every error of ``app`` as a problem."""
-    app.add_exception_handler(errors.LachesisError, _on_lachesis_error)
-    app.add_exception_handler(RequestValidationError, _on_validation_error)
-    app.add_exception_handler(HTTPException, _on_http_exception)
-    app.add_exception_handler(ClientDisconnect, _on_disconnect)
-    app.add_exception_handler(Exception, _on_bug)
+_ANSWERS: dict[type[Exception], Callable[[Request, Any], Response]] = {
+    errors.LachesisError: _on_lachesis_error,
+    RequestValidationError: _on_validation_error,
+    HTTPException: _on_http_exception,
+    ClientDisconnect: _on_disconnect,
+    Exception: _on_bug,
+}
+
+
+class Problems:
+    """ASGI middleware: answers every error as a problem. What nobody foresaw is also raised, for the server to know."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = False
+
+        def watched(message: Message) -> Awaitable[None]:
+            nonlocal started
+            started = True
+            return send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        except Exception as error:
+            answer = _on_bug if started else next(_ANSWERS[cls] for cls in type(error).__mro__ if cls in _ANSWERS)
+            reply = answer(Request(scope, receive), error)
+            if not started:
+                await reply(scope, receive, send)
+            if answer is _on_bug:
+                raise

@@ -239,6 +239,7 @@ class Protocol(HttpToolsProtocol):
         if self._upgrading:
             return
         self._receiving = False
+        cast("dict[str, Any]", self.scope)[SCOPE_KEY].request_arrived = True
         super().on_message_complete()
 
     def on_message_begin(self) -> None:

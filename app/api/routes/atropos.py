@@ -12,7 +12,8 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import PlainTextResponse
 
 from app.api.batch_json import group_json
-from app.api.deps import DirectRoute, Found, Run, SmallBody, SubmittedBody, parse
+from app.api.deps import Found, Run, SmallBody, SubmittedBody, parse
+from app.api.direct_route import DirectRoute
 from app.api.replies import json_reply, large_json_reply
 from app.api.routes import atropos_docs as docs
 from app.api.routes.body_docs import takes
