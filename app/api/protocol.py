@@ -235,6 +235,15 @@ class Protocol(HttpToolsProtocol):
 
     # Parser callbacks
 
+    def on_body(self, body: bytes) -> None:
+        # A piece that nothing waits before is passed on as it is; by uvicorn's bytearray it would be copied twice.
+        waiting = self.cycle.body
+        if not waiting:
+            self.cycle.body = b""  # type: ignore[assignment]
+        elif isinstance(waiting, bytes):
+            self.cycle.body = bytearray(waiting)
+        super().on_body(body)
+
     def on_message_complete(self) -> None:
         if self._upgrading:
             return

@@ -20,6 +20,7 @@ from starlette.types import Message
 
 from app.api.body import read_body
 from app.api.body_budget import BodyBudget, Share
+from app.api.client_connection import SCOPE_KEY, Connection
 from app.core.errors import BodyTooLarge, InvalidInput, MalformedBody, RequestTimeout, UnsupportedEncoding
 
 ROOT = Path(__file__).parents[2]
@@ -53,10 +54,18 @@ class Sender:
 
 
 async def read(
-    sender: Sender, share: Share | None = None, *, limit_bytes: int = MIB, timeout_s: float = 5.0, **headers: str
+    sender: Sender,
+    share: Share | None = None,
+    *,
+    limit_bytes: int = MIB,
+    timeout_s: float = 5.0,
+    arrived: bool = False,
+    **headers: str,
 ) -> bytes:
     names = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
-    request = Request({"type": "http", "method": "POST", "headers": names}, sender)
+    connection = Connection(lambda: None)
+    connection.request_arrived = arrived
+    request = Request({"type": "http", "method": "POST", "headers": names, SCOPE_KEY: connection}, sender)
     return await read_body(request, share or BodyBudget(0).share(), limit_bytes=limit_bytes, timeout_s=timeout_s)
 
 
@@ -70,6 +79,19 @@ async def test_a_body_arrives_whole_whatever_its_pieces(encoding: str, size: int
     body = json.dumps(list(range(500))).encode()
     sent = gzip.compress(body) if "gzip" in encoding.lower() else body
     assert await read(Sender(pieces(sent, size)), content_encoding=encoding) == body
+
+
+async def test_a_body_that_has_come_whole_is_handed_on_as_it_is() -> None:
+    body = os.urandom(50_000)
+    assert await read(Sender([body]), arrived=True, content_length="50000") is body
+    packed = gzip.compress(body)
+    sent = await read(Sender([packed]), arrived=True, content_length=str(len(packed)), content_encoding="gzip")
+    assert sent == body
+    assert await read(Sender(pieces(body, 7000)), arrived=True) == body, "its length is not known"
+    with pytest.raises(BodyTooLarge):
+        await read(Sender([bytes(MIB + 1)]), arrived=True)
+    with pytest.raises(ClientDisconnect):
+        await read(Sender([], leaves=True), arrived=True, content_length="50000")
 
 
 async def test_no_body_is_an_empty_body() -> None:

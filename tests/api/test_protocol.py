@@ -13,7 +13,7 @@ import httpx
 import pytest
 import uvicorn
 
-from app.api.client_connection import connection_of
+from app.api.client_connection import connection_of, has_arrived
 from app.api.protocol import MAX_HEADER_BYTES, make_protocol
 from app.api.replies import WatchedReply
 from tests.e2e.processes import wait_until
@@ -30,6 +30,7 @@ class Service:
         self.broken: queue.Queue[str] = queue.Queue()
         self.answered: queue.Queue[str] = queue.Queue()
         self.bodies: queue.Queue[bytes] = queue.Queue()
+        self.arrived: queue.Queue[bool] = queue.Queue()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = self._listener.getsockname()
         config = uvicorn.Config(
@@ -58,6 +59,7 @@ class Service:
         receive: Callable[[], Awaitable[dict[str, Any]]],
         send: Callable[[dict[str, Any]], Awaitable[None]],
     ) -> None:
+        self.arrived.put(has_arrived(scope))
         path, half = scope["path"], int(scope["query_string"] or 2) // 2
         body, more = b"", True
         while more:
@@ -104,7 +106,8 @@ def running() -> Iterator[Service]:
 
 @pytest.fixture
 def service(running: Service) -> Service:
-    running.broken, running.answered, running.bodies = queue.Queue(), queue.Queue(), queue.Queue()
+    running.broken, running.answered = queue.Queue(), queue.Queue()
+    running.bodies, running.arrived = queue.Queue(), queue.Queue()
     return running
 
 
@@ -226,6 +229,26 @@ def test_small_headers_of_many_requests_do_not_add_up(service: Service) -> None:
 def test_a_large_body_does_not_count_as_headers(service: Service) -> None:
     url = "http://{}:{}/".format(*service.address)
     assert httpx.post(url, content=b"y" * (1 << 20), trust_env=False).status_code == 200
+
+
+def test_pieces_of_a_body_that_come_at_once_are_one_body(service: Service) -> None:
+    chunks = b"".join(b"%x\r\n%b\r\n" % (size, bytes([size]) * size) for size in range(1, 200))
+    head = b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+    with service.connect() as client:
+        client.sendall(2 * (head + chunks + b"0\r\n\r\n"))
+        read_reply(client, 2)
+        whole = b"".join(bytes([size]) * size for size in range(1, 200))
+        assert [service.bodies.get(timeout=5) for _ in range(2)] == 2 * [whole]
+
+
+@pytest.mark.parametrize("held_back_bytes", [0, 1])
+def test_a_request_is_known_to_have_arrived_when_its_last_byte_has(service: Service, held_back_bytes: int) -> None:
+    request = POST % (b"/", 4) + b"body"
+    with service.connect() as client:
+        client.sendall(request[: len(request) - held_back_bytes])
+        assert service.arrived.get(timeout=5) == (not held_back_bytes)
+        client.sendall(request[len(request) - held_back_bytes :])
+        assert read_reply(client).startswith(b"HTTP/1.1 200")
 
 
 # What is not HTTP
