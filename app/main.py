@@ -141,11 +141,11 @@ def create_app(settings: Settings) -> FastAPI:
     )
     # All that a request passes on its way to a route, in place of FastAPI's own stack, which has nothing to do here and
     # took a tenth of a submission's time. `add_middleware` refuses to add to it.
-    submissions = [*groups.submissions.routes, *atropos.submissions.routes]
+    often = [*groups.submissions.routes, *batches.handing.routes, *atropos.submissions.routes]
     routed = AsyncExitStackMiddleware(app.router)  # which FastAPI's routes rely on
-    app.middleware_stack = Counting(Problems(Shortcut(submissions, routed)))
+    app.middleware_stack = Counting(Problems(Shortcut(often, routed)))
     # Routes are tried one after the other, which is felt: what is called most comes first.
-    app.router.routes[:0] = submissions  # by themselves: one that is included is matched three times
+    app.router.routes[:0] = often  # by themselves: one that is included is matched three times
     in_a_run = partial(app.include_router, prefix="/runs/{run}/atropos", dependencies=[Depends(checked_run_name)])
     in_a_run(atropos.submissions)
     app.include_router(atropos.router)
@@ -213,7 +213,7 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
         administration=Administration(runs, groups, bookmarks, staleness, upkeep, replay_store),
         submissions=Submissions(admission),
         waiting=waiting,
-        leases=Leases(runs, groups, batches, bookmarks, reservations),
+        leases=Leases(groups, batches, bookmarks, reservations),
         bookmarks=bookmarks,
         explain=explain,
         lineages=Lineages(runs, groups, batches),

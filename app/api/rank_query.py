@@ -1,10 +1,33 @@
 """What a rank asks for, as the rules take it."""
 
+from typing import Annotated
+
+from fastapi import Query, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
+
 from app.core.costs import CostModel, Measure
 from app.core.errors import InvalidField
 from app.core.ranks import EndedBy, Split
 from app.core.seats import Seat
 from lachesis.wire.ranks import TakeQuery
+
+
+async def checked_query(query: Annotated[TakeQuery, Query()]) -> TakeQuery:
+    """Check the query of a request for a batch, and show it in OpenAPI."""
+    return query
+
+
+def query_of(request: Request) -> TakeQuery:
+    """Do the same as `checked_query` on a `DirectRoute`.
+
+    Raises:
+        RequestValidationError: A parameter is wrong.
+    """
+    try:
+        return TakeQuery.model_validate(dict(request.query_params))
+    except ValidationError as error:
+        raise RequestValidationError([one | {"loc": ("query", *one["loc"])} for one in error.errors()]) from None
 
 
 def seat_of(query: TakeQuery) -> Seat | None:

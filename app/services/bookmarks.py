@@ -10,6 +10,7 @@ from app.core.model import RunView
 from app.core.policy import Policy
 from app.services.replay.groups import ReplayGroups
 from app.services.replay.reservations import Reservations
+from app.services.retrieval import history_ms
 from app.store.batches import BatchStore
 from app.store.groups import GroupStore
 from app.store.runs import RunStore
@@ -55,8 +56,7 @@ class Bookmarks:
         return ended
 
     async def _end(self, run: str, leases: Sequence[Lease], policy: Policy) -> int:
-        history_ms = round(policy.lineage_s * 1000)
-        ended = await self._batches.acknowledge(run, leases, keep=_keeps(policy), history_ms=history_ms)
+        ended = await self._batches.acknowledge(run, leases, keep=_keeps(policy), history_ms=history_ms(policy))
         # Should either come to nothing, maintenance sees to it.
         if ended.replayed_groups:
             await self._reservations.settle(run)

@@ -7,14 +7,14 @@ from weakref import WeakValueDictionary
 
 from app.core.errors import BatchInUse, BatchNotFound, InvalidField, LeaseLost
 from app.core.leasing import Lease, LeaseState
-from app.core.model import DropReason, RunView
+from app.core.model import DropReason
 from app.core.ranks import Shards, acknowledged_by
 from app.services.bookmarks import Bookmarks
 from app.services.replay.reservations import Reservations
 from app.services.retrieval import history_ms
+from app.store.batch_view import BatchView
 from app.store.batches import BatchStore
 from app.store.groups import GroupStore
-from app.store.runs import RunStore
 
 log = logging.getLogger("lachesis.leases")
 
@@ -23,14 +23,8 @@ class Leases:
     """What a trainer does with a batch, and what operators do."""
 
     def __init__(
-        self,
-        runs: RunStore,
-        groups: GroupStore,
-        batches: BatchStore,
-        bookmarks: Bookmarks,
-        reservations: Reservations,
+        self, groups: GroupStore, batches: BatchStore, bookmarks: Bookmarks, reservations: Reservations
     ) -> None:
-        self._runs = runs
         self._groups = groups
         self._batches = batches
         self._bookmarks = bookmarks
@@ -58,8 +52,8 @@ class Leases:
         # The ranks of a step come at the same time; in one process they need not outdate each other.
         async with self._turns.setdefault((run, batch_id), asyncio.Lock()):
             while True:
-                view = await self._runs.existing(run)
-                lease = await self._held(view, run, batch_id, lease_id, "acknowledged")
+                view = await self._batches.view(run, batch_id)
+                lease = _held(view, run, batch_id, lease_id, "acknowledged")
                 if lease is None:
                     return ()
                 shards = _acknowledged(lease.shards, rank)
@@ -82,12 +76,12 @@ class Leases:
             RunNotFound, BatchNotFound, LeaseLost: As for `acknowledge`.
         """
         while True:
-            view = await self._runs.existing(run)
-            lease = await self._held(view, run, batch_id, lease_id, "given_back")
+            view = await self._batches.view(run, batch_id)
+            lease = _held(view, run, batch_id, lease_id, "given_back")
             if lease is None:
                 return
             groups = await self._batches.groups_of(run, batch_id)
-            if groups is not None and await self._batches.dissolve(run, lease, groups, history_ms(view)):
+            if groups is not None and await self._batches.dissolve(run, lease, groups, history_ms(view.policy)):
                 log.info("batch %s of run %s was given back: %r", batch_id, run, reason)
                 if lease.replayed:
                     await self._reservations.settle(run)
@@ -100,8 +94,8 @@ class Leases:
             RunNotFound, BatchNotFound, LeaseLost: As for `acknowledge`.
         """
         while True:
-            view = await self._runs.existing(run)
-            lease = await self._held(view, run, batch_id, lease_id, None)
+            view = await self._batches.view(run, batch_id)
+            lease = _held(view, run, batch_id, lease_id, None)
             assert lease is not None, "nothing has ended by being held"  # noqa: S101
             seconds = view.policy.lease_s if lease_s is None else lease_s
             longer = replace(lease, deadline_ms=view.clock_ms + round(seconds * 1000))
@@ -117,36 +111,34 @@ class Leases:
             BatchInUse: It is not quarantined.
         """
         while True:
-            view = await self._runs.existing(run)
-            lease = next((lease for lease in view.leases if lease.batch_id == batch_id), None)
+            view = await self._batches.view(run, batch_id)
+            lease = view.lease
             if lease is None:
                 raise BatchNotFound(f"run {run} has no batch {batch_id} in anybody's hands")
             if lease.state is not LeaseState.QUARANTINED:
                 raise BatchInUse(f"batch {batch_id} is {lease.state.value}, not quarantined")
-            if await self._batches.discard(run, lease, DropReason.QUARANTINED, history_ms(view)):
+            if await self._batches.discard(run, lease, DropReason.QUARANTINED, history_ms(view.policy)):
                 if lease.replayed:
                     await self._reservations.settle(run)
                 await self._groups.sweep(run)
                 return
 
-    async def _held(
-        self, view: RunView, run: str, batch_id: str, lease_id: str | None, repeated: str | None
-    ) -> Lease | None:
-        """Find the lease a caller means; None if what it asks for was done before: the batch ended as ``repeated``."""
-        lease = next((lease for lease in view.leases if lease.batch_id == batch_id), None)
-        if lease is not None and lease.state is LeaseState.QUARANTINED and lease_id is None:
-            return lease
-        if lease is not None and lease.state is LeaseState.HELD and lease.lease_id == lease_id:
-            return lease
-        if lease is not None:
-            raise LeaseLost(f"batch {batch_id} {_what_happened(lease)}")
-        end = await self._batches.end_of(run, batch_id)
-        if end is None:
-            raise BatchNotFound(f"run {run} knows no batch {batch_id}")
-        if end.outcome != repeated or end.lease_id != lease_id:
-            ago_s = max(0, view.clock_ms - end.clock_ms) / 1000
-            raise LeaseLost(f"batch {batch_id} was {end.outcome.replace('_', ' ')} {ago_s:.0f} s ago")
-        return None
+
+def _held(view: BatchView, run: str, batch_id: str, lease_id: str | None, repeated: str | None) -> Lease | None:
+    """Find the lease a caller means; None if what it asks for was done before: the batch ended as ``repeated``."""
+    lease, end = view.lease, view.end
+    if lease is not None and lease.state is LeaseState.QUARANTINED and lease_id is None:
+        return lease
+    if lease is not None and lease.state is LeaseState.HELD and lease.lease_id == lease_id:
+        return lease
+    if lease is not None:
+        raise LeaseLost(f"batch {batch_id} {_what_happened(lease)}")
+    if end is None:
+        raise BatchNotFound(f"run {run} knows no batch {batch_id}")
+    if end.outcome != repeated or end.lease_id != lease_id:
+        ago_s = max(0, view.clock_ms - end.clock_ms) / 1000
+        raise LeaseLost(f"batch {batch_id} was {end.outcome.replace('_', ' ')} {ago_s:.0f} s ago")
+    return None
 
 
 def _acknowledged(shards: Shards | None, rank: int | None) -> Shards | None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from app.core.freshness import unfit
 from app.core.leasing import LeasedGroup
 from app.core.model import BatchPlan, DropReason, Lane, LaneId, PlannedGroup, RunView
+from app.core.policy import Policy
 from app.store.codec import checksum
 from app.store.group_entries import StoredGroup
 from app.store.groups import GroupStore
@@ -56,12 +57,12 @@ class Retrieval:
         for group, reason in reasons.items():
             dropped[reason].append((group.group_id, (group.environment, group.size)))
         for reason, groups in dropped.items():
-            await self._groups.drop(run, groups, reason, history_ms(view))
+            await self._groups.drop(run, groups, reason, history_ms(view.policy))
 
 
-def history_ms(view: RunView) -> int:
+def history_ms(policy: Policy) -> int:
     """Return how long it is remembered what became of a run's groups, milliseconds of run clock."""
-    return round(view.policy.lineage_s * 1000)
+    return round(policy.lineage_s * 1000)
 
 
 def unfit_now(entry: StoredGroup, view: RunView) -> DropReason | None:

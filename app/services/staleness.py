@@ -42,7 +42,7 @@ class Staleness:
         dropped = 0
         while group_ids := await self._groups.of_versions(run, least, most, _AT_ONCE):
             lanes = await self._lanes_of(run, group_ids)
-            done = await self._groups.drop(run, lanes, reason, history_ms(view))
+            done = await self._groups.drop(run, lanes, reason, history_ms(view.policy))
             dropped += done
             if not done:
                 break  # somebody else has dropped or taken them meanwhile
@@ -61,7 +61,7 @@ class Staleness:
         for heads, lanes in ((self._groups.heads, view.lanes), (self._groups.buffer_heads, view.buffers)):
             for lane, queued in lanes.items():
                 while old := await self._old_heads(run, view, heads, lane, queued):
-                    dropped += await self._groups.drop(run, old, DropReason.EXPIRED, history_ms(view))
+                    dropped += await self._groups.drop(run, old, DropReason.EXPIRED, history_ms(view.policy))
                     if len(old) < _AT_ONCE:
                         break
         return dropped

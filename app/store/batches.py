@@ -6,12 +6,13 @@ from dataclasses import asdict, fields, replace
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from app.core.errors import RunNotFound
 from app.core.leasing import Lease, LeasedGroup, LeaseState, Replayed, returned
 from app.core.model import DropReason
 from app.core.ranks import BalanceHistory
+from app.store.batch_view import BatchEnd, BatchView, batch_commands, parse_end, read_batch_view
 from app.store.connection import Connection
 from app.store.exchange import Argument
-from app.store.group_entries import BATCH_HISTORY_WORDS
 from app.store.keys import NONE, RunKeys, lane_name
 from app.store.run_view import balance_text, lease_text, parse_lease
 
@@ -19,15 +20,6 @@ _FIELDS = tuple(field.name for field in fields(LeasedGroup) if field.name != "re
 _values = attrgetter(*_FIELDS)
 SHORTEST_HISTORY_MS = 120_000
 """How a batch ended must be known for as long as its trainer may ask again, milliseconds of run clock."""
-
-
-class BatchEnd(NamedTuple):
-    """How a batch ended: ``acknowledged``, ``given_back`` or ``discarded``; its lease, if any; its step; and when."""
-
-    outcome: str
-    lease_id: str | None
-    step: int
-    clock_ms: int
 
 
 class Acknowledged(NamedTuple):
@@ -89,6 +81,17 @@ class BatchStore:
         run_keys = [keys.run, keys.groups, keys.lanes, keys.served, keys.leases, keys.lease_states, keys.versions]
         run_keys += [keys.replay_part("samples"), keys.replayed]
         return bool(await self._connection.run("commit_batch", [*run_keys, *lanes], arguments))
+
+    async def view(self, run: str, batch_id: str) -> BatchView:
+        """Read a batch and what it is ended by, in one round trip; also one that is long gone.
+
+        Raises:
+            RunNotFound: There is no such run.
+        """
+        view = read_batch_view(batch_id, await self._connection.exchange(batch_commands(RunKeys(run), batch_id)))
+        if view is None:
+            raise RunNotFound(f"there is no run {run}")
+        return view
 
     async def groups_of(self, run: str, batch_id: str) -> list[LeasedGroup] | None:
         """Read which groups a leased batch holds, in training order; None if it has ended."""
@@ -227,15 +230,6 @@ class BatchStore:
             [step, *pairs],
         )
         return bool(rewound)
-
-
-def parse_end(found: bytes | None) -> BatchEnd | None:
-    """Read how a batch or sample ended from its history; None if this is none."""
-    words = [] if found is None else found.decode().split()
-    if len(words) != BATCH_HISTORY_WORDS:
-        return None
-    outcome, lease_id, step, clock_ms = words
-    return BatchEnd(outcome, None if lease_id == NONE else lease_id, int(step), int(clock_ms))
 
 
 def _manifest(groups: Sequence[LeasedGroup]) -> str:

@@ -7,7 +7,8 @@ from typing import Any
 
 from app.core.drawing import Counts, Draw, Order, Sampling, importance, probabilities
 from app.core.leasing import Lease
-from app.store.batches import SHORTEST_HISTORY_MS, BatchEnd, parse_end
+from app.store.batch_view import BatchEnd, parse_end
+from app.store.batches import SHORTEST_HISTORY_MS
 from app.store.connection import Connection
 from app.store.exchange import Argument
 from app.store.keys import RunKeys

@@ -1,16 +1,17 @@
 """Batches on the native API."""
 
 import logging
+import re
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from app.api.client_connection import end_of_waiting
-from app.api.deps import Found, NamedRun, SmallBody, parse
+from app.api.deps import MOST_SHOWN, Found, NamedRun, Services, SmallBody, checked_run_name, parse, small_body
 from app.api.explanation import explanation
 from app.api.native_batch import accepts_binary, taken_reply, waiting_reply
-from app.api.native_route import NativeRoute
-from app.api.rank_query import seat_of
+from app.api.native_route import DirectNativeRoute, NativeRoute
+from app.api.rank_query import checked_query, query_of, seat_of
 from app.api.replies import model_reply
 from app.api.routes import native_docs as docs
 from app.api.routes.answer_docs import reading, sending, writing
@@ -30,41 +31,50 @@ from lachesis.wire.batches import (
     TakeBatch,
     TakenBatch,
 )
-from lachesis.wire.ranks import TakeQuery
 from lachesis.wire.runs import YEAR_S
 
 _MISSING = (errors.RunNotFound, errors.BatchNotFound)
 _ENDING = sending(*_MISSING, errors.LeaseLost)
 
+handing = APIRouter(
+    prefix="/v1/runs/{run}/batches",
+    tags=["batches"],
+    route_class=DirectNativeRoute,
+    dependencies=[Depends(checked_run_name)],
+)
 router = APIRouter(prefix="/v1/runs/{run}/batches", tags=["batches"], route_class=NativeRoute)
 
 log = logging.getLogger("lachesis.api")
 
-BatchId = Annotated[str, Path(pattern="^[0-9a-f]{1,64}$", description="The batch's id.")]
+_BATCH_ID = "^[0-9a-f]{1,64}$"
+BatchId = Annotated[str, Path(pattern=_BATCH_ID, description="The batch's id.")]
 
 
-@router.post(
+async def checked_batch_id(batch: BatchId) -> str:
+    """Check a batch's id in a path, and show it in OpenAPI."""
+    return batch
+
+
+@handing.post(
     "",
     summary="Take the next batch",
     status_code=201,
     response_model=TakenBatch,
     responses=docs.ANSWERS_TAKE,
     openapi_extra=takes(TakeBatch, required=False),
+    dependencies=[Depends(checked_query)],
 )
-async def take_batch(
-    run: NamedRun,
-    found: Found,
-    request: Request,
-    body: SmallBody,
-    query: Annotated[TakeQuery, Query()],
-) -> Response:
+async def take_batch(request: Request) -> Response:
     """Take a batch of exactly batch_size sequences under a lease, or 204 with the reason when time is up.
 
     A repeated request id gets the same batch under the same lease, while that is held. With `rank` and `world_size` the
     batch is divided between the ranks of a trainer: each gets its own shard of the same batch, whoever asks first, and
     the same one as often as it asks, until it has acknowledged it.
     """
+    found: Services = request.state.services
+    run, query = request.path_params["run"], query_of(request)
     wait_s = query.wait_s
+    body = await small_body(request, found)
     asked = parse(TakeBatch, body) if body else TakeBatch()
     binary = accepts_binary(request)
     holder = Holder(asked.request_id or "", asked.lease_s, asked.trainer or "", seat_of(query))
@@ -114,19 +124,22 @@ async def explain(
     return model_reply(explanation(reason, round(found.settings.environment_ttl_s * 1000), instead))
 
 
-@router.post(
+@handing.post(
     "/{batch}/ack",
     summary="It was trained on",
     response_model=LeaseEnd,
     responses=_ENDING,
     openapi_extra=takes(Ack),
+    dependencies=[Depends(checked_batch_id)],
 )
-async def ack(run: NamedRun, batch: BatchId, found: Found, body: SmallBody) -> Response:
+async def ack(request: Request) -> Response:
     """End a batch: its groups are delivered. The same again is answered the same.
 
     A batch that is divided ends when every rank has acknowledged its shard, or rank 0, as they agreed.
     """
-    asked = parse(Ack, body)
+    found: Services = request.state.services
+    run, batch = request.path_params["run"], _batch_of(request)
+    asked = parse(Ack, await small_body(request, found))
     awaited = await found.leases.acknowledge(run, batch, asked.lease, asked.rank)
     state: Literal["held", "acknowledged"] = "held" if awaited else "acknowledged"
     return model_reply(LeaseEnd(batch=batch, state=state, awaited_ranks=list(awaited)))
@@ -170,6 +183,14 @@ async def drop(run: NamedRun, batch: BatchId, found: Found) -> Response:
     """Drop a batch that is quarantined, with its groups, which are counted."""
     await found.leases.discard(run, batch)
     return Response(status_code=204)
+
+
+def _batch_of(request: Request) -> str:
+    """Do the same as `checked_batch_id` on a `DirectRoute`."""
+    batch: str = request.path_params["batch"]
+    if re.fullmatch(_BATCH_ID, batch) is None:
+        raise errors.InvalidField(f"batch id {batch[:MOST_SHOWN]!r}: use 1 to 64 digits 0 to f", ("path", "batch"))
+    return batch
 
 
 def _leased(lease: Lease, clock_ms: int) -> LeasedBatch:
