@@ -23,6 +23,7 @@
 -- Cost: O(n log m), n the groups of the batches, m those whose history is kept.
 --
 -- include clock
+-- include many
 -- include forget_payload
 -- include enter_buffer
 -- include replayed_groups

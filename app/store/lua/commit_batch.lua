@@ -19,32 +19,45 @@
 --
 -- Returns 1, also if it was committed before and is in that state still, or 0; then nothing has changed.
 -- Cost: O(n log m), n the groups of the batch, m the groups in a lane.
+-- include many
 local FIRST, FIELDS = 13, 4
 local known = redis.call('HGET', KEYS[6], ARGV[1])
 if known then return known == ARGV[2] and 1 or 0 end
 local now = redis.call('HMGET', KEYS[1], 'epoch', 'step', 'policy_version')
 for i = 1, 3 do if (now[i] or '0') ~= ARGV[3 + i] then return 0 end end
+local planned, of_lane, lanes, bytes = {}, {}, {}, 0
 for i = FIRST, #ARGV, FIELDS do
-  if not redis.call('ZSCORE', KEYS[10 + (i - FIRST) / FIELDS], ARGV[i]) then return 0 end
+  local key = KEYS[10 + (i - FIRST) / FIELDS]
+  of_lane[key] = of_lane[key] or {}
+  table.insert(of_lane[key], ARGV[i])
+  table.insert(planned, ARGV[i])
+end
+for key, groups in pairs(of_lane) do
+  for _, queued in ipairs(read('ZMSCORE', key, groups)) do if not queued then return 0 end end
+end
+for _, entry in ipairs(read('HMGET', KEYS[2], planned)) do
+  if not entry then return 0 end
+  bytes = bytes + string.match(entry, '^%d+')
 end
 local replayed = cjson.decode(ARGV[12])
 local reserved = redis.call('HGET', KEYS[8], ARGV[1])
 if #replayed > 0 and not (reserved and #cjson.decode(reserved).chunks == #replayed) then return 0 end
 for _, group in ipairs(replayed) do redis.call('HINCRBY', KEYS[9], group, 1) end
-local groups, bytes = 0, 0
 for i = FIRST, #ARGV, FIELDS do
   local group, lane, environment, size = unpack(ARGV, i, i + FIELDS - 1)
-  redis.call('ZREM', KEYS[10 + (i - FIRST) / FIELDS], group)
-  redis.call('ZREM', KEYS[7], group)
-  if redis.call('HINCRBY', KEYS[3], lane, -1) == 0 then redis.call('HDEL', KEYS[3], lane) end
-  redis.call('HINCRBY', KEYS[4], environment, size)
-  groups = groups + 1
-  bytes = bytes + string.match(redis.call('HGET', KEYS[2], group), '^%d+')
+  later('ZREM', KEYS[10 + (i - FIRST) / FIELDS], group)
+  later('ZREM', KEYS[7], group)
+  lanes[lane] = (lanes[lane] or 0) + 1
+  increase(KEYS[4], environment, size)
 end
+for lane, groups in pairs(lanes) do
+  if redis.call('HINCRBY', KEYS[3], lane, -groups) == 0 then redis.call('HDEL', KEYS[3], lane) end
+end
+flush()
 redis.call('HINCRBY', KEYS[1], 'step', 1)
-redis.call('HINCRBY', KEYS[1], 'queued_groups', -groups)
+redis.call('HINCRBY', KEYS[1], 'queued_groups', -#planned)
 redis.call('HINCRBY', KEYS[1], 'queued_bytes', -bytes)
-redis.call('HINCRBY', KEYS[1], 'leased_groups', groups)
+redis.call('HINCRBY', KEYS[1], 'leased_groups', #planned)
 redis.call('HINCRBY', KEYS[1], 'leased_bytes', bytes)
 redis.call('HINCRBY', KEYS[1], 'relaxed_batches', ARGV[9])
 redis.call('HSET', KEYS[1], 'debts', ARGV[7], 'last_batch_ms', ARGV[8])

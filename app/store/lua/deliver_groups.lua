@@ -2,12 +2,13 @@
 --
 local function deliver_groups(groups, bytes, batch, step, clock)
   local RUN, GROUPS, UNINDEXED, HISTORY, ENDED = KEYS[1], KEYS[2], KEYS[5], KEYS[6], KEYS[7]
-  for _, group in ipairs(groups) do
-    local entry = redis.call('HGET', GROUPS, group.group_id) or ''
-    redis.call('HSET', HISTORY, group.group_id, string.format('delivered %s %s %.0f %s', batch, step, clock, entry))
-    redis.call('ZADD', ENDED, clock + ARGV[2], group.group_id)
-    if ARGV[1] == '0' then forget_payload(RUN, GROUPS, UNINDEXED, group.group_id) end
+  local ids = ids_of(groups)
+  for i, entry in ipairs(read('HMGET', GROUPS, ids)) do
+    later('HSET', HISTORY, ids[i], string.format('delivered %s %s %.0f %s', batch, step, clock, entry or ''))
+    later('ZADD', ENDED, clock + ARGV[2], ids[i])
   end
+  if ARGV[1] == '0' then forget_payloads(RUN, GROUPS, UNINDEXED, ids) end
+  flush()
   redis.call('HINCRBY', RUN, 'leased_groups', -#groups)
   redis.call('HINCRBY', RUN, 'leased_bytes', -bytes)
   redis.call('HINCRBY', RUN, 'delivered_groups', #groups)

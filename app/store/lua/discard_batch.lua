@@ -16,24 +16,26 @@
 -- Cost: O(n log m), n the groups of the batch, m those whose history is kept.
 --
 -- include clock
+-- include many
 -- include forget_payload
 -- include replayed_groups
 if redis.call('HGET', KEYS[4], ARGV[1]) ~= ARGV[2] then return 0 end
 local clock = advance_clock(KEYS[1])
 local batch = cjson.decode(redis.call('HGET', KEYS[3], ARGV[1]))
 let_go_of_replayed(batch, KEYS[6], KEYS[9])
-local groups = parted(batch)
-for _, group in ipairs(groups) do
-  local id, environment = group.group_id, group.environment
+local groups, bytes = parted(batch)
+local ids = ids_of(groups)
+for i, entry in ipairs(read('HMGET', KEYS[2], ids)) do
+  local environment = groups[i].environment
   local owner = environment == cjson.null and '-' or string.format('%.0f', environment)
-  local entry = redis.call('HGET', KEYS[2], id) or ''
-  redis.call('HINCRBY', KEYS[5], ARGV[4] .. ':' .. owner, 1)
-  redis.call('HINCRBY', KEYS[1], 'leased_bytes', -group.payload_bytes)
-  redis.call('HSET', KEYS[7], id, string.format('%s %s %s %.0f %s', ARGV[4], ARGV[1], ARGV[3], clock, entry))
-  redis.call('ZADD', KEYS[8], clock + ARGV[5], id)
-  forget_payload(KEYS[1], KEYS[2], KEYS[6], id)
+  increase(KEYS[5], ARGV[4] .. ':' .. owner, 1)
+  later('HSET', KEYS[7], ids[i], string.format('%s %s %s %.0f %s', ARGV[4], ARGV[1], ARGV[3], clock, entry or ''))
+  later('ZADD', KEYS[8], clock + ARGV[5], ids[i])
 end
+forget_payloads(KEYS[1], KEYS[2], KEYS[6], ids)
+flush()
 redis.call('HINCRBY', KEYS[1], 'leased_groups', -#groups)
+redis.call('HINCRBY', KEYS[1], 'leased_bytes', -bytes)
 redis.call('HSET', KEYS[7], ARGV[1], string.format('discarded - %s %.0f', ARGV[3], clock))
 redis.call('ZADD', KEYS[8], clock + ARGV[5], ARGV[1])
 redis.call('HDEL', KEYS[3], ARGV[1])

@@ -19,9 +19,10 @@
 -- Cost: O(n log m), n the groups, m the groups in a lane.
 --
 -- include clock
+-- include many
 -- include forget_payload
 if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
-local dropped, clock = 0, advance_clock(KEYS[1])
+local dropped, forgotten, clock = 0, {}, advance_clock(KEYS[1])
 for i = 3, #ARGV, 3 do
   local group, lane, environment = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   local place, counts = 'queued', KEYS[3]
@@ -40,9 +41,11 @@ for i = 3, #ARGV, 3 do
       redis.call('HSET', KEYS[8], group, string.format('%s - - %.0f %s', ARGV[1], clock, entry))
       redis.call('ZADD', KEYS[9], clock + ARGV[2], group)
       redis.call('ZREM', KEYS[5], group)
-      forget_payload(KEYS[1], KEYS[2], KEYS[7], group)
+      forgotten[#forgotten + 1] = group
     end
     dropped = dropped + 1
   end
 end
+forget_payloads(KEYS[1], KEYS[2], KEYS[7], forgotten)
+flush()
 return dropped

@@ -1,9 +1,12 @@
--- forget_payload: what happens when nothing needs a group any more (not a command of its own).
+-- forget_payload: what happens when nothing needs groups any more (not a command of its own).
 --
--- The newest group is kept for /latest_example until a newer one comes.
-local function forget_payload(run, groups, unindexed, group)
-  redis.call('HDEL', groups, group)
-  if redis.call('HGET', run, 'latest') ~= group then redis.call('ZADD', unindexed, -1, group) end
+-- Written with `flush` of many.lua. The newest group is kept for /latest_example until a newer one comes.
+local function forget_payloads(run, groups, unindexed, ids)
+  local latest = redis.call('HGET', run, 'latest')
+  for _, group in ipairs(ids) do
+    later('HDEL', groups, group)
+    if latest ~= group then later('ZADD', unindexed, -1, group) end
+  end
 end
 
 -- No rewind goes before the latest step whose batch was delivered and is not kept.

@@ -4,6 +4,7 @@ local AT_ONCE = 5000  -- arguments, of the 8000 that Lua can hand over; even, so
 
 -- What HMGET or ZMSCORE says of each member, false of one that is not there.
 local function read(command, key, members)
+  if #members == 0 then return {} end
   if #members <= AT_ONCE then return redis.call(command, key, unpack(members)) end
   local found = {}
   for first = 1, #members, AT_ONCE do

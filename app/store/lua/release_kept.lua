@@ -13,6 +13,7 @@
 -- Returns the number let go; one that is not kept any more is passed over. A run that is not there stays so: 0.
 -- Cost: O(n log m), n the groups of the batches, m the unindexed payloads.
 --
+-- include many
 -- include forget_payload
 -- include replayed_groups
 if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
@@ -24,9 +25,7 @@ end
 for i = 2, #ARGV do
   if contents[i] and redis.call('HDEL', KEYS[4], ARGV[i]) == 1 then
     local fresh, _, bytes = parted(contents[i])
-    for _, group in ipairs(fresh) do
-      forget_payload(KEYS[1], KEYS[2], KEYS[3], group.group_id)
-    end
+    forget_payloads(KEYS[1], KEYS[2], KEYS[3], ids_of(fresh))
     let_go_of_replayed(contents[i], KEYS[3], KEYS[7])
     note_unkept(KEYS[1], redis.call('ZSCORE', KEYS[5], ARGV[i]))
     redis.call('HINCRBY', KEYS[1], 'kept_bytes', -bytes)
@@ -35,6 +34,7 @@ for i = 2, #ARGV do
     released = released + 1
   end
 end
+flush()
 if ARGV[1] ~= '' then
   redis.call('HSET', KEYS[1], 'checkpoint', ARGV[1])
   note_unkept(KEYS[1], ARGV[1])

@@ -14,6 +14,12 @@ local function parted(batch)
   return fresh, fresh_bytes, bytes
 end
 
+local function ids_of(groups)
+  local ids = {}
+  for i, group in ipairs(groups) do ids[i] = group.group_id end
+  return ids
+end
+
 local function let_go_of_replayed(batch, unindexed, replayed)
   for _, group in ipairs(batch) do
     if group.replayed and redis.call('HINCRBY', replayed, group.group_id, -1) <= 0 then
