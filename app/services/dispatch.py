@@ -240,11 +240,10 @@ class Dispatch:
             why = decision.not_ready
             return why if seat is None or why is None else awaiting(why, view.leases)
         plan, delays = await self._window.choose(run, view, decision.plan, None if seat is None else seat.split)
-        fresh = await self._retrieval.leasable(run, view, plan)
-        if fresh is None:
-            return None
         replayed = () if mixture is None else mixture.groups
-        groups = (*fresh, *replayed)
+        retrieved = await self._retrieval.leasable(run, view, plan, replayed)
+        if retrieved is None:
+            return None
         new = Lease(
             batch_id=uuid.uuid4().hex,
             state=LeaseState.RETURNED,
@@ -252,11 +251,11 @@ class Dispatch:
             deliveries=1,
             step=view.step + 1,
             relaxed=plan.relaxed,
-            contents=contents_of(groups),
+            contents=contents_of(retrieved.groups),
             replayed=contents_of(replayed),
         )
         try:
-            batch = await self._division.read(run, view, self._lease(view, holder, new), groups, seat)
+            batch = await self._division.divide(view, self._lease(view, holder, new), retrieved, seat)
         except InvalidField:
             if mixture is None:
                 raise
@@ -271,7 +270,7 @@ class Dispatch:
         commit = self._batches.commit(
             run,
             batch.lease,
-            groups,
+            retrieved.groups,
             epoch=view.epoch,
             policy_version=view.policy_version,
             debts=decision.debts,

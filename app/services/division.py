@@ -15,7 +15,7 @@ from app.core.packing import Packed, pack
 from app.core.ranks import Shards, Split, taken_by
 from app.core.seats import Seat
 from app.services.handout import Batch, Shard
-from app.services.retrieval import Retrieval
+from app.services.retrieval import Retrieval, Retrieved
 from lachesis.wire.blob import Header, read_header
 from lachesis.wire.sequences import lengths_of, take_sequences
 
@@ -50,30 +50,41 @@ class Division:
             seat: The rank; None for the whole batch.
 
         Raises:
+            InvalidField: As for `divide`.
+        """
+        shards = lease.shards
+        if seat is None or shards is None or shards.split != seat.split:
+            return await self.divide(view, lease, await self._retrieval.retrieve(run, groups), seat)
+        parts = sequences_of([group.size for group in groups], shards, seat.rank)
+        mine = await self._retrieval.retrieve(run, [groups[position] for position in parts])
+        return Damaged(mine.damage) if mine.damage else await _shard(view, lease, shards, mine, parts, seat)
+
+    async def divide(self, view: RunView, lease: Lease, all_of_it: Retrieved, seat: Seat | None) -> Batch | Damaged:
+        """Make a batch of its groups, or a rank's shard of it, by a division that is part of the lease from then on.
+
+        Raises:
             InvalidField: A sequence is longer than the micro-batches that the rank wants, or has no such cost.
         """
+        groups, payloads = all_of_it.groups, all_of_it.payloads
+        if all_of_it.damage:
+            return Damaged(all_of_it.damage)
         if seat is None:
-            payloads, damage = await self._retrieval.payloads(run, groups)
-            whole = Batch(replace(lease, shards=None), tuple(groups), payloads, view)
-            return Damaged(damage) if damage else whole
-        shards, sizes = lease.shards, [group.size for group in groups]
-        if shards is None or shards.split != seat.split:
-            payloads, damage = await self._retrieval.payloads(run, groups)
-            if damage:
-                return Damaged(damage)
-            shards = await _divided(groups, payloads, seat.split, many=sum(sizes) >= _MANY_SEQUENCES)
-            parts = sequences_of(sizes, shards, seat.rank)
-            payloads = tuple(payloads[position] for position in parts)
-        else:
-            parts = sequences_of(sizes, shards, seat.rank)
-            payloads, damage = await self._retrieval.payloads(run, [groups[position] for position in parts])
-            if damage:
-                return Damaged(damage)
-        mine = [groups[position] for position in parts]
-        cut = await _cut(mine, payloads, list(parts.values()))
-        held = replace(lease, shards=taken_by(shards, seat.rank))
-        shard = Shard(seat.rank, tuple(parts.values()), _packed(cut, shards))
-        return Batch(held, tuple(mine), cut, view, shard)
+            return Batch(replace(lease, shards=None), groups, payloads, view)
+        sizes = [group.size for group in groups]
+        shards = await _divided(groups, payloads, seat.split, many=sum(sizes) >= _MANY_SEQUENCES)
+        parts = sequences_of(sizes, shards, seat.rank)
+        mine = Retrieved(tuple(groups[at] for at in parts), tuple(payloads[at] for at in parts), {})
+        return await _shard(view, lease, shards, mine, parts, seat)
+
+
+async def _shard(
+    view: RunView, lease: Lease, shards: Shards, mine: Retrieved, parts: Mapping[int, tuple[int, ...]], seat: Seat
+) -> Batch:
+    """Cut a rank's part of its groups: of each, by its position in the batch, the sequences."""
+    sequences = tuple(parts.values())
+    cut = await _cut(mine.groups, mine.payloads, sequences)
+    held = replace(lease, shards=taken_by(shards, seat.rank))
+    return Batch(held, mine.groups, cut, view, Shard(seat.rank, sequences, _packed(cut, shards)))
 
 
 async def _divided(groups: Sequence[LeasedGroup], payloads: Sequence[bytes], split: Split, *, many: bool) -> Shards:

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from app.core.freshness import unfit
 from app.core.leasing import LeasedGroup
@@ -10,6 +11,21 @@ from app.core.policy import Policy
 from app.store.codec import checksum
 from app.store.group_entries import StoredGroup
 from app.store.groups import GroupStore
+
+
+@dataclass(frozen=True, slots=True)
+class Retrieved:
+    """Groups with their payloads, or why those of some cannot be sent.
+
+    Attributes:
+        groups: The groups.
+        payloads: Their columns; where some are damaged, of no use.
+        damage: Whose payloads are missing or not what was stored.
+    """
+
+    groups: tuple[LeasedGroup, ...]
+    payloads: tuple[bytes, ...]
+    damage: Mapping[LeasedGroup, DropReason]
 
 
 class Retrieval:
@@ -25,9 +41,12 @@ class Retrieval:
             run, {lane: (queued, max(1, batch_size // lane[1])) for lane, queued in view.lanes.items()}
         )
 
-    async def leasable(self, run: str, view: RunView, plan: BatchPlan) -> list[LeasedGroup] | None:
-        """Look at what is planned; None if some of it should not be trained on, which is then dropped."""
-        entries = await self._groups.entries(run, [group.group_id for group in plan.groups])
+    async def leasable(
+        self, run: str, view: RunView, plan: BatchPlan, replayed: Sequence[LeasedGroup] = ()
+    ) -> Retrieved | None:
+        """Read what is planned, and what is to go with it; None if some should not be trained on, which is dropped."""
+        planned, others = [group.group_id for group in plan.groups], [group.group_id for group in replayed]
+        entries, payloads = await self._groups.entries_and_payloads(run, planned, others)
         groups = []
         unfit_groups: dict[PlannedGroup, DropReason] = {}
         for group, entry in zip(plan.groups, entries, strict=True):
@@ -38,16 +57,11 @@ class Retrieval:
             elif entry is not None:
                 groups.append(_leased(group, entry))
         await self.drop(run, view, unfit_groups)
-        return None if unfit_groups else groups
+        return None if unfit_groups else _checked((*groups, *replayed), payloads)
 
-    async def payloads(
-        self, run: str, groups: Sequence[LeasedGroup]
-    ) -> tuple[tuple[bytes, ...], dict[LeasedGroup, DropReason]]:
-        """Read payloads, and say which are missing or not what was stored."""
-        payloads = await self._groups.payloads(run, [group.group_id for group in groups])
-        pairs = zip(groups, payloads, strict=True)
-        damage = {group: reason for group, payload in pairs if (reason := _damage(group, payload))}
-        return tuple(payload for payload in payloads if payload is not None), damage
+    async def retrieve(self, run: str, groups: Sequence[LeasedGroup]) -> Retrieved:
+        """Read the payloads of groups that are leased."""
+        return _checked(groups, await self._groups.payloads(run, [group.group_id for group in groups]))
 
     async def drop(
         self, run: str, view: RunView, reasons: Mapping[PlannedGroup, DropReason] | Mapping[LeasedGroup, DropReason]
@@ -85,6 +99,12 @@ def _leased(group: PlannedGroup, entry: StoredGroup) -> LeasedGroup:
         None if mark is None else mark.filtered_by,
         1.0 if mark is None else mark.loss_weight,
     )
+
+
+def _checked(groups: Sequence[LeasedGroup], payloads: Sequence[bytes | None]) -> Retrieved:
+    pairs = zip(groups, payloads, strict=True)
+    damage = {group: reason for group, payload in pairs if (reason := _damage(group, payload))}
+    return Retrieved(tuple(groups), tuple(payload for payload in payloads if payload is not None), damage)
 
 
 def _damage(group: LeasedGroup, payload: bytes | None) -> DropReason | None:

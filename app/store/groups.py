@@ -139,12 +139,21 @@ class GroupStore:
         (replies,) = await self._connection.exchange([("HMGET", keys.groups, *group_ids)])
         return [None if reply is None else parse_entry(reply.decode()) for reply in replies]
 
+    async def entries_and_payloads(
+        self, run: str, group_ids: Sequence[str], others: Sequence[str]
+    ) -> tuple[list[StoredGroup | None], list[bytes | None]]:
+        """Read index entries of groups, and payloads of these and of others, in one round trip; None as for both."""
+        keys = RunKeys(run)
+        entries, payloads = await self._connection.exchange(
+            [("HMGET", keys.groups, *group_ids), ("MGET", *map(keys.payload, (*group_ids, *others)))]
+        )
+        return [None if entry is None else parse_entry(entry.decode()) for entry in entries], list(payloads)
+
     async def payloads(self, run: str, group_ids: Sequence[str]) -> list[bytes | None]:
         """Read payloads; None where one is missing."""
         if not group_ids:
             return []
-        keys = RunKeys(run)
-        (found,) = await self._connection.exchange([("MGET", *map(keys.payload, group_ids))])
+        (found,) = await self._connection.exchange([("MGET", *map(RunKeys(run).payload, group_ids))])
         return list(found)
 
     async def latest(self, run: str) -> bytes | None:
