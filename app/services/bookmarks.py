@@ -11,7 +11,7 @@ from app.core.policy import Policy
 from app.services.replay.groups import ReplayGroups
 from app.services.replay.reservations import Reservations
 from app.services.retrieval import history_ms
-from app.store.batches import BatchStore
+from app.store.batches import Acknowledged, BatchStore, Kept
 from app.store.groups import GroupStore
 from app.store.runs import RunStore
 
@@ -51,18 +51,18 @@ class Bookmarks:
         """
         policy = policy or (await self._runs.roster(run)).policy
         ended = await self._end(run, leases, policy)
-        if ended and _keeps(policy):
-            await self.trim(run)
-        return ended
+        if ended.batches and ended.kept is not None:
+            await self._trim(run, ended.kept)
+        return ended.batches
 
-    async def _end(self, run: str, leases: Sequence[Lease], policy: Policy) -> int:
+    async def _end(self, run: str, leases: Sequence[Lease], policy: Policy) -> Acknowledged:
         ended = await self._batches.acknowledge(run, leases, keep=_keeps(policy), history_ms=history_ms(policy))
         # Should either come to nothing, maintenance sees to it.
         if ended.replayed_groups:
             await self._reservations.settle(run)
         if ended.entered_groups:
             await self._replay.take_in(run)
-        return ended.batches
+        return ended
 
     async def trim(self, run: str) -> None:
         """Let go of what a run does not keep; its payloads are removed within a second (`app.services.maintenance`).
@@ -70,17 +70,23 @@ class Bookmarks:
         The settings are read after what was kept by them: of a batch that ends while they change, either who ends it or
         who changes them sees both.
         """
-        kept = await self._batches.kept(run)
-        held = await self._batches.kept_groups(run, [batch_id for batch_id, _ in kept])
-        sizes = [sum(group.payload_bytes for group in groups) for groups in held]
-        set_to = (await self._runs.summaries([run])).get(run)
-        surplus = 0 if set_to is None else beyond_limits(sizes, set_to.policy.keep_batches, set_to.policy.keep_bytes)
+        await self._trim(run, await self._batches.kept(run))
+
+    async def _trim(self, run: str, kept: Kept) -> None:
+        if kept.policy is None:
+            return
+        batch_ids = [batch_id for batch_id, _ in kept.batches]
+        sizes = [0] * len(batch_ids)  # what is within the limit in all is so in part
+        if kept.payload_bytes > kept.policy.keep_bytes:
+            held = await self._batches.kept_groups(run, batch_ids)
+            sizes = [sum(group.payload_bytes for group in groups) for groups in held]
+        surplus = beyond_limits(sizes, kept.policy.keep_batches, kept.policy.keep_bytes)
         if surplus:
-            await self._batches.release_kept(run, [batch_id for batch_id, _ in kept[:surplus]])
+            await self._batches.release_kept(run, batch_ids[:surplus])
 
     async def forget(self, run: str) -> None:
         """Let go of every kept batch: the run begins anew."""
-        await self._batches.release_kept(run, [batch_id for batch_id, _ in await self._batches.kept(run)])
+        await self._batches.release_kept(run, [batch_id for batch_id, _ in (await self._batches.kept(run)).batches])
 
     async def checkpoint(self, run: str, step: int) -> RunView:
         """Let go of every kept batch up to ``step``: the trainer has saved a state that contains them.
@@ -89,7 +95,7 @@ class Bookmarks:
             InvalidField: No batch of that step was taken yet.
         """
         _check_taken(await self._runs.view(run), step)
-        kept = await self._batches.kept(run)
+        kept = (await self._batches.kept(run)).batches
         await self._batches.release_kept(run, [batch_id for batch_id, at in kept if at <= step], step)
         await self._groups.sweep(run)
         return await self._runs.view(run)
@@ -116,11 +122,9 @@ class Bookmarks:
             for lease in view.leases:
                 if lease.step > step and lease.state in _IN_HANDS:
                     await self._batches.change(run, lease, returned(lease))
-            kept = [(batch_id, at) for batch_id, at in await self._batches.kept(run) if at > step]
-            leases = await self._batches.kept_leases(run, [batch_id for batch_id, _ in kept])
-            if any(
-                lease.replayed for lease in leases
-            ):  # uses count that whoever acknowledged them did not come to count
+            kept = [batch_id for batch_id, at in (await self._batches.kept(run)).batches if at > step]
+            leases = await self._batches.kept_leases(run, kept)
+            if any(lease.replayed for lease in leases):  # uses that whoever acknowledged them did not come to count
                 await self._reservations.settle(run)
             if await self._batches.rewind(run, step, [replace(returned(lease), deliveries=1) for lease in leases]):
                 break

@@ -9,12 +9,14 @@ from typing import Any, NamedTuple
 from app.core.errors import RunNotFound
 from app.core.leasing import Lease, LeasedGroup, LeaseState, Replayed, returned
 from app.core.model import DropReason
+from app.core.policy import Policy
 from app.core.ranks import BalanceHistory
+from app.store import scripts
 from app.store.batch_view import BatchEnd, BatchView, batch_commands, parse_end, read_batch_view
 from app.store.connection import Connection
-from app.store.exchange import Argument
+from app.store.exchange import Argument, Command
 from app.store.keys import NONE, RunKeys, lane_name
-from app.store.run_view import balance_text, lease_text, parse_lease
+from app.store.run_view import balance_text, lease_text, parse_lease, parse_policy
 
 _FIELDS = tuple(field.name for field in fields(LeasedGroup) if field.name != "replayed")
 _values = attrgetter(*_FIELDS)
@@ -22,12 +24,24 @@ SHORTEST_HISTORY_MS = 120_000
 """How a batch ended must be known for as long as its trainer may ask again, milliseconds of run clock."""
 
 
+class Kept(NamedTuple):
+    """Batches that are kept for a rewind, ids and steps by step; their bytes in all; and then the policy, if any."""
+
+    batches: list[tuple[str, int]]
+    payload_bytes: int
+    policy: Policy | None
+
+
 class Acknowledged(NamedTuple):
-    """Batches that were acknowledged, their groups that entered the replay buffer, and those they had from there."""
+    """Batches that were acknowledged, their groups that entered the replay buffer, and those they had from there.
+
+    And, if they are kept, what is kept now.
+    """
 
     batches: int
     entered_groups: int
     replayed_groups: int
+    kept: Kept | None
 
 
 class BatchStore:
@@ -144,8 +158,10 @@ class BatchStore:
         run_keys = [keys.run, keys.groups, keys.leases, keys.lease_states, keys.unindexed, keys.history, keys.ended]
         kept_keys = [keys.kept, keys.kept_steps, keys.kept_leases]
         replay_keys = [keys.replay, keys.replay_part("fragments"), keys.replay_part("entering"), keys.replayed]
-        ended = await self._connection.run("acknowledge_batches", [*run_keys, *kept_keys, *replay_keys], arguments)
-        return Acknowledged(*map(int, ended))
+        command = scripts.command("acknowledge_batches", [*run_keys, *kept_keys, *replay_keys], arguments)
+        ended, *kept = await self._connection.exchange([command, *(_kept_commands(keys) if keep else [])])
+        batches, entered_groups, replayed_groups = map(int, ended)
+        return Acknowledged(batches, entered_groups, replayed_groups, _read_kept(*kept) if keep else None)
 
     async def dissolve(self, run: str, lease: Lease, groups: Sequence[LeasedGroup], history_ms: int) -> bool:
         """End a lease without delivering its batch; its groups go back to where they were in their lanes."""
@@ -191,10 +207,9 @@ class BatchStore:
 
     # Batches that are kept for a rewind
 
-    async def kept(self, run: str) -> list[tuple[str, int]]:
-        """Read the ids and steps of the batches that are kept, by step."""
-        found = await self._connection.call("ZRANGE", RunKeys(run).kept_steps, 0, -1, "WITHSCORES")
-        return [(batch_id.decode(), int(step)) for batch_id, step in found]
+    async def kept(self, run: str) -> Kept:
+        """Read which batches are kept."""
+        return _read_kept(*await self._connection.exchange(_kept_commands(RunKeys(run))))
 
     async def kept_groups(self, run: str, batch_ids: Sequence[str]) -> list[list[LeasedGroup]]:
         """Read which groups kept batches hold; none for a batch that is not kept any more."""
@@ -230,6 +245,16 @@ class BatchStore:
             [step, *pairs],
         )
         return bool(rewound)
+
+
+def _kept_commands(keys: RunKeys) -> list[Command]:
+    return [("ZRANGE", keys.kept_steps, 0, -1, "WITHSCORES"), ("HMGET", keys.run, "config", "policy", "kept_bytes")]
+
+
+def _read_kept(batches: Sequence[tuple[bytes, float]], of_run: Sequence[bytes | None]) -> Kept:
+    config, policy, payload_bytes = of_run
+    ids_and_steps = [(batch_id.decode(), int(step)) for batch_id, step in batches]
+    return Kept(ids_and_steps, int(payload_bytes or 0), None if config is None else parse_policy(policy))
 
 
 def _manifest(groups: Sequence[LeasedGroup]) -> str:

@@ -61,7 +61,7 @@ async def test_a_kept_batch_is_delivered_and_held_until_it_is_let_go(store: Stor
     assert (books["leased"], books["kept"], books["delivered"]) == (set(), {"one", "two"}, 2)
     kept = (await store.view()).kept
     assert (kept.batches, kept.payload_bytes, kept.unkept_step) == (2, 7 + 8, None)
-    assert await store.batches.kept(RUN) == [("batch1", 1), ("batch2", 2)]
+    assert (await store.batches.kept(RUN)).batches == [("batch1", 1), ("batch2", 2)]
     held = await store.batches.kept_groups(RUN, ["batch2", "nobody's"])
     assert [[group.group_id for group in groups] for groups in held] == [["two"], []]
     assert await store.groups.sweep(RUN) == 0
@@ -227,7 +227,7 @@ async def test_a_reset_takes_kept_batches_with_it(store: Store) -> None:
     assert await store.payloads() == set()
     kept = (await store.view()).kept
     assert (kept.batches, kept.payload_bytes, kept.unkept_step) == (0, 0, None)
-    assert await store.batches.kept(RUN) == []
+    assert (await store.batches.kept(RUN)).batches == []
 
 
 async def test_no_rewind_goes_before_a_checkpoint(store: Store) -> None:
