@@ -5,7 +5,8 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from random import Random
 from types import TracebackType
 from typing import Self, TypeVar
@@ -23,6 +24,7 @@ from lachesis.wire.blob import Buffer
 T = TypeVar("T")
 
 _SAID_EVERY_S = 60.0
+_READ_BYTES = 1024 * 1024
 
 log = logging.getLogger(__name__)
 
@@ -118,6 +120,7 @@ class Sender:
         )
         try:
             response = await self._http.send(request, stream=True)
+            read_more_at_once(response)
             try:
                 body = await _body(response, call.sink if response.is_success else None)
             finally:
@@ -126,6 +129,20 @@ class Sender:
             url = request.url.copy_with(userinfo=b"")
             raise Unreachable(f"{call.method} {url}: {_reason(error)}") from error
         return Reply(response.status_code, response.headers, body)
+
+
+def read_more_at_once(response: httpx.Response) -> None:
+    """Let its connection read whatever has come, from now on.
+
+    httpcore reads 64 kB at a time, and does 0.1 ms of Python for each: half of what 6 MB take.
+    """
+    stream = response.extensions.get("network_stream")
+    if stream is not None and "read" not in getattr(stream, "__dict__", ("read",)):
+        stream.read = partial(_read_more, stream.read)
+
+
+async def _read_more(read: Callable[..., Awaitable[bytes]], max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109 - httpcore's
+    return await read(max(max_bytes, _READ_BYTES), timeout)
 
 
 async def _body(response: httpx.Response, sink: FileSink | None) -> Buffer:

@@ -4,10 +4,11 @@ import asyncio
 import re
 import time
 
+import httpx
 import pytest
 
 from lachesis import Settings
-from lachesis._http import Sender
+from lachesis._http import Sender, read_more_at_once
 from lachesis._protocol import RunCalls, get_json
 from lachesis.errors import LachesisError, Unreachable
 from tests.clients.conftest import settings_of
@@ -56,6 +57,27 @@ async def test_a_reply_that_does_not_say_how_long_it_is_is_read_to_its_end() -> 
         Sender(Settings(url=f"http://127.0.0.1:{port}")) as sender,
     ):
         assert await sender.send(VERSION) == {"name": "lachesis"}
+
+
+async def test_a_large_reply_is_read_in_large_pieces() -> None:
+    """Also the next one on the same connection."""
+    body = bytes(range(256)) * 2**15  # 8 MiB
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for _ in range(2):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            await writer.drain()
+        writer.close()
+
+    port = free_port()
+    async with await asyncio.start_server(answer, "127.0.0.1", port), httpx.AsyncClient() as http:
+        for _ in range(2):
+            async with http.stream("GET", f"http://127.0.0.1:{port}") as response:
+                read_more_at_once(response)
+                pieces = [piece async for piece in response.aiter_raw()]
+            assert b"".join(pieces) == body
+            assert max(map(len, pieces)) > 64 * 1024
 
 
 async def test_without_a_budget_a_broken_request_is_an_error_that_says_what_broke(
