@@ -15,6 +15,7 @@ from app.store.codec import EncodedGroup
 from tests.services.accounting import books_of
 from tests.services.conftest import RUN, Process, config, encoded
 
+BYTES = len(encoded(2, 0).payload)
 KEEPING = Policy(keep_batches=8, keep_bytes=1024**2, max_deliveries=1)
 
 
@@ -109,6 +110,28 @@ async def test_a_run_that_is_set_to_keep_less_lets_go_of_the_rest_at_once(
         assert len((await books_of(redis_client, RUN))["kept"]) == left
     with pytest.raises(RewindImpossible):
         await services.bookmarks.rewind(RUN, 2)
+
+
+@pytest.mark.parametrize(
+    ("limits", "left"),
+    [
+        ({"keep_batches": 2}, 2),
+        ({"keep_bytes": 2 * BYTES}, 2),
+        ({"keep_bytes": 2 * BYTES - 1}, 1),
+        ({"keep_bytes": 1}, 0),
+    ],
+)
+async def test_with_each_batch_that_ends_the_oldest_beyond_a_limit_are_let_go(
+    services: Services, redis_client: Redis, limits: dict[str, int], left: int
+) -> None:
+    await services.administration.change(RUN, limits)
+    for name in "abcd":
+        await services.submissions.submit(RUN, [named(name)])
+        batch = await taken(services)
+        await services.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)
+    kept = (await services.administration.get(RUN)).kept
+    assert (kept.batches, kept.payload_bytes, kept.unkept_step) == (left, left * BYTES, 4 - left)
+    assert len((await books_of(redis_client, RUN))["kept"]) == left
 
 
 async def test_a_batch_that_ends_while_its_run_is_set_to_keep_none_is_not_kept(services: Services) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from itertools import count
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from redis.asyncio import Redis
 
 from app.api.deps import Services
 from app.core.enrolment import Application
+from app.core.leasing import Lease
 from app.core.policy import Policy
 from app.services.handout import Holder
 from app.services.replay.request import Sample
@@ -123,6 +125,40 @@ async def test_only_what_is_new_outdates_plans_in_flight(services: Services) -> 
     assert not await outdated(services.registry.disconnect_environment(RUN, 0))
     assert await outdated(services.registry.join(RUN, replace(MATH, min_share=0.5)))
     assert not await outdated(services.administration.change(RUN, {"keep_batches": 0}))
+
+
+@pytest.mark.parametrize("keep_batches", [0, 1])
+async def test_a_batch_of_many_groups_takes_as_many_commands_as_one_of_few(
+    services: Services, redis_client: Redis, keep_batches: int
+) -> None:
+    """Each is written to disk by itself."""
+    number = count()
+
+    async def life(groups: int) -> list[dict[str, int]]:
+        """Taken and acknowledged, the second time with an older one to let go of."""
+        await services.administration.change(
+            RUN, {"batch_size": 2 * groups, "keep_batches": keep_batches, "keep_bytes": 2**20}
+        )
+        counted = []
+        for _ in range(2):
+            named = [replace(encoded(2, 0), group_id=f"g{next(number)}") for _ in range(groups)]
+            await services.submissions.submit(RUN, named)
+            taken: list[Lease] = []
+
+            async def take(taken: list[Lease] = taken) -> None:
+                batch = (await services.dispatch.take(RUN, Holder())).batch
+                assert batch is not None
+                assert len(batch.groups) == groups
+                taken.append(batch.lease)
+
+            async def acknowledge(taken: list[Lease] = taken) -> None:
+                await services.leases.acknowledge(RUN, taken[0].batch_id, taken[0].lease_id)
+
+            counted += [await calls(redis_client, take), await calls(redis_client, acknowledge)]
+        return counted
+
+    await life(2)
+    assert await life(40) == await life(2)  # not of one: the newest stays, for an example
 
 
 async def test_what_is_written_for_many_chunks_takes_as_many_commands_as_for_one(
