@@ -201,6 +201,18 @@ async def test_a_batch_that_was_planned_on_another_run_is_not_taken(store: Store
     assert (books["leased"], "one" in books["queued"]) == (set(), True)
 
 
+async def test_a_batch_with_a_group_that_has_lost_its_entry_is_not_taken(store: Store) -> None:
+    await store.admit(encoded(), encoded(2), ids=["one", "two"])
+    view, groups = await store.view(), await store.leased(["one", "two"])
+    lease = Lease("batch", LeaseState.HELD, "host/1/x", 1, view.step + 1, relaxed=False)
+    entry = await store.redis.hget(KEYS.groups, "two")  # type: ignore[misc]
+    await store.redis.hdel(KEYS.groups, "two")  # type: ignore[misc]
+    planned: dict[str, Any] = {"epoch": view.epoch, "policy_version": view.policy_version}
+    assert not await store.batches.commit(RUN, lease, groups, **planned, debts={}, clock_ms=view.clock_ms)
+    await store.redis.hset(KEYS.groups, "two", entry)  # type: ignore[misc]
+    assert (await store.books())["queued"] == {"one", "two"}
+
+
 async def test_what_became_of_a_batch_is_known_for_as_long_as_its_trainer_may_ask(store: Store) -> None:
     """However short the run's own history."""
     first, second, third = await taken(store, "one", "two", "three")

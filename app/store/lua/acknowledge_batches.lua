@@ -41,7 +41,7 @@ for i = 3, #ARGV, 4 do
   local batch, step, groups = ARGV[i], ARGV[i + 2], contents[i]
   if groups and redis.call('HDEL', KEYS[4], batch) == 1 then
     local fresh, fresh_bytes, bytes = parted(groups)
-    entered, replayed = entered + enter_buffer(fresh), replayed + #groups - #fresh
+    ended, entered, replayed = ended + 1, entered + enter_buffer(fresh), replayed + #groups - #fresh
     deliver_groups(fresh, fresh_bytes, batch, step, clock)
     if ARGV[1] == '1' then
       redis.call('HSET', KEYS[8], batch, manifests[i])
@@ -55,7 +55,6 @@ for i = 3, #ARGV, 4 do
     redis.call('HSET', KEYS[6], batch, string.format('acknowledged %s %s %.0f', ARGV[i + 3], step, clock))
     redis.call('ZADD', KEYS[7], clock + ARGV[2], batch)
     redis.call('HDEL', KEYS[3], batch)
-    ended = ended + 1
   end
 end
 return {ended, entered, replayed}

@@ -20,25 +20,14 @@
 -- Returns 1, also if it was committed before and is in that state still, or 0; then nothing has changed.
 -- Cost: O(n log m), n the groups of the batch, m the groups in a lane.
 -- include many
+-- include planned_groups
 local FIRST, FIELDS = 13, 4
 local known = redis.call('HGET', KEYS[6], ARGV[1])
 if known then return known == ARGV[2] and 1 or 0 end
 local now = redis.call('HMGET', KEYS[1], 'epoch', 'step', 'policy_version')
 for i = 1, 3 do if (now[i] or '0') ~= ARGV[3 + i] then return 0 end end
-local planned, of_lane, lanes, bytes = {}, {}, {}, 0
-for i = FIRST, #ARGV, FIELDS do
-  local key = KEYS[10 + (i - FIRST) / FIELDS]
-  of_lane[key] = of_lane[key] or {}
-  table.insert(of_lane[key], ARGV[i])
-  table.insert(planned, ARGV[i])
-end
-for key, groups in pairs(of_lane) do
-  for _, queued in ipairs(read('ZMSCORE', key, groups)) do if not queued then return 0 end end
-end
-for _, entry in ipairs(read('HMGET', KEYS[2], planned)) do
-  if not entry then return 0 end
-  bytes = bytes + string.match(entry, '^%d+')
-end
+local left, planned, bytes = {}, planned_groups(FIRST, FIELDS)
+if not planned then return 0 end
 local replayed = cjson.decode(ARGV[12])
 local reserved = redis.call('HGET', KEYS[8], ARGV[1])
 if #replayed > 0 and not (reserved and #cjson.decode(reserved).chunks == #replayed) then return 0 end
@@ -47,10 +36,10 @@ for i = FIRST, #ARGV, FIELDS do
   local group, lane, environment, size = unpack(ARGV, i, i + FIELDS - 1)
   later('ZREM', KEYS[10 + (i - FIRST) / FIELDS], group)
   later('ZREM', KEYS[7], group)
-  lanes[lane] = (lanes[lane] or 0) + 1
+  left[lane] = (left[lane] or 0) + 1
   increase(KEYS[4], environment, size)
 end
-for lane, groups in pairs(lanes) do
+for lane, groups in pairs(left) do
   if redis.call('HINCRBY', KEYS[3], lane, -groups) == 0 then redis.call('HDEL', KEYS[3], lane) end
 end
 flush()
