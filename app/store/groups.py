@@ -135,31 +135,26 @@ class GroupStore:
 
     async def entries(self, run: str, group_ids: Sequence[str]) -> list[StoredGroup | None]:
         """Read index entries; None where the run does not hold the group."""
-        keys = RunKeys(run)
-        (replies,) = await self._connection.exchange([("HMGET", keys.groups, *group_ids)])
+        (replies,) = await self._connection.exchange([("HMGET", RunKeys(run).groups, *group_ids)])
         return [None if reply is None else parse_entry(reply.decode()) for reply in replies]
 
     async def entries_and_payloads(
         self, run: str, group_ids: Sequence[str], others: Sequence[str]
     ) -> tuple[list[StoredGroup | None], list[bytes | None]]:
-        """Read index entries of groups, and payloads of these and of others, in one round trip; None as for both."""
+        """Read index entries, and payloads of these and other groups, in one round trip; None where one is missing."""
         keys = RunKeys(run)
-        entries, payloads = await self._connection.exchange(
-            [("HMGET", keys.groups, *group_ids), ("MGET", *map(keys.payload, (*group_ids, *others)))]
-        )
+        own: Command = ("HMGET", keys.groups, *group_ids)
+        entries, payloads = await self._connection.exchange([own, ("MGET", *map(keys.payload, (*group_ids, *others)))])
         return [None if entry is None else parse_entry(entry.decode()) for entry in entries], list(payloads)
 
     async def payloads(self, run: str, group_ids: Sequence[str]) -> list[bytes | None]:
         """Read payloads; None where one is missing."""
-        if not group_ids:
-            return []
-        (found,) = await self._connection.exchange([("MGET", *map(RunKeys(run).payload, group_ids))])
-        return list(found)
+        keys = RunKeys(run)
+        return (await self._connection.exchange([("MGET", *map(keys.payload, group_ids))]))[0] if group_ids else []
 
     async def latest(self, run: str) -> bytes | None:
         """Read the columns of the newest group (kept even if it has left the store), or None before there is one."""
-        keys = RunKeys(run)
-        group_id = await self._connection.call("HGET", keys.run, "latest")
+        group_id = await self._connection.call("HGET", RunKeys(run).run, "latest")
         return None if group_id is None else (await self.payloads(run, [group_id.decode()]))[0]
 
     async def drop(self, run: str, groups: Sequence[tuple[str, LaneId]], reason: DropReason, history_ms: int) -> int:
