@@ -16,8 +16,9 @@ from app.api.group_fields import read_fields
 from app.api.json_reader import Path, members
 from app.api.native_keys import GroupKeys, parse_object, read_keys
 from app.api.scored_data import check_rows
-from app.core.costs import total, weigh
+from app.core.costs import weigh
 from app.core.errors import InvalidField, MalformedBody
+from app.core.handful import total
 from app.core.replay import versions_of
 from app.store.codec import EncodedGroup, Payload
 from lachesis.wire.blob import (

@@ -21,10 +21,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from app.core.errors import InvalidField
+from app.core.handful import total
 
 Costs = NDArray[np.float64]
-
-_FEW = 64  # numpy would take longer to begin than Python takes to add these
 
 _NUMBER = r"[0-9]+(?:\.[0-9]*)?(?:e[+-]?[0-9]+)?|\.[0-9]+(?:e[+-]?[0-9]+)?"
 _TERM = re.compile(rf"(?:(?P<factor>{_NUMBER})\*)?L(?P<squared>\^2|\*\*2)?", re.IGNORECASE)
@@ -59,13 +58,6 @@ def weigh(lengths: NDArray[np.integer], sent: float | None = None) -> Weight:
     """Return the weight of a group; ``lengths`` are the tokens of each sequence, at most 2^28 in all."""
     tokens = lengths.astype(np.int64, copy=False)
     return Weight(total(lengths), int(tokens.dot(tokens)), sent)
-
-
-def total(lengths: NDArray[np.integer]) -> int:
-    """Return the sum of ``lengths``, which 64 bits must hold."""
-    if len(lengths) <= _FEW:
-        return sum(lengths.tolist())
-    return int(lengths.sum(dtype=np.int64))
 
 
 @dataclass(frozen=True, slots=True)

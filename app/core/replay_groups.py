@@ -3,19 +3,15 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
+from app.core.handful import mean
 from app.core.replay import Versions
-
-_FEW = 64  # numpy would take longer to begin than Python takes to add these
 
 
 def mean_reward(scores: ArrayLike) -> float:
     """Return the mean of a group's scores, of which there must be one; finite, as they are."""
     values = np.asarray(scores, np.float64)
     lowest, highest = float(values[values.argmin()]), float(values[values.argmax()])
-    count = len(values)
-    # numpy divides first: of its sums two could overflow, to infinities of either sign.
-    mean = float(sum(values.tolist()) / count if count <= _FEW else (values / count).sum())
-    return min(max(mean, lowest), highest)
+    return min(max(mean(values), lowest), highest)
 
 
 def versions_counted(oldest: int, sampled: Versions | None, current: int) -> Versions:

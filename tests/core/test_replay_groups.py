@@ -1,6 +1,7 @@
 """What a group is to the replay buffer of its run."""
 
 import math
+import sys
 
 import numpy as np
 from hypothesis import example, given
@@ -16,6 +17,7 @@ WHOLE = st.integers(0, 9)
 @example([1e308, -1e308] * 12)
 @example([1e308, -1e308] * 50)
 @example([0.1, 0.2, 0.7] * 300)
+@example([sys.float_info.max] * 1998)
 def test_the_mean_of_finite_scores_is_finite_and_between_them(scores: list[float]) -> None:
     mean = mean_reward(np.array(scores))
     assert min(scores) <= mean <= max(scores)
