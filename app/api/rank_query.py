@@ -13,13 +13,13 @@ from app.core.seats import Seat
 from lachesis.wire.ranks import TakeQuery
 
 
-async def checked_query(query: Annotated[TakeQuery, Query()]) -> TakeQuery:
-    """Check the query of a request for a batch, and show it in OpenAPI."""
+async def documented_query(query: Annotated[TakeQuery, Query()]) -> TakeQuery:
+    """Show the query of a request for a batch in OpenAPI, and tell a `DirectNativeRoute` its names; it calls none."""
     return query
 
 
 def query_of(request: Request) -> TakeQuery:
-    """Do the same as `checked_query` on a `DirectRoute`.
+    """Read the query of a request for a batch that came on a `DirectNativeRoute`.
 
     Raises:
         RequestValidationError: A parameter is wrong.

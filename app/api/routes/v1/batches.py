@@ -11,7 +11,7 @@ from app.api.deps import MOST_SHOWN, Found, NamedRun, Services, SmallBody, check
 from app.api.explanation import explanation
 from app.api.native_batch import accepts_binary, taken_reply, waiting_reply
 from app.api.native_route import DirectNativeRoute, NativeRoute
-from app.api.rank_query import checked_query, query_of, seat_of
+from app.api.rank_query import documented_query, query_of, seat_of
 from app.api.replies import model_reply
 from app.api.routes import native_docs as docs
 from app.api.routes.answer_docs import reading, sending, writing
@@ -50,8 +50,8 @@ _BATCH_ID = "^[0-9a-f]{1,64}$"
 BatchId = Annotated[str, Path(pattern=_BATCH_ID, description="The batch's id.")]
 
 
-async def checked_batch_id(batch: BatchId) -> str:
-    """Check a batch's id in a path, and show it in OpenAPI."""
+async def documented_batch_id(batch: BatchId) -> str:
+    """Show a batch's id in OpenAPI; a `DirectNativeRoute` calls this for no request."""
     return batch
 
 
@@ -62,7 +62,7 @@ async def checked_batch_id(batch: BatchId) -> str:
     response_model=TakenBatch,
     responses=docs.ANSWERS_TAKE,
     openapi_extra=takes(TakeBatch, required=False),
-    dependencies=[Depends(checked_query)],
+    dependencies=[Depends(documented_query)],
 )
 async def take_batch(request: Request) -> Response:
     """Take a batch of exactly batch_size sequences under a lease, or 204 with the reason when time is up.
@@ -130,7 +130,7 @@ async def explain(
     response_model=LeaseEnd,
     responses=_ENDING,
     openapi_extra=takes(Ack),
-    dependencies=[Depends(checked_batch_id)],
+    dependencies=[Depends(documented_batch_id)],
 )
 async def ack(request: Request) -> Response:
     """End a batch: its groups are delivered. The same again is answered the same.
@@ -186,7 +186,7 @@ async def drop(run: NamedRun, batch: BatchId, found: Found) -> Response:
 
 
 def _batch_of(request: Request) -> str:
-    """Do the same as `checked_batch_id` on a `DirectRoute`."""
+    """Read the id in the path of a request that came on a `DirectNativeRoute`."""
     batch: str = request.path_params["batch"]
     if re.fullmatch(_BATCH_ID, batch) is None:
         raise errors.InvalidField(f"batch id {batch[:MOST_SHOWN]!r}: use 1 to 64 digits 0 to f", ("path", "batch"))
