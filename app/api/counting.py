@@ -8,7 +8,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.api.deps import Services
 
 _NO_ROUTE = "none"
-_UNANSWERED = "none"  # the client had gone before
+_UNANSWERED = "none"  # the client had gone before, or the server was about to end
 
 
 class Counting:
