@@ -53,7 +53,7 @@ async def read_body(request: Request, share: Share, *, limit_bytes: int, timeout
     if inflater is None:
         await share.claim(min(announced_bytes, _CLAIMED_UNSEEN_BYTES))
         if announced_bytes and has_arrived(request.scope):
-            return b"".join([chunk async for chunk in request.stream() if chunk])  # one; to join one is no copy
+            return b"".join([chunk async for chunk in request.stream() if chunk])  # one piece, which is not copied
     most_bytes = limit_bytes if inflater or not announced_bytes else announced_bytes
     sent_bytes = 0
     collected = io.BytesIO()

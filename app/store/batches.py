@@ -25,7 +25,7 @@ SHORTEST_HISTORY_MS = 120_000
 
 
 class Kept(NamedTuple):
-    """Batches that are kept for a rewind, ids and steps by step; their bytes in all; and then the policy, if any."""
+    """Batches that are kept for a rewind: ids and steps, by step; bytes in all; the policy, read after them, if any."""
 
     batches: list[tuple[str, int]]
     payload_bytes: int
@@ -149,7 +149,8 @@ class BatchStore:
             history_ms: How long it is remembered what became of their groups.
 
         Returns:
-            How many ended; how many of their groups entered the replay buffer, in no chunk yet; and came from there.
+            How many ended; how many of their groups entered the replay buffer, in no chunk yet; and came from there;
+            and what is kept now, if ``keep``.
         """
         keys = RunKeys(run)
         arguments: list[Argument] = [int(keep), max(history_ms, SHORTEST_HISTORY_MS)]

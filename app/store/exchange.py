@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import hiredis
-from redis._parsers import BaseParser
+from redis._parsers import BaseParser  # which error a reply is: there is no public name for that
 from redis.asyncio import ConnectionPool
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import ConnectionError as RedisConnectionError

@@ -137,7 +137,9 @@ def read_more_at_once(response: httpx.Response) -> None:
     httpcore reads 64 kB at a time, and does 0.1 ms of Python for each: half of what 6 MB take.
     """
     stream = response.extensions.get("network_stream")
-    if stream is not None and "read" not in getattr(stream, "__dict__", ("read",)):
+    if stream is None or not hasattr(stream, "__dict__"):  # another transport, or one whose methods stay as they are
+        return
+    if "read" not in vars(stream):  # else an earlier reply on this connection has seen to it
         stream.read = partial(_read_more, stream.read)
 
 
