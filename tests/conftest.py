@@ -1,5 +1,6 @@
 """One real Redis for the whole session; every test starts with it empty."""
 
+import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -12,8 +13,10 @@ from tests import properties
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Run properties on fewer examples where slow tests are left out, as in `make test-fast`."""
+    """Run properties on fewer examples where slow tests are left out, as in `make test-fast`; heed Ctrl-C."""
     settings.load_profile(properties.FAST if "not slow" in config.option.markexpr else properties.FULL)
+    # A script's job in the background comes with Ctrl-C ignored, and hands that on to what it starts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
