@@ -42,6 +42,8 @@ class Exchange:
         Raises:
             redis.exceptions.RedisError: The first error among the replies, or the connection was lost.
         """
+        if not commands:
+            return []  # nothing would come
         async with self._room:
             line = self._idle.pop() if self._idle else _Line(self._factory.make_connection())  # type: ignore[no-untyped-call]
             try:

@@ -47,9 +47,10 @@ class RunStore:
         """Note that ``run`` exists, so that every API process looks after it.
 
         Raises:
-            InvalidField: There are as many runs as we look after.
+            InvalidField: It is not the name of a run, or there are as many runs as we look after.
         """
-        if not await self._connection.run("announce_run", [RUNS], [run, MOST_RUNS]):
+        name = RunKeys(run).name  # which checks it: one that is none would stop whoever looks after all runs
+        if not await self._connection.run("announce_run", [RUNS], [name, MOST_RUNS]):
             raise InvalidField(f"there are {MOST_RUNS} runs, and no more are taken")
 
     async def view(self, run: str) -> RunView:

@@ -20,6 +20,7 @@ from app.api.problems import Problems
 from app.core import errors
 from app.main import create_app
 from app.settings import Settings
+from app.store.keys import RUNS
 from tests.api.native_groups import BINARY
 from tests.scenarios.native_calls import RUN, group, make_run
 
@@ -79,6 +80,20 @@ async def test_a_shortcut_answers_and_counts_as_the_router_does(redis_url: str, 
     seen, counted = await answers(redis_url, redis_client, shortcut=True)
     assert (seen, counted) == await answers(redis_url, redis_client, shortcut=False)
     assert {status for status, _, _ in seen} >= {200, 201, 307, 400, 404, 405, 413, 415, 422}
+
+
+@pytest.mark.parametrize("name", ["-x", "%00", "%0A", "run%0A", "x" * 65, "%C3%A9"])
+async def test_a_name_that_no_run_can_have_is_refused_and_not_remembered(
+    client: httpx.AsyncClient, redis_client: Redis, name: str
+) -> None:
+    """No dependency checks it here, and all upkeep stops at a run whose keys cannot be named."""
+    calls = {f"/runs/{name}/atropos/scored_data": b'{"tokens": [[1]], "masks": [[1]], "scores": [0.5]}'}
+    calls |= {f"/v1/runs/{name}/groups": GOOD, f"/v1/runs/{name}/batches": b"{}"}
+    calls[f"/v1/runs/{name}/batches/abc/ack"] = b'{"lease": "x"}'
+    for path, body in calls.items():
+        reply = await client.post(path, content=body, headers=JSON)
+        assert (reply.status_code, reply.json()["errors"][0]["loc"]) == (422, ["path", "run"])
+    assert not await redis_client.smembers(RUNS)
 
 
 async def call(endpoint: Callable[[Request], Awaitable[Response]]) -> tuple[list[Message], BaseException | None]:

@@ -26,6 +26,13 @@ def test_commands_are_packed_as_by_redis_py(parts: list[tuple[list[Any], Any]]) 
     assert b"".join(packed(commands)) == b"".join(RedisConnection().pack_commands(commands))
 
 
+async def test_of_no_commands_there_are_no_replies_to_wait_for(redis_url: str) -> None:
+    line = Exchange(ConnectionPool.from_url(redis_url), 1)
+    async with asyncio.timeout(5):
+        assert await line.send([]) == []
+    await line.aclose()
+
+
 async def test_after_an_error_the_next_replies_are_still_those_of_their_commands(redis_url: str) -> None:
     line = Exchange(ConnectionPool.from_url(redis_url), 1)
     with pytest.raises(Exception, match="unknown command"):
