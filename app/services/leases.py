@@ -110,18 +110,22 @@ class Leases:
             BatchNotFound: There is none of that id.
             BatchInUse: It is not quarantined.
         """
+        tried: Lease | None = None
         while True:
             view = await self._batches.view(run, batch_id)
             lease = view.lease
+            if lease is None and tried is not None and view.end is not None and view.end.outcome == "discarded":
+                break  # it was done, and the answer was lost
             if lease is None:
                 raise BatchNotFound(f"run {run} has no batch {batch_id} in anybody's hands")
             if lease.state is not LeaseState.QUARANTINED:
                 raise BatchInUse(f"batch {batch_id} is {lease.state.value}, not quarantined")
+            tried = lease
             if await self._batches.discard(run, lease, DropReason.QUARANTINED, history_ms(view.policy)):
-                if lease.replayed:
-                    await self._reservations.settle(run)
-                await self._groups.sweep(run)
-                return
+                break
+        if tried.replayed:
+            await self._reservations.settle(run)
+        await self._groups.sweep(run)
 
 
 def _held(view: BatchView, run: str, batch_id: str, lease_id: str | None, repeated: str | None) -> Lease | None:

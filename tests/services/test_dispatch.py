@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from redis.asyncio import Redis
 from app.core.enrolment import Application
 from app.core.errors import StoreUnavailable
 from app.core.leasing import LeaseState
+from app.core.policy import Policy
+from app.services.handout import Holder
 from app.store import scripts
 from app.store.keys import RunKeys
 from tests.lossy_line import LossyLine, lossy_line
@@ -19,6 +22,7 @@ from tests.services.conftest import RUN, Process, config, encoded, marks
 from tests.waiting import wait_until
 
 COMMIT = scripts.load("commit_batch").digest.encode()
+DISCARD = scripts.load("discard_batch").digest.encode()
 CLAIM = rb'"returned".*"sending"'
 MARK_SENT = rb'"sending".*"sent"'
 MARK_RETURNED = rb'"sending".*"returned"'
@@ -76,6 +80,29 @@ async def test_what_one_process_lost_on_its_way_another_serves(process: Callable
     assert (await other.dispatch.take(RUN)).batch is None
     await maintenance.look_after(RUN)
     assert marks(await other.dispatch.take(RUN)) == [1]
+
+
+async def test_a_batch_that_was_dropped_is_not_said_to_be_missing_if_the_answer_was_lost(
+    process: Callable[..., Process], redis_client: Redis, line: Line
+) -> None:
+    lossy, url = line
+    services, _ = process(url)
+    await services.administration.create(RUN, config(2), Policy(max_deliveries=1))
+    await services.submissions.submit(RUN, [replace(encoded(2, 1), group_id="a")])
+    batch = (await services.dispatch.take(RUN, Holder(lease_s=0.001))).batch
+    assert batch is not None
+    assert (await services.dispatch.take(RUN, Holder())).batch is None, "it is quarantined"
+    lossy.lose_replies_to(DISCARD)
+    dropping = asyncio.create_task(services.leases.discard(RUN, batch.lease.batch_id))
+
+    async def dropped() -> bool:
+        return not await redis_client.exists(RunKeys(RUN).leases)
+
+    await wait_until(dropped)
+    lossy.heal()
+    lossy.cut()
+    await dropping
+    assert (await books_of(redis_client, RUN))["dropped"] == {"quarantined": 1}
 
 
 async def test_a_batch_that_is_being_sent_is_left_alone(process: Callable[..., Process]) -> None:
