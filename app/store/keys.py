@@ -120,6 +120,11 @@ CurriculumPart = Literal[
 CURRICULUM_PARTS: tuple[CurriculumPart, ...] = get_args(CurriculumPart)
 
 
+def is_run_name(text: str) -> bool:
+    """Whether a run can have this name."""
+    return re.fullmatch(RUN_NAME, text) is not None
+
+
 def lane_name(environment: int | None, size: int) -> str:
     """Name a lane in the `lanes` and `buffers` hashes."""
     return f"{NONE if environment is None else environment}:{size}"
@@ -182,7 +187,7 @@ class RunKeys:
     curricula_loading = _Key()
 
     def __post_init__(self) -> None:
-        if not re.fullmatch(RUN_NAME, self.name):
+        if not is_run_name(self.name):
             raise InvalidField(
                 f"run name {self.name[:80]!r}: use 1 to 64 letters, digits, dots, dashes, underscores", ("path", "run")
             )

@@ -13,7 +13,7 @@ from app.core.policy import Policy
 from app.store import scripts
 from app.store.connection import Connection
 from app.store.exchange import Argument
-from app.store.keys import RUNS, RunKeys, lane_name
+from app.store.keys import RUNS, RunKeys, is_run_name, lane_name
 from app.store.roster import Roster, read_roster
 from app.store.run_tick import Tick
 from app.store.run_view import (
@@ -39,9 +39,12 @@ class RunStore:
         self._connection = connection
 
     async def names(self) -> list[str]:
-        """Return the names of all runs that have any state, sorted."""
+        """Return the names of all runs that have any state, sorted.
+
+        What else somebody has put there is no run: it must not keep those that look after all runs from any.
+        """
         members = await self._connection.call("SMEMBERS", RUNS)
-        return sorted(name.decode() for name in members)
+        return sorted(filter(is_run_name, (member.decode(errors="replace") for member in members)))
 
     async def announce(self, run: str) -> None:
         """Note that ``run`` exists, so that every API process looks after it.

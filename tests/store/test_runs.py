@@ -2,10 +2,13 @@
 
 from dataclasses import replace
 
+from redis.asyncio import Redis
+
 from app.core.leasing import Lease, LeaseState, returned
 from app.core.model import DropReason, PlannedGroup
 from app.core.policy import FutureVersions, PassRate, Policy, RewardRange, ZeroVariance
 from app.store.group_entries import Placement
+from app.store.keys import RUNS
 from tests.store.conftest import CONFIG, KEYS, LASTING_MS, RUN, Store, encoded
 
 POLICY = Policy(
@@ -35,6 +38,11 @@ async def test_a_policy_that_was_decided_on_an_older_run_changes_nothing(store: 
     assert not await store.runs.put(RUN, replace(CONFIG, batch_size=8), Policy(), epoch)
     view = await store.view()
     assert (view.config, view.policy, view.epoch) == (CONFIG, POLICY, epoch + 1)
+
+
+async def test_what_cannot_be_a_run_is_none(store: Store, redis_client: Redis) -> None:
+    await redis_client.sadd(RUNS, "-x", "x" * 65, b"\xff", "", "b")
+    assert await store.runs.names() == ["b", RUN]
 
 
 async def test_a_run_goes_on_at_its_step_unless_it_is_told_another(store: Store) -> None:
