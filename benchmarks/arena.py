@@ -24,7 +24,7 @@ class Effort:
 
 
 FULL = Effort(rounds=5, seconds=1.2, depths=(1_000, 10_000, 100_000, 1_000_000), thorough=True)
-QUICK = Effort(rounds=2, seconds=0.5, depths=(1_000, 10_000), thorough=False)
+QUICK = Effort(rounds=3, seconds=0.5, depths=(1_000, 10_000), thorough=False)
 
 
 @dataclass(frozen=True)
