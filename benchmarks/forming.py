@@ -48,7 +48,6 @@ async def deepen(arena: Arena, results: Results) -> None:
     lachesis = arena.lachesis
     ids = start_run(lachesis, with_minimums=True)
     groups = decode_groups(json.dumps(one_of_each(ids)).encode())
-    caller = await lachesis.dial()
     for depth in sorted({*arena.effort.depths, *ATROPOS_DEPTHS}):
         for with_minimums in (True, False):
             await lachesis.put(groups, depth - lachesis.held())
@@ -56,9 +55,10 @@ async def deepen(arena: Arena, results: Results) -> None:
             for env_id in ids:
                 lachesis.post("/disconnect-env", json={"env_id": env_id})
             assert enrol(lachesis, with_minimums) == ids  # those that said goodbye and come back are who they were
+            caller = await lachesis.dial()  # now: filling takes longer than the server keeps an idle connection
             for _ in range(BATCHES_TAKEN):
                 results.add(FORMING, case(depth, with_minimums), lachesis.name, await take(caller))
-    caller.close()
+            caller.close()
 
 
 def case(depth: int, with_minimums: bool) -> str:
