@@ -73,6 +73,11 @@ class Policy:
         """Whether groups are looked at for their rewards when they come."""
         return bool(self.filter_zero_variance or self.filter_reward_range or self.filter_pass_rate)
 
+    @property
+    def history_ms(self) -> int:
+        """How long it is remembered what became of the run's groups, milliseconds of run clock."""
+        return round(self.lineage_s * 1000)
+
 
 _FILTERS: Mapping[str, type[ZeroVariance | RewardRange | PassRate]] = {
     "filter_zero_variance": ZeroVariance,

@@ -10,7 +10,6 @@ from app.core.filters import Mark, judged
 from app.core.policy import Policy
 from app.services.curriculum.groups import told_by
 from app.services.presence import Presence
-from app.services.retrieval import history_ms
 from app.store.codec import EncodedGroup
 from app.store.group_entries import Outcome, Placement, Stored, Submission, Terms
 from app.store.groups import GroupStore
@@ -124,7 +123,7 @@ def _terms(roster: Roster, groups: Sequence[EncodedGroup], *, limited: bool) -> 
         epoch=roster.epoch,
         policy_version=roster.policy_version if versioned else None,
         dedup_ms=round(policy.dedup_window_s * 1000),
-        history_ms=history_ms(policy),
+        history_ms=policy.history_ms,
         max_groups=policy.max_queued_groups if limited else None,
         max_bytes=policy.max_queued_bytes if limited else None,
     )

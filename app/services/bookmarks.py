@@ -10,7 +10,6 @@ from app.core.model import RunView
 from app.core.policy import Policy
 from app.services.replay.groups import ReplayGroups
 from app.services.replay.reservations import Reservations
-from app.services.retrieval import history_ms
 from app.store.batches import Acknowledged, BatchStore, Kept
 from app.store.groups import GroupStore
 from app.store.runs import RunStore
@@ -56,7 +55,7 @@ class Bookmarks:
         return ended.batches
 
     async def _end(self, run: str, leases: Sequence[Lease], policy: Policy) -> Acknowledged:
-        ended = await self._batches.acknowledge(run, leases, keep=_keeps(policy), history_ms=history_ms(policy))
+        ended = await self._batches.acknowledge(run, leases, keep=_keeps(policy), history_ms=policy.history_ms)
         # Should either come to nothing, maintenance sees to it.
         if ended.replayed_groups:
             await self._reservations.settle(run)

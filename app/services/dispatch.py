@@ -18,7 +18,7 @@ from app.services.division import Division
 from app.services.handout import Answer, Batch, Holder, Timing
 from app.services.replay.mixing import Mixing, Mixture
 from app.services.replay.reservations import Reservations
-from app.services.retrieval import Retrieval, history_ms
+from app.services.retrieval import Retrieval
 from app.services.sending import Sending
 from app.services.window import Window
 from app.store.batches import BatchStore
@@ -203,7 +203,7 @@ class Dispatch:
         batch = await self._division.read(run, view, taken, groups, seat) if whole else None
         if not isinstance(batch, Batch):
             # Registered anew with another size, or damaged: its sound groups are packed into other batches.
-            if await self._batches.dissolve(run, seen, groups, history_ms(view.policy)) and seen.replayed:
+            if await self._batches.dissolve(run, seen, groups, view.policy.history_ms) and seen.replayed:
                 await self._reservations.settle(run)
             return None
         return batch if await self._have(batch.lease, self._batches.change(run, seen, batch.lease)) else None

@@ -11,7 +11,6 @@ from app.core.model import DropReason
 from app.core.ranks import Shards, acknowledged_by
 from app.services.bookmarks import Bookmarks
 from app.services.replay.reservations import Reservations
-from app.services.retrieval import history_ms
 from app.store.batch_view import BatchView
 from app.store.batches import BatchStore
 from app.store.groups import GroupStore
@@ -81,7 +80,7 @@ class Leases:
             if lease is None:
                 return
             groups = await self._batches.groups_of(run, batch_id)
-            if groups is not None and await self._batches.dissolve(run, lease, groups, history_ms(view.policy)):
+            if groups is not None and await self._batches.dissolve(run, lease, groups, view.policy.history_ms):
                 log.info("batch %s of run %s was given back: %r", batch_id, run, reason)
                 if lease.replayed:
                     await self._reservations.settle(run)
@@ -121,7 +120,7 @@ class Leases:
             if lease.state is not LeaseState.QUARANTINED:
                 raise BatchInUse(f"batch {batch_id} is {lease.state.value}, not quarantined")
             tried = lease
-            if await self._batches.discard(run, lease, DropReason.QUARANTINED, history_ms(view.policy)):
+            if await self._batches.discard(run, lease, DropReason.QUARANTINED, view.policy.history_ms):
                 break
         if tried.replayed:
             await self._reservations.settle(run)

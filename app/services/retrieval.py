@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from app.core.freshness import unfit
 from app.core.leasing import LeasedGroup
 from app.core.model import BatchPlan, DropReason, Lane, LaneId, PlannedGroup, RunView
-from app.core.policy import Policy
 from app.store.codec import checksum
 from app.store.group_entries import StoredGroup
 from app.store.groups import GroupStore
@@ -42,7 +41,7 @@ class Retrieval:
         )
 
     async def leasable(
-        self, run: str, view: RunView, plan: BatchPlan, replayed: Sequence[LeasedGroup] = ()
+        self, run: str, view: RunView, plan: BatchPlan, replayed: Sequence[LeasedGroup]
     ) -> Retrieved | None:
         """Read what is planned, and what is to go with it; None if some should not be trained on, which is dropped."""
         planned, others = [group.group_id for group in plan.groups], [group.group_id for group in replayed]
@@ -71,12 +70,7 @@ class Retrieval:
         for group, reason in reasons.items():
             dropped[reason].append((group.group_id, (group.environment, group.size)))
         for reason, groups in dropped.items():
-            await self._groups.drop(run, groups, reason, history_ms(view.policy))
-
-
-def history_ms(policy: Policy) -> int:
-    """Return how long it is remembered what became of a run's groups, milliseconds of run clock."""
-    return round(policy.lineage_s * 1000)
+            await self._groups.drop(run, groups, reason, view.policy.history_ms)
 
 
 def unfit_now(entry: StoredGroup, view: RunView) -> DropReason | None:

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from app.core.freshness import oldest_fresh
 from app.core.model import DropReason, Lane, LaneId, RunView
 from app.core.policy import FutureVersions
-from app.services.retrieval import history_ms, unfit_now
+from app.services.retrieval import unfit_now
 from app.store.groups import GroupStore, WantedHeads
 from app.store.runs import RunStore
 
@@ -42,7 +42,7 @@ class Staleness:
         dropped = 0
         while group_ids := await self._groups.of_versions(run, least, most, _AT_ONCE):
             lanes = await self._lanes_of(run, group_ids)
-            done = await self._groups.drop(run, lanes, reason, history_ms(view.policy))
+            done = await self._groups.drop(run, lanes, reason, view.policy.history_ms)
             dropped += done
             if not done:
                 break  # somebody else has dropped or taken them meanwhile
@@ -61,7 +61,7 @@ class Staleness:
         for heads, lanes in ((self._groups.heads, view.lanes), (self._groups.buffer_heads, view.buffers)):
             for lane, queued in lanes.items():
                 while old := await self._old_heads(run, view, heads, lane, queued):
-                    dropped += await self._groups.drop(run, old, DropReason.EXPIRED, history_ms(view.policy))
+                    dropped += await self._groups.drop(run, old, DropReason.EXPIRED, view.policy.history_ms)
                     if len(old) < _AT_ONCE:
                         break
         return dropped

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from app.api.client_connection import end_of_waiting
-from app.api.deps import MOST_SHOWN, Found, NamedRun, Services, SmallBody, checked_run_name, parse, small_body
+from app.api.deps import MOST_SHOWN, Found, NamedRun, SmallBody, checked_run_name, parse, services, small_body
 from app.api.explanation import explanation
 from app.api.native_batch import accepts_binary, taken_reply, waiting_reply
 from app.api.native_route import DirectNativeRoute, NativeRoute
@@ -71,7 +71,7 @@ async def take_batch(request: Request) -> Response:
     batch is divided between the ranks of a trainer: each gets its own shard of the same batch, whoever asks first, and
     the same one as often as it asks, until it has acknowledged it.
     """
-    found: Services = request.state.services
+    found = await services(request)
     run, query = request.path_params["run"], query_of(request)
     wait_s = query.wait_s
     body = await small_body(request, found)
@@ -137,7 +137,7 @@ async def ack(request: Request) -> Response:
 
     A batch that is divided ends when every rank has acknowledged its shard, or rank 0, as they agreed.
     """
-    found: Services = request.state.services
+    found = await services(request)
     run, batch = request.path_params["run"], _batch_of(request)
     asked = parse(Ack, await small_body(request, found))
     awaited = await found.leases.acknowledge(run, batch, asked.lease, asked.rank)
