@@ -17,7 +17,7 @@ from benchmarks.bodies import Shape, bodies, http_get
 from benchmarks.contestants import Contestant, Lachesis
 from benchmarks.native import RUN
 from benchmarks.results import Results, Table
-from lachesis.wire import blob, frame
+from lachesis.wire.batch_file import BatchFile
 from lachesis.wire.groups import SAFETENSORS
 
 JSON_NAME, HTTPX_NAME = "lachesis, JSON", "lachesis, by httpx"
@@ -104,7 +104,7 @@ def ways(arena: Arena, shape: Shape, sequences: int) -> list[Way]:
 
     sent = bodies(shape)
     return [
-        native_way("lachesis", binary=True, read=arrays_of_frame),
+        native_way("lachesis", binary=True, read=arrays_of_file),
         native_way(JSON_NAME, binary=False, read=lambda body: arrays_of_json(json.loads(body)["groups"])),
         Way(
             "atropos",
@@ -131,18 +131,16 @@ def by_httpx(lachesis: Lachesis, sequences: int, tokens: int) -> tuple[float, fl
         began = time.perf_counter()
         reply = client.post(f"{RUN}/batches", headers={"Accept": SAFETENSORS})
         received = time.perf_counter()
-        arrays = arrays_of_frame(reply.content)
+        arrays = arrays_of_file(reply.content)
         decoded = time.perf_counter()
     check(arrays, sequences, tokens)
     return (received - began) * 1000, (decoded - began) * 1000
 
 
-def arrays_of_frame(body: bytes) -> Arrays:
-    """Lay the columns of a batch's groups end to end."""
-    _, blobs = frame.split(body)
-    headers = [blob.read_header(found) for found in blobs]
-    pairs = list(zip(blobs, headers, strict=True))
-    return {name: np.concatenate([blob.tensor(b, h.tensors[name]) for b, h in pairs]) for name in ARRAYS}
+def arrays_of_file(body: bytes) -> Arrays:
+    """View the columns of a batch."""
+    file = BatchFile(body)
+    return {name: np.asarray(file.whole(name)) for name in ARRAYS}
 
 
 def arrays_of_json(groups: list[dict[str, Any]]) -> Arrays:

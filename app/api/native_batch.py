@@ -1,4 +1,4 @@
-"""Batches of the native API as replies: stored blobs relayed as they are, or JSON."""
+"""Batches of the native API as replies: slices of the stored blobs, column by column, or JSON."""
 
 import asyncio
 import base64
@@ -21,9 +21,9 @@ from app.core.leasing import LeasedGroup, Replayed
 from app.core.model import NotReady
 from app.services.dispatch import Dispatch
 from app.services.handout import Batch
+from lachesis.wire.batch_file import parts_of
 from lachesis.wire.batches import BatchGroup, BatchInfo, ReplayedGroup
 from lachesis.wire.columns import NATIVE_COLUMNS, unpack
-from lachesis.wire.frame import frame_header
 from lachesis.wire.groups import SAFETENSORS
 from lachesis.wire.ranks import BalanceInfo, PackingInfo, ShardInfo
 
@@ -78,12 +78,8 @@ async def taken_reply(request: Request, dispatch: Dispatch, run: str, batch: Bat
     if info.shard is not None:
         headers["Lachesis-Imbalance"] = f"{info.shard.balance.imbalance:.4f}"
     if binary:
-        head = frame_header(
-            [len(payload) for payload in batch.payloads],
-            "batch",
-            {"batch": info.model_dump_json(exclude_defaults=True)},
-        )
-        parts = [head, *batch.payloads]
+        sizes = [group.size for group in info.groups]
+        parts = parts_of(batch.payloads, sizes, {"batch": info.model_dump_json(exclude_defaults=True)})
         return WatchedReply(parts, headers, sent, broke_off, status_code=201, media_type=SAFETENSORS)
     try:
         text = await asyncio.to_thread(_json, info, batch.payloads)

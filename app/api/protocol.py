@@ -74,12 +74,12 @@ class _OneWrite:
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
         self._flush_soon = partial(loop.call_soon, self._flush)
-        self._held = b""
+        self._held: bytes | memoryview = b""
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         if self._held:
             held, self._held = self._held, b""
-            self._transport.write(held + data if len(data) <= _JOINED_BYTES else held)
+            self._transport.write(b"".join((held, data)) if len(data) <= _JOINED_BYTES else held)
             if len(data) > _JOINED_BYTES:  # the transport gathers; to join would be a copy
                 self._transport.write(data)
         else:

@@ -11,6 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from app.api.client_connection import connection_of
 from app.api.compression import compress_if_accepted
+from lachesis.wire.blob import Buffer
 
 _CHUNK_BYTES = 256 * 1024
 _IN_THREAD_BYTES = 256 * 1024
@@ -41,7 +42,7 @@ async def large_json_reply(request: Request, content: bytes, headers: dict[str, 
     return Response(body, headers=own | (headers or {}), media_type="application/json")
 
 
-def pieces(parts: Iterable[bytes]) -> Iterator[bytes]:
+def pieces(parts: Iterable[Buffer]) -> Iterator[Buffer]:
     """Cut a body's parts into pieces worth sending by themselves: large ones are cut, small ones joined."""
     joined = bytearray()
     for part in parts:
@@ -70,7 +71,7 @@ class WatchedReply(Response):
 
     def __init__(
         self,
-        parts: Sequence[bytes],
+        parts: Sequence[Buffer],
         headers: dict[str, str],
         sent: Callable[[], Coroutine[Any, Any, None]],
         broke_off: Callable[[], Coroutine[Any, Any, None]],

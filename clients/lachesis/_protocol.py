@@ -17,8 +17,8 @@ from lachesis._files import FileBody, FileSink
 from lachesis._rank import Rank
 from lachesis._rows import invalid
 from lachesis.errors import BY_CODE, ServiceError
-from lachesis.views import GroupView
 from lachesis.wire import batches, environments, frame, groups, runs
+from lachesis.wire.batch_file import BatchFile
 from lachesis.wire.blob import Buffer, DamagedBlob
 from lachesis.wire.ranks import MAX_WAIT_S
 from lachesis.wire.status import EnvironmentStatus, RunStatus
@@ -86,10 +86,10 @@ class Call(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A batch as it was handed out: what it is, and its groups as views of the reply, in training order."""
+    """A batch as it was handed out: what it is, and the reply that holds its columns."""
 
     info: batches.BatchInfo
-    groups: list[GroupView]
+    file: BatchFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,11 +271,11 @@ def _any_json(reply: Reply) -> Any:
 def _taken(reply: Reply) -> Taken | NothingYet:
     if reply.status == 204:
         return NothingYet(reply.headers.get(WAITING, "the service did not say why"))
-    metadata, blobs = frame.split(reply.body, len(reply.body))
-    info = batches.BatchInfo.model_validate_json(metadata["batch"])
-    if len(info.groups) != len(blobs):
-        raise DamagedBlob(f"{len(info.groups)} groups are described and {len(blobs)} are there")
-    return Taken(info, [GroupView(group, blob) for group, blob in zip(info.groups, blobs, strict=True)])
+    file = BatchFile(reply.body)
+    info = batches.BatchInfo.model_validate_json(file.metadata["batch"])
+    if len(info.groups) != file.groups:
+        raise DamagedBlob(f"{len(info.groups)} groups are described and {file.groups} are there")
+    return Taken(info, file)
 
 
 def _raise_problem(reply: Reply) -> NoReturn:

@@ -1,10 +1,9 @@
 """A batch in hand, for asyncio."""
 
-from collections.abc import Sequence
-
 from lachesis._in_hand import AsyncInHand
 from lachesis._lease import Lease
-from lachesis.views import Columns, GroupView
+from lachesis.views import Columns
+from lachesis.wire.batch_file import BatchFile
 from lachesis.wire.batches import BatchInfo
 
 
@@ -14,8 +13,8 @@ class AsyncBatch(AsyncInHand, Columns):
     As a context manager it is acknowledged at the end of the block, or given back when that raises.
     """
 
-    def __init__(self, info: BatchInfo, groups: Sequence[GroupView], lease: Lease) -> None:
-        super().__init__(info, groups)
+    def __init__(self, info: BatchInfo, file: BatchFile, lease: Lease) -> None:
+        super().__init__(info, file)
         self._lease = lease
 
     async def ack(self) -> None:

@@ -24,7 +24,7 @@ class Batch(InHand, Columns):
     _async: AsyncBatch
 
     def __init__(self, batch: AsyncBatch, portal: Portal) -> None:
-        super().__init__(batch.info, batch.groups)
+        super().__init__(batch.info, batch.file)
         self._async = batch
         self._portal = portal
 

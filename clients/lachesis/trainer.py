@@ -294,4 +294,4 @@ class AsyncTrainer:
 
 
 def _in_hand(held: Held) -> AsyncBatch:
-    return AsyncBatch(held.taken.info, held.taken.groups, held.lease)
+    return AsyncBatch(held.taken.info, held.taken.file, held.lease)

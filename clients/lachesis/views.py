@@ -1,7 +1,7 @@
-"""The groups of a batch as numpy columns: views of the bytes they came in, or one array over all sequences."""
+"""The columns of a batch as numpy arrays, of all its sequences or of a group: views of the bytes they came in."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lachesis._torch import shared
-from lachesis.wire import blob
+from lachesis.wire.batch_file import BatchFile
 from lachesis.wire.batches import BatchGroup, BatchInfo, ReplayedGroup
 from lachesis.wire.columns import DETAILS, LENGTHS, MEASURES, NATIVE_COLUMNS
 
@@ -23,15 +23,17 @@ class GroupView:
 
     Attributes:
         info: What the service says of it: id, environment, size, policy version, staleness, age.
-        labels: The strings in its blob's metadata, as they came.
     """
 
-    def __init__(self, info: BatchGroup, payload: blob.Buffer) -> None:
-        header = blob.read_header(payload)
+    def __init__(self, info: BatchGroup, file: BatchFile, position: int) -> None:
         self.info = info
-        self.labels: Mapping[str, str] = header.metadata
-        self._payload = payload
-        self._tensors = header.tensors
+        self._file = file
+        self._position = position
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """The strings in its blob's metadata, as they came."""
+        return self._file.labels[self._position]
 
     @property
     def id(self) -> str:
@@ -77,19 +79,20 @@ class GroupView:
     @cached_property
     def details(self) -> dict[str, Any]:
         """What is not numbers: messages, generation_params, overrides, group_overrides, images; where it has them."""
-        if DETAILS not in self._tensors:
+        if self._dtype(DETAILS) is None:
             return {}
         given = json.loads(self.column(DETAILS).tobytes())
         return {name: value for name, value in given.items() if value is not None}
 
     @property
     def names(self) -> list[str]:
-        """The columns it has, in the order of their bytes, without those that are lengths; see `lengths`."""
-        return [name for name in self._tensors if name != DETAILS and not name.endswith(_SUFFIX)]
+        """The columns it has, without those that are lengths; see `lengths`."""
+        held = self._file.names_of(self._position)
+        return [name for name in held if name != DETAILS and not name.endswith(_SUFFIX)]
 
     def dtype(self, name: str) -> str:
         """Return a column's dtype as safetensors names it: ``BF16`` where numpy can only show its bits."""
-        return self._info(name).dtype
+        return self._known(name)[1]
 
     def column(self, name: str) -> NDArray[Any]:
         """Return a column as a read-only view; bf16 and f8 as their bits.
@@ -99,7 +102,7 @@ class GroupView:
         Raises:
             KeyError: It has no such column; the message lists those it has.
         """
-        return blob.tensor(self._payload, self._info(name))
+        return self._file.of_group(self._position, self._known(name)[0])
 
     def lengths(self, name: str = "tokens") -> NDArray[Any]:
         """Return how many values of a column each sequence has. A column without lengths of its own has tokens'."""
@@ -107,7 +110,7 @@ class GroupView:
 
     def has_lengths(self, name: str) -> bool:
         """Whether a column has lengths of its own."""
-        return name + _SUFFIX in self._tensors
+        return self._dtype(name + _SUFFIX) is not None
 
     def __contains__(self, name: str) -> bool:
         return name != DETAILS and self._found(name) is not None
@@ -116,20 +119,28 @@ class GroupView:
         """Build the error that says that it has no such column, and which it has."""
         return KeyError(f"group {self.id} has no column {name!r}; it has {', '.join(sorted(self.names))}")
 
-    def _info(self, name: str) -> blob.TensorInfo:
+    def _dtype(self, name: str) -> str | None:
+        return self._file.dtype(self._position, name)
+
+    def _known(self, name: str) -> tuple[str, str]:
         found = self._found(name)
         if found is None:
             raise self.missing(name)
         return found
 
-    def _found(self, name: str) -> blob.TensorInfo | None:
-        """Find what holds a column: lengths that are its measure's are stored once, under the measure's name."""
-        if name in self._tensors:
-            return self._tensors[name]
+    def _found(self, name: str) -> tuple[str, str] | None:
+        """Find under which name a column is held, and its dtype.
+
+        Lengths that are its measure's are held once, under the measure's name.
+        """
+        if (dtype := self._dtype(name)) is not None:
+            return name, dtype
         column, _, suffix = name.rpartition(".")
-        if column in self._tensors and suffix in LENGTHS and _DEPTHS.get(column, 0) > LENGTHS.index(suffix) + 1:
-            return self._tensors.get(f"{MEASURES[LENGTHS.index(suffix)]}.{suffix}")
-        return None
+        if suffix not in LENGTHS or _DEPTHS.get(column, 0) <= LENGTHS.index(suffix) + 1 or self._dtype(column) is None:
+            return None
+        measured = f"{MEASURES[LENGTHS.index(suffix)]}.{suffix}"
+        dtype = self._dtype(measured)
+        return None if dtype is None else (measured, dtype)
 
 
 class Columns:
@@ -141,11 +152,13 @@ class Columns:
     Attributes:
         info: What the service says of the batch: id, step, lease, groups.
         groups: Its groups.
+        file: The reply it came in.
     """
 
-    def __init__(self, info: BatchInfo, groups: Sequence[GroupView]) -> None:
+    def __init__(self, info: BatchInfo, file: BatchFile) -> None:
         self.info = info
-        self.groups = list(groups)
+        self.groups = [GroupView(group, file, position) for position, group in enumerate(info.groups)]
+        self.file = file
         self._flat: dict[str, NDArray[Any]] = {}
 
     @property
@@ -158,7 +171,11 @@ class Columns:
         """The columns that all its groups have, without those that are lengths; of a shard without groups, none."""
         if not self.groups:
             return []
-        return [name for name in self.groups[0].names if all(name in group for group in self.groups)]
+        return [
+            name
+            for name in self.groups[0].names
+            if self.file.whole(name) is not None or all(name in group for group in self.groups)
+        ]
 
     @property
     def tokens(self) -> NDArray[Any]:
@@ -204,9 +221,10 @@ class Columns:
         return [np.array(rows, np.int64) for rows in packing.micro_batches]
 
     def column(self, name: str) -> NDArray[Any]:
-        """Return a column of all sequences, end to end, as one array; made once, at the first call.
+        """Return a column of all sequences, end to end, as one array.
 
-        Where groups hold it in different widths it has the widest. bf16 and f8 come as their bits.
+        It is the memory that the batch came in, unless groups hold the column in different widths: then it has the
+        widest, and is made at the first call. bf16 and f8 come as their bits.
 
         Raises:
             KeyError: Some group has no such column; the message names the first.
@@ -218,6 +236,10 @@ class Columns:
 
     def lengths_of(self, name: str) -> NDArray[Any]:
         """Return how many values of a column each sequence has: [sequences]."""
+        own = any(group.has_lengths(name) for group in self.groups)
+        whole = self.file.whole((name if own else "tokens") + _SUFFIX)
+        if whole is not None:
+            return whole
         return np.concatenate([group.lengths(name) for group in self.groups] or [np.empty(0, np.int32)])
 
     def padded(self, name: str, fill: float) -> NDArray[Any]:
@@ -261,6 +283,8 @@ class Columns:
     def _joined(self, name: str) -> NDArray[Any]:
         if not self.groups:
             raise KeyError(f"a shard without groups has no column {name!r}")
+        if name != DETAILS and (whole := self.file.whole(name)) is not None:
+            return whole
         for group in self.groups:
             if name not in group:
                 raise group.missing(name)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from lachesis.wire import blob
+from lachesis.wire.batch_file import BatchFile
 from lachesis.wire.columns import DETAIL_FIELDS, LENGTHS, MEASURES, NATIVE_COLUMNS, nested, unpack
 from lachesis.wire.groups import GROUP_KEYS, SAFETENSORS
 from tests.api.bodies import exact, floats, groups, json_objects
@@ -108,6 +109,17 @@ def meaning_in_binary(payload: blob.Buffer) -> dict[str, Any]:
         if name in read:
             read[name] = reader(read[name])
     return read | ({"tensors": group.tensors} if group.tensors else {})
+
+
+def blobs_of(content: bytes) -> tuple[dict[str, str], list[bytes]]:
+    """What a batch in binary says of itself, and each of its groups as the blob that it was."""
+    file = BatchFile(content)
+    blobs = []
+    for position, labels in enumerate(file.labels):
+        tensors = {name: file.of_group(position, name) for name in file.names_of(position)}
+        dtypes = {name: file.dtype(position, name) or "" for name in tensors}
+        blobs.append(blob.write(tensors, labels, dtypes))
+    return file.metadata, blobs
 
 
 def comparable(group: Mapping[str, Any]) -> str:

@@ -6,8 +6,8 @@ from typing import Any
 import httpx
 import pytest
 
-from lachesis.wire.frame import split
 from lachesis.wire.groups import SAFETENSORS
+from tests.api.native_groups import blobs_of
 from tests.api.replay_calls import REPLAY, RUN
 
 AS_BINARY = {"Accept": SAFETENSORS}
@@ -40,7 +40,7 @@ async def mixed(client: httpx.AsyncClient) -> httpx.AsyncClient:
 async def test_a_batch_says_which_groups_are_replayed_and_how_they_came_in(mixed: httpx.AsyncClient) -> None:
     assert (await mixed.get(f"{RUN}/batches/explain")).json()["ready"]
     reply = await mixed.post(f"{RUN}/batches", json={"request_id": "a"}, headers=AS_BINARY)
-    said, payloads = split(reply.content)
+    said, payloads = blobs_of(reply.content)
     batch = json.loads(said["batch"])
     new, old = batch["groups"]
     assert (new["id"], "replayed" in new, old["id"] in ("old1", "old2"), len(payloads)) == ("new", False, True, 2)

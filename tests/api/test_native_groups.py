@@ -14,11 +14,11 @@ from app.api.native_blob import decode_blobs
 from app.api.native_json import decode_native_json
 from app.store.codec import EncodedGroup
 from app.store.keys import RunKeys
-from lachesis.wire.frame import frame, split
+from lachesis.wire.frame import frame
 from lachesis.wire.groups import MAX_GROUPS, SAFETENSORS
 from tests.api.bodies import FIELDS, exact
 from tests.api.conftest import running_service
-from tests.api.native_groups import BINARY, comparable, in_binary, in_json, meaning_in_binary, native_groups
+from tests.api.native_groups import BINARY, blobs_of, comparable, in_binary, in_json, meaning_in_binary, native_groups
 from tests.properties import examples
 
 
@@ -107,7 +107,7 @@ def as_atropos(group: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_binary(content: bytes) -> list[dict[str, Any]]:
-    metadata, blobs = split(content)
+    metadata, blobs = blobs_of(content)
     described = json.loads(metadata["batch"])["groups"]
     read = list(map(meaning_in_binary, blobs))
     assert [group["id"] for group in described] == [group["id"] for group in read]

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from lachesis._protocol import Call, NothingYet, Reply, RunCalls, Taken, read_reply
 from lachesis.views import Columns
+from lachesis.wire.batch_file import parts_of
 from lachesis.wire.batches import BatchGroup, BatchInfo, TakeBatch
 from lachesis.wire.blob import Buffer, read_header
-from lachesis.wire.frame import frame
 
 TAKE: Call[Taken | NothingYet] = RunCalls("math").take(TakeBatch(request_id="1"), 0)
 
@@ -43,11 +43,13 @@ def info_of(blobs: Sequence[Buffer]) -> BatchInfo:
 
 def body_of(blobs: Sequence[Buffer]) -> bytearray:
     """The body of the reply with these groups."""
-    return bytearray(frame(blobs, "batch", {"batch": info_of(blobs).model_dump_json()}))
+    info = info_of(blobs)
+    sizes = [group.size for group in info.groups]
+    return bytearray().join(parts_of(blobs, sizes, {"batch": info.model_dump_json()}))
 
 
 def columns_of(blobs: Sequence[Buffer], body: bytearray | None = None) -> Columns:
     """The same as a client reads it."""
     taken = read_reply(TAKE, Reply(201, {}, body_of(blobs) if body is None else body))
     assert isinstance(taken, Taken)
-    return Columns(taken.info, taken.groups)
+    return Columns(taken.info, taken.file)

@@ -122,13 +122,18 @@ def parse_header(text: bytes, size: int, *, quick: bool = True) -> Header:
 
 def tensor(blob: Buffer, info: TensorInfo) -> NDArray[Any]:
     """Return a tensor as a read-only view of ``blob``; numpy has no bf16 and no f8, those come as their bits."""
-    start, end, dtype, shape = info
-    if start == end:
-        return np.empty(shape, _DTYPES[dtype])
-    array = np.ndarray(shape, _DTYPES[dtype], blob, start)
+    array = view(blob, info)
     if not isinstance(blob, bytes):  # those nobody can write to
         array.setflags(write=False)
     return array
+
+
+def view(blob: Buffer, info: TensorInfo) -> NDArray[Any]:
+    """Return a tensor as `tensor` does, but writable where ``blob`` is."""
+    start, end, dtype, shape = info
+    if start == end:
+        return np.empty(shape, _DTYPES[dtype])
+    return np.ndarray(shape, _DTYPES[dtype], blob, start)
 
 
 def write(

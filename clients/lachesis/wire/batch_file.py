@@ -1,0 +1,187 @@
+"""A batch in binary: one safetensors file, in which each column of all its groups lies end to end.
+
+    NAME            what each group's blob holds under this name, in training order, along the first axis
+    GROUP/NAME      the same of one group, counted from 0, where not all have NAME, of one dtype and inner shape
+    group_lengths   i32 [groups]: sequences of each group
+    group_rows      i64 [names, groups]: the length of each NAME's first axis in each group; names sorted
+    labels          bytes of a JSON list: the metadata of each group's blob; missing where none says anything
+
+So any safetensors reader has a batch as a few arrays, cut as those of a group are (`lachesis.wire.columns`), and
+`BatchFile` has each group by itself. Nothing is lost: what a sender gave a name of ours is under GROUP/NAME.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from itertools import chain
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lachesis.wire import blob
+from lachesis.wire.blob import ITEM_BYTES, Buffer, DamagedBlob, Header, TensorInfo
+from lachesis.wire.frame import FORMAT
+
+KIND = "batch"
+"""What the metadata of such a file says, under `lachesis.wire.frame.FORMAT`."""
+
+GROUP_LENGTHS, GROUP_ROWS, LABELS = "group_lengths", "group_rows", "labels"
+
+_OURS = frozenset((GROUP_LENGTHS, GROUP_ROWS, LABELS))
+_APART = re.compile(r"(0|[1-9][0-9]{0,9})/(.*)", re.DOTALL)
+
+
+class _Tensor(NamedTuple):
+    """A tensor of the file, and the pieces it is put together from."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    pieces: Sequence[memoryview]
+
+
+def parts_of(payloads: Sequence[Buffer], sizes: Sequence[int], metadata: Mapping[str, str]) -> list[Buffer]:
+    """Lay a batch out as such a file, in the parts it consists of, in order; those of columns are views of payloads.
+
+    Args:
+        payloads: The blob of each group.
+        sizes: Sequences of each.
+        metadata: What else the file is to say.
+
+    Raises:
+        DamagedBlob: A payload is no safetensors blob.
+    """
+    headers = [blob.read_header(payload) for payload in payloads]
+    views = [memoryview(payload) for payload in payloads]
+    joined, apart = _sorted_out(headers)
+    tensors = [_joined(name, infos, views) for name, infos in joined.items()]
+    tensors += [
+        _Tensor(f"{position}/{name}", info.dtype, info.shape, [views[position][info.start : info.end]])
+        for position, name, info in apart
+    ]
+    rows = np.array([[info.shape[0] for info in infos] for infos in joined.values()], np.int64)
+    tensors += [
+        _own(GROUP_ROWS, "I64", rows.reshape(len(joined), len(payloads))),
+        _own(GROUP_LENGTHS, "I32", np.array(sizes, np.int32)),
+    ]
+    if any(header.metadata for header in headers):
+        labels = json.dumps([header.metadata for header in headers], ensure_ascii=False).encode()
+        tensors.append(_own(LABELS, "U8", np.frombuffer(labels, np.uint8)))
+    tensors.sort(key=lambda tensor: -ITEM_BYTES[tensor.dtype])  # so that all are aligned
+    head = blob.header_of(
+        ((tensor.name, tensor.dtype, tensor.shape, sum(map(len, tensor.pieces))) for tensor in tensors),
+        {FORMAT: KIND, **metadata},
+    )
+    return [head, *chain.from_iterable(tensor.pieces for tensor in tensors)]
+
+
+class BatchFile:
+    """A batch in binary, as it came in: its columns, whole or of one group, are views of it.
+
+    Attributes:
+        metadata: What it says beside its groups.
+        groups: How many there are.
+    """
+
+    def __init__(self, body: Buffer) -> None:
+        """Read what it says of itself; no column is looked at.
+
+        Raises:
+            DamagedBlob: It is not such a file, or not a whole one.
+        """
+        header = blob.read_header(body, len(body))
+        if header.metadata.get(FORMAT) != KIND or GROUP_ROWS not in header.tensors:
+            raise DamagedBlob(f"a batch has {GROUP_ROWS}, and says so in its metadata, under {FORMAT!r}")
+        self.metadata = header.metadata
+        self._body = body
+        self._tensors = header.tensors
+        rows = blob.tensor(body, header.tensors[GROUP_ROWS])
+        if rows.dtype != np.int64 or rows.ndim != 2 or (rows < 0).any():
+            raise DamagedBlob(f"{GROUP_ROWS} is no table of lengths")
+        self.groups = rows.shape[1]
+        self._apart: list[dict[str, TensorInfo]] = [{} for _ in range(self.groups)]
+        joined = {}
+        for name, info in header.tensors.items():
+            if (match := _APART.fullmatch(name)) is None:
+                joined[name] = info
+            elif int(match[1]) < self.groups:
+                self._apart[int(match[1])][match[2]] = info
+            else:
+                raise DamagedBlob(f"tensor {name!r} is of none of {self.groups} groups")
+        names = sorted(joined.keys() - _OURS)
+        if [joined[name].shape[:1] for name in names] != [(length,) for length in rows.sum(axis=1).tolist()]:
+            raise DamagedBlob(f"{GROUP_ROWS} are not the rows of what the groups have in common")
+        ends = np.cumsum(rows, axis=1).tolist()
+        self._bounds = {name: [0, *ends_of_it] for name, ends_of_it in zip(names, ends, strict=True)}
+
+    def names_of(self, group: int) -> list[str]:
+        """Return what a group holds."""
+        return [*self._bounds, *self._apart[group]]
+
+    def dtype(self, group: int, name: str) -> str | None:
+        """Return the dtype of what a group holds, as safetensors names it; None if it holds no such thing."""
+        info = self._tensors.get(name) if name in self._bounds else self._apart[group].get(name)
+        return None if info is None else info.dtype
+
+    def of_group(self, group: int, name: str) -> NDArray[Any]:
+        """Return what a group holds under a name that it has, as a read-only view; bf16 and f8 as their bits."""
+        if name not in self._bounds:
+            return blob.tensor(self._body, self._apart[group][name])
+        bounds = self._bounds[name]
+        return blob.tensor(self._body, self._tensors[name])[bounds[group] : bounds[group + 1]]
+
+    def whole(self, name: str) -> NDArray[Any] | None:
+        """Return what all groups hold under a name, end to end, as a view; None if it does not lie so."""
+        return blob.view(self._body, self._tensors[name]) if name in self._bounds else None
+
+    @cached_property
+    def labels(self) -> Sequence[Mapping[str, str]]:
+        """The metadata of each group's blob."""
+        if LABELS not in self._tensors:
+            return [{}] * self.groups
+        labels: list[dict[str, str]] = json.loads(blob.tensor(self._body, self._tensors[LABELS]).tobytes())
+        return labels
+
+
+def _sorted_out(headers: Sequence[Header]) -> tuple[dict[str, list[TensorInfo]], list[tuple[int, str, TensorInfo]]]:
+    """Tell what can lie end to end, by name, sorted, from what is apart, by position."""
+    found: dict[str, list[TensorInfo]] = {}
+    for header in headers:
+        for name, info in header.tensors.items():
+            found.setdefault(name, []).append(info)
+    joined = {name: infos for name, infos in sorted(found.items()) if len(infos) == len(headers) and _fits(name, infos)}
+    apart = [
+        (position, name, info)
+        for position, header in enumerate(headers)
+        if len(joined) < len(header.tensors)
+        for name, info in header.tensors.items()
+        if name not in joined
+    ]
+    return joined, apart
+
+
+def _fits(name: str, infos: Sequence[TensorInfo]) -> bool:
+    """Whether the tensors of all groups can lie end to end under their own name."""
+    first = infos[0]
+    return (
+        first.shape != ()
+        and all(info.dtype == first.dtype and info.shape[1:] == first.shape[1:] for info in infos)
+        and blob.is_shape(_end_to_end(infos), ITEM_BYTES[first.dtype])
+        and name not in _OURS
+        and not _APART.fullmatch(name)
+    )
+
+
+def _end_to_end(infos: Sequence[TensorInfo]) -> tuple[int, ...]:
+    return (sum(info.shape[0] for info in infos), *infos[0].shape[1:])
+
+
+def _joined(name: str, infos: Sequence[TensorInfo], views: Sequence[memoryview]) -> _Tensor:
+    pieces = [view[info.start : info.end] for view, info in zip(views, infos, strict=True)]
+    return _Tensor(name, infos[0].dtype, _end_to_end(infos), pieces)
+
+
+def _own(name: str, dtype: str, array: NDArray[Any]) -> _Tensor:
+    return _Tensor(name, dtype, array.shape, [memoryview(array.tobytes())])
