@@ -166,8 +166,7 @@ def _fits(name: str, infos: Sequence[TensorInfo]) -> bool:
     """Whether the tensors of all groups can lie end to end under their own name."""
     first = infos[0]
     return (
-        first.shape != ()
-        and all(info.dtype == first.dtype and info.shape[1:] == first.shape[1:] for info in infos)
+        all(info.shape and info.dtype == first.dtype and info.shape[1:] == first.shape[1:] for info in infos)
         and blob.is_shape(_end_to_end(infos), ITEM_BYTES[first.dtype])
         and name not in _OURS
         and not _APART.fullmatch(name)
