@@ -16,7 +16,7 @@ from app.core.ranks import Shards, Split, taken_by
 from app.core.seats import Seat
 from app.services.handout import Batch, Shard
 from app.services.retrieval import Retrieval, Retrieved
-from lachesis.wire.blob import Header, read_header
+from lachesis.wire.blob import Header, stored_header
 from lachesis.wire.sequences import lengths_of, take_sequences
 
 _MANY_SEQUENCES = 2048
@@ -92,7 +92,7 @@ async def _divided(groups: Sequence[LeasedGroup], payloads: Sequence[bytes], spl
 
 
 def _divide(groups: Sequence[LeasedGroup], payloads: Sequence[bytes], split: Split) -> Shards:
-    headers = [read_header(payload) for payload in payloads]
+    headers = [stored_header(payload) for payload in payloads]
     lengths = list(map(lengths_of, payloads, headers))
     if split.micro_batch_tokens is not None:
         _check_fit(groups, lengths, split.micro_batch_tokens)
@@ -118,7 +118,7 @@ def _packed(payloads: Sequence[bytes], shards: Shards) -> Packed | None:
     split = shards.split
     if split.micro_batch_tokens is None:
         return None
-    lengths = [lengths_of(payload, read_header(payload)) for payload in payloads] or [np.empty(0, np.int64)]
+    lengths = [lengths_of(payload, stored_header(payload)) for payload in payloads] or [np.empty(0, np.int64)]
     cap_tokens, at_least = split.micro_batch_tokens, shards.micro_batches
     return pack(np.concatenate(lengths), cap_tokens, padded=split.padded, at_least=at_least)
 

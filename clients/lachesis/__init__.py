@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from lachesis.environment import Environment
     from lachesis.errors import LachesisError, LeaseLost, NoBatch, NoItem, NoPermit, NotSent, ServiceError, Unreachable
     from lachesis.group import Group
+    from lachesis.group_view import GroupView
     from lachesis.replay import Replay
     from lachesis.sample import AsyncSample
     from lachesis.sync import Batch, Trainer
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from lachesis.sync_environment import SyncEnvironment
     from lachesis.sync_replay import Sample, SyncReplay
     from lachesis.trainer import AsyncTrainer
-    from lachesis.views import Columns, GroupView
+    from lachesis.views import Columns
 
 __all__ = [
     "AsyncBatch",
@@ -88,6 +89,7 @@ _HOMES = {
     "environment": ("Environment",),
     "errors": ("LachesisError", "LeaseLost", "NoBatch", "NoItem", "NoPermit", "NotSent", "ServiceError", "Unreachable"),
     "group": ("Group",),
+    "group_view": ("GroupView",),
     "replay": ("Replay",),
     "sample": ("AsyncSample",),
     "sync": ("Batch", "Trainer"),
@@ -95,7 +97,7 @@ _HOMES = {
     "sync_environment": ("SyncEnvironment",),
     "sync_replay": ("Sample", "SyncReplay"),
     "trainer": ("AsyncTrainer",),
-    "views": ("Columns", "GroupView"),
+    "views": ("Columns",),
 }
 
 

@@ -1,7 +1,5 @@
-"""The columns of a batch as numpy arrays, of all its sequences or of a group: views of the bytes they came in."""
+"""The columns of a batch as numpy arrays over all its sequences: views of the bytes they came in."""
 
-import json
-from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -9,138 +7,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lachesis._torch import shared
+from lachesis.group_view import GroupView
 from lachesis.wire.batch_file import BatchFile
-from lachesis.wire.batches import BatchGroup, BatchInfo, ReplayedGroup
-from lachesis.wire.columns import DETAILS, LENGTHS, MEASURES, NATIVE_COLUMNS
+from lachesis.wire.batches import BatchInfo
+from lachesis.wire.columns import DETAILS, LENGTHS
 
 _INT32_MOST = 2**31 - 1
 _SUFFIX = f".{LENGTHS[0]}"
-_DEPTHS = {column.name: column.depth for column in NATIVE_COLUMNS}
-
-
-class GroupView:
-    """A group of a batch. Its columns are read-only views; nothing is copied.
-
-    Attributes:
-        info: What the service says of it: id, environment, size, policy version, staleness, age.
-    """
-
-    def __init__(self, info: BatchGroup, file: BatchFile, position: int) -> None:
-        self.info = info
-        self._file = file
-        self._position = position
-
-    @property
-    def labels(self) -> Mapping[str, str]:
-        """The strings in its blob's metadata, as they came."""
-        return self._file.labels[self._position]
-
-    @property
-    def id(self) -> str:
-        """Its id."""
-        return self.info.id
-
-    @property
-    def environment(self) -> int | None:
-        """The environment it counts for, or None."""
-        return self.info.environment
-
-    @property
-    def staleness(self) -> int | None:
-        """Policy versions since it was sampled, when it was handed out; None if it did not say."""
-        return self.info.staleness
-
-    @property
-    def loss_weight(self) -> float:
-        """What its loss is to be multiplied by: 1, unless a filter of the run found it that keeps such groups."""
-        return self.info.loss_weight
-
-    @property
-    def replayed(self) -> ReplayedGroup | None:
-        """How it came into the batch from the replay buffer; None if it is from the queue."""
-        return self.info.replayed
-
-    @property
-    def item(self) -> str | None:
-        """The dataset entry it comes from, if it said so."""
-        return self.labels.get("item")
-
-    @property
-    def cost(self) -> float | None:
-        """What it costs to train on, in its producer's units, if it said so."""
-        return float(self.labels["cost"]) if "cost" in self.labels else None
-
-    @cached_property
-    def metadata(self) -> dict[str, Any]:
-        """The object its producer attached, or an empty one."""
-        attached: dict[str, Any] = json.loads(self.labels.get("metadata", "{}"))
-        return attached
-
-    @cached_property
-    def details(self) -> dict[str, Any]:
-        """What is not numbers: messages, generation_params, overrides, group_overrides, images; where it has them."""
-        if self._dtype(DETAILS) is None:
-            return {}
-        given = json.loads(self.column(DETAILS).tobytes())
-        return {name: value for name, value in given.items() if value is not None}
-
-    @property
-    def names(self) -> list[str]:
-        """The columns it has, without those that are lengths; see `lengths`."""
-        held = self._file.names_of(self._position)
-        return [name for name in held if name != DETAILS and not name.endswith(_SUFFIX)]
-
-    def dtype(self, name: str) -> str:
-        """Return a column's dtype as safetensors names it: ``BF16`` where numpy can only show its bits."""
-        return self._known(name)[1]
-
-    def column(self, name: str) -> NDArray[Any]:
-        """Return a column as a read-only view; bf16 and f8 as their bits.
-
-        The ``.lengths`` and ``.inner_lengths`` of a column that has none of its own are those that hold for it.
-
-        Raises:
-            KeyError: It has no such column; the message lists those it has.
-        """
-        return self._file.of_group(self._position, self._known(name)[0])
-
-    def lengths(self, name: str = "tokens") -> NDArray[Any]:
-        """Return how many values of a column each sequence has. A column without lengths of its own has tokens'."""
-        return self.column((name if self.has_lengths(name) else "tokens") + _SUFFIX)
-
-    def has_lengths(self, name: str) -> bool:
-        """Whether a column has lengths of its own."""
-        return self._dtype(name + _SUFFIX) is not None
-
-    def __contains__(self, name: str) -> bool:
-        return name != DETAILS and self._found(name) is not None
-
-    def missing(self, name: str) -> KeyError:
-        """Build the error that says that it has no such column, and which it has."""
-        return KeyError(f"group {self.id} has no column {name!r}; it has {', '.join(sorted(self.names))}")
-
-    def _dtype(self, name: str) -> str | None:
-        return self._file.dtype(self._position, name)
-
-    def _known(self, name: str) -> tuple[str, str]:
-        found = self._found(name)
-        if found is None:
-            raise self.missing(name)
-        return found
-
-    def _found(self, name: str) -> tuple[str, str] | None:
-        """Find under which name a column is held, and its dtype.
-
-        Lengths that are its measure's are held once, under the measure's name.
-        """
-        if (dtype := self._dtype(name)) is not None:
-            return name, dtype
-        column, _, suffix = name.rpartition(".")
-        if suffix not in LENGTHS or _DEPTHS.get(column, 0) <= LENGTHS.index(suffix) + 1 or self._dtype(column) is None:
-            return None
-        measured = f"{MEASURES[LENGTHS.index(suffix)]}.{suffix}"
-        dtype = self._dtype(measured)
-        return None if dtype is None else (measured, dtype)
 
 
 class Columns:

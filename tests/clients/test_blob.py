@@ -20,6 +20,7 @@ from lachesis.wire.blob import (
     header_of,
     parse_header,
     read_header,
+    stored_header,
     tensor,
     write,
 )
@@ -72,6 +73,17 @@ def test_we_read_what_the_library_writes(given_tensors: dict[str, Any]) -> None:
     header = read_header(blob)
     assert header.tensors.keys() == given_tensors.keys()
     assert all(same(tensor(blob, header.tensors[name]), array) for name, array in given_tensors.items())
+
+
+@given(tensors, st.dictionaries(st.text(max_size=8), st.text(max_size=8), max_size=3))
+def test_what_was_checked_is_read_the_same_without_checks(
+    given_tensors: dict[str, Any], metadata: dict[str, str]
+) -> None:
+    for blob in (
+        write(given_tensors, metadata),
+        save(given_tensors, metadata or None),
+    ):  # no file comes of an empty one
+        assert stored_header(blob) == read_header(blob)
 
 
 @given(tensors)

@@ -46,14 +46,11 @@ def parts_of(payloads: Sequence[Buffer], sizes: Sequence[int], metadata: Mapping
     """Lay a batch out as such a file, in the parts it consists of, in order; those of columns are views of payloads.
 
     Args:
-        payloads: The blob of each group.
+        payloads: The blob of each group, as it was checked when it came in.
         sizes: Sequences of each.
         metadata: What else the file is to say.
-
-    Raises:
-        DamagedBlob: A payload is no safetensors blob.
     """
-    headers = [blob.read_header(payload) for payload in payloads]
+    headers = [blob.stored_header(payload) for payload in payloads]
     views = [memoryview(payload) for payload in payloads]
     joined, apart = _sorted_out(headers)
     tensors = [_joined(name, infos, views) for name, infos in joined.items()]

@@ -96,6 +96,17 @@ def read_header(blob: Buffer, most_bytes: int = MAX_HEADER_BYTES) -> Header:
     return parse_header(bytes(blob[LENGTH_BYTES : LENGTH_BYTES + length]), size)
 
 
+def stored_header(blob: Buffer) -> Header:
+    """Read the header of a file that was checked when it came in, and is whole, in half the time of `read_header`.
+
+    Its tensors are in the order of the header, which need not be that of their bytes.
+    """
+    start = LENGTH_BYTES + int.from_bytes(blob[:LENGTH_BYTES], "little")
+    entries = from_json(bytes(blob[LENGTH_BYTES:start]), cache_strings="keys")
+    metadata = entries.pop(METADATA, {})
+    return Header({name: _placed(entry, start) for name, entry in entries.items()}, metadata)
+
+
 def parse_header(text: bytes, size: int, *, quick: bool = True) -> Header:
     """Read and check a header by itself, where the rest of the file need not be in memory.
 
@@ -251,6 +262,11 @@ def _refuse(constant: str) -> Any:
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_refuse)  # json.loads would make one each time
+
+
+def _placed(entry: dict[str, Any], start: int) -> TensorInfo:
+    first, last = entry["data_offsets"]
+    return TensorInfo(start + first, start + last, entry["dtype"], tuple(entry["shape"]))
 
 
 def _info(name: str, entry: Any, start: int) -> TensorInfo:
