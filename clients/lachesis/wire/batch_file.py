@@ -10,7 +10,6 @@ So any safetensors reader has a batch as a few arrays, cut as those of a group a
 `BatchFile` has each group by itself. Nothing is lost: what a sender gave a name of ours is under GROUP/NAME.
 """
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -19,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic_core import from_json, to_json
 
 from lachesis.wire import blob
 from lachesis.wire.blob import ITEM_BYTES, Buffer, DamagedBlob, Header, TensorInfo
@@ -64,7 +64,7 @@ def parts_of(payloads: Sequence[Buffer], sizes: Sequence[int], metadata: Mapping
         _own(GROUP_LENGTHS, "I32", np.array(sizes, np.int32)),
     ]
     if any(header.metadata for header in headers):
-        labels = json.dumps([header.metadata for header in headers], ensure_ascii=False).encode()
+        labels = to_json([header.metadata for header in headers])
         tensors.append(_own(LABELS, "U8", np.frombuffer(labels, np.uint8)))
     tensors.sort(key=lambda tensor: -ITEM_BYTES[tensor.dtype])  # so that all are aligned
     head = blob.header_of(
@@ -138,7 +138,7 @@ class BatchFile:
         """The metadata of each group's blob."""
         if LABELS not in self._tensors:
             return [{}] * self.groups
-        labels: list[dict[str, str]] = json.loads(blob.tensor(self._body, self._tensors[LABELS]).tobytes())
+        labels: list[dict[str, str]] = from_json(blob.tensor(self._body, self._tensors[LABELS]).tobytes())
         return labels
 
 

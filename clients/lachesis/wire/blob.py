@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
 MAX_HEADER_BYTES = 4 * 1024 * 1024
 ITEM_BYTES = {
@@ -199,7 +199,7 @@ def header_of(
     for name, dtype, shape, size in tensors:
         entries[name] = {"dtype": dtype, "shape": shape, "data_offsets": (end, end + size)}
         end += size
-    text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
+    text = to_json(entries)
     text += b" " * (-len(text) % _ALIGNMENT)
     return len(text).to_bytes(LENGTH_BYTES, "little") + text
 
