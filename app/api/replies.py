@@ -15,7 +15,8 @@ from lachesis.wire.blob import Buffer
 
 _CHUNK_BYTES = 256 * 1024
 _IN_THREAD_BYTES = 256 * 1024
-_JOINED_BYTES = 16 * 1024
+_SMALL_BYTES = 16 * 1024
+_JOINED_BYTES = 64 * 1024
 
 
 def json_reply(value: object) -> Response:
@@ -44,18 +45,21 @@ async def large_json_reply(request: Request, content: bytes, headers: dict[str, 
 
 def pieces(parts: Iterable[Buffer]) -> Iterator[Buffer]:
     """Cut a body's parts into pieces worth sending by themselves: large ones are cut, small ones joined."""
-    joined = bytearray()
+    small: list[Buffer] = []
+    size = 0
     for part in parts:
-        is_small = len(part) < _JOINED_BYTES
+        is_small = len(part) < _SMALL_BYTES
         if is_small:
-            joined += part
-        if joined and not (is_small and len(joined) < _JOINED_BYTES):
-            yield bytes(joined)
-            joined.clear()
+            small.append(part)
+            size += len(part)
+        if size >= _JOINED_BYTES or (size and not is_small):
+            yield b"".join(small)
+            small.clear()
+            size = 0
         if not is_small:
             yield from (part[start : start + _CHUNK_BYTES] for start in range(0, len(part), _CHUNK_BYTES))
-    if joined:
-        yield bytes(joined)
+    if size:
+        yield b"".join(small)
 
 
 class WatchedReply(Response):
