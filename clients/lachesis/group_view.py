@@ -11,7 +11,9 @@ from lachesis.wire.batch_file import BatchFile
 from lachesis.wire.batches import BatchGroup, ReplayedGroup
 from lachesis.wire.columns import DETAILS, LENGTHS, MEASURES, NATIVE_COLUMNS
 
-_SUFFIX = f".{LENGTHS[0]}"
+LENGTHS_SUFFIX = f".{LENGTHS[0]}"
+"""Suffix of the tensor that holds how many values of a column each sequence has."""
+
 _DEPTHS = {column.name: column.depth for column in NATIVE_COLUMNS}
 
 
@@ -85,7 +87,7 @@ class GroupView:
     def names(self) -> list[str]:
         """The columns it has, without those that are lengths; see `lengths`."""
         held = self._file.names_of(self._position)
-        return [name for name in held if name != DETAILS and not name.endswith(_SUFFIX)]
+        return [name for name in held if name != DETAILS and not name.endswith(LENGTHS_SUFFIX)]
 
     def dtype(self, name: str) -> str:
         """Return a column's dtype as safetensors names it: ``BF16`` where numpy can only show its bits."""
@@ -103,11 +105,11 @@ class GroupView:
 
     def lengths(self, name: str = "tokens") -> NDArray[Any]:
         """Return how many values of a column each sequence has. A column without lengths of its own has tokens'."""
-        return self.column((name if self.has_lengths(name) else "tokens") + _SUFFIX)
+        return self.column((name if self.has_lengths(name) else "tokens") + LENGTHS_SUFFIX)
 
     def has_lengths(self, name: str) -> bool:
         """Whether a column has lengths of its own."""
-        return self._dtype(name + _SUFFIX) is not None
+        return self._dtype(name + LENGTHS_SUFFIX) is not None
 
     def __contains__(self, name: str) -> bool:
         return name != DETAILS and self._found(name) is not None
