@@ -74,18 +74,18 @@ def opened(body: bytes, kind: str, most: int) -> Iterator[tuple[Payload, Header,
 
     Raises:
         MalformedBody: It is not safetensors.
-        InvalidField: It is another frame, or one of its blobs is not safetensors.
+        InvalidField: It is a batch, or a frame of something else; or one of its blobs is not safetensors.
     """
     try:
         header = read_header(body)
         if FORMAT not in header.metadata:
             yield body, header, ()
             return
+        if header.metadata[FORMAT] != kind:
+            raise InvalidField(f"a file of {reprlib.repr(header.metadata[FORMAT])}, not of {kind}")
         blobs = cut(body, header)
     except DamagedBlob as error:
         raise MalformedBody(f"not safetensors: {error}") from error
-    if header.metadata[FORMAT] != kind:
-        raise InvalidField(f"a frame of {reprlib.repr(header.metadata[FORMAT])}, not of {kind}")
     if not 1 <= len(blobs) <= most:
         raise InvalidField(f"{len(blobs)} {kind}; 1 to {most} go in one request")
     for position, blob in enumerate(blobs):

@@ -12,6 +12,7 @@ from redis.asyncio import Redis
 
 from app.store.keys import RunKeys
 from lachesis.wire import blob
+from lachesis.wire.batch_file import parts_of
 from lachesis.wire.frame import frame, frame_header
 from lachesis.wire.groups import MAX_GROUPS
 from tests.api.native_groups import BINARY, in_binary, parts
@@ -157,7 +158,8 @@ BINARY_FAULTS: dict[str, tuple[bytes, int, str]] = {
     "an item too long": (said(item="x" * 513), 422, "item: "),
     "an empty frame": (frame([], "groups"), 422, "0 groups"),
     "a frame of too many": (frame_header([0] * (MAX_GROUPS + 1), "groups"), 422, f"{MAX_GROUPS + 1} groups"),
-    "a frame of a batch": (frame([in_binary(GROUP)], "batch"), 422, "a frame of 'batch'"),
+    "a batch": (b"".join(parts_of([in_binary(GROUP)], [2], {})), 422, "a file of 'batch', not of groups"),
+    "a frame of fragments": (frame([in_binary(GROUP)], "fragments"), 422, "a file of 'fragments', not of groups"),
     "a frame in a frame": (frame([frame([in_binary(GROUP)], "groups")], "groups"), 422, "groups[0]."),
     "a frame of no blobs": (blob.write({"0": np.ones(2, i32)}, {"lachesis": "groups"}), 400, "dtype U8"),
     "a frame of nothing": (frame([in_binary(GROUP), b""], "groups"), 422, "groups[1]: not safetensors"),

@@ -91,7 +91,7 @@ BINARY_FAULTS: dict[str, tuple[bytes, int, str]] = {
     "a version of its own": (versions(np.array([3, 2]), policy_version=3), 422, "policy_version: is not 2"),
     "an empty frame": (frame([], "fragments"), 422, "0 fragments"),
     "a frame of too many": (frame_header([0] * (MAX_FRAGMENTS + 1), "fragments"), 422, f"{MAX_FRAGMENTS + 1} frag"),
-    "a frame of groups": (frame([in_binary(0)], "groups"), 422, "a frame of 'groups', not of fragments"),
+    "a frame of groups": (frame([in_binary(0)], "groups"), 422, "a file of 'groups', not of fragments"),
     "a frame in a frame": (frame([frame([in_binary(0)], "fragments")], "fragments"), 422, "fragments[0]."),
     "a frame of nothing": (frame([in_binary(0), b""], "fragments"), 422, "fragments[1]: not safetensors"),
     "one bad fragment of two": (frame([in_binary(0), said(number="x")], "fragments"), 422, "fragments[1].number: "),
