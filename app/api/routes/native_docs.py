@@ -7,6 +7,7 @@ from app.core import errors
 from lachesis.wire.groups import SAFETENSORS, SubmittedGroup, SubmittedGroups
 
 _BLOB = {"type": "string", "format": "binary", "description": "One group's blob, or a frame of them (docs/api.md)."}
+_BATCH = {"type": "string", "format": "binary", "description": "The batch as one file of columns (docs/api.md)."}
 _FORMS = (SubmittedGroup, SubmittedGroups)
 
 TAKES_GROUPS: dict[str, Any] = {
@@ -40,6 +41,6 @@ _WAITING = with_headers(
 )
 _REFUSED = (errors.RunNotFound, errors.NotAcceptable, errors.RunArchived, errors.RanksDisagree, errors.StepMismatch)
 ANSWERS_TAKE: Answers = sending(*_REFUSED) | {
-    201: _TAKEN[201] | {"content": {SAFETENSORS: {"schema": _BLOB}}},
+    201: _TAKEN[201] | {"content": {SAFETENSORS: {"schema": _BATCH}}},
     204: _WAITING[204] | {"description": "No batch in time."},
 }
