@@ -1,7 +1,8 @@
-"""Several groups in one body: a safetensors file whose tensors are the groups' own blobs, in order.
+"""Several groups, or fragments, in one body: a safetensors file whose tensors are their blobs, in order.
 
 A sender puts a header before blobs it has, and a reader cuts them apart again; neither looks into them, and nothing is
-merged or copied on the way. Any safetensors reader can open the file; each of its tensors is a file again.
+copied on the way. Any safetensors reader can open the file; each of its tensors is a file again. A batch is none: see
+`lachesis.wire.batch_file`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from lachesis.wire.blob import MAX_HEADER_BYTES, Buffer, DamagedBlob, Header, header_of, read_header
 
 FORMAT = "lachesis"
-"""Key of the metadata that tells a frame from a group's blob; its value says what is framed."""
+"""Key of the metadata that tells a frame or a batch from a blob; its value says what the file holds."""
 
 
 def frame_header(sizes: Sequence[int], kind: str, metadata: Mapping[str, str] | None = None) -> bytes:
@@ -17,7 +18,7 @@ def frame_header(sizes: Sequence[int], kind: str, metadata: Mapping[str, str] | 
 
     Args:
         sizes: Bytes of each blob.
-        kind: What this is: ``groups`` or ``batch``.
+        kind: What this is: ``groups``, ``fragments`` or ``sample``.
         metadata: What else to say.
     """
     return header_of(
@@ -26,9 +27,9 @@ def frame_header(sizes: Sequence[int], kind: str, metadata: Mapping[str, str] | 
     )
 
 
-def frame(blobs: Sequence[Buffer], kind: str, metadata: Mapping[str, str] | None = None) -> bytes:
+def frame(blobs: Sequence[Buffer], kind: str) -> bytes:
     """Put blobs into one body; see `frame_header`."""
-    return b"".join([frame_header([len(blob) for blob in blobs], kind, metadata), *blobs])
+    return b"".join([frame_header([len(blob) for blob in blobs], kind), *blobs])
 
 
 def split(body: Buffer, most_header_bytes: int = MAX_HEADER_BYTES) -> tuple[dict[str, str], list[memoryview]]:
