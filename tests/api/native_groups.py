@@ -111,7 +111,7 @@ def meaning_in_binary(payload: blob.Buffer) -> dict[str, Any]:
     return read | ({"tensors": group.tensors} if group.tensors else {})
 
 
-def blobs_of(content: bytes) -> tuple[dict[str, str], list[bytes]]:
+def blobs_of(content: blob.Buffer) -> tuple[dict[str, str], list[bytes]]:
     """What a batch in binary says of itself, and each of its groups as the blob that it was."""
     file = BatchFile(content)
     blobs = []
