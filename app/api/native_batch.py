@@ -3,7 +3,7 @@
 import asyncio
 import base64
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from itertools import repeat
 from typing import Any
@@ -23,11 +23,13 @@ from app.services.dispatch import Dispatch
 from app.services.handout import Batch
 from lachesis.wire.batch_file import parts_of
 from lachesis.wire.batches import BatchGroup, BatchInfo, ReplayedGroup
+from lachesis.wire.blob import Buffer
 from lachesis.wire.columns import NATIVE_COLUMNS, unpack
 from lachesis.wire.groups import SAFETENSORS
 from lachesis.wire.ranks import BalanceInfo, PackingInfo, ShardInfo
 
 _MOST_HEADER_CHARACTERS = 1000  # clients refuse headers of some kilobytes; explain has it all
+_IN_THREAD_GROUPS = 128  # some 3 ms
 _ANY = ("application/*", "*/*")
 
 log = logging.getLogger("lachesis.api")
@@ -77,11 +79,10 @@ async def taken_reply(request: Request, dispatch: Dispatch, run: str, batch: Bat
     headers = {"Lachesis-Batch": info.batch, "Lachesis-Step": str(info.step), "Vary": "Accept"}
     if info.shard is not None:
         headers["Lachesis-Imbalance"] = f"{info.shard.balance.imbalance:.4f}"
-    if binary:
-        sizes = [group.size for group in info.groups]
-        parts = parts_of(batch.payloads, sizes, {"batch": info.model_dump_json(exclude_defaults=True)})
-        return WatchedReply(parts, headers, sent, broke_off, status_code=201, media_type=SAFETENSORS)
     try:
+        if binary:
+            parts = await _binary(info, batch.payloads)
+            return WatchedReply(parts, headers, sent, broke_off, status_code=201, media_type=SAFETENSORS)
         text = await asyncio.to_thread(_json, info, batch.payloads)
         content, more = await compressed(request, text)
     except BaseException:
@@ -155,6 +156,14 @@ def _replayed(replayed: Replayed) -> ReplayedGroup:
         probability=replayed.probability,
         importance_weight=replayed.importance,
     )
+
+
+async def _binary(info: BatchInfo, payloads: Sequence[bytes]) -> list[Buffer]:
+    sizes = [group.size for group in info.groups]
+    metadata = {"batch": info.model_dump_json(exclude_defaults=True)}
+    if len(payloads) < _IN_THREAD_GROUPS:
+        return parts_of(payloads, sizes, metadata)
+    return await asyncio.to_thread(parts_of, payloads, sizes, metadata)
 
 
 def _json(info: BatchInfo, payloads: tuple[bytes, ...]) -> bytes:

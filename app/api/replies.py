@@ -66,7 +66,7 @@ class WatchedReply(Response):
     """A reply whose sender learns whether it arrived.
 
     Args:
-        parts: The body, in pieces that are not joined: each may be as large as a group.
+        parts: The body, in parts of any size; see `pieces`.
         headers: Its headers.
         sent: Awaited once the last byte was handed to the connection.
         broke_off: Awaited if the connection was lost before that, or reset after it with bytes unread, or if

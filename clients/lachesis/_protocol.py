@@ -273,8 +273,8 @@ def _taken(reply: Reply) -> Taken | NothingYet:
         return NothingYet(reply.headers.get(WAITING, "the service did not say why"))
     file = BatchFile(reply.body)
     info = batches.BatchInfo.model_validate_json(file.metadata["batch"])
-    if len(info.groups) != file.groups:
-        raise DamagedBlob(f"{len(info.groups)} groups are described and {file.groups} are there")
+    if len(info.groups) != file.group_count:
+        raise DamagedBlob(f"{len(info.groups)} groups are described and {file.group_count} are there")
     return Taken(info, file)
 
 

@@ -96,7 +96,8 @@ class Columns:
         """Return a column of all sequences, end to end, as one array.
 
         It is the memory that the batch came in, unless groups hold the column in different widths: then it has the
-        widest, and is made at the first call. bf16 and f8 come as their bits.
+        widest, and is made at the first call. What is written there is seen in the groups, too. bf16 and f8 come as
+        their bits.
 
         Raises:
             KeyError: Some group has no such column; the message names the first.
@@ -107,7 +108,7 @@ class Columns:
         return self._flat[name]
 
     def lengths_of(self, name: str) -> NDArray[Any]:
-        """Return how many values of a column each sequence has: [sequences]."""
+        """Return how many values of a column each sequence has: [sequences]; not to be written to."""
         own = any(group.has_lengths(name) for group in self.groups)
         whole = self.file.whole((name if own else "tokens") + LENGTHS_SUFFIX)
         if whole is not None:

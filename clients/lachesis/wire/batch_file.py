@@ -79,7 +79,7 @@ class BatchFile:
 
     Attributes:
         metadata: What it says beside its groups.
-        groups: How many there are.
+        group_count: How many there are.
     """
 
     def __init__(self, body: Buffer) -> None:
@@ -97,16 +97,16 @@ class BatchFile:
         rows = blob.tensor(body, header.tensors[GROUP_ROWS])
         if rows.dtype != np.int64 or rows.ndim != 2 or (rows < 0).any():
             raise DamagedBlob(f"{GROUP_ROWS} is no table of lengths")
-        self.groups = rows.shape[1]
-        self._apart: list[dict[str, TensorInfo]] = [{} for _ in range(self.groups)]
+        self.group_count = rows.shape[1]
+        self._apart: list[dict[str, TensorInfo]] = [{} for _ in range(self.group_count)]
         joined = {}
         for name, info in header.tensors.items():
             if (match := _APART.fullmatch(name)) is None:
                 joined[name] = info
-            elif int(match[1]) < self.groups:
+            elif int(match[1]) < self.group_count:
                 self._apart[int(match[1])][match[2]] = info
             else:
-                raise DamagedBlob(f"tensor {name!r} is of none of {self.groups} groups")
+                raise DamagedBlob(f"tensor {name!r} is of none of {self.group_count} groups")
         names = sorted(joined.keys() - _OURS)
         if [joined[name].shape[:1] for name in names] != [(length,) for length in rows.sum(axis=1).tolist()]:
             raise DamagedBlob(f"{GROUP_ROWS} are not the rows of what the groups have in common")
@@ -137,7 +137,7 @@ class BatchFile:
     def labels(self) -> Sequence[Mapping[str, str]]:
         """The metadata of each group's blob."""
         if LABELS not in self._tensors:
-            return [{}] * self.groups
+            return [{}] * self.group_count
         labels: list[dict[str, str]] = from_json(blob.tensor(self._body, self._tensors[LABELS]).tobytes())
         return labels
 
