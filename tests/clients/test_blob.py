@@ -177,6 +177,9 @@ def test_the_quick_parser_takes_what_the_strict_one_takes_and_nothing_else() -> 
         text, size = mutated_header(rnd)
         outcomes.append(outcome(text, size, quick=True))
         assert outcomes[-1] == outcome(text, size, quick=False), text
+        if isinstance(outcomes[-1], Header):
+            whole = len(text).to_bytes(LENGTH_BYTES, "little") + text
+            assert stored_header(whole + bytes(size - len(whole))) == outcomes[-1], text
     assert 0.1 < sum(isinstance(each, Header) for each in outcomes) / len(outcomes) < 0.9
 
 

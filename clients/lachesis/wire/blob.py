@@ -28,7 +28,7 @@ ITEM_BYTES = {
 }
 """Bytes of one value, by dtype: every dtype that is read here."""
 
-_KINDS = {"b": "BOOL", "u": "U", "i": "I", "f": "F"}
+_KINDS = {"u": "U", "i": "I", "f": "F"}
 _RAW = {"BF16": "<u2", "F8_E4M3": "u1", "F8_E5M2": "u1", "BOOL": "?"}  # numpy has no such floats: their bits
 LABELLED = {name: np.dtype([(name, _RAW[name])]) for name in ("BF16", "F8_E4M3", "F8_E5M2")}
 """Of those floats, by name: the dtype of arrays of their bits that says what they are."""
@@ -87,8 +87,7 @@ def read_header(blob: Buffer, most_bytes: int = MAX_HEADER_BYTES) -> Header:
             tensors that overlap, leave gaps or do not end where the file does; a dtype unknown to `ITEM_BYTES`; a
             shape that numpy has not.
     """
-    size = len(blob)
-    if size < LENGTH_BYTES:
+    if (size := len(blob)) < LENGTH_BYTES:
         raise DamagedBlob(f"{size} bytes cannot be a safetensors file")
     length = int.from_bytes(blob[:LENGTH_BYTES], "little")
     if length > min(size - LENGTH_BYTES, most_bytes):
@@ -102,7 +101,10 @@ def stored_header(blob: Buffer) -> Header:
     Its tensors are in the order of the header, which need not be that of their bytes.
     """
     start = LENGTH_BYTES + int.from_bytes(blob[:LENGTH_BYTES], "little")
-    entries = from_json(bytes(blob[LENGTH_BYTES:start]), cache_strings="keys")
+    try:
+        entries = from_json(bytes(blob[LENGTH_BYTES:start]), cache_strings="keys")
+    except ValueError:  # something in it is nested too deeply for this parser
+        return read_header(blob)
     metadata = entries.pop(METADATA, {})
     return Header({name: _placed(entry, start) for name, entry in entries.items()}, metadata)
 
@@ -292,8 +294,7 @@ def _info(name: str, entry: Any, start: int) -> TensorInfo:
 def _dtype_name(dtype: np.dtype[Any]) -> str:
     if dtype in _LABELS:
         return _LABELS[dtype]
-    name = _KINDS.get(dtype.kind, "")
-    name = name if dtype.kind == "b" else f"{name}{8 * dtype.itemsize}"
+    name = "BOOL" if dtype.kind == "b" else f"{_KINDS.get(dtype.kind, '')}{8 * dtype.itemsize}"
     if name not in ITEM_BYTES:
         raise TypeError(f"safetensors has no dtype for {dtype}")
     return name
