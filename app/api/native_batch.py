@@ -23,13 +23,13 @@ from app.services.dispatch import Dispatch
 from app.services.handout import Batch
 from lachesis.wire.batch_file import parts_of
 from lachesis.wire.batches import BatchGroup, BatchInfo, ReplayedGroup
-from lachesis.wire.blob import Buffer
+from lachesis.wire.blob import LENGTH_BYTES, Buffer
 from lachesis.wire.columns import NATIVE_COLUMNS, unpack
 from lachesis.wire.groups import SAFETENSORS
 from lachesis.wire.ranks import BalanceInfo, PackingInfo, ShardInfo
 
 _MOST_HEADER_CHARACTERS = 1000  # clients refuse headers of some kilobytes; explain has it all
-_IN_THREAD_GROUPS = 128  # some 3 ms
+_IN_THREAD_HEADER_BYTES = 64 * 1024  # of all groups: some 200 with usual columns, fewer with many tensors
 _ANY = ("application/*", "*/*")
 
 log = logging.getLogger("lachesis.api")
@@ -81,7 +81,7 @@ async def taken_reply(request: Request, dispatch: Dispatch, run: str, batch: Bat
         headers["Lachesis-Imbalance"] = f"{info.shard.balance.imbalance:.4f}"
     try:
         if binary:
-            parts = await _binary(info, batch.payloads)
+            parts = await in_binary(info, batch.payloads)
             return WatchedReply(parts, headers, sent, broke_off, status_code=201, media_type=SAFETENSORS)
         text = await asyncio.to_thread(_json, info, batch.payloads)
         content, more = await compressed(request, text)
@@ -158,10 +158,11 @@ def _replayed(replayed: Replayed) -> ReplayedGroup:
     )
 
 
-async def _binary(info: BatchInfo, payloads: Sequence[bytes]) -> list[Buffer]:
+async def in_binary(info: BatchInfo, payloads: Sequence[bytes]) -> list[Buffer]:
+    """Lay a batch out as one file, in the parts it consists of; beside the event loop if it has many tensors."""
     sizes = [group.size for group in info.groups]
     metadata = {"batch": info.model_dump_json(exclude_defaults=True)}
-    if len(payloads) < _IN_THREAD_GROUPS:
+    if sum(int.from_bytes(payload[:LENGTH_BYTES], "little") for payload in payloads) < _IN_THREAD_HEADER_BYTES:
         return parts_of(payloads, sizes, metadata)
     return await asyncio.to_thread(parts_of, payloads, sizes, metadata)
 

@@ -6,10 +6,12 @@ import uuid
 from typing import Any
 
 import httpx
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
+from app.api import native_batch
 from app.api.native_blob import decode_blobs
 from app.api.native_json import decode_native_json
 from app.store.codec import EncodedGroup
@@ -19,6 +21,7 @@ from lachesis.wire.groups import MAX_GROUPS, SAFETENSORS
 from tests.api.bodies import FIELDS, exact
 from tests.api.conftest import running_service
 from tests.api.native_groups import BINARY, blobs_of, comparable, in_binary, in_json, meaning_in_binary, native_groups
+from tests.clients.batches import info_of
 from tests.properties import examples
 
 
@@ -132,6 +135,22 @@ async def test_as_many_groups_as_one_request_may_hold_are_stored_with_it(client:
     assert [receipt["id"] for receipt in reply.json()["groups"]] == [f"g{n}" for n in range(count)]
     status = (await client.get(f"/v1/runs/{run}/status")).json()
     assert status["groups"]["accepted"] == status["groups"]["queued"] == count
+
+
+async def test_a_batch_of_many_tensors_is_laid_out_beside_the_event_loop() -> None:
+    """On it, nobody would be answered meanwhile: 0.7 s for a thousand groups with sixty arrays each."""
+    group = {"tokens": [[1]], "masks": [[1]], "scores": [0.5], "tensors": {f"x{n}": np.zeros(2) for n in range(100)}}
+    blobs = [in_binary(group)] * 100
+    turns = []
+    for several in (blobs[:1], blobs):
+        laying_out = asyncio.create_task(native_batch.in_binary(info_of(several), several))
+        turns.append(0)
+        while not laying_out.done():
+            await asyncio.sleep(0)
+            turns[-1] += 1
+        assert blobs_of(b"".join(laying_out.result()))[1] == several
+    assert turns[0] == 1
+    assert turns[1] > 1
 
 
 async def test_a_group_of_a_run_that_is_not_there_leaves_nothing(
