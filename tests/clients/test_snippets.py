@@ -149,6 +149,29 @@ async def test_the_workers_of_the_page_on_replay_play_and_its_trainer_trains(rea
     assert (state.accepted_fragments, state.samples_held, state.limiter.samples) == (64, 0, 64)
 
 
+async def test_a_batch_is_read_without_this_package_as_the_page_on_the_api_does(reader: Settings) -> None:
+    at_hand = Settings(reader.url, run="hand")
+    (page,) = snippets("docs/api.md")
+    given = {
+        "a": {"x": np.arange(6).reshape(2, 3), "0/x": np.float32(1.5), "labels": np.arange(3)},
+        "b": {"x": np.arange(2, 5).reshape(1, 3), "0/x": np.float32(2.5)},
+    }
+    async with AsyncTrainer(at_hand) as trainer:
+        await trainer.create_run(batch_size=3)
+    async with Environment("gsm8k", at_hand) as environment:
+        await environment.submit(Group([[1, 2], [3]], [[1, 2], [3]], [1, 0], id="a", tensors=given["a"]))
+        await environment.submit(Group([[4, 5]], [[4, 5]], [1], id="b", tensors=given["b"]))
+        await environment.flush()
+    names = await run_as_written(ast.parse(page).body, at_hand, {})
+    assert [sequence.tolist() for sequence in names["sequences"]] == [[1, 2], [3], [4, 5]]
+    assert names["columns"]["scores"].tolist() == [1, 0, 1]
+    assert [group["tokens"].tolist() for group in names["groups"]] == [[1, 2, 3], [4, 5]]
+    assert [group["id"] for group in names["groups"]] == list(given)
+    for group, own in zip(names["groups"], given.values(), strict=True):
+        assert group.keys() - own.keys() == {"id", "tokens", "tokens.lengths", "masks", "scores", "details"}
+        assert all(np.array_equal(group[name], array) for name, array in own.items())
+
+
 async def test_the_filters_of_the_page_on_admission_are_set_and_find_groups(reader: Settings) -> None:
     (page,) = snippets("docs/admission.md")
     await run_as_written(ast.parse(page).body, reader, {})

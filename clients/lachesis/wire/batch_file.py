@@ -30,7 +30,7 @@ KIND = "batch"
 GROUP_LENGTHS, GROUP_ROWS, LABELS = "group_lengths", "group_rows", "labels"
 
 _OURS = frozenset((GROUP_LENGTHS, GROUP_ROWS, LABELS))
-_APART = re.compile(r"(0|[1-9][0-9]{0,9})/(.*)", re.DOTALL)
+_APART = re.compile(r"([0-9]+)/(.*)", re.DOTALL)
 
 
 class _Tensor(NamedTuple):
