@@ -95,9 +95,9 @@ class Columns:
     def column(self, name: str) -> NDArray[Any]:
         """Return a column of all sequences, end to end, as one array.
 
-        It is the memory that the batch came in, unless groups hold the column in different widths: then it has the
-        widest, and is made at the first call. What is written there is seen in the groups, too. bf16 and f8 come as
-        their bits.
+        It is the memory that the batch came in: what is written to it is seen in the groups. Unless groups hold the
+        column in different widths: then it has the widest, and is made at the first call. bf16 and f8 come as their
+        bits.
 
         Raises:
             KeyError: Some group has no such column; the message names the first.
