@@ -11,7 +11,7 @@ import pytest
 from lachesis.wire import blob
 from lachesis.wire.frame import frame, split
 from lachesis.wire.groups import SAFETENSORS
-from tests.api.native_groups import BINARY
+from tests.api.native_groups import BINARY, blobs_of
 from tests.api.replay_calls import REPLAY, RUN, end, in_binary, in_json, insert, make_buffer, state, take, tensors_of
 
 AS_BINARY = {"Accept": SAFETENSORS}
@@ -309,19 +309,19 @@ async def test_groups_that_were_trained_on_are_sampled_bit_for_bit_until_they_ar
     assert (await client.post(f"{RUN}/groups", json=sent)).status_code == 201
     assert (await client.post(f"{REPLAY}/samples", json={"num_chunks": 1})).status_code == 204
     reply = await client.post(f"{RUN}/batches", json={"request_id": "step-1"}, headers=AS_BINARY)
-    said, (handed_out,) = split(reply.content)
+    said, (handed_out,) = blobs_of(reply.content)
     batch = json.loads(said["batch"])
     reply = await client.post(f"{RUN}/batches/{batch['batch']}/ack", json={"lease": batch["lease"]})
     assert reply.status_code == 200, reply.text
     for uses in range(2):
         reply = await client.post(f"{REPLAY}/samples", json={"num_chunks": 1}, headers=AS_BINARY)
         said, (payload,) = split(reply.content)
-        assert bytes(payload) == bytes(handed_out)
+        assert bytes(payload) == handed_out
         sample = json.loads(said["sample"])
         (record,) = sample["records"]
         assert (record["group"], record["environment"], record["worker"]) == ("g1", 0, "@environment/0")
         assert (record["reward"], record["cost"], record["uses"], record["version"]) == (0.5, 7, uses, 0)
-        assert (await client.get(f"{REPLAY}/fragments/{record['fragment']}")).content == bytes(handed_out)
+        assert (await client.get(f"{REPLAY}/fragments/{record['fragment']}")).content == handed_out
         assert (await end(client, sample)).status_code == 200
     assert (await client.post(f"{REPLAY}/samples", json={"num_chunks": 1})).status_code == 204
     assert (await state(client))["retired_chunks"] == {"used_up": 1}
