@@ -78,7 +78,7 @@ class GroupView:
     @cached_property
     def details(self) -> dict[str, Any]:
         """What is not numbers: messages, generation_params, overrides, group_overrides, images; where it has them."""
-        if self._dtype(DETAILS) is None:
+        if not self._holds(DETAILS):
             return {}
         given = json.loads(self.column(DETAILS).tobytes())
         return {name: value for name, value in given.items() if value is not None}
@@ -91,7 +91,7 @@ class GroupView:
 
     def dtype(self, name: str) -> str:
         """Return a column's dtype as safetensors names it: ``BF16`` where numpy can only show its bits."""
-        return self._known(name)[1]
+        return self._file.dtype(self._position, self._known(name))
 
     def column(self, name: str) -> NDArray[Any]:
         """Return a column as a read-only view; bf16 and f8 as their bits.
@@ -101,7 +101,7 @@ class GroupView:
         Raises:
             KeyError: It has no such column; the message lists those it has.
         """
-        return self._file.of_group(self._position, self._known(name)[0])
+        return self._file.of_group(self._position, self._known(name))
 
     def lengths(self, name: str = "tokens") -> NDArray[Any]:
         """Return how many values of a column each sequence has. A column without lengths of its own has tokens'."""
@@ -109,7 +109,7 @@ class GroupView:
 
     def has_lengths(self, name: str) -> bool:
         """Whether a column has lengths of its own."""
-        return self._dtype(name + LENGTHS_SUFFIX) is not None
+        return self._holds(name + LENGTHS_SUFFIX)
 
     def __contains__(self, name: str) -> bool:
         return name != DETAILS and self._found(name) is not None
@@ -118,25 +118,21 @@ class GroupView:
         """Build the error that says that it has no such column, and which it has."""
         return KeyError(f"group {self.id} has no column {name!r}; it has {', '.join(sorted(self.names))}")
 
-    def _dtype(self, name: str) -> str | None:
-        return self._file.dtype(self._position, name)
+    def _holds(self, name: str) -> bool:
+        return self._file.holds(self._position, name)
 
-    def _known(self, name: str) -> tuple[str, str]:
+    def _known(self, name: str) -> str:
         found = self._found(name)
         if found is None:
             raise self.missing(name)
         return found
 
-    def _found(self, name: str) -> tuple[str, str] | None:
-        """Find under which name a column is held, and its dtype.
-
-        Lengths that are its measure's are held once, under the measure's name.
-        """
-        if (dtype := self._dtype(name)) is not None:
-            return name, dtype
+    def _found(self, name: str) -> str | None:
+        """Find the name that a column is held under: lengths that are its measure's are held once, under that one's."""
+        if self._holds(name):
+            return name
         column, _, suffix = name.rpartition(".")
-        if suffix not in LENGTHS or _DEPTHS.get(column, 0) <= LENGTHS.index(suffix) + 1 or self._dtype(column) is None:
+        if suffix not in LENGTHS or _DEPTHS.get(column, 0) <= LENGTHS.index(suffix) + 1 or not self._holds(column):
             return None
         measured = f"{MEASURES[LENGTHS.index(suffix)]}.{suffix}"
-        dtype = self._dtype(measured)
-        return None if dtype is None else (measured, dtype)
+        return measured if self._holds(measured) else None

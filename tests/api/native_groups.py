@@ -117,7 +117,7 @@ def blobs_of(content: blob.Buffer) -> tuple[dict[str, str], list[bytes]]:
     blobs = []
     for position, labels in enumerate(file.labels):
         tensors = {name: file.of_group(position, name) for name in file.names_of(position)}
-        dtypes = {name: file.dtype(position, name) or "" for name in tensors}
+        dtypes = {name: file.dtype(position, name) for name in tensors}
         blobs.append(blob.write(tensors, labels, dtypes))
     return file.metadata, blobs
 

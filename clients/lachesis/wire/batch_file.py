@@ -117,10 +117,13 @@ class BatchFile:
         """Return what a group holds."""
         return [*self._bounds, *self._apart[group]]
 
-    def dtype(self, group: int, name: str) -> str | None:
-        """Return the dtype of what a group holds, as safetensors names it; None if it holds no such thing."""
-        info = self._tensors.get(name) if name in self._bounds else self._apart[group].get(name)
-        return None if info is None else info.dtype
+    def holds(self, group: int, name: str) -> bool:
+        """Whether a group holds something under a name."""
+        return name in self._bounds or name in self._apart[group]
+
+    def dtype(self, group: int, name: str) -> str:
+        """Return the dtype of what a group holds under a name that it has, as safetensors names it."""
+        return (self._tensors if name in self._bounds else self._apart[group])[name].dtype
 
     def of_group(self, group: int, name: str) -> NDArray[Any]:
         """Return what a group holds under a name that it has, as a read-only view; bf16 and f8 as their bits."""
@@ -152,7 +155,6 @@ def _sorted_out(headers: Sequence[Header]) -> tuple[dict[str, list[TensorInfo]],
     apart = [
         (position, name, info)
         for position, header in enumerate(headers)
-        if len(joined) < len(header.tensors)
         for name, info in header.tensors.items()
         if name not in joined
     ]
