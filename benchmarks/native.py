@@ -96,7 +96,7 @@ def take_batch(*, binary: bool, wait_s: float = 0) -> bytes:
 
 def acknowledge(reply: Reply) -> bytes:
     """Prepare the acknowledgement of a batch in binary."""
-    head = json.loads(reply.body[8 : 8 + int.from_bytes(reply.body[:8], "little")])
+    head = json.loads(bytes(reply.received[8 : 8 + int.from_bytes(reply.received[:8], "little")]))
     info = json.loads(head["__metadata__"]["batch"])
     return post_json(f"{RUN}/batches/{info['batch']}/ack", {"lease": info["lease"]})
 

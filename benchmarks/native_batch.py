@@ -15,9 +15,11 @@ from benchmarks.arena import Arena
 from benchmarks.batch import SEQUENCES_PER_GROUP, one
 from benchmarks.bodies import Shape, bodies, http_get
 from benchmarks.contestants import Contestant, Lachesis
+from benchmarks.load import Reply
 from benchmarks.native import RUN
 from benchmarks.results import Results, Table
 from lachesis.wire.batch_file import BatchFile
+from lachesis.wire.blob import Buffer
 from lachesis.wire.groups import SAFETENSORS
 
 JSON_NAME, HTTPX_NAME = "lachesis, JSON", "lachesis, by httpx"
@@ -56,7 +58,7 @@ class Way:
     fill: Callable[[int], bytes]
     held: Callable[[], int]
     request: bytes
-    read: Callable[[bytes], Arrays]
+    read: Callable[[Reply], Arrays]
 
 
 async def measure(arena: Arena, results: Results) -> None:
@@ -73,7 +75,7 @@ async def measure(arena: Arena, results: Results) -> None:
                 began = time.perf_counter()
                 reply = await caller.call(way.request)
                 received = time.perf_counter()
-                arrays = way.read(reply.body)
+                arrays = way.read(reply)
                 decoded = time.perf_counter()
                 caller.close()
                 check(arrays, sequences, tokens)
@@ -91,7 +93,7 @@ def ways(arena: Arena, shape: Shape, sequences: int) -> list[Way]:
     """Everybody who hands out such batches, in the order they are measured in each round."""
     lachesis, atropos = arena.lachesis, arena.atropos
 
-    def native_way(name: str, *, binary: bool, read: Callable[[bytes], Arrays]) -> Way:
+    def native_way(name: str, *, binary: bool, read: Callable[[Reply], Arrays]) -> Way:
         return Way(
             name,
             lachesis,
@@ -104,8 +106,8 @@ def ways(arena: Arena, shape: Shape, sequences: int) -> list[Way]:
 
     sent = bodies(shape)
     return [
-        native_way("lachesis", binary=True, read=arrays_of_file),
-        native_way(JSON_NAME, binary=False, read=lambda body: arrays_of_json(json.loads(body)["groups"])),
+        native_way("lachesis", binary=True, read=lambda reply: arrays_of_file(reply.received)),
+        native_way(JSON_NAME, binary=False, read=lambda reply: arrays_of_json(json.loads(reply.body)["groups"])),
         Way(
             "atropos",
             atropos,
@@ -113,7 +115,7 @@ def ways(arena: Arena, shape: Shape, sequences: int) -> list[Way]:
             lambda n: atropos.submission(n, sent[n % len(sent)], gzipped=False, close=False),
             atropos.held,
             http_get("/batch"),
-            lambda body: arrays_of_json(json.loads(body)["batch"]),
+            lambda reply: arrays_of_json(json.loads(reply.body)["batch"]),
         ),
     ]
 
@@ -137,7 +139,7 @@ def by_httpx(lachesis: Lachesis, sequences: int, tokens: int) -> tuple[float, fl
     return (received - began) * 1000, (decoded - began) * 1000
 
 
-def arrays_of_file(body: bytes) -> Arrays:
+def arrays_of_file(body: Buffer) -> Arrays:
     """View the columns of a batch."""
     file = BatchFile(body)
     return {name: np.asarray(file.whole(name)) for name in ARRAYS}

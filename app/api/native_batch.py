@@ -63,8 +63,36 @@ def waiting_reply(not_ready: NotReady, expected_s: float | None) -> Response:
     return Response(status_code=204, headers=headers)
 
 
-async def taken_reply(request: Request, dispatch: Dispatch, run: str, batch: Batch, *, binary: bool) -> Response:
-    """Answer a batch. If the reply breaks off, its trainer has some seconds to ask for it again."""
+class Layout:
+    """A batch of a run, laid out in binary while it is still being taken: Redis waits for the disk as long."""
+
+    def __init__(self, run: str) -> None:
+        self._run = run
+        self._batch: Batch | None = None
+        self._parts: asyncio.Task[list[Buffer]]
+
+    def begin(self, batch: Batch) -> None:
+        """Begin with a batch, as soon as whatever is going on now waits."""
+        self._batch, self._parts = batch, asyncio.create_task(self._laid_out(batch))
+        self._parts.add_done_callback(_looked_at)  # nobody else does if the batch is not had in the end
+
+    async def parts(self, batch: Batch) -> list[Buffer]:
+        """Return the parts of a batch, be it begun or not."""
+        if self._batch is not batch:
+            self.begin(batch)
+        return await self._parts
+
+    async def _laid_out(self, batch: Batch) -> list[Buffer]:
+        return await in_binary(info_of(self._run, batch), batch.payloads)
+
+
+def _looked_at(task: "asyncio.Task[list[Buffer]]") -> None:
+    if not task.cancelled():
+        task.exception()
+
+
+async def taken_reply(request: Request, dispatch: Dispatch, run: str, batch: Batch, layout: Layout | None) -> Response:
+    """Answer a batch, in JSON without a layout. If the reply breaks off, its trainer may soon ask for it again."""
 
     async def broke_off() -> None:
         try:
@@ -75,15 +103,15 @@ async def taken_reply(request: Request, dispatch: Dispatch, run: str, batch: Bat
     async def sent() -> None:
         """The trainer says itself what becomes of the batch."""
 
-    info = info_of(run, batch)
-    headers = {"Lachesis-Batch": info.batch, "Lachesis-Step": str(info.step), "Vary": "Accept"}
-    if info.shard is not None:
-        headers["Lachesis-Imbalance"] = f"{info.shard.balance.imbalance:.4f}"
+    lease = batch.lease
+    headers = {"Lachesis-Batch": lease.batch_id, "Lachesis-Step": str(lease.step), "Vary": "Accept"}
+    if lease.shards is not None:
+        headers["Lachesis-Imbalance"] = f"{lease.shards.balance.imbalance:.4f}"
     try:
-        if binary:
-            parts = await in_binary(info, batch.payloads)
+        if layout is not None:
+            parts = await layout.parts(batch)
             return WatchedReply(parts, headers, sent, broke_off, status_code=201, media_type=SAFETENSORS)
-        text = await asyncio.to_thread(_json, info, batch.payloads)
+        text = await asyncio.to_thread(_json, info_of(run, batch), batch.payloads)
         content, more = await compressed(request, text)
     except BaseException:
         await broke_off()

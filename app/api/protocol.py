@@ -32,6 +32,7 @@ from app.api.problem_json import MEDIA_TYPE, code_of, problem_json
 
 MAX_HEADER_BYTES = 32 * 1024
 _JOINED_BYTES = 16 * 1024
+_GATHERED_BYTES = 512 * 1024
 _TCP_CLOSE = 7  # of enum tcp_state in linux/tcp.h, as are the two below of struct tcp_info
 _TCPI_UNACKED = 24
 _TCP_INFO_BYTES = 32
@@ -63,28 +64,28 @@ def _was_refused(connection: socket.socket | None) -> bool:
     return info[0] == _TCP_CLOSE or int.from_bytes(info[_TCPI_UNACKED : _TCPI_UNACKED + 4], sys.byteorder) > 0
 
 
-class _OneWrite:
-    """A transport that sends what is written in one turn of the event loop, a reply's head and body, by one call.
+class _Gathering:
+    """A transport that sends what is written in one turn of the event loop by as few calls as is wise.
 
-    uvicorn writes them apart; on loopback the second system call and wake-up were 5 % of a submission.
+    uvicorn writes a reply's head and body apart: on loopback the second system call and wake-up were 5 % of a
+    submission. A batch of 6 MB comes in a hundred pieces: one by one they took 3.3 ms, eight at a time take 2.0.
     """
 
-    __slots__ = ("_flush_soon", "_held", "_transport")
+    __slots__ = ("_flush_soon", "_held", "_held_bytes", "_transport")
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
         self._flush_soon = partial(loop.call_soon, self._flush)
-        self._held: bytes | memoryview = b""
+        self._held: list[bytes | memoryview] = []
+        self._held_bytes = 0
 
     def write(self, data: bytes | memoryview) -> None:
-        if self._held:
-            held, self._held = self._held, b""
-            self._transport.write(b"".join((held, data)) if len(data) <= _JOINED_BYTES else held)
-            if len(data) > _JOINED_BYTES:  # the transport gathers; to join would be a copy
-                self._transport.write(data)
-        else:
-            self._held = data
+        if not self._held:
             self._flush_soon()
+        self._held.append(data)
+        self._held_bytes += len(data)
+        if self._held_bytes >= _GATHERED_BYTES:
+            self._flush()
 
     def is_closing(self) -> bool:
         return self._transport.is_closing()
@@ -94,9 +95,14 @@ class _OneWrite:
         self._transport.close()
 
     def _flush(self) -> None:
-        if self._held:
-            data, self._held = self._held, b""
-            self._transport.write(data)
+        if not self._held:
+            return
+        data, self._held = self._held, []
+        if self._held_bytes <= _JOINED_BYTES:
+            self._transport.write(b"".join(data))
+        else:
+            self._transport.writelines(data)
+        self._held_bytes = 0
 
 
 class Protocol(HttpToolsProtocol):
@@ -116,7 +122,7 @@ class Protocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._writer = cast("asyncio.Transport", _OneWrite(transport, self.loop))
+        self._writer = cast("asyncio.Transport", _Gathering(transport, self.loop))
         self._expect_headers()
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -1,6 +1,7 @@
 """What passes between those who ask for a batch and those who hand it out."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 from app.core.leasing import Lease, LeasedGroup, LeaseState
 from app.core.model import NotReady, RunView
@@ -26,12 +27,15 @@ class Holder:
         lease_s: How long to hold it, seconds; None: as the run says.
         trainer: Who asks, for operators.
         seat: The rank that asks, of a trainer that divides its batches.
+        chosen: Called with a batch that is new when it is about to be taken, which may fail yet: what its reply needs
+            can be made while Redis waits for the disk. Must not raise.
     """
 
     request_id: str = ""
     lease_s: float | None = None
     trainer: str = ""
     seat: Seat | None = None
+    chosen: Callable[["Batch"], None] = field(default=lambda _: None, compare=False)
 
     def deadline_ms(self, view: RunView) -> int:
         """Return until when it holds what it takes now, run clock."""

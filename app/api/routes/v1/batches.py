@@ -2,6 +2,7 @@
 
 import logging
 import re
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
@@ -9,7 +10,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from app.api.client_connection import end_of_waiting
 from app.api.deps import MOST_SHOWN, Found, NamedRun, SmallBody, checked_run_name, parse, services, small_body
 from app.api.explanation import explanation
-from app.api.native_batch import accepts_binary, taken_reply, waiting_reply
+from app.api.native_batch import Layout, accepts_binary, taken_reply, waiting_reply
 from app.api.native_route import DirectNativeRoute, NativeRoute
 from app.api.rank_query import documented_query, query_of, seat_of
 from app.api.replies import model_reply
@@ -76,8 +77,10 @@ async def take_batch(request: Request) -> Response:
     wait_s = query.wait_s
     body = await small_body(request, found)
     asked = parse(TakeBatch, body) if body else TakeBatch()
-    binary = accepts_binary(request)
     holder = Holder(asked.request_id or "", asked.lease_s, asked.trainer or "", seat_of(query))
+    layout = Layout(run) if accepts_binary(request) else None
+    if layout is not None:
+        holder = replace(holder, chosen=layout.begin)
     answer = await found.waiting.take(run, holder, wait_s, end_of_waiting(request.scope))
     if answer.not_ready is not None:
         if wait_s > 0:
@@ -85,7 +88,7 @@ async def take_batch(request: Request) -> Response:
             log.info("run %s: no batch within %g s for %r: %s", run, wait_s, who, why)
         return waiting_reply(answer.not_ready, found.explain.expected_s(run, answer.not_ready))
     assert answer.batch is not None, "an answer has one or the other"  # noqa: S101
-    return await taken_reply(request, found.dispatch, run, answer.batch, binary=binary)
+    return await taken_reply(request, found.dispatch, run, answer.batch, layout)
 
 
 @router.get(
