@@ -81,7 +81,7 @@ from app.store.curriculum import CurriculumStore
 from app.store.curriculum_items import ItemStore
 from app.store.curriculum_state import CurriculumStateStore
 from app.store.groups import GroupStore
-from app.store.probe import probe
+from app.store.probe import probe_patiently
 from app.store.replay import ReplayStore
 from app.store.replay_checkpoints import CheckpointStore
 from app.store.replay_groups import EnteringStore
@@ -115,9 +115,10 @@ def create_app(settings: Settings) -> FastAPI:
             raise StoreMisconfigured(
                 "LACHESIS_REDIS_URL is not set; `python -m app serve` starts a Redis of its own, this does not"
             )
-        connection = Connection(settings.redis_url.get_secret_value(), settings.store_patience_s)
+        url, patience_s = settings.redis_url.get_secret_value(), settings.store_patience_s
+        facts = await probe_patiently(url, patience_s)
+        connection = Connection(url, patience_s)
         try:
-            facts = await connection.patiently(lambda: probe(connection.redis))
             connection.transacts = not facts.torn_multi_bug
             services, maintenance = wire(settings, connection, facts.summary)
             upkeep = asyncio.create_task(maintenance.run_forever())

@@ -1,11 +1,12 @@
 """The connection to Redis: patient with a server that restarts or stalls, clear when it cannot be waited for."""
 
 import asyncio
+import contextlib
 import random
 import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import redis.asyncio as redis
 from redis.asyncio.retry import Retry
@@ -18,13 +19,11 @@ from app.core.errors import StoreFull, StoreRefused, StoreUnavailable
 from app.store import scripts
 from app.store.exchange import Argument, Command, Exchange
 
-T = TypeVar("T")
-
 _ATTEMPT_TIMEOUT_S = 5.0
 _LONGEST_PAUSE_S = 0.25
 # What may pass. redis-py puts words of its own before the errors of a pipeline.
 _PASSING = re.compile(r"\b(?:BUSY|LOADING|MASTERDOWN|MISCONF|NOREPLICAS|CLUSTERDOWN|TRYAGAIN)\b")
-_MAX_CONNECTIONS = 64  # of each kind: for commands by themselves, and for round trips of several
+_MAX_CONNECTIONS = 64
 
 
 class Connection:
@@ -46,24 +45,20 @@ class Connection:
         self._patience_s = patience_s
         self._jitter = random.Random()
         self.transacts = True
-        pool: redis.BlockingConnectionPool = redis.BlockingConnectionPool.from_url(
+        pool = redis.ConnectionPool.from_url(
             url,
-            max_connections=_MAX_CONNECTIONS,
-            timeout=patience_s,
-            socket_timeout=None,  # a timer for every reply costs a fifth of a round trip; `patiently` sets one in all
+            socket_timeout=None,  # `Exchange` looks after time
             socket_connect_timeout=None,
             retry=Retry(NoBackoff(), 0),
-            protocol=3,  # `exchange` returns what came: hashes as dicts, scores as numbers
+            protocol=3,  # hashes come as dicts, scores as numbers
         )
-        self._exchange = Exchange(pool, _MAX_CONNECTIONS)
-        self.redis: redis.Redis = redis.Redis.from_pool(pool)
+        self._exchange = Exchange(pool, _MAX_CONNECTIONS, min(_ATTEMPT_TIMEOUT_S, patience_s))
         # Listening takes a connection for as long as it lasts, so it must not take those of commands.
         self.listeners: redis.Redis = redis.Redis.from_url(url)
 
     async def aclose(self) -> None:
         """Close every connection."""
         await self._exchange.aclose()
-        await self.redis.aclose()
         await self.listeners.aclose()
 
     async def ping(self) -> None:
@@ -73,12 +68,11 @@ class Connection:
             StoreUnavailable: It gave none.
         """
         try:
-            async with asyncio.timeout(min(_ATTEMPT_TIMEOUT_S, self._patience_s)):
-                await self.redis.ping()
+            await self._exchange.send([("PING",)])
         except (RedisConnectionError, RedisTimeoutError, OSError) as error:
             raise StoreUnavailable(f"Redis does not answer: {error}") from error
 
-    async def patiently(self, attempt: Callable[[], Awaitable[T]]) -> T:
+    async def _patiently(self, attempt: Callable[[], Awaitable[list[Any]]]) -> list[Any]:
         """Run ``attempt`` until Redis answers it.
 
         Raises:
@@ -90,18 +84,12 @@ class Connection:
         pause = 0.01
         while True:
             try:
-                async with asyncio.timeout(min(_ATTEMPT_TIMEOUT_S, self._patience_s)):
-                    return await attempt()
+                return await attempt()
             except NoScriptError:
                 await self._load_scripts()
             except OutOfMemoryError as error:
                 raise StoreFull(f"Redis is out of memory: {error}") from error
-            except (
-                RedisConnectionError,
-                RedisTimeoutError,
-                ReadOnlyError,
-                OSError,
-            ) as error:  # TimeoutError is an OSError
+            except (RedisConnectionError, RedisTimeoutError, ReadOnlyError, OSError) as error:  # so is TimeoutError
                 if time.monotonic() + pause >= deadline:
                     raise StoreUnavailable(f"Redis did not answer within {self._patience_s:g} s: {error}") from error
             except ResponseError as error:
@@ -116,26 +104,29 @@ class Connection:
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
     async def _load_scripts(self) -> None:
-        try:
-            async with asyncio.timeout(_ATTEMPT_TIMEOUT_S):
-                for script in scripts.all_scripts():
-                    await self.redis.script_load(script.source)
-        except (RedisConnectionError, RedisTimeoutError, ResponseError, OSError):
-            pass  # the attempt that needs them meets the same trouble, and waits
+        # In trouble, the attempt that needs them meets the same, and waits.
+        with contextlib.suppress(RedisConnectionError, RedisTimeoutError, ResponseError, OSError):
+            await self._exchange.send([("SCRIPT", "LOAD", script.source) for script in scripts.all_scripts()])
 
     async def call(self, command: str, *arguments: Argument) -> Any:
-        """Send one command, with the patience of `patiently`."""
-        return await self.patiently(lambda: self.redis.execute_command(command, *arguments))  # type: ignore[no-untyped-call]
+        """Send one command."""
+        (reply,) = await self.exchange([(command, *arguments)])
+        return reply
+
+    async def scan(self, key: str, cursor: int, about: int) -> tuple[int, dict[bytes, bytes]]:
+        """Read about so many fields of a hash, from a cursor, 0 at first; the next cursor is 0 at the end."""
+        following, found = await self.call("HSCAN", key, cursor, "COUNT", about)
+        return int(following), dict(zip(found[::2], found[1::2], strict=True))
 
     async def run(self, script: str, keys: Sequence[str], arguments: Sequence[Argument]) -> Any:
-        """Run a script, with the patience of `patiently`."""
+        """Run a script."""
         (reply,) = await self.exchange([scripts.command(script, keys, arguments)])
         return reply
 
     async def exchange(self, commands: Sequence[Command]) -> list[Any]:
         """Send commands in one round trip; returns one reply per command, as it came in RESP3."""
-        return await self.patiently(lambda: self._exchange.send(commands))
+        return await self._patiently(lambda: self._exchange.send(commands))
 
     async def transact(self, commands: Sequence[Command]) -> list[Any]:
         """Send commands as one transaction; returns one reply per command, as it came."""
-        return await self.patiently(lambda: self._exchange.transact(commands))
+        return await self._patiently(lambda: self._exchange.transact(commands))

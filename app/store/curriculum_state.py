@@ -15,7 +15,7 @@ from app.store.curriculum_entries import (
     parse_pairs,
     policy_text,
 )
-from app.store.exchange import Argument
+from app.store.exchange import Argument, Command
 from app.store.keys import RunKeys
 
 
@@ -70,17 +70,18 @@ class CurriculumStateStore:
         """
         keys, own = RunKeys(view.run), view.curriculum_id
         key = keys.curriculum_part(own, "items")
-        following, entries = await self._connection.call("HSCAN", key, cursor, "COUNT", about)
+        following, entries = await self._connection.scan(key, cursor, about)
         found = list(entries)
         if not found:
-            return int(following), []
-        parts = [("HMGET", "items"), ("HMGET", "estimates"), ("ZMSCORE", "drawn"), ("ZMSCORE", "in_flight")]
-        replies = await self._connection.transact(
-            [
-                ("HMGET", keys.curriculum_part(own, "holders"), *found),
-                *((command, keys.curriculum_part(own, part), *found) for command, part in parts),  # type: ignore[arg-type]
-            ]
-        )
+            return following, []
+        commands: list[Command] = [
+            ("HMGET", keys.curriculum_part(own, "holders"), *found),
+            ("HMGET", keys.curriculum_part(own, "items"), *found),
+            ("HMGET", keys.curriculum_part(own, "estimates"), *found),
+            ("ZMSCORE", keys.curriculum_part(own, "drawn"), *found),
+            ("ZMSCORE", keys.curriculum_part(own, "in_flight"), *found),
+        ]
+        replies = await self._connection.transact(commands)
         names = ["", *categories]
         items = []
         for key, holder, entry, packed, drawn, until_ms in zip(found, *replies, strict=True):
@@ -92,7 +93,7 @@ class CurriculumStateStore:
             number = int(holder.split()[0]) if drawn is None and holder is not None and left_ms else int(drawn or 0)
             estimate = replace(item.estimate, drawn=number)
             items.append(SavedItem(item.key, category, item.metadata, estimate, item.history, left_ms))
-        return int(following), items
+        return following, items
 
     async def begin(
         self, run: str, curriculum_id: str, header: Header, categories: Sequence[str], revision: str

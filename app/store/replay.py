@@ -223,8 +223,8 @@ class ReplayStore:
     async def scan(self, run: str, cursor: int, about: int) -> tuple[int, list[StoredChunk]]:
         """Read about so many chunks in no order, from a cursor, 0 at first; the next cursor is 0 at the end."""
         key = RunKeys(run).replay_part("chunks")
-        following, found = await self._connection.call("HSCAN", key, cursor, "COUNT", about)
-        return int(following), [parse_chunk(key.decode(), text.decode()) for key, text in found.items()]
+        following, found = await self._connection.scan(key, cursor, about)
+        return following, [parse_chunk(key.decode(), text.decode()) for key, text in found.items()]
 
     async def fragments(self, run: str, fragment_ids: Sequence[str]) -> list[StoredFragment | None]:
         """Read fragments' entries; None where the buffer does not hold one."""

@@ -91,7 +91,7 @@ class CheckpointStore:
         keys, cursor = RunKeys(run), None
         while cursor != 0:
             chunks = keys.checkpoint_part(checkpoint.slot, "chunks")
-            cursor, found = await self._connection.call("HSCAN", chunks, cursor or 0, "COUNT", _AT_ONCE)
+            cursor, found = await self._connection.scan(chunks, cursor or 0, _AT_ONCE)
             arguments: list[Argument] = [checkpoint.revision, *found]
             if not await self._connection.run("prepare_checkpoint", keys.replay_keys(checkpoint.slot), arguments):
                 return False
