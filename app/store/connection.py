@@ -21,7 +21,7 @@ from app.store.exchange import Argument, Command, Exchange
 
 _ATTEMPT_TIMEOUT_S = 5.0
 _LONGEST_PAUSE_S = 0.25
-# What may pass. redis-py puts words of its own before the errors of a pipeline.
+# What may pass; what a command in a script said comes after words of the server.
 _PASSING = re.compile(r"\b(?:BUSY|LOADING|MASTERDOWN|MISCONF|NOREPLICAS|CLUSTERDOWN|TRYAGAIN)\b")
 _MAX_CONNECTIONS = 64
 
