@@ -93,12 +93,13 @@ def _looked_at(task: "asyncio.Task[list[Buffer]]") -> None:
 
 async def taken_reply(request: Request, dispatch: Dispatch, run: str, batch: Batch, layout: Layout | None) -> Response:
     """Answer a batch, in JSON without a layout. If the reply breaks off, its trainer may soon ask for it again."""
+    remembered = batch.without_payloads()  # by the reply, and that by its connection, long after it was sent
 
     async def broke_off() -> None:
         try:
-            await dispatch.let_expire(run, batch)
+            await dispatch.let_expire(run, remembered)
         except LachesisError as error:
-            log.warning("the reply with batch %s of run %s broke off: %s", batch.lease.batch_id, run, error)
+            log.warning("the reply with batch %s of run %s broke off: %s", remembered.lease.batch_id, run, error)
 
     async def sent() -> None:
         """The trainer says itself what becomes of the batch."""

@@ -105,17 +105,18 @@ class WatchedReply(Response):
             connection.on_reset(on_reset)
             if connection.broken:
                 return  # what is not sent is not complete either
+        parts, self._parts = self._parts, ()  # its connection knows a reply for long after, and megabytes with it
         try:
-            await self._write(send, lost)
+            await self._write(parts, send, lost)
         except BaseException:
             await self._broke_off()
             raise
         if not lost.is_set():
             await self._sent()
 
-    async def _write(self, send: Send, lost: asyncio.Event) -> None:
+    async def _write(self, parts: Sequence[Buffer], send: Send, lost: asyncio.Event) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        for piece in pieces(self._parts):
+        for piece in pieces(parts):
             if lost.is_set():
                 return
             # The server makes us wait here while the client is behind, so a client that is gone is noticed.

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 
 import orjson
 from fastapi import Request, Response
@@ -23,34 +24,37 @@ log = logging.getLogger("lachesis.api")
 
 async def batch_reply(request: Request, sending: Sending, run: str, answer: Answer) -> Response:
     """Answer `GET /batch`: the batch or null; a completed reply acknowledges the batches before it."""
+    batch = answer.batch
+    # By the reply, and that by its connection, long after it was sent.
+    remembered = answer if batch is None else replace(answer, batch=batch.without_payloads())
 
     # Nobody waits for an answer any more, so trouble with Redis goes to the log.
     async def sent() -> None:
         try:
-            await sending.finish(run, answer)
+            await sending.finish(run, remembered)
         except LachesisError as error:
             log.warning("a reply of run %s arrived, but Redis does not know: a batch may come twice: %s", run, error)
 
     async def broke_off() -> None:
-        if answer.batch is None:
+        if remembered.batch is None:
             return
         try:
-            await sending.break_off(run, answer.batch)
+            await sending.break_off(run, remembered.batch)
         except LachesisError as error:
             log.warning("a reply of run %s broke off, but Redis does not know yet: %s", run, error)
 
-    if answer.batch is None:
+    if batch is None:
         assert answer.not_ready is not None  # noqa: S101 - an answer has one or the other
         why = f"{answer.not_ready.blocker.value}: {answer.not_ready.detail}"
         headers = {"Lachesis-Waiting": why[:_MOST_HEADER_CHARACTERS]}
         return WatchedReply([_NO_BATCH], headers, sent, broke_off)
     try:
-        text = await asyncio.to_thread(batch_json, answer.batch.payloads)
+        text = await asyncio.to_thread(batch_json, batch.payloads)
         content, headers = await compressed(request, text)
     except BaseException:
         await broke_off()
         raise
-    lease = answer.batch.lease
+    lease = batch.lease
     headers |= {
         "Lachesis-Batch": lease.batch_id,
         "Lachesis-Step": str(lease.step),

@@ -101,6 +101,10 @@ class Batch:
     view: RunView
     shard: Shard | None = None
 
+    def without_payloads(self) -> "Batch":
+        """The same for those who only need to know which it is."""
+        return replace(self, payloads=())
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:

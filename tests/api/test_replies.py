@@ -1,14 +1,31 @@
 """A reply that must know whether it arrived."""
 
 import asyncio
+import gc
+from collections.abc import Iterator
 
+import httpx
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.types import Message
 
 from app.api.replies import WatchedReply, pieces
+from app.services.handout import Batch
+from lachesis.wire.groups import SAFETENSORS
+from tests.api.atropos_calls import group, post, register
+from tests.waiting import wait_until
 
 KB = 1024
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    """What is let go here is let go at once, not when the garbage collector comes by."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
 
 
 @given(st.lists(st.sampled_from([0, 1, 200, 16 * KB - 1, 16 * KB, 256 * KB, 256 * KB + 1, 600 * KB]), max_size=40))
@@ -45,3 +62,24 @@ async def test_a_reply_whose_sending_is_cancelled_has_broken_off() -> None:
     await asyncio.wait({sending})
     assert sending.cancelled()
     assert heard == ["broke off"]
+
+
+@pytest.mark.usefixtures("no_collector")
+@pytest.mark.parametrize(("ask", "accept"), [("native", SAFETENSORS), ("native", "application/json"), ("atropos", "")])
+async def test_a_batch_is_not_kept_in_memory_once_it_was_sent(client: httpx.AsyncClient, ask: str, accept: str) -> None:
+    """Its connection stays, and so do the reply and who holds the batch; at 6 MB a trainer that would be felt."""
+    await register(client, 4)
+    await post(client, group(4))
+    if ask == "native":
+        reply = await client.post("/v1/runs/default/batches", headers={"Accept": accept})
+    else:
+        reply = await client.get("/batch")
+    assert len(reply.content) > 200
+
+    async def let_go() -> bool:
+        objects = gc.get_objects()
+        kept = [one._parts for one in objects if isinstance(one, WatchedReply)]
+        kept += [one.payloads for one in objects if isinstance(one, Batch)]
+        return bool(kept) and not any(kept)
+
+    await wait_until(let_go)
