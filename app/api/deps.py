@@ -1,11 +1,12 @@
 """What routes get handed: the services, and a request's body read with care."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import Depends, Path, Request
+from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
 
 from app.api.body import read_body
@@ -91,17 +92,36 @@ async def services(request: Request) -> Services:
     return found
 
 
+RunName = Annotated[str, Path(description="The run's name.", pattern=f"^{RUN_NAME}$", examples=["default"])]
+
+
+async def checked_run_name(run: RunName) -> str:
+    """Check a run's name in a path, and show it in OpenAPI. A `DirectRoute` calls this for no request."""
+    return run
+
+
+class InRun(BaseModel):
+    """The path of a request about a run."""
+
+    run: RunName = DEFAULT_RUN
+
+
+def parameters(model: type[M], given: Mapping[str, Any], where: Literal["path", "query"]) -> M:
+    """Read the parameters of a request that came on a `DirectRoute`; what is wrong is said as FastAPI says it.
+
+    Raises:
+        RequestValidationError: A parameter is wrong.
+    """
+    try:
+        return model.model_validate(given)
+    except ValidationError as error:
+        raise RequestValidationError([one | {"loc": (where, *one["loc"])} for one in error.errors()]) from None
+
+
 async def run_name(request: Request) -> str:
     """Name the run a request is about: the one in its path, or the default one."""
     name: str = request.path_params.get("run", DEFAULT_RUN)
     return name
-
-
-async def checked_run_name(
-    run: Annotated[str, Path(description="The run's name.", pattern=f"^{RUN_NAME}$", examples=["default"])],
-) -> str:
-    """Check a run's name in a path, and show it in OpenAPI."""
-    return run
 
 
 class SubmittedBody:

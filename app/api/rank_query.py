@@ -3,9 +3,8 @@
 from typing import Annotated
 
 from fastapi import Query, Request
-from fastapi.exceptions import RequestValidationError
-from pydantic import ValidationError
 
+from app.api.deps import parameters
 from app.core.costs import CostModel, Measure
 from app.core.errors import InvalidField
 from app.core.ranks import EndedBy, Split
@@ -19,15 +18,8 @@ async def documented_query(query: Annotated[TakeQuery, Query()]) -> TakeQuery:
 
 
 def query_of(request: Request) -> TakeQuery:
-    """Read the query of a request for a batch that came on a `DirectNativeRoute`.
-
-    Raises:
-        RequestValidationError: A parameter is wrong.
-    """
-    try:
-        return TakeQuery.model_validate(dict(request.query_params))
-    except ValidationError as error:
-        raise RequestValidationError([one | {"loc": ("query", *one["loc"])} for one in error.errors()]) from None
+    """Read the query of a request for a batch that came on a `DirectNativeRoute`; see `parameters`."""
+    return parameters(TakeQuery, dict(request.query_params), "query")
 
 
 def seat_of(query: TakeQuery) -> Seat | None:

@@ -96,6 +96,16 @@ async def test_a_name_that_no_run_can_have_is_refused_and_not_remembered(
     assert not await redis_client.smembers(RUNS)
 
 
+@pytest.mark.parametrize("path", [f"{RUN}/batches/XYZ", f"{RUN}/batches/%0A", "/v1/runs/-x/batches/XYZ"])
+async def test_what_no_batch_can_be_called_is_refused_alike_whatever_is_asked_of_it(
+    client: httpx.AsyncClient, path: str
+) -> None:
+    refused = (await client.delete(path)).json()
+    assert (refused["status"], refused["errors"][-1]["loc"]) == (422, ["path", "batch"])
+    for verb in ("ack", "nack", "extend"):
+        assert (await client.post(f"{path}/{verb}", json={"lease": "x"})).json() == refused
+
+
 async def call(endpoint: Callable[[Request], Awaitable[Response]]) -> tuple[list[Message], BaseException | None]:
     """What is sent for a request that a direct route's endpoint answers, and what is raised to the server."""
     sent: list[Message] = []

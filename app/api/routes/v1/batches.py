@@ -1,14 +1,23 @@
 """Batches on the native API."""
 
 import logging
-import re
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from app.api.client_connection import end_of_waiting
-from app.api.deps import MOST_SHOWN, Found, NamedRun, SmallBody, checked_run_name, parse, services, small_body
+from app.api.deps import (
+    Found,
+    InRun,
+    NamedRun,
+    SmallBody,
+    checked_run_name,
+    parameters,
+    parse,
+    services,
+    small_body,
+)
 from app.api.explanation import explanation
 from app.api.native_batch import Layout, accepts_binary, taken_reply, waiting_reply
 from app.api.native_route import DirectNativeRoute, NativeRoute
@@ -47,13 +56,18 @@ router = APIRouter(prefix="/v1/runs/{run}/batches", tags=["batches"], route_clas
 
 log = logging.getLogger("lachesis.api")
 
-_BATCH_ID = "^[0-9a-f]{1,64}$"
-BatchId = Annotated[str, Path(pattern=_BATCH_ID, description="The batch's id.")]
+BatchId = Annotated[str, Path(pattern="^[0-9a-f]{1,64}$", description="The batch's id.")]
 
 
 async def documented_batch_id(batch: BatchId) -> str:
     """Show a batch's id in OpenAPI; a `DirectNativeRoute` calls this for no request."""
     return batch
+
+
+class _OfBatch(InRun):
+    """The path of a request about a batch."""
+
+    batch: BatchId
 
 
 @handing.post(
@@ -141,11 +155,11 @@ async def ack(request: Request) -> Response:
     A batch that is divided ends when every rank has acknowledged its shard, or rank 0, as they agreed.
     """
     found = await services(request)
-    run, batch = request.path_params["run"], _batch_of(request)
+    path = parameters(_OfBatch, request.path_params, "path")
     asked = parse(Ack, await small_body(request, found))
-    awaited = await found.leases.acknowledge(run, batch, asked.lease, asked.rank)
+    awaited = await found.leases.acknowledge(path.run, path.batch, asked.lease, asked.rank)
     state: Literal["held", "acknowledged"] = "held" if awaited else "acknowledged"
-    return model_reply(LeaseEnd(batch=batch, state=state, awaited_ranks=list(awaited)))
+    return model_reply(LeaseEnd(batch=path.batch, state=state, awaited_ranks=list(awaited)))
 
 
 @router.post(
@@ -186,14 +200,6 @@ async def drop(run: NamedRun, batch: BatchId, found: Found) -> Response:
     """Drop a batch that is quarantined, with its groups, which are counted."""
     await found.leases.discard(run, batch)
     return Response(status_code=204)
-
-
-def _batch_of(request: Request) -> str:
-    """Read the id in the path of a request that came on a `DirectNativeRoute`."""
-    batch: str = request.path_params["batch"]
-    if re.fullmatch(_BATCH_ID, batch) is None:
-        raise errors.InvalidField(f"batch id {batch[:MOST_SHOWN]!r}: use 1 to 64 digits 0 to f", ("path", "batch"))
-    return batch
 
 
 def _leased(lease: Lease, clock_ms: int) -> LeasedBatch:
