@@ -119,9 +119,8 @@ def parameters(model: type[M], given: Mapping[str, Any], where: Literal["path", 
 
 
 async def run_name(request: Request) -> str:
-    """Name the run a request is about: the one in its path, or the default one."""
-    name: str = request.path_params.get("run", DEFAULT_RUN)
-    return name
+    """Name the run a request is about: the one in its path, checked, or the default one."""
+    return parameters(InRun, request.path_params, "path").run
 
 
 class SubmittedBody:
@@ -139,13 +138,14 @@ class SubmittedBody:
         self._limit_bytes = most_bytes if limit_bytes is None else min(most_bytes, limit_bytes)
 
     async def __aenter__(self) -> tuple[str, Services, bytes]:
+        run = await run_name(self._request)
         timeout_s = self._found.settings.body_timeout_s
         try:
             text = await read_body(self._request, self._share, limit_bytes=self._limit_bytes, timeout_s=timeout_s)
         except BaseException:
             self._share.release()
             raise
-        return self._request.path_params.get("run", DEFAULT_RUN), self._found, text
+        return run, self._found, text
 
     async def __aexit__(self, *_: object) -> None:
         self._share.release()

@@ -89,10 +89,11 @@ async def test_a_name_that_no_run_can_have_is_refused_and_not_remembered(
     """No dependency checks it here, and all upkeep stops at a run whose keys cannot be named."""
     calls = {f"/runs/{name}/atropos/scored_data": b'{"tokens": [[1]], "masks": [[1]], "scores": [0.5]}'}
     calls |= {f"/v1/runs/{name}/groups": GOOD, f"/v1/runs/{name}/batches": b"{}"}
-    calls[f"/v1/runs/{name}/batches/abc/ack"] = b'{"lease": "x"}'
+    calls |= {f"/runs/{name}/atropos/scored_data_list": b"[]", f"/v1/runs/{name}/batches/abc/ack": b'{"lease": "x"}'}
+    refused = (await client.get(f"/v1/runs/{name}")).json()
+    assert (refused["status"], refused["errors"][0]["loc"]) == (422, ["path", "run"])
     for path, body in calls.items():
-        reply = await client.post(path, content=body, headers=JSON)
-        assert (reply.status_code, reply.json()["errors"][0]["loc"]) == (422, ["path", "run"])
+        assert (await client.post(path, content=body, headers=JSON)).json() == refused
     assert not await redis_client.smembers(RUNS)
 
 

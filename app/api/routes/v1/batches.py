@@ -15,6 +15,7 @@ from app.api.deps import (
     checked_run_name,
     parameters,
     parse,
+    run_name,
     services,
     small_body,
 )
@@ -87,7 +88,7 @@ async def take_batch(request: Request) -> Response:
     the same one as often as it asks, until it has acknowledged it.
     """
     found = await services(request)
-    run, query = request.path_params["run"], query_of(request)
+    run, query = await run_name(request), query_of(request)
     wait_s = query.wait_s
     body = await small_body(request, found)
     asked = parse(TakeBatch, body) if body else TakeBatch()
