@@ -33,8 +33,9 @@ from lachesis.wire.blob import (
     with_metadata,
 )
 from lachesis.wire.columns import DETAILS, LENGTHS, MEASURES, NATIVE_COLUMNS, Column, Ragged
-from lachesis.wire.frame import FORMAT, cut
+from lachesis.wire.frame import cut
 from lachesis.wire.groups import MAX_GROUPS
+from lachesis.wire.kind import FORMAT
 
 MAX_TENSORS = 256
 """Most tensors in a group: every reader looks at each."""

@@ -22,10 +22,10 @@ from pydantic_core import from_json, to_json
 
 from lachesis.wire import blob
 from lachesis.wire.blob import ITEM_BYTES, Buffer, DamagedBlob, Header, TensorInfo
-from lachesis.wire.frame import FORMAT
+from lachesis.wire.kind import FORMAT
 
 KIND = "batch"
-"""What the metadata of such a file says, under `lachesis.wire.frame.FORMAT`."""
+"""What the metadata of such a file says, under `lachesis.wire.kind.FORMAT`."""
 
 GROUP_LENGTHS, GROUP_ROWS, LABELS = "group_lengths", "group_rows", "labels"
 

@@ -8,9 +8,7 @@ copied on the way. Any safetensors reader can open the file; each of its tensors
 from collections.abc import Mapping, Sequence
 
 from lachesis.wire.blob import MAX_HEADER_BYTES, Buffer, DamagedBlob, Header, header_of, read_header
-
-FORMAT = "lachesis"
-"""Key of the metadata that tells a frame or a batch from a blob; its value says what the file holds."""
+from lachesis.wire.kind import FORMAT
 
 
 def frame_header(sizes: Sequence[int], kind: str, metadata: Mapping[str, str] | None = None) -> bytes:
