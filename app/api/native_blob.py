@@ -32,7 +32,7 @@ from lachesis.wire.blob import (
     tensor,
     with_metadata,
 )
-from lachesis.wire.columns import DETAILS, LENGTHS, MEASURES, NATIVE_COLUMNS, Column, Ragged
+from lachesis.wire.columns import DETAILS, LENGTHS, MEASURES, NATIVE_COLUMNS, Column, Ragged, lengths_name
 from lachesis.wire.frame import cut
 from lachesis.wire.groups import MAX_GROUPS
 from lachesis.wire.kind import FORMAT
@@ -45,9 +45,9 @@ _FRAMED = "groups"
 _WHOLE = ("environment", "policy_version")  # "1.0" and " 1" are whole numbers to some readers
 _KINDS = {"int": ("I32", "I64"), "float": ("F32", "F64")}
 _LENGTHS = {
-    f"{column.name}.{suffix}": (column.name, level < column.depth - 1)
+    lengths_name(column.name, level): (column.name, level < column.depth - 1)
     for column in NATIVE_COLUMNS
-    for level, suffix in enumerate(LENGTHS)
+    for level in range(len(LENGTHS))
 }
 _NAMES = {DETAILS, *_LENGTHS, *(column.name for column in NATIVE_COLUMNS)}
 _NO_DETAILS = b"{}"
@@ -202,8 +202,8 @@ class _Rows:
 
     def of(self, column: str, level: int) -> tuple[NDArray[Any], int]:
         """The lengths of a column's rows on one level of nesting, and their sum."""
-        own = f"{column}.{LENGTHS[level]}"
-        name = own if own in self._tensors else f"{MEASURES[level]}.{LENGTHS[level]}"
+        own = lengths_name(column, level)
+        name = own if own in self._tensors else lengths_name(MEASURES[level], level)
         if name not in self._tensors:
             raise InvalidField(f"needs {own}", (*self._path, column))
         if name not in self._seen:

@@ -9,10 +9,7 @@ from numpy.typing import NDArray
 
 from lachesis.wire.batch_file import BatchFile
 from lachesis.wire.batches import BatchGroup, ReplayedGroup
-from lachesis.wire.columns import DETAILS, LENGTHS, MEASURES, NATIVE_COLUMNS
-
-LENGTHS_SUFFIX = f".{LENGTHS[0]}"
-"""Suffix of the tensor that holds how many values of a column each sequence has."""
+from lachesis.wire.columns import DETAILS, LENGTHS, MEASURES, NATIVE_COLUMNS, lengths_name
 
 _DEPTHS = {column.name: column.depth for column in NATIVE_COLUMNS}
 
@@ -87,7 +84,7 @@ class GroupView:
     def names(self) -> list[str]:
         """The columns it has, without those that are lengths; see `lengths`."""
         held = self._file.names_of(self._position)
-        return [name for name in held if name != DETAILS and not name.endswith(LENGTHS_SUFFIX)]
+        return [name for name in held if name != DETAILS and not name.endswith(lengths_name(""))]
 
     def dtype(self, name: str) -> str:
         """Return a column's dtype as safetensors names it: ``BF16`` where numpy can only show its bits."""
@@ -105,11 +102,11 @@ class GroupView:
 
     def lengths(self, name: str = "tokens") -> NDArray[Any]:
         """Return how many values of a column each sequence has. A column without lengths of its own has tokens'."""
-        return self.column((name if self.has_lengths(name) else "tokens") + LENGTHS_SUFFIX)
+        return self.column(lengths_name(name if self.has_lengths(name) else "tokens"))
 
     def has_lengths(self, name: str) -> bool:
         """Whether a column has lengths of its own."""
-        return self._holds(name + LENGTHS_SUFFIX)
+        return self._holds(lengths_name(name))
 
     def __contains__(self, name: str) -> bool:
         return name != DETAILS and self._found(name) is not None
@@ -132,7 +129,8 @@ class GroupView:
         if self._holds(name):
             return name
         column, _, suffix = name.rpartition(".")
-        if suffix not in LENGTHS or _DEPTHS.get(column, 0) <= LENGTHS.index(suffix) + 1 or not self._holds(column):
+        level = LENGTHS.index(suffix) if suffix in LENGTHS else None
+        if level is None or _DEPTHS.get(column, 0) <= level + 1 or not self._holds(column):
             return None
-        measured = f"{MEASURES[LENGTHS.index(suffix)]}.{suffix}"
+        measured = lengths_name(MEASURES[level], level)
         return measured if self._holds(measured) else None

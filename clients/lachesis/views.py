@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lachesis._torch import shared
-from lachesis.group_view import LENGTHS_SUFFIX, GroupView
+from lachesis.group_view import GroupView
 from lachesis.wire.batch_file import BatchFile
 from lachesis.wire.batches import BatchInfo
-from lachesis.wire.columns import DETAILS
+from lachesis.wire.columns import DETAILS, lengths_name
 
 _INT32_MOST = 2**31 - 1
 
@@ -110,7 +110,7 @@ class Columns:
     def lengths_of(self, name: str) -> NDArray[Any]:
         """Return how many values of a column each sequence has: [sequences]; not to be written to."""
         own = any(group.has_lengths(name) for group in self.groups)
-        whole = self.file.whole((name if own else "tokens") + LENGTHS_SUFFIX)
+        whole = self.file.whole(lengths_name(name if own else "tokens"))
         if whole is not None:
             return whole
         return np.concatenate([group.lengths(name) for group in self.groups] or [np.empty(0, np.int32)])
@@ -148,7 +148,7 @@ class Columns:
         tensors = {name: shared(self.column(name), self.groups[0].dtype(name)) for name in self.names}
         for name in self.names:
             if name != "tokens" and any(group.has_lengths(name) for group in self.groups):
-                tensors[name + LENGTHS_SUFFIX] = shared(self.lengths_of(name))
+                tensors[lengths_name(name)] = shared(self.lengths_of(name))
         for name in ("lengths", "group_lengths", "cu_seqlens"):
             tensors[name] = shared(getattr(self, name))
         return tensors

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from lachesis.wire import blob
 from lachesis.wire.batch_file import BatchFile
-from lachesis.wire.columns import DETAIL_FIELDS, LENGTHS, MEASURES, NATIVE_COLUMNS, nested, unpack
+from lachesis.wire.columns import DETAIL_FIELDS, MEASURES, NATIVE_COLUMNS, lengths_name, nested, unpack
 from lachesis.wire.groups import GROUP_KEYS, SAFETENSORS
 from tests.api.bodies import exact, floats, groups, json_objects
 
@@ -89,7 +89,7 @@ def parts(group: Mapping[str, Any], *, spelled_out: bool = False) -> tuple[dict[
         for level, own in enumerate(levels):
             measure = lengths.get(MEASURES[level])
             if name == MEASURES[level] or spelled_out or measure is None or measure[level] != own:
-                tensors[f"{name}.{LENGTHS[level]}"] = np.array(own, np.int64)
+                tensors[lengths_name(name, level)] = np.array(own, np.int64)
     details = {name: group[name] for name in DETAIL_FIELDS if name in group}
     if details:
         tensors["details"] = np.frombuffer(json.dumps(details).encode(), np.uint8)

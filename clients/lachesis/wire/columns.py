@@ -68,6 +68,11 @@ MEASURES = ("tokens", "distill_token_ids")
 """The column whose lengths stand for those that are not there, by level of nesting."""
 
 
+def lengths_name(column: str, level: int = 0) -> str:
+    """Name the tensor that holds the lengths of a column on a level of nesting."""
+    return f"{column}.{LENGTHS[level]}"
+
+
 @dataclass(frozen=True, slots=True)
 class Ragged:
     """Rows of unequal length, as one flat array and the lengths that cut it.
@@ -113,7 +118,7 @@ def lay_out(columns: Mapping[str, Ragged]) -> dict[str, NDArray[Any]]:
         laid_out[column.name] = narrowed(ragged.values)
         for level, lengths in enumerate(ragged.lengths):
             if not _implied(columns, column.name, level):
-                laid_out[f"{column.name}.{LENGTHS[level]}"] = narrowed(lengths)
+                laid_out[lengths_name(column.name, level)] = narrowed(lengths)
     return laid_out
 
 
@@ -205,5 +210,5 @@ def _implied(columns: Mapping[str, Ragged], name: str, level: int) -> bool:
 
 
 def _lengths(tensors: Mapping[str, NDArray[Any]], name: str, level: int) -> NDArray[Any]:
-    own = tensors.get(f"{name}.{LENGTHS[level]}")
-    return tensors[f"{MEASURES[level]}.{LENGTHS[level]}"] if own is None else own
+    own = tensors.get(lengths_name(name, level))
+    return tensors[lengths_name(MEASURES[level], level)] if own is None else own

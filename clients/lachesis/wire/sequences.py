@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lachesis.wire import blob
-from lachesis.wire.columns import DETAILS, LENGTHS, MEASURES, Ragged, lay_out, unpack
+from lachesis.wire.columns import DETAILS, MEASURES, Ragged, lay_out, lengths_name, unpack
 
 _PER_SEQUENCE = ("messages", "overrides", "images")
 
@@ -38,7 +38,7 @@ def take_sequences(payload: blob.Buffer, positions: Sequence[int]) -> bytes:
 
 def lengths_of(payload: blob.Buffer, header: blob.Header) -> NDArray[Any]:
     """Return how many tokens each sequence of a group's blob, of which this is the header, has: [sequences]."""
-    return blob.tensor(payload, header.tensors[f"{MEASURES[0]}.{LENGTHS[0]}"])
+    return blob.tensor(payload, header.tensors[lengths_name(MEASURES[0])])
 
 
 def _count(column: Ragged) -> int:
@@ -70,7 +70,7 @@ def _cut(
 ) -> NDArray[Any]:
     """Cut a tensor under a name of the sender's own, if it has a row or more for each sequence."""
     count = array.shape[0] if array.ndim else None
-    own = tensors.get(f"{name}.{LENGTHS[0]}")
+    own = tensors.get(lengths_name(name))
     for lengths in (own, tokens):
         if lengths is not None and len(tokens) == _rows_measured(lengths, count):
             return array[_spans(lengths, rows)]

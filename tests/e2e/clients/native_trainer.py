@@ -12,7 +12,7 @@ from trainer import SETTLED_AFTER_NULLS, status
 from witness import Journal, describe
 
 from lachesis import GroupView, Settings, Trainer
-from lachesis.wire.columns import COLUMNS, LENGTHS, MEASURES, Ragged, nested
+from lachesis.wire.columns import COLUMNS, MEASURES, Ragged, lengths_name, nested
 
 WAIT_S = 0.1
 
@@ -26,9 +26,9 @@ def as_scored(group: GroupView) -> dict[str, Any]:
 def rows(group: GroupView, name: str, depth: int) -> Any:
     """Give a column as lists within lists."""
     levels = []
-    for measure, suffix in zip(MEASURES[: depth - 1], LENGTHS, strict=False):
-        own = f"{name}.{suffix}"
-        levels.append(group.column(own if own in group else f"{measure}.{suffix}"))
+    for level, measure in enumerate(MEASURES[: depth - 1]):
+        own = lengths_name(name, level)
+        levels.append(group.column(own if own in group else lengths_name(measure, level)))
     return listed(nested(Ragged(group.column(name), tuple(levels))))
 
 
