@@ -144,7 +144,7 @@ def create_app(settings: Settings) -> FastAPI:
     # took a tenth of a submission's time. `add_middleware` refuses to add to it.
     often = [*groups.submissions.routes, *batches.handing.routes, *atropos.submissions.routes]
     routed = AsyncExitStackMiddleware(app.router)  # which FastAPI's routes rely on
-    app.middleware_stack = Counting(Problems(Shortcut(often, routed)))
+    app.middleware_stack = Counting(Problems(Shortcut(often, routed)), routed)
     # Routes are tried one after the other, which is felt: what is called most comes first.
     app.router.routes[:0] = often  # by themselves: one that is included is matched three times
     in_a_run = partial(app.include_router, prefix="/runs/{run}/atropos", dependencies=[Depends(checked_run_name)])

@@ -12,14 +12,18 @@ _UNANSWERED = "none"  # the client had gone before, or the server was about to e
 
 
 class Counting:
-    """ASGI middleware. A route that several prefixes lead to counts as one, by the template it was declared with."""
+    """ASGI middleware. A route that several prefixes lead to counts as one, by the template it was declared with.
 
-    def __init__(self, app: ASGIApp) -> None:
+    It is the outermost: what is no request over HTTP goes to ``others``, and those within meet none of that.
+    """
+
+    def __init__(self, app: ASGIApp, others: ASGIApp) -> None:
         self._app = app
+        self._others = others
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self._others(scope, receive, send)
             return
         began_s = perf_counter()
         status = 0

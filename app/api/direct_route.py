@@ -36,12 +36,11 @@ class Shortcut:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            for route in self._routes:
-                match = route.path_regex.match(scope["path"])
-                if match and scope["method"] in (route.methods or ()):
-                    scope["route"], scope["path_params"] = route, match.groupdict()
-                    reply = await route.answer(Request(scope, receive, send))
-                    await reply(scope, receive, send)
-                    return
+        for route in self._routes:
+            match = route.path_regex.match(scope["path"])
+            if match and scope["method"] in (route.methods or ()):
+                scope["route"], scope["path_params"] = route, match.groupdict()
+                reply = await route.answer(Request(scope, receive, send))
+                await reply(scope, receive, send)
+                return
         await self._app(scope, receive, send)

@@ -60,7 +60,8 @@ async def answers(redis_url: str, redis: Redis, *, shortcut: bool) -> tuple[list
     await redis.flushall()
     app = create_app(Settings(redis_url=redis_url))  # type: ignore[arg-type]
     if not shortcut:
-        app.middleware_stack = Counting(Problems(AsyncExitStackMiddleware(app.router)))
+        routed = AsyncExitStackMiddleware(app.router)
+        app.middleware_stack = Counting(Problems(routed), routed)
     async with app.router.lifespan_context(app) as state:
 
         async def with_state(scope: Scope, receive: Receive, send: Send) -> None:
