@@ -186,7 +186,7 @@ async def test_a_group_that_waits_can_be_dropped_once(store: Store) -> None:
     await store.admit(encoded(), encoded(), ids=["taken", "newest"])
     await store.take("taken")
     unfit = [(name, (0, 2)) for name in ("queued", "buffered", "taken", "nobody's")]
-    assert await store.groups.drop(RUN, unfit, DropReason.EXPIRED, LASTING_MS) == 2
+    assert await store.groups.drop(RUN, [*unfit, *unfit], DropReason.EXPIRED, LASTING_MS) == 2
     assert await store.groups.drop(RUN, unfit, DropReason.EXPIRED, LASTING_MS) == 0
     books = await store.books()
     assert (books["dropped"], books["leased"]) == ({"expired": 2}, {"taken"})

@@ -22,25 +22,26 @@
 -- include many
 -- include forget_payload
 if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
+local ids = {}
+for i = 3, #ARGV, 3 do ids[#ids + 1] = ARGV[i] end
 local dropped, forgotten, clock = 0, {}, advance_clock(KEYS[1])
-for i = 3, #ARGV, 3 do
-  local group, lane, environment = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+for i, entry in ipairs(read('HMGET', KEYS[2], ids)) do
+  local group, lane, environment = unpack(ARGV, 3 * i, 3 * i + 2)
   local place, counts = 'queued', KEYS[3]
-  local left = redis.call('ZREM', KEYS[10 + (i - 3) / 3 * 2], group)
+  local left = redis.call('ZREM', KEYS[8 + 2 * i], group)
   if left == 0 then
     place, counts = 'buffered', KEYS[4]
-    left = redis.call('ZREM', KEYS[11 + (i - 3) / 3 * 2], group)
+    left = redis.call('ZREM', KEYS[9 + 2 * i], group)
   end
   if left == 1 then
     if redis.call('HINCRBY', counts, lane, -1) == 0 then redis.call('HDEL', counts, lane) end
-    local entry = redis.call('HGET', KEYS[2], group)
     if entry then
-      redis.call('HINCRBY', KEYS[1], place .. '_groups', -1)
-      redis.call('HINCRBY', KEYS[1], place .. '_bytes', '-' .. string.match(entry, '^%d+'))
-      redis.call('HINCRBY', KEYS[6], ARGV[1] .. ':' .. environment, 1)
-      redis.call('HSET', KEYS[8], group, string.format('%s - - %.0f %s', ARGV[1], clock, entry))
-      redis.call('ZADD', KEYS[9], clock + ARGV[2], group)
-      redis.call('ZREM', KEYS[5], group)
+      increase(KEYS[1], place .. '_groups', -1)
+      increase(KEYS[1], place .. '_bytes', -string.match(entry, '^%d+'))
+      increase(KEYS[6], ARGV[1] .. ':' .. environment, 1)
+      later('HSET', KEYS[8], group, string.format('%s - - %.0f %s', ARGV[1], clock, entry))
+      later('ZADD', KEYS[9], clock + ARGV[2], group)
+      later('ZREM', KEYS[5], group)
       forgotten[#forgotten + 1] = group
     end
     dropped = dropped + 1
