@@ -31,7 +31,7 @@ class Exchange:
     Args:
         factory: Makes them; none of them counts as one of this pool's.
         max_connections: Most round trips at a time; further ones wait.
-        timeout_s: How long to wait for room, for a connection, and, up to a fifth longer, for replies.
+        timeout_s: How long to wait for room, for a connection and for replies in all; for replies up to a fifth longer.
     """
 
     def __init__(self, factory: ConnectionPool, max_connections: int, timeout_s: float) -> None:
@@ -51,29 +51,30 @@ class Exchange:
         """
         if not commands:
             return []  # nothing would come
-        await self._enter()
+        began = asyncio.get_running_loop().time()
+        await self._enter(began)
         try:
-            replies = await self._ask(packed(commands), len(commands))
+            replies = await self._ask(packed(commands), len(commands), began)
         finally:
             self._room.release()
         return _checked(replies)
 
-    async def _enter(self) -> None:
+    async def _enter(self, began: float) -> None:
         if self._room.locked():
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout_at(began + self._timeout_s):
                 await self._room.acquire()
         else:
             await self._room.acquire()  # there is room, so this does not wait
 
-    async def _ask(self, pieces: Sequence[bytes | memoryview], replies: int) -> list[Any]:
+    async def _ask(self, pieces: Sequence[bytes | memoryview], replies: int, began: float) -> list[Any]:
         line = self._idle.pop() if self._idle else _Line(self._factory.make_connection())  # type: ignore[no-untyped-call]
         try:
             if not line.connected:
-                async with asyncio.timeout(self._timeout_s):
+                async with asyncio.timeout_at(began + self._timeout_s):
                     await line.connect()
-            loop = asyncio.get_running_loop()
-            self._waiting[line] = loop.time()
+            self._waiting[line] = began
             if self._watch is None:
+                loop = asyncio.get_running_loop()
                 self._watch = loop.call_later(self._timeout_s / 5, self._look, loop)
             answered = await line.ask(pieces, replies)
         except BaseException:

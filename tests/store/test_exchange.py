@@ -148,6 +148,24 @@ async def test_whoever_waits_for_others_gives_up_in_time(redis_url: str) -> None
     await line.aclose()
 
 
+async def test_time_that_passed_while_waiting_for_others_counts(redis_url: str, redis_client: Redis) -> None:
+    line = Exchange(ConnectionPool.from_url(redis_url), 2, 0.5)
+    at_once = asyncio.create_task(line.send([("BLPOP", "nothing-ever-comes-here", "0")]))
+    ahead = asyncio.create_task(line.send([("BLPOP", "comes-in-time", "0")]))
+    behind = asyncio.create_task(line.send([("BLPOP", "nothing-ever-comes-here", "0")]))
+    await asyncio.sleep(0.3)
+    await redis_client.rpush("comes-in-time", "a")
+    await ahead
+    assert not behind.done()
+    with pytest.raises(RedisTimeoutError):
+        await at_once
+    await asyncio.sleep(0)
+    assert behind.done(), "both came at the same time"
+    with pytest.raises(RedisTimeoutError):
+        await behind
+    await line.aclose()
+
+
 async def test_a_server_that_takes_connections_and_says_nothing_is_given_up_in_time() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         line = Exchange(ConnectionPool.from_url(f"redis://127.0.0.1:{server.getsockname()[1]}", protocol=3), 1, 0.1)
