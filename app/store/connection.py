@@ -1,7 +1,6 @@
 """The connection to Redis: patient with a server that restarts or stalls, clear when it cannot be waited for."""
 
 import asyncio
-import contextlib
 import random
 import re
 import time
@@ -82,14 +81,17 @@ class Connection:
         """
         deadline = time.monotonic() + self._patience_s
         pause = 0.01
+        forgotten = False
         while True:
             try:
+                if forgotten:
+                    await self._load_scripts()
                 return await attempt()
-            except NoScriptError:
-                await self._load_scripts()
             except OutOfMemoryError as error:
                 raise StoreFull(f"Redis is out of memory: {error}") from error
-            except (RedisConnectionError, RedisTimeoutError, ReadOnlyError, OSError) as error:  # so is TimeoutError
+            # TimeoutError is an OSError.
+            except (NoScriptError, RedisConnectionError, RedisTimeoutError, ReadOnlyError, OSError) as error:
+                forgotten = isinstance(error, NoScriptError)
                 if time.monotonic() + pause >= deadline:
                     raise StoreUnavailable(f"Redis did not answer within {self._patience_s:g} s: {error}") from error
             except ResponseError as error:
@@ -104,9 +106,7 @@ class Connection:
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
     async def _load_scripts(self) -> None:
-        # In trouble, the attempt that needs them meets the same, and waits.
-        with contextlib.suppress(RedisConnectionError, RedisTimeoutError, ResponseError, OSError):
-            await self._exchange.send([("SCRIPT", "LOAD", script.source) for script in scripts.all_scripts()])
+        await self._exchange.send([("SCRIPT", "LOAD", script.source) for script in scripts.all_scripts()])
 
     async def call(self, command: str, *arguments: Argument) -> Any:
         """Send one command."""

@@ -105,6 +105,19 @@ async def test_scripts_that_redis_forgot_are_loaded_again_unseen(server: Embedde
         assert marks(await batch(client) or []) == [1]
 
 
+async def test_a_redis_that_does_not_let_its_user_load_scripts_is_reported(
+    server: EmbeddedRedis, redis: Redis
+) -> None:
+    async with running_service(server.url) as client:
+        await register(client, 4)
+        await redis.execute_command("ACL", "SETUSER", "default", "-script|load")  # type: ignore[no-untyped-call]
+        await redis.script_flush()
+        async with asyncio.timeout(10):
+            reply = await client.post("/scored_data", json=group(4, 1))
+        assert (reply.status_code, reply.json()["code"]) == (500, "store_refused")
+        assert "script|load" in reply.json()["detail"]
+
+
 @pytest.mark.slow
 async def test_a_redis_that_stays_away_is_reported_after_our_patience(server: EmbeddedRedis) -> None:
     async with running_service(server.url, store_patience_s=0.5) as client:
