@@ -75,7 +75,7 @@ class _Gathering:
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
-        self._flush_soon = partial(loop.call_soon, self._flush)
+        self._flush_soon = partial(loop.call_soon, self.flush)
         self._held: list[bytes | memoryview] = []
         self._held_bytes = 0
 
@@ -85,24 +85,26 @@ class _Gathering:
         self._held.append(data)
         self._held_bytes += len(data)
         if self._held_bytes >= _GATHERED_BYTES:
-            self._flush()
+            self.flush()
 
     def is_closing(self) -> bool:
         return self._transport.is_closing()
 
     def close(self) -> None:
-        self._flush()
+        self.flush()
         self._transport.close()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
         if not self._held:
             return
-        data, self._held = self._held, []
-        if self._held_bytes <= _JOINED_BYTES:
+        data, size = self._held, self._held_bytes
+        self._held, self._held_bytes = [], 0
+        if self._transport.is_closing():
+            return  # answers to who asked ahead and left
+        if size <= _JOINED_BYTES:
             self._transport.write(b"".join(data))
         else:
             self._transport.writelines(data)
-        self._held_bytes = 0
 
 
 class Protocol(HttpToolsProtocol):
@@ -122,7 +124,7 @@ class Protocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._writer = cast("asyncio.Transport", _Gathering(transport, self.loop))
+        self._writer = _Gathering(transport, self.loop)
         self._expect_headers()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -133,6 +135,7 @@ class Protocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def eof_received(self) -> bool:  # type: ignore[override]
+        self._writer.flush()  # a reply of this turn: our end may close now, and whether it is refused be asked
         # A client that gave up around the time of its reply has closed cleanly, and our end closes with it. Whether the
         # reply was still to come, or nobody took it, is known only now (1 % of clients that hung up just then).
         if self._replying or _was_refused(self.transport.get_extra_info("socket")):
@@ -145,6 +148,7 @@ class Protocol(HttpToolsProtocol):
     def shutdown(self) -> None:
         for connection in self._unread:
             connection.shut_down()
+        self._writer.flush()  # a reply of this turn, after which the connection may close
         super().shutdown()
 
     def _break_unread(self) -> None:
@@ -237,7 +241,7 @@ class Protocol(HttpToolsProtocol):
     def _headers_are_late(self) -> None:
         self._headers_due = None
         if not self.transport.is_closing():
-            self.transport.close()
+            self._writer.close()
 
     # Parser callbacks
 
@@ -282,7 +286,7 @@ class Protocol(HttpToolsProtocol):
             self._upgrading = True
             return
         super().on_headers_complete()
-        self.cycle.transport = self._writer
+        self.cycle.transport = cast("asyncio.Transport", self._writer)
 
     # Size
 

@@ -105,9 +105,7 @@ async def test_scripts_that_redis_forgot_are_loaded_again_unseen(server: Embedde
         assert marks(await batch(client) or []) == [1]
 
 
-async def test_a_redis_that_does_not_let_its_user_load_scripts_is_reported(
-    server: EmbeddedRedis, redis: Redis
-) -> None:
+async def test_a_redis_that_does_not_let_its_user_load_scripts_is_reported(server: EmbeddedRedis, redis: Redis) -> None:
     async with running_service(server.url) as client:
         await register(client, 4)
         await redis.execute_command("ACL", "SETUSER", "default", "-script|load")  # type: ignore[no-untyped-call]
