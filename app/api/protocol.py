@@ -116,6 +116,7 @@ class Protocol(HttpToolsProtocol):
         self._headers_due: asyncio.TimerHandle | None = None
         self._header_bytes = 0
         self._unfinished_bytes = 0
+        self._unfinished: Connection | None = None  # whose headers are
         self._headers_too_large = False
         self._upgrading = False
         self._refusal = b""  # to be sent after the answers under way
@@ -162,8 +163,10 @@ class Protocol(HttpToolsProtocol):
         if self._headers_due is None and not self._replying and not self._receiving:
             self._expect_headers()
         self._unset_keepalive_if_required()
+        before = self._unfinished
         self._parse(data)
-        if self._headers_due is not None and not self.transport.is_closing():
+        goes_on = before is not None and before is self._unfinished  # maybe behind a request that is being answered
+        if (self._headers_due is not None or goes_on) and not self.transport.is_closing():
             # The parser holds an unfinished header back, so its bytes are counted as they come in.
             self._unfinished_bytes += len(data)
             if self._unfinished_bytes > MAX_HEADER_BYTES:
@@ -206,9 +209,8 @@ class Protocol(HttpToolsProtocol):
             self._send_refusal()
 
     def _send_refusal(self) -> None:
-        if not self.transport.is_closing():
-            self._writer.write(self._refusal)
-            self._writer.close()
+        self._writer.write(self._refusal)
+        self._writer.close()
         self._give_up_reply()
 
     def _give_up_reply(self) -> None:
@@ -240,8 +242,7 @@ class Protocol(HttpToolsProtocol):
 
     def _headers_are_late(self) -> None:
         self._headers_due = None
-        if not self.transport.is_closing():
-            self._writer.close()
+        self._writer.close()
 
     # Parser callbacks
 
@@ -264,11 +265,11 @@ class Protocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._receiving = True  # until its body is through, which may be after an early answer
-        self._header_bytes = 0
+        self._header_bytes = self._unfinished_bytes = 0
         if not self._replying:
             # The client asks for more, so it has what it asked for before (unless it is pipelining).
             self._unread.clear()
-        connection = Connection(self._give_up_reply)
+        connection = self._unfinished = Connection(self._give_up_reply)
         self._unread.append(connection)
         cast("dict[str, Any]", self.scope)[SCOPE_KEY] = connection
 
@@ -282,6 +283,7 @@ class Protocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._stop_expecting_headers()
+        self._unfinished = None
         if self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT":
             self._upgrading = True
             return
@@ -294,4 +296,4 @@ class Protocol(HttpToolsProtocol):
         self._header_bytes += size
         if self._header_bytes > MAX_HEADER_BYTES:
             self._headers_too_large = True
-            raise ValueError("headers too large")  # the parser stops and has send_400_response called
+            raise ValueError("headers too large")  # the parser stops

@@ -216,13 +216,23 @@ def test_headers_over_the_limit_are_refused_with_431_and_the_connection_closed(
     assert service.answered.empty()
 
 
-def test_small_headers_of_many_requests_do_not_add_up(service: Service) -> None:
-    part = b"y" * (MAX_HEADER_BYTES // 3)
+def test_headers_without_end_are_refused_behind_a_request_that_is_being_answered_too(service: Service) -> None:
     with service.connect() as client:
+        client.sendall((GET % b"/unwatched") + b"GET / HTTP/1.1\r\nx-endless: ")
+        time.sleep(0.05)  # so that what follows is read while the request waits for its answer
+        client.sendall(b"y" * (MAX_HEADER_BYTES + 1))
+        answer, refusal = replies_until_closed(client)
+    assert (answer[:12], problem_of(refusal)[0]) == (b"HTTP/1.1 200", 431)
+
+
+def test_small_headers_of_many_requests_do_not_add_up_with_what_is_between_them(service: Service) -> None:
+    part, body = b"y" * (MAX_HEADER_BYTES // 3), b"y" * (2 * MAX_HEADER_BYTES)
+    begin = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\nx: " % len(body) + part
+    with service.connect() as client:
+        client.sendall(begin)
         for _ in range(4):
-            client.sendall(b"GET / HTTP/1.1\r\nhost: x\r\nx: " + part)
             time.sleep(0.05)  # so that it arrives in two pieces, and the first is held back
-            client.sendall(part + b"\r\n\r\n")
+            client.sendall(part + b"\r\n\r\n" + body + begin)
             assert read_reply(client).startswith(b"HTTP/1.1 200")
 
 
