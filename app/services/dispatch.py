@@ -267,7 +267,7 @@ class Dispatch:
             return None
         if mixture is not None and not await self._mixing.reserve(run, batch.lease, mixture):
             return None
-        if holder is not None:
+        if holder is not None and holder.chosen is not None:
             holder.chosen(batch)
         commit = self._batches.commit(
             run,

@@ -35,7 +35,7 @@ class Holder:
     lease_s: float | None = None
     trainer: str = ""
     seat: Seat | None = None
-    chosen: Callable[["Batch"], None] = field(default=lambda _: None, compare=False)
+    chosen: Callable[["Batch"], None] | None = field(default=None, compare=False)
 
     def deadline_ms(self, view: RunView) -> int:
         """Return until when it holds what it takes now, run clock."""

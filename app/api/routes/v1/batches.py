@@ -1,7 +1,6 @@
 """Batches on the native API."""
 
 import logging
-from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
@@ -92,10 +91,9 @@ async def take_batch(request: Request) -> Response:
     wait_s = query.wait_s
     body = await small_body(request, found)
     asked = parse(TakeBatch, body) if body else TakeBatch()
-    holder = Holder(asked.request_id or "", asked.lease_s, asked.trainer or "", seat_of(query))
     layout = Layout(run) if accepts_binary(request) else None
-    if layout is not None:
-        holder = replace(holder, chosen=layout.begin)
+    begin = None if layout is None else layout.begin
+    holder = Holder(asked.request_id or "", asked.lease_s, asked.trainer or "", seat_of(query), begin)
     answer = await found.waiting.take(run, holder, wait_s, end_of_waiting(request.scope))
     if answer.not_ready is not None:
         if wait_s > 0:
