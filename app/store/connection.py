@@ -69,7 +69,7 @@ class Connection:
         try:
             await self._exchange.send([("PING",)])
         except (RedisConnectionError, RedisTimeoutError, OSError) as error:
-            raise StoreUnavailable(f"Redis does not answer: {error}") from error
+            raise StoreUnavailable(f"Redis does not answer: {_said(error)}") from error
 
     async def _patiently(self, attempt: Callable[[], Awaitable[list[Any]]]) -> list[Any]:
         """Run ``attempt`` until Redis answers it.
@@ -93,7 +93,9 @@ class Connection:
             except (NoScriptError, RedisConnectionError, RedisTimeoutError, ReadOnlyError, OSError) as error:
                 forgotten = isinstance(error, NoScriptError)
                 if time.monotonic() + pause >= deadline:
-                    raise StoreUnavailable(f"Redis did not answer within {self._patience_s:g} s: {error}") from error
+                    raise StoreUnavailable(
+                        f"Redis did not answer within {self._patience_s:g} s: {_said(error)}"
+                    ) from error
             except ResponseError as error:
                 # Inside a script redis-py does not recognise these by class.
                 if "OOM" in str(error):
@@ -130,3 +132,7 @@ class Connection:
     async def transact(self, commands: Sequence[Command]) -> list[Any]:
         """Send commands as one transaction; returns one reply per command, as it came."""
         return await self._patiently(lambda: self._exchange.transact(commands))
+
+
+def _said(error: Exception) -> str:
+    return str(error) or "no connection in time"  # which asyncio's TimeoutError does not say

@@ -13,6 +13,8 @@ from redis.exceptions import AuthenticationError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from app.core.errors import StoreUnavailable
+from app.store.connection import Connection
 from app.store.exchange import Exchange, packed
 from tests.waiting import wait_until
 
@@ -168,10 +170,12 @@ async def test_time_that_passed_while_waiting_for_others_counts(redis_url: str, 
 
 async def test_a_server_that_takes_connections_and_says_nothing_is_given_up_in_time() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        line = Exchange(ConnectionPool.from_url(f"redis://127.0.0.1:{server.getsockname()[1]}", protocol=3), 1, 0.1)
-        with pytest.raises(TimeoutError):
-            await line.send([("ECHO", "a")])
-        await line.aclose()
+        connection = Connection(f"redis://127.0.0.1:{server.getsockname()[1]}", 0.1)
+        with pytest.raises(StoreUnavailable, match="no connection in time"):
+            await connection.ping()
+        with pytest.raises(StoreUnavailable, match=r"within 0\.1 s: no connection in time"):
+            await connection.call("GET", "a")
+        await connection.aclose()
 
 
 async def test_no_more_round_trips_are_made_at_a_time_than_it_may(redis_url: str, redis_client: Redis) -> None:
