@@ -139,7 +139,7 @@ class Lachesis(AtroposSpeaker):
         await connection.aclose()
 
     def redis(self) -> redis.Redis:
-        """Connect to its Redis, to ask for memory figures."""
+        """Connect to its Redis, to ask for figures."""
         return redis.Redis(unix_socket_path=str(self._socket))
 
     def stop(self) -> None:

@@ -60,13 +60,12 @@ async def measure(arena: Arena, results: Results) -> None:
 
 async def settled(lachesis: Lachesis) -> None:
     """Wait until Redis has rewritten its append-only file: filling makes it do so, in a process of its own."""
-    connection = Connection(lachesis.redis_url, 60.0)
-    while True:
-        found = await connection.redis.info("persistence")
-        if not found["aof_rewrite_in_progress"] and not found["aof_rewrite_scheduled"]:
-            break
-        await asyncio.sleep(0.2)
-    await connection.aclose()
+    with lachesis.redis() as redis:
+        while True:
+            found = redis.info("persistence")
+            if not found["aof_rewrite_in_progress"] and not found["aof_rewrite_scheduled"]:
+                break
+            await asyncio.sleep(0.2)
 
 
 async def put(lachesis: Lachesis, count: int) -> None:
