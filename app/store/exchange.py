@@ -3,7 +3,7 @@
 Those pack each argument in Python and look after each reply by itself: 100 us of a submission's 700. Here C packs them,
 payloads are not copied, a reply is what Redis said, and whoever waits for replies is woken once, when all have come.
 Connections are kept; to take them from a pool, which looks them over each time, cost another 20 us. One timer watches
-over all that wait for replies: one for each was a tenth of what this process does for a submission.
+over all that wait for replies: one for each cost 12 us of a round trip's 67.
 """
 
 import asyncio
