@@ -35,8 +35,8 @@ class Reply:
 class Caller(Protocol):
     """A connection that sends one request at a time."""
 
-    async def call(self, request: bytes) -> Reply:
-        """Send a prepared request and wait for the whole reply."""
+    async def call(self, request: Buffer) -> Reply:
+        """Send a prepared request, which may be changed at once, and wait for the whole reply."""
 
     def close(self) -> None:
         """Hang up."""
@@ -58,7 +58,7 @@ class HttpCaller(asyncio.Protocol):
         _, caller = await asyncio.get_running_loop().create_connection(cls, "127.0.0.1", port)
         return caller
 
-    async def call(self, request: bytes) -> Reply:
+    async def call(self, request: Buffer) -> Reply:
         """Send a prepared request and wait for the whole reply, chunked or not."""
         self._waiting = asyncio.get_running_loop().create_future()
         self._parser = httptools.HttpResponseParser(self)
@@ -66,7 +66,7 @@ class HttpCaller(asyncio.Protocol):
         self._end = 0
         self._pieces: list[bytes] = []
         self._gzipped = False
-        self._transport.write(request)
+        self._transport.write(memoryview(request))  # what is not sent at once would else be copied twice
         return await self._waiting
 
     def close(self) -> None:
@@ -118,7 +118,7 @@ class RedisCaller(asyncio.Protocol):
         _, caller = await asyncio.get_running_loop().create_unix_connection(cls, path)
         return caller
 
-    async def call(self, request: bytes) -> Reply:
+    async def call(self, request: Buffer) -> Reply:
         """Send a prepared command and wait for its answer."""
         self._waiting = asyncio.get_running_loop().create_future()
         self._transport.write(request)
@@ -160,13 +160,13 @@ class Load:
 
 
 async def closed_loop(
-    dial: Dial, request: Callable[[int], bytes], connections: int, seconds: float, reconnect: bool = False
+    dial: Dial, request: Callable[[int], Buffer], connections: int, seconds: float, reconnect: bool = False
 ) -> Load:
     """Keep ``connections`` requests underway for about ``seconds``; those begun by then are finished and counted.
 
     Args:
         dial: Opens a connection.
-        request: Gives the n-th request, counted from 0 over all connections.
+        request: Gives the n-th request, counted from 0 over all connections; asked for when it is to be sent.
         connections: Requests underway at any time.
         seconds: How long new ones are begun.
         reconnect: Whether each request has a connection of its own, as with Atropos's clients.

@@ -55,7 +55,7 @@ class Way:
     name: str
     server: Contestant
     fresh: Callable[[], None]
-    fill: Callable[[int], bytes]
+    fill: Callable[[int], Buffer]
     held: Callable[[], int]
     request: bytes
     read: Callable[[Reply], Arrays]
@@ -120,7 +120,7 @@ def ways(arena: Arena, shape: Shape, sequences: int) -> list[Way]:
     ]
 
 
-def blob_of(shape: Shape, n: int) -> bytes:
+def blob_of(shape: Shape, n: int) -> Buffer:
     """Prepare the n-th group's submission."""
     submissions = native.binary_submissions(shape, 1)
     return submissions[n % len(submissions)](n)

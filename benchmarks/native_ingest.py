@@ -12,6 +12,7 @@ from benchmarks.ingest import LARGE, NEVER_A_BATCH, PER_MILLION, SMALL
 from benchmarks.load import closed_loop
 from benchmarks.native import RUN
 from benchmarks.results import Results, Table
+from lachesis.wire.blob import Buffer
 
 JSON_NAME, BARE_NAME = "lachesis, JSON", "bare"
 RATE = Table(
@@ -47,7 +48,7 @@ class Way:
     name: str
     server: Contestant
     fresh: Callable[[], None]
-    request: Callable[[int], bytes]
+    request: Callable[[int], Buffer]
     held: Callable[[], int]
 
 
@@ -83,7 +84,7 @@ def ways(arena: Arena, shape: Shape, groups: int) -> list[Way]:
         )
 
     binary = native.binary_submissions(shape, groups)
-    body = binary[0].body(0)
+    body = binary[0].body
     to_bare = http_post(f"/pieces/{groups}" if groups > 1 else "/as-sent", body)
     plain = native.made_up(shape)
     text = [plain[i % len(plain)] for i in range(groups)]
