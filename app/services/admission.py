@@ -1,24 +1,20 @@
 """Admitting groups: placed on the run as we last saw it, committed only if it still is so."""
 
-import logging
-import secrets
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from app.core.errors import InvalidField, RunArchived, RunNotFound
 from app.core.filters import Mark, judged
 from app.core.policy import Policy
-from app.services.curriculum.groups import told_by
+from app.services.commits import Commits, Placed
 from app.services.presence import Presence
 from app.store.codec import EncodedGroup
-from app.store.group_entries import Outcome, Placement, Stored, Submission, Terms
+from app.store.group_entries import Outcome, Placement
 from app.store.groups import GroupStore
 from app.store.roster import Roster
 from app.store.runs import RunStore
 
 _NOBODY = Roster(0, {})
-
-log = logging.getLogger("lachesis.admission")
 
 Place = Callable[[EncodedGroup, Roster], Placement]
 
@@ -37,7 +33,7 @@ class Admission:
 
     def __init__(self, runs: RunStore, groups: GroupStore, presence: Presence) -> None:
         self._runs = runs
-        self._groups = groups
+        self._commits = Commits(groups)
         self._presence = presence
         self._announced: set[str] = set()
         self._rosters: dict[str, Roster] = {}
@@ -67,21 +63,16 @@ class Admission:
                 if roster.policy.archived:
                     raise RunArchived(f"run {run} is archived: it takes no groups")
                 placements = [place(group, roster) for group in groups]
-                # Under new ids each time: what was written under the ones before may be being removed.
-                submissions = [Submission(secrets.token_hex(16), group) for group in groups]
-                terms = _terms(roster, groups, limited=limited)
-                told = told_by(groups, placements, roster)
-                admitted = await self._groups.admit(run, submissions, placements, terms, told)
+                outcomes = await self._commits.commit(run, Placed(roster, groups, placements, limited))
             except (InvalidField, RunArchived, RunNotFound):
                 if fresh:
                     raise
-                admitted = None  # things may have changed since we last looked
-            if admitted is not None:
-                _warn(run, roster, groups, admitted)
+                outcomes = None  # things may have changed since we last looked
+            if outcomes is not None:
                 for environment in {placement.environment for placement in placements}:
                     if environment is not None:
                         self._presence.heard(run, environment)
-                return Admitted(roster, placements, admitted.outcomes)
+                return Admitted(roster, placements, outcomes)
             roster, fresh = await self._roster(run), True
 
     async def _roster(self, run: str) -> Roster:
@@ -103,27 +94,3 @@ def filtered(group: EncodedGroup, place: Placement, policy: Policy) -> Placement
             return replace(place, mark=mark)
         case reason:
             return replace(place, buffered=place.buffered and reason is None, dropped=reason)
-
-
-def _warn(run: str, roster: Roster, groups: Sequence[EncodedGroup], admitted: Stored) -> None:
-    """Log that nothing trainable comes any more, once: by the process that sees the alert begin."""
-    drought, batch_size, after = admitted.drought, roster.batch_size, roster.policy.alert_after_batches
-    if drought is None or batch_size is None or not drought.alarms(batch_size, after):
-        return
-    pairs = zip(groups, admitted.outcomes, strict=True)
-    before = drought.sequences - sum(group.size for group, outcome in pairs if not outcome.repeated)
-    if not replace(drought, sequences=before).alarms(batch_size, after):
-        log.warning("run %s: %s", run, drought)
-
-
-def _terms(roster: Roster, groups: Sequence[EncodedGroup], *, limited: bool) -> Terms:
-    policy = roster.policy
-    versioned = any(group.policy_version is not None for group in groups)
-    return Terms(
-        epoch=roster.epoch,
-        policy_version=roster.policy_version if versioned else None,
-        dedup_ms=round(policy.dedup_window_s * 1000),
-        history_ms=policy.history_ms,
-        max_groups=policy.max_queued_groups if limited else None,
-        max_bytes=policy.max_queued_bytes if limited else None,
-    )

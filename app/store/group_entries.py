@@ -1,9 +1,10 @@
 """What is said of a group on its way into the store, and what its index entry says of it there."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from app.core.costs import Weight
+from app.core.errors import GroupExists, QueueFull
 from app.core.filters import Mark
 from app.core.model import DropReason, LaneId
 from app.core.replay import Versions
@@ -16,13 +17,7 @@ from app.store.keys import NONE, RunKeys, lane_name, parse_lane_name
 BATCH_HISTORY_WORDS = 4
 """Words in the history of a batch; that of a group, in the same hash, ends with its entry."""
 
-
-@dataclass(frozen=True, slots=True)
-class Submission:
-    """A group on its way in: its columns, and an id chosen by us so that our own repetition stores nothing."""
-
-    group_id: str
-    encoded: EncodedGroup
+_DROP_REASONS = set(DropReason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +40,19 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
+class Submission:
+    """A group on its way in: its columns, where it goes, and an id of ours, so that what we repeat stores nothing."""
+
+    group_id: str
+    encoded: EncodedGroup
+    place: Placement
+
+
+Parcel = Sequence[Submission]
+"""What a request submits: its groups are stored all or none."""
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """What became of a submission: why it is only counted, or None; and whether its sender had sent it before."""
 
@@ -54,9 +62,15 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What became of submissions, one after the other; and, if nothing came but what was dropped, the drought now."""
+    """What became of parcels.
 
-    outcomes: list[Outcome]
+    Attributes:
+        parcels: Of each, in order: what became of its groups; or why it is refused; or None if its reservation was
+            given up: place and try again, under new ids.
+        drought: The drought now, if nothing came but what was dropped.
+    """
+
+    parcels: list[list[Outcome] | QueueFull | GroupExists | None]
     drought: Drought | None = None
 
 
@@ -129,20 +143,36 @@ class EndedGroup:
     entry: StoredGroup
 
 
-def index_arguments(
-    keys: RunKeys, submissions: Sequence[Submission], placements: Sequence[Placement]
-) -> tuple[list[str], list[Argument]]:
+def index_arguments(keys: RunKeys, submissions: Iterable[Submission]) -> tuple[list[str], list[Argument]]:
     """Return the keys and arguments of `lua/admit_groups.lua` that are of each group."""
     own_keys: list[str] = []
     arguments: list[Argument] = []
-    for submission, placement in zip(submissions, placements, strict=True):
-        encoded = submission.encoded
-        name = lane_name(placement.environment, encoded.size)
-        own_keys.append(keys.buffer(name) if placement.buffered else keys.lane(name))
+    for submission in submissions:
+        encoded, place = submission.encoded, submission.place
+        name = lane_name(place.environment, encoded.size)
+        own_keys.append(keys.buffer(name) if place.buffered else keys.lane(name))
         own_keys.append(keys.payload(submission.group_id))
-        where = placement.dropped or ("buffered" if placement.buffered else "queued")
-        arguments += [submission.group_id, where, _entry(encoded, name, placement)]
+        where = place.dropped or ("buffered" if place.buffered else "queued")
+        arguments += [submission.group_id, where, _entry(encoded, name, place)]
     return own_keys, arguments
+
+
+def parse_parcel(parcel: Parcel, texts: Sequence[str]) -> list[Outcome] | QueueFull | GroupExists | None:
+    """Read what `lua/admit_groups.lua` says of each group of a parcel; what is refused of one is refused of all."""
+    outcomes = []
+    for submission, text in zip(parcel, texts, strict=True):
+        match text.split():
+            case ["full", groups, size]:
+                return QueueFull(f"the run holds {groups} groups, {size} bytes, which is as much as it may")
+            case ["exists", given]:
+                return GroupExists(f"group {given} is there, with other contents")
+            case ["outdated"]:
+                return None
+            case ["repeated", first]:
+                outcomes.append(Outcome(DropReason(first) if first in _DROP_REASONS else None, repeated=True))
+            case _:
+                outcomes.append(Outcome(submission.place.dropped))
+    return outcomes
 
 
 def _entry(group: EncodedGroup, lane: str, place: Placement) -> str:

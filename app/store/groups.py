@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
+from itertools import chain, islice
 from weakref import WeakValueDictionary
 
-from app.core.errors import GroupExists, QueueFull
 from app.core.model import DropReason, Lane, LaneId, PlannedGroup, QueuedGroup
 from app.core.totals import Drought
 from app.store import scripts
@@ -14,8 +14,7 @@ from app.store.curriculum_groups import GroupObservations, observation_arguments
 from app.store.exchange import Argument, Command
 from app.store.group_entries import (
     EndedGroup,
-    Outcome,
-    Placement,
+    Parcel,
     Stored,
     StoredGroup,
     Submission,
@@ -24,6 +23,7 @@ from app.store.group_entries import (
     or_text,
     parse_entry,
     parse_history,
+    parse_parcel,
 )
 from app.store.keys import NONE, RunKeys, lane_name
 from app.store.payloads import write_then_index
@@ -41,14 +41,9 @@ class GroupStore:
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # a run's, while somebody sweeps it
 
     async def admit(
-        self,
-        run: str,
-        submissions: Sequence[Submission],
-        placements: Sequence[Placement],
-        terms: Terms,
-        told: Sequence[GroupObservations] = (),
+        self, run: str, parcels: Sequence[Parcel], terms: Terms, told: Sequence[GroupObservations] = ()
     ) -> Stored | None:
-        """Store groups, all or none, in one round trip. Once this returns what became of them they survive any crash.
+        """Store parcels, each all or none, in one round trip. Once this says what became of one it survives any crash.
 
         Payloads and their index are written in one transaction. Where that is unwise (`Connection.transacts`, or they
         are very large), each payload is written by a command of its own, then indexed by a small script: a write torn
@@ -56,35 +51,29 @@ class GroupStore:
 
         Args:
             run: The run's name.
-            submissions: What to store; ids given by senders are unique among them.
-            placements: Where each goes.
+            parcels: What to store; ids given by senders are unique among all of them.
             terms: What the places were decided on.
-            told: What the groups tell curricula, counted in the same step, once; of those that are new.
+            told: What the groups tell curricula, counted in the same step, once; of those that are new. Positions are
+                those of groups among all parcels.
 
         Returns:
-            What became of each group; of one repeated by its sender, which stores nothing, the first time. None if the
-            run moved on, or a reservation was given up: nothing was stored; place and try again, under new ids.
+            What became of each; of a group repeated by its sender, which stores nothing, the first time. None if the
+            run moved on: nothing was stored; place and try again, under new ids.
 
         Raises:
-            QueueFull: The run holds as much as it may; nothing was stored.
-            GroupExists: A given id names a group of other contents; nothing was stored.
             StoreFull: Redis is out of memory; nothing was stored.
             StoreUnavailable: The outcome is unknown; repeat with the same ids.
         """
         keys = RunKeys(run)
-        stored = [submission for submission, place in zip(submissions, placements, strict=True) if not place.dropped]
-        payloads = {one.group_id: one.encoded.payload for one in stored}
-        index = partial(_index, keys, submissions, placements, terms, told)
+        submissions = list(chain.from_iterable(parcels))
+        payloads = {one.group_id: one.encoded.payload for one in submissions if not one.place.dropped}
+        index = partial(_index, keys, [len(parcel) for parcel in parcels], submissions, terms, told)
         what, *rest = await write_then_index(self._connection, keys, payloads, index)
-        match what:
-            case b"admitted":
-                outcomes = [_outcome(text.decode(), place) for text, place in zip(rest[0], placements, strict=True)]
-                return Stored(outcomes, _drought(rest[1]))
-            case b"full":
-                raise QueueFull(f"the run holds {rest[0]} groups, {rest[1]} bytes, which is as much as it may")
-            case b"exists":
-                raise GroupExists(f"group {rest[0].decode()} is there, with other contents")
-        return None
+        if what == b"outdated":
+            return None
+        outcomes, drought = rest
+        texts = (text.decode() for text in outcomes)
+        return Stored([parse_parcel(parcel, list(islice(texts, len(parcel)))) for parcel in parcels], _drought(drought))
 
     async def heads(self, run: str, wanted: WantedHeads) -> list[Lane]:
         """Read the oldest groups of lanes.
@@ -264,19 +253,20 @@ def _unlink(keys: RunKeys, garbage: Sequence[bytes]) -> list[Command]:
 
 def _index(
     keys: RunKeys,
+    sizes: Sequence[int],
     submissions: Sequence[Submission],
-    placements: Sequence[Placement],
     terms: Terms,
     told: Sequence[GroupObservations],
     *,
     reserved: bool,
 ) -> Command:
-    limits = [terms.epoch, or_text(terms.policy_version, ""), terms.dedup_ms, terms.history_ms]
-    limits += [or_text(terms.max_groups, ""), or_text(terms.max_bytes, ""), -1 if reserved else 0, len(submissions)]
-    own_keys, own_arguments = index_arguments(keys, submissions, placements)
+    common = [terms.epoch, or_text(terms.policy_version, ""), terms.dedup_ms, terms.history_ms]
+    common += [or_text(terms.max_groups, ""), or_text(terms.max_bytes, ""), -1 if reserved else 0]
+    common.append(" ".join(map(str, sizes)))
+    own_keys, own_arguments = index_arguments(keys, submissions)
     told_keys, told_arguments = observation_arguments(keys, told)
     every_key = (*_run_keys(keys), *own_keys, *told_keys)
-    return scripts.command("admit_groups", every_key, (*limits, *own_arguments, *told_arguments))
+    return scripts.command("admit_groups", every_key, (*common, *own_arguments, *told_arguments))
 
 
 @lru_cache(maxsize=64)  # the same for each submission to a run
@@ -289,11 +279,3 @@ def _run_keys(keys: RunKeys) -> tuple[str, ...]:
 def _drought(pairs: Sequence[bytes]) -> Drought | None:
     words = [word.decode() for word in pairs]
     return parse_drought(dict(zip(words[::2], words[1::2], strict=True))) if words else None
-
-
-def _outcome(text: str, placement: Placement) -> Outcome:
-    """Read what `lua/admit_groups.lua` says of a group."""
-    what, _, first = text.partition(" ")
-    if what != "repeated":
-        return Outcome(placement.dropped)
-    return Outcome(DropReason(first) if first in set(DropReason) else None, repeated=True)

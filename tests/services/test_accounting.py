@@ -74,10 +74,9 @@ async def test_every_group_sent_is_served_once_or_still_there(
 async def test_a_repeated_submission_stores_nothing(process: Callable[..., Process], redis_client: Redis) -> None:
     """A retry after a lost reply: same ids, so the second time changes nothing, wherever the group has gone."""
     services, _ = process()
-    submission = [Submission("one", encoded(2, 1))]
-    placement = [Placement(None, buffered=False)]
+    parcel = [Submission("one", encoded(2, 1), Placement(None, buffered=False))]
     for _ in range(2):
-        assert await services.groups.admit(RUN, submission, placement, Terms(0)) == Stored([Outcome()])
+        assert await services.groups.admit(RUN, [parcel], Terms(0)) == Stored([[Outcome()]])
     assert (await books_of(redis_client, RUN))["queued"] == {"one"}
 
     await services.registry.register_trainer(RUN, config(2))
@@ -87,7 +86,7 @@ async def test_a_repeated_submission_stores_nothing(process: Callable[..., Proce
         await services.sending.finish(RUN, answer)
     assert (await books_of(redis_client, RUN))["delivered"] == 2
     epoch = (await services.registry.view(RUN)).epoch
-    assert await services.groups.admit(RUN, submission, placement, Terms(epoch)) == Stored([Outcome()])
+    assert await services.groups.admit(RUN, [parcel], Terms(epoch)) == Stored([[Outcome()]])
     books = await books_of(redis_client, RUN)
     assert (books["queued"], books["delivered"]) == (set(), 2)
 

@@ -157,7 +157,7 @@ async def test_who_is_killed_before_the_group_is_indexed_has_counted_nothing(
     torn.before, torn.between = before, die
     group = scored("g1", "a", 1.0)
     admitting = GroupStore(torn).admit(
-        RUN, [Submission("one", group)], [Placement(NAMESAKE)], Terms(epoch, dedup_ms=10**6), told
+        RUN, [[Submission("one", group, Placement(NAMESAKE))]], Terms(epoch, dedup_ms=10**6), told
     )
     if before == 4:
         assert await admitting is not None
@@ -236,7 +236,10 @@ async def test_a_curriculum_that_is_full_leaves_out_what_it_has_no_room_for(
     changes = changes_of(view.policy, [(item, [1.0]) for item in items])
     observations = [(position, change.key, change) for position, change in enumerate(changes)]
     told = GroupObservations(view.curriculum_id, view.policy.n_bins, observations, most_items=2)
-    submissions = [Submission(f"id{position}", scored(f"g{position}", item)) for position, item in enumerate(items)]
-    assert await services.groups.admit(RUN, submissions, [Placement(NAMESAKE)] * 6, Terms(run.epoch), [told])
+    parcel = [
+        Submission(f"id{position}", scored(f"g{position}", item), Placement(NAMESAKE))
+        for position, item in enumerate(items)
+    ]
+    assert await services.groups.admit(RUN, [parcel], Terms(run.epoch), [told])
     assert await counts(services) == (4, 2)
     assert set((await contents(redis_client, view.curriculum_id))["items"]) == {b"new", b"there"}

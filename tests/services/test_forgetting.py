@@ -131,8 +131,8 @@ async def test_a_run_forgotten_anywhere_in_the_middle_of_a_submission_is_there_a
     runs = RunStore(process()[0].connection)
     await runs.announce(RUN)
     one_by_one.before, one_by_one.between = before, lambda: runs.forget(RUN)
-    admitted = await GroupStore(one_by_one).admit(RUN, [Submission("one", encoded(2))], [Placement(None)], Terms(0))
-    assert admitted == Stored([Outcome()])
+    admitted = await GroupStore(one_by_one).admit(RUN, [[Submission("one", encoded(2), Placement(None))]], Terms(0))
+    assert admitted == Stored([[Outcome()]])
     assert before < one_by_one.sent
     assert await runs.names() == [RUN]
     assert (await books_of(redis_client, RUN))["queued"] == {"one"}
@@ -270,8 +270,8 @@ async def test_a_run_that_is_removed_while_a_group_is_on_its_way_leaves_nothing(
     services, maintenance = process()
     run, _ = await services.administration.create(RUN, CONFIG, Policy())
     one_by_one.before, one_by_one.between = before, lambda: services.administration.delete(RUN)
-    submission = [Submission("one", encoded(2))]
-    assert await GroupStore(one_by_one).admit(RUN, submission, [Placement(None)], Terms(run.epoch)) is None
+    submission = Submission("one", encoded(2), Placement(None))
+    assert await GroupStore(one_by_one).admit(RUN, [[submission]], Terms(run.epoch)) is None
     assert before < one_by_one.sent
     await maintenance.look_after(RUN)
     await maintenance.look_after(RUN)

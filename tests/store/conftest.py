@@ -54,10 +54,17 @@ class Store:
         Returns:
             Which of them are new.
         """
-        submissions = [Submission(ids[n] if ids else uuid.uuid4().hex, group) for n, group in enumerate(groups)]
-        placements = [place or Placement(0, policy_version=group.policy_version) for group in groups]
-        admitted = await self.groups.admit(RUN, submissions, placements, await self.terms(**limits))
-        return None if admitted is None else [not outcome.repeated for outcome in admitted.outcomes]
+        parcel = [
+            Submission(
+                ids[n] if ids else uuid.uuid4().hex, group, place or Placement(0, policy_version=group.policy_version)
+            )
+            for n, group in enumerate(groups)
+        ]
+        stored = await self.groups.admit(RUN, [parcel], await self.terms(**limits))
+        became = None if stored is None else stored.parcels[0]
+        if isinstance(became, Exception):
+            raise became
+        return None if became is None else [not outcome.repeated for outcome in became]
 
     async def take(self, *group_ids: str, groups: Sequence[LeasedGroup] = (), **fields: Any) -> Lease:
         """Take queued groups into a batch that is held; as they are now, or as they were when they were looked at."""

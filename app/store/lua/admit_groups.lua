@@ -1,5 +1,5 @@
 #!lua
--- admit_groups: index groups whose payloads are written, all or none.
+-- admit_groups: index parcels of groups whose payloads are written, each parcel all or none.
 --
 -- KEYS[1] run               hash  run clock, epoch, policy version, totals, latest group
 -- KEYS[2] recent            zset  group id -> run clock at admission, ms
@@ -20,31 +20,27 @@
 -- observes some of them (curriculum_keys)
 -- ARGV[1] epoch   ARGV[2] policy version decided on, or ''   ARGV[3] ms given ids are recognised for   ARGV[4] ms history
 -- is kept   ARGV[5], ARGV[6] groups and bytes that may wait, or ''   ARGV[7] what stands for the score of a payload that
--- is not reserved: 0 if it was written in the same transaction, -1 if it should be   ARGV[8] groups
+-- is not reserved: 0 if it was written in the same transaction, -1 if it should be   ARGV[8] groups of each parcel, 'n n ...'
 -- ARGV per group from 9 on: its id; 'queued', 'buffered' or why it is dropped; its entry without the time; then observe_groups
 --
--- Returns {'admitted', list of an outcome per group: 'new', 'written' (by this command before, whose answer was lost) or
--- 'repeated OUTCOME', the drought if it goes on, else {}}; or, with nothing stored: {'outdated'}: decide and write again;
--- {'full', groups, bytes} that wait; {'exists', given id}, which names other contents.
+-- Returns {'admitted', list of an outcome per group: 'new', 'written' (by this command before, whose answer was lost),
+-- 'repeated OUTCOME', or, the same for all of a parcel, of which nothing is stored then: 'full GROUPS BYTES' that wait,
+-- 'exists GIVEN_ID', which names other contents, 'outdated': write again; the drought if it goes on, else {}}. Or, with
+-- nothing stored: {'outdated'}: decide and write again.
 -- Cost: O(n log m), n the groups, m the groups in a lane, or the items of a curriculum.
 --
 -- include clock
 -- include many
 -- include submitted_groups
+-- include decided_parcels
 -- include index_group
 -- include note_drought
 -- include index_groups
 local groups = submitted_groups()
 local run = run_as_it_is()
-if run.epoch ~= ARGV[1] or ARGV[2] ~= '' and run.policy_version ~= ARGV[2] then return refused(groups, {'outdated'}) end
-local full = ARGV[5] ~= '' and run.groups >= tonumber(ARGV[5]) or ARGV[6] ~= '' and run.bytes >= tonumber(ARGV[6])
-local outcomes = {}
-for n, group in ipairs(groups) do
-  outcomes[n] = outcome_of(group)
-  if outcomes[n] == 'exists' then return refused(groups, {'exists', group.given}) end
-  if outcomes[n] == 'new' and full then return refused(groups, {'full', run.groups, run.bytes}) end
-  if outcomes[n] == 'outdated' then return refused(groups, {'outdated'}) end
-end
+local moved_on = run.epoch ~= ARGV[1] or ARGV[2] ~= '' and run.policy_version ~= ARGV[2]
+if moved_on and not is_repetition(groups) then return outdated(groups) end
+local outcomes, any_new = decided_parcels(groups, run)
 if ARGV[OWN_ARGUMENTS + WORDS * #groups] then  -- so that others do not even make these functions
 -- include curriculum_keys
 -- include curriculum_items
@@ -55,5 +51,5 @@ observe_groups(groups, outcomes)
 end
 local goes_on = index_groups(groups, outcomes, run, advance_clock(RUN))
 flush()
-redis.call('PUBLISH', RUN, 'admitted')
+if any_new then redis.call('PUBLISH', RUN, 'admitted') end
 return {'admitted', outcomes, goes_on and redis.call('HGETALL', DROUGHT) or {}}

@@ -24,7 +24,9 @@ end
 
 local function submitted_groups()
   local groups, ids, given = {}, {}, {}
-  for n = 1, tonumber(ARGV[8]) do
+  local count = 0
+  for size in string.gmatch(ARGV[8], '%d+') do count = count + size end
+  for n = 1, count do
     local group = submitted_group(OWN_KEYS + (n - 1) * 2, OWN_ARGUMENTS + (n - 1) * WORDS)
     groups[n], ids[n], given[n] = group, group.id, group.given
   end
@@ -36,23 +38,10 @@ local function submitted_groups()
   return groups
 end
 
--- What was written for nothing is garbage at once: senders try again and again, and the run may have been removed.
-local function refused(groups, reply)
-  advance_clock(RUN)
+-- Whether this very command was carried out before, and its answer was lost: what it was decided on was true then.
+local function is_repetition(groups)
   for _, group in ipairs(groups) do
-    if group.stored and not group.recent then later('ZADD', UNINDEXED, -1, group.id) end
+    if group.recent then return true end
   end
-  flush()
-  return reply
-end
-
--- What a group is: 'new'; 'written' by the same command before, whose answer was lost; 'repeated' by its sender, and what
--- became of it the first time; or why it can not be admitted. Somebody may be about to remove what is garbage.
-local function outcome_of(group)
-  local first, outcome, contents = string.match(group.first or '', '^(%S+) (%S+) (%S+)$')
-  if first and first ~= group.id then return contents == group.checksum and 'repeated ' .. outcome or 'exists' end
-  if group.recent then return 'written' end
-  if not group.stored then return 'new' end
-  local there = tonumber(group.reserved or ARGV[7]) >= 0 and redis.call('STRLEN', group.payload) == tonumber(group.bytes)
-  return there and 'new' or 'outdated'
+  return false
 end

@@ -1,0 +1,168 @@
+"""Committing submissions that come at the same time together.
+
+The script that admits groups costs Redis as much for one group as for a dozen, and so does the round trip this process.
+Those that arrive in one turn of the event loop share them, as databases do with commits that meet. Nobody waits for it:
+under little load each is committed by itself, under much load more and more share.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from app.core.errors import GroupExists, QueueFull
+from app.services.curriculum.groups import told_by
+from app.store.codec import EncodedGroup
+from app.store.group_entries import Outcome, Placement, Stored, Submission, Terms
+from app.store.groups import GroupStore
+from app.store.roster import Roster
+
+_TOGETHER_BYTES = 512 * 1024  # of payload: while Redis stores more than that, nobody is at work on what comes next
+
+log = logging.getLogger("lachesis.admission")
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Groups that are to be stored, all or none.
+
+    Attributes:
+        roster: What they were placed by.
+        groups: The groups; ids given by senders are unique among them.
+        placements: Where each goes.
+        limited: Whether the run's capacity binds.
+    """
+
+    roster: Roster
+    groups: Sequence[EncodedGroup]
+    placements: Sequence[Placement]
+    limited: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    placed: Placed
+    answer: asyncio.Future[list[Outcome] | None]
+
+    def settle(self, became: list[Outcome] | Exception | None) -> None:
+        if self.answer.done():  # whoever asked was cancelled
+            return
+        if isinstance(became, Exception):
+            self.answer.set_exception(became)
+        else:
+            self.answer.set_result(became)
+
+
+class Commits:
+    """Commits what was placed."""
+
+    def __init__(self, groups: GroupStore) -> None:
+        self._groups = groups
+        self._waiting: dict[str, list[_Waiting]] = {}
+        self._under_way: set[asyncio.Task[None]] = set()
+
+    async def commit(self, run: str, placed: Placed) -> list[Outcome] | None:
+        """Store groups, all or none; once this returns what became of them they survive any crash.
+
+        Returns:
+            What became of each. None if the run moved on: nothing was stored; place and try again.
+
+        Raises:
+            QueueFull, GroupExists, StoreFull: Nothing was stored.
+            StoreUnavailable: Redis did not answer; nothing is promised.
+        """
+        loop = asyncio.get_running_loop()
+        waiting = _Waiting(placed, loop.create_future())
+        if run not in self._waiting:
+            self._waiting[run] = []
+            loop.call_soon(self._begin, run)
+        self._waiting[run].append(waiting)
+        return await waiting.answer
+
+    def _begin(self, run: str) -> None:
+        waiting = self._waiting.pop(run)
+        for together in _portions(waiting) if len(waiting) > 1 else (waiting,):
+            task = asyncio.create_task(self._settle(run, together))  # those who ask may be cancelled, each by itself
+            self._under_way.add(task)
+            task.add_done_callback(self._under_way.discard)
+
+    async def _settle(self, run: str, together: Sequence[_Waiting]) -> None:
+        became: Sequence[list[Outcome] | Exception | None]
+        try:
+            stored = await self._store(run, [waiting.placed for waiting in together])
+            became = [None] * len(together) if stored is None else stored.parcels
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is for those who wait
+            became = [error] * len(together)
+        for waiting, own in zip(together, became, strict=True):
+            waiting.settle(own)
+
+    async def _store(self, run: str, together: Sequence[Placed]) -> Stored | None:
+        roster = together[0].roster
+        groups = [group for placed in together for group in placed.groups]
+        placements = [place for placed in together for place in placed.placements]
+        # Under new ids each time: what was written under the ones before may be being removed.
+        parcels = [
+            [
+                Submission(secrets.token_hex(16), group, place)
+                for group, place in zip(placed.groups, placed.placements, strict=True)
+            ]
+            for placed in together
+        ]
+        terms = _terms(roster, groups, limited=together[0].limited)
+        stored = await self._groups.admit(run, parcels, terms, told_by(groups, placements, roster))
+        if stored is not None:
+            _warn(run, roster, together, stored)
+        return stored
+
+
+def _portions(waiting: Sequence[_Waiting]) -> Iterator[list[_Waiting]]:
+    """Divide submissions, in order, into what may be committed together.
+
+    They are of one roster, which either binds all of them or none, of moderate size, and no two bring the same id.
+    """
+    portion: list[_Waiting] = []
+    ids: set[str] = set()
+    size_bytes = 0
+    for each in waiting:
+        placed = each.placed
+        own_ids = {group.group_id for group in placed.groups if group.group_id is not None}
+        own_bytes = sum(len(group.payload) for group in placed.groups)
+        first = portion[0].placed if portion else placed
+        alike = placed.roster is first.roster and placed.limited == first.limited and ids.isdisjoint(own_ids)
+        if portion and not (alike and size_bytes + own_bytes <= _TOGETHER_BYTES):
+            yield portion
+            portion, ids, size_bytes = [], set(), 0
+        portion.append(each)
+        ids |= own_ids
+        size_bytes += own_bytes
+    yield portion
+
+
+def _terms(roster: Roster, groups: Sequence[EncodedGroup], *, limited: bool) -> Terms:
+    policy = roster.policy
+    versioned = any(group.policy_version is not None for group in groups)
+    return Terms(
+        epoch=roster.epoch,
+        policy_version=roster.policy_version if versioned else None,
+        dedup_ms=round(policy.dedup_window_s * 1000),
+        history_ms=policy.history_ms,
+        max_groups=policy.max_queued_groups if limited else None,
+        max_bytes=policy.max_queued_bytes if limited else None,
+    )
+
+
+def _warn(run: str, roster: Roster, together: Sequence[Placed], stored: Stored) -> None:
+    """Log that nothing trainable comes any more, once: by the process that sees the alert begin."""
+    drought, batch_size, after = stored.drought, roster.batch_size, roster.policy.alert_after_batches
+    if drought is None or batch_size is None or not drought.alarms(batch_size, after):
+        return
+    came = sum(_new_sequences(placed, became) for placed, became in zip(together, stored.parcels, strict=True))
+    if not replace(drought, sequences=drought.sequences - came).alarms(batch_size, after):
+        log.warning("run %s: %s", run, drought)
+
+
+def _new_sequences(placed: Placed, became: list[Outcome] | QueueFull | GroupExists | None) -> int:
+    if not isinstance(became, list):
+        return 0
+    return sum(group.size for group, outcome in zip(placed.groups, became, strict=True) if not outcome.repeated)
