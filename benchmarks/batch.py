@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from benchmarks.arena import Arena
 from benchmarks.bodies import Shape, bodies, http_get, http_post
 from benchmarks.contestants import Contestant
-from benchmarks.load import Reply
+from benchmarks.load import Reply, Request
 from benchmarks.results import Results, Table
 
 SEQUENCES_PER_GROUP = 8
@@ -79,7 +79,7 @@ async def fill(contestant: Contestant, case: Case, shape: Shape) -> None:
     assert contestant.held() == case.groups
 
 
-async def one(contestant: Contestant, request: bytes) -> Reply:
+async def one(contestant: Contestant, request: Request) -> Reply:
     """Send one request."""
     caller = await contestant.dial()
     reply = await caller.call(request)

@@ -17,6 +17,9 @@ from lachesis.wire.blob import Buffer
 
 _DONE = (200, 201)
 
+Request = bytes | list[bytes]
+"""A prepared request, whole or in pieces."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reply:
@@ -35,8 +38,8 @@ class Reply:
 class Caller(Protocol):
     """A connection that sends one request at a time."""
 
-    async def call(self, request: Buffer) -> Reply:
-        """Send a prepared request, which may be changed at once, and wait for the whole reply."""
+    async def call(self, request: Request) -> Reply:
+        """Send a prepared request and wait for the whole reply."""
 
     def close(self) -> None:
         """Hang up."""
@@ -58,7 +61,7 @@ class HttpCaller(asyncio.Protocol):
         _, caller = await asyncio.get_running_loop().create_connection(cls, "127.0.0.1", port)
         return caller
 
-    async def call(self, request: Buffer) -> Reply:
+    async def call(self, request: Request) -> Reply:
         """Send a prepared request and wait for the whole reply, chunked or not."""
         self._waiting = asyncio.get_running_loop().create_future()
         self._parser = httptools.HttpResponseParser(self)
@@ -66,7 +69,7 @@ class HttpCaller(asyncio.Protocol):
         self._end = 0
         self._pieces: list[bytes] = []
         self._gzipped = False
-        self._transport.write(memoryview(request))  # what is not sent at once would else be copied twice
+        self._transport.writelines([request] if isinstance(request, bytes) else request)
         return await self._waiting
 
     def close(self) -> None:
@@ -118,10 +121,10 @@ class RedisCaller(asyncio.Protocol):
         _, caller = await asyncio.get_running_loop().create_unix_connection(cls, path)
         return caller
 
-    async def call(self, request: Buffer) -> Reply:
+    async def call(self, request: Request) -> Reply:
         """Send a prepared command and wait for its answer."""
         self._waiting = asyncio.get_running_loop().create_future()
-        self._transport.write(request)
+        self._transport.writelines([request] if isinstance(request, bytes) else request)
         return await self._waiting
 
     def close(self) -> None:
@@ -160,13 +163,13 @@ class Load:
 
 
 async def closed_loop(
-    dial: Dial, request: Callable[[int], Buffer], connections: int, seconds: float, reconnect: bool = False
+    dial: Dial, request: Callable[[int], Request], connections: int, seconds: float, reconnect: bool = False
 ) -> Load:
     """Keep ``connections`` requests underway for about ``seconds``; those begun by then are finished and counted.
 
     Args:
         dial: Opens a connection.
-        request: Gives the n-th request, counted from 0 over all connections; asked for when it is to be sent.
+        request: Gives the n-th request, counted from 0 over all connections.
         connections: Requests underway at any time.
         seconds: How long new ones are begun.
         reconnect: Whether each request has a connection of its own, as with Atropos's clients.

@@ -2,7 +2,6 @@
 
 import json
 import random
-import re
 from functools import cache
 from itertools import cycle, islice
 from typing import Any
@@ -25,8 +24,8 @@ _DTYPES = {"tokens": np.int32, "masks": np.int32, "inference_logprobs": np.float
 class Numbered:
     """A request with room for the ids of its groups, so that no two of them are the same submission.
 
-    Ids are written into the one request there is: to put each together anew would take the load generator as long as
-    it takes the service to store it, and others are sent what is there already.
+    It is in pieces, ids between what stays the same: to join megabytes for each would take the load generator as long
+    as the service takes to store them, and others are sent what is there already.
 
     Attributes:
         body: Its body, without ids.
@@ -34,14 +33,15 @@ class Numbered:
 
     def __init__(self, head: bytes, body: bytes) -> None:
         self.body = body
-        self._request = bytearray(head + body)
-        self._places = [found.start() for found in re.finditer(_PLACE.encode(), self._request)]
+        self._parts = (head + body).split(_PLACE.encode())
 
-    def __call__(self, n: int) -> bytearray:
-        """Give the n-th request, there until the next one is asked for."""
-        for number, place in enumerate(self._places, n * len(self._places)):
-            self._request[place : place + len(_PLACE)] = b"%032x" % number
-        return self._request
+    def __call__(self, n: int) -> list[bytes]:
+        """Give the n-th request."""
+        groups = len(self._parts) - 1
+        pieces = [self._parts[0]]
+        for number, part in enumerate(self._parts[1:], n * groups):
+            pieces += (b"%032x" % number, part)
+        return pieces
 
 
 @cache

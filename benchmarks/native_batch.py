@@ -15,7 +15,7 @@ from benchmarks.arena import Arena
 from benchmarks.batch import SEQUENCES_PER_GROUP, one
 from benchmarks.bodies import Shape, bodies, http_get
 from benchmarks.contestants import Contestant, Lachesis
-from benchmarks.load import Reply
+from benchmarks.load import Reply, Request
 from benchmarks.native import RUN
 from benchmarks.results import Results, Table
 from lachesis.wire.batch_file import BatchFile
@@ -55,7 +55,7 @@ class Way:
     name: str
     server: Contestant
     fresh: Callable[[], None]
-    fill: Callable[[int], Buffer]
+    fill: Callable[[int], Request]
     held: Callable[[], int]
     request: bytes
     read: Callable[[Reply], Arrays]
@@ -120,7 +120,7 @@ def ways(arena: Arena, shape: Shape, sequences: int) -> list[Way]:
     ]
 
 
-def blob_of(shape: Shape, n: int) -> Buffer:
+def blob_of(shape: Shape, n: int) -> Request:
     """Prepare the n-th group's submission."""
     submissions = native.binary_submissions(shape, 1)
     return submissions[n % len(submissions)](n)

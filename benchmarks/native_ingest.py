@@ -9,10 +9,9 @@ from benchmarks.arena import Arena
 from benchmarks.bodies import Shape, http_post
 from benchmarks.contestants import Contestant
 from benchmarks.ingest import LARGE, NEVER_A_BATCH, PER_MILLION, SMALL
-from benchmarks.load import closed_loop
+from benchmarks.load import Request, closed_loop
 from benchmarks.native import RUN
 from benchmarks.results import Results, Table
-from lachesis.wire.blob import Buffer
 
 JSON_NAME, BARE_NAME = "lachesis, JSON", "bare"
 RATE = Table(
@@ -48,7 +47,7 @@ class Way:
     name: str
     server: Contestant
     fresh: Callable[[], None]
-    request: Callable[[int], Buffer]
+    request: Callable[[int], Request]
     held: Callable[[], int]
 
 
