@@ -8,7 +8,7 @@ under little load each is committed by itself, under much load more and more sha
 import asyncio
 import logging
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from app.core.errors import GroupExists, QueueFull
@@ -72,20 +72,24 @@ class Commits:
             QueueFull, GroupExists, StoreFull: Nothing was stored.
             StoreUnavailable: Redis did not answer; nothing is promised.
         """
-        loop = asyncio.get_running_loop()
-        waiting = _Waiting(placed, loop.create_future())
+        waiting = _Waiting(placed, asyncio.get_running_loop().create_future())
         if run not in self._waiting:
             self._waiting[run] = []
-            loop.call_soon(self._begin, run)
+            self._begin(self._commit(run))  # in the next turn: what else comes in this one is joined to it
         self._waiting[run].append(waiting)
         return await waiting.answer
 
-    def _begin(self, run: str) -> None:
-        waiting = self._waiting.pop(run)
-        for together in _portions(waiting) if len(waiting) > 1 else (waiting,):
-            task = asyncio.create_task(self._settle(run, together))  # those who ask may be cancelled, each by itself
-            self._under_way.add(task)
-            task.add_done_callback(self._under_way.discard)
+    def _begin(self, work: Coroutine[None, None, None]) -> None:
+        """Carry something out in a task of its own: those who wait for it may be cancelled, each by itself."""
+        task = asyncio.create_task(work)
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+
+    async def _commit(self, run: str) -> None:
+        *others, last = _portions(self._waiting.pop(run))
+        for together in others:
+            self._begin(self._settle(run, together))
+        await self._settle(run, last)
 
     async def _settle(self, run: str, together: Sequence[_Waiting]) -> None:
         became: Sequence[list[Outcome] | Exception | None]
