@@ -1,14 +1,14 @@
 """Committing submissions that come at the same time together.
 
 The script that admits groups costs Redis as much for one group as for a dozen, and so does the round trip this process.
-Those that arrive in one turn of the event loop share them, as databases do with commits that meet. Nobody waits for it:
-under little load each is committed by itself, under much load more and more share.
+While one is under way, those that arrive in one turn of the event loop share them, as databases do with commits that
+meet. Nobody waits for more than that turn: under little load each goes by itself, under much load more of them meet.
 """
 
 import asyncio
 import logging
 import secrets
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from app.core.errors import GroupExists, QueueFull
@@ -59,8 +59,9 @@ class Commits:
 
     def __init__(self, groups: GroupStore) -> None:
         self._groups = groups
-        self._waiting: dict[str, list[_Waiting]] = {}
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._meetings: dict[str, list[_Waiting]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._busy = 0  # commits under way
 
     async def commit(self, run: str, placed: Placed) -> list[Outcome] | None:
         """Store groups, all or none; once this returns what became of them they survive any crash.
@@ -73,31 +74,36 @@ class Commits:
             StoreUnavailable: Redis did not answer; nothing is promised.
         """
         waiting = _Waiting(placed, asyncio.get_running_loop().create_future())
-        if run not in self._waiting:
-            self._waiting[run] = []
-            self._begin(self._commit(run))  # in the next turn: what else comes in this one is joined to it
-        self._waiting[run].append(waiting)
+        if run in self._meetings:
+            self._meetings[run].append(waiting)
+        elif self._busy:
+            await self._meet(run, waiting)
+        else:
+            await self._settle(run, [waiting])
         return await waiting.answer
 
-    def _begin(self, work: Coroutine[None, None, None]) -> None:
-        """Carry something out in a task of its own: those who wait for it may be cancelled, each by itself."""
-        task = asyncio.create_task(work)
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
-
-    async def _commit(self, run: str) -> None:
-        *others, last = _portions(self._waiting.pop(run))
-        for together in others:
-            self._begin(self._settle(run, together))
-        await self._settle(run, last)
+    async def _meet(self, run: str, first: _Waiting) -> None:
+        """Let others join for one turn, then begin."""
+        meeting = self._meetings[run] = [first]
+        try:
+            await asyncio.sleep(0)
+        finally:  # they are not to depend on the first, which may be cancelled
+            del self._meetings[run]
+            for together in _portions(meeting):
+                task = asyncio.create_task(self._settle(run, together))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
 
     async def _settle(self, run: str, together: Sequence[_Waiting]) -> None:
         became: Sequence[list[Outcome] | Exception | None]
+        self._busy += 1
         try:
             stored = await self._store(run, [waiting.placed for waiting in together])
             became = [None] * len(together) if stored is None else stored.parcels
         except Exception as error:  # noqa: BLE001 - whatever it is, it is for those who wait
             became = [error] * len(together)
+        finally:
+            self._busy -= 1
         for waiting, own in zip(together, became, strict=True):
             waiting.settle(own)
 

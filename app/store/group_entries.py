@@ -162,16 +162,16 @@ def parse_parcel(parcel: Parcel, texts: Sequence[str]) -> list[Outcome] | QueueF
     outcomes = []
     for submission, text in zip(parcel, texts, strict=True):
         match text.split():
+            case ["new" | "written"]:
+                outcomes.append(Outcome(submission.place.dropped))
+            case ["repeated", first]:
+                outcomes.append(Outcome(DropReason(first) if first in _DROP_REASONS else None, repeated=True))
             case ["full", groups, size]:
                 return QueueFull(f"the run holds {groups} groups, {size} bytes, which is as much as it may")
             case ["exists", given]:
                 return GroupExists(f"group {given} is there, with other contents")
-            case ["outdated"]:
+            case _:  # outdated
                 return None
-            case ["repeated", first]:
-                outcomes.append(Outcome(DropReason(first) if first in _DROP_REASONS else None, repeated=True))
-            case _:
-                outcomes.append(Outcome(submission.place.dropped))
     return outcomes
 
 

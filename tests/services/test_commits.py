@@ -98,7 +98,7 @@ async def settled(services: Services, redis: Redis, run: str) -> dict[str, objec
     return {name: len(found) if isinstance(found, set) else found for name, found in books.items()}
 
 
-async def test_they_cost_one_round_trip_and_those_that_are_large_one_each(
+async def test_they_share_a_round_trip_and_those_that_are_large_have_one_each(
     process: Callable[..., Process], redis_client: Redis
 ) -> None:
     services, _ = process()
@@ -111,7 +111,7 @@ async def test_they_cost_one_round_trip_and_those_that_are_large_one_each(
         return counted["exec"]
 
     small = [[named(f"small{n}")] for n in range(40)]
-    assert await transactions(small) == 1
+    assert await transactions(small) == 2, "the first one does not wait for others"
     large = [[replace(named(f"large{n}"), payload=b"x" * 300_000)] for n in range(3)]
     assert await transactions(large) == 3
     assert await transactions([[named("alone"), named("with-it")]]) == 1
@@ -165,22 +165,24 @@ async def test_what_another_process_changed_is_seen_by_all_of_them(
     assert (len(books["queued"]), books["dropped"]["stale"]) == (3 + 1, 3) or books["dropped"]["stale"] == 4
 
 
+@pytest.mark.parametrize("turns", [1, 2], ids=["before they are committed", "while they are"])
 async def test_a_sender_that_goes_away_takes_nobody_with_it(
-    process: Callable[..., Process], redis_client: Redis
+    process: Callable[..., Process], redis_client: Redis, turns: int
 ) -> None:
+    """Neither the first of those that meet nor another; theirs is committed all the same."""
     services, _ = process()
     await run_with(services)
     await submit(services, RUN, [named("first")])
-    senders = [asyncio.create_task(submit(services, RUN, [named(f"g{n}")])) for n in range(4)]
-    await asyncio.sleep(0)
-    senders[0].cancel()
-    senders[2].cancel()
+    senders = [asyncio.create_task(submit(services, RUN, [named(f"g{n}")])) for n in range(5)]
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    senders[1].cancel()
+    senders[3].cancel()
     told = await asyncio.gather(*senders, return_exceptions=True)
-    assert [told[1], told[3]] == [NEW, NEW]
-    assert all(isinstance(told[n], asyncio.CancelledError) for n in (0, 2))
-    again = await at_once(services, [[named("g0")], [named("g2")]])
-    assert again == [AGAIN, AGAIN], "it was under way"
-    assert len((await books_of(redis_client, RUN))["queued"]) == 5
+    assert [told[0], told[2], told[4]] == [NEW, NEW, NEW]
+    assert all(isinstance(told[n], asyncio.CancelledError) for n in (1, 3))
+    assert await at_once(services, [[named("g1")], [named("g3")]]) == [AGAIN, AGAIN]
+    assert len((await books_of(redis_client, RUN))["queued"]) == 6
 
 
 async def test_a_store_that_cannot_be_reached_is_told_to_all(process: Callable[..., Process]) -> None:
