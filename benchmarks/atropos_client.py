@@ -52,11 +52,13 @@ class Binary(BinarySubmission, Plain):
 
 def joined(url: str) -> int:
     """Make the run, and register an environment in it; its id."""
-    registration = {
+    registration: dict[str, str | int] = {
         "wandb_group": "g", "wandb_project": "p", "batch_size": 65536, "max_token_len": 32768,
         "checkpoint_dir": "c", "save_checkpoint_interval": 0, "starting_step": 0, "num_steps": 1000000,
     }  # fmt: skip
-    application = {"max_token_length": 32768, "desired_name": "bench", "weight": 1.0, "group_size": SHAPE.sequences}
+    application: dict[str, str | float] = {
+        "max_token_length": 32768, "desired_name": "bench", "weight": 1.0, "group_size": SHAPE.sequences,
+    }  # fmt: skip
     requests.post(f"{url}/register", json=registration, timeout=30).raise_for_status()
     requests.get(f"{url}/batch", timeout=30).raise_for_status()
     return int(requests.post(f"{url}/register-env", json=application, timeout=30).json()["env_id"])

@@ -16,7 +16,7 @@ def plot(results: Results, file: Path) -> None:
     from matplotlib import pyplot
 
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
-    for name, color in zip(STRATEGIES, pyplot.get_cmap("tab10").colors, strict=True):
+    for name, color in zip(STRATEGIES, matplotlib.color_sequences["tab10"], strict=True):
         steps = results.contestants(CURVE.key)
         rates = [results.median(CURVE.key, name, step) for step in steps]
         style = {"color": "black", "linestyle": "--"} if name == "uniform" else {"color": color}

@@ -32,7 +32,7 @@ async def measure(_: Arena, results: Results) -> None:
     for groups, shape in CASES:
         made = [native.blob(columns) for columns in native.made_up(shape)]
         payloads = [made[n % len(made)] for n in range(groups)]
-        for _ in range(REPEATED):
+        for _round in range(REPEATED):
             for name, serve, read in ((US, joined, arrays_of_file), (RELAYING, relayed, arrays_of_frame)):
                 began = time.perf_counter()
                 sent = list(pieces(serve(payloads)))

@@ -111,7 +111,7 @@ class RedisAlone:
     def sample(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
         """Take a uniform sample into an array."""
         drawn = self._dice.sample(range(self.size()), SAMPLED)
-        payloads = self._client.mget([f"fragment:{number}" for number in drawn])
+        payloads: Any = self._client.mget([f"fragment:{number}" for number in drawn])
         return np.stack([np.frombuffer(payload, np.uint8) for payload in payloads])
 
     def samples(self, seconds: float) -> float:

@@ -89,7 +89,7 @@ class Population:
             scores = self._scores(order)[self.standing(order)]
             asked += np.diff(np.searchsorted(scores, bounds), axis=1).ravel().tolist()
         return Counts(
-            {order: np.count_nonzero(self._stands(order)) for order in SCORED},
+            {order: int(np.count_nonzero(self._stands(order))) for order in SCORED},
             tuple(asked),
             {name: len(items) for name, items in self._of_category.items()},
             self.header.arms,
@@ -139,7 +139,7 @@ class Population:
             return middle(self.policy.n_bins)
         below = np.count_nonzero(stands & (scores < scores[item]))
         ties = np.count_nonzero(stands[:item] & (scores[:item] == scores[item]))
-        return bin_of(below + ties, np.count_nonzero(stands), self.policy.n_bins)
+        return bin_of(int(below + ties), int(np.count_nonzero(stands)), self.policy.n_bins)
 
     def observe(self, item: int, rewards: Sequence[float]) -> None:
         """Take down an observation."""
