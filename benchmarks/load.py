@@ -69,7 +69,7 @@ class HttpCaller(asyncio.Protocol):
         self._end = 0
         self._pieces: list[bytes] = []
         self._gzipped = False
-        self._transport.writelines([request] if isinstance(request, bytes) else request)
+        self._transport.writelines(_pieces(request))
         return await self._waiting
 
     def close(self) -> None:
@@ -124,7 +124,7 @@ class RedisCaller(asyncio.Protocol):
     async def call(self, request: Request) -> Reply:
         """Send a prepared command and wait for its answer."""
         self._waiting = asyncio.get_running_loop().create_future()
-        self._transport.writelines([request] if isinstance(request, bytes) else request)
+        self._transport.writelines(_pieces(request))
         return await self._waiting
 
     def close(self) -> None:
@@ -143,6 +143,10 @@ class RedisCaller(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._waiting and not self._waiting.done():
             self._waiting.set_exception(exc or ConnectionResetError("Redis hung up"))
+
+
+def _pieces(request: Request) -> list[bytes]:
+    return [request] if isinstance(request, bytes) else request
 
 
 class RequestFailed(RuntimeError):

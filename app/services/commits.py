@@ -1,8 +1,9 @@
 """Committing submissions that come at the same time together.
 
-The script that admits groups costs Redis as much for one group as for a dozen, and so does the round trip this process.
-While one is under way, those that arrive in one turn of the event loop share them, as databases do with commits that
-meet. Nobody waits for more than that turn: under little load each goes by itself, under much load more of them meet.
+Most of what the script that admits groups costs Redis is the call, not the groups; so it is with a round trip of this
+process. While one is under way, submissions that arrive in one turn of the event loop share the next, as databases do
+with commits that meet. Nobody waits for more than that turn: under little load each goes by itself, under much load
+more of them meet.
 """
 
 import asyncio
@@ -11,16 +12,15 @@ import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from app.core.errors import GroupExists, QueueFull
 from app.services.curriculum.groups import told_by
 from app.store.codec import EncodedGroup
-from app.store.group_entries import Outcome, Placement, Stored, Submission, Terms
+from app.store.group_entries import Fate, Incoming, Outcome, Placement, Stored, Terms
 from app.store.groups import GroupStore
 from app.store.roster import Roster
 
 _TOGETHER_BYTES = 512 * 1024  # of payload: while Redis stores more than that, nobody is at work on what comes next
 
-log = logging.getLogger("lachesis.admission")
+log = logging.getLogger("lachesis.commits")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +43,15 @@ class Placed:
 @dataclass(frozen=True, slots=True)
 class _Waiting:
     placed: Placed
-    answer: asyncio.Future[list[Outcome] | None]
+    fate: asyncio.Future[list[Outcome] | None]
 
-    def settle(self, became: list[Outcome] | Exception | None) -> None:
-        if self.answer.done():  # whoever asked was cancelled
+    def settle(self, fate: Fate | Exception) -> None:
+        if self.fate.done():  # whoever asked was cancelled
             return
-        if isinstance(became, Exception):
-            self.answer.set_exception(became)
+        if isinstance(fate, Exception):
+            self.fate.set_exception(fate)
         else:
-            self.answer.set_result(became)
+            self.fate.set_result(fate)
 
 
 class Commits:
@@ -80,73 +80,76 @@ class Commits:
             await self._meet(run, waiting)
         else:
             await self._settle(run, [waiting])
-        return await waiting.answer
+        return await waiting.fate
 
     async def _meet(self, run: str, first: _Waiting) -> None:
         """Let others join for one turn, then begin."""
         meeting = self._meetings[run] = [first]
         try:
             await asyncio.sleep(0)
-        finally:  # they are not to depend on the first, which may be cancelled
+        except asyncio.CancelledError:
+            first.fate.cancel()  # nobody would ask for it
+            raise
+        finally:  # the others are not to depend on the first
             del self._meetings[run]
-            for together in _portions(meeting):
+            for together in _divided(meeting):
                 task = asyncio.create_task(self._settle(run, together))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
 
     async def _settle(self, run: str, together: Sequence[_Waiting]) -> None:
-        became: Sequence[list[Outcome] | Exception | None]
+        fates: Sequence[Fate | Exception]
         self._busy += 1
         try:
             stored = await self._store(run, [waiting.placed for waiting in together])
-            became = [None] * len(together) if stored is None else stored.parcels
+            fates = stored.fates
         except Exception as error:  # noqa: BLE001 - whatever it is, it is for those who wait
-            became = [error] * len(together)
+            fates = [error] * len(together)
         finally:
             self._busy -= 1
-        for waiting, own in zip(together, became, strict=True):
-            waiting.settle(own)
+        for waiting, fate in zip(together, fates, strict=True):
+            waiting.settle(fate)
 
-    async def _store(self, run: str, together: Sequence[Placed]) -> Stored | None:
-        roster = together[0].roster
+    async def _store(self, run: str, together: Sequence[Placed]) -> Stored:
+        roster, limited = together[0].roster, together[0].limited
         groups = [group for placed in together for group in placed.groups]
         placements = [place for placed in together for place in placed.placements]
         # Under new ids each time: what was written under the ones before may be being removed.
-        parcels = [
+        submissions = [
             [
-                Submission(secrets.token_hex(16), group, place)
+                Incoming(secrets.token_hex(16), group, place)
                 for group, place in zip(placed.groups, placed.placements, strict=True)
             ]
             for placed in together
         ]
-        terms = _terms(roster, groups, limited=together[0].limited)
-        stored = await self._groups.admit(run, parcels, terms, told_by(groups, placements, roster))
-        if stored is not None:
-            _warn(run, roster, together, stored)
+        terms = _terms(roster, groups, limited=limited)
+        stored = await self._groups.admit(run, submissions, terms, told_by(groups, placements, roster))
+        _warn(run, roster, together, stored)
         return stored
 
 
-def _portions(waiting: Sequence[_Waiting]) -> Iterator[list[_Waiting]]:
-    """Divide submissions, in order, into what may be committed together.
+def _divided(meeting: Sequence[_Waiting]) -> Iterator[list[_Waiting]]:
+    """Divide submissions, in order, into what is committed together.
 
-    They are of one roster, which either binds all of them or none, of moderate size, and no two bring the same id.
+    All were placed by one roster, and the run's capacity binds all of them or none; they are of `_TOGETHER_BYTES` at
+    most, but for one that is larger by itself; and no two bring the same id.
     """
-    portion: list[_Waiting] = []
+    together: list[_Waiting] = []
     ids: set[str] = set()
     size_bytes = 0
-    for each in waiting:
-        placed = each.placed
+    for waiting in meeting:
+        placed = waiting.placed
         own_ids = {group.group_id for group in placed.groups if group.group_id is not None}
         own_bytes = sum(len(group.payload) for group in placed.groups)
-        first = portion[0].placed if portion else placed
-        alike = placed.roster is first.roster and placed.limited == first.limited and ids.isdisjoint(own_ids)
-        if portion and not (alike and size_bytes + own_bytes <= _TOGETHER_BYTES):
-            yield portion
-            portion, ids, size_bytes = [], set(), 0
-        portion.append(each)
+        first = together[0].placed if together else placed
+        alike = placed.roster == first.roster and placed.limited == first.limited and ids.isdisjoint(own_ids)
+        if together and not (alike and size_bytes + own_bytes <= _TOGETHER_BYTES):
+            yield together
+            together, ids, size_bytes = [], set(), 0
+        together.append(waiting)
         ids |= own_ids
         size_bytes += own_bytes
-    yield portion
+    yield together
 
 
 def _terms(roster: Roster, groups: Sequence[EncodedGroup], *, limited: bool) -> Terms:
@@ -167,12 +170,12 @@ def _warn(run: str, roster: Roster, together: Sequence[Placed], stored: Stored) 
     drought, batch_size, after = stored.drought, roster.batch_size, roster.policy.alert_after_batches
     if drought is None or batch_size is None or not drought.alarms(batch_size, after):
         return
-    came = sum(_new_sequences(placed, became) for placed, became in zip(together, stored.parcels, strict=True))
+    came = sum(_new_sequences(placed, fate) for placed, fate in zip(together, stored.fates, strict=True))
     if not replace(drought, sequences=drought.sequences - came).alarms(batch_size, after):
         log.warning("run %s: %s", run, drought)
 
 
-def _new_sequences(placed: Placed, became: list[Outcome] | QueueFull | GroupExists | None) -> int:
-    if not isinstance(became, list):
+def _new_sequences(placed: Placed, fate: Fate) -> int:
+    if not isinstance(fate, list):
         return 0
-    return sum(group.size for group, outcome in zip(placed.groups, became, strict=True) if not outcome.repeated)
+    return sum(group.size for group, outcome in zip(placed.groups, fate, strict=True) if not outcome.repeated)

@@ -40,7 +40,7 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
-class Submission:
+class Incoming:
     """A group on its way in: its columns, where it goes, and an id of ours, so that what we repeat stores nothing."""
 
     group_id: str
@@ -48,8 +48,8 @@ class Submission:
     place: Placement
 
 
-Parcel = Sequence[Submission]
-"""What a request submits: its groups are stored all or none."""
+Submission = Sequence[Incoming]
+"""What a request brings: its groups are stored all or none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +60,21 @@ class Outcome:
     repeated: bool = False
 
 
+Fate = list[Outcome] | QueueFull | GroupExists | None
+"""What became of the groups of a submission; or why it is refused; or None if the run moved on, or its reservation was
+given up: nothing was stored; place and try again, under new ids."""
+
+
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What became of parcels.
+    """What became of submissions.
 
     Attributes:
-        parcels: Of each, in order: what became of its groups; or why it is refused; or None if its reservation was
-            given up: place and try again, under new ids.
+        fates: Of each, in order.
         drought: The drought now, if nothing came but what was dropped.
     """
 
-    parcels: list[list[Outcome] | QueueFull | GroupExists | None]
+    fates: list[Fate]
     drought: Drought | None = None
 
 
@@ -143,36 +147,38 @@ class EndedGroup:
     entry: StoredGroup
 
 
-def index_arguments(keys: RunKeys, submissions: Iterable[Submission]) -> tuple[list[str], list[Argument]]:
+def index_arguments(keys: RunKeys, groups: Iterable[Incoming]) -> tuple[list[str], list[Argument]]:
     """Return the keys and arguments of `lua/admit_groups.lua` that are of each group."""
     own_keys: list[str] = []
     arguments: list[Argument] = []
-    for submission in submissions:
-        encoded, place = submission.encoded, submission.place
+    for group in groups:
+        encoded, place = group.encoded, group.place
         name = lane_name(place.environment, encoded.size)
         own_keys.append(keys.buffer(name) if place.buffered else keys.lane(name))
-        own_keys.append(keys.payload(submission.group_id))
+        own_keys.append(keys.payload(group.group_id))
         where = place.dropped or ("buffered" if place.buffered else "queued")
-        arguments += [submission.group_id, where, _entry(encoded, name, place)]
+        arguments += [group.group_id, where, _entry(encoded, name, place)]
     return own_keys, arguments
 
 
-def parse_parcel(parcel: Parcel, texts: Sequence[str]) -> list[Outcome] | QueueFull | GroupExists | None:
-    """Read what `lua/admit_groups.lua` says of each group of a parcel; what is refused of one is refused of all."""
-    outcomes = []
-    for submission, text in zip(parcel, texts, strict=True):
-        match text.split():
+def parse_fate(submission: Submission, outcomes: Sequence[bytes]) -> Fate:
+    """Read what `lua/admit_groups.lua` says of each group of a submission; what is refused of one is refused of all."""
+    told = []
+    for group, outcome in zip(submission, outcomes, strict=True):
+        match outcome.decode().split():
             case ["new" | "written"]:
-                outcomes.append(Outcome(submission.place.dropped))
+                told.append(Outcome(group.place.dropped))
             case ["repeated", first]:
-                outcomes.append(Outcome(DropReason(first) if first in _DROP_REASONS else None, repeated=True))
+                told.append(Outcome(DropReason(first) if first in _DROP_REASONS else None, repeated=True))
             case ["full", groups, size]:
                 return QueueFull(f"the run holds {groups} groups, {size} bytes, which is as much as it may")
             case ["exists", given]:
                 return GroupExists(f"group {given} is there, with other contents")
-            case _:  # outdated
+            case ["outdated"]:
                 return None
-    return outcomes
+            case unknown:
+                raise AssertionError(unknown)
+    return told
 
 
 def _entry(group: EncodedGroup, lane: str, place: Placement) -> str:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
-from itertools import chain, islice
+from itertools import chain
 from weakref import WeakValueDictionary
 
 from app.core.model import DropReason, Lane, LaneId, PlannedGroup, QueuedGroup
@@ -14,7 +14,6 @@ from app.store.curriculum_groups import GroupObservations, observation_arguments
 from app.store.exchange import Argument, Command
 from app.store.group_entries import (
     EndedGroup,
-    Parcel,
     Stored,
     StoredGroup,
     Submission,
@@ -22,8 +21,8 @@ from app.store.group_entries import (
     index_arguments,
     or_text,
     parse_entry,
+    parse_fate,
     parse_history,
-    parse_parcel,
 )
 from app.store.keys import NONE, RunKeys, lane_name
 from app.store.payloads import write_then_index
@@ -41,9 +40,9 @@ class GroupStore:
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # a run's, while somebody sweeps it
 
     async def admit(
-        self, run: str, parcels: Sequence[Parcel], terms: Terms, told: Sequence[GroupObservations] = ()
-    ) -> Stored | None:
-        """Store parcels, each all or none, in one round trip. Once this says what became of one it survives any crash.
+        self, run: str, submissions: Sequence[Submission], terms: Terms, told: Sequence[GroupObservations] = ()
+    ) -> Stored:
+        """Store submissions, each all or none, in one round trip. Once this returns what it stored survives any crash.
 
         Payloads and their index are written in one transaction. Where that is unwise (`Connection.transacts`, or they
         are very large), each payload is written by a command of its own, then indexed by a small script: a write torn
@@ -51,29 +50,29 @@ class GroupStore:
 
         Args:
             run: The run's name.
-            parcels: What to store; ids given by senders are unique among all of them.
+            submissions: What to store; ids given by senders are unique among all of them.
             terms: What the places were decided on.
             told: What the groups tell curricula, counted in the same step, once; of those that are new. Positions are
-                those of groups among all parcels.
+                those of groups among all submissions.
 
         Returns:
-            What became of each; of a group repeated by its sender, which stores nothing, the first time. None if the
-            run moved on: nothing was stored; place and try again, under new ids.
+            What became of each; of a group repeated by its sender, which stores nothing, the first time.
 
         Raises:
             StoreFull: Redis is out of memory; nothing was stored.
             StoreUnavailable: The outcome is unknown; repeat with the same ids.
         """
         keys = RunKeys(run)
-        submissions = list(chain.from_iterable(parcels))
-        payloads = {one.group_id: one.encoded.payload for one in submissions if not one.place.dropped}
-        index = partial(_index, keys, [len(parcel) for parcel in parcels], submissions, terms, told)
-        what, *rest = await write_then_index(self._connection, keys, payloads, index)
-        if what == b"outdated":
-            return None
-        outcomes, drought = rest
-        texts = (text.decode() for text in outcomes)
-        return Stored([parse_parcel(parcel, list(islice(texts, len(parcel)))) for parcel in parcels], _drought(drought))
+        payloads = {
+            group.group_id: group.encoded.payload
+            for submission in submissions
+            for group in submission
+            if not group.place.dropped
+        }
+        index = partial(_index, keys, submissions, terms, told)
+        outcomes, drought = await write_then_index(self._connection, keys, payloads, index)
+        fates = [parse_fate(submission, own) for submission, own in zip(submissions, outcomes, strict=True)]
+        return Stored(fates, _drought(drought))
 
     async def heads(self, run: str, wanted: WantedHeads) -> list[Lane]:
         """Read the oldest groups of lanes.
@@ -253,7 +252,6 @@ def _unlink(keys: RunKeys, garbage: Sequence[bytes]) -> list[Command]:
 
 def _index(
     keys: RunKeys,
-    sizes: Sequence[int],
     submissions: Sequence[Submission],
     terms: Terms,
     told: Sequence[GroupObservations],
@@ -262,8 +260,8 @@ def _index(
 ) -> Command:
     common = [terms.epoch, or_text(terms.policy_version, ""), terms.dedup_ms, terms.history_ms]
     common += [or_text(terms.max_groups, ""), or_text(terms.max_bytes, ""), -1 if reserved else 0]
-    common.append(" ".join(map(str, sizes)))
-    own_keys, own_arguments = index_arguments(keys, submissions)
+    common.append(" ".join(map(str, map(len, submissions))))
+    own_keys, own_arguments = index_arguments(keys, chain.from_iterable(submissions))
     told_keys, told_arguments = observation_arguments(keys, told)
     every_key = (*_run_keys(keys), *own_keys, *told_keys)
     return scripts.command("admit_groups", every_key, (*common, *own_arguments, *told_arguments))

@@ -12,7 +12,7 @@ from app.core.enrolment import Application
 from app.core.errors import InvalidField
 from app.services import registry
 from app.store import runs, scripts
-from app.store.group_entries import Outcome, Placement, Stored, Submission, Terms
+from app.store.group_entries import Incoming, Outcome, Placement, Stored, Terms
 from app.store.keys import RunKeys
 from tests.services.accounting import books_of
 from tests.services.conftest import RUN, Process, config, encoded, marks
@@ -74,9 +74,9 @@ async def test_every_group_sent_is_served_once_or_still_there(
 async def test_a_repeated_submission_stores_nothing(process: Callable[..., Process], redis_client: Redis) -> None:
     """A retry after a lost reply: same ids, so the second time changes nothing, wherever the group has gone."""
     services, _ = process()
-    parcel = [Submission("one", encoded(2, 1), Placement(None, buffered=False))]
+    submission = [Incoming("one", encoded(2, 1), Placement(None, buffered=False))]
     for _ in range(2):
-        assert await services.groups.admit(RUN, [parcel], Terms(0)) == Stored([[Outcome()]])
+        assert await services.groups.admit(RUN, [submission], Terms(0)) == Stored([[Outcome()]])
     assert (await books_of(redis_client, RUN))["queued"] == {"one"}
 
     await services.registry.register_trainer(RUN, config(2))
@@ -86,7 +86,7 @@ async def test_a_repeated_submission_stores_nothing(process: Callable[..., Proce
         await services.sending.finish(RUN, answer)
     assert (await books_of(redis_client, RUN))["delivered"] == 2
     epoch = (await services.registry.view(RUN)).epoch
-    assert await services.groups.admit(RUN, [parcel], Terms(epoch)) == Stored([[Outcome()]])
+    assert await services.groups.admit(RUN, [submission], Terms(epoch)) == Stored([[Outcome()]])
     books = await books_of(redis_client, RUN)
     assert (books["queued"], books["delivered"]) == (set(), 2)
 

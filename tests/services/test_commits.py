@@ -1,11 +1,14 @@
 """Submissions that come at the same time: each fares as if it had come by itself, and they share what that costs."""
 
 import asyncio
+import gc
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from itertools import count
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,18 +18,20 @@ from app.api.deps import Services
 from app.core.enrolment import Application
 from app.core.errors import GroupExists, LachesisError, QueueFull, RunNotFound, StoreUnavailable
 from app.core.policy import Policy, fields_of
-from app.services.maintenance import Maintenance
+from app.services.commits import Commits, Placed
 from app.store.codec import EncodedGroup
-from app.store.group_entries import Outcome
+from app.store.group_entries import Outcome, Placement
 from app.store.keys import RunKeys
+from app.store.roster import Roster
 from tests.seeds import FUZZ, seed_of
 from tests.services.accounting import books_of
 from tests.services.conftest import RUN, Process, config, encoded
 from tests.services.test_round_trips import calls
 
-Fate = list[Outcome] | tuple[type, str]
+Told = list[Outcome] | tuple[type, str]
 
-OTHER_RUN = "other"
+OTHER_RUN, BUSY_RUN = "other", "busy"
+NUMBER = count()
 MATH = Application("math", 2, 512, 1.0)
 NEW, AGAIN = [Outcome()], [Outcome(repeated=True)]
 
@@ -36,11 +41,13 @@ def named(name: str, mark: int = 1, *, version: int | None = None, environment: 
 
 
 async def run_with(services: Services, run: str = RUN, **settings: object) -> None:
-    await services.administration.create(run, config(4), Policy(**fields_of(settings)))
-    await services.registry.join(run, MATH)
+    """Make a run; and another, so that a commit can be under way."""
+    for name, own in ((BUSY_RUN, {}), (run, settings)):
+        await services.administration.create(name, config(4), Policy(**fields_of(own)))
+        await services.registry.join(name, MATH)
 
 
-async def submit(services: Services, run: str, groups: Sequence[EncodedGroup]) -> Fate:
+async def submit(services: Services, run: str, groups: Sequence[EncodedGroup]) -> Told:
     """What a sender is told: what became of its groups, or an error."""
     try:
         return await services.submissions.submit(run, groups)
@@ -48,11 +55,19 @@ async def submit(services: Services, run: str, groups: Sequence[EncodedGroup]) -
         return type(error), str(error)
 
 
-async def at_once(services: Services, parcels: Sequence[Sequence[EncodedGroup]], run: str = RUN) -> list[Fate]:
-    return list(await asyncio.gather(*(submit(services, run, parcel) for parcel in parcels)))
+async def at_once(services: Services, *work: Awaitable[Any]) -> list[Any]:
+    """Do several things at the same time, while a commit is under way: else the first would go alone."""
+    await submit(services, BUSY_RUN, [named(f"warm{next(NUMBER)}")])
+    busy, *done = await asyncio.gather(submit(services, BUSY_RUN, [named(f"busy{next(NUMBER)}")]), *work)
+    assert busy == NEW
+    return done
 
 
-def parcels(rng: Random) -> list[list[EncodedGroup]]:
+async def together(services: Services, sent: Sequence[Sequence[EncodedGroup]], run: str = RUN) -> list[Told]:
+    return await at_once(services, *(submit(services, run, each) for each in sent))
+
+
+def submissions(rng: Random) -> list[list[EncodedGroup]]:
     """Groups with ids of their own, new or sent before, alike or not; a few too old, or of an unknown environment."""
     made: list[list[EncodedGroup]] = [[]]
     for name in rng.sample(range(13), rng.randint(1, 12)):
@@ -72,17 +87,17 @@ async def test_submissions_that_come_together_fare_as_one_after_the_other(
     services.connection.transacts = transacts
     rng = Random(seed_of(FUZZ))
     fates: Counter[str] = Counter()
-    for attempt in range(60):
+    for attempt in range(25):
         runs = [f"{name}{attempt}" for name in ("together", "alone")]
         most = rng.choice([None, 2, 5])
         for run in runs:
             await run_with(services, run, max_staleness=5, max_queued_groups=most)
             await services.administration.set_policy_version(run, 9)
             await submit(services, run, [named("g0"), named("g1", version=0)])
-        sent = parcels(rng)
-        together = await at_once(services, sent, runs[0])
-        assert together == [await submit(services, runs[1], parcel) for parcel in sent]
-        fates.update(fate[0].__name__ if isinstance(fate, tuple) else "stored" for fate in together)
+        sent = submissions(rng)
+        told = await together(services, sent, runs[0])
+        assert told == [await submit(services, runs[1], each) for each in sent]
+        fates.update(fate[0].__name__ if isinstance(fate, tuple) else "stored" for fate in told)
         books = [await settled(services, redis_client, run) for run in runs]
         assert books[0] == books[1]
     assert fates.keys() == {"stored", "QueueFull", "GroupExists", "InvalidField"}
@@ -105,13 +120,13 @@ async def test_they_share_a_round_trip_and_those_that_are_large_have_one_each(
     await run_with(services)
     await submit(services, RUN, [named("first")])
 
-    async def transactions(parcels: list[list[EncodedGroup]]) -> int:
-        counted = await calls(redis_client, lambda: at_once(services, parcels))
+    async def transactions(sent: list[list[EncodedGroup]]) -> int:
+        counted = await calls(redis_client, lambda: together(services, sent))
         assert counted["evalsha"] == counted["exec"]
-        return counted["exec"]
+        return counted["exec"] - 2  # those of the other run
 
     small = [[named(f"small{n}")] for n in range(40)]
-    assert await transactions(small) == 2, "the first one does not wait for others"
+    assert await transactions(small) == 1
     large = [[replace(named(f"large{n}"), payload=b"x" * 300_000)] for n in range(3)]
     assert await transactions(large) == 3
     assert await transactions([[named("alone"), named("with-it")]]) == 1
@@ -122,13 +137,13 @@ async def test_one_id_at_the_same_time_is_one_group(process: Callable[..., Proce
     """As when a worker gives up on a reply and repeats itself while the first request is still under way."""
     services, _ = process()
     await run_with(services)
-    told = await at_once(services, [[named("a")], [named("b")], [named("a")], [named("c"), named("a")]])
-    assert sorted(map(str, (told[0], told[2]))) in ([str(AGAIN), str(AGAIN)], sorted(map(str, (NEW, AGAIN))))
+    await submit(services, RUN, [named("first")])
+    told = await together(services, [[named("a")], [named("b")], [named("a")], [named("c"), named("a")]])
     assert told[1] == NEW
     assert sum(outcome.repeated for fate in told for outcome in fate if isinstance(outcome, Outcome)) == 2
-    unlike = await at_once(services, [[named("d", 1)], [named("d", 2)]])
+    unlike = await together(services, [[named("d", 1)], [named("d", 2)]])
     assert sorted(unlike, key=str) == [(GroupExists, "group d is there, with other contents"), NEW]
-    assert len((await books_of(redis_client, RUN))["queued"]) == 4
+    assert len((await books_of(redis_client, RUN))["queued"]) == 1 + 3 + 1
 
 
 async def test_runs_and_limits_do_not_mix(process: Callable[..., Process], redis_client: Redis) -> None:
@@ -137,39 +152,49 @@ async def test_runs_and_limits_do_not_mix(process: Callable[..., Process], redis
     await run_with(services, max_queued_groups=1)
     await run_with(services, OTHER_RUN)
     await services.intake.submit(RUN, [encoded(2, 0, 0)])
+    await submit(services, OTHER_RUN, [named("first")])
 
     async def from_atropos() -> list[bool]:
         return [receipt.buffered for receipt in await services.intake.submit(RUN, [encoded(2, 1, 0)])]
 
-    refused, receipts, stored, unknown = await asyncio.gather(
+    receipts, refused, more, stored, unknown = await at_once(
+        services,
+        from_atropos(),
         submit(services, RUN, [named("a")]),
         from_atropos(),
         submit(services, OTHER_RUN, [named("a")]),
         submit(services, "nobody", [named("a")]),
     )
-    assert (refused[0], receipts, stored, unknown[0]) == (QueueFull, [False], NEW, RunNotFound)
+    assert (receipts, refused[0], more, stored, unknown[0]) == ([False], QueueFull, [False], NEW, RunNotFound)
     books = [await books_of(redis_client, run) for run in (RUN, OTHER_RUN)]
-    assert [len(each["queued"]) for each in books] == [2, 1]
+    assert [len(each["queued"]) for each in books] == [1 + 2, 1 + 1]
 
 
 async def test_what_another_process_changed_is_seen_by_all_of_them(
     process: Callable[..., Process], redis_client: Redis
 ) -> None:
+    """Each looks at the run anew; those that meet again share a commit again."""
     (here, _), (there, _) = process(), process()
     await run_with(here, max_staleness=1)
     await submit(there, RUN, [named("first", version=0)])
     await here.administration.set_policy_version(RUN, 9)
-    told = await at_once(there, [[named(f"g{n}", version=9 * (n % 2))] for n in range(6)])
-    assert [fate[0].dropped is None for fate in told if isinstance(fate[0], Outcome)] == [False, True] * 3
+    told: list[Told] = []
+
+    async def submit_all() -> None:
+        told.extend(await together(there, [[named(f"g{n}", version=9 * (n % 2))] for n in range(30)]))
+
+    counted = await calls(redis_client, submit_all)
+    assert [fate[0].dropped is None for fate in told if isinstance(fate[0], Outcome)] == [False, True] * 15
     books = await books_of(redis_client, RUN)
-    assert (len(books["queued"]), books["dropped"]["stale"]) == (3 + 1, 3) or books["dropped"]["stale"] == 4
+    assert (len(books["queued"]), books["dropped"]["stale"]) == (15, 15 + 1)
+    assert counted["exec"] < 30
 
 
 @pytest.mark.parametrize("turns", [1, 2], ids=["before they are committed", "while they are"])
 async def test_a_sender_that_goes_away_takes_nobody_with_it(
     process: Callable[..., Process], redis_client: Redis, turns: int
 ) -> None:
-    """Neither the first of those that meet nor another; theirs is committed all the same."""
+    """Neither the first of those that meet nor another; what is under way is committed all the same."""
     services, _ = process()
     await run_with(services)
     await submit(services, RUN, [named("first")])
@@ -181,17 +206,38 @@ async def test_a_sender_that_goes_away_takes_nobody_with_it(
     told = await asyncio.gather(*senders, return_exceptions=True)
     assert [told[0], told[2], told[4]] == [NEW, NEW, NEW]
     assert all(isinstance(told[n], asyncio.CancelledError) for n in (1, 3))
-    assert await at_once(services, [[named("g1")], [named("g3")]]) == [AGAIN, AGAIN]
+    assert await together(services, [[named("g1")], [named("g3")]]) == [AGAIN, AGAIN]
     assert len((await books_of(redis_client, RUN))["queued"]) == 6
 
 
-async def test_a_store_that_cannot_be_reached_is_told_to_all(process: Callable[..., Process]) -> None:
+def placed(name: str, roster: Roster) -> Placed:
+    return Placed(roster, [named(name)], [Placement(0)], limited=False)
+
+
+async def test_what_was_placed_on_another_view_of_the_run_is_committed_apart(process: Callable[..., Process]) -> None:
     services, _ = process()
     await run_with(services)
-    await submit(services, RUN, [named("first")])
-    gone: tuple[Services, Maintenance] = process("redis://127.0.0.1:1", store_patience_s=0.05)
-    told = await at_once(gone[0], [[named("a")], [named("b")]])
-    assert [fate[0] for fate in told] == [StoreUnavailable] * 2
+    now = Roster((await services.registry.view(RUN)).epoch, {})
+    before = replace(now, epoch=now.epoch - 1)
+    commits = Commits(services.groups)
+    views = [now, before, now, now, before]
+    told = await asyncio.gather(*(commits.commit(RUN, placed(f"g{n}", view)) for n, view in enumerate(views)))
+    assert told == [NEW, None, NEW, NEW, None]
+
+
+async def test_a_store_that_cannot_be_reached_is_told_to_all_that_ask(
+    process: Callable[..., Process], caplog: pytest.LogCaptureFixture
+) -> None:
+    services, _ = process("redis://127.0.0.1:1", store_patience_s=0.05)
+    commits = Commits(services.groups)
+    senders = [asyncio.create_task(commits.commit(RUN, placed(f"g{n}", Roster(0, {})))) for n in range(4)]
+    await asyncio.sleep(0)
+    senders[1].cancel()
+    told = await asyncio.gather(*senders, return_exceptions=True)
+    assert [type(each) for each in told] == [StoreUnavailable, asyncio.CancelledError, *[StoreUnavailable] * 2]
+    del told, senders
+    gc.collect()
+    assert caplog.messages == [], "such as of an exception that was never retrieved"
 
 
 async def test_a_drought_that_they_bring_together_is_told_once(
@@ -200,10 +246,31 @@ async def test_a_drought_that_they_bring_together_is_told_once(
     """None of them would have reached it alone."""
     services, _ = process()
     await run_with(services, filter_zero_variance={}, alert_after_batches=2)
-    caplog.set_level(logging.WARNING, "lachesis.admission")
-    await at_once(services, [[named(f"g{n}")] for n in range(3)])
+    caplog.set_level(logging.WARNING, "lachesis.commits")
+    await together(services, [[named(f"g{n}")] for n in range(3)])
     assert caplog.messages == []
-    await at_once(services, [[named(f"h{n}")] for n in range(3)])
+    await together(services, [[named(f"h{n}")] for n in range(3)])
     assert len(caplog.messages) == 1
-    await at_once(services, [[named(f"i{n}")] for n in range(3)])
+    again = [[named(f"{letter}{n}")] for letter in "gh" for n in range(3)]
+    await together(services, [*again, *([named(f"i{n}")] for n in range(3))])
     assert len(caplog.messages) == 1
+
+
+async def test_what_comes_in_vain_after_what_does_not_begins_a_drought_though_they_share_a_commit(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    """Of one submission it is what comes best that counts."""
+    services, _ = process()
+    await run_with(services, filter_zero_variance={})
+    await submit(services, RUN, [named("first")])
+
+    def good(name: str) -> EncodedGroup:
+        return replace(named(name), rewards=np.array([1.0, 0.0]))
+
+    droughts = []
+    for turn in range(3):
+        vain = [[named(f"vain{turn}-{n}")] for n in range(2)]
+        both = [good(f"good{turn}"), named(f"with-it{turn}")]
+        await together(services, [*vain[:turn], both, *vain[turn:]])
+        droughts.append((await redis_client.hget(RunKeys(RUN).drought, "sequences") or b"0").decode())
+    assert droughts == ["4", "2", "0"]

@@ -18,7 +18,7 @@ from app.services.curriculum.observing import changes_of
 from app.store import scripts
 from app.store.codec import EncodedGroup
 from app.store.curriculum_groups import GroupObservations
-from app.store.group_entries import Outcome, Placement, Submission, Terms
+from app.store.group_entries import Incoming, Outcome, Placement, Terms
 from app.store.groups import GroupStore
 from tests.lossy_line import LossyLine, lossy_line
 from tests.one_by_one import OneByOne
@@ -157,7 +157,7 @@ async def test_who_is_killed_before_the_group_is_indexed_has_counted_nothing(
     torn.before, torn.between = before, die
     group = scored("g1", "a", 1.0)
     admitting = GroupStore(torn).admit(
-        RUN, [[Submission("one", group, Placement(NAMESAKE))]], Terms(epoch, dedup_ms=10**6), told
+        RUN, [[Incoming("one", group, Placement(NAMESAKE))]], Terms(epoch, dedup_ms=10**6), told
     )
     if before == 4:
         assert await admitting is not None
@@ -236,10 +236,10 @@ async def test_a_curriculum_that_is_full_leaves_out_what_it_has_no_room_for(
     changes = changes_of(view.policy, [(item, [1.0]) for item in items])
     observations = [(position, change.key, change) for position, change in enumerate(changes)]
     told = GroupObservations(view.curriculum_id, view.policy.n_bins, observations, most_items=2)
-    parcel = [
-        Submission(f"id{position}", scored(f"g{position}", item), Placement(NAMESAKE))
+    submission = [
+        Incoming(f"id{position}", scored(f"g{position}", item), Placement(NAMESAKE))
         for position, item in enumerate(items)
     ]
-    assert await services.groups.admit(RUN, [parcel], Terms(run.epoch), [told])
+    assert await services.groups.admit(RUN, [submission], Terms(run.epoch), [told])
     assert await counts(services) == (4, 2)
     assert set((await contents(redis_client, view.curriculum_id))["items"]) == {b"new", b"there"}

@@ -136,7 +136,7 @@ async def test_a_drought_is_seen_by_all_processes_told_once_and_ended_by_one_gro
     here, there = process()[0], process()[0]
     await run_with(here, filter_zero_variance={}, alert_after_batches=2, max_staleness=0)
     await here.administration.set_policy_version(RUN, 1)
-    caplog.set_level(logging.WARNING, "lachesis.admission")
+    caplog.set_level(logging.WARNING, "lachesis.commits")
     for number in range(3):
         await here.submissions.submit(RUN, [rewarded(f"here{number}", SAME)])
     await there.submissions.submit(RUN, [rewarded("here0", SAME)])

@@ -13,7 +13,7 @@ from app.core.policy import Policy
 from app.services.registry import Registry
 from app.store.codec import EncodedGroup
 from app.store.connection import Connection
-from app.store.group_entries import Outcome, Placement, Stored, Submission, Terms
+from app.store.group_entries import Incoming, Outcome, Placement, Stored, Terms
 from app.store.groups import GroupStore
 from app.store.keys import RUNS, RunKeys
 from app.store.runs import RunStore
@@ -131,7 +131,7 @@ async def test_a_run_forgotten_anywhere_in_the_middle_of_a_submission_is_there_a
     runs = RunStore(process()[0].connection)
     await runs.announce(RUN)
     one_by_one.before, one_by_one.between = before, lambda: runs.forget(RUN)
-    admitted = await GroupStore(one_by_one).admit(RUN, [[Submission("one", encoded(2), Placement(None))]], Terms(0))
+    admitted = await GroupStore(one_by_one).admit(RUN, [[Incoming("one", encoded(2), Placement(None))]], Terms(0))
     assert admitted == Stored([[Outcome()]])
     assert before < one_by_one.sent
     assert await runs.names() == [RUN]
@@ -270,8 +270,8 @@ async def test_a_run_that_is_removed_while_a_group_is_on_its_way_leaves_nothing(
     services, maintenance = process()
     run, _ = await services.administration.create(RUN, CONFIG, Policy())
     one_by_one.before, one_by_one.between = before, lambda: services.administration.delete(RUN)
-    submission = Submission("one", encoded(2), Placement(None))
-    assert await GroupStore(one_by_one).admit(RUN, [[submission]], Terms(run.epoch)) is None
+    submission = Incoming("one", encoded(2), Placement(None))
+    assert await GroupStore(one_by_one).admit(RUN, [[submission]], Terms(run.epoch)) == Stored([None])
     assert before < one_by_one.sent
     await maintenance.look_after(RUN)
     await maintenance.look_after(RUN)

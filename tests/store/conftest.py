@@ -14,7 +14,7 @@ from app.core.policy import Policy
 from app.store.batches import BatchStore
 from app.store.codec import EncodedGroup
 from app.store.connection import Connection
-from app.store.group_entries import Placement, Submission, Terms
+from app.store.group_entries import Incoming, Placement, Terms
 from app.store.groups import GroupStore
 from app.store.keys import RunKeys, lane_name
 from app.store.runs import RunStore
@@ -54,17 +54,17 @@ class Store:
         Returns:
             Which of them are new.
         """
-        parcel = [
-            Submission(
+        submission = [
+            Incoming(
                 ids[n] if ids else uuid.uuid4().hex, group, place or Placement(0, policy_version=group.policy_version)
             )
             for n, group in enumerate(groups)
         ]
-        stored = await self.groups.admit(RUN, [parcel], await self.terms(**limits))
-        became = None if stored is None else stored.parcels[0]
-        if isinstance(became, Exception):
-            raise became
-        return None if became is None else [not outcome.repeated for outcome in became]
+        stored = await self.groups.admit(RUN, [submission], await self.terms(**limits))
+        (fate,) = stored.fates
+        if isinstance(fate, Exception):
+            raise fate
+        return None if fate is None else [not outcome.repeated for outcome in fate]
 
     async def take(self, *group_ids: str, groups: Sequence[LeasedGroup] = (), **fields: Any) -> Lease:
         """Take queued groups into a batch that is held; as they are now, or as they were when they were looked at."""

@@ -6,7 +6,7 @@ import pytest
 
 from app.core.errors import GroupExists, QueueFull
 from app.core.model import DropReason, PlannedGroup
-from app.store.group_entries import Outcome, Placement, Stored, Submission
+from app.store.group_entries import Incoming, Outcome, Placement, Stored
 from app.store.groups import GroupStore
 from tests.one_by_one import OneByOne
 from tests.store.conftest import CONFIG, KEYS, LASTING_MS, MATH, RUN, Store, encoded
@@ -149,13 +149,13 @@ async def test_a_reservation_that_was_given_up_meanwhile_is_outdated_and_made_an
     torn.before, torn.between = before, give_up
     terms = await store.terms()
     try:
-        given_up = await GroupStore(torn).admit(RUN, [[Submission("one", encoded(), Placement(0))]], terms)
+        given_up = await GroupStore(torn).admit(RUN, [[Incoming("one", encoded(), Placement(0))]], terms)
     finally:
         await torn.aclose()
     assert torn.sent == 4
     assert given_up == Stored([None])
     assert await store.groups.entries(RUN, ["one"]) == [None]
-    anew = Submission("anew", encoded(), Placement(0))
+    anew = Incoming("anew", encoded(), Placement(0))
     assert await store.groups.admit(RUN, [[anew]], terms) == Stored([[Outcome()]])
     assert (await store.books())["queued"] == {"anew"}
 
@@ -177,9 +177,9 @@ async def test_a_group_dropped_on_arrival_is_counted_and_remembered_and_has_no_p
 async def test_groups_of_one_body_may_fare_differently(store: Store) -> None:
     places = [Placement(0, policy_version=1), Placement(0, buffered=True, policy_version=1), STALE]
     named = zip(("queued", "buffered", "stale"), places, strict=True)
-    parcel = [Submission(name, encoded(version=1), place) for name, place in named]
+    submission = [Incoming(name, encoded(version=1), place) for name, place in named]
     outcomes = [Outcome(), Outcome(), Outcome(DropReason.STALE)]
-    assert await store.groups.admit(RUN, [parcel], await store.terms()) == Stored([outcomes])
+    assert await store.groups.admit(RUN, [submission], await store.terms()) == Stored([outcomes])
     books = await store.books()
     assert (books["queued"], books["buffered"], books["dropped"]) == ({"queued"}, {"buffered"}, {"stale": 1})
     assert await store.groups.of_versions(RUN, "-inf", "+inf", 10) == ["buffered", "queued"]
@@ -246,11 +246,10 @@ async def test_a_repetition_is_told_what_became_of_the_group_the_first_time(stor
     terms = await store.terms()
     for name, first, now in (("a", Placement(0), STALE), ("b", STALE, Placement(0, policy_version=1))):
         group = encoded(given=name, version=1)
-        stored = await store.groups.admit(RUN, [[Submission(name, group, first)]], terms)
-        assert stored is not None
-        assert stored.parcels == [[Outcome(first.dropped)]]
+        stored = await store.groups.admit(RUN, [[Incoming(name, group, first)]], terms)
+        assert stored.fates == [[Outcome(first.dropped)]]
         repeated = Stored([[Outcome(first.dropped, repeated=True)]])
-        assert await store.groups.admit(RUN, [[Submission(f"{name}-again", group, now)]], terms) == repeated
+        assert await store.groups.admit(RUN, [[Incoming(f"{name}-again", group, now)]], terms) == repeated
     books = await store.books()
     assert (books["queued"], books["dropped"]) == ({"a"}, {"stale": 1})
 
@@ -305,13 +304,31 @@ async def test_as_many_groups_as_a_request_may_bring_are_admitted_at_once(store:
 async def test_what_was_stored_is_not_stored_anew_because_the_run_moved_on(store: Store) -> None:
     """The reply was lost, and before the repetition came somebody registered, or the trainer went a version on."""
     before = await store.terms(policy_version=0)
-    parcels = [
-        [Submission("one", encoded(version=0), Placement(0, policy_version=0))],
-        [Submission("two", encoded(given="a"), Placement(0)), Submission("three", encoded(), Placement(0))],
+    submissions = [
+        [Incoming("one", encoded(version=0), Placement(0, policy_version=0))],
+        [Incoming("two", encoded(given="a"), Placement(0)), Incoming("three", encoded(), Placement(0))],
     ]
-    assert await store.groups.admit(RUN, parcels, before) == Stored([[Outcome()], [Outcome(), Outcome()]])
+    assert await store.groups.admit(RUN, submissions, before) == Stored([[Outcome()], [Outcome(), Outcome()]])
     await store.runs.set_policy_version(RUN, 5)
     assert await store.runs.put_environment(RUN, replace(MATH, environment=7), before.epoch)
     assert (await store.terms()).epoch != before.epoch
-    assert await store.groups.admit(RUN, parcels, before) == Stored([[Outcome()], [Outcome(), Outcome()]])
+    assert await store.groups.admit(RUN, submissions, before) == Stored([[Outcome()], [Outcome(), Outcome()]])
     assert (await store.books())["queued"] == {"one", "two", "three"}
+
+
+async def test_what_was_refused_is_not_stored_in_a_place_of_before_because_it_came_with_what_was_stored(
+    store: Store,
+) -> None:
+    """The reply was lost; before the repetition room was made, garbage removed, and somebody registered."""
+    before = await store.terms(max_groups=1)
+    submissions = [[Incoming(name, encoded(), Placement(0))] for name in ("one", "two")]
+    full = QueueFull("the run holds 1 groups, 8 bytes, which is as much as it may")
+    first = await store.groups.admit(RUN, submissions, before)
+    assert list(map(str, first.fates)) == list(map(str, ([Outcome()], full)))
+    await store.acknowledge(await store.take("one"))
+    await store.groups.sweep(RUN)
+    assert await store.runs.put_environment(RUN, replace(MATH, environment=7), before.epoch)
+    assert await store.groups.admit(RUN, submissions, before) == Stored([[Outcome()], None])
+    assert (await store.books())["queued"] == set()
+    await store.groups.sweep(RUN)
+    assert await store.payloads() == {"one"}

@@ -1,5 +1,5 @@
 #!lua
--- admit_groups: index parcels of groups whose payloads are written, each parcel all or none.
+-- admit_groups: index submissions, whose payloads are written: of each all groups or none.
 --
 -- KEYS[1] run               hash  run clock, epoch, policy version, totals, latest group
 -- KEYS[2] recent            zset  group id -> run clock at admission, ms
@@ -20,27 +20,26 @@
 -- observes some of them (curriculum_keys)
 -- ARGV[1] epoch   ARGV[2] policy version decided on, or ''   ARGV[3] ms given ids are recognised for   ARGV[4] ms history
 -- is kept   ARGV[5], ARGV[6] groups and bytes that may wait, or ''   ARGV[7] what stands for the score of a payload that
--- is not reserved: 0 if it was written in the same transaction, -1 if it should be   ARGV[8] groups of each parcel, 'n n ...'
+-- is not reserved: 0 if it was written in the same transaction, -1 if it should be   ARGV[8] groups of each submission
 -- ARGV per group from 9 on: its id; 'queued', 'buffered' or why it is dropped; its entry without the time; then observe_groups
 --
--- Returns {'admitted', list of an outcome per group: 'new', 'written' (by this command before, whose answer was lost),
--- 'repeated OUTCOME', or, the same for all of a parcel, of which nothing is stored then: 'full GROUPS BYTES' that wait,
--- 'exists GIVEN_ID', which names other contents, 'outdated': write again; the drought if it goes on, else {}}. Or, with
--- nothing stored: {'outdated'}: decide and write again.
+-- Returns {list per submission of an outcome per group, the drought if it goes on, else {}}. Outcomes: 'new', 'written' (by
+-- this command before, whose answer was lost), 'repeated OUTCOME'; or the same for all of a submission, of which nothing is
+-- stored then: 'full GROUPS BYTES' that wait, 'exists GIVEN_ID', which names other contents, 'outdated': decide and write
+-- again.
 -- Cost: O(n log m), n the groups, m the groups in a lane, or the items of a curriculum.
 --
 -- include clock
 -- include many
 -- include submitted_groups
--- include decided_parcels
+-- include decided_submissions
 -- include index_group
 -- include note_drought
 -- include index_groups
 local groups = submitted_groups()
 local run = run_as_it_is()
 local moved_on = run.epoch ~= ARGV[1] or ARGV[2] ~= '' and run.policy_version ~= ARGV[2]
-if moved_on and not is_repetition(groups) then return outdated(groups) end
-local outcomes, any_new = decided_parcels(groups, run)
+local outcomes, fates, any_new = decided_submissions(groups, run, moved_on)
 if ARGV[OWN_ARGUMENTS + WORDS * #groups] then  -- so that others do not even make these functions
 -- include curriculum_keys
 -- include curriculum_items
@@ -52,4 +51,4 @@ end
 local goes_on = index_groups(groups, outcomes, run, advance_clock(RUN))
 flush()
 if any_new then redis.call('PUBLISH', RUN, 'admitted') end
-return {'admitted', outcomes, goes_on and redis.call('HGETALL', DROUGHT) or {}}
+return {fates, goes_on and redis.call('HGETALL', DROUGHT) or {}}

@@ -7,19 +7,20 @@ local function in_vain(group)
   return tonumber(weight) == 0 and reason
 end
 
--- A drought lasts from one submission that brings something to train on to the next; returns whether this one is in it.
+-- A drought lasts from one submission that brings something to train on to the next; returns whether it goes on.
 local function note_drought(new, clock)
+  local fruitful, goes_on = 0, false
   for _, group in ipairs(new) do
-    if not in_vain(group) then
-      redis.call('UNLINK', DROUGHT)
-      return false
+    if not in_vain(group) then fruitful = group.submission end
+  end
+  if fruitful > 0 then redis.call('UNLINK', DROUGHT) end
+  for _, group in ipairs(new) do
+    if group.submission > fruitful then
+      goes_on = true
+      increase(DROUGHT, 'sequences', group.size)
+      increase(DROUGHT, in_vain(group), 1)
     end
   end
-  if #new == 0 then return false end
-  redis.call('HSETNX', DROUGHT, 'since_ms', clock)
-  for _, group in ipairs(new) do
-    increase(DROUGHT, 'sequences', group.size)
-    increase(DROUGHT, in_vain(group), 1)
-  end
-  return true
+  if goes_on then redis.call('HSETNX', DROUGHT, 'since_ms', clock) end
+  return goes_on
 end

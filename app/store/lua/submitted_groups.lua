@@ -3,6 +3,10 @@
 local RUN, RECENT, UNINDEXED, GROUPS, SEEN, SENT, LANES, BUFFERS = unpack(KEYS, 1, 8)
 local VERSIONS, GIVEN_IDS, GIVEN_IDS_UNTIL, DROPPED, HISTORY, ENDED, DROUGHT = unpack(KEYS, 9, 15)
 local OWN_KEYS, OWN_ARGUMENTS, WORDS = 16, 9, 3  -- of a group: where they begin, and how many arguments
+local SIZES, GROUPS_SENT = {}, 0  -- groups of each submission, and in all
+for size in string.gmatch(ARGV[8], '%d+') do
+  SIZES[#SIZES + 1], GROUPS_SENT = tonumber(size), GROUPS_SENT + size
+end
 
 local function run_as_it_is()
   local found = redis.call('HMGET', RUN, 'epoch', 'policy_version', 'latest', 'arrivals',
@@ -24,9 +28,7 @@ end
 
 local function submitted_groups()
   local groups, ids, given = {}, {}, {}
-  local count = 0
-  for size in string.gmatch(ARGV[8], '%d+') do count = count + size end
-  for n = 1, count do
+  for n = 1, GROUPS_SENT do
     local group = submitted_group(OWN_KEYS + (n - 1) * 2, OWN_ARGUMENTS + (n - 1) * WORDS)
     groups[n], ids[n], given[n] = group, group.id, group.given
   end
@@ -38,10 +40,10 @@ local function submitted_groups()
   return groups
 end
 
--- Whether this very command was carried out before, and its answer was lost: what it was decided on was true then.
-local function is_repetition(groups)
-  for _, group in ipairs(groups) do
-    if group.recent then return true end
+-- Whether this very command stored a submission before, and its answer was lost: what it was decided on was true then.
+local function is_written(groups, first, last)
+  for n = first, last do
+    if groups[n].recent then return true end
   end
   return false
 end

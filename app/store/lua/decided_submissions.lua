@@ -1,15 +1,5 @@
--- decided_parcels: what becomes of groups in admit_groups (not a command of its own).
+-- decided_submissions: what becomes of each group in admit_groups (not a command of its own).
 --
--- What was written for nothing is garbage at once: senders try again and again, and the run may have been removed.
-local function outdated(groups)
-  advance_clock(RUN)
-  for _, group in ipairs(groups) do
-    if group.stored then later('ZADD', UNINDEXED, -1, group.id) end
-  end
-  flush()
-  return {'outdated'}
-end
-
 local function is_full(run)
   return ARGV[5] ~= '' and run.groups >= tonumber(ARGV[5]) or ARGV[6] ~= '' and run.bytes >= tonumber(ARGV[6])
 end
@@ -30,7 +20,7 @@ local function outcome_of(group, run)
   return nil, 'outdated'
 end
 
--- What a parcel brings counts for the next; returns whether it brings anything.
+-- What a submission brings counts for the next; returns whether it brings anything.
 local function take_in(groups, first, last, outcomes, run)
   local brings = false
   for n = first, last do
@@ -42,18 +32,23 @@ local function take_in(groups, first, last, outcomes, run)
   return brings
 end
 
--- The outcome of each group, and whether any is new. What is refused of a parcel is refused of all its groups.
-local function decided_parcels(groups, run)
-  local outcomes, first, any_new = {}, 1, false
-  for size in string.gmatch(ARGV[8], '%d+') do
-    local last, refusal = first + size - 1, nil
+-- The outcome of each group, the same for each submission, and whether any is new. What is refused of one group of a
+-- submission is refused of all of them; if the run has moved on, all is refused but what is written.
+local function decided_submissions(groups, run, moved_on)
+  local outcomes, fates, any_new = {}, {}, false
+  for i, size in ipairs(SIZES) do
+    local first, last = #outcomes + 1, #outcomes + size
+    local refusal = moved_on and not is_written(groups, first, last) and 'outdated' or nil
     for n = first, last do
       local outcome, why = outcome_of(groups[n], run)
-      outcomes[n], refusal = outcome or '', refusal or why
+      outcomes[n], refusal, groups[n].submission = outcome or why, refusal or why, i
     end
-    for n = first, refusal and last or 0 do outcomes[n] = refusal end
+    fates[i] = {}
+    for n = first, last do
+      outcomes[n] = refusal or outcomes[n]
+      fates[i][n - first + 1] = outcomes[n]
+    end
     any_new = take_in(groups, first, last, outcomes, run) or any_new
-    first = last + 1
   end
-  return outcomes, any_new
+  return outcomes, fates, any_new
 end
