@@ -64,8 +64,17 @@ class Contestant(ABC):
 
     def cpu_s(self) -> float:
         """Processor time that its processes have used so far, seconds."""
-        stats = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in self.pids()]
-        return sum(int(user) + int(system) for *_, user, system in (stat[:13] for stat in stats)) / TICKS_PER_S
+        return sum(map(_ticks, self.pids())) / TICKS_PER_S
+
+
+def _ticks(pid: int) -> int:
+    """Processor time that a process has used, user and system; 0 of one that has ended since it was listed."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):  # as of a child of Redis that has rewritten its file
+        return 0
+    *_, user, system = stat.rpartition(")")[2].split()[:13]
+    return int(user) + int(system)
 
 
 class AtroposSpeaker(Contestant):
