@@ -101,8 +101,7 @@ class Commits:
         fates: Sequence[Fate | Exception]
         self._busy += 1
         try:
-            stored = await self._store(run, [waiting.placed for waiting in together])
-            fates = stored.fates
+            fates = (await self._store(run, [waiting.placed for waiting in together])).fates
         except Exception as error:  # noqa: BLE001 - whatever it is, it is for those who wait
             fates = [error] * len(together)
         finally:

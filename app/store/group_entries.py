@@ -54,7 +54,7 @@ Submission = Sequence[Incoming]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a submission: why it is only counted, or None; and whether its sender had sent it before."""
+    """What became of a group: why it is only counted, or None; and whether its sender had sent it before."""
 
     dropped: DropReason | None = None
     repeated: bool = False
