@@ -9,6 +9,7 @@ import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -64,17 +65,17 @@ class Contestant(ABC):
 
     def cpu_s(self) -> float:
         """Processor time that its processes have used so far, seconds."""
-        return sum(map(_ticks, self.pids())) / TICKS_PER_S
+        used_s = 0.0
+        for pid in self.pids():
+            with suppress(FileNotFoundError, ProcessLookupError):  # a child of Redis that has rewritten its file by now
+                used_s += process_cpu_s(pid)
+        return used_s
 
 
-def _ticks(pid: int) -> int:
-    """Processor time that a process has used, user and system; 0 of one that has ended since it was listed."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):  # as of a child of Redis that has rewritten its file
-        return 0
-    *_, user, system = stat.rpartition(")")[2].split()[:13]
-    return int(user) + int(system)
+def process_cpu_s(pid: int) -> float:
+    """Processor time that a process has used so far, user and system, seconds."""
+    user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / TICKS_PER_S
 
 
 class AtroposSpeaker(Contestant):

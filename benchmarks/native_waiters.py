@@ -9,7 +9,7 @@ from benchmarks import native
 from benchmarks.arena import Arena
 from benchmarks.batch import one
 from benchmarks.bodies import Shape
-from benchmarks.contestants import TICKS_PER_S, Lachesis
+from benchmarks.contestants import Lachesis, process_cpu_s
 from benchmarks.native import RUN
 from benchmarks.results import Results, Table
 
@@ -79,16 +79,10 @@ async def submit(lachesis: Lachesis, environment: int) -> None:
 
 async def measured(results: Results, case: str, api: int, redis: int) -> None:
     """Take down what share of a core the processes use for a while."""
-    before = cpu_s(api), cpu_s(redis)
+    before = process_cpu_s(api), process_cpu_s(redis)
     await asyncio.sleep(MEASURED_S)
     for name, pid, used_s in (("API process", api, before[0]), ("Redis", redis, before[1])):
-        results.add(CPU, case, name, (cpu_s(pid) - used_s) / MEASURED_S * 100)
-
-
-def cpu_s(pid: int) -> float:
-    """Processor time that a process has used so far, seconds."""
-    user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
-    return (int(user) + int(system)) / TICKS_PER_S
+        results.add(CPU, case, name, (process_cpu_s(pid) - used_s) / MEASURED_S * 100)
 
 
 def resident_bytes(pid: int) -> int:

@@ -39,7 +39,7 @@
 local groups = submitted_groups()
 local run = run_as_it_is()
 local moved_on = run.epoch ~= ARGV[1] or ARGV[2] ~= '' and run.policy_version ~= ARGV[2]
-local outcomes, fates, any_new = decided_submissions(groups, run, moved_on)
+local outcomes, fates = decided_submissions(groups, run, moved_on)
 if ARGV[OWN_ARGUMENTS + WORDS * #groups] then  -- so that others do not even make these functions
 -- include curriculum_keys
 -- include curriculum_items
@@ -48,7 +48,7 @@ if ARGV[OWN_ARGUMENTS + WORDS * #groups] then  -- so that others do not even mak
 -- include observe_groups
 observe_groups(groups, outcomes)
 end
-local goes_on = index_groups(groups, outcomes, run, advance_clock(RUN))
+local any_new, goes_on = index_groups(groups, outcomes, run, advance_clock(RUN))
 flush()
 if any_new then redis.call('PUBLISH', RUN, 'admitted') end
 return {fates, goes_on and redis.call('HGETALL', DROUGHT) or {}}

@@ -20,22 +20,10 @@ local function outcome_of(group, run)
   return nil, 'outdated'
 end
 
--- What a submission brings counts for the next; returns whether it brings anything.
-local function take_in(groups, first, last, outcomes, run)
-  local brings = false
-  for n = first, last do
-    if outcomes[n] == 'new' then
-      brings = true
-      if groups[n].stored then run.groups, run.bytes = run.groups + 1, run.bytes + groups[n].bytes end
-    end
-  end
-  return brings
-end
-
--- The outcome of each group, the same for each submission, and whether any is new. What is refused of one group of a
--- submission is refused of all of them; if the run has moved on, all is refused but what is written.
+-- The outcome of each group, and the same for each submission. What is refused of one group of a submission is refused of
+-- all of them; if the run has moved on, all is refused but what is written. What one brings counts for the next.
 local function decided_submissions(groups, run, moved_on)
-  local outcomes, fates, any_new = {}, {}, false
+  local outcomes, fates = {}, {}
   for i, size in ipairs(SIZES) do
     local first, last = #outcomes + 1, #outcomes + size
     local refusal = moved_on and not is_written(groups, first, last) and 'outdated' or nil
@@ -47,8 +35,9 @@ local function decided_submissions(groups, run, moved_on)
     for n = first, last do
       outcomes[n] = refusal or outcomes[n]
       fates[i][n - first + 1] = outcomes[n]
+      local comes_in = outcomes[n] == 'new' and groups[n].stored
+      if comes_in then run.groups, run.bytes = run.groups + 1, run.bytes + groups[n].bytes end
     end
-    any_new = take_in(groups, first, last, outcomes, run) or any_new
   end
-  return outcomes, fates, any_new
+  return outcomes, fates
 end

@@ -24,6 +24,7 @@ local function note_senders(senders, clock)
   end
 end
 
+-- Returns whether any group is new, and whether there is a drought.
 local function index_groups(groups, outcomes, run, clock)
   local new, stored, senders = {}, {}, {}
   for n, group in ipairs(groups) do
@@ -40,5 +41,5 @@ local function index_groups(groups, outcomes, run, clock)
   senders['-'] = nil
   place_groups(stored, run)
   note_senders(senders, clock)
-  return note_drought(new, clock)
+  return #new > 0, note_drought(new, clock)
 end
