@@ -3,20 +3,23 @@
 import asyncio
 import errno
 import ipaddress
+import logging
 import logging.config
 import os
 import socket
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from app.core.errors import StoreUnavailable
+from app.logs import log_config
 from app.settings import Settings
 from app.store.embedded import EmbeddedRedis
 from app.store.probe import StoreFacts, place_of, probe_patiently
 from app.version import lachesis_version
-from app.workers import BACKLOG, heed_signals, log_config, run_workers
+from app.workers import BACKLOG, heed_signals, run_workers
+
+log = logging.getLogger("lachesis.serve")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,7 @@ class _Store:
 def serve(settings: Settings, app: str = "app.main:app") -> int:
     """Run the service until a signal ends it.
 
-    Prints one line to stdout once it is listening, another when it has stopped, and warnings to stderr. SIGTERM or
+    Prints one line to stdout once it is listening, another when it has stopped; the log goes to stderr. SIGTERM or
     SIGINT finishes requests in flight, then stops Redis; a second one does not wait for them.
 
     Args:
@@ -39,7 +42,7 @@ def serve(settings: Settings, app: str = "app.main:app") -> int:
     Returns:
         The exit code: 0 after a signal, 1 if it could not start (one line on stderr says why).
     """
-    logging.config.dictConfig(log_config(settings.log_level))
+    logging.config.dictConfig(log_config(settings.log_level, settings.log_format))
     heed_signals()
     try:
         return _serve(settings, app)
@@ -60,10 +63,11 @@ def _serve(settings: Settings, app: str) -> int:
         )
     with listener:
         if not ipaddress.ip_address(listener.getsockname()[0]).is_loopback:
-            _warn(f"listening on {settings.host}: anyone who can reach it can use it, there is no authentication yet")
+            who = "anyone who can reach it can use it, there is no authentication yet"
+            log.warning("listening on %s: %s", settings.host, who)
         with _store(settings) as store:
             for warning in store.facts.warnings:
-                _warn(warning)
+                log.warning(warning)
             os.environ["LACHESIS_REDIS_URL"] = store.url
             line = _announcement(settings, listener, store)
             code = run_workers(settings, app, listener, lambda: print(line, flush=True))
@@ -74,12 +78,8 @@ def _serve(settings: Settings, app: str) -> int:
 
 
 def _fail(message: str) -> int:
-    print(f"lachesis: {message}", file=sys.stderr)
+    log.error(message)
     return 1
-
-
-def _warn(message: str) -> None:
-    print(f"lachesis: warning: {message}", file=sys.stderr)
 
 
 def _listen(host: str, port: int) -> socket.socket:

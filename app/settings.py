@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from app.logs import LogFormat
+
 _LEAST_MAXMEMORY_BYTES = 64 * 1024 * 1024
 
 
@@ -100,3 +102,8 @@ class Settings(BaseSettings):
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], BeforeValidator(_lowered), Field(description="Log level.")
     ] = "info"
+    log_format: Annotated[
+        LogFormat,
+        BeforeValidator(_lowered),
+        Field(description="Lines of the log: text for people, or a JSON object each."),
+    ] = "text"

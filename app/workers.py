@@ -11,13 +11,13 @@ import threading
 import time
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
 
 import uvicorn
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors.multiprocess import SIGNALS, Multiprocess, Process
 
 from app.api.protocol import make_protocol
+from app.logs import log_config
 from app.settings import Settings
 
 logger = logging.getLogger("lachesis.workers")
@@ -60,7 +60,7 @@ def _uvicorn_config(settings: Settings, app: str) -> uvicorn.Config:
         ws="none",
         lifespan="on",
         workers=settings.workers,
-        log_config=log_config(settings.log_level),
+        log_config=log_config(settings.log_level, settings.log_format),
         access_log=False,
         proxy_headers=False,
         server_header=False,
@@ -69,19 +69,6 @@ def _uvicorn_config(settings: Settings, app: str) -> uvicorn.Config:
         timeout_graceful_shutdown=settings.shutdown_grace_s,
         timeout_worker_healthcheck=_HUNG_WORKER_S,
     )
-
-
-def log_config(level: str) -> dict[str, Any]:
-    """Log to stderr, as `logging.config.dictConfig` takes it."""
-    return {
-        "version": 1,
-        "disable_existing_loggers": False,
-        "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(name)s [%(process)d] %(message)s"}},
-        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "plain"}},
-        "root": {"level": level.upper(), "handlers": ["stderr"]},
-        # uvicorn tells each step of its start at info; ours is one line.
-        "loggers": {"uvicorn": {"level": "DEBUG" if level == "debug" else "WARNING"}},
-    }
 
 
 class _Server(uvicorn.Server):

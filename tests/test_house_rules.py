@@ -14,6 +14,7 @@ import pytest
 from pydantic import BaseModel
 
 import app
+from app import events
 from app.core import errors
 from app.settings import Settings
 from app.telemetry import METRICS
@@ -147,6 +148,14 @@ def test_every_metric_is_documented_with_its_kind_and_labels_and_no_other() -> N
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \| ([^|]+) \| ([^|]+) \|$", table, re.M)
     documented = [(name, kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels, _ in rows]
     assert documented == [(metric.name, metric.kind.value, metric.labels) for metric in METRICS]
+
+
+def test_every_event_is_documented_and_no_other() -> None:
+    table = (ROOT / "docs/operations.md").read_text().partition("## The log")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`.+) \| [^|]+ \|$", table, re.M)
+    kinds = [value for value in vars(events).values() if isinstance(value, type) and issubclass(value, events.Event)]
+    messages = {re.sub(r"(?<!^)(?=[A-Z])", " ", kind.__name__).lower() for kind in kinds} - {"event"}
+    assert {message for row in rows for message in re.findall(r"`([^`]+)`", row)} == messages
 
 
 def test_the_example_names_no_variable_that_nothing_reads() -> None:

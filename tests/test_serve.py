@@ -1,5 +1,6 @@
 """The service as processes: how it starts, what it says, and how it ends, whoever is killed."""
 
+import json
 import os
 import re
 import signal
@@ -9,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 
 import httpx
@@ -214,6 +216,24 @@ def test_an_application_that_does_not_start_ends_the_service(serve: Serve, worke
 def test_listening_beyond_this_machine_is_warned_about(serve: Serve) -> None:
     service = serve(LACHESIS_HOST="0.0.0.0")
     assert "there is no authentication yet" in service.complained
+
+
+@workers
+def test_every_line_of_the_log_is_json_if_asked_for_also_those_of_uvicorn(serve: Serve, workers: str) -> None:
+    service = serve(["app", "serve"], LACHESIS_HOST="0.0.0.0", LACHESIS_LOG_FORMAT="JSON", LACHESIS_WORKERS=workers)
+    port = httpx.URL(service.url).port or 0
+    httpx.post(f"http://127.0.0.1:{port}/v1/runs", json={"name": "r", "batch_size": 8}, trust_env=False)
+    with socket.create_connection(("127.0.0.1", port)) as client:
+        client.sendall(b"this is not HTTP\r\n\r\n")
+        assert client.recv(100).startswith(b"HTTP/1.1 400")
+    lines = [json.loads(line) for line in service.complained.splitlines()]
+    assert [(line["logger"], line["level"]) for line in lines] == [
+        ("lachesis.serve", "warning"),
+        ("lachesis.events", "info"),
+        ("uvicorn.error", "warning"),
+    ]
+    assert all(datetime.fromisoformat(line["time"]).utcoffset() is not None for line in lines)
+    assert (lines[1]["message"], lines[1]["run"]) == ("run created", "r")
 
 
 # Ending

@@ -5,6 +5,7 @@ from time import perf_counter
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.api.caller import note_caller
 from app.api.deps import Services
 
 _NO_ROUTE = "none"
@@ -26,6 +27,7 @@ class Counting:
             await self._others(scope, receive, send)
             return
         began_s = perf_counter()
+        note_caller(scope)
         status = 0
 
         def watched(message: Message) -> Awaitable[None]:

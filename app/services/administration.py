@@ -9,6 +9,7 @@ from typing import Any
 from app.core.errors import InvalidField, RunExists, RunInUse
 from app.core.model import RunConfig, RunView
 from app.core.policy import Policy, fields_of
+from app.events import RunChanged, RunCreated, RunDeleted, emit
 from app.services.bookmarks import Bookmarks
 from app.services.replay.upkeep import ReplayUpkeep
 from app.services.staleness import Staleness
@@ -69,6 +70,7 @@ class Administration:
                 return view, False
             await self._check_fresh_fraction(run, policy.fresh_fraction)
             if await self._runs.put(run, config, policy, view.epoch, step=config.starting_step):
+                emit(RunCreated(run=run, batch_size=config.batch_size))
                 return await self._runs.view(run), True
 
     async def get(self, run: str) -> RunView:
@@ -105,6 +107,7 @@ class Administration:
             assert view.config is not None, "as get() says"  # noqa: S101
             config = view.config if batch_size is None else replace(view.config, batch_size=batch_size)
             if await self._runs.put(run, config, replace(view.policy, **fields_of(others)), view.epoch):
+                emit(RunChanged(run=run, changes=changes))
                 break
         await self._bookmarks.trim(run)
         await self._staleness.sweep_versions(run)
@@ -143,6 +146,7 @@ class Administration:
             await self._groups.sweep(run)
             await self._runs.forget_recent(run)
             if await self._runs.forget(run):
+                emit(RunDeleted(run=run))
                 return
         raise RunInUse(f"groups keep coming for run {run}: stop what sends them first")
 

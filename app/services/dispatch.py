@@ -13,6 +13,7 @@ from app.core.leasing import Lease, LeaseState, contents_of, exhausted, expired,
 from app.core.model import Lane, NotReady, RunView
 from app.core.ranks import recorded
 from app.core.seats import Seat, awaiting
+from app.events import BatchQuarantined, BatchRedelivered, BatchRelaxed, emit
 from app.services.arrivals import Arrivals
 from app.services.division import Division
 from app.services.handout import Answer, Batch, Holder, Timing
@@ -148,8 +149,10 @@ class Dispatch:
     async def quarantine_exhausted(self, run: str, view: RunView) -> None:
         """Set aside the batches whose leases ran out as often as the run allows."""
         for lease in view.leases:
-            if exhausted(lease, view.clock_ms, view.policy.max_deliveries):
-                await self._batches.change(run, lease, quarantined(lease))
+            if not exhausted(lease, view.clock_ms, view.policy.max_deliveries):
+                continue
+            if await self._batches.change(run, lease, quarantined(lease)):
+                emit(BatchQuarantined(run=run, batch=lease.batch_id, step=lease.step, delivery_count=lease.deliveries))
 
     async def decision(self, run: str, view: RunView) -> Decision:
         """Decide what would happen if a trainer asked now, without doing it."""
@@ -179,7 +182,18 @@ class Dispatch:
         if waiting is None:
             return await self._new(run, view, holder)
         taken = self._lease(view, holder, replace(waiting, deliveries=waiting.deliveries + 1))
-        return await self._handed_out(run, view, waiting, taken, None if holder is None else holder.seat)
+        batch = await self._handed_out(run, view, waiting, taken, None if holder is None else holder.seat)
+        if batch is not None:
+            emit(
+                BatchRedelivered(
+                    run=run,
+                    batch=taken.batch_id,
+                    step=taken.step,
+                    delivery_count=taken.deliveries,
+                    trainer=taken.trainer or None,
+                )
+            )
+        return batch
 
     def _waiting(self, view: RunView, holder: Holder | None) -> Lease | None:
         """Find the batch that is to be handed out again first; a rank wants none that it has in hand."""
@@ -281,6 +295,9 @@ class Dispatch:
             delays=delays,
         )
         if await self._have(batch.lease, commit):
+            if plan.relaxed:
+                owed = {environment: sequences for environment, sequences in decision.debts.items() if sequences}
+                emit(BatchRelaxed(run=run, batch=new.batch_id, step=new.step, owed_sequences=owed))
             return batch
         if mixture is not None:
             await self._reservations.release(run, batch.lease.batch_id)

@@ -1,7 +1,6 @@
 """Batches in trainers' hands on the native API: ended, given back, held longer, looked at."""
 
 import asyncio
-import logging
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
@@ -9,13 +8,12 @@ from app.core.errors import BatchInUse, BatchNotFound, InvalidField, LeaseLost
 from app.core.leasing import Lease, LeaseState
 from app.core.model import DropReason
 from app.core.ranks import Shards, acknowledged_by
+from app.events import BatchDiscarded, BatchGivenBack, emit
 from app.services.bookmarks import Bookmarks
 from app.services.replay.reservations import Reservations
 from app.store.batch_view import BatchView
 from app.store.batches import BatchStore
 from app.store.groups import GroupStore
-
-log = logging.getLogger("lachesis.leases")
 
 
 class Leases:
@@ -81,7 +79,7 @@ class Leases:
                 return
             groups = await self._batches.groups_of(run, batch_id)
             if groups is not None and await self._batches.dissolve(run, lease, groups, view.policy.history_ms):
-                log.info("batch %s of run %s was given back: %r", batch_id, run, reason)
+                emit(BatchGivenBack(run=run, batch=batch_id, step=lease.step, reason=reason))
                 if lease.replayed:
                     await self._reservations.settle(run)
                 return
@@ -121,6 +119,7 @@ class Leases:
                 raise BatchInUse(f"batch {batch_id} is {lease.state.value}, not quarantined")
             tried = lease
             if await self._batches.discard(run, lease, DropReason.QUARANTINED, view.policy.history_ms):
+                emit(BatchDiscarded(run=run, batch=batch_id, step=lease.step))
                 break
         if tried.replayed:
             await self._reservations.settle(run)

@@ -10,6 +10,7 @@ from app.core.errors import EnvironmentNotFound, InvalidField
 from app.core.granting import Grant, granted
 from app.core.model import Environment, RunConfig, RunView
 from app.core.pacing import Pace, pace
+from app.events import EnvironmentJoined, EnvironmentLeft, RunReset, TrainerRegistered, emit
 from app.services.bookmarks import Bookmarks
 from app.services.presence import Presence
 from app.store.runs import RunStore
@@ -39,7 +40,8 @@ class Registry:
         await self._runs.announce(run)
         if (await self._runs.view(run)).config != config:
             await self._bookmarks.forget(run)  # their steps mean nothing in what begins now
-        await self._runs.register(run, config)
+        new = await self._runs.register(run, config)
+        emit(TrainerRegistered(run=run, batch_size=config.batch_size, config="new" if new else "same"))
 
     async def register_environment(self, run: str, application: Application) -> tuple[Environment, RunView] | None:
         """Register an environment, or take an old one's place (`app.core.enrolment`).
@@ -57,6 +59,7 @@ class Registry:
             environment = enrol(application, view.environments, view.clock_ms, self._ttl_ms)
             _refuse_beyond_most(environment, view)
             if await self._put(run, environment, view):
+                emit(EnvironmentJoined(run=run, environment=environment.environment, name=environment.name))
                 return environment, view
 
     def answered(self, run: str, environment: int) -> None:
@@ -75,6 +78,7 @@ class Registry:
             if known is None:
                 return False
             if await self._put(run, replace(known, connected=False), view):
+                emit(EnvironmentLeft(run=run, environment=environment, name=known.name))
                 return True
 
     async def _put(self, run: str, environment: Environment, view: RunView) -> bool:
@@ -105,6 +109,7 @@ class Registry:
             environment = recorded(application, known, view.environments, view.clock_ms)
             _refuse_beyond_most(environment, view)
             if await self._put(run, environment, view):
+                emit(EnvironmentJoined(run=run, environment=environment.environment, name=environment.name))
                 self._presence.heard(run, environment.environment)
                 return environment, await self._runs.view(run), known is None
 
@@ -161,6 +166,7 @@ class Registry:
     async def reset(self, run: str) -> None:
         """Forget everything about a run."""
         await self._runs.reset(run, uuid.uuid4().hex)
+        emit(RunReset(run=run))
 
 
 def _refuse_beyond_most(environment: Environment, view: RunView) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 import httpx
@@ -16,6 +16,7 @@ from app.api.protocol import make_protocol
 from app.main import create_app
 from app.settings import Settings
 from tests.api.conformance import check_reply
+from tests.api.log_capture import LogLines, captured_log
 
 Start = Callable[..., Awaitable[httpx.AsyncClient]]
 
@@ -28,6 +29,7 @@ async def running_service(redis_url: str, **overrides: Any) -> AsyncIterator[htt
         create_app(settings),
         log_level="warning",
         access_log=False,
+        proxy_headers=False,
         http=make_protocol(settings.header_timeout_s),
         timeout_graceful_shutdown=2,
     )
@@ -80,3 +82,10 @@ async def start(redis_url: str, redis_client: Redis) -> AsyncIterator[Start]:
 async def client(start: Start) -> httpx.AsyncClient:
     """A client of a service with default settings and an empty store."""
     return await start()
+
+
+@pytest.fixture
+def log_lines() -> Iterator[LogLines]:
+    """What services of this test log."""
+    with captured_log() as lines:
+        yield lines

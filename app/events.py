@@ -1,0 +1,191 @@
+"""What happens to runs, in one place: an event is one class, and one line of the log.
+
+Services call `emit`; rules in the core do not log. The API sets `caller` for each request (`app.api.caller`), so that a
+line says who asked. A line without a caller is of something that the service did by itself.
+"""
+
+import logging
+import re
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+MOST_CHARACTERS = 200
+"""Of a name or reason in a line; what is longer is cut."""
+
+caller: ContextVar[Callable[[], Mapping[str, str]] | None] = ContextVar("caller", default=None)
+"""Describes who asked for what is being done, as fields of a line."""
+
+log = logging.getLogger("lachesis.events")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that happened to a run. The class's name, in words, is the message; the other fields follow it."""
+
+    level: ClassVar[int] = logging.INFO
+
+    run: str
+
+    @property
+    def message(self) -> str:
+        """The event in words, the same for all of its kind: ``run created``."""
+        return re.sub(r"(?<!^)(?=[A-Z])", " ", type(self).__name__).lower()
+
+    def values(self) -> dict[str, Any]:
+        """Return its fields that have a value."""
+        named = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: _cut(value) for name, value in named.items() if value is not None}
+
+
+def emit(event: Event) -> None:
+    """Write an event to the log, with who asked for it."""
+    describe = caller.get()
+    by = {} if describe is None else {name: _cut(value) for name, value in describe().items()}
+    log.log(event.level, event.message, extra={"fields": event.values() | by})
+
+
+def _cut(value: Any) -> Any:
+    return value[:MOST_CHARACTERS] + "…" if isinstance(value, str) and len(value) > MOST_CHARACTERS else value
+
+
+# Runs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunCreated(Event):
+    """Somebody made a run."""
+
+    batch_size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunChanged(Event):
+    """Somebody changed settings of a run; `changes` are their new values."""
+
+    changes: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunReset(Event):
+    """A client of Atropos reset a run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunDeleted(Event):
+    """Somebody removed a run with all it owned."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerRegistered(Event):
+    """A trainer of Atropos registered; `config` is ``new`` or, after a restart, ``same``."""
+
+    batch_size: int
+    config: str
+
+
+# Environments and their members
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentJoined(Event):
+    """An environment registered, or came back."""
+
+    environment: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentLeft(Event):
+    """An environment said goodbye."""
+
+    environment: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentExpired(Event):
+    """An environment was silent for too long."""
+
+    environment: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberJoined(Event):
+    """A worker process of an environment joined."""
+
+    environment: int
+    name: str
+    member: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberLeft(Event):
+    """A worker process of an environment said goodbye."""
+
+    environment: int
+    name: str
+    member: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberExpired(Event):
+    """A worker process of an environment was silent for too long."""
+
+    environment: int
+    name: str
+    member: str
+
+
+# Batches
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchRelaxed(Event):
+    """A batch was handed out that does not keep every minimum; `owed_sequences` are what environments are owed now."""
+
+    level: ClassVar[int] = logging.WARNING
+
+    batch: str
+    step: int
+    owed_sequences: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchGivenBack(Event):
+    """A trainer gave a batch back: its groups are queued again."""
+
+    batch: str
+    step: int
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchRedelivered(Event):
+    """A batch was handed out again."""
+
+    batch: str
+    step: int
+    delivery_count: int
+    trainer: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchQuarantined(Event):
+    """A batch was set aside: its leases ran out as often as the run allows."""
+
+    level: ClassVar[int] = logging.WARNING
+
+    batch: str
+    step: int
+    delivery_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchDiscarded(Event):
+    """An operator dropped a quarantined batch with its groups."""
+
+    batch: str
+    step: int

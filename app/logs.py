@@ -1,0 +1,85 @@
+"""The log: one line per record on stderr, with time and zone, as text or JSON.
+
+A record may carry named values (``extra={"fields": {...}}``): text shows them as ``key=value``, JSON as members.
+Names come from users, so a text line shows control characters, line breaks and other unprintable characters escaped.
+"""
+
+import json
+import logging
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+LogFormat = Literal["text", "json"]
+
+RESERVED = ("time", "level", "logger", "process", "message", "exception")
+"""What JSON lines call their own members; fields have other names."""
+
+_PLAIN = re.compile(r"[^\s\"'=\\]+")
+
+
+class _Lines(logging.Formatter):
+    """What both formats share."""
+
+    def _time(self, record: logging.LogRecord) -> str:
+        return datetime.fromtimestamp(record.created, UTC).astimezone().isoformat(timespec="milliseconds")
+
+    def _fields(self, record: logging.LogRecord) -> Mapping[str, Any]:
+        fields: Mapping[str, Any] = getattr(record, "fields", {})
+        return fields
+
+    def _traceback(self, record: logging.LogRecord) -> str:
+        return self.formatException(record.exc_info) if record.exc_info else ""
+
+
+class TextLines(_Lines):
+    """Lines for people. Only a traceback has more than one; its further lines are indented."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Write a record down."""
+        parts = [self._time(record), record.levelname, record.name, f"[{record.process}]", record.getMessage()]
+        parts += [f"{key}={_value(value)}" for key, value in self._fields(record).items()]
+        lines = [" ".join(parts), *self._traceback(record).splitlines()]
+        return "\n    ".join(map(_printable, lines))
+
+
+class JsonLines(_Lines):
+    """Lines for machines: one JSON object each."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Write a record down."""
+        own = (self._time(record), record.levelname.lower(), record.name, record.process, record.getMessage())
+        members: dict[str, Any] = dict(zip(RESERVED, own, strict=False))
+        if traceback := self._traceback(record):
+            members["exception"] = traceback
+        return json.dumps({**self._fields(record), **members}, default=str)
+
+
+_FORMATTERS: Mapping[LogFormat, type[_Lines]] = {"text": TextLines, "json": JsonLines}
+
+
+def log_config(level: str, log_format: LogFormat) -> dict[str, Any]:
+    """Describe the log on stderr, as `logging.config.dictConfig` takes it."""
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {"lines": {"()": _FORMATTERS[log_format]}},
+        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "lines"}},
+        "root": {"level": level.upper(), "handlers": ["stderr"]},
+        # uvicorn logs each step of its start at info; ours is one line.
+        "loggers": {"uvicorn": {"level": "DEBUG" if level == "debug" else "WARNING"}},
+    }
+
+
+def _value(value: object) -> str:
+    """Spell a value so that a reader can tell where it ends."""
+    if isinstance(value, str):
+        return value if _PLAIN.fullmatch(value) else json.dumps(value, ensure_ascii=False)
+    return json.dumps(value, default=str, ensure_ascii=False)
+
+
+def _printable(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)

@@ -1,0 +1,99 @@
+"""What the log says of runs: one line each, and none for polls."""
+
+from collections.abc import Awaitable, Callable
+
+import httpx
+
+from tests.api.atropos_calls import group, post, register, register_env
+from tests.api.conftest import Start
+from tests.api.log_capture import LogLines
+from tests.scenarios.native_calls import RUN, change_run, end, make_run, submit, taken
+from tests.waiting import wait_until
+
+CALLER = {"caller": "127.0.0.1", "agent": "a client"}
+
+
+def expired(client: httpx.AsyncClient, state: str) -> Callable[[], Awaitable[bool]]:
+    """Whether a lease of the run has come to a state."""
+
+    async def has() -> bool:
+        status = (await client.get(f"{RUN}/status")).json()
+        return any(lease["state"] == state for lease in status["leases"])
+
+    return has
+
+
+async def test_a_run_leaves_a_line_when_it_is_made_changed_and_removed(
+    client: httpx.AsyncClient, log_lines: LogLines
+) -> None:
+    client.headers["user-agent"] = "a client"
+    await make_run(client)
+    again = await client.post("/v1/runs", json={"name": "run", "batch_size": 4})
+    assert again.status_code == 200
+    await change_run(client, batch_size=8)
+    (await client.delete(RUN)).raise_for_status()
+    assert log_lines.of("run created") == [{"run": "run", "batch_size": 4, **CALLER}]
+    assert log_lines.of("run changed") == [{"run": "run", "changes": {"batch_size": 8}, **CALLER}]
+    assert log_lines.of("run deleted") == [{"run": "run", **CALLER}]
+
+
+async def test_what_clients_of_atropos_do_leaves_a_line(client: httpx.AsyncClient, log_lines: LogLines) -> None:
+    client.headers["user-agent"] = "a client"
+    await register(client)
+    await register(client)
+    environment = {"run": "default", "environment": 0, "name": "math\n_0"}
+    assert (await register_env(client, "math\n"))["env_id"] == 0
+    assert (await client.post("/disconnect-env", json={"env_id": 0})).json() == {"status": "success"}
+    (await client.get("/reset_data", headers={"x-forwarded-for": "10.0.0.7"})).raise_for_status()
+    assert log_lines.of("trainer registered") == [
+        {"run": "default", "batch_size": 8, "config": config, **CALLER} for config in ("new", "same")
+    ]
+    assert log_lines.of("environment joined") == [environment | CALLER]
+    assert log_lines.of("environment left") == [environment | CALLER]
+    assert log_lines.of("run reset") == [{"run": "default", **CALLER, "forwarded_for": "10.0.0.7"}]
+
+
+async def test_polls_and_submissions_leave_no_line(client: httpx.AsyncClient, log_lines: LogLines) -> None:
+    await register(client)
+    await register_env(client)
+    before = log_lines.all
+    for _ in range(3):
+        await post(client, group(2, env_id=0))
+        for path in ("/batch", "/status", "/status-env?env_id=0", "/v1/runs/default/batches/explain"):
+            (await client.get(path)).raise_for_status()
+    assert log_lines.all == before
+
+
+async def test_a_batch_leaves_a_line_when_it_is_given_back_redelivered_quarantined_and_discarded(
+    client: httpx.AsyncClient, log_lines: LogLines
+) -> None:
+    client.headers["user-agent"] = "a client"
+    await make_run(client, max_deliveries=2)
+    await submit(client, "a", "b")
+    given = await taken(client)
+    (await end(client, given, "nack", reason="no\nroom")).raise_for_status()
+    assert log_lines.of("batch given back") == [
+        {"run": "run", "batch": given["batch"], "step": 1, "reason": "no\nroom", **CALLER}
+    ]
+    first = await taken(client, lease_s=0.1)
+    named = {"run": "run", "batch": first["batch"], "step": 2, "delivery_count": 2}
+    second = await taken(client, wait_s=10, lease_s=0.1, trainer="t")
+    assert second["batch"] == first["batch"]
+    assert log_lines.of("batch redelivered") == [named | {"trainer": "t"} | CALLER]
+    await wait_until(expired(client, "quarantined"))
+    assert log_lines.of("batch quarantined") == [named], "the service did it by itself"
+    (await client.delete(f"{RUN}/batches/{first['batch']}")).raise_for_status()
+    assert log_lines.of("batch discarded") == [{"run": "run", "batch": first["batch"], "step": 2, **CALLER}]
+
+
+async def test_a_batch_that_does_not_keep_every_minimum_leaves_a_line(start: Start, log_lines: LogLines) -> None:
+    client = await start(relax_after_s=0)
+    await register(client)
+    for name, size in (("a", 6), ("b", 2)):
+        await register_env(client, name, group_size=size, minimum=0.5)
+    await post(client, group(6, env_id=0))
+    await post(client, group(2, env_id=1))
+    batch = (await client.get("/batch")).json()["batch"]
+    assert batch is not None
+    (line,) = log_lines.of("batch relaxed")
+    assert (line["run"], line["step"], line["owed_sequences"]) == ("default", 1, {"1": 2})

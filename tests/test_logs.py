@@ -1,0 +1,98 @@
+"""What a line of the log looks like, whatever names users choose."""
+
+import dataclasses
+import json
+import logging
+import sys
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from app import events
+from app.logs import RESERVED, JsonLines, TextLines
+from tests.api.log_capture import every_event
+
+HOSTILE = 'x\n2026-01-01T00:00:00.000+00:00 INFO lachesis.events [1] run deleted run=y\r\x1b[2J\u2028\u202e\ud800"='
+
+
+def record(message: str = "run created", fields: dict[str, Any] | None = None, error: Any = None) -> logging.LogRecord:
+    made = logging.LogRecord("lachesis.events", logging.INFO, __file__, 1, message, None, error)
+    if fields is not None:
+        made.fields = fields
+    return made
+
+
+def parsed_time(text: str) -> datetime:
+    moment = datetime.fromisoformat(text)
+    assert moment.utcoffset() is not None, "a time without its zone"
+    return moment
+
+
+def test_a_text_line_has_time_with_zone_level_logger_process_message_and_fields() -> None:
+    made = record(fields={"run": "math", "batch_size": 8, "changes": {"a": 1}, "name": "two words"})
+    time, rest = TextLines().format(made).split(" ", 1)
+    assert abs(parsed_time(time).timestamp() - made.created) < 0.001
+    assert rest == (
+        f'INFO lachesis.events [{made.process}] run created run=math batch_size=8 changes={{"a": 1}} name="two words"'
+    )
+
+
+def test_a_json_line_is_one_object_with_the_same() -> None:
+    made = record(fields={"run": "math", "batch_size": 8})
+    line = json.loads(JsonLines().format(made))
+    assert abs(parsed_time(line.pop("time")).timestamp() - made.created) < 0.001
+    assert line == {
+        "level": "info",
+        "logger": "lachesis.events",
+        "process": made.process,
+        "message": "run created",
+        "run": "math",
+        "batch_size": 8,
+    }
+
+
+@pytest.mark.parametrize("lines", [TextLines(), JsonLines()], ids=["text", "json"])
+@pytest.mark.parametrize("place", ["message", "field", "nested"])
+def test_a_name_cannot_forge_a_line_nor_reach_the_terminal(lines: logging.Formatter, place: str) -> None:
+    made = {
+        "message": lambda: record(HOSTILE),
+        "field": lambda: record(fields={"run": HOSTILE}),
+        "nested": lambda: record(fields={"changes": {HOSTILE: [HOSTILE]}}),
+    }[place]()
+    line = lines.format(made)
+    assert line.isprintable()
+    line.encode()
+
+
+def test_values_are_told_apart_whatever_is_in_them() -> None:
+    line = TextLines().format(record(fields={"name": "a run=b", "empty": "", "other": 'c" run=d'}))
+    assert line.endswith(r' name="a run=b" empty="" other="c\" run=d"')
+
+
+def test_a_traceback_follows_indented_and_cannot_forge_a_line() -> None:
+    try:
+        raise ValueError(HOSTILE)
+    except ValueError:
+        made = record("failed", error=sys.exc_info())
+    first, *others = TextLines().format(made).split("\n")
+    assert first.endswith(" failed")
+    assert others
+    assert all(line.startswith("    ") and line.isprintable() for line in others)
+    assert "\n" not in JsonLines().format(made)
+    assert "ValueError" in json.loads(JsonLines().format(made))["exception"]
+
+
+def test_every_event_is_a_message_in_words_and_fields_of_names_of_their_own() -> None:
+    kinds = list(every_event())
+    assert kinds
+    for kind in kinds:
+        names = {field.name for field in dataclasses.fields(kind)}
+        assert names.isdisjoint(RESERVED)
+        assert names.isdisjoint(("caller", "agent", "forwarded_for"))
+
+
+def test_a_long_name_is_cut() -> None:
+    made = events.EnvironmentJoined(run="r", environment=1, name="n" * 5000)
+    assert made.message == "environment joined"
+    assert made.values() == {"run": "r", "environment": 1, "name": "n" * events.MOST_CHARACTERS + "…"}
