@@ -87,6 +87,8 @@ class Leases:
     async def extend(self, run: str, batch_id: str, lease_id: str, lease_s: float | None) -> float:
         """Hold a batch longer; returns for how many seconds from now.
 
+        The latest deadline counts: ranks share a lease, so a shorter extension by one must not end it for the others.
+
         Raises:
             RunNotFound, BatchNotFound, LeaseLost: As for `acknowledge`.
         """
@@ -95,9 +97,9 @@ class Leases:
             lease = _held(view, run, batch_id, lease_id, None)
             assert lease is not None, "nothing has ended by being held"  # noqa: S101
             seconds = view.policy.lease_s if lease_s is None else lease_s
-            longer = replace(lease, deadline_ms=view.clock_ms + round(seconds * 1000))
-            if await self._batches.change(run, lease, longer):
-                return seconds
+            deadline_ms = max(lease.deadline_ms, view.clock_ms + round(seconds * 1000))
+            if await self._batches.change(run, lease, replace(lease, deadline_ms=deadline_ms)):
+                return (deadline_ms - view.clock_ms) / 1000
 
     async def discard(self, run: str, batch_id: str) -> None:
         """Drop a batch that is quarantined, with its groups.

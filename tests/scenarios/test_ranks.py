@@ -69,6 +69,20 @@ async def test_whoever_asks_first_the_shards_are_one_batch_and_disjoint(
     assert again["delivery"] == 1
 
 
+async def test_a_rank_that_extends_for_a_short_time_does_not_shorten_the_lease_of_all(
+    client: httpx.AsyncClient,
+) -> None:
+    await filled(client)
+    batch = await shard(client, 0, lease_s=600)
+    short = await shard(client, 1, lease_s=1)
+    reply = await end(client, short, "extend", lease_s=1)
+    assert reply.json()["lease_s"] > 500, "the answer is how long the lease really lasts"
+    (held,) = await in_hands(client)
+    assert held["expires_s"] > 500
+    longer = await end(client, batch, "extend", lease_s=1200)
+    assert longer.json()["lease_s"] == 1200
+
+
 async def test_ranks_that_ask_at_once_get_one_batch(client: httpx.AsyncClient) -> None:
     names = await filled(client, batches=2)
     got = await asyncio.gather(*(shard(client, rank) for rank in range(WORLD) for _ in range(3)))

@@ -149,7 +149,7 @@ class RunModel:
     def extend(self, batch_id: str, lease: str, lease_s: int) -> None:
         batch = self._held(batch_id, lease, "held")
         assert batch, "no batch ends by being held"
-        batch.deadline = self.now + lease_s
+        batch.deadline = max(batch.deadline, self.now + lease_s)
 
     def discard(self, batch_id: str) -> None:
         batch = next((batch for batch in self.batches if batch.id == batch_id), None)

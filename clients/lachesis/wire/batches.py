@@ -145,7 +145,10 @@ class Extend(Body):
     model_config = ConfigDict(json_schema_extra={"examples": [{"lease": "4cdc4dcfa4d24682", "lease_s": 120}]})
 
     lease: LeaseId
-    lease_s: LeaseSeconds | None = Field(default=None, description="How long from now; null: the run's setting.")
+    lease_s: LeaseSeconds | None = Field(
+        default=None,
+        description="How long from now, unless the lease lasts longer anyway; null: the run's setting.",
+    )
 
 
 class LeaseEnd(BaseModel):
