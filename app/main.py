@@ -117,7 +117,7 @@ def create_app(settings: Settings) -> FastAPI:
             )
         url, patience_s = settings.redis_url.get_secret_value(), settings.store_patience_s
         facts = await probe_patiently(url, patience_s)
-        connection = Connection(url, patience_s)
+        connection = Connection(url, patience_s, settings.store_timeout_s)
         try:
             connection.transacts = not facts.torn_multi_bug
             services, maintenance = wire(settings, connection, facts.summary)

@@ -51,6 +51,14 @@ class Settings(BaseSettings):
         float,
         Field(gt=0, description="How long a request waits for a Redis that is restarting or stalled before 503."),
     ] = 15.0
+    store_timeout_s: Annotated[
+        float,
+        Field(
+            gt=0,
+            description="How long a command to Redis may make no progress, neither sent nor answered by one byte, "
+            "before it is repeated. A large batch on a slow line takes as long as it takes.",
+        ),
+    ] = 5.0
     max_body_bytes: Annotated[
         int, Field(ge=1024, description="Largest request body, both as sent and once inflated.")
     ] = 256 * 1024 * 1024

@@ -23,6 +23,7 @@ class LossyLine:
         self._held: list[tuple[asyncio.StreamWriter, bytes]] = []
         self._answering: list[asyncio.Task[None]] = []
         self._writers: list[asyncio.StreamWriter] = []
+        self._piece_bytes, self._pause_s = _CHUNK_BYTES, 0.0
 
     def lose_replies_to(self, pattern: bytes) -> None:
         """From now on have such commands carried out, and never tell."""
@@ -38,8 +39,13 @@ class LossyLine:
         return bool(self._held)
 
     def heal(self) -> None:
-        """Carry everything again; what is held stays held."""
+        """Carry everything again, and at once; what is held stays held."""
         self._lose = self._hold = None
+        self._piece_bytes, self._pause_s = _CHUNK_BYTES, 0.0
+
+    def slow_down(self, piece_bytes: int, pause_s: float) -> None:
+        """From now on carry only so many bytes at a time, each way, and pause after them."""
+        self._piece_bytes, self._pause_s = piece_bytes, pause_s
 
     def cut(self) -> None:
         """Break the connections there are; commands that wait for replies are repeated."""
@@ -57,16 +63,17 @@ class LossyLine:
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection of the service's."""
         from_redis, to_redis = await asyncio.open_unix_connection(self._upstream)
-        answering = asyncio.create_task(_copy(from_redis, writer))
+        answering = asyncio.create_task(self._copy(from_redis, writer))
         self._answering.append(answering)
         self._writers += [writer, to_redis]
-        while data := await reader.read(_CHUNK_BYTES):
+        while data := await self._read(reader):
             if self._lose and self._lose.search(data):
                 answering.cancel()
             if self._hold and self._hold.search(data):
                 self._held.append((to_redis, data))
             else:
                 to_redis.write(data)
+                await self._pause(to_redis)
         writer.close()
 
     async def hang_up(self) -> None:
@@ -77,10 +84,18 @@ class LossyLine:
         await asyncio.gather(*self._answering, return_exceptions=True)
         await asyncio.gather(*(writer.wait_closed() for writer in self._writers), return_exceptions=True)
 
+    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await self._read(reader):
+            writer.write(data)
+            await self._pause(writer)
 
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while data := await reader.read(_CHUNK_BYTES):
-        writer.write(data)
+    async def _read(self, reader: asyncio.StreamReader) -> bytes:
+        return await reader.read(self._piece_bytes)
+
+    async def _pause(self, writer: asyncio.StreamWriter) -> None:
+        if self._pause_s:
+            await writer.drain()
+            await asyncio.sleep(self._pause_s)
 
 
 @contextlib.asynccontextmanager

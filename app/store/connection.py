@@ -18,7 +18,6 @@ from app.core.errors import StoreFull, StoreRefused, StoreUnavailable
 from app.store import scripts
 from app.store.exchange import Argument, Command, Exchange
 
-_ATTEMPT_TIMEOUT_S = 5.0
 _LONGEST_PAUSE_S = 0.25
 # What may pass; what a command in a script said comes after words of the server.
 _PASSING = re.compile(r"\b(?:BUSY|LOADING|MASTERDOWN|MISCONF|NOREPLICAS|CLUSTERDOWN|TRYAGAIN)\b")
@@ -33,14 +32,15 @@ class Connection:
 
     Args:
         url: ``redis://``, ``rediss://`` or ``unix://``.
-        patience_s: How long one operation may take in all, with its repetitions.
+        patience_s: How long one operation is repeated. An attempt that makes progress is not broken off.
+        timeout_s: How long an attempt may make no progress.
 
     Attributes:
         transacts: Whether large values may be written in transactions: not where the server loses writes when one is
             torn by a crash (`Engine.torn_multi_bug`), as those are torn far more often than small ones.
     """
 
-    def __init__(self, url: str, patience_s: float) -> None:
+    def __init__(self, url: str, patience_s: float, timeout_s: float = 5.0) -> None:
         self._patience_s = patience_s
         self._jitter = random.Random()
         self.transacts = True
@@ -51,7 +51,7 @@ class Connection:
             retry=Retry(NoBackoff(), 0),
             protocol=3,  # hashes come as dicts, scores as numbers
         )
-        self._exchange = Exchange(pool, _MAX_CONNECTIONS, min(_ATTEMPT_TIMEOUT_S, patience_s))
+        self._exchange = Exchange(pool, _MAX_CONNECTIONS, min(timeout_s, patience_s))
         # Listening takes a connection for as long as it lasts, so it must not take those of commands.
         self.listeners: redis.Redis = redis.Redis.from_url(url)
 

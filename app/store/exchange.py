@@ -8,6 +8,7 @@ over all that wait for replies: one for each cost 12 us of a round trip's 67.
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import hiredis
@@ -25,13 +26,22 @@ _COPIED_BYTES = 8 * 1024  # a shorter argument is rather copied than sent by its
 _INCOMPLETE = object()
 
 
+@dataclass(slots=True)
+class _Wait:
+    """Since when a round trip has made no progress, on the event loop's clock; and how far it was by then."""
+
+    since: float
+    moved: int
+
+
 class Exchange:
     """Round trips over connections of its own.
 
     Args:
         factory: Makes them; none of them counts as one of this pool's.
         max_connections: Most round trips at a time; further ones wait.
-        timeout_s: How long to wait for room, for a connection and for replies in all; for replies up to a fifth longer.
+        timeout_s: How long to wait for room and for a connection, and then without a byte sent or received; up to two
+            fifths longer. A large reply on a slow line takes as long as it takes.
     """
 
     def __init__(self, factory: ConnectionPool, max_connections: int, timeout_s: float) -> None:
@@ -39,7 +49,7 @@ class Exchange:
         self._room = asyncio.Semaphore(max_connections)
         self._timeout_s = timeout_s
         self._idle: list[_Line] = []
-        self._waiting: dict[_Line, float] = {}  # since when, on the event loop's clock
+        self._waiting: dict[_Line, _Wait] = {}
         self._watch: asyncio.TimerHandle | None = None
 
     async def send(self, commands: Sequence[Command]) -> list[Any]:
@@ -72,11 +82,12 @@ class Exchange:
             if not line.connected:
                 async with asyncio.timeout_at(began + self._timeout_s):
                     await line.connect()
-            self._waiting[line] = began
+            answer = line.ask(pieces, replies)
+            self._waiting[line] = _Wait(began, line.moved)
             if self._watch is None:
                 loop = asyncio.get_running_loop()
                 self._watch = loop.call_later(self._timeout_s / 5, self._look, loop)
-            answered = await line.ask(pieces, replies)
+            answered = await answer
         except BaseException:
             await line.aclose()  # what it still has to say is for nobody
             await self.aclose()  # whatever became of it may have become of those that were not watched
@@ -87,11 +98,13 @@ class Exchange:
         return answered
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Give up those who have waited for too long."""
-        too_long = loop.time() - self._timeout_s
-        for line, since in self._waiting.items():
-            if since < too_long:
-                line.fail(RedisTimeoutError(f"no answer in {self._timeout_s:g} s"))
+        """Give up round trips that have made no progress for too long."""
+        now = loop.time()
+        for line, wait in self._waiting.items():
+            if line.moved != wait.moved:
+                wait.since, wait.moved = now, line.moved
+            elif wait.since < now - self._timeout_s:
+                line.fail(RedisTimeoutError(f"no progress in {self._timeout_s:g} s"))
         self._watch = loop.call_later(self._timeout_s / 5, self._look, loop) if self._waiting else None
 
     async def transact(self, commands: Sequence[Command]) -> list[Any]:
@@ -123,12 +136,19 @@ class _Line(asyncio.Protocol):
         )
         self._replies: list[Any] = []
         self._wanted = 0
+        self._received_bytes = 0
         self._answered: asyncio.Future[list[Any]] | None = None
 
     @property
     def connected(self) -> bool:
         """Whether it ever was; it may have been lost since."""
         return self._transport is not None
+
+    @property
+    def moved(self) -> int:
+        """A number that grows while commands are sent and replies received, and stands still while nothing moves."""
+        unsent_bytes = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        return self._received_bytes - unsent_bytes
 
     async def connect(self) -> None:
         """Connect, and take the connection over.
@@ -141,11 +161,11 @@ class _Line(asyncio.Protocol):
         self._transport = cast("asyncio.WriteTransport", self._connection._writer.transport)  # type: ignore[union-attr]
         self._transport.set_protocol(self)
 
-    async def ask(self, pieces: Sequence[bytes | memoryview], replies: int) -> list[Any]:
-        """Send commands and wait for as many replies; among them may be errors.
+    def ask(self, pieces: Sequence[bytes | memoryview], replies: int) -> "asyncio.Future[list[Any]]":
+        """Send commands; the future has as many replies, among them may be errors.
 
         Raises:
-            redis.exceptions.RedisError: The connection was lost, or the server cannot serve anybody now.
+            redis.exceptions.RedisError: The connection was lost, or (from the future) the server cannot serve anybody.
         """
         assert self._transport is not None, "whoever asks has connected"  # noqa: S101
         if self._transport.is_closing():
@@ -153,13 +173,14 @@ class _Line(asyncio.Protocol):
         self._replies, self._wanted = [], replies
         self._answered = asyncio.get_running_loop().create_future()
         self._transport.writelines(pieces)  # never more than this is under way, so nobody need wait for room
-        return await self._answered
+        return self._answered
 
     async def aclose(self) -> None:
         await self._connection.disconnect(nowait=True)
 
     def data_received(self, data: bytes) -> None:
         """Take in what came, and hand over the replies once all are there."""
+        self._received_bytes += len(data)
         try:
             self._reader.feed(data)
             while (reply := self._reader.gets()) is not _INCOMPLETE:
