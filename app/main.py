@@ -170,8 +170,8 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
     replay_store, samples, bell = ReplayStore(connection), SampleStore(connection), Bell(partial(changes, connection))
     entering = ReplayGroups(EnteringStore(connection))
     reservations = Reservations(replay_store, samples, batches)
-    bookmarks = Bookmarks(runs, groups, batches, entering, reservations)
     staleness = Staleness(runs, groups)
+    bookmarks = Bookmarks(runs, groups, batches, entering, reservations)
     arrivals = Arrivals()
     timing = Timing(ttl_ms, round(settings.relax_after_s * 1000))
     sending = Sending(batches, bookmarks)
@@ -190,7 +190,7 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
         arrivals,
         timing,
     )
-    explain = Explain(runs, dispatch, sending, arrivals, replay_store)
+    explain = Explain(runs, dispatch, arrivals, replay_store)
     traffic = Traffic()
     waiting = WaitingRoom(dispatch, partial(changes, connection))
     insertion = ReplayInsertion(replay_store, bell)
@@ -214,7 +214,7 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
         administration=Administration(runs, groups, bookmarks, staleness, upkeep, replay_store),
         submissions=Submissions(admission),
         waiting=waiting,
-        leases=Leases(groups, batches, bookmarks, reservations),
+        leases=Leases(groups, batches, bookmarks, reservations, staleness),
         bookmarks=bookmarks,
         explain=explain,
         lineages=Lineages(runs, groups, batches),

@@ -18,6 +18,11 @@ def unregistered() -> NotReady:
     return NotReady(Blocker.NOT_REGISTERED, "no trainer has registered with this run, nor has anybody made it")
 
 
+def archived() -> NotReady:
+    """Say that the run is archived."""
+    return NotReady(Blocker.ARCHIVED, "the run is archived: it hands out no batches until `archived` is false again")
+
+
 def limit_of(environment: int | None, batch_size: int, bounds: Mapping[int, Bounds]) -> int:
     """Return the most sequences of one batch that an environment may have."""
     bound = _bound(environment, bounds)

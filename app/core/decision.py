@@ -1,13 +1,15 @@
 """What a trainer that asks for a batch gets: the rules of selection, and when a minimum may be relaxed."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from app.core.allocation import bounds_for, settle_debts
 from app.core.blockers import minimums_conflict
+from app.core.freshness import unfit
+from app.core.leasing import LeasedGroup
 from app.core.mixing import unfilled
-from app.core.model import BatchPlan, Blocker, Bounds, Lane, NotReady, RunView
+from app.core.model import BatchPlan, Blocker, Bounds, Lane, LaneId, NotReady, QueuedGroup, RunView
 from app.core.pacing import live_shares
 from app.core.relaxation import queued_shortfall, select_relaxed, smallest_shortfall
 from app.core.selection import select
@@ -80,6 +82,24 @@ def _decide(view: RunView, batch_size: int, lanes: Sequence[Lane], ttl_ms: int, 
     relaxed = select_relaxed(batch_size, lanes, bounds, view.debts)
     assert isinstance(relaxed, BatchPlan), "there is an exact batch, whatever is owed"  # noqa: S101
     return Decision(relaxed, None, _debts_after(view.debts, bounds, relaxed), since)
+
+
+def with_returned(view: RunView, lanes: Sequence[Lane], groups: Iterable[LeasedGroup]) -> list[Lane]:
+    """Return the lanes as they will be when groups of a dissolved batch are back in their places.
+
+    Groups from the replay buffer return to no lane. Groups that are too old by now are dropped from theirs.
+    """
+    heads: defaultdict[LaneId, list[QueuedGroup]] = defaultdict(list)
+    for group in groups:
+        waited_ms = view.clock_ms - group.accepted_ms
+        if group.replayed is None and not unfit(group.policy_version, view.policy_version, view.policy, waited_ms):
+            heads[group.environment, group.size].append(QueuedGroup(group.arrival, group.group_id))
+    joined = [
+        replace(lane, queued=lane.queued + len(back), heads=tuple(sorted((*back, *lane.heads))))
+        for lane in lanes
+        for back in [heads.pop((lane.environment, lane.size), [])]
+    ]
+    return joined + [Lane(*lane, len(back), tuple(sorted(back))) for lane, back in heads.items()]
 
 
 def _known_sizes(view: RunView, lanes: Sequence[Lane]) -> dict[int | None, set[int]]:

@@ -107,6 +107,11 @@ class Lease:
     shards: Shards | None = None
     replayed: tuple[tuple[int | None, int, int], ...] = ()
 
+    @property
+    def size(self) -> int:
+        """Sequences in its batch."""
+        return sum(sequences for _, _, sequences in self.contents)
+
 
 def contents_of(groups: Iterable[LeasedGroup]) -> tuple[tuple[int | None, int, int], ...]:
     """Return a batch's groups and sequences by environment, those without one first."""

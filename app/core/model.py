@@ -95,6 +95,7 @@ class Blocker(StrEnum):
     """Why no batch can be had now. The first that applies, in this order."""
 
     NOT_REGISTERED = "not_registered"
+    ARCHIVED = "archived"
     TOO_FEW_SEQUENCES = "too_few_sequences"
     MINIMUM_SHORT = "minimum_short"
     MINIMUMS_CONFLICT = "minimums_conflict"

@@ -7,9 +7,9 @@ from dataclasses import replace
 from weakref import WeakValueDictionary
 
 from app.core.blockers import unregistered
-from app.core.decision import Decision, decide
+from app.core.decision import Decision, decide, with_returned
 from app.core.errors import InvalidField, RanksDisagree, RunArchived, RunNotFound
-from app.core.leasing import Lease, LeaseState, contents_of, exhausted, expired, quarantined, returned
+from app.core.leasing import Lease, LeasedGroup, LeaseState, contents_of, exhausted, expired, quarantined, returned
 from app.core.model import Lane, NotReady, RunView
 from app.core.ranks import recorded
 from app.core.seats import Seat, awaiting
@@ -154,13 +154,39 @@ class Dispatch:
             if await self._batches.change(run, lease, quarantined(lease)):
                 emit(BatchQuarantined(run=run, batch=lease.batch_id, step=lease.step, delivery_count=lease.deliveries))
 
-    async def decision(self, run: str, view: RunView) -> Decision:
-        """Decide what would happen if a trainer asked now, without doing it."""
-        return (await self._decided(run, view))[0]
+    async def decision(self, run: str, view: RunView) -> Decision | None:
+        """Decide what would happen if a trainer asked now, without handing anything out.
 
-    async def _decided(self, run: str, view: RunView, *, mixing: bool = True) -> tuple[Decision, Mixture | None]:
-        """Decide on the next batch, and on what it is to have from the replay buffer."""
+        Groups that are too old to be trained on count as little as when a batch is taken: they are dropped, as then.
+
+        Returns:
+            What would happen; None if groups were dropped: look again.
+        """
+        outgrown = [one for one in view.leases if self._sending.waits(one, view) and not _is_whole(one.size, view)]
+        held = [await self._batches.groups_of(run, lease.batch_id) for lease in outgrown]
+        returning = [group for groups in held for group in groups or ()]
+        decision, _ = await self._decided(run, view, returning)
+        fit = decision.plan is None or await self._retrieval.still_fit(run, view, decision.plan)
+        return decision if fit else None
+
+    def hands_out_again(self, view: RunView) -> bool:
+        """Whether a batch that was taken before waits to be handed out again as it was."""
+        return any(self._sending.waits(lease, view) and _is_whole(lease.size, view) for lease in view.leases)
+
+    async def _decided(
+        self, run: str, view: RunView, returning: Sequence[LeasedGroup] = (), *, mixing: bool = True
+    ) -> tuple[Decision, Mixture | None]:
+        """Decide on the next batch, and on what it is to have from the replay buffer.
+
+        Args:
+            run: The run's name.
+            view: The run.
+            returning: Groups of batches that will be dissolved, because they are of another size than the run's.
+            mixing: Whether it may have groups from the replay buffer.
+        """
         lanes = await self._retrieval.lanes(run, view)
+        if returning:
+            lanes = with_returned(view, lanes, returning)
         mixed = await self._mixing.decide(run, view, lanes, self._timing.environment_ttl_ms) if mixing else None
         return mixed or (await self._unmixed(view, lanes), None)
 
@@ -211,7 +237,7 @@ class Dispatch:
         # Who has it goes on with it, whatever the run's batch size is by now.
         in_hand = seen.state is LeaseState.HELD and not expired(seen, view.clock_ms)
         size = sum(group.size for group in groups)
-        whole = in_hand or (view.config is not None and size == view.config.batch_size)
+        whole = in_hand or _is_whole(size, view)
         if seat is not None and whole:
             seat.check_size(size)
         batch = await self._division.read(run, view, taken, groups, seat) if whole else None
@@ -309,6 +335,11 @@ class Dispatch:
         have = await (self._sending.begin(lease, taking) if lease.state is LeaseState.SENDING else taking)
         self.handed_out += have
         return have
+
+
+def _is_whole(size: int, view: RunView) -> bool:
+    """Whether a batch of so many sequences is one that the run hands out."""
+    return view.config is not None and size == view.config.batch_size
 
 
 def _is_nobody_elses(batch: Batch) -> bool:

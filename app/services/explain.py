@@ -3,13 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from app.core.blockers import unregistered
+from app.core.blockers import archived, unregistered
 from app.core.filters import Arrived
 from app.core.forecast import expected_s
-from app.core.model import DropReason, NotReady, RunView
+from app.core.model import DropReason, NotReady, RunConfig, RunView
 from app.services.arrivals import Arrivals
 from app.services.dispatch import Dispatch
-from app.services.sending import Sending
 from app.store.replay import ReplayStore
 from app.store.runs import RunStore
 
@@ -36,14 +35,11 @@ class Reason:
 
 
 class Explain:
-    """Looks at a run without changing it."""
+    """Looks at a run. It changes nothing but what the next take would do first: groups that are too old are dropped."""
 
-    def __init__(
-        self, runs: RunStore, dispatch: Dispatch, sending: Sending, arrivals: Arrivals, buffers: ReplayStore
-    ) -> None:
+    def __init__(self, runs: RunStore, dispatch: Dispatch, arrivals: Arrivals, buffers: ReplayStore) -> None:
         self._runs = runs
         self._dispatch = dispatch
-        self._sending = sending
         self._arrivals = arrivals
         self._buffers = buffers
 
@@ -54,22 +50,26 @@ class Explain:
     async def of(self, run: str, instead: Mapping[str, float] | None = None) -> Reason:
         """Say whether a trainer that asked now would get a batch.
 
+        Payloads are not read: one that is damaged is found when its batch is taken.
+
         Args:
             run: The run's name.
             instead: Settings to try instead of the run's: ``batch_size``, ``relax_after_s``.
         """
-        view = await self._runs.view(run)
-        if view.config is None:
-            return Reason(view, unregistered(), None, None, {}, Arrived())
-        self._arrivals.note(run, view)
-        tried = instead or {}
-        config = replace(view.config, batch_size=int(tried.get("batch_size", view.config.batch_size)))
-        policy = replace(view.policy, relax_after_s=tried.get("relax_after_s", view.policy.relax_after_s))
-        view = replace(view, config=config, policy=policy)
-        arriving, arrived = self._arrivals.rates(run), self._arrivals.lately(run, view)
-        if not instead and any(self._sending.waits(lease, view) for lease in view.leases):
-            return Reason(view, None, None, None, arriving, arrived)
-        decision = await self._dispatch.decision(run, view)
+        decision = None
+        while decision is None:
+            view = await self._runs.view(run)
+            if view.config is None:
+                return Reason(view, unregistered(), None, None, {}, Arrived())
+            self._arrivals.note(run, view)
+            view = _tried(view, view.config, instead or {})
+            arriving, arrived = self._arrivals.rates(run), self._arrivals.lately(run, view)
+            if view.policy.archived:
+                return Reason(view, archived(), None, None, arriving, arrived)
+            if not instead and self._dispatch.hands_out_again(view):
+                return Reason(view, None, None, None, arriving, arrived)
+            decision = await self._dispatch.decision(run, view)
+        policy = view.policy
         if decision.not_ready is None:
             return Reason(view, None, None, None, arriving, arrived)
         why = decision.not_ready
@@ -81,6 +81,12 @@ class Explain:
         left_ms = decision.relaxes_in_ms
         relaxes_s = None if left_ms is None else left_ms / 1000
         return Reason(view, why, expected_s(why, arriving), relaxes_s, arriving, arrived)
+
+
+def _tried(view: RunView, config: RunConfig, instead: Mapping[str, float]) -> RunView:
+    config = replace(config, batch_size=int(instead.get("batch_size", config.batch_size)))
+    policy = replace(view.policy, relax_after_s=instead.get("relax_after_s", view.policy.relax_after_s))
+    return replace(view, config=config, policy=policy)
 
 
 def stale_groups(view: RunView) -> int:

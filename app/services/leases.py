@@ -11,6 +11,7 @@ from app.core.ranks import Shards, acknowledged_by
 from app.events import BatchDiscarded, BatchGivenBack, emit
 from app.services.bookmarks import Bookmarks
 from app.services.replay.reservations import Reservations
+from app.services.staleness import Staleness
 from app.store.batch_view import BatchView
 from app.store.batches import BatchStore
 from app.store.groups import GroupStore
@@ -20,12 +21,18 @@ class Leases:
     """What a trainer does with a batch, and what operators do."""
 
     def __init__(
-        self, groups: GroupStore, batches: BatchStore, bookmarks: Bookmarks, reservations: Reservations
+        self,
+        groups: GroupStore,
+        batches: BatchStore,
+        bookmarks: Bookmarks,
+        reservations: Reservations,
+        staleness: Staleness,
     ) -> None:
         self._groups = groups
         self._batches = batches
         self._bookmarks = bookmarks
         self._reservations = reservations
+        self._staleness = staleness
         self._turns: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
     async def acknowledge(self, run: str, batch_id: str, lease_id: str, rank: int | None = None) -> tuple[int, ...]:
@@ -63,6 +70,8 @@ class Leases:
     async def give_back(self, run: str, batch_id: str, lease_id: str | None, reason: str | None) -> None:
         """Give a batch back: its groups go to the front of their lanes, in their order. Safe to repeat.
 
+        Those that a newer policy version has made too old meanwhile are dropped, as they would have been in the queue.
+
         Args:
             run: The run's name.
             batch_id: The batch.
@@ -80,6 +89,7 @@ class Leases:
             groups = await self._batches.groups_of(run, batch_id)
             if groups is not None and await self._batches.dissolve(run, lease, groups, view.policy.history_ms):
                 emit(BatchGivenBack(run=run, batch=batch_id, step=lease.step, reason=reason))
+                await self._staleness.sweep_versions(run)
                 if lease.replayed:
                     await self._reservations.settle(run)
                 return

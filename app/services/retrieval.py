@@ -46,17 +46,27 @@ class Retrieval:
         """Read what is planned, and what is to go with it; None if some should not be trained on, which is dropped."""
         planned, others = [group.group_id for group in plan.groups], [group.group_id for group in replayed]
         entries, payloads = await self._groups.entries_and_payloads(run, planned, others)
-        groups = []
-        unfit_groups: dict[PlannedGroup, DropReason] = {}
+        if await self._drop_unfit(run, view, plan, entries):
+            return None
+        groups = [_leased(group, entry) for group, entry in zip(plan.groups, entries, strict=True) if entry is not None]
+        return _checked((*groups, *replayed), payloads)
+
+    async def still_fit(self, run: str, view: RunView, plan: BatchPlan) -> bool:
+        """Whether all that is planned should still be trained on; what should not is dropped, as when it is taken."""
+        entries = await self._groups.entries(run, [group.group_id for group in plan.groups])
+        return not await self._drop_unfit(run, view, plan, entries)
+
+    async def _drop_unfit(
+        self, run: str, view: RunView, plan: BatchPlan, entries: Sequence[StoredGroup | None]
+    ) -> bool:
+        reasons: dict[PlannedGroup, DropReason] = {}
         for group, entry in zip(plan.groups, entries, strict=True):
             # Without an entry it was taken meanwhile; were it still in its lane, it would be chosen again for ever.
             reason = DropReason.PAYLOAD_LOST if entry is None else unfit_now(entry, view)
             if reason is not None:
-                unfit_groups[group] = reason
-            elif entry is not None:
-                groups.append(_leased(group, entry))
-        await self.drop(run, view, unfit_groups)
-        return None if unfit_groups else _checked((*groups, *replayed), payloads)
+                reasons[group] = reason
+        await self.drop(run, view, reasons)
+        return bool(reasons)
 
     async def retrieve(self, run: str, groups: Sequence[LeasedGroup]) -> Retrieved:
         """Read the payloads of groups that are leased."""

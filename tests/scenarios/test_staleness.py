@@ -8,6 +8,8 @@ from tests.scenarios.native_calls import (
     end,
     group,
     ids,
+    in_hands,
+    lease_runs_out,
     make_run,
     set_version,
     status,
@@ -92,3 +94,47 @@ async def test_or_they_are_refused_where_the_run_says_so(client: httpx.AsyncClie
     await change_run(client, future_versions="restamp")
     assert await submit(client, group("v6", policy_version=6)) == ["refused"], "a repetition gets its first answer"
     assert await submit(client, group("another", policy_version=6)) == ["accepted"]
+
+
+async def promised(client: httpx.AsyncClient, **instead: int) -> bool:
+    """What explain and the status say of the next batch; they must agree."""
+    said = (await client.get(f"{RUN}/batches/explain", params=instead)).json()["ready"]
+    assert instead or said == (await status(client))["ready"]
+    return bool(said)
+
+
+async def test_a_batch_that_went_stale_in_a_trainers_hands_is_not_promised_once_it_is_given_back(
+    client: httpx.AsyncClient,
+) -> None:
+    await make_run(client, batch_size=2, max_staleness=0)
+    await submit(client, group("v0", policy_version=0))
+    batch = await taken(client)
+    await set_version(client, 1)
+    assert (await end(client, batch, "nack")).status_code == 200
+    assert (await status(client))["groups"]["queued"] == 0, "what nobody may train on does not wait"
+    assert not await promised(client)
+    assert await take(client) is None
+    assert (await status(client))["dropped"] == {"stale": 1}
+
+
+async def test_a_batch_of_another_size_that_waits_is_not_promised(client: httpx.AsyncClient) -> None:
+    await make_run(client, batch_size=2)
+    await submit(client, "a")
+    batch = await taken(client, lease_s=0.001)
+    await change_run(client, batch_size=4)
+    await lease_runs_out(client, batch)
+    assert not await promised(client)
+    assert [one["batch"] for one in await in_hands(client)] == [batch["batch"]], "who asks changes nothing"
+    assert await take(client) is None
+    await submit(client, "b")
+    assert await promised(client)
+    assert ids(await taken(client)) == ["a", "b"]
+
+
+async def test_an_archived_run_promises_nothing(client: httpx.AsyncClient) -> None:
+    await make_run(client, batch_size=2)
+    await submit(client, "a")
+    assert await promised(client)
+    await change_run(client, archived=True)
+    assert not await promised(client)
+    assert (await status(client))["blocked"]["reason"] == "archived"

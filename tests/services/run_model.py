@@ -145,6 +145,7 @@ class RunModel:
         batch = self._held(batch_id, lease, "given back")
         if batch:
             self._dissolve(batch)
+            self.set_version(self.version)
 
     def extend(self, batch_id: str, lease: str, lease_s: int) -> None:
         batch = self._held(batch_id, lease, "held")

@@ -144,3 +144,14 @@ async def test_groups_of_a_batch_that_is_dissolved_are_the_oldest_at_once(
     answer = await services.dispatch.take(RUN, Holder(request_id, LEASE_S))
     assert answer.batch is not None
     assert names(answer.batch) == ["old", "young"]
+
+
+async def test_groups_that_grew_too_old_since_the_last_sweep_are_not_promised(
+    services: Services, redis_client: Redis
+) -> None:
+    await services.administration.change(RUN, {"max_age_s": LEASE_S / 2})
+    await submit(services, "a", "b")
+    assert (await services.explain.of(RUN)).not_ready is None
+    await run_out(redis_client)
+    assert (await services.explain.of(RUN)).not_ready is not None
+    assert (await books_of(redis_client, RUN))["dropped"] == {"expired": 2}

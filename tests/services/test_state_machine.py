@@ -234,7 +234,9 @@ class RunMachine(RuleBasedStateMachine):
 
     @rule(request=requests, lease_s=leases_s)
     def take(self, request: str | None, lease_s: int) -> None:
+        promised = self._call(lambda services: services.explain.of(RUN)).not_ready is None
         expected = self._model.take(request, lease_s)
+        assert request or promised == (not isinstance(expected, str)), "explain promises what a take gives, no more"
         holder = Holder(request or "", lease_s, "trainer")
         answer = self._call(lambda services: services.dispatch.take(RUN, holder))
         if isinstance(expected, str):

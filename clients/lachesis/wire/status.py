@@ -36,7 +36,8 @@ class Blocked(_Answer):
     """What blocks the next batch."""
 
     reason: str = Field(
-        description="`not_registered`, `too_few_sequences`, `minimum_short`, `minimums_conflict` or `no_exact_fit`."
+        description="`not_registered`, `archived`, `too_few_sequences`, `minimum_short`, `minimums_conflict` or "
+        "`no_exact_fit`."
     )
     detail: str = Field(description="The same as a sentence with the values in it.")
     missing_sequences: int = Field(description="Sequences that must still arrive, over all environments.")
