@@ -61,6 +61,7 @@ class Administration:
             InvalidField: There are as many runs as we look after; or a fresh fraction is asked for.
         """
         await self._runs.announce(run)
+        request = uuid.uuid4().hex
         while True:
             view = await self._runs.view(run)
             if view.config is not None:
@@ -69,7 +70,7 @@ class Administration:
                     raise RunExists(f"{said}; ask for it with these, or change it (PATCH)")
                 return view, False
             await self._check_fresh_fraction(run, policy.fresh_fraction)
-            if await self._runs.put(run, config, policy, view.epoch, step=config.starting_step):
+            if await self._runs.put(run, config, policy, view.epoch, config.starting_step, request):
                 emit(RunCreated(run=run, batch_size=config.batch_size))
                 return await self._runs.view(run), True
 

@@ -124,7 +124,9 @@ class RunStore:
         )
         return int(changed)
 
-    async def put(self, run: str, config: RunConfig, policy: Policy, epoch: int, step: int | None = None) -> bool:
+    async def put(
+        self, run: str, config: RunConfig, policy: Policy, epoch: int, step: int | None = None, made_by: str = ""
+    ) -> bool:
         """Write a run's configuration and policy.
 
         Args:
@@ -133,12 +135,13 @@ class RunStore:
             policy: Its policy.
             epoch: The epoch of the view this was decided on.
             step: The step from now on, or None to go on.
+            made_by: The request that makes the run, by an id of its own; empty to change a run.
 
         Returns:
-            False if the run changed since ``epoch``: look again, decide again.
+            False if another request made the run, or it changed since ``epoch``: look again, decide again.
         """
         arguments: list[Argument] = [epoch, _config_text(config), json.dumps(asdict(policy), sort_keys=True)]
-        arguments += ["" if step is None else step, int(policy.max_age_s is not None)]
+        arguments += ["" if step is None else step, int(policy.max_age_s is not None), made_by]
         return bool(await self._run_and_announce(run, "put_run", [RunKeys(run).run], arguments))
 
     async def set_policy_version(self, run: str, version: int) -> None:

@@ -26,7 +26,8 @@ POLICY = Policy(
 async def test_a_policy_is_written_once_however_often_it_is_sent(store: Store) -> None:
     epoch = (await store.view()).epoch
     for _ in range(2):
-        assert await store.runs.put(RUN, CONFIG, POLICY, epoch, step=7)
+        assert await store.runs.put(RUN, CONFIG, POLICY, epoch, step=7, made_by="request")
+    assert not await store.runs.put(RUN, CONFIG, POLICY, epoch, step=7, made_by="another")
     view, roster = await store.view(), await store.runs.roster(RUN)
     assert (view.config, view.policy, view.step, view.epoch) == (CONFIG, POLICY, 7, epoch + 1)
     assert (roster.policy, roster.epoch, roster.batch_size) == (POLICY, epoch + 1, CONFIG.batch_size)
