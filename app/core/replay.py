@@ -15,7 +15,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import ArrayLike
 
-from app.core.drawing import Sampling
+from app.core.drawing import Sampling, weight_of
 from app.core.freshness import Freshness, freshness
 from app.core.rate_limiter import LimiterSettings
 
@@ -253,7 +253,7 @@ def make_room(newcomer: Chunk, held: Held, candidates: Iterable[Chunk], policy: 
     """
     chunks, payload_bytes = held.chunks + 1, held.payload_bytes + newcomer.payload_bytes
     evicted = []
-    for chunk in sorted(candidates, key=lambda each: eviction_key(each, policy.eviction)):
+    for chunk in sorted(candidates, key=lambda each: eviction_key(each, policy)):
         if within(chunks, payload_bytes, policy):
             break
         evicted.append(chunk)
@@ -261,13 +261,13 @@ def make_room(newcomer: Chunk, held: Held, candidates: Iterable[Chunk], policy: 
     return Room(tuple(evicted), within(chunks, payload_bytes, policy))
 
 
-def eviction_key(chunk: Chunk, eviction: Eviction) -> tuple[bool, float, int]:
-    """Return a key that sorts chunks by who goes first."""
-    match eviction:
+def eviction_key(chunk: Chunk, policy: ReplayPolicy) -> tuple[bool, float, int]:
+    """Return a key that sorts chunks by who goes first. Whether samples hold a chunk makes no difference."""
+    match policy.eviction:
         case Eviction.MOST_USED:
             return not chunk.retired, -chunk.uses, chunk.chunk_id
         case Eviction.LOWEST_PRIORITY:
-            return not chunk.retired, chunk.priority, chunk.chunk_id
+            return not chunk.retired, weight_of(chunk.priority, policy.sampling.alpha), chunk.chunk_id
     return not chunk.retired, 0, chunk.chunk_id
 
 

@@ -37,6 +37,9 @@
 | `…:replay:versions` | zset | the same by version, that of their oldest fragment |
 | `…:replay:uses` | zset | the same by acknowledged uses |
 | `…:replay:withheld` | zset | ids of chunks whose uses are all reserved or counted, by version |
+| `…:replay:withheld_order` | zset | the same by number of insertion |
+| `…:replay:withheld_weights` | zset | the same by weight |
+| `…:replay:withheld_uses` | zset | the same by acknowledged uses |
 | `…:replay:past` | zset | ids of chunks of former sessions, kept for inspection, by number of insertion |
 | `…:replay:version_counts` | hash | version -> sampleable chunks of it |
 | `…:replay:fragments` | hash | fragment id -> its entry, for every fragment held, in a chunk or not yet |
@@ -44,6 +47,7 @@
 | `…:replay:due` | zset | workers of whom something waits, by the run clock at which to look after it |
 | `…:replay:samples` | hash | sample id -> JSON: the chunks it was given, in order |
 | `…:replay:sample_states` | hash | sample id -> JSON of its lease |
+| `…:replay:requests` | hash | request id -> id of the sample that it took, while that is held |
 | `…:checkpoint:{slot}:{part}` | copy | `replay` and each of its parts as they were at a checkpoint; of the same types |
 | `…:curricula` | hash | curriculum -> its id |
 | `…:curricula_loading` | zset | ids of curricula whose state is being loaded, by the run clock at their last progress |
@@ -93,6 +97,9 @@ ReplayPart = Literal[
     "versions",
     "uses",
     "withheld",
+    "withheld_order",
+    "withheld_weights",
+    "withheld_uses",
     "past",
     "version_counts",
     "fragments",
@@ -100,6 +107,7 @@ ReplayPart = Literal[
     "due",
     "samples",
     "sample_states",
+    "requests",
     "entering",
 ]
 """What a replay buffer consists of, beside its totals; in the order `lua/replay_keys.lua` names them."""

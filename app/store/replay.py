@@ -29,7 +29,7 @@ from app.store.replay_view import (
     ReplaySummary,
     ReplayView,
     candidate_commands,
-    decoded,
+    read_candidates,
     read_summary,
     read_view,
     summary_commands,
@@ -72,7 +72,7 @@ class ReplayStore:
 
         Returns:
             None if the run has no buffer. Candidates are chunks of former sessions, then the others in the order of
-            eviction, then those whose uses are all reserved.
+            eviction.
         """
         keys = RunKeys(run)
         commands = [*view_commands(keys), ("HGET", keys.replay_part("workers"), worker)]
@@ -84,11 +84,11 @@ class ReplayStore:
         text, *found = replies[-4:]
         unknown = StoredWorker("", WorkerState(view.standing.session, heard_ms=view.standing.clock_ms))
         known = unknown if text is None else parse_worker(worker, text.decode())
-        return view, known, decoded(found)
+        return view, known, read_candidates(found, candidates)
 
     async def candidates(self, run: str, eviction: Eviction, most: int) -> list[str]:
         """Read who would be evicted first, as `look` does."""
-        return decoded(await self._connection.exchange(candidate_commands(RunKeys(run), eviction, most)))
+        return read_candidates(await self._connection.exchange(candidate_commands(RunKeys(run), eviction, most)), most)
 
     async def put(
         self, run: str, policy: ReplayPolicy, session: int, offset: float, revision: str, *, settle: bool

@@ -10,7 +10,7 @@ from app.store.group_entries import StoredGroup, parse_entry
 from app.store.keys import RunKeys
 from app.store.replay_entries import StoredFragment, parse_fragment
 from app.store.replay_insertions import NewChunk, chunk_values
-from app.store.replay_view import ReplayView, candidate_commands, decoded, read_view, view_commands
+from app.store.replay_view import ReplayView, candidate_commands, decoded, read_candidates, read_view, view_commands
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class EnteringStore:
         pairs = zip(group_ids, entries, strict=True)
         stored = [parse_fragment(group_id, entry.decode()) for group_id, entry in pairs if entry is not None]
         groups = [_entering(one) for one in stored if one.chunk_id is None]  # somebody else may take them in meanwhile
-        return (view, groups, decoded(victims)) if groups else None
+        return (view, groups, read_candidates(victims, candidates)) if groups else None
 
     async def take_in(self, run: str, entrance: Entrance, view: ReplayView) -> str:
         """Carry out what was planned on ``view``. Safe to repeat.

@@ -54,7 +54,8 @@ class Missed:
     """Why a sample was not taken.
 
     Attributes:
-        why: ``outdated``, ``blocked`` (by the rate limiter), or ``short`` of chunks.
+        why: ``outdated``, ``repeated`` (the request holds a sample), ``blocked`` (by the rate limiter), or ``short`` of
+            chunks.
         found: Of one that was short: the draws that gave a chunk.
     """
 
@@ -98,7 +99,7 @@ class SampleStore:
         arguments += [view.total("draws"), counter, wanted, _or_nothing(policy.max_reuse)]
         arguments += [limits.oldest_version, limits.oldest_ms, view.standing.session, _or_nothing(limits.most_samples)]
         facts = {"sampling": asdict(drawn_on.sampling), "counts": asdict(drawn_on.counts)}
-        arguments.append(json.dumps(facts, separators=(",", ":")))
+        arguments += [json.dumps(facts, separators=(",", ":")), lease.request_id]
         arguments += [" ".join(map(str, draw)) for draw in draws]
         word, *rest = await self._connection.run("take_sample", RunKeys(run).replay_keys(), arguments)
         match word:
@@ -136,6 +137,11 @@ class SampleStore:
         """Read a sample's lease; None if it is in nobody's hands."""
         found = await self._connection.call("HGET", RunKeys(run).replay_part("sample_states"), sample_id)
         return None if found is None else parse_lease(sample_id, found.decode())
+
+    async def taken_by(self, run: str, request_id: str) -> Lease | None:
+        """Read the lease of the sample that a request took; None if it holds none."""
+        sample_id = await self._connection.call("HGET", RunKeys(run).replay_part("requests"), request_id)
+        return None if sample_id is None else await self.lease(run, sample_id.decode())
 
     async def manifest(self, run: str, sample_id: str) -> Manifest | None:
         """Read what a sample was given; None if it is in nobody's hands."""

@@ -16,10 +16,10 @@ from app.store.run_view import run_clock
 STALENESS_BOUNDS = ("0", "1", "2", "4", "8", "16", "32", "64", "128", "256", "more")
 """What `lua/sampled_staleness.lua` counts sampled chunks by: the most versions each is stale, by doubling."""
 
-_EVICTED_FROM: dict[Eviction, ReplayPart] = {
-    Eviction.OLDEST: "order",
-    Eviction.MOST_USED: "uses",
-    Eviction.LOWEST_PRIORITY: "weights",
+_EVICTED_FROM: dict[Eviction, tuple[ReplayPart, ReplayPart]] = {
+    Eviction.OLDEST: ("order", "withheld_order"),
+    Eviction.MOST_USED: ("uses", "withheld_uses"),
+    Eviction.LOWEST_PRIORITY: ("weights", "withheld_weights"),
 }
 
 NO_TOTALS = {"config", "revision", "session", "offset", "demand", "unsettled", "restored"}
@@ -152,9 +152,19 @@ def read_summary(replies: Sequence[Any]) -> ReplaySummary | None:
 
 
 def candidate_commands(keys: RunKeys, eviction: Eviction, most: int) -> list[Command]:
-    """Return the commands that read who would be evicted first: `decoded`, their replies are the chunks' keys."""
-    heads: tuple[ReplayPart, ...] = ("past", _EVICTED_FROM[eviction], "withheld")
-    return [("ZRANGE", keys.replay_part(part), 0, most - 1) for part in heads]
+    """Return the commands that read who would be evicted first, which `read_candidates` reads."""
+    heads: tuple[ReplayPart, ...] = ("past", *_EVICTED_FROM[eviction])
+    return [("ZRANGE", keys.replay_part(part), 0, most - 1, "WITHSCORES") for part in heads]
+
+
+def read_candidates(replies: Sequence[Sequence[tuple[bytes, float]]], most: int) -> list[str]:
+    """Read who would be evicted first, in the order of `app.core.replay.eviction_key`.
+
+    Chunks of former sessions go first. The others go by their score, whether samples hold all their uses or not.
+    """
+    past, *live = replies
+    ordered = sorted((score, key) for head in live for key, score in head)
+    return [key.decode() for key in (*(key for key, _ in past), *(key for _, key in ordered))][:most]
 
 
 def decoded(replies: Sequence[Sequence[bytes]]) -> list[str]:

@@ -7,10 +7,12 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from redis.asyncio import Redis
 
 from lachesis.wire import blob
 from lachesis.wire.frame import frame, split
 from lachesis.wire.groups import SAFETENSORS
+from tests.api.conftest import Start
 from tests.api.native_groups import BINARY, blobs_of
 from tests.api.replay_calls import REPLAY, RUN, end, in_binary, in_json, insert, make_buffer, state, take, tensors_of
 
@@ -146,6 +148,58 @@ async def test_a_request_that_is_repeated_gets_the_same_sample(client: httpx.Asy
     again = await take(client, num_chunks=2, request_id="step-1")
     assert (again["sample"], again["lease"], again["records"]) == (first["sample"], first["lease"], first["records"])
     assert (await state(client))["samples_held"] == 1
+
+
+@pytest.mark.parametrize("strategy", ["uniform", "fifo", "proportional"])
+async def test_simultaneous_requests_of_one_id_get_one_sample_from_any_process(start: Start, strategy: str) -> None:
+    """The request is recognised where the sample is taken: no process needs to have heard of it before."""
+    processes = [await start() for _ in range(3)]
+    await make_buffer(processes[0], max_reuse=2, sampling={"strategy": strategy})
+    await insert(processes[0], range(60))
+    for step in range(30):
+        asked = {"num_chunks": 2, "request_id": f"step-{step}"}
+        taken = await asyncio.gather(*(take(process, **asked) for process in (*processes, processes[0])))
+        told = {(one["sample"], one["lease"], str(one["records"])) for one in taken}
+        assert len(told) == 1
+        assert (await state(processes[1]))["samples_held"] == 1
+        (sample, lease, _), *_ = told
+        reply = await processes[2].post(f"{REPLAY}/samples/{sample}/nack", json={"lease": lease})
+        assert reply.status_code == 200, reply.text
+
+
+async def test_simultaneous_requests_of_one_id_share_the_last_chunk(start: Start) -> None:
+    processes = [await start() for _ in range(3)]
+    await make_buffer(processes[0], max_reuse=1)
+    for number in range(20):
+        await insert(processes[0], [number])
+        asked = {"num_chunks": 1, "request_id": "always-the-same"}
+        taken = await asyncio.gather(*(take(process, **asked) for process in processes))
+        assert len({one["sample"] for one in taken}) == 1
+        reply = await processes[2].post(f"{REPLAY}/samples/{taken[0]['sample']}/ack", json={"lease": taken[0]["lease"]})
+        assert reply.status_code == 200, reply.text
+
+
+async def test_a_request_whose_sample_ran_out_takes_another_one(client: httpx.AsyncClient, redis_client: Redis) -> None:
+    await make_buffer(client, max_reuse=1)
+    await insert(client, [0])
+    first = await take(client, num_chunks=1, request_id="step-1", lease_s=30)
+    await redis_client.hincrby("lachesis:1:{r}:run", "clock_ms", 31_000)  # type: ignore[misc]
+    again = await take(client, num_chunks=1, request_id="step-1")
+    assert again["sample"] != first["sample"]
+    reply = await client.post(f"{REPLAY}/samples/{first['sample']}/ack", json={"lease": first["lease"]})
+    assert (reply.status_code, reply.json()["code"]) == (409, "lease_lost")
+
+
+async def test_the_oldest_chunks_go_for_newcomers_though_a_sample_holds_them(client: httpx.AsyncClient) -> None:
+    """What is left to others is what nobody has used yet; the sample keeps what it holds."""
+    await make_buffer(client, max_chunks=4, max_reuse=1)
+    await insert(client, range(4))
+    sample = await take(client, num_chunks=3, strategy="fifo")
+    await insert(client, range(4, 7))
+    page = (await client.get(f"{REPLAY}/chunks")).json()
+    assert [chunk["first"] for chunk in page["chunks"]] == [3, 4, 5, 6]
+    assert (await state(client))["retired_chunks"] == {"evicted": 3}
+    assert (await end(client, sample)).status_code == 200
 
 
 async def test_a_trainer_waits_for_chunks_and_is_told_what_it_waits_for(client: httpx.AsyncClient) -> None:

@@ -167,7 +167,7 @@ def test_the_first_few_candidates_are_enough_or_more_are_asked_for(
 ) -> None:
     policy = ReplayPolicy(max_chunks=3, max_bytes=70, eviction=eviction)
     held = Held(len(chunks), bytes_of(chunks))
-    heads = sorted(chunks, key=lambda each: eviction_key(each, eviction))[:seen]
+    heads = sorted(chunks, key=lambda each: eviction_key(each, policy))[:seen]
     whole, part = (make_room(chunk(0, 30), held, candidates, policy) for candidates in (chunks, heads))
     assert part == (whole if len(whole.evicted) <= seen else Room(tuple(heads), enough=False))
 

@@ -11,6 +11,7 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
+from app.core import replay as rule
 from tests.services.replay_values import (
     FRAGMENT_TTL_S,
     REORDER_WINDOW_S,
@@ -214,27 +215,20 @@ class ReplayModel:
             chunk.place = "withheld" if self._is_spent(chunk) else "sampleable"
 
     def _make_room(self, chunks: int, size: int) -> None:
+        """The rule says who goes; it has an oracle of its own."""
         rules = self.it.rules
-        while True:
-            kept = [chunk for chunk in self.it.chunks.values() if chunk.place in KEPT]
-            fits = rules.max_bytes is None or sum(chunk.size for chunk in kept) + size <= rules.max_bytes
-            if len(kept) + chunks <= rules.max_chunks and fits:
-                return
-            first = min(kept, key=self._goes)
-            self._retire(first, "old_session" if first.place == "past" else "evicted")
-
-    def _goes(self, chunk: Chunk) -> tuple[float, ...]:
-        """Past ones first, by age; those last that nobody else can take anyhow, by version."""
-        match chunk.place, self.it.rules.eviction:
-            case "past", _:
-                return 0, 0, chunk.id
-            case "withheld", _:
-                return 2, chunk.version, chunk.id
-            case _, "most_used":
-                return 1, -chunk.uses, chunk.id
-            case _, "lowest_priority":
-                return 1, chunk.priority, chunk.id
-        return 1, 0, chunk.id
+        kept = {chunk.id: chunk for chunk in self.it.chunks.values() if chunk.place in KEPT}
+        held = rule.Held(len(kept) + chunks - 1, sum(chunk.size for chunk in kept.values()))
+        limits = rule.ReplayPolicy(
+            max_chunks=rules.max_chunks, max_bytes=rules.max_bytes, eviction=rule.Eviction(rules.eviction)
+        )
+        newcomers = Chunk(0, [], 0.0, 0.0)
+        room = rule.make_room(
+            replace(as_the_rule_sees(newcomers), payload_bytes=size), held, map(as_the_rule_sees, kept.values()), limits
+        )
+        assert room.enough
+        for gone in room.evicted:
+            self._retire(kept[gone.chunk_id], "old_session" if gone.retired else "evicted")
 
     # Samples
 
@@ -371,3 +365,21 @@ class ReplayModel:
             self._let_go(held, "given_back")
         self.it.samples = {}
         self._look_over()
+
+
+def as_the_rule_sees(chunk: Chunk) -> rule.Chunk:
+    """Return a chunk as the rules of retention know it."""
+    return rule.Chunk(
+        chunk_id=chunk.id,
+        worker="",
+        session=0,
+        first=0,
+        fragments=len(chunk.parts),
+        versions=rule.Versions(0, 0.0, 0),
+        payload_bytes=chunk.size,
+        inserted_ms=0,
+        priority=chunk.priority,
+        uses=chunk.uses,
+        reserved=chunk.held,
+        retired=chunk.place == "past",
+    )

@@ -25,6 +25,7 @@ from app.store.replay_entries import (
     parse_worker,
 )
 from app.store.replay_view import NO_TOTALS
+from app.store.run_view import parse_lease
 from lachesis.wire.replay import MAX_CHECKPOINTS
 from tests.services.conftest import RUN, Process, config
 
@@ -170,7 +171,10 @@ async def _books_at(redis: Redis, key_of: Callable[[Any], str]) -> Books:
     assert all(len(set(keys_of)) == len(keys_of) for keys_of in samples.values()), "a chunk twice in a sample"
     assert {key: held.count(key) for key in chunks} == {key: entry.chunk.reserved for key, entry in chunks.items()}
     assert set(held) <= chunks.keys(), "a sample has lost a chunk"
-    assert (await texts("sample_states")).keys() == samples.keys()
+    leases = [parse_lease(sample, text) for sample, text in (await texts("sample_states")).items()]
+    assert {lease.batch_id for lease in leases} == samples.keys()
+    taken_by = {lease.request_id: lease.batch_id for lease in leases if lease.request_id}
+    assert await texts("requests") == taken_by, "a request that is not recognised, or for ever"
     entering = {name.decode() for name in await redis.zrange(key_of("entering"), 0, -1)}
     assert entering <= {key for key, entry in fragments.items() if entry.chunk_id is None}
     _check_uses(books)
@@ -189,13 +193,16 @@ async def _check_orders(redis: Redis, keys: RunKeys, books: Books) -> None:
         found = await redis.zrange(keys.replay_part(part), 0, -1, withscores=True)
         return {key.decode(): int(score) for key, score in found}
 
-    live = {key: entry for key, entry in chunks.items() if entry.place == SAMPLEABLE}
-    assert await scores("order") == {key: int(key) for key in live}
-    assert await scores("weights") == {key: entry.weight for key, entry in live.items()}
-    assert await scores("versions") == {key: entry.chunk.versions.lowest for key, entry in live.items()}
-    assert await scores("uses") == {key: -entry.chunk.uses for key, entry in live.items()}
-    withheld = {key: entry for key, entry in chunks.items() if entry.place == WITHHELD}
-    assert await scores("withheld") == {key: entry.chunk.versions.lowest for key, entry in withheld.items()}
+    orders: dict[str, tuple[ReplayPart, ReplayPart, ReplayPart, ReplayPart]] = {
+        SAMPLEABLE: ("order", "weights", "versions", "uses"),
+        WITHHELD: ("withheld_order", "withheld_weights", "withheld", "withheld_uses"),
+    }
+    for place, (order, weights, versions, uses) in orders.items():
+        live = {key: entry for key, entry in chunks.items() if entry.place == place}
+        assert await scores(order) == {key: int(key) for key in live}
+        assert await scores(weights) == {key: entry.weight for key, entry in live.items()}
+        assert await scores(versions) == {key: entry.chunk.versions.lowest for key, entry in live.items()}
+        assert await scores(uses) == {key: -entry.chunk.uses for key, entry in live.items()}
     assert await scores("past") == {key: int(key) for key, entry in chunks.items() if entry.place == PAST}
 
 

@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from app.core.drawing import Counts, Draw, Order, Sampling
@@ -52,11 +52,12 @@ class ReplayMoves:
     async def take(self, *ranks: int, sample_id: str = "sample", **fields: Any) -> Manifest | Missed:
         """Take the chunks at some ranks, oldest first, into a sample."""
         view = fields.pop("view", None) or await self.view()
+        held = replace(lease(sample_id), request_id=fields.pop("request_id", ""))
         limits = Limits(**{"oldest_version": 0, "oldest_ms": 0, "most_samples": None} | fields)
         draws = [Draw(Order.INSERTION, 0, 2**53, rank) for rank in ranks]
         drawn_on = DrawnOn(Sampling(), Counts(view.size))
         counter = view.total("draws") + 1
-        return await self.samples.take(RUN, lease(sample_id), len(ranks), view, drawn_on, draws, counter, limits)
+        return await self.samples.take(RUN, held, len(ranks), view, drawn_on, draws, counter, limits)
 
     async def end(self, outcome: str, sample_id: str = "sample") -> bool:
         """End a sample."""

@@ -49,6 +49,7 @@ async def test_every_key_is_in_the_table_and_every_row_of_the_table_is_a_key(sto
     assert len(keys_of(await moves.take(1, sample_id="batch4"))) == 1
     replayed = LeasedGroup("replayed", 0, None, 2, 1, "checksum", 0, replayed=Replayed(2, 0, 1.0, 1.0))
     assert (await store.take(groups=[replayed])).batch_id == "batch4"
+    assert len(keys_of(await moves.take(0, sample_id="named", request_id="named"))) == 1
     assert await moves.replay.retire(RUN, PAST, [chunk_key(2)]) == 1
     await moves.checkpoint("a")
     await a_curriculum(store.connection)

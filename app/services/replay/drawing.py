@@ -1,5 +1,7 @@
 """Drawing a sample from the buffer as it is now, and again if it moved on meanwhile."""
 
+from dataclasses import dataclass
+
 from app.core.drawing import MAX_WEIGHT, Counts, Draw, Sampling, Strategy, draw
 from app.core.errors import ReplayNotFound
 from app.core.freshness import oldest_fresh
@@ -14,6 +16,11 @@ _ATTEMPTS = 8
 _POWERS = range(MAX_WEIGHT.bit_length())
 
 
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """The request holds a sample already, which it is to get again."""
+
+
 class Drawing:
     """Takes chunks by what a strategy draws."""
 
@@ -24,8 +31,8 @@ class Drawing:
 
     async def take(
         self, run: str, view: ReplayView, lease: Lease, wanted: int, sampling: Sampling
-    ) -> Manifest | Blocked:
-        """Take so many chunks into a new sample, or say what that would have to wait for.
+    ) -> Manifest | Blocked | Repeated:
+        """Take so many chunks into a new sample, or say why not.
 
         Args:
             run: The run's name.
@@ -33,6 +40,9 @@ class Drawing:
             lease: What the sample is to be held under.
             wanted: How many chunks.
             sampling: How to draw them.
+
+        Returns:
+            What was taken; what that would have to wait for; or `Repeated`.
 
         Raises:
             ReplayNotFound: The run has no replay buffer any more.
@@ -48,6 +58,8 @@ class Drawing:
             found = await self._draw(run, seen, lease, wanted, sampling)
             if isinstance(found, Manifest):
                 return found
+            if found.why == "repeated":
+                return Repeated()
             if found.why == "short":  # what is in its way is not swept yet
                 await self._upkeep.sweep(run)
             seen = await self._replay.view(run)

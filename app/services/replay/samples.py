@@ -71,31 +71,38 @@ class ReplaySamples:
         return blocked
 
     async def _take(self, run: str, request: SampleRequest, *, waits: bool) -> Sample | Blocked:
-        view = await self._view(run)
-        again = await self._again(run, request, view)
-        if again is not None:
-            return again
-        wanted = chunks_wanted(request.num_fragments, request.num_chunks, view.policy)
-        sampling = sampling_of(request, view.policy.sampling)
-        lease = self._lease(request, view)
-        manifest = await self._drawing.take(run, view, lease, wanted, sampling)
-        if isinstance(manifest, Blocked):
-            if waits and view.policy.limiter is not None:
-                await self._replay.note_demand(run, wanted, view.standing.clock_ms + _DEMAND_MS)
-            return manifest
-        return await self._sample(run, lease, manifest, view)
+        while True:
+            view = await self._view(run)
+            held = await self._held_by(run, request)
+            if held is not None:
+                again = await self._again(run, request, held, view)
+                if again is not None:
+                    return again
+                continue
+            wanted = chunks_wanted(request.num_fragments, request.num_chunks, view.policy)
+            sampling = sampling_of(request, view.policy.sampling)
+            lease = self._lease(request, view)
+            found = await self._drawing.take(run, view, lease, wanted, sampling)
+            if isinstance(found, Manifest):
+                return await self._sample(run, lease, found, view)
+            # Another process may have served the same request meanwhile, perhaps with the last chunks.
+            if isinstance(found, Blocked) and await self._held_by(run, request) is None:
+                if waits and view.policy.limiter is not None:
+                    await self._replay.note_demand(run, wanted, view.standing.clock_ms + _DEMAND_MS)
+                return found
 
-    async def _again(self, run: str, request: SampleRequest, view: ReplayView) -> Sample | None:
-        """Find the sample that this request took before, if it is still held."""
-        if not request.request_id:
+    async def _held_by(self, run: str, request: SampleRequest) -> Lease | None:
+        """Find the lease of the sample that this request took before."""
+        return await self._samples.taken_by(run, request.request_id) if request.request_id else None
+
+    async def _again(self, run: str, request: SampleRequest, held: Lease, view: ReplayView) -> Sample | None:
+        """Hold a request's sample longer, and return it; None if it has ended, or its lease changed meanwhile."""
+        if expired(held, view.standing.clock_ms):
+            await self._samples.end(run, held, "expired", view)
             return None
-        leases = await self._samples.leases(run)
-        lease = next((lease for lease in leases if lease.request_id == request.request_id), None)
-        if lease is None or expired(lease, view.standing.clock_ms):
-            return None
-        longer = replace(lease, deadline_ms=_deadline_ms(request.lease_s, view))
-        manifest = await self._samples.manifest(run, lease.batch_id)
-        if manifest is None or not await self._samples.change(run, lease, longer):
+        longer = replace(held, deadline_ms=_deadline_ms(request.lease_s, view))
+        manifest = await self._samples.manifest(run, held.batch_id)
+        if manifest is None or not await self._samples.change(run, held, longer):
             return None
         return await self._sample(run, longer, manifest, view)
 

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- delete_replay: remove the replay buffer with all it holds, its checkpoints too; payloads become trash.
 --
--- KEYS[1] run  hash, and KEYS[2..19], the replay buffer's: replay_keys names them   KEYS[20] trash  set of tokens
--- KEYS[21] hash, its trash   KEYS[22..] hash, zset: places of checkpoints (replay_places), each with the name of its trash
+-- KEYS[1] run  hash, and KEYS[2..23], the replay buffer's: replay_keys names them   KEYS[24] trash  set of tokens
+-- KEYS[25] hash, its trash   KEYS[26..] hash, zset: places of checkpoints (replay_places), each with the name of its trash
 -- ARGV[1] revision decided on   ARGV[2] token of the buffer's trash   ARGV[3..] those of the checkpoints', in order
 --
 -- Returns 1, also if there is none, or 0 if it moved on; then nothing has changed.
@@ -13,9 +13,9 @@
 local revision = redis.call('HGET', REPLAY, 'revision')
 if not revision then return 1 end
 if revision ~= ARGV[1] then return 0 end
-empty_place(2, 21, ARGV[2])
+empty_place(2, 25, ARGV[2])
 for i = 3, #ARGV do
-  local first = 22 + (PARTS + 1) * (i - 3)
+  local first = 26 + (PARTS + 1) * (i - 3)
   empty_place(first, first + PARTS, ARGV[i])
 end
 redis.call('PUBLISH', RUN, 'replay deleted')

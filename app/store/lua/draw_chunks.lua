@@ -1,6 +1,6 @@
 -- draw_chunks: the chunks that draws name (not a command of its own).
 --
-local ORDERS, FIRST_DRAW = {order = ORDER, weights = WEIGHTS, versions = VERSIONS, uses = USES}, 14
+local ORDERS, FIRST_DRAW = {order = ORDER, weights = WEIGHTS, versions = VERSIONS, uses = USES}, 15
 -- Of the rest of a chunk's entry: after its version, session, time, bytes, fragments, first number and mean version.
 local HIGHEST_VERSION = '^%S+ %S+ %S+ %S+ %S+ %S+ %S+ (%d+) '
 

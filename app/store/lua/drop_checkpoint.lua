@@ -1,14 +1,14 @@
 #!lua flags=allow-oom
 -- drop_checkpoint: let a checkpoint of the replay buffer go.
 --
--- KEYS[1] run  hash, and KEYS[2..19], the replay buffer's: replay_keys names them   KEYS[20] trash  set of tokens
--- KEYS[21..] hash, zset: the checkpoint's place (replay_places) and the name of its trash
+-- KEYS[1] run  hash, and KEYS[2..23], the replay buffer's: replay_keys names them   KEYS[24] trash  set of tokens
+-- KEYS[25..] hash, zset: the checkpoint's place (replay_places) and the name of its trash
 -- ARGV[1] the revision it is known by   ARGV[2] token of its trash
 --
 -- Returns 1, or 0 if it is not there any more; then nothing has changed.
 -- Cost: O(1); values are freed in the background.
 --
 -- include replay_places
-if redis.call('HGET', KEYS[21], 'revision') ~= ARGV[1] then return 0 end
-empty_place(21, 21 + PARTS, ARGV[2])
+if redis.call('HGET', KEYS[25], 'revision') ~= ARGV[1] then return 0 end
+empty_place(25, 25 + PARTS, ARGV[2])
 return 1

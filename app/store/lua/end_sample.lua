@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- end_sample: end a sample in the state it was seen in: its uses count, or are given back.
 --
--- KEYS[1] run  hash, and KEYS[2..19], the replay buffer's: replay_keys names them
+-- KEYS[1] run  hash, and KEYS[2..23], the replay buffer's: replay_keys names them
 -- ARGV[1] sample id   ARGV[2] lease seen   ARGV[3] 'acknowledged', 'given_back' or 'expired'   ARGV[4] most uses of a
 -- chunk, or ''   ARGV[5] lease id   ARGV[6] ms it is known how it ended   ARGV[7] revision decided on
 --
@@ -18,6 +18,7 @@
 if redis.call('HGET', SAMPLE_STATES, ARGV[1]) ~= ARGV[2] then return 0 end
 if redis.call('HGET', REPLAY, 'revision') ~= ARGV[7] then return 0 end
 let_go_all(cjson.decode(redis.call('HGET', SAMPLES, ARGV[1])).chunks, ARGV[3], tonumber(ARGV[4]) or math.huge)
+redis.call('HDEL', REQUESTS, cjson.decode(ARGV[2]).request_id)
 redis.call('HDEL', SAMPLES, ARGV[1])
 redis.call('HDEL', SAMPLE_STATES, ARGV[1])
 note_end(ARGV[1], ARGV[3], ARGV[5], ARGV[6])

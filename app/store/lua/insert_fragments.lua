@@ -1,7 +1,7 @@
 #!lua
 -- insert_fragments: index fragments of one worker whose payloads are written, form chunks, make room, all or none.
 --
--- KEYS[1] run  hash, and KEYS[2..19], the replay buffer's: replay_keys names them   KEYS[20..] payloads, string
+-- KEYS[1] run  hash, and KEYS[2..23], the replay buffer's: replay_keys names them   KEYS[24..] payloads, string
 -- ARGV[1] worker   ARGV[2] its state seen, or ''   ARGV[3] its state from now on, unlike any other, or ''
 -- ARGV[4] run clock at which to look after it, or ''   ARGV[5] revision and ARGV[6] policy version decided on
 -- ARGV[7] chunks inserted in all that the rate limiter allows, or ''   ARGV[8], ARGV[9] most chunks and bytes, or ''
@@ -46,7 +46,7 @@ if state ~= ARGV[2] or now[1] ~= ARGV[5] then return answer('outdated') end
 if (redis.call('HGET', RUN, 'policy_version') or '0') ~= ARGV[6] then return answer('outdated') end
 for n, fragment in ipairs(plan.fragments) do
   local reserved = tonumber(redis.call('ZSCORE', UNINDEXED, fragment[1]) or ARGV[10])
-  local there = redis.call('STRLEN', KEYS[19 + n]) == tonumber(fragment[2])
+  local there = redis.call('STRLEN', KEYS[23 + n]) == tonumber(fragment[2])
   if reserved < 0 or not there then return answer('outdated') end
 end
 if ARGV[7] ~= '' and (now[2] or 0) + #plan.chunks > tonumber(ARGV[7]) then return answer('blocked') end

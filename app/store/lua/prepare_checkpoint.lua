@@ -1,7 +1,7 @@
 #!lua
 -- prepare_checkpoint: put chunks of a checkpoint into its orders, which are not copied but made again before it is restored.
 --
--- KEYS[1] run  hash, and KEYS[2..19], those that replay_keys names, of the checkpoint instead of the buffer
+-- KEYS[1] run  hash, and KEYS[2..23], those that replay_keys names, of the checkpoint instead of the buffer
 -- ARGV[1] the revision it is known by   ARGV[2..] ids of chunks
 --
 -- Returns 1, or 0 if the checkpoint is gone; then nothing has changed.

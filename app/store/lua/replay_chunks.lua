@@ -32,12 +32,18 @@ local function weigh(chunk, sign)
   count('weight_high', sign * math.floor(chunk.weight / 4294967296))
 end
 
+-- The orders of each place. Those of what is live are alike, as both are evicted by them.
+local RANKED_IN = {
+  sampleable = {order = ORDER, weights = WEIGHTS, versions = VERSIONS, uses = USES},
+  withheld = {order = WITHHELD_ORDER, weights = WITHHELD_WEIGHTS, versions = WITHHELD, uses = WITHHELD_USES},
+  past = {order = PAST},
+}
 local function rank(chunk)
-  if chunk.place == 'withheld' then later('ZADD', WITHHELD, chunk.version, chunk.id) end
-  if chunk.place == 'past' then later('ZADD', PAST, chunk.id, chunk.id) end
-  if chunk.place ~= 'sampleable' then return end
-  later('ZADD', ORDER, chunk.id, chunk.id)
-  later('ZADD', WEIGHTS, string.format('%.0f', chunk.weight), chunk.id)
-  later('ZADD', VERSIONS, chunk.version, chunk.id)
-  later('ZADD', USES, -chunk.uses, chunk.id)
+  local orders = RANKED_IN[chunk.place]
+  if not orders then return end
+  later('ZADD', orders.order, chunk.id, chunk.id)
+  if not is_live(chunk) then return end
+  later('ZADD', orders.weights, string.format('%.0f', chunk.weight), chunk.id)
+  later('ZADD', orders.versions, chunk.version, chunk.id)
+  later('ZADD', orders.uses, -chunk.uses, chunk.id)
 end

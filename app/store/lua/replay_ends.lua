@@ -10,7 +10,7 @@ local function let_go(chunk, used, most_uses)
   else
     -- One that moves is ranked by that, or must not be: of what is gathered about one member, no order is kept.
     local moved = place(chunk, most_uses)
-    if used > 0 and not moved and chunk.place == 'sampleable' then later('ZADD', USES, -chunk.uses, chunk.id) end
+    if used > 0 and not moved then later('ZADD', RANKED_IN[chunk.place].uses, -chunk.uses, chunk.id) end
     write(chunk)
   end
 end

@@ -8,17 +8,22 @@
 --  6 versions        zset  the same by version
 --  7 uses            zset  the same by acknowledged uses, negative: the most used come first
 --  8 withheld        zset  chunks whose uses are all reserved or counted, by version
---  9 past            zset  chunks of former sessions that are kept for inspection, by id
--- 10 version_counts  hash  version -> sampleable chunks
--- 11 fragments       hash  fragment id -> 'chunk bytes checksum worker session number version facts'
--- 12 workers         hash  worker -> its state
--- 13 due             zset  worker -> run clock at which to look after it, ms
--- 14 samples         hash  sample id -> JSON: what it was given
--- 15 sample_states   hash  sample id -> JSON of its lease
--- 16 entering        zset  groups of acknowledged batches that are to become chunks, by the order they came in
--- 17 unindexed       zset  payloads that no index entry names, -1 for garbage
--- 18 history         hash  'sample:ID' -> how it ended
--- 19 ended           zset  the same by the run clock at which that is forgotten, ms
-local RUN, REPLAY, CHUNKS, ORDER, WEIGHTS, VERSIONS, USES, WITHHELD, PAST = unpack(KEYS, 1, 9)
-local VERSION_COUNTS, FRAGMENTS, WORKERS, DUE, SAMPLES, SAMPLE_STATES, ENTERING = unpack(KEYS, 10, 16)
-local UNINDEXED, HISTORY, ENDED = unpack(KEYS, 17, 19)
+--  9 withheld_order  zset  the same by their id
+-- 10 withheld_weights zset  the same by weight
+-- 11 withheld_uses   zset  the same by acknowledged uses, negative
+-- 12 past            zset  chunks of former sessions that are kept for inspection, by id
+-- 13 version_counts  hash  version -> sampleable chunks
+-- 14 fragments       hash  fragment id -> 'chunk bytes checksum worker session number version facts'
+-- 15 workers         hash  worker -> its state
+-- 16 due             zset  worker -> run clock at which to look after it, ms
+-- 17 samples         hash  sample id -> JSON: what it was given
+-- 18 sample_states   hash  sample id -> JSON of its lease
+-- 19 requests        hash  request id -> id of the sample that it took, while that is held
+-- 20 entering        zset  groups of acknowledged batches that are to become chunks, by the order they came in
+-- 21 unindexed       zset  payloads that no index entry names, -1 for garbage
+-- 22 history         hash  'sample:ID' -> how it ended
+-- 23 ended           zset  the same by the run clock at which that is forgotten, ms
+local RUN, REPLAY, CHUNKS, ORDER, WEIGHTS, VERSIONS, USES = unpack(KEYS, 1, 7)
+local WITHHELD, WITHHELD_ORDER, WITHHELD_WEIGHTS, WITHHELD_USES, PAST = unpack(KEYS, 8, 12)
+local VERSION_COUNTS, FRAGMENTS, WORKERS, DUE, SAMPLES, SAMPLE_STATES, REQUESTS, ENTERING = unpack(KEYS, 13, 20)
+local UNINDEXED, HISTORY, ENDED = unpack(KEYS, 21, 23)

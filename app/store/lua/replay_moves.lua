@@ -16,10 +16,8 @@ local function put(chunk, place)
 end
 
 local function take_out(chunk)
-  if chunk.place == 'withheld' then later('ZREM', WITHHELD, chunk.id) end
-  if chunk.place == 'past' then later('ZREM', PAST, chunk.id) end
+  for _, order in pairs(RANKED_IN[chunk.place] or {}) do later('ZREM', order, chunk.id) end
   if chunk.place ~= 'sampleable' then return end
-  for _, order in ipairs({ORDER, WEIGHTS, VERSIONS, USES}) do later('ZREM', order, chunk.id) end
   count_version(chunk, -1)
   weigh(chunk, -1)
 end

@@ -1,11 +1,11 @@
 -- replay_places: the buffer and its checkpoints, as places of equal keys (not a command of its own).
 --
--- A place is 15 keys in a row, of which the tenth is that of the fragments: those that replay_keys names from 2 to 16,
--- or their like at a checkpoint. Its orders, the third to the eighth, follow from its chunks: they would be most of the
+-- A place is 19 keys in a row, of which the 13th is that of the fragments: those that replay_keys names from 2 to 20,
+-- or their like at a checkpoint. Its orders, the third to the 11th, follow from its chunks: they would be most of the
 -- cost of a copy, and are made again by prepare_checkpoint.
-local TRASH, PARTS = KEYS[20], 15
+local TRASH, PARTS = KEYS[24], 19
 
-local function is_order(i) return i >= 2 and i <= 7 end
+local function is_order(i) return i >= 2 and i <= 10 end
 
 local function copy_place(from, to)
   for i = 0, PARTS - 1 do
@@ -23,8 +23,8 @@ end
 
 -- Which of its payloads nothing else names is for those to find out who sweep the trash.
 local function empty_place(first, trashed, token)
-  if redis.call('EXISTS', KEYS[first + 9]) == 1 then
-    redis.call('RENAME', KEYS[first + 9], KEYS[trashed])
+  if redis.call('EXISTS', KEYS[first + 12]) == 1 then
+    redis.call('RENAME', KEYS[first + 12], KEYS[trashed])
     redis.call('SADD', TRASH, token)
   end
   redis.call('UNLINK', unpack(KEYS, first, first + PARTS - 1))

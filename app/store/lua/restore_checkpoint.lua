@@ -2,8 +2,8 @@
 -- restore_checkpoint: put a checkpoint that is prepared in place of the replay buffer. Its samples are given back, those of
 -- now have ended; but what batches have reserved they hold on to, of what the checkpoint has of it.
 --
--- KEYS[1] run  hash, and KEYS[2..19], the replay buffer's: replay_keys names them   KEYS[20] trash  set of tokens
--- KEYS[21..] hash, zset: the checkpoint's place (replay_places)   KEYS[36] hash, the trash of what is there now
+-- KEYS[1] run  hash, and KEYS[2..23], the replay buffer's: replay_keys names them   KEYS[24] trash  set of tokens
+-- KEYS[25..] hash, zset: the checkpoint's place (replay_places)   KEYS[44] hash, the trash of what is there now
 -- ARGV[1] token of that trash, and of this restoration   ARGV[2] revision and ARGV[3] policy version decided on
 -- ARGV[4] the revision the checkpoint is known by   ARGV[5] most uses of a chunk at the checkpoint, or ''   ARGV[6] ms it
 -- is known how samples ended   ARGV[7] 1 if chunks must be looked over, else 0
@@ -22,7 +22,7 @@
 -- include replay_places
 local now = redis.call('HMGET', REPLAY, 'revision', 'arrivals', 'restored')
 if now[3] == ARGV[1] then return 1 end
-if now[1] ~= ARGV[2] or redis.call('HGET', KEYS[21], 'revision') ~= ARGV[4] then return 0 end
+if now[1] ~= ARGV[2] or redis.call('HGET', KEYS[25], 'revision') ~= ARGV[4] then return 0 end
 if (redis.call('HGET', RUN, 'policy_version') or '0') ~= ARGV[3] then return 0 end
 local states, reserved = redis.call('HGETALL', SAMPLE_STATES), {}
 for i = 1, #states, 2 do
@@ -33,9 +33,9 @@ for i = 1, #states, 2 do
     note_end(id, 'overtaken', lease.lease_id, ARGV[6])
   end
 end
-empty_place(2, 36, ARGV[1])
-copy_place(21, 2)
-move_orders(21, 2)
+empty_place(2, 44, ARGV[1])
+copy_place(25, 2)
+move_orders(25, 2)
 redis.call('HDEL', REPLAY, 'checkpoint', 'checkpoint_ms', 'checkpoint_version')
 -- No number means two chunks, and no revision two configurations.
 local arrivals = math.max(now[2] or 0, redis.call('HGET', REPLAY, 'arrivals') or 0)
@@ -46,7 +46,7 @@ local most_uses = tonumber(ARGV[5]) or math.huge
 for _, sample in ipairs(redis.call('HVALS', SAMPLES)) do
   let_go_all(cjson.decode(sample).chunks, 'given_back', most_uses)
 end
-redis.call('UNLINK', SAMPLES, SAMPLE_STATES)
+redis.call('UNLINK', SAMPLES, SAMPLE_STATES, REQUESTS)
 for _, reservation in ipairs(reserved) do hold_again(reservation, most_uses) end
 redis.call('PUBLISH', RUN, 'restored')
 return 1

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- retire_chunks: take chunks out of the buffer for a stated reason, or set them aside as those of a former session.
 --
--- KEYS[1] run  hash, and KEYS[2..19], the replay buffer's: replay_keys names them
+-- KEYS[1] run  hash, and KEYS[2..23], the replay buffer's: replay_keys names them
 -- ARGV[1] why, or 'past' to keep them for inspection   ARGV[2] revision decided on, or '' for whatever it is
 -- ARGV[3..] chunk ids
 --

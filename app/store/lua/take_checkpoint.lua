@@ -1,8 +1,8 @@
 #!lua
 -- take_checkpoint: copy the replay buffer as it is now, in place of the checkpoints that go for it.
 --
--- KEYS[1] run  hash, and KEYS[2..19], the replay buffer's: replay_keys names them   KEYS[20] trash  set of tokens
--- KEYS[21..] hash, zset: places (replay_places), each with the name of its trash: where to copy to, then those that go
+-- KEYS[1] run  hash, and KEYS[2..23], the replay buffer's: replay_keys names them   KEYS[24] trash  set of tokens
+-- KEYS[25..] hash, zset: places (replay_places), each with the name of its trash: where to copy to, then those that go
 -- ARGV[1] revision and ARGV[2] policy version decided on   ARGV[3] name   ARGV[4] run clock, ms   ARGV[5..] tokens of
 -- the trash of those that go
 --
@@ -11,9 +11,9 @@
 --
 -- include replay_keys
 -- include replay_places
-local TO, SIZE = 21, PARTS + 1
-local taken = redis.call('HMGET', KEYS[21], 'revision', 'checkpoint')
-if taken[1] == string.format('%.0f', ARGV[1] + 1) and taken[2] == ARGV[3] then return redis.call('HGETALL', KEYS[21]) end
+local TO, SIZE = 25, PARTS + 1
+local taken = redis.call('HMGET', KEYS[25], 'revision', 'checkpoint')
+if taken[1] == string.format('%.0f', ARGV[1] + 1) and taken[2] == ARGV[3] then return redis.call('HGETALL', KEYS[25]) end
 if redis.call('HGET', REPLAY, 'revision') ~= ARGV[1] then return {} end
 if (redis.call('HGET', RUN, 'policy_version') or '0') ~= ARGV[2] then return {} end
 for i = 5, #ARGV do
@@ -24,5 +24,5 @@ end
 local revision = redis.call('HINCRBY', REPLAY, 'revision', 1)
 if redis.call('HEXISTS', REPLAY, 'unsettled') == 1 then redis.call('HSET', REPLAY, 'unsettled', revision) end
 copy_place(2, TO)
-redis.call('HSET', KEYS[21], 'checkpoint', ARGV[3], 'checkpoint_ms', ARGV[4], 'checkpoint_version', ARGV[2])
-return redis.call('HGETALL', KEYS[21])
+redis.call('HSET', KEYS[25], 'checkpoint', ARGV[3], 'checkpoint_ms', ARGV[4], 'checkpoint_version', ARGV[2])
+return redis.call('HGETALL', KEYS[25])

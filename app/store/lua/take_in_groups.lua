@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- take_in_groups: make chunks of groups that entered the replay buffer, and room for them, all or none.
 --
--- KEYS[1] run  hash, and KEYS[2..19], the replay buffer's: replay_keys names them
+-- KEYS[1] run  hash, and KEYS[2..23], the replay buffer's: replay_keys names them
 -- ARGV[1] revision and ARGV[2] policy version decided on   ARGV[3], ARGV[4] most chunks and bytes, or ''
 -- ARGV[5] JSON: {fragments, chunks, victims, freed, counts}, as insert_fragments has them   ARGV[6..] ids of the groups
 --

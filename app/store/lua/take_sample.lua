@@ -1,15 +1,16 @@
 #!lua flags=allow-oom
 -- take_sample: give the chunks that draws name to a new sample, first come, none twice, and reserve a use of each.
 --
--- KEYS[1] run  hash, and KEYS[2..19], the replay buffer's: replay_keys names them
+-- KEYS[1] run  hash, and KEYS[2..23], the replay buffer's: replay_keys names them
 -- ARGV[1] sample id   ARGV[2] its lease   ARGV[3] revision, ARGV[4] policy version and ARGV[5] random counter decided on
 -- ARGV[6] the counter from now on   ARGV[7] chunks wanted   ARGV[8] most uses of a chunk, or ''   ARGV[9] oldest version
 -- and ARGV[10] oldest run clock of insertion that may be sampled   ARGV[11] the only session that may   ARGV[12] chunks
--- sampled in all that the rate limiter allows, or ''   ARGV[13] JSON of what the sample was drawn on
--- ARGV per draw from 14 on: 'order low high rank accept' (app.core.drawing.Draw)
+-- sampled in all that the rate limiter allows, or ''   ARGV[13] JSON of what the sample was drawn on   ARGV[14] id of the
+-- request, or ''
+-- ARGV per draw from 15 on: 'order low high rank accept' (app.core.drawing.Draw)
 --
--- Returns {'taken', JSON of the sample}, also if it was taken before; or, with nothing changed: {'outdated'}: look and
--- draw again; {'blocked'} by the rate limiter; {'short', draws that gave a chunk}: draw more.
+-- Returns {'taken', JSON of the sample}, also if it was taken before; or, with nothing changed: {'repeated'}: the request
+-- holds another sample; {'outdated'}: look and draw again; {'blocked'} by the rate limiter; {'short', draws that gave a chunk}: draw more.
 -- Cost: O(d log m), d the draws, m the chunks held.
 --
 -- include many
@@ -21,6 +22,7 @@
 -- include sampled_staleness
 local known = redis.call('HGET', SAMPLES, ARGV[1])
 if known then return {'taken', known} end
+if redis.call('HEXISTS', REQUESTS, ARGV[14]) == 1 then return {'repeated'} end
 local now = redis.call('HMGET', REPLAY, 'revision', 'draws', 'samples')
 local version = redis.call('HGET', RUN, 'policy_version') or '0'
 if now[1] ~= ARGV[3] or version ~= ARGV[4] or (now[2] or '0') ~= ARGV[5] then return {'outdated'} end
@@ -40,6 +42,7 @@ for n, drawn in ipairs(found) do
   hold(chunk, most_uses)
 end
 local sample = note_sample(ARGV[1], ARGV[2], manifest, ARGV[13])
+if ARGV[14] ~= '' then redis.call('HSET', REQUESTS, ARGV[14], ARGV[1]) end
 redis.call('HSET', REPLAY, 'draws', ARGV[6])
 count_staleness(chunks, version)
 write_changes()

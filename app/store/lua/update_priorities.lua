@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- update_priorities: give chunks other priorities, and so other weights.
 --
--- KEYS[1] run  hash, and KEYS[2..19], the replay buffer's: replay_keys names them
+-- KEYS[1] run  hash, and KEYS[2..23], the replay buffer's: replay_keys names them
 -- ARGV[1] revision the weights were worked out on
 -- ARGV per chunk from 2 on: its id, its priority, its weight, and the priority it must have had, or '' for any
 --
@@ -19,13 +19,12 @@ for i = 2, #ARGV, 4 do
   if chunk then
     there[#there + 1], seen[chunk.id] = chunk.id, chunk
     if ARGV[i + 3] == '' or ARGV[i + 3] == chunk.priority then
-      local ranked = chunk.place == 'sampleable' and chunk.weight ~= tonumber(ARGV[i + 2])
-      if ranked then weigh(chunk, -1) end
+      local ranked = is_live(chunk) and chunk.weight ~= tonumber(ARGV[i + 2])
+      local counted = ranked and chunk.place == 'sampleable'
+      if counted then weigh(chunk, -1) end
       chunk.priority, chunk.weight = ARGV[i + 1], tonumber(ARGV[i + 2])
-      if ranked then
-        later('ZADD', WEIGHTS, ARGV[i + 2], chunk.id)
-        weigh(chunk, 1)
-      end
+      if counted then weigh(chunk, 1) end
+      if ranked then later('ZADD', RANKED_IN[chunk.place].weights, ARGV[i + 2], chunk.id) end
       write(chunk)
     end
   end
