@@ -14,7 +14,7 @@ from app.core.totals import Drought, KeptBatches, Sent, Totals
 from app.store.exchange import Command
 from app.store.keys import NONE, RunKeys, parse_lane_name
 
-_LONGEST_CLOCK_STEP_MS = 30_000
+_LONGEST_CLOCK_STEP_MS = 3000
 _LEASE_FIELDS = tuple(field.name for field in fields(Lease) if field.name != "batch_id")
 _lease_values = attrgetter(*_LEASE_FIELDS)  # `asdict` would copy them, at ten times the cost
 _TOTALS = tuple(Totals.__dataclass_fields__)

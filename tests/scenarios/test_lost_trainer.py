@@ -1,8 +1,13 @@
 """A trainer falls silent: another gets its batch, and what the first says later changes nothing."""
 
 import httpx
+import pytest
+from redis.asyncio import Redis
 
-from tests.scenarios.native_calls import RUN, content, end, make_run, status, submit, taken
+from app.store.keys import RunKeys
+from tests.api.conftest import running_service
+from tests.scenarios.native_calls import RUN, content, end, in_hands, make_run, status, submit, take, taken
+from tests.waiting import wait_until
 
 SHORT_S, LONG_S = 0.2, 600
 
@@ -52,3 +57,31 @@ async def test_a_trainer_that_lost_the_answer_asks_again_and_gets_the_same_batch
     assert content(repeated) == content(first)
     await end(client, first)
     assert (await taken(client, request_id="trainer-0.1"))["step"] == 2, "by then it is another batch's request"
+
+
+@pytest.mark.parametrize("outage_s", [33, 3600])
+async def test_an_outage_does_not_end_the_lease_of_a_trainer_that_lives(
+    client: httpx.AsyncClient, redis_url: str, redis_client: Redis, outage_s: int
+) -> None:
+    """Time went on at Redis while no process could reach it, so no trainer could extend; another process ticks, too."""
+    key = RunKeys("run").run
+
+    async def ticked() -> bool:
+        (told,) = await redis_client.hmget(key, "time_ms")  # type: ignore[misc]
+        seconds, _ = await redis_client.time()
+        return bool(int(told) / 1000 > seconds - outage_s / 2)
+
+    async with running_service(redis_url):
+        await make_run(client)
+        await submit(client, "a", "b")
+        batch = await taken(client, lease_s=20)
+        await redis_client.hincrby(key, "time_ms", -1000 * outage_s)  # type: ignore[misc]
+        (held,) = await in_hands(client)
+        assert held["expires_s"] > 10, "also before the first tick"
+        assert await take(client) is None
+        await wait_until(ticked)
+        (held,) = await in_hands(client)
+        assert (held["state"], held["delivery"]) == ("held", 1)
+        assert held["expires_s"] > 10
+        assert (await end(client, batch, "extend", lease_s=20)).status_code == 200
+        assert (await end(client, batch)).status_code == 200

@@ -1,8 +1,8 @@
 """Whatever workers, trainers and operators do in whatever order, a replay buffer is what a plain model of it is.
 
 Two API processes serve the calls in turn. One of them sends each command twice, as when answers get lost. After each
-call the buffer is counted again from its keys (`replaying`). Time passes by setting the run's clock back in Redis, so
-that the next script sees it pass; so much at once that the time that calls take makes no difference.
+call the buffer is counted again from its keys (`replaying`). Time passes by moving the run's clock on in Redis,
+so much at once that the time that calls take makes no difference.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -36,7 +36,7 @@ from tests.services.replaying import Books, books_of, fragment
 from tests.services.test_curriculum_machine import A_YEAR_S, Processes
 
 T = TypeVar("T")
-PASSES_S = 30  # as much as a script lets pass at a time
+PASSES_S = 30
 A_MOMENT_MS = 10  # between fragments, so that none is due at the same time as another
 COUNTED = ("inserts", "samples", "sampled_chunks", "accepted_fragments", "gaps", "retired_chunks", "retired_uses")
 COUNTED_BY_NAME = ("retired:", "refused:", "dropped:")
@@ -329,7 +329,7 @@ class ReplayMachine(RuleBasedStateMachine):
             self._model.pass_time(PASSES_S)
 
     def _advance(self, ms: int) -> None:
-        self._processes.wait(self._processes.redis.hincrby(RunKeys(RUN).run, "time_ms", -ms))  # type: ignore[arg-type]
+        self._processes.wait(self._processes.redis.hincrby(RunKeys(RUN).run, "clock_ms", ms))  # type: ignore[arg-type]
 
     # What is there
 

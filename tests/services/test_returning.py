@@ -53,7 +53,7 @@ async def states(services: Services) -> list[LeaseState]:
 
 async def run_out(redis: Redis) -> None:
     """Let the leases of batches in trainers' hands run out."""
-    await redis.hincrby(RunKeys(RUN).run, "time_ms", -1000 * int(LEASE_S))  # type: ignore[misc]
+    await redis.hincrby(RunKeys(RUN).run, "clock_ms", 1000 * int(LEASE_S))  # type: ignore[misc]
 
 
 async def test_a_quarantined_batch_may_be_given_back_twice(services: Services, redis_client: Redis) -> None:

@@ -1,7 +1,7 @@
 """Whatever trainers, environments and operators do in whatever order, a run answers as a plain model of it does.
 
 Two API processes serve the calls in turn. After each call the run is counted again from its keys (`accounting`). Time
-passes by setting the run's clock back in Redis, so that the next script sees it pass.
+passes by moving the run's clock on in Redis.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ from tests.services.run_model import Group, Refused, RunModel
 
 T = TypeVar("T")
 A_YEAR_S = 366 * 24 * 3600.0
-PASSES_S = 30  # as much as a script lets pass at a time
+PASSES_S = 30
 STATUS = {None: "accepted", "stale": "stale", "future_version": "refused", "reward_range": "reward_range"}
 BATCH_SIZE = 4
 POLICY = Policy(
@@ -344,7 +344,7 @@ class RunMachine(RuleBasedStateMachine):
     @rule(times=st.integers(1, 4))
     def pass_time(self, times: int) -> None:
         for _ in range(times):
-            self._processes.wait(self._processes.redis.hincrby(RunKeys(RUN).run, "time_ms", -1000 * PASSES_S))
+            self._processes.wait(self._processes.redis.hincrby(RunKeys(RUN).run, "clock_ms", 1000 * PASSES_S))
             self._model.now += PASSES_S
             self._tick()
 

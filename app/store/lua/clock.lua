@@ -1,14 +1,20 @@
 -- clock: the run clock, included by the scripts that need it (not a command of its own).
 --
--- Milliseconds of time that passed while the run was in use: each step is what Redis TIME moved, clamped to
--- 0..30 s, so that neither a clock set back or forward nor an outage ages leases and environments at once.
+-- Milliseconds of time in which the run was served. Each step is what Redis TIME moved, clamped to 0..3 s. Every API
+-- process ticks each run once a second, so a longer gap means that Redis or all API processes were away (or that the clock
+-- of Redis's host was set): trainers and environments could not be heard, and all of it but 3 s does not count. So no
+-- outage, however long, ends a lease of more than some seconds whose trainer is alive, nor does it age groups,
+-- environments or histories. While an hour passes with nobody ticking, a run stands still. If ticks come late on a busy
+-- machine, the clock goes slower than time, never faster: deadlines come later.
+--
+-- `run_clock` in app/store/run_view.py reads the clock by the same rule.
 local function advance_clock(run)
   local time = redis.call('TIME')
   local now = time[1] * 1000 + math.floor(time[2] / 1000)
   local fields = redis.call('HMGET', run, 'clock_ms', 'time_ms')
   local clock = tonumber(fields[1]) or 0
   local last = tonumber(fields[2]) or now
-  clock = clock + math.min(math.max(now - last, 0), 30000)
+  clock = clock + math.min(math.max(now - last, 0), 3000)
   redis.call('HSET', run, 'clock_ms', clock, 'time_ms', now)
   return clock
 end
