@@ -23,6 +23,7 @@ lint: venv-dev  ## style, format, types (strict), import contracts
 	@$(python) -m ruff check .
 	@$(python) -m ruff format --check .
 	@$(python) -m mypy
+	@$(python) -m mypy --python-version 3.10 --package lachesis
 	@$(python) -c 'from importlinter.cli import lint_imports_command; lint_imports_command()'
 
 format: venv-dev  ## rewrite the code in the house format

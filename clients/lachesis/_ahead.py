@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import ClassVar, Generic, TypeVar
 
+from lachesis._compat import timeout
 from lachesis._protocol import NothingYet
 from lachesis._retry import Seldom
 from lachesis.errors import LachesisError, NoBatch
@@ -69,7 +70,7 @@ class Ahead(ABC, Generic[T]):
         self._awaited += 1
         self._room.set()
         try:
-            async with asyncio.timeout(self._patience_s):
+            async with timeout(self._patience_s):
                 while not self._has_one():
                     if self._closed:
                         raise StopAsyncIteration

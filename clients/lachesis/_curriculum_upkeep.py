@@ -4,7 +4,9 @@ import json
 import logging
 import re
 from collections.abc import AsyncGenerator, Iterable, Mapping
-from typing import Any, Unpack
+from typing import Any
+
+from typing_extensions import Unpack
 
 from lachesis._bodies import checked, differing
 from lachesis._curriculum_calls import CurriculumCalls, Registered, slices

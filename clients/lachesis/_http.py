@@ -9,10 +9,11 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from random import Random
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 
 import httpx
 import numpy as np
+from typing_extensions import Self
 
 from lachesis._files import FileBody, FileSink
 from lachesis._protocol import Call, Reply, is_gone, read_reply
@@ -143,7 +144,7 @@ def read_more_at_once(response: httpx.Response) -> None:
         stream.read = partial(_read_more, stream.read)
 
 
-async def _read_more(read: Callable[..., Awaitable[bytes]], max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109 - httpcore's
+async def _read_more(read: Callable[..., Awaitable[bytes]], max_bytes: int, timeout: float | None = None) -> bytes:
     return await read(max(max_bytes, _READ_BYTES), timeout)
 
 

@@ -1,7 +1,8 @@
 """What batches and samples have in common while a trainer holds them: a lease, and a block at whose end it ends."""
 
 from types import TracebackType
-from typing import Self
+
+from typing_extensions import Self
 
 from lachesis._lease import Lease
 from lachesis._portal import Portal

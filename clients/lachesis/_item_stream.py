@@ -8,9 +8,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from random import uniform
 from types import TracebackType
-from typing import ClassVar, Self
+from typing import ClassVar
+
+from typing_extensions import Self
 
 from lachesis._ahead import Ahead
+from lachesis._compat import timeout
 from lachesis._protocol import NothingYet
 from lachesis.errors import LachesisError, NoItem
 from lachesis.wire.curriculum_items import MAX_SAMPLE, SampledItem, SampledItems
@@ -86,7 +89,8 @@ class ItemsAhead(Ahead[Drawn]):
 
     async def _more(self, missing: int, poll_s: float) -> Sequence[Drawn] | NothingYet:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._freed.wait(), min(self._pause_s, poll_s))
+            async with timeout(min(self._pause_s, poll_s)):
+                await self._freed.wait()
         self._freed.clear()
         wanted = min(missing, MAX_SAMPLE)
         sample, asked_s = await self._draw(wanted)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from itertools import islice
 
 from lachesis._bodies import checked
+from lachesis._compat import add_note, timeout
 from lachesis._curriculum_calls import CurriculumCalls
 from lachesis._http import Sender
 from lachesis.errors import LachesisError, Unreachable
@@ -65,7 +66,7 @@ class Observer:
         self._hurry.set()
         try:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(within_s):
+                async with timeout(within_s):
                     await self._until(lambda: not self._waiting, self._sending)
         finally:
             sending, self._sending = self._sending, None
@@ -93,7 +94,8 @@ class Observer:
         while True:
             await self._some.wait()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._hurry.wait(), _DELAY_S)
+                async with timeout(_DELAY_S):
+                    await self._hurry.wait()
             self._hurry.clear()
             while self._waiting:
                 await self._send(self._next())
@@ -133,7 +135,7 @@ class Observer:
         if self._lost is None:
             return None
         (count, error), self._lost = self._lost, None
-        error.add_note(f"{count} observations of curriculum {self._calls.name} did not arrive")
+        add_note(error, f"{count} observations of curriculum {self._calls.name} did not arrive")
         return error
 
     def _raise_lost(self) -> None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Awaitable, Callable
 from random import uniform
 
+from lachesis._compat import timeout
 from lachesis._retry import Seldom
 from lachesis.errors import NoPermit
 from lachesis.wire.environments import Credits
@@ -46,7 +47,7 @@ class Permits:
         if wait_s is not None and not wait_s > 0:
             raise ValueError(f"wait_s: should be above 0, not {wait_s}; `credits` asks without waiting")
         try:
-            async with asyncio.timeout(wait_s), self._asking:
+            async with timeout(wait_s), self._asking:
                 return await self._granted()
         except TimeoutError:
             raise NoPermit(f"no permit for environment {self._environment} in {wait_s:g} s: {self._why}") from None

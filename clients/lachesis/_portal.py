@@ -5,6 +5,7 @@ import os
 import threading
 import weakref
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -17,12 +18,13 @@ class Portal:
     """Runs coroutines for threads, one at a time for each; background tasks go on between calls."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
+        started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
         # A daemon: it never keeps a process alive. Leases and environments that it leaves behind run out.
-        self._thread = threading.Thread(target=_serve, args=(self._loop,), name="lachesis", daemon=True)
+        self._thread = threading.Thread(target=asyncio.run, args=(_serve(started),), name="lachesis", daemon=True)
         self._thread.start()
         self._process = os.getpid()
-        self._stop = weakref.finalize(self, self._loop.call_soon_threadsafe, self._loop.stop)
+        self._loop, stop = started.result()
+        self._stop = weakref.finalize(self, self._loop.call_soon_threadsafe, stop.set)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine and return its result. A signal that interrupts the caller cancels it, and waits for its end.
@@ -83,6 +85,7 @@ async def _told(coroutine: Coroutine[Any, Any, T], ended: threading.Event) -> T:
         ended.set()
 
 
-def _serve(loop: asyncio.AbstractEventLoop) -> None:
-    with asyncio.Runner(loop_factory=lambda: loop) as runner:  # cancels what is left at its end
-        runner.get_loop().run_forever()
+async def _serve(started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]) -> None:
+    stop = asyncio.Event()
+    started.set_result((asyncio.get_running_loop(), stop))
+    await stop.wait()

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any, Unpack
+from typing import Any
+
+from typing_extensions import Unpack
 
 from lachesis._curriculum_calls import MOST_ITEMS_SENT, Registered, several
 from lachesis._curriculum_options import CurriculumOptions, ItemOptions, SortedBy

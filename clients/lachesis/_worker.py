@@ -8,9 +8,10 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from random import uniform
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from numpy.typing import NDArray
+from typing_extensions import Self
 
 from lachesis._cutting import Cutter, EachStep, Steps, encode, read_steps
 from lachesis._http import Sender

@@ -3,12 +3,14 @@
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import Self, Unpack
 
 from lachesis._bodies import checked
+from lachesis._compat import add_note
 from lachesis._curriculum_options import HowSampled
 from lachesis._curriculum_upkeep import CurriculumUpkeep
 from lachesis._http import Sender
@@ -241,6 +243,6 @@ def tell_troubles(troubles: Sequence[LachesisError], error: BaseException | None
         return
     first, *rest = troubles if error is None else (error, *troubles)
     for trouble in rest:
-        first.add_note(": ".join((str(trouble), *getattr(trouble, "__notes__", ()))))
+        add_note(first, ": ".join((str(trouble), *getattr(trouble, "__notes__", ()))))
     if error is None:
         raise first

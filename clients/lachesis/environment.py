@@ -7,9 +7,12 @@ import math
 from collections import Counter
 from collections.abc import AsyncIterator
 from types import TracebackType
-from typing import Self, TypedDict
+from typing import TypedDict
+
+from typing_extensions import Self
 
 from lachesis._bodies import checked
+from lachesis._compat import timeout
 from lachesis._http import Sender
 from lachesis._joining import join
 from lachesis._outbox import Outbox, Parcel
@@ -258,7 +261,7 @@ class Environment:
     async def _drain(self) -> None:
         """Send what waits, as long as that may take; what is left then has failed."""
         try:
-            async with asyncio.timeout(self._drain_s), self._changed:
+            async with timeout(self._drain_s), self._changed:
                 await self._changed.wait_for(lambda: self._ended or not self._outbox)
         except TimeoutError:
             pass

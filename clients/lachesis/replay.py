@@ -5,7 +5,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Self, TypedDict, Unpack
+from typing import Any, Literal, TypedDict
+
+from typing_extensions import Self, Unpack
 
 from lachesis._bodies import checked, differing
 from lachesis._feed import Feed

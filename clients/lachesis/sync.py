@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Self, Unpack
+
+from typing_extensions import Self, Unpack
 
 from lachesis._in_hand import InHand
 from lachesis._portal import Portal

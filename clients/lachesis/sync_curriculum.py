@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any
 
 from numpy.typing import NDArray
+from typing_extensions import Self, Unpack
 
 from lachesis._curriculum_options import HowSampled
 from lachesis._item_stream import ItemStream

@@ -4,7 +4,8 @@ import contextlib
 from collections import Counter
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Self, Unpack
+
+from typing_extensions import Self, Unpack
 
 from lachesis._portal import Portal
 from lachesis._settings import Settings

@@ -3,9 +3,10 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any
 
 from numpy.typing import NDArray
+from typing_extensions import Self, Unpack
 
 from lachesis._cutting import EachStep
 from lachesis._in_hand import InHand

@@ -2,7 +2,9 @@
 
 from collections.abc import AsyncGenerator
 from types import TracebackType
-from typing import Self, TypedDict, Unpack
+from typing import TypedDict
+
+from typing_extensions import Self, Unpack
 
 from lachesis._bodies import checked
 from lachesis._feed import Feed

@@ -63,7 +63,7 @@ def test_any_reader_has_what_the_groups_have_in_common_end_to_end(
 
 def can_be_joined(name: str, found: list[NDArray[Any]]) -> bool:
     first = found[0]
-    if name in taken or first.ndim == 0:
+    if name in taken or not all(array.ndim for array in found):
         return False
     alike = all(array.dtype == first.dtype and array.shape[1:] == first.shape[1:] for array in found)
     return alike and sum(len(array) for array in found) * first.itemsize < 2**63  # what numpy can count

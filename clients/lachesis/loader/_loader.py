@@ -8,7 +8,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
 from contextlib import aclosing, closing
 from functools import cached_property, partial
 from types import AsyncGeneratorType, GeneratorType, TracebackType
-from typing import Any, Generic, NamedTuple, Self, TypeVar
+from typing import Any, Generic, TypeVar
+
+from typing_extensions import NamedTuple, Self
 
 from lachesis._portal import Portal
 from lachesis.loader import _progress

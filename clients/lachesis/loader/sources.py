@@ -6,9 +6,10 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pydantic import NonNegativeInt, TypeAdapter, ValidationError
+from typing_extensions import Self
 
 K = TypeVar("K")
 
@@ -81,16 +82,8 @@ def read_manifest(manifest: Path | str) -> list[Episode]:
         ValueError: A line is not one of an episode; the message says which, and what is wrong.
         OSError: The file cannot be read.
     """
-    episodes = []
     with Path(manifest).open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            try:
-                episodes.append(_EPISODE.validate_json(line))
-            except ValidationError as error:
-                wrong = error.errors(include_url=False)[0]
-                place = ".".join(map(str, wrong["loc"]))
-                raise ValueError(f"{manifest}, line {number}: {place and place + ': '}{wrong['msg']}") from None
-    return episodes
+        return [_read_episode(line, f"{manifest}, line {number}") for number, line in enumerate(lines, start=1)]
 
 
 def episode_files(manifest: Path | str, folder: Path | str) -> Source[Episode]:
@@ -115,3 +108,12 @@ def episode_files(manifest: Path | str, folder: Path | str) -> Source[Episode]:
 def _read_file(root: Path, episode: Episode) -> bytes:
     name = str(episode.episode)
     return (root / (name if name.endswith(_SUFFIX) else name + _SUFFIX)).read_bytes()
+
+
+def _read_episode(line: bytes, place: str) -> Episode:
+    try:
+        return _EPISODE.validate_json(line)
+    except ValidationError as error:
+        wrong = error.errors(include_url=False)[0]
+        field = ".".join(map(str, wrong["loc"]))
+        raise ValueError(f"{place}: {field and field + ': '}{wrong['msg']}") from None

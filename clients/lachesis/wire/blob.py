@@ -146,7 +146,8 @@ def view(blob: Buffer, info: TensorInfo) -> NDArray[Any]:
     start, end, dtype, shape = info
     if start == end:
         return np.empty(shape, _DTYPES[dtype])
-    return np.ndarray(shape, _DTYPES[dtype], blob, start)
+    array: NDArray[Any] = np.ndarray(shape, _DTYPES[dtype], blob, start)
+    return array
 
 
 def write(

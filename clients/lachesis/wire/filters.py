@@ -1,8 +1,9 @@
 """Filters of a run: which groups it drops on arrival for their rewards, or keeps with a weight."""
 
-from typing import Annotated, Self
+from typing import Annotated
 
 from pydantic import Field, model_validator
+from typing_extensions import Self
 
 from lachesis.wire.body import Body
 

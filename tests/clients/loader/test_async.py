@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from lachesis._compat import timeout
 from lachesis.errors import FetchFailed
 from lachesis.loader import AsyncSource, Loader, Pad, Source
 from tests.clients.loader.fetching import fragments_served, nothing_left, sample, source_of
@@ -133,7 +134,7 @@ async def test_a_fetch_that_fails_is_raised_with_its_key(colour: str, kind: type
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
     came = []
     with nothing_left(), pytest.raises(FetchFailed, match="6 could not be loaded") as failed:
-        async with asyncio.timeout(20):
+        async with timeout(20):
             came += [batch.keys async for batch in Loader(source_of(colour, 40, fetch), 3, ragged=Pad())]
     assert failed.value.key == 6
     assert nothing_runs()
