@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from app.core.model import Blocker, Bounds, Lane, NotReady
-from app.core.sums import Part, attainable
+from app.core.sums import Part, attainable, fewest_missing
 
 _MOST_HINTS = 8
 _MOST_TRIED = 64
@@ -102,17 +102,17 @@ def explain(
     supply = supply_of(batch_size, lanes, bounds)
     parts = parts_of(batch_size, supply, bounds)
     usable = sum(min(part.available, part.most) for part in parts)
-    missing = max(0, batch_size - usable)
     short = {
         part.environment: part.least - part.available
         for part in parts
         if part.environment is not None and part.available < part.least
     }
     known = _known_sizes(lanes, sizes)
-    blocker = _blocker(batch_size, missing, short, known, bounds)
+    blocker = _blocker(batch_size, usable, short, known, bounds)
     detail = _detail(blocker, batch_size, usable, short, parts)
     hints = _unblocked_by(batch_size, parts, known, bounds)
     oversized = _oversized(batch_size, lanes, bounds)
+    missing = fewest_missing(batch_size, parts)
     return NotReady(blocker, detail + _set_aside(oversized), missing, short, oversized, hints)
 
 
@@ -137,12 +137,12 @@ def _known_sizes(lanes: Sequence[Lane], sizes: Mapping[int | None, Collection[in
 
 def _blocker(
     batch_size: int,
-    missing: int,
+    usable: int,
     short: Mapping[int, int],
     known: Mapping[int | None, Collection[int]],
     bounds: Mapping[int, Bounds],
 ) -> Blocker:
-    if missing:
+    if usable < batch_size:
         return Blocker.TOO_FEW_SEQUENCES
     if short:
         return Blocker.MINIMUM_SHORT

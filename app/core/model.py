@@ -109,7 +109,7 @@ class NotReady:
     Attributes:
         blocker: The reason.
         detail: The same as a sentence with the values in it.
-        missing_sequences: Sequences that must still arrive, over all environments (0 if only the fit is wrong).
+        missing_sequences: The fewest sequences that must still arrive, over all environments, in groups of any size.
         missing_by_environment: Sequences each environment is short of its own minimum.
         oversized_groups: Groups set aside because they can never fit, by environment (None: no environment).
         unblocked_by: One group each of which would let a batch form: (environment, size) pairs, smallest first.

@@ -63,13 +63,7 @@ def attainable(total: int, parts: Sequence[Part]) -> bool:
     # What is above the minimums is all that is open: every part counts from its minimum, and the integers stay short.
     slack = total - sum(part.least for part in parts)
     mask = (2 << slack) - 1
-    free: Counter[int] = Counter()
-    bound: list[Part] = []
-    for part in parts:
-        if part.least > 0 or part.most < min(slack, part.available):
-            bound.append(part)
-        else:
-            free.update(part.counts)
+    free, bound = _parted(parts, slack)
     sums = reachable(free, slack)
     for part in bound:
         above = reachable(part.counts, min(part.most, part.least + slack)) >> part.least
@@ -77,6 +71,51 @@ def attainable(total: int, parts: Sequence[Part]) -> bool:
         if not sums:
             return False
     return bool(sums >> slack & 1)
+
+
+def _parted(parts: Iterable[Part], slack: int) -> tuple[Counter[int], list[Part]]:
+    """Put the groups of all parts together whose bounds do not bind within ``slack``; return the others as they are."""
+    free: Counter[int] = Counter()
+    bound: list[Part] = []
+    for part in parts:
+        if part.least > 0 or part.most < min(slack, part.available):
+            bound.append(part)
+        else:
+            free.update(part.counts)
+    return free, bound
+
+
+def fewest_missing(total: int, parts: Sequence[Part]) -> int:
+    """Return how many sequences must be added, at least, so that groups can sum to exactly ``total`` within all bounds.
+
+    They may be added in groups of any size, to any part or to none. A part counts from its minimum on. One that cannot
+    bring exactly its minimum either brings more, which leaves less room for others, or as much as it can below it, and
+    the rest of its minimum is missing: so this is the cheapest way to some total, and what is left to ``total``.
+
+    Args:
+        total: Sequences in all, at least the sum of what the parts must bring.
+        parts: What there is.
+    """
+    slack = max(0, total - sum(part.least for part in parts))
+    free, bound = _parted(parts, slack)
+    missing, sums, torn = 0, reachable(free, slack), []
+    for part in bound:
+        own = reachable(part.counts, min(part.most, part.least + slack))
+        short = part.least - ((own & ((2 << part.least) - 1)).bit_length() - 1)
+        above = own >> part.least
+        if not short:
+            sums = _sumset(sums, above, gcd(*part.counts), (2 << slack) - 1)
+        elif not above:
+            missing += short
+        else:
+            brought = _positions(above | 1)
+            torn.append(_Options(brought, np.where(brought == 0, short, 0), gcd(*part.counts)))
+    best = np.full(sums.bit_length(), _UNREACHABLE, np.int64)
+    best[_positions(sums)] = 0
+    for options in torn:  # only as far as totals go, often far below the slack
+        further = min(int(options.brought[-1]), slack + 1 - len(best))
+        best = _combined(np.append(best, np.full(further, _UNREACHABLE)), options)
+    return missing + int((best - np.arange(len(best))).min()) + slack
 
 
 def reachable(counts: Mapping[int, int], limit: int) -> int:

@@ -3,9 +3,10 @@
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import combinations_with_replacement
 
 import pytest
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from app.core.allocation import bounds_for
@@ -207,7 +208,7 @@ def test_a_short_minimum_names_the_environment_and_the_shortage() -> None:
     queue = [Group(1, 4)] * 64 + [Group(2, 4)] * 3
     not_ready = refused(queue, 256, {2: Bounds(64)})
     assert not_ready.blocker is Blocker.MINIMUM_SHORT
-    assert not_ready.missing_sequences == 0
+    assert not_ready.missing_sequences == 52
     assert not_ready.missing_by_environment == {2: 52}
     assert not_ready.detail == "environment 2 needs 64 of 256 sequences, has 12 queued"
 
@@ -226,7 +227,7 @@ def test_declared_sizes_serve_as_hints_before_their_first_group() -> None:
 def test_enough_sequences_that_do_not_fit_are_told_with_what_would_help() -> None:
     not_ready = refused([Group(0, 3)] * 4 + [Group(1, 6)], 8)
     assert not_ready.blocker is Blocker.NO_EXACT_FIT
-    assert not_ready.missing_sequences == 0
+    assert not_ready.missing_sequences == 2
     assert not_ready.detail == "18 usable sequences are queued, but no groups of sizes 3, 6 sum to exactly 8"
     hinted = select(8, lanes_of([Group(0, 3)] * 4, 8), {}, {1: {2, 4, 5}, 2: {0}})
     assert isinstance(hinted, NotReady)
@@ -268,10 +269,45 @@ def test_the_numbers_of_a_refusal_are_those_of_the_queue(
     short = {e: b.minimum - usable[e] for e, b in bounds.items() if usable[e] < b.minimum}
     missing = max(0, batch_size - sum(min(sequences, limit(e)) for e, sequences in usable.items()))
     assert outcome.missing_by_environment == short
-    assert outcome.missing_sequences == missing
+    assert outcome.missing_sequences >= max(missing, *short.values(), 1)
     assert outcome.oversized_groups == Counter(g.environment for g in queue if g.size > limit(g.environment))
     assert (outcome.blocker is Blocker.TOO_FEW_SEQUENCES) == (missing > 0)
     assert (outcome.blocker is Blocker.MINIMUM_SHORT) == (missing == 0 and bool(short))
+
+
+def test_what_a_short_minimum_misses_counts_beside_what_others_have_sent() -> None:
+    """Six are there, but only four of them can be in a batch."""
+    not_ready = refused([Group(1, 1)] * 6, 8, {0: Bounds(4)})
+    assert not_ready.missing_sequences == 4
+
+
+def test_what_cannot_be_split_counts_as_missing_where_it_does_not_fit() -> None:
+    """Of two groups of three for a minimum of four, both would leave too little room for the other minimum."""
+    bounds = {0: Bounds(4), 1: Bounds(4)}
+    assert refused([Group(0, 3), Group(0, 3)], 8, bounds).missing_sequences == 5
+    assert refused([Group(0, 3), Group(0, 3), Group(1, 2)], 10, bounds).missing_sequences == 2
+
+
+@examples(150)
+@given(
+    st.lists(st.builds(Group, st.sampled_from([None, 0, 1]), st.integers(1, 5)), max_size=6),
+    st.integers(1, 8),
+    st.dictionaries(st.integers(0, 2), st.builds(lambda low, more: Bounds(low, low + more), *[st.integers(0, 4)] * 2)),
+)
+def test_missing_are_the_fewest_sequences_with_which_a_batch_would_form(
+    queue: list[Group], batch_size: int, bounds: dict[int, Bounds]
+) -> None:
+    """Single sequences can do what any groups of them could."""
+    assume(sum(bound.minimum for bound in bounds.values()) <= batch_size)
+    outcome = select(batch_size, lanes_of(queue, batch_size), bounds)
+    missing = outcome.missing_sequences if isinstance(outcome, NotReady) else 0
+    senders = [None, *bounds]
+
+    def enough(sequences: int) -> bool:
+        arrived = combinations_with_replacement([Group(sender, 1) for sender in senders], sequences)
+        return any(oldest_batch([*queue, *more], batch_size, bounds) is not None for more in arrived)
+
+    assert missing == next(sequences for sequences in range(batch_size + 1) if enough(sequences))
 
 
 # Minimums that group sizes make impossible together.

@@ -183,7 +183,9 @@ class Explanation(BaseModel):
     reason: str | None = Field(description="The first thing in the way, as in `/status`; null if ready.")
     detail: str | None = Field(description="The same as a sentence with the values in it.")
     since_s: float | None = Field(description="Seconds since the last batch was taken, or null before any.")
-    missing_sequences: int = Field(description="Sequences that must still arrive, over all environments.")
+    missing_sequences: int = Field(
+        description="The fewest sequences that must still arrive, over all environments, in groups of any size."
+    )
     missing_by_environment: dict[int, int] = Field(description="Sequences each environment is short of its minimum.")
     unblocked_by: list[tuple[int | None, int]] = Field(
         description="Single groups that would let a batch form: [environment or null, size], at most 8."

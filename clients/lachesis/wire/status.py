@@ -40,7 +40,9 @@ class Blocked(_Answer):
         "`no_exact_fit`."
     )
     detail: str = Field(description="The same as a sentence with the values in it.")
-    missing_sequences: int = Field(description="Sequences that must still arrive, over all environments.")
+    missing_sequences: int = Field(
+        description="The fewest sequences that must still arrive, over all environments, in groups of any size."
+    )
     missing_by_environment: dict[int, int] = Field(description="Sequences each environment is short of its minimum.")
     unblocked_by: list[tuple[int | None, int]] = Field(
         description="Single groups that would let a batch form: [environment or null, size], at most 8."
