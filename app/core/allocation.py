@@ -39,6 +39,9 @@ def settle_debts(
 ) -> dict[int, int]:
     """Return what each environment is owed after a batch: ``max(0, debt + minimum - got)`` sequences.
 
+    A debt below 0 is what an environment got in repayment of a debt that was taken back since, because the relaxed
+    batch was not trained on. It is offset against later shortfalls: ``max(min(debt, 0), debt + minimum - got)``.
+
     Args:
         debts: Sequences owed before the batch, by environment.
         bounds: What the batch was planned with. An environment without a minimum is owed nothing.
@@ -47,12 +50,22 @@ def settle_debts(
     Returns:
         The debts that are not zero.
     """
-    owed = {
-        environment: debts.get(environment, 0) + bound.minimum - got.get(environment, 0)
-        for environment, bound in bounds.items()
-        if bound.minimum > 0
-    }
-    return {environment: debt for environment, debt in owed.items() if debt > 0}
+    after = {}
+    for environment, bound in bounds.items():
+        if bound.minimum > 0:
+            before = debts.get(environment, 0)
+            after[environment] = max(min(before, 0), before + bound.minimum - got.get(environment, 0))
+    return {environment: debt for environment, debt in after.items() if debt}
+
+
+def debt_changes(before: Mapping[int, int], after: Mapping[int, int]) -> tuple[tuple[int, int], ...]:
+    """Return by how much a batch changes what environments are owed; by environment id, without those it does not.
+
+    They are part of the batch's lease. When it ends without being trained on, they are taken back, whatever other
+    batches were taken meanwhile (`lua/take_back_debts.lua`).
+    """
+    changes = ((key, after.get(key, 0) - before.get(key, 0)) for key in sorted(before.keys() | after.keys()))
+    return tuple((key, change) for key, change in changes if change)
 
 
 def _minimums(batch_size: int, shares: Mapping[int, float]) -> dict[int, int]:

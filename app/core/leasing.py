@@ -91,6 +91,7 @@ class Lease:
         contents: What is in it, by environment: its id or None, groups, sequences.
         shards: How it is divided between ranks, if it is.
         replayed: What of its contents is from the replay buffer, in the same words; samples by themselves have none.
+        debts: By how much it changed what environments are owed (`app.core.allocation.debt_changes`).
     """
 
     batch_id: str
@@ -106,6 +107,7 @@ class Lease:
     contents: tuple[tuple[int | None, int, int], ...] = ()
     shards: Shards | None = None
     replayed: tuple[tuple[int | None, int, int], ...] = ()
+    debts: tuple[tuple[int, int], ...] = ()
 
     @property
     def size(self) -> int:

@@ -215,7 +215,7 @@ class RunView:
         workers: API processes and the run clock at their last tick, ms.
         served: Sequences handed out, by environment (None: no environment).
         dropped: Groups dropped, by reason and environment (None: no environment).
-        debts: Sequences owed to environments by relaxed batches.
+        debts: Sequences owed to environments by relaxed batches; below 0, see `app.core.allocation.settle_debts`.
         conflict_since_ms: Run clock since which minimums are impossible together, or None.
         last_batch_ms: Run clock when the last batch was planned, or None.
         relaxed_batches: Batches served without keeping every minimum.

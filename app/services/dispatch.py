@@ -6,6 +6,7 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
+from app.core.allocation import debt_changes
 from app.core.blockers import unregistered
 from app.core.decision import Decision, decide, with_returned
 from app.core.errors import InvalidField, RanksDisagree, RunArchived, RunNotFound
@@ -293,6 +294,7 @@ class Dispatch:
             relaxed=plan.relaxed,
             contents=contents_of(retrieved.groups),
             replayed=contents_of(replayed),
+            debts=debt_changes(view.debts, decision.debts),
         )
         try:
             batch = await self._division.divide(view, self._lease(view, holder, new), retrieved, seat)
@@ -322,7 +324,7 @@ class Dispatch:
         )
         if await self._have(batch.lease, commit):
             if plan.relaxed:
-                owed = {environment: sequences for environment, sequences in decision.debts.items() if sequences}
+                owed = {environment: sequences for environment, sequences in decision.debts.items() if sequences > 0}
                 emit(BatchRelaxed(run=run, batch=new.batch_id, step=new.step, owed_sequences=owed))
             return batch
         if mixture is not None:

@@ -163,6 +163,6 @@ def _environment(env: Environment, view: RunView, bound: Bounds, handed_out: int
         share_limit=env.max_share,
         share_got=served / handed_out if handed_out else None,
         needs_sequences=bound.minimum,
-        owed_sequences=view.debts.get(key, 0),
+        owed_sequences=max(0, view.debts.get(key, 0)),
         dropped={reason: count for (reason, owner), count in view.dropped.items() if owner == key},
     )

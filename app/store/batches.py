@@ -169,7 +169,7 @@ class BatchStore:
         keys = RunKeys(run)
         lanes: list[str] = []
         arguments: list[Argument] = [lease.batch_id, lease_text(lease), lease.lease_id or NONE, lease.step]
-        arguments.append(max(history_ms, SHORTEST_HISTORY_MS))
+        arguments += [max(history_ms, SHORTEST_HISTORY_MS), json.dumps(lease.debts)]
         for group in _from_queue(groups):
             name = lane_name(group.environment, group.size)
             lanes.append(keys.lane(name))
@@ -190,10 +190,10 @@ class BatchStore:
         """End a lease and drop its groups for a stated reason; False if it is in another state by now."""
         keys = RunKeys(run)
         run_keys = [keys.run, keys.groups, keys.leases, keys.lease_states, keys.dropped, keys.unindexed]
+        arguments: list[Argument] = [lease.batch_id, lease_text(lease), lease.step, reason.value]
+        arguments += [max(history_ms, SHORTEST_HISTORY_MS), json.dumps(lease.debts)]
         discarded = await self._connection.run(
-            "discard_batch",
-            [*run_keys, keys.history, keys.ended, keys.replayed],
-            [lease.batch_id, lease_text(lease), lease.step, reason.value, max(history_ms, SHORTEST_HISTORY_MS)],
+            "discard_batch", [*run_keys, keys.history, keys.ended, keys.replayed], arguments
         )
         return bool(discarded)
 

@@ -89,8 +89,9 @@ def parse_lease(batch_id: str, text: str) -> Lease:
     fields: dict[str, Any] = json.loads(text)
     contents = tuple((environment, groups, sequences) for environment, groups, sequences in fields["contents"])
     replayed = tuple((environment, groups, sequences) for environment, groups, sequences in fields["replayed"])
-    parsed = {"state": LeaseState(fields["state"]), "contents": contents, "shards": _shards(fields["shards"])}
-    parsed["replayed"] = replayed
+    parsed: dict[str, Any] = {"state": LeaseState(fields["state"]), "shards": _shards(fields["shards"])}
+    parsed |= {"contents": contents, "replayed": replayed}
+    parsed["debts"] = tuple((environment, change) for environment, change in fields["debts"])
     return Lease(batch_id=batch_id, **fields | parsed)
 
 

@@ -1,12 +1,13 @@
 """Shares of a batch as sequences, and the debts that relaxed batches leave."""
 
 from fractions import Fraction
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.allocation import bounds_for, settle_debts
+from app.core.allocation import bounds_for, debt_changes, settle_debts
 from app.core.model import Bounds, Share
 
 SHARES = st.dictionaries(st.integers(0, 9), st.integers(0, 100), max_size=8)  # percent
@@ -84,3 +85,31 @@ def test_a_debt_grows_by_what_a_batch_fell_short_and_shrinks_by_what_it_gave_bey
 
 def test_an_environment_that_no_longer_binds_is_owed_nothing() -> None:
     assert settle_debts({0: 5, 1: 5}, {1: Bounds(0, 4)}, {}) == {}
+
+
+GOT = st.dictionaries(st.integers(0, 3), st.integers(0, 9), max_size=4)
+
+
+@given(st.lists(st.tuples(GOT, GOT), max_size=6), st.randoms(use_true_random=False))
+def test_batches_that_are_all_given_back_leave_no_debt_in_whatever_order(
+    batches: list[tuple[dict[int, int], dict[int, int]]], random: Random
+) -> None:
+    debts: dict[int, int] = {}
+    changes = []
+    for minimums, got in batches:
+        after = settle_debts(debts, {key: Bounds(least) for key, least in minimums.items()}, got)
+        changes.append(debt_changes(debts, after))
+        debts = after
+    random.shuffle(changes)
+    for change in changes:
+        for key, by in change:
+            debts[key] = debts.get(key, 0) - by
+    assert not any(debts.values())
+
+
+def test_what_repaid_a_debt_that_was_taken_back_is_offset_against_the_next_shortfall() -> None:
+    two = {0: Bounds(2)}
+    assert settle_debts({0: -1}, two, {0: 2}) == {0: -1}, "and only against that"
+    assert settle_debts({0: -1}, two, {0: 5}) == {0: -1}, "no surplus builds up"
+    assert settle_debts({0: -1}, two, {0: 1}) == {}
+    assert settle_debts({0: -1}, two, {0: 0}) == {0: 1}

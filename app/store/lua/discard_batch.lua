@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- discard_batch: end a lease whose batch nobody is to have; its groups are dropped for a stated reason.
 --
--- KEYS[1] run           hash  run clock, totals, latest group
+-- KEYS[1] run           hash  run clock, totals, debts, latest group
 -- KEYS[2] groups        hash  group id -> entry
 -- KEYS[3] leases        hash  batch id -> JSON list of groups
 -- KEYS[4] lease_states  hash  batch id -> JSON of its lease
@@ -11,6 +11,7 @@
 -- KEYS[8] ended         zset  group or batch id -> run clock at which that is forgotten, ms
 -- KEYS[9] replayed      hash  group id -> batches that have it from the replay buffer
 -- ARGV[1] batch id   ARGV[2] lease seen   ARGV[3] step   ARGV[4] reason   ARGV[5] ms history is kept
+-- ARGV[6] JSON of what the batch changed of the debts
 --
 -- Returns 1, or 0 if the lease is in another state by now; then nothing has changed.
 -- Cost: O(n log m), n the groups of the batch, m those whose history is kept.
@@ -19,10 +20,12 @@
 -- include many
 -- include forget_payload
 -- include replayed_groups
+-- include take_back_debts
 if redis.call('HGET', KEYS[4], ARGV[1]) ~= ARGV[2] then return 0 end
 local clock = advance_clock(KEYS[1])
 local batch = cjson.decode(redis.call('HGET', KEYS[3], ARGV[1]))
 let_go_of_replayed(batch, KEYS[6], KEYS[9])
+take_back_debts(KEYS[1], ARGV[6])
 local groups, bytes = parted(batch)
 local ids = ids_of(groups)
 for i, entry in ipairs(read('HMGET', KEYS[2], ids)) do
