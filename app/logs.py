@@ -7,7 +7,8 @@ Names come from users, so a text line shows control characters, line breaks and 
 import json
 import logging
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Hashable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -83,3 +84,33 @@ def _printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
+class Backoff:
+    """Says which lines of a kind are worth writing: the first, then one after longer and longer pauses.
+
+    Args:
+        first_s: Pause after the first line, seconds.
+        longest_s: Longest pause, seconds.
+        clock: Returns the time now, seconds.
+    """
+
+    def __init__(self, first_s: float, longest_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._first_s = first_s
+        self._longest_s = longest_s
+        self._clock = clock
+        self._pauses: dict[Hashable, tuple[float, float]] = {}  # kind -> until when, and how long that was
+
+    def is_due(self, kind: Hashable) -> bool:
+        """Whether to write a line of this kind now; the answer counts as written."""
+        now = self._clock()
+        until, pause_s = self._pauses.get(kind, (now, 0.0))
+        if now < until:
+            return False
+        pause_s = min(max(2 * pause_s, self._first_s), self._longest_s)
+        self._pauses[kind] = (now + pause_s, pause_s)
+        return True
+
+    def forget(self, kind: Hashable) -> None:
+        """Begin anew with a kind: what it was about is over."""
+        self._pauses.pop(kind, None)

@@ -11,6 +11,7 @@ from fastapi import Depends, FastAPI
 from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 
 from app.api.body_budget import BodyBudget
+from app.api.browser_guard import BrowserGuard, HostNames
 from app.api.counting import Counting
 from app.api.decoding import Decoder
 from app.api.deps import Services, checked_run_name
@@ -144,7 +145,8 @@ def create_app(settings: Settings) -> FastAPI:
     # took a tenth of a submission's time. `add_middleware` refuses to add to it.
     often = [*groups.submissions.routes, *batches.handing.routes, *atropos.submissions.routes]
     routed = AsyncExitStackMiddleware(app.router)  # which FastAPI's routes rely on
-    app.middleware_stack = Counting(Problems(Shortcut(often, routed)), routed)
+    hosts = HostNames(settings.allowed_hosts or (), settings.host)
+    app.middleware_stack = Counting(Problems(BrowserGuard(Shortcut(often, routed), hosts)), routed)
     # Routes are tried one after the other, which is felt: what is called most comes first.
     app.router.routes[:0] = often  # by themselves: one that is included is matched three times
     in_a_run = partial(app.include_router, prefix="/runs/{run}/atropos", dependencies=[Depends(checked_run_name)])

@@ -1,18 +1,31 @@
 """Every setting, read once from ``LACHESIS_*`` variables and passed in from there. The unit is in the name."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from app.logs import LogFormat
 
 _LEAST_MAXMEMORY_BYTES = 64 * 1024 * 1024
+_HOST_NAME = re.compile(r"\*|(?:\*\.)?[a-z0-9_-]+(?:\.[a-z0-9_-]+)*")
 
 
 def _lowered(value: Any) -> Any:
     return value.lower() if isinstance(value, str) else value
+
+
+def _host_names(value: Any) -> Any:
+    """Split a list of host names, and refuse what cannot be one."""
+    if not isinstance(value, str):
+        return value
+    names = tuple(name.strip().lower() for name in value.split(",") if name.strip())
+    for name in names:
+        if not _HOST_NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is no host name: give names without scheme and port, *.suffix, or *")
+    return names
 
 
 def _none_or_enough(value: int) -> int:
@@ -27,6 +40,15 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="LACHESIS_", frozen=True, extra="ignore", env_ignore_empty=True)
 
     host: Annotated[str, Field(description="Address to listen on.")] = "127.0.0.1"
+    allowed_hosts: Annotated[
+        tuple[str, ...] | None,
+        NoDecode,
+        BeforeValidator(_host_names),
+        Field(
+            description="Host names, separated by commas, under which the service may be asked besides loopback names, "
+            "addresses, this machine's name and LACHESIS_HOST; `*.suffix` for all below one, `*` for any."
+        ),
+    ] = None
     port: Annotated[int, Field(ge=0, le=65535, description="Port to listen on; 0 picks a free one.")] = 8000
     workers: Annotated[int, Field(ge=1, le=256, description="API processes.")] = 1
     data_dir: Annotated[Path, Field(description="Where the embedded Redis keeps its data.")] = Path("data")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from app import events
-from app.logs import RESERVED, JsonLines, TextLines
+from app.logs import RESERVED, Backoff, JsonLines, TextLines
 from tests.api.log_capture import every_event
 
 HOSTILE = 'x\n2026-01-01T00:00:00.000+00:00 INFO lachesis.events [1] run deleted run=y\r\x1b[2J\u2028\u202e\ud800"='
@@ -96,3 +96,18 @@ def test_a_long_name_is_cut() -> None:
     made = events.EnvironmentJoined(run="r", environment=1, name="n" * 5000)
     assert made.message == "environment joined"
     assert made.values() == {"run": "r", "environment": 1, "name": "n" * events.MOST_CHARACTERS + "…"}
+
+
+def test_repeated_lines_are_written_less_and_less_often_and_again_when_it_was_over() -> None:
+    now = 0.0
+    backoff = Backoff(1.0, 8.0, clock=lambda: now)
+    written = []
+    for second in range(60):
+        now = float(second)
+        if backoff.is_due("a"):
+            written.append(second)
+    assert written == [0, 1, 3, 7, 15, 23, 31, 39, 47, 55]
+    assert backoff.is_due("b")
+    backoff.forget("a")
+    assert backoff.is_due("a")
+    assert not backoff.is_due("a")

@@ -10,6 +10,9 @@
     │   ├── NotAcceptable           no media type that we write is accepted                    406
     │   ├── InvalidDataset          a dataset on disk is broken, or of no layout we read       422
     │   └── InvalidField            a value is wrong; `location` says where                    422
+    ├── Forbidden                   the request is refused, whatever it asks for                   403
+    │   ├── CrossSiteRequest        a web page of another site sent it
+    │   └── ForeignHost             it was sent to a host name that is not known here
     ├── NotFound                    what the path names is not there                           404
     │   ├── RunNotFound
     │   ├── EnvironmentNotFound
@@ -28,6 +31,7 @@
     │   ├── GroupExists             a group of this id has other contents
     │   ├── FragmentExists          a fragment of this number has other contents
     │   ├── LeaseLost               the batch or sample is no longer held under this lease
+    │   ├── NotAnAtroposRun         the run was made under /v1: Atropos clients do not reset it
     │   ├── BatchInUse              the batch is not quarantined, so nobody may drop it
     │   ├── RunInUse                groups keep coming while the run is being removed
     │   ├── RewindImpossible        batches after that step are no longer kept
@@ -114,6 +118,24 @@ class InvalidField(InvalidInput):
     def __init__(self, message: str, location: tuple[str | int, ...] = ()) -> None:
         super().__init__(message)
         self.location = location
+
+
+class Forbidden(LachesisError):
+    """The request is refused, whatever it asks for. Nothing was changed."""
+
+    code = "forbidden"
+
+
+class CrossSiteRequest(Forbidden):
+    """A web page of another site sent the request."""
+
+    code = "cross_site_request"
+
+
+class ForeignHost(Forbidden):
+    """The request was sent to a host name that is not known to be the service's; the message says how to list it."""
+
+    code = "foreign_host"
 
 
 class NotFound(LachesisError):
@@ -222,6 +244,12 @@ class LeaseLost(Conflict):
     """The batch or sample is no longer held under this lease; the message says what happened to it."""
 
     code = "lease_lost"
+
+
+class NotAnAtroposRun(Conflict):
+    """The run was made under `/v1`: clients of Atropos do not reset it, `DELETE /v1/runs/{run}` removes it."""
+
+    code = "not_an_atropos_run"
 
 
 class BatchInUse(Conflict):

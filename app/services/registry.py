@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from app.core.enrolment import Application, enrol, recorded
-from app.core.errors import EnvironmentNotFound, InvalidField
+from app.core.errors import EnvironmentNotFound, InvalidField, NotAnAtroposRun
 from app.core.granting import Grant, granted
 from app.core.model import Environment, RunConfig, RunView
 from app.core.pacing import Pace, pace
@@ -164,8 +164,14 @@ class Registry:
         return pace(view, environment, self._ttl_ms)
 
     async def reset(self, run: str) -> None:
-        """Forget everything about a run."""
-        await self._runs.reset(run, uuid.uuid4().hex)
+        """Forget everything about a run, if no client of the native API made it.
+
+        Raises:
+            NotAnAtroposRun: One did; nothing was changed.
+        """
+        if not await self._runs.reset(run, uuid.uuid4().hex, spare_native=True):
+            how = f"DELETE /v1/runs/{run} removes it"
+            raise NotAnAtroposRun(f"run {run} was made under /v1, so clients of Atropos do not reset it; {how}")
         emit(RunReset(run=run))
 
 

@@ -250,8 +250,17 @@ class RunStore:
         """Forget which groups were admitted lately, so that a run that was reset can be forgotten at once."""
         await self._connection.call("UNLINK", RunKeys(run).recent)
 
-    async def reset(self, run: str, token: str) -> None:
-        """Forget everything about the run but its clock. Payloads are removed in the background."""
+    async def reset(self, run: str, token: str, *, spare_native: bool = False) -> bool:
+        """Forget everything about the run but its clock. Payloads are removed in the background.
+
+        Args:
+            run: The run's name.
+            token: Names what is to be removed; unlike that of any other reset.
+            spare_native: Whether to leave a run alone that was made by a request of its own (`put`).
+
+        Returns:
+            False if the run was left alone.
+        """
         keys = RunKeys(run)
         while True:
             view = await self.view(run)
@@ -266,10 +275,10 @@ class RunStore:
             done = await self._connection.run(
                 "reset_run",
                 [*fixed, *renamed, *keys.state(), *queues.values(), *of_curricula],
-                [len(tokens), *tokens, *queues, *(f"curriculum {own}" for own in curricula)],
+                [int(spare_native), len(tokens), *tokens, *queues, *(f"curriculum {own}" for own in curricula)],
             )
             if done:
-                return
+                return bool(done > 0)
 
     async def _curricula(self, keys: RunKeys) -> list[str]:
         """Read the ids of the run's curricula, those that are being loaded among them."""

@@ -17,6 +17,9 @@
         │   ├── RequestTimeout      the body stopped arriving                                  408
         │   ├── InvalidDataset      a dataset on the service's disk is broken                  422
         │   └── InvalidField        a value is wrong; `errors` says where                      422
+        ├── Forbidden               the service refuses the request, whatever it asks for      403
+        │   ├── CrossSiteRequest    it has the headers of a web page
+        │   └── ForeignHost         the service does not know the host name of its URL
         ├── NotFound                it is not there (any more)                                 404
         │   ├── RunNotFound
         │   ├── EnvironmentNotFound
@@ -35,6 +38,7 @@
         │   ├── RunArchived         the run takes no groups and hands out no batches
         │   ├── GroupExists         a group of that id has other contents
         │   ├── FragmentExists      a fragment of that number has other contents
+        │   ├── NotAnAtroposRun     the run was made under /v1: Atropos clients do not reset it
         │   ├── BatchInUse          the batch is not set aside, but in somebody's hands
         │   ├── LeaseLost           the batch or sample ended, or was handed out again, meanwhile
         │   ├── RewindImpossible    no batches are kept from that step on
@@ -189,6 +193,24 @@ class InvalidField(InvalidInput):
     known_code = "invalid_field"
 
 
+class Forbidden(ServiceError):
+    """The service refuses the request, whatever it asks for."""
+
+    known_code = "forbidden"
+
+
+class CrossSiteRequest(Forbidden):
+    """The request has the headers of a web page of another site."""
+
+    known_code = "cross_site_request"
+
+
+class ForeignHost(Forbidden):
+    """The service does not know the host name it was asked under; the message says which of its settings to change."""
+
+    known_code = "foreign_host"
+
+
 class NotFound(ServiceError):
     """It is not there, or not any more."""
 
@@ -297,6 +319,12 @@ class FragmentExists(Conflict):
     """The worker has sent a fragment of that number before, with other contents."""
 
     known_code = "fragment_exists"
+
+
+class NotAnAtroposRun(Conflict):
+    """The run was made under ``/v1``: clients of Atropos do not reset it."""
+
+    known_code = "not_an_atropos_run"
 
 
 class BatchInUse(Conflict):

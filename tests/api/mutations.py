@@ -44,7 +44,7 @@ class Request:
 
     def wire(self, base: str) -> bytes:
         """Spell it for the connection, below ``base``."""
-        lines = [f"{self.method} {base}{self.path} HTTP/1.1", "Host: fuzz", *self.headers]
+        lines = [f"{self.method} {base}{self.path} HTTP/1.1", "Host: 127.0.0.1", *self.headers]
         if not any(line.lower().startswith(("content-length", "transfer-encoding")) for line in lines):
             lines.append(f"Content-Length: {len(self.body)}")
         return "\r\n".join([*lines, "", ""]).encode() + self.body

@@ -407,7 +407,7 @@ async def _ask_and_leave(client: httpx.AsyncClient, patience_s: float) -> None:
     with socket.socket() as connection:
         connection.setblocking(False)
         await loop.sock_connect(connection, (url.hostname, url.port))
-        await loop.sock_sendall(connection, b"GET /batch HTTP/1.1\r\nHost: x\r\n\r\n")
+        await loop.sock_sendall(connection, b"GET /batch HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         await asyncio.sleep(patience_s)
 
 
@@ -418,5 +418,5 @@ async def _ask_for_a_batch_and_hang_up(client: httpx.AsyncClient) -> None:
     with socket.socket() as connection:
         connection.setblocking(False)
         await loop.sock_connect(connection, (url.hostname, url.port))
-        await loop.sock_sendall(connection, b"GET /batch HTTP/1.1\r\nHost: x\r\n\r\n")
+        await loop.sock_sendall(connection, b"GET /batch HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         assert await loop.sock_recv(connection, 9) == b"HTTP/1.1 "

@@ -68,7 +68,7 @@ async def answers(redis_url: str, redis: Redis, *, shortcut: bool) -> tuple[list
             await app({**scope, "state": state}, receive, send)
 
         transport = httpx.ASGITransport(app=with_state)  # type: ignore[arg-type]
-        async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             await make_run(client)
             replies = [
                 await client.request(method, path, headers=named, content=body) for method, path, named, body in CALLS

@@ -10,6 +10,7 @@ from redis.asyncio import Redis
 
 from app.api.problems import STATUS
 from app.core import errors
+from app.logs import TextLines
 from app.store.keys import PREFIX
 from tests.api.native_groups import BINARY, in_binary
 
@@ -119,6 +120,8 @@ CASES: dict[type[errors.LachesisError], Call] = {
     ),
     errors.NotAcceptable: lambda client: _in(client, "POST", "/batches", headers={"Accept": "text/html"}),
     errors.InvalidField: lambda client: _in(client, "PATCH", "", json={"batch_size": 0}),
+    errors.CrossSiteRequest: lambda client: _in(client, "GET", "", headers={"Sec-Fetch-Site": "cross-site"}),
+    errors.ForeignHost: lambda client: _in(client, "GET", "", headers={"Host": "evil.example"}),
     errors.DatasetNotFound: lambda client: client.post("/v1/shards/plan", json={"ranks": 2, "path": "d"}),
     errors.RunNotFound: lambda client: client.get("/v1/runs/r"),
     errors.EnvironmentNotFound: lambda client: _in(client, "GET", "/environments/0"),
@@ -144,6 +147,7 @@ ELSEWHERE = {
     errors.ItemNotFound: "test_curricula.py",
     errors.FragmentExists: "test_replay.py",
     errors.ReplayBlocked: "test_replay.py",
+    errors.NotAnAtroposRun: "test_browser_guard.py: on the Atropos surface",
     errors.RequestTimeout: "test_body.py: takes time",
     errors.RunInUse: "takes a flood of groups",
     errors.StoreUnavailable: "test_store_trouble.py: takes a Redis that is hurt",
@@ -151,7 +155,7 @@ ELSEWHERE = {
     errors.StoreRefused: "test_store_trouble.py",
     errors.StoreMisconfigured: "test_serve.py: the service does not start",
 }
-ABSTRACT = {errors.InvalidInput, errors.NotFound, errors.Conflict}
+ABSTRACT = {errors.InvalidInput, errors.Forbidden, errors.NotFound, errors.Conflict}
 
 
 def test_every_error_has_a_case_or_one_elsewhere() -> None:
@@ -234,7 +238,7 @@ async def test_nobody_can_write_lines_into_the_log(client: httpx.AsyncClient, ca
     await client.post("/v1/runs/r/batches?wait_s=0.01", json={"trainer": "me\nERROR: all is lost"})
     await sent(client)
     assert (await end(client, await taken(client), "nack", reason="tired\nERROR: all is lost")).status_code == 200
-    lines = [record.getMessage() for record in caplog.records]
+    lines = [TextLines().format(record) for record in caplog.records]
     assert sum("all is lost" in line for line in lines) == 2
     assert not [line for line in lines if "\n" in line]
 

@@ -40,7 +40,7 @@ async def register_and_vanish(client: httpx.AsyncClient, name: str) -> None:
     with socket.socket() as connection:
         connection.setblocking(False)
         await loop.sock_connect(connection, (url.hostname, url.port))
-        head = f"POST /register-env HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+        head = f"POST /register-env HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n"
         await loop.sock_sendall(connection, head.encode() + body)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
@@ -112,7 +112,7 @@ async def test_where_no_connection_can_tell_an_answer_counts_as_arrived(redis_ur
             await app({**scope, "state": dict(state)}, receive, send)  # type: ignore[arg-type, call-overload]
 
         transport = httpx.ASGITransport(app=with_state)  # type: ignore[arg-type]
-        async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             await register(client, 8)
             assert (await register_env(client, "math", 4))["env_id"] == 0
             await wait_until(lambda: is_heard_of(redis_client, 0))

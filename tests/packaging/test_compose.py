@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 
 import pytest
 import redis
@@ -18,6 +18,8 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff
 
+from app.api.browser_guard import HostNames
+from app.core.errors import ForeignHost
 from app.settings import Settings
 from app.store.probe import Durability, probe
 from tests.packaging.conftest import COMPOSE, FIRST, SECOND, SERVICES, Front, linux_only
@@ -64,6 +66,17 @@ def test_containers_are_given_the_time_to_finish_requests_in_flight() -> None:
     grace_s = Settings.model_fields["shutdown_grace_s"].default
     assert seconds(SERVICES["api"]["stop_grace_period"]) > grace_s
     assert seconds(SERVICES["front"]["stop_grace_period"]) > grace_s
+
+
+@pytest.mark.parametrize(("added", "known"), [("", False), ("gpu-7.lan", True)])
+def test_clients_may_ask_under_the_names_of_the_services_and_those_of_the_env_file(added: str, known: bool) -> None:
+    listed = SERVICES["api"]["environment"]["LACHESIS_ALLOWED_HOSTS"].replace("${LACHESIS_ALLOWED_HOSTS:-}", added)
+    settings = Settings.model_validate({"allowed_hosts": listed})
+    hosts = HostNames(settings.allowed_hosts or (), SERVICES["api"]["environment"]["LACHESIS_HOST"])
+    for name in ("front", "api"):
+        hosts.check(f"{name}:8000".encode())
+    with nullcontext() if known else pytest.raises(ForeignHost):
+        hosts.check(b"gpu-7.lan:8000")
 
 
 def test_what_the_tests_run_is_what_the_compose_file_runs() -> None:

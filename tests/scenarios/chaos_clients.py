@@ -165,7 +165,7 @@ class Trainer(Client):
         with socket.socket() as connection:  # not a stream: that would read what comes
             connection.setblocking(False)
             await loop.sock_connect(connection, (url.hostname, url.port))
-            await loop.sock_sendall(connection, b"GET /batch HTTP/1.1\r\nHost: trainer\r\n\r\n")
+            await loop.sock_sendall(connection, b"GET /batch HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
             await asyncio.sleep(after_s)
 
     async def run(self, stop: asyncio.Event) -> None:

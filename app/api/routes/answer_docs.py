@@ -11,7 +11,7 @@ Raised = type[errors.LachesisError]
 Answers = dict[int | str, dict[str, Any]]
 
 _INTERNAL = (500, "internal_error", "This is a bug of ours; the server's log has the details.")
-_STORE = (errors.StoreUnavailable, errors.StoreRefused)
+_ANY = (errors.CrossSiteRequest, errors.ForeignHost, errors.StoreUnavailable, errors.StoreRefused)
 BODY = (errors.MalformedBody, errors.RequestTimeout, errors.BodyTooLarge, errors.UnsupportedEncoding)
 """Problems of whatever takes a body."""
 
@@ -28,7 +28,7 @@ def problems(*raised: Raised) -> Answers:
 
 def reading(*raised: Raised) -> Answers:
     """Describe the problems of an operation that reads: those of all operations, and ``raised``."""
-    return problems(errors.InvalidField, *_STORE, *raised)
+    return problems(errors.InvalidField, *_ANY, *raised)
 
 
 def writing(*raised: Raised) -> Answers:

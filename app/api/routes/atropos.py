@@ -12,12 +12,15 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import PlainTextResponse
 
 from app.api.batch_json import group_json
+from app.api.browser_guard import refuse_browsers
 from app.api.deps import Found, Run, SmallBody, SubmittedBody, parse
 from app.api.direct_route import DirectRoute
 from app.api.replies import json_reply, large_json_reply
 from app.api.routes import atropos_docs as docs
+from app.api.routes.answer_docs import sending
 from app.api.routes.body_docs import takes
 from app.api.sending import batch_reply, registration_reply
+from app.core import errors
 from app.core.enrolment import Application
 from app.core.errors import InvalidField
 from app.core.model import Blocker, RunConfig
@@ -145,6 +148,7 @@ async def get_batch(run: Run, found: Found, request: Request) -> Response:
     Headers say more: `Lachesis-Waiting` why there is none, `Lachesis-Relaxed` whether minimums were relaxed,
     `Lachesis-Deliveries` how often it was handed out.
     """
+    refuse_browsers(request)
     answer = await found.dispatch.take(run)
     if answer.not_ready is not None and answer.not_ready.blocker is Blocker.NOT_REGISTERED:
         message = "Trainer not registered. Call /register first."
@@ -216,9 +220,12 @@ async def status_env(
     return json_reply(asdict(await found.registry.pace(run, environment)))
 
 
-@router.get("/reset_data", summary="Start over", response_class=PlainTextResponse)
-async def reset_data(run: Run, found: Found) -> Response:
-    """Forget the run's configuration, environments and groups."""
+@router.get(
+    "/reset_data", summary="Start over", response_class=PlainTextResponse, responses=sending(errors.NotAnAtroposRun)
+)
+async def reset_data(run: Run, found: Found, request: Request) -> Response:
+    """Forget the run's configuration, environments and groups. A run that was made under `/v1` is left alone (409)."""
+    refuse_browsers(request)
     await found.registry.reset(run)
     return PlainTextResponse("Reset successful")
 

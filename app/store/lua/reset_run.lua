@@ -10,14 +10,17 @@
 -- KEYS[7] curricula_loading  zset  ids of curricula that are being loaded
 -- KEYS[8..] hash: each that names payloads, and its new name; then the keys that simply go: those of environments,
 -- leases, and every lane, buffer and curriculum
--- ARGV[1] hashes that name payloads   ARGV[2..] the tokens of their new names; then the lanes, buffers and curricula among
+-- ARGV[1] 1 to leave a run alone that a request of its own made, else 0
+-- ARGV[2] hashes that name payloads   ARGV[3..] the tokens of their new names; then the lanes, buffers and curricula among
 -- the keys: 'lane NAME', 'buffer NAME', 'curriculum ID'
 --
--- Returns 1, also for a run that is not there, or 0 if one of these appeared meanwhile; then nothing has changed.
+-- Returns 1, also for a run that is not there, 0 if one of these appeared meanwhile, or -1 if the run is left alone; then
+-- nothing has changed.
 -- Cost: O(number of keys); values are freed in the background.
 if redis.call('EXISTS', KEYS[1]) == 0 then return 1 end
-local named, hashes = {}, tonumber(ARGV[1])
-for i = 2 + hashes, #ARGV do named[ARGV[i]] = true end
+if ARGV[1] == '1' and redis.call('HEXISTS', KEYS[1], 'made_by') == 1 then return -1 end
+local named, hashes = {}, tonumber(ARGV[2])
+for i = 3 + hashes, #ARGV do named[ARGV[i]] = true end
 for _, name in ipairs(redis.call('HKEYS', KEYS[4])) do if not named['lane ' .. name] then return 0 end end
 for _, name in ipairs(redis.call('HKEYS', KEYS[5])) do if not named['buffer ' .. name] then return 0 end end
 for _, id in ipairs(redis.call('HVALS', KEYS[6])) do if not named['curriculum ' .. id] then return 0 end end
@@ -27,7 +30,7 @@ for i = 1, hashes do
   local hash, trashed = KEYS[6 + 2 * i], KEYS[7 + 2 * i]
   if redis.call('EXISTS', hash) == 1 then
     redis.call('RENAME', hash, trashed)
-    redis.call('SADD', KEYS[2], ARGV[1 + i])
+    redis.call('SADD', KEYS[2], ARGV[2 + i])
   end
 end
 if kept[4] then redis.call('ZADD', KEYS[3], -1, kept[4]) end
