@@ -5,7 +5,8 @@ numbers    0 1 2 3   4 5 6 7   8 9        10             11 12 14
                                           a gap
 
 A fragment that was stored is in exactly one place: a chunk, the open part, what waits, what was dropped for a reason. A
-gap holds up its worker's later fragments for `reorder_window_s` at most, and never anybody else's.
+gap holds up its worker's later fragments for `reorder_window_s` at most, and never anybody else's. A fragment that is
+too stale is dropped with the open part before it, and the next chunk begins behind it.
 """
 
 import math
@@ -13,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from app.core.replay import Fragment, ReplayPolicy
+from app.core.replay import Fragment, ReplayPolicy, Unfit, unfit_versions
 
 GAPS_REMEMBERED = 16
 """How many of its last gaps a worker is told LATE for; what it sends again from before them passes for REPEATED."""
@@ -79,18 +80,23 @@ class Step:
 
     state: WorkerState
     chunks: tuple[tuple[Fragment, ...], ...] = ()
-    dropped: tuple[tuple[Fragment, Dropped], ...] = ()
+    dropped: tuple[tuple[Fragment, Dropped | Unfit], ...] = ()
     gaps: tuple[tuple[int, int], ...] = ()
 
 
 def arrive(
-    state: WorkerState, fragment: Fragment, policy: ReplayPolicy, chunked: Mapping[int, str] | None = None
+    state: WorkerState,
+    fragment: Fragment,
+    version: int,
+    policy: ReplayPolicy,
+    chunked: Mapping[int, str] | None = None,
 ) -> tuple[Arrival, Step]:
     """Take in a fragment. First time passes, up to its `accepted_ms`, so what becomes of it hangs on no timer.
 
     Args:
         state: Where its worker is.
         fragment: What arrived; if it is of a later session than the state, that session begins.
+        version: The policy version in force.
         policy: The buffer's.
         chunked: Checksums, by number, of fragments of this worker and session that are in chunks, where known.
     """
@@ -99,27 +105,28 @@ def arrive(
     if fragment.session > state.session:
         before = change_session(state, fragment.session)
     else:
-        before = pass_time(state, policy, fragment.accepted_ms)
+        before = pass_time(state, version, policy, fragment.accepted_ms)
     heard = replace(before.state, heard_ms=max(before.state.heard_ms, fragment.accepted_ms))
     arrival = _recognised(heard, fragment, chunked or {})
     if arrival is not Arrival.STORED:
         return arrival, replace(before, state=heard)
     waiting = tuple(sorted((*heard.waiting, fragment), key=lambda each: each.number))
-    return arrival, _followed(before, _settled(replace(heard, waiting=waiting), policy))
+    return arrival, _followed(before, _settled(replace(heard, waiting=waiting), version, policy))
 
 
-def pass_time(state: WorkerState, policy: ReplayPolicy, clock_ms: int) -> Step:
+def pass_time(state: WorkerState, version: int, policy: ReplayPolicy, clock_ms: int) -> Step:
     """Give up gaps that were waited for long enough, and drop what a silent worker left.
 
     Args:
         state: Where the worker is.
+        version: The policy version in force.
         policy: The buffer's.
         clock_ms: The run clock, milliseconds.
     """
     silent = state.heard_ms + policy.fragment_ttl_s * 1000 <= clock_ms
     step = Step(state)
     while step.state.waiting and (silent or _overdue(step.state, policy, clock_ms)):
-        step = _followed(step, _given_up(step.state, policy))
+        step = _followed(step, _given_up(step.state, version, policy))
     if not silent or not step.state.open_part:
         return step
     expired = tuple((each, Dropped.EXPIRED) for each in step.state.open_part)
@@ -165,34 +172,43 @@ def _overdue(state: WorkerState, policy: ReplayPolicy, clock_ms: int) -> bool:
     return _waiting_since_ms(state) + policy.reorder_window_s * 1000 <= clock_ms
 
 
-def _given_up(state: WorkerState, policy: ReplayPolicy) -> Step:
+def _given_up(state: WorkerState, version: int, policy: ReplayPolicy) -> Step:
     """Go on behind the first gap; the open part before it is dropped."""
     first = state.waiting[0].number
     gap = (state.next_number, first - 1)
     dropped = tuple((each, Dropped.GAP) for each in state.open_part)
     remembered = (*state.given_up, gap)[-GAPS_REMEMBERED:]
     behind = replace(state, next_number=first, open_part=(), given_up=remembered)
-    return _followed(Step(behind, dropped=dropped, gaps=(gap,)), _in_order(behind, policy))
+    return _followed(Step(behind, dropped=dropped, gaps=(gap,)), _in_order(behind, version, policy))
 
 
-def _settled(state: WorkerState, policy: ReplayPolicy) -> Step:
+def _settled(state: WorkerState, version: int, policy: ReplayPolicy) -> Step:
     """Put in order what is no longer behind a gap, and give up gaps that too much waits behind."""
-    step = _in_order(state, policy)
+    step = _in_order(state, version, policy)
     while len(step.state.waiting) > policy.max_waiting:
-        step = _followed(step, _given_up(step.state, policy))
+        step = _followed(step, _given_up(step.state, version, policy))
     return step
 
 
-def _in_order(state: WorkerState, policy: ReplayPolicy) -> Step:
-    """Move what goes on from the open part there, and cut off chunks."""
+def _in_order(state: WorkerState, version: int, policy: ReplayPolicy) -> Step:
+    """Move what goes on from the open part there, drop what no chunk can hold, and cut off chunks."""
     number, moved = state.next_number, 0
     while moved < len(state.waiting) and state.waiting[moved].number == number + moved:
         moved += 1
-    line, size = (*state.open_part, *state.waiting[:moved]), policy.fragments_per_chunk
-    cut = len(line) - len(line) % size
-    chunks = tuple(line[start : start + size] for start in range(0, cut, size))
-    left = replace(state, next_number=number + moved, open_part=line[cut:], waiting=state.waiting[moved:])
-    return Step(left, chunks)
+    chunks: list[tuple[Fragment, ...]] = []
+    dropped: list[tuple[Fragment, Dropped | Unfit]] = []
+    part: list[Fragment] = []
+    for fragment in (*state.open_part, *state.waiting[:moved]):
+        part.append(fragment)
+        reason = unfit_versions(fragment.versions, version, policy)
+        if reason is not None:
+            dropped += [(each, reason) for each in part]
+            part = []
+        elif len(part) == policy.fragments_per_chunk:
+            chunks.append(tuple(part))
+            part = []
+    left = replace(state, next_number=number + moved, open_part=tuple(part), waiting=state.waiting[moved:])
+    return Step(left, tuple(chunks), tuple(dropped))
 
 
 def _followed(one: Step, other: Step) -> Step:

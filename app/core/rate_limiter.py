@@ -2,10 +2,11 @@
 
     error = inserts * samples_per_insert - samples + offset        stays within [min_diff, max_diff], in chunks
 
-Whoever would take it out of the band waits for the other side. Below `min_size_to_sample` chunks, or fewer than
-somebody waits for, inserts are free, the whole of the last one: otherwise a buffer that lost its chunks (to a new
-session, a jump of the version) would stand still with both sides waiting. So both never wait for each other, as long as
-no sample is larger than `largest_sample` and no insert larger than `largest_insert`.
+Whoever would take it out of the band waits for the other side. Inserts are free, the whole of the last one, until there
+are `min_size_to_sample` chunks, and until a sample that was asked for can be taken (the demand). Otherwise a buffer
+that lost its chunks (to a new session, a jump of the version), or a large sample and a large insert, would leave both
+sides waiting. So both never wait for each other, as long as no sample is larger than `largest_sample` and no insert
+larger than `largest_insert`.
 
 Source: Cassirer et al., *Reverb: A Framework For Experience Replay* (2021), section 3.3.
 """
@@ -18,6 +19,7 @@ from app.core.errors import InvalidField
 
 _ROUNDING = 1e-6  # 0.1 three times is a hair more than 0.3
 _SMALLEST_AIM = 1e-6
+_DEMAND_MS = 100_000  # a trainer that polls less often than this may find inserts blocked
 _FURTHEST = 2.0**53  # from there on, one chunk more or less is lost in rounding
 
 
@@ -46,7 +48,7 @@ class Position:
         samples: Chunks sampled so far, those in trainers' hands included, those given back not.
         size: Chunks sampleable now.
         offset: Added to the error: makes up for the jump that a change of the settings would have made.
-        demand: Chunks in the largest sample that somebody waits for, 0 if nobody does.
+        demand: Chunks in the largest sample that was asked for lately and could not be taken, 0 if there is none.
     """
 
     inserts: int = 0
@@ -70,7 +72,7 @@ class Blocked:
 
     Attributes:
         holdup: What it waits for.
-        missing: How many of them, ``>= 1``.
+        missing: How many of them, ``>= 1``; of samples fewer will do where a demand frees inserts before.
         detail: The same as a sentence with the values in it.
     """
 
@@ -140,8 +142,11 @@ def inserts_open(position: Position, settings: LimiterSettings | None, min_size_
     """Return how many chunks may be inserted now, ``>= 0``; None for no limit. Arguments as of `may_insert`."""
     if settings is None:
         return None
-    room = settings.max_diff - error(position, settings) + _ROUNDING
-    free = max(min_size_to_sample, position.demand) - position.size
+    ahead = error(position, settings)
+    room = settings.max_diff - ahead + _ROUNDING
+    chunks_missing = max(min_size_to_sample, position.demand) - position.size
+    inserts_missing = (settings.min_diff + position.demand - ahead) / settings.samples_per_insert
+    free = max(chunks_missing, math.ceil(max(0.0, inserts_missing - _ROUNDING)))
     if free > 0:  # the insert that makes them enough may bring more
         free = max(free, largest_insert(settings) or 0)
     return max(0, free, math.floor(room / settings.samples_per_insert))
@@ -155,6 +160,23 @@ def samples_open(position: Position, settings: LimiterSettings | None, min_size_
         return position.size
     room = error(position, settings) - settings.min_diff + _ROUNDING
     return max(0, min(position.size, math.floor(room)))
+
+
+def demand_to_note(chunks: int, noted: tuple[int, int], clock_ms: int) -> tuple[int, int] | None:
+    """Return the demand of a sample that must wait, and until when it counts; None if what is noted is enough.
+
+    It counts for a while after the request, as a trainer may poll instead of wait. A larger one is kept until then.
+
+    Args:
+        chunks: Chunks in the sample.
+        noted: The demand noted last, and the run clock until which it counts, milliseconds.
+        clock_ms: The run clock, milliseconds.
+    """
+    known, until_ms = noted
+    left_ms = until_ms - clock_ms
+    if left_ms > 0 and (known > chunks or (known == chunks and 2 * left_ms > _DEMAND_MS)):
+        return None
+    return chunks, clock_ms + _DEMAND_MS
 
 
 def largest_sample(settings: LimiterSettings | None) -> int | None:

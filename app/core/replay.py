@@ -222,15 +222,21 @@ def unfit(chunk: Chunk, standing: Standing, policy: ReplayPolicy) -> Unfit | Non
     """
     if chunk.session != standing.session:
         return Unfit.OLD_SESSION if chunk.session < standing.session else Unfit.FUTURE_SESSION
-    if chunk.versions.highest > standing.version:
-        return Unfit.FUTURE_VERSION
-    if freshness(chunk.versions.lowest, standing.version, policy.max_staleness) is Freshness.STALE:
-        return Unfit.STALE
+    reason = unfit_versions(chunk.versions, standing.version, policy)
+    if reason is not None:
+        return reason
     if policy.max_age_s is not None and standing.clock_ms - chunk.inserted_ms > policy.max_age_s * 1000:
         return Unfit.EXPIRED
     if policy.max_reuse is not None and chunk.uses >= policy.max_reuse:
         return Unfit.USED_UP
     return Unfit.TOO_LARGE if policy.max_bytes is not None and chunk.payload_bytes > policy.max_bytes else None
+
+
+def unfit_versions(versions: Versions, current: int, policy: ReplayPolicy) -> Unfit | None:
+    """Say why nothing sampled by these versions may be in the buffer while ``current`` is in force, None if it may."""
+    if versions.highest > current:
+        return Unfit.FUTURE_VERSION
+    return Unfit.STALE if freshness(versions.lowest, current, policy.max_staleness) is Freshness.STALE else None
 
 
 def admit(

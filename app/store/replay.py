@@ -115,7 +115,7 @@ class ReplayStore:
         await self._connection.run("settle_replay", [RunKeys(run).replay], [revision])
 
     async def note_demand(self, run: str, chunks: int, until_ms: int) -> None:
-        """Note that somebody waits for a sample of so many chunks, and until when that counts."""
+        """Note that a sample of so many chunks was asked for and must wait, and until when that counts."""
         await self._connection.run("note_field", [RunKeys(run).replay], ["demand", f"{chunks} {until_ms}", 0])
 
     async def insert(self, run: str, insertion: Insertion, view: ReplayView) -> str:

@@ -36,7 +36,7 @@ class ReplayView:
         standing: What chunks are judged by now.
         size: Sampleable chunks.
         totals: What is counted, by name.
-        demand: Chunks in the largest sample that somebody waits for, and until when that counts, run clock.
+        demand: Chunks in the largest sample that had to wait lately, and until when that counts, run clock.
         lease_s: How long the run leases what it hands out, seconds.
         memory_ms: How long it is remembered who was there, and how a sample ended, run clock.
         unsettled: The revision whose consequences chunks have not all been looked over for, or None.

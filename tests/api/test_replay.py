@@ -202,6 +202,17 @@ async def test_the_oldest_chunks_go_for_newcomers_though_a_sample_holds_them(cli
     assert (await end(client, sample)).status_code == 200
 
 
+async def test_fresh_fragments_are_not_lost_behind_a_stale_one(client: httpx.AsyncClient) -> None:
+    await make_buffer(client, fragments_per_chunk=2, max_staleness=1)
+    await insert(client, [0])
+    await client.put(f"{RUN}/policy-version", json={"policy_version": 2})
+    assert [one["status"] for one in await insert(client, [1], policy_version=2)] == ["stored"]
+    assert (await state(client))["dropped_fragments"] == {"stale": 1}
+    await insert(client, [2], policy_version=2)
+    sample = await take(client, num_chunks=1)
+    assert [record["number"] for record in sample["records"]] == [1, 2]
+
+
 async def test_a_trainer_waits_for_chunks_and_is_told_what_it_waits_for(client: httpx.AsyncClient) -> None:
     await make_buffer(client)
     reply = await client.post(f"{REPLAY}/samples", params={"wait_s": 0.05}, json={"num_chunks": 2})
@@ -225,6 +236,25 @@ async def test_workers_are_held_back_by_the_limiter_and_let_go_by_samples(client
     waiting = asyncio.create_task(insert(client, [2], wait_s=20))
     await take(client, num_chunks=1)
     assert [one["status"] for one in await waiting] == ["stored"]
+
+
+@pytest.mark.parametrize(
+    ("min_diff", "max_diff", "left", "wanted", "at_once"), [(-5, 5, 5, 8, 1), (-5, 5, 5, 8, 5), (1, 11, 8, 8, 4)]
+)
+async def test_a_trainer_that_polls_and_a_worker_that_polls_do_not_wait_for_each_other(
+    client: httpx.AsyncClient, min_diff: int, max_diff: int, left: int, wanted: int, at_once: int
+) -> None:
+    """There are too few chunks for the sample, or too few inserts: either way it frees inserts."""
+    await make_buffer(client, limiter={"samples_per_insert": 1, "min_diff": min_diff, "max_diff": max_diff})
+    await insert(client, range(left))
+    for number in range(left, left + 8, at_once):
+        reply = await client.post(f"{REPLAY}/samples", json={"num_chunks": wanted})
+        if reply.status_code == 201:
+            return
+        body = frame([in_binary(each) for each in range(number, number + at_once)], "fragments")
+        sent = await client.post(f"{REPLAY}/fragments", content=body, headers=BINARY)
+        assert sent.status_code == 201, "the trainer has been told to wait, and so is the worker"
+    assert (await client.post(f"{REPLAY}/samples", json={"num_chunks": wanted})).status_code == 201
 
 
 async def test_priorities_weigh_what_is_sampled_and_those_of_chunks_that_are_gone_are_named(

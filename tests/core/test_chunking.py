@@ -17,21 +17,22 @@ from app.core.chunking import (
     due_ms,
     pass_time,
 )
-from app.core.replay import Fragment, ReplayPolicy, Versions
+from app.core.replay import Fragment, ReplayPolicy, Unfit, Versions, unfit_versions
 from tests.properties import examples
 
 PAIRS = ReplayPolicy(fragments_per_chunk=2, reorder_window_s=1.0, fragment_ttl_s=10.0)
 
 
-def fragment(number: int, at_ms: int = 0, checksum: str = "", session: int = 1) -> Fragment:
-    return Fragment("w", session, number, Versions(3, 3.0, 3), 100, checksum or f"sum {number}", at_ms)
+def fragment(number: int, at_ms: int = 0, checksum: str = "", session: int = 1, version: int = 3) -> Fragment:
+    versions = Versions(version, float(version), version)
+    return Fragment("w", session, number, versions, 100, checksum or f"sum {number}", at_ms)
 
 
 def sent(*fragments: Fragment, policy: ReplayPolicy = PAIRS) -> tuple[list[Arrival], Step]:
     """Send fragments; gives what became of each and all steps as one."""
     arrivals, whole = [], Step(WorkerState(session=1))
     for each in fragments:
-        arrival, step = arrive(whole.state, each, policy)
+        arrival, step = arrive(whole.state, each, 3, policy)
         arrivals.append(arrival)
         whole = joined(whole, step)
     return arrivals, whole
@@ -59,32 +60,32 @@ def test_a_repetition_is_known_by_its_number_and_checksum_wherever_it_is() -> No
     _, step = sent(*(fragment(number) for number in (0, 1, 2, 5)))
     chunked = {0: "sum 0", 1: "sum 1"}
     for number in (0, 1, 2, 5):
-        assert arrive(step.state, fragment(number, 7), PAIRS, chunked) == (
+        assert arrive(step.state, fragment(number, 7), 3, PAIRS, chunked) == (
             Arrival.REPEATED,
             Step(replace(step.state, heard_ms=7)),
         )
-        arrival, other = arrive(step.state, fragment(number, checksum="other"), PAIRS, chunked)
+        arrival, other = arrive(step.state, fragment(number, checksum="other"), 3, PAIRS, chunked)
         assert (arrival, other) == (Arrival.CONFLICT, Step(step.state))
-    assert arrive(step.state, fragment(0), PAIRS)[0] is Arrival.REPEATED
+    assert arrive(step.state, fragment(0), 3, PAIRS)[0] is Arrival.REPEATED
 
 
 def test_a_gap_is_waited_for_as_long_as_the_window_and_then_counted() -> None:
     _, step = sent(fragment(0), fragment(1), fragment(2), fragment(4, at_ms=100), fragment(5, at_ms=900))
     assert due_ms(step.state, PAIRS) == 1100
-    assert pass_time(step.state, PAIRS, 1099) == Step(step.state)
-    late = pass_time(step.state, PAIRS, 1100)
+    assert pass_time(step.state, 3, PAIRS, 1099) == Step(step.state)
+    late = pass_time(step.state, 3, PAIRS, 1100)
     assert numbers(late) == [[4, 5]]
     assert late.gaps == ((3, 3),)
     assert late.dropped == ((fragment(2), Dropped.GAP),)
-    assert arrive(late.state, fragment(3, 1200), PAIRS)[0] is Arrival.LATE
-    assert arrive(late.state, fragment(6, 1200), PAIRS)[0] is Arrival.STORED
+    assert arrive(late.state, fragment(3, 1200), 3, PAIRS)[0] is Arrival.LATE
+    assert arrive(late.state, fragment(6, 1200), 3, PAIRS)[0] is Arrival.STORED
 
 
 def test_what_arrives_too_late_is_late_even_if_nobody_looked_in_time() -> None:
     """Time passes before a fragment is taken in, so it hangs on no timer."""
     _, step = sent(fragment(0), fragment(2, at_ms=0))
-    assert arrive(step.state, fragment(1, at_ms=999), PAIRS)[0] is Arrival.STORED
-    arrival, late = arrive(step.state, fragment(1, at_ms=1000), PAIRS)
+    assert arrive(step.state, fragment(1, at_ms=999), 3, PAIRS)[0] is Arrival.STORED
+    arrival, late = arrive(step.state, fragment(1, at_ms=1000), 3, PAIRS)
     assert (arrival, late.gaps) == (Arrival.LATE, ((1, 1),))
 
 
@@ -105,8 +106,8 @@ def test_what_a_silent_worker_left_expires() -> None:
     patient = replace(PAIRS, reorder_window_s=60)
     _, step = sent(fragment(0), fragment(2, at_ms=500), fragment(5, at_ms=500), policy=patient)
     assert due_ms(step.state, patient) == 10_500
-    assert pass_time(step.state, patient, 10_499) == Step(step.state)
-    gone = pass_time(step.state, patient, 10_500)
+    assert pass_time(step.state, 3, patient, 10_499) == Step(step.state)
+    gone = pass_time(step.state, 3, patient, 10_500)
     assert gone.dropped == (
         (fragment(0), Dropped.GAP),
         (fragment(2, 500), Dropped.GAP),
@@ -114,28 +115,47 @@ def test_what_a_silent_worker_left_expires() -> None:
     )
     assert (gone.state.open_part, gone.state.waiting, gone.state.next_number) == ((), (), 6)
     assert due_ms(gone.state, PAIRS) is None
-    assert pass_time(gone.state, PAIRS, 10**9) == Step(gone.state)
-    assert arrive(gone.state, fragment(6, 20_000), PAIRS)[0] is Arrival.STORED
+    assert pass_time(gone.state, 3, PAIRS, 10**9) == Step(gone.state)
+    assert arrive(gone.state, fragment(6, 20_000), 3, PAIRS)[0] is Arrival.STORED
+
+
+def test_what_is_fresh_is_not_lost_behind_a_stale_head() -> None:
+    policy = replace(PAIRS, max_staleness=1)
+    _, step = sent(fragment(0), policy=policy)
+    arrival, later = arrive(step.state, fragment(1, version=5), 5, policy)
+    assert (arrival, later.chunks, later.dropped) == (Arrival.STORED, (), ((fragment(0), Unfit.STALE),))
+    assert numbers(arrive(later.state, fragment(2, version=5), 5, policy)[1]) == [[1, 2]]
+
+
+def test_a_chunk_begins_behind_a_fragment_that_no_chunk_can_hold() -> None:
+    """Those before it that are in no chunk go with it, as they are no chunk without it."""
+    policy = replace(PAIRS, max_staleness=1, fragments_per_chunk=3)
+    parts = [fragment(number, version=2 if number == 4 else 5) for number in (1, 2, 3, 4, 5, 6, 7)]
+    step = Step(WorkerState(session=1))
+    for each in (*parts, fragment(0, version=5)):
+        step = joined(step, arrive(step.state, each, 5, policy)[1])
+    assert numbers(step) == [[0, 1, 2], [5, 6, 7]]
+    assert [(each.number, why) for each, why in step.dropped] == [(3, Unfit.STALE), (4, Unfit.STALE)]
 
 
 def test_a_new_session_begins_at_number_0() -> None:
     _, step = sent(fragment(0), fragment(1), fragment(2), fragment(4))
     new = change_session(step.state, 2)
     assert new.dropped == ((fragment(2), Dropped.OLD_SESSION), (fragment(4), Dropped.OLD_SESSION))
-    arrival, begun = arrive(step.state, fragment(0, session=2), PAIRS)
+    arrival, begun = arrive(step.state, fragment(0, session=2), 3, PAIRS)
     assert (arrival, begun.dropped, begun.state.session, begun.state.next_number) == (Arrival.STORED, new.dropped, 2, 1)
-    assert arrive(begun.state, fragment(5, session=1), PAIRS) == (Arrival.OLD_SESSION, Step(begun.state))
+    assert arrive(begun.state, fragment(5, session=1), 3, PAIRS) == (Arrival.OLD_SESSION, Step(begun.state))
 
 
 def test_only_the_last_few_gaps_are_remembered() -> None:
     policy = replace(PAIRS, reorder_window_s=0)
     state = WorkerState(session=1)
     for turn in range(GAPS_REMEMBERED + 1):
-        state = arrive(state, fragment(2 * turn + 1, turn), policy)[1].state
-        state = pass_time(state, policy, turn).state
+        state = arrive(state, fragment(2 * turn + 1, turn), 3, policy)[1].state
+        state = pass_time(state, 3, policy, turn).state
     assert len(state.given_up) == GAPS_REMEMBERED
-    assert arrive(state, fragment(2, 99), policy)[0] is Arrival.LATE
-    assert arrive(state, fragment(0, 99), policy)[0] is Arrival.REPEATED
+    assert arrive(state, fragment(2, 99), 3, policy)[0] is Arrival.LATE
+    assert arrive(state, fragment(0, 99), 3, policy)[0] is Arrival.REPEATED
 
 
 @dataclass
@@ -144,12 +164,13 @@ class Plain:
 
     policy: ReplayPolicy
     session: int = 1
+    version: int = 3
     start: int = 0
     heard_ms: int = 0
     here: dict[int, Fragment] = field(default_factory=dict)
     seen: dict[int, str] = field(default_factory=dict)
     chunks: list[list[int]] = field(default_factory=list)
-    dropped: list[tuple[Fragment, Dropped]] = field(default_factory=list)
+    dropped: list[tuple[Fragment, Dropped | Unfit]] = field(default_factory=list)
     gaps: list[tuple[int, int]] = field(default_factory=list)
 
     @property
@@ -163,7 +184,7 @@ class Plain:
     def behind(self) -> list[Fragment]:
         return [each for number, each in self.here.items() if number > self.edge]
 
-    def drop(self, upto: int, reason: Dropped) -> None:
+    def drop(self, upto: int, reason: Dropped | Unfit) -> None:
         for number in sorted(self.here):
             if number < upto:
                 self.dropped.append((self.here.pop(number), reason))
@@ -177,9 +198,20 @@ class Plain:
 
     def cut(self) -> None:
         size = self.policy.fragments_per_chunk
-        while self.edge - self.start >= size:
-            self.chunks.append([self.here.pop(self.start + place).number for place in range(size)])
-            self.start += size
+        while self.start < self.edge:
+            head = range(self.start, min(self.start + size, self.edge))
+            faults = [unfit_versions(self.here[number].versions, self.version, self.policy) for number in head]
+            first = next((place for place, fault in enumerate(faults) if fault is not None), None)
+            if first is not None:
+                fault = faults[first]
+                assert fault is not None
+                self.start += first + 1
+                self.drop(self.start, fault)
+            elif len(head) == size:
+                self.chunks.append([self.here.pop(number).number for number in head])
+                self.start += size
+            else:
+                break
 
     def wait(self, clock_ms: int) -> None:
         silent = clock_ms - self.heard_ms >= self.policy.fragment_ttl_s * 1000
@@ -221,10 +253,11 @@ POLICIES = st.builds(
     reorder_window_s=st.sampled_from([0.0, 0.5, 1.0, 100.0]),
     max_waiting=st.integers(1, 5),
     fragment_ttl_s=st.sampled_from([1.0, 3.0, 1000.0]),
+    max_staleness=st.sampled_from([None, 0, 1, 2]),
 )
 EVENTS = st.lists(
     st.tuples(
-        st.sampled_from(["fragment"] * 12 + ["conflict", "old", "time", "time", "session"]),
+        st.sampled_from(["fragment"] * 12 + ["conflict", "old", "time", "time", "session", "version", "version"]),
         st.integers(0, 6) | st.integers(0, 14),
         st.sampled_from([0, 0, 0, 100, 600, 1500, 5000]),
     ),
@@ -242,17 +275,21 @@ def test_it_does_what_the_plain_model_does(policy: ReplayPolicy, events: list[tu
         clock_ms += passed_ms
         due = due_ms(whole.state, policy)
         if kind == "time":
-            step = pass_time(whole.state, policy, clock_ms)
+            step = pass_time(whole.state, plain.version, policy, clock_ms)
             assert (step != Step(whole.state)) == (due is not None and due <= clock_ms)
             plain.wait(clock_ms)
         elif kind == "session":
             session, offset = session + 1, 0
             step = change_session(whole.state, session)
             plain.begin(session)
+        elif kind == "version":
+            plain.version = max(1, plain.version + number - 2)
+            continue
         else:
             offset = max(offset, whole.state.next_number - 4)  # numbers go on as chunks are formed
             new = fragment(offset + number, clock_ms, "other" * (kind == "conflict"), session - (kind == "old"))
-            arrival, step = arrive(whole.state, new, policy, plain.seen)
+            new = replace(new, versions=fragment(0, version=max(0, plain.version - number % 3)).versions)
+            arrival, step = arrive(whole.state, new, plain.version, policy, plain.seen)
             assert arrival is plain.take(new)
             stored += [new] * (arrival is Arrival.STORED)
         whole = joined(whole, step)

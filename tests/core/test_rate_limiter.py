@@ -15,6 +15,7 @@ from app.core.rate_limiter import (
     Position,
     adjusted,
     check,
+    demand_to_note,
     error,
     inserts_open,
     largest_insert,
@@ -54,7 +55,10 @@ def test_it_is_the_inequalities_of_reverb(
     ahead = error(position, settings)
     at_once = largest_insert(settings)
     assert at_once is not None
-    missing = max(least, position.demand) - position.size
+    missing = max(
+        max(least, position.demand) - position.size,
+        math.ceil((settings.min_diff + position.demand - ahead) / settings.samples_per_insert),
+    )
     free = missing > 0 and count <= max(missing, at_once)
     inserts = free or ahead + count * settings.samples_per_insert <= settings.max_diff
     samples = position.size >= max(least, count) and ahead - count >= settings.min_diff
@@ -79,7 +83,7 @@ def test_what_is_missing_is_exactly_what_unblocks(
     settings: LimiterSettings, position: Position, least: int, count: int
 ) -> None:
     for ask in (may_insert, may_sample):
-        now = position
+        now = replace(position, demand=0)
         while (blocked := ask(count, now, settings, least)) is not None:
             almost, enough = (_after(now, blocked.holdup, blocked.missing - early) for early in (1, 0))
             assert ask(count, almost, settings, least) is not None
@@ -108,9 +112,18 @@ def test_both_sides_never_wait_for_each_other(
     assert min(most_sampled, most_inserted) >= 1
     sample, insert = min(sample, most_sampled), min(insert, most_inserted)
     waiting = replace(position, demand=sample)
-    assert may_sample(sample, waiting, settings, least) is None or may_insert(1, waiting, settings, least) is None
-    one = replace(position, demand=1)
-    assert may_sample(1, one, settings, least) is None or may_insert(insert, one, settings, least) is None
+    assert may_sample(sample, waiting, settings, least) is None or may_insert(insert, waiting, settings, least) is None
+
+
+def test_a_demand_counts_for_a_while_and_the_largest_one_first() -> None:
+    """A trainer that polls says so again; not each time, as each time is a write."""
+    first = demand_to_note(8, (0, 0), 1_000)
+    assert first == (8, 101_000)
+    assert demand_to_note(8, first, 50_000) is None
+    assert demand_to_note(8, first, 51_000) == (8, 151_000)
+    assert demand_to_note(3, first, 100_999) is None
+    assert demand_to_note(3, first, 101_000) == (3, 201_000)
+    assert demand_to_note(9, first, 2_000) == (9, 102_000)
 
 
 def test_a_smaller_band_would_deadlock() -> None:

@@ -27,6 +27,7 @@ from tests.services.replay_values import (
 )
 
 MAX_WAITING = 3
+DEMAND_S = 100
 LIVE = ("sampleable", "withheld")
 KEPT = (*LIVE, "past")
 
@@ -106,11 +107,22 @@ class ReplayModel:
         worker.next, worker.line = first, []
         self._line_up(draft)
 
+    def _drop_head(self, draft: Draft) -> None:
+        """What is of a version that no chunk may have goes, with what is before it."""
+        line = draft.worker.line
+        faults = [self._fault([part], self.now, 0) for part in line]
+        for n, fault in enumerate(faults):
+            if fault in ("stale", "future_version"):
+                draft.dropped |= {part: fault for part in line[: n + 1] if part not in draft.dropped}
+        draft.worker.line = [part for part in line if part not in draft.dropped]
+
     def _line_up(self, draft: Draft) -> None:
         worker = draft.worker
+        self._drop_head(draft)
         while worker.next in worker.waiting:
             worker.line.append(worker.waiting.pop(worker.next)[0])
             worker.next += 1
+            self._drop_head(draft)
             if len(worker.line) == self.it.rules.fragments_per_chunk:
                 worker.chunked |= {part.number: part for part in worker.line}
                 fault = self._fault(worker.line, self.now, 0)
@@ -147,7 +159,11 @@ class ReplayModel:
 
     def _may_insert(self, chunks: int) -> bool:
         limiter = self.it.rules.limiter
-        if limiter is None or len(self.sampleable()) < self.it.rules.min_size_to_sample:
+        if limiter is None:
+            return True
+        demand = self.it.demand[0] if self.now < self.it.demand[1] else 0
+        too_few = len(self.sampleable()) < max(self.it.rules.min_size_to_sample, demand)
+        if too_few or self.error(limiter) - demand < limiter.min_diff:
             return True
         most = (limiter.max_diff - limiter.min_diff - 1) // limiter.samples_per_insert
         return self.error(limiter) + min(chunks, most) * limiter.samples_per_insert <= limiter.max_diff
@@ -249,11 +265,21 @@ class ReplayModel:
         blocked = limiter is not None and self.error(limiter) - wanted < limiter.min_diff
         open_ = [id_ for id_ in there if not self._is_spent(self.it.chunks[id_])]
         if len(there) < rules.min_size_to_sample or len(open_) < wanted or blocked:
+            if limiter:
+                self._demand(wanted)
             return None, []
         chunks = sorted(open_, reverse=strategy == "lifo")
         return None, chunks[:wanted] if strategy in ("fifo", "lifo") else chunks
 
+    def _demand(self, wanted: int) -> None:
+        """Samples that must wait free inserts for a while; the largest one counts."""
+        chunks, until = self.it.demand
+        if until <= self.now or chunks < wanted or (chunks == wanted and until - self.now <= DEMAND_S / 2):
+            self.it.demand = wanted, self.now + DEMAND_S
+
     def hand_out(self, sample: str, held: Held) -> None:
+        if len(held.chunks) >= self.it.demand[0]:
+            self.it.demand = 0, 0.0
         self.it.samples[sample] = held
         self.it.counts["samples"] += len(held.chunks)
         self.it.counts["sampled_chunks"] += len(held.chunks)

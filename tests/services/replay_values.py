@@ -130,6 +130,7 @@ class Contents:
     rules: Rules
     session: int = 0
     offset: float = 0.0
+    demand: tuple[int, float] = (0, 0.0)
     chunks: dict[int, Chunk] = field(default_factory=dict)
     workers: dict[str, Worker] = field(default_factory=dict)
     samples: dict[str, Held] = field(default_factory=dict)

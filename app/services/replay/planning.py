@@ -117,7 +117,7 @@ def plan_insertion(
     if known.state.session < standing.session:
         account.follow(change_session(known.state, standing.session))
     else:
-        account.follow(pass_time(known.state, policy, standing.clock_ms))
+        account.follow(pass_time(known.state, standing.version, policy, standing.clock_ms))
     outcomes: list[tuple[int, str, str | None]] = []
     stored: dict[str, NewFragment] = {}
     for encoded in fragments:
@@ -127,7 +127,7 @@ def plan_insertion(
             account.counts[f"refused:{reason}"] += 1
             outcomes.append((encoded.number, reason.value, None))
             continue
-        arrival, step = arrive(account.worker.state, fragment, policy, account.recent)
+        arrival, step = arrive(account.worker.state, fragment, standing.version, policy, account.recent)
         if arrival is Arrival.CONFLICT:
             raise FragmentExists(f"worker {worker} sent fragment {encoded.number} before, with other contents")
         if arrival is Arrival.STORED:

@@ -8,7 +8,7 @@ from weakref import WeakValueDictionary
 
 from app.core.errors import LeaseLost, ReplayNotFound, SampleNotFound
 from app.core.leasing import Lease, LeaseState, expired
-from app.core.rate_limiter import Blocked
+from app.core.rate_limiter import Blocked, demand_to_note
 from app.core.replay_checks import chunks_wanted
 from app.services.replay.bell import Bell, Queue
 from app.services.replay.drawing import Drawing
@@ -25,7 +25,6 @@ _ENDS = {
     "expired": "its lease ran out",
     "overtaken": "a checkpoint of the buffer was restored",
 }
-_DEMAND_MS = 3000  # who waits says so again each second
 
 
 class ReplaySamples:
@@ -58,7 +57,7 @@ class ReplaySamples:
             nonlocal blocked
             # Samples of one process need not outdate each other; and who came first is served first.
             async with self._turns.setdefault(run, asyncio.Lock()):
-                found = await self._take(run, request, waits=wait_s > 0)
+                found = await self._take(run, request)
             if isinstance(found, Blocked):
                 blocked = found
                 return None
@@ -70,7 +69,7 @@ class ReplaySamples:
         assert blocked is not None, "an attempt that gives nothing was blocked"  # noqa: S101
         return blocked
 
-    async def _take(self, run: str, request: SampleRequest, *, waits: bool) -> Sample | Blocked:
+    async def _take(self, run: str, request: SampleRequest) -> Sample | Blocked:
         while True:
             view = await self._view(run)
             held = await self._held_by(run, request)
@@ -87,9 +86,14 @@ class ReplaySamples:
                 return await self._sample(run, lease, found, view)
             # Another process may have served the same request meanwhile, perhaps with the last chunks.
             if isinstance(found, Blocked) and await self._held_by(run, request) is None:
-                if waits and view.policy.limiter is not None:
-                    await self._replay.note_demand(run, wanted, view.standing.clock_ms + _DEMAND_MS)
+                await self._note_demand(run, wanted, view)
                 return found
+
+    async def _note_demand(self, run: str, wanted: int, view: ReplayView) -> None:
+        """Let workers insert what a sample waits for, whether its trainer waits here or polls."""
+        demand = None if view.policy.limiter is None else demand_to_note(wanted, view.demand, view.standing.clock_ms)
+        if demand is not None:
+            await self._replay.note_demand(run, *demand)
 
     async def _held_by(self, run: str, request: SampleRequest) -> Lease | None:
         """Find the lease of the sample that this request took before."""

@@ -23,7 +23,7 @@
 local known = redis.call('HGET', SAMPLES, ARGV[1])
 if known then return {'taken', known} end
 if redis.call('HEXISTS', REQUESTS, ARGV[14]) == 1 then return {'repeated'} end
-local now = redis.call('HMGET', REPLAY, 'revision', 'draws', 'samples')
+local now = redis.call('HMGET', REPLAY, 'revision', 'draws', 'samples', 'demand')
 local version = redis.call('HGET', RUN, 'policy_version') or '0'
 if now[1] ~= ARGV[3] or version ~= ARGV[4] or (now[2] or '0') ~= ARGV[5] then return {'outdated'} end
 local wanted, most_uses = tonumber(ARGV[7]), tonumber(ARGV[8]) or math.huge
@@ -44,6 +44,7 @@ end
 local sample = note_sample(ARGV[1], ARGV[2], manifest, ARGV[13])
 if ARGV[14] ~= '' then redis.call('HSET', REQUESTS, ARGV[14], ARGV[1]) end
 redis.call('HSET', REPLAY, 'draws', ARGV[6])
+if now[4] and wanted >= tonumber(string.match(now[4], '^%d+')) then redis.call('HDEL', REPLAY, 'demand') end
 count_staleness(chunks, version)
 write_changes()
 redis.call('PUBLISH', RUN, 'sampled')
