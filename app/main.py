@@ -192,7 +192,7 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
         arrivals,
         timing,
     )
-    explain = Explain(runs, dispatch, arrivals, replay_store)
+    explain = Explain(runs, dispatch, arrivals, replay_store, ttl_ms)
     traffic = Traffic()
     waiting = WaitingRoom(dispatch, partial(changes, connection))
     insertion = ReplayInsertion(replay_store, bell)

@@ -35,6 +35,11 @@ def account_of(environment: int | None, batch_size: int, bounds: Mapping[int, Bo
     return None if free else environment
 
 
+def without_minimums(bounds: Mapping[int, Bounds]) -> dict[int, Bounds]:
+    """Return bounds of which only the maximums bind."""
+    return {environment: Bounds(0, bound.maximum) for environment, bound in bounds.items()}
+
+
 def parts_of(batch_size: int, supply: Supply, bounds: Mapping[int, Bounds]) -> list[Part]:
     """Return what each environment can bring to an empty batch; those with a minimum but no groups are included."""
     accounts = {account_of(environment, batch_size, bounds) for environment in bounds} | {None}

@@ -1,26 +1,37 @@
 """How many groups an environment may start, so that what it makes is still fresh and wanted when trained on.
 
 AReaL's admission rule gives a run ``(max_staleness + version + 1) * batch_size - (accepted + running)`` sequences,
-where ``accepted`` counts from the beginning. Each batch makes one version, so ``version * batch_size`` of the accepted
-ones are trained on, and what the rule allows is
+where ``accepted`` counts from the beginning. Counts from the beginning drift: a rewind, a dropped group or a version
+set by hand is in one of them and not in the other (AReaL issue 1345). So we count what is there:
 
-    horizon * batch_size - (queued + with the trainer + running)        horizon = max_staleness + 1
+    (max_staleness + 1) * batches per version - batches trained on and not yet in a version        batches to look ahead
+    batches to look ahead * batch_size - (queued + with the trainer + running)                     sequences
 
-We use this form: it needs no count from the beginning, so nothing is off after a rewind, a dropped group or a version
-set by hand (which AReaL issue 1345 is about). The horizon is the number of batches, the next one included, in which a
-group started now can be used. What the run wants is split by minimum shares first, and the rest by weight.
+With one batch per version, acknowledged before or after its version is set, this is AReaL's number: `after_version` and
+`Trained` tell how the batches between an acknowledgement and the next version are counted. Without a limit of staleness
+nothing depends on versions. What the run wants is split by minimum shares first, and the rest by weight.
+
+Only what can still enter a batch counts: of an environment no more than its maximum, of groups without an owner no
+more than minimums leave. What is in hand may still hold no batch, as sizes may not sum to one: then
+`app.core.completion` says who makes another group.
 
 Source: Fu et al., *AReaL: A Large-Scale Asynchronous Reinforcement Learning System* (2025), section 5.1.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import ceil
 
 from app.core.model import Bounds
+from app.core.totals import Trained
 
 UNLIMITED_HORIZON = 4
 """Batches looked ahead where staleness is not limited: enough that a trainer never waits, not so many that work is
 done for a policy long gone."""
+
+VERSION_PATIENCE_MS = 60_000
+"""How long credits wait for the version of an acknowledged batch, milliseconds of run clock: a trainer that waits for a
+batch before it sets a version, or sets none, must get one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +41,7 @@ class Claim:
     Attributes:
         weight: Its part of what no minimum takes, relative to others, ``>= 0``.
         bounds: What it must and may have of one batch.
-        in_hand: Sequences of it queued, buffered, with the trainer, or running.
+        in_hand: Sequences of it queued, buffered, with the trainer, or running, that can still enter a batch.
     """
 
     weight: float
@@ -48,9 +59,38 @@ class Credit:
     reason: str
 
 
-def horizon_of(max_staleness: int | None) -> int:
-    """Return the number of batches in which a group that is started now can be used."""
-    return UNLIMITED_HORIZON if max_staleness is None else max_staleness + 1
+def horizon_of(max_staleness: int | None, trained: Trained, clock_ms: int) -> int:
+    """Return the number of batches in which a group that is started now can be used, ``>= 0``.
+
+    Args:
+        max_staleness: Most versions between sampling and training, or None for no limit.
+        trained: The batches that were trained on and are in no version yet.
+        clock_ms: The run clock.
+    """
+    if max_staleness is None:
+        return UNLIMITED_HORIZON
+    batches = (max_staleness + 1) * trained.per_version
+    if trained.batches > batches:
+        return batches  # the trainer goes on without a version: it may never set one
+    stalled = trained.batches == batches and clock_ms - trained.last_ms >= VERSION_PATIENCE_MS
+    return 1 if stalled else batches - trained.batches
+
+
+def after_version(trained: Trained, before: int, after: int, held: int) -> Trained:
+    """Return what is trained on and in no version yet once another version is in force.
+
+    Args:
+        trained: What it was before.
+        before: The version that was in force.
+        after: The version in force now.
+        held: Batches with trainers: one of them may be trained on already, and be in this version.
+    """
+    if after <= before:
+        return Trained(per_version=trained.per_version)
+    versions = after - before
+    seen = ceil(trained.batches / versions) if trained.batches > 0 else trained.per_version
+    ahead = min(0, trained.batches - versions)
+    return Trained(max(-held, ahead), trained.last_ms, seen)
 
 
 def credit(batch_size: int, horizon: int, claims: Mapping[int, Claim], caller: int, others_in_hand: int = 0) -> Credit:
@@ -58,7 +98,7 @@ def credit(batch_size: int, horizon: int, claims: Mapping[int, Claim], caller: i
 
     Args:
         batch_size: Sequences in a batch, ``>= 1``.
-        horizon: Batches looked ahead, ``>= 1``.
+        horizon: Batches looked ahead, ``>= 0``.
         claims: By environment id, for those that are alive; the caller among them.
         caller: Whose credits these are.
         others_in_hand: Sequences in hand that belong to no environment alive: they fill batches, too.
@@ -69,9 +109,7 @@ def credit(batch_size: int, horizon: int, claims: Mapping[int, Claim], caller: i
     """
     own = claims[caller]
     wanted = horizon * _wanted(batch_size, claims)[caller]
-    room = horizon * batch_size - others_in_hand - sum(claim.in_hand for claim in claims.values())
-    promised = horizon * own.bounds.minimum - own.in_hand
-    allowed = min(wanted - own.in_hand, max(room, promised))
+    allowed = allowed_sequences(batch_size, horizon, claims, others_in_hand)[caller]
     if allowed > 0:
         return Credit(allowed, wanted, own.in_hand, f"{own.in_hand} of {wanted} sequences wanted are in hand")
     if own.in_hand >= wanted:
@@ -79,6 +117,21 @@ def credit(batch_size: int, horizon: int, claims: Mapping[int, Claim], caller: i
     else:
         reason = f"the run has all {horizon * batch_size} sequences of the next {horizon} batches in hand"
     return Credit(0, wanted, own.in_hand, reason)
+
+
+def allowed_sequences(
+    batch_size: int, horizon: int, claims: Mapping[int, Claim], others_in_hand: int = 0
+) -> dict[int, int]:
+    """Return what `credit` allows each environment; 0 or less where that is none."""
+    minimums = sum(claim.bounds.minimum for claim in claims.values())
+    in_hand = min(others_in_hand, horizon * max(0, batch_size - minimums))
+    in_hand += sum(min(claim.in_hand, horizon * _limit(claim, batch_size)) for claim in claims.values())
+    room = horizon * batch_size - in_hand
+    wanted = _wanted(batch_size, claims)
+    return {
+        key: min(horizon * wanted[key] - own.in_hand, max(room, horizon * own.bounds.minimum - own.in_hand))
+        for key, own in claims.items()
+    }
 
 
 def _wanted(batch_size: int, claims: Mapping[int, Claim]) -> dict[int, int]:

@@ -1,15 +1,23 @@
 """Credits from a view of a run: what `app.core.credits` decides, asked about one environment."""
 
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
 
 from app.core.allocation import bounds_for
-from app.core.credits import Claim, Credit, credit, horizon_of
+from app.core.blockers import limit_of
+from app.core.completion import Completion, Maker, Needed, completion
+from app.core.credits import Claim, Credit, allowed_sequences, credit, horizon_of
 from app.core.errors import RunNotFound
+from app.core.leasing import LeaseState
 from app.core.mixing import fresh_needed
-from app.core.model import Bounds, RunView
+from app.core.model import Bounds, Environment, Lane, RunView
 from app.core.pacing import live_shares
+
+_MOST_UNCERTAIN = 2
+"""Horizons' worth of sequences of an environment that wait for groups of a size that it did not declare."""
+_MOST_SIZES = 8  # that a sentence names
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +34,8 @@ def granted(run: str, view: RunView, caller: int, ttl_ms: int) -> Grant:
     """Return how many groups of its size an environment may start now: as many as hold the sequences that it may start.
 
     The last of them may hold some more. If it were left out, environments that each lack a part of a group would never
-    complete a batch.
+    complete a batch. Where no environment may start any, although nothing is with a trainer and what is in hand holds
+    no batch, one of them gets the groups that complete it (`app.core.completion`).
 
     Args:
         run: The run's name.
@@ -39,35 +48,155 @@ def granted(run: str, view: RunView, caller: int, ttl_ms: int) -> Grant:
     """
     if view.config is None:
         raise RunNotFound(f"there is no run {run}")
-    batch_size = view.config.batch_size
-    if not view.unfilled:
-        batch_size = fresh_needed(batch_size, view.policy.fresh_fraction)  # the rest may be replayed
-    horizon = horizon_of(view.policy.max_staleness)
-    alive = {key: env for key, env in view.environments.items() if key == caller or env.alive(view.clock_ms, ttl_ms)}
-    bounds = bounds_for(batch_size, live_shares(view, ttl_ms))
-    arrived = _arrived(view)
-    claims = {
-        key: Claim(
-            weight=max(0.0, env.weight),
-            bounds=bounds.get(key, Bounds()),
-            in_hand=arrived[key] + view.running.get(key, 0) * env.group_size,
-        )
-        for key, env in alive.items()
-    }
-    others = sum(sequences for key, sequences in arrived.items() if key not in alive)
-    answer = credit(batch_size, horizon, claims, caller, others)
-    group_size = max(1, view.environments[caller].group_size)
-    return Grant(-(-answer.sequences // group_size), answer, horizon, view.policy_version)
+    seen = _Seen.of(view, view.config.batch_size, ttl_ms, caller)
+    environment, usable = view.environments[caller], seen.usable[caller]
+    group_size, limit = max(1, environment.group_size), limit_of(caller, view.config.batch_size, seen.limits)
+    if seen.horizon == 0 or group_size > limit:
+        reason = f"its groups have {group_size} sequences, and it may have at most {limit} of a batch"
+        nothing = Credit(0, 0, usable, awaited_version(view) or reason)
+        return Grant(0, nothing, seen.horizon, view.policy_version)
+    answer = credit(seen.batch_size, seen.horizon, seen.claims, caller, seen.others)
+    groups = -(-answer.sequences // group_size)
+    if groups == 0 and seen.nobody_may_start(view):
+        needed = seen.completion(view).needed
+        if needed is not None:
+            groups = needed.groups if needed.environment == caller and seen.may_be_asked(view, needed) else 0
+            reason = f"what is in hand holds no batch: {_asked(view, needed)}"
+            answer = Credit(groups * needed.size, answer.wanted, usable, reason)
+    return Grant(groups, answer, seen.horizon, view.policy_version)
 
 
-def _arrived(view: RunView) -> Counter[int | None]:
-    """Count the sequences that wait or are with trainers, by environment."""
-    arrived: Counter[int | None] = Counter()
-    for (environment, size), groups in chain(view.lanes.items(), view.buffers.items()):
-        arrived[environment] += size * groups
+def who_must_act(view: RunView, ttl_ms: int) -> str | None:
+    """Say who must act where credits for what is wanted bring no batch, however long it is waited; None where they do.
+
+    Args:
+        view: The run, of which a trainer that asks now gets no batch.
+        ttl_ms: Silence after which an environment no longer binds, milliseconds.
+    """
+    if view.config is None or not view.environments or _in_hands(view):
+        return None
+    seen = _Seen.of(view, view.config.batch_size, ttl_ms)
+    if not seen.alive:
+        return "no environment is alive: start one"
+    found = seen.completion(view)
+    if not found.possible:
+        sizes = sorted({env.group_size for env in seen.alive.values()})
+        said = f"groups of {', '.join(map(str, sizes[:_MOST_SIZES]))} as live environments make them complete no batch"
+        return f"{said}: start another environment, or change a group size, a max_share or the batch size"
+    if seen.horizon == 0:
+        return awaited_version(view)
+    asked = found.needed if seen.nobody_may_start(view) else None
+    return None if asked is None else _asked(view, asked)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What credits follow from.
+
+    Attributes:
+        alive: The environments that are alive, the caller among them.
+        batch_size: Sequences of a batch that must be made.
+        horizon: Batches looked ahead.
+        limits: What each environment must and may have of a whole batch.
+        usable: Sequences in hand that can still enter a batch, by environment.
+        claims: What credits are split by.
+        others: Sequences in hand of no environment that is alive.
+    """
+
+    alive: Mapping[int, Environment]
+    batch_size: int
+    horizon: int
+    limits: Mapping[int, Bounds]
+    usable: Counter[int | None]
+    claims: Mapping[int, Claim]
+    others: int
+
+    @classmethod
+    def of(cls, view: RunView, whole: int, ttl_ms: int, caller: int | None = None) -> "_Seen":
+        shares = live_shares(view, ttl_ms)
+        alive = {key: env for key, env in view.environments.items() if key in shares or key == caller}
+        limits = bounds_for(whole, shares)
+        usable = _usable(view, alive, whole, limits)
+        batch_size = whole if view.unfilled else fresh_needed(whole, view.policy.fresh_fraction)  # the rest is replayed
+        bounds = limits if batch_size == whole else bounds_for(batch_size, shares)
+        claims = {}
+        for key, env in alive.items():
+            own = bounds.get(key, Bounds())
+            if env.group_size <= limit_of(key, whole, limits):
+                claims[key] = Claim(max(0.0, env.weight), own, usable[key])
+            else:  # nothing is wanted of it, so that others get its part
+                claims[key] = Claim(0.0, Bounds(0, own.maximum), usable[key])
+        others = sum(sequences for key, sequences in usable.items() if key not in alive)
+        horizon = horizon_of(view.policy.max_staleness, view.trained, view.clock_ms)
+        return cls(alive, batch_size, horizon, limits, usable, claims, others)
+
+    def nobody_may_start(self, view: RunView) -> bool:
+        """Whether nothing is with a trainer, nothing can be replayed, and no environment has credits."""
+        if _in_hands(view) or view.config is None or self.batch_size != view.config.batch_size:
+            return False
+        allowed = allowed_sequences(self.batch_size, self.horizon, self.claims, self.others)
+        return max(allowed.values(), default=0) <= 0
+
+    def completion(self, view: RunView) -> Completion:
+        """Say who makes what so that a batch forms. This costs about as much as to choose a batch."""
+        return completion(self.batch_size, _lanes(view, self.alive), self.limits, _makers(view, self.alive))
+
+    def may_be_asked(self, view: RunView, needed: Needed) -> bool:
+        """Whether an environment makes what it is asked for: of a size that it did not declare, one at a time."""
+        if needed.size == view.environments[needed.environment].group_size:
+            return True
+        most = _MOST_UNCERTAIN * self.horizon * self.batch_size
+        return not view.running.get(needed.environment) and self.usable[needed.environment] < most
+
+
+def awaited_version(view: RunView) -> str | None:
+    """Say that credits wait for the version of batches that were trained on, if they do."""
+    if horizon_of(view.policy.max_staleness, view.trained, view.clock_ms) > 0:
+        return None
+    count = view.trained.batches
+    batches = "a batch" if count == 1 else f"{count} batches"
+    said = f"the trainer acknowledged {batches} and has set no policy version since {view.policy_version}"
+    return f"{said}: credits wait for PUT …/policy-version"
+
+
+def _asked(view: RunView, needed: Needed) -> str:
+    groups = "a group" if needed.groups == 1 else f"{needed.groups} groups"
+    name = view.environments[needed.environment].name
+    return f"environment {needed.environment} ({name}) is to make {groups} of {needed.size}"
+
+
+def _in_hands(view: RunView) -> bool:
+    """Whether a trainer has a batch, or is to have one again."""
+    return any(lease.state is not LeaseState.QUARANTINED for lease in view.leases)
+
+
+def _usable(
+    view: RunView, alive: Mapping[int, Environment], batch_size: int, limits: Mapping[int, Bounds]
+) -> Counter[int | None]:
+    """Count the sequences in hand that can still enter a batch, by environment."""
+    usable: Counter[int | None] = Counter()
+    for lane in _lanes(view, alive):
+        if lane.size <= limit_of(lane.environment, batch_size, limits):
+            usable[lane.environment] += lane.size * lane.queued
     for lease in view.leases:
-        for environment, _, sequences in lease.contents:
-            arrived[environment] += sequences
-        for environment, _, sequences in lease.replayed:
-            arrived[environment] -= sequences
-    return arrived
+        if lease.state is not LeaseState.QUARANTINED:
+            for environment, _, sequences in lease.contents:
+                usable[environment] += sequences
+            for environment, _, sequences in lease.replayed:
+                usable[environment] -= sequences
+    return usable
+
+
+def _lanes(view: RunView, alive: Mapping[int, Environment]) -> list[Lane]:
+    """Return what waits and what is being made, as lanes without heads."""
+    waiting = [Lane(*lane, groups, ()) for lane, groups in chain(view.lanes.items(), view.buffers.items())]
+    return waiting + [Lane(key, env.group_size, view.running.get(key, 0), ()) for key, env in alive.items()]
+
+
+def _makers(view: RunView, alive: Mapping[int, Environment]) -> list[Maker]:
+    """Return who can make groups, those that have the most weight first."""
+    seen: defaultdict[int | None, set[int]] = defaultdict(set)
+    for environment, size in chain(view.lanes, view.buffers):
+        seen[environment].add(size)
+    order = sorted(alive.values(), key=lambda env: (-env.weight, env.environment))
+    return [Maker(env.environment, env.group_size, sorted(seen[env.environment])) for env in order]

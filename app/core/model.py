@@ -12,7 +12,7 @@ from enum import StrEnum
 from app.core.leasing import Lease
 from app.core.policy import Policy
 from app.core.ranks import BalanceHistory
-from app.core.totals import Drought, KeptBatches, Sent, Totals
+from app.core.totals import Drought, KeptBatches, Sent, Totals, Trained
 
 NEWCOMER_MS = 3000
 """How long a registration alone makes an environment bind, milliseconds of run clock. An answer that arrives is noted
@@ -230,6 +230,7 @@ class RunView:
         drought: What came since the last group that could be trained on, if anything.
         unfilled: Whether there was no batch when a trainer asked last, though what must be fresh of one was queued: the
             replay buffer could not fill it up.
+        trained: Batches trained on that are in no policy version yet.
     """
 
     config: RunConfig | None
@@ -259,6 +260,7 @@ class RunView:
     delays: Mapping[str, int] = field(default_factory=dict)
     drought: Drought = field(default_factory=Drought)
     unfilled: bool = False
+    trained: Trained = field(default_factory=Trained)
 
     @property
     def alert(self) -> Drought | None:

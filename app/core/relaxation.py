@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from app.core.blockers import explain, parts_of, supply_of, unlimited
+from app.core.blockers import explain, parts_of, supply_of, unlimited, without_minimums
 from app.core.model import BatchPlan, Bounds, Lane, NotReady, PlannedGroup
 from app.core.pools import Counts, Pools, last
 from app.core.sums import Part, Price, affordable, cheapest, endings, reachable
@@ -56,7 +56,7 @@ def select_relaxed(
     pools = Pools(batch_size, lanes, bounds)
     lowest = cheapest(*pools.remaining(pools.nothing, pools.everything), price)
     if lowest is None:
-        return explain(batch_size, lanes, _without_minimums(bounds), {})
+        return explain(batch_size, lanes, without_minimums(bounds), {})
     groups = pools.groups(_oldest(pools, price, lowest))
     shortfall = _shortfall(groups, bounds)
     return BatchPlan(groups, relaxed=bool(shortfall), shortfall=shortfall)
@@ -148,10 +148,6 @@ def _short(part: Part, brought: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def _below(wanted: int, got: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.maximum(wanted - got, 0)
-
-
-def _without_minimums(bounds: Mapping[int, Bounds]) -> dict[int, Bounds]:
-    return {environment: Bounds(0, bound.maximum) for environment, bound in bounds.items()}
 
 
 def _shortfall(groups: Sequence[PlannedGroup], bounds: Mapping[int, Bounds]) -> dict[int, int]:

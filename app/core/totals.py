@@ -36,6 +36,22 @@ class KeptBatches:
 
 
 @dataclass(frozen=True, slots=True)
+class Trained:
+    """Batches that were trained on and are in no policy version yet; `app.core.credits` says what follows from them.
+
+    Attributes:
+        batches: Acknowledged batches with groups that name a version, less those that a version was set for; below 0
+            while a trainer that sets the version first has not acknowledged its batch.
+        last_ms: Run clock at the last of them, milliseconds.
+        per_version: Batches that made a version, as last seen, ``>= 1``.
+    """
+
+    batches: int = 0
+    last_ms: int = 0
+    per_version: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Sent:
     """What an environment has sent: when it sent last (run clock, ms), how large a group, how much was stored."""
 

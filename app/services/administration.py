@@ -6,7 +6,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
+from app.core.credits import after_version
 from app.core.errors import InvalidField, RunExists, RunInUse
+from app.core.leasing import LeaseState
 from app.core.model import RunConfig, RunView
 from app.core.policy import Policy, fields_of
 from app.events import RunChanged, RunCreated, RunDeleted, emit
@@ -128,8 +130,10 @@ class Administration:
         Raises:
             RunNotFound: There is no such run.
         """
-        await self.get(run)
-        await self._runs.set_policy_version(run, version)
+        view = await self.get(run)
+        held = sum(lease.state is LeaseState.HELD for lease in view.leases)
+        trained = after_version(view.trained, view.policy_version, version, held)
+        await self._runs.set_policy_version(run, version, trained)
         await self._replay.sweep(run)
         return await self._staleness.sweep_versions(run)
 

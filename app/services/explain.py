@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from app.core.blockers import archived, unregistered
 from app.core.filters import Arrived
 from app.core.forecast import expected_s
+from app.core.granting import who_must_act
 from app.core.model import DropReason, NotReady, RunConfig, RunView
 from app.services.arrivals import Arrivals
 from app.services.dispatch import Dispatch
@@ -37,11 +38,14 @@ class Reason:
 class Explain:
     """Looks at a run. It changes nothing but what the next take would do first: groups that are too old are dropped."""
 
-    def __init__(self, runs: RunStore, dispatch: Dispatch, arrivals: Arrivals, buffers: ReplayStore) -> None:
+    def __init__(
+        self, runs: RunStore, dispatch: Dispatch, arrivals: Arrivals, buffers: ReplayStore, environment_ttl_ms: int
+    ) -> None:
         self._runs = runs
         self._dispatch = dispatch
         self._arrivals = arrivals
         self._buffers = buffers
+        self._ttl_ms = environment_ttl_ms
 
     def expected_s(self, run: str, not_ready: NotReady) -> float | None:
         """Return in how many seconds a batch should form at the present arrival rates, or None if that is unknown."""
@@ -78,6 +82,8 @@ class Explain:
         if policy.fresh_fraction < 1 and not await self._buffers.takes_groups(run):
             idle = f"fresh_fraction is {policy.fresh_fraction}, but no replay buffer takes groups to fill batches up"
             why = replace(why, detail=f"{why.detail}; {idle}")
+        if (waiting := who_must_act(view, self._ttl_ms)) is not None:
+            why = replace(why, detail=f"{why.detail}; {waiting}")
         left_ms = decision.relaxes_in_ms
         relaxes_s = None if left_ms is None else left_ms / 1000
         return Reason(view, why, expected_s(why, arriving), relaxes_s, arriving, arrived)

@@ -10,7 +10,7 @@ from app.core.leasing import Lease, LeaseState
 from app.core.model import Environment, LaneId, RunConfig, RunView
 from app.core.policy import Policy, fields_of
 from app.core.ranks import Balance, BalanceHistory, EndedBy, Shards, Split
-from app.core.totals import Drought, KeptBatches, Sent, Totals
+from app.core.totals import Drought, KeptBatches, Sent, Totals, Trained
 from app.store.exchange import Command
 from app.store.keys import NONE, RunKeys, parse_lane_name
 
@@ -211,4 +211,9 @@ def _view(
         delays=json.loads(run.get("delays", "{}")),
         drought=parse_drought(drought),
         unfilled="unfilled" in run,
+        trained=Trained(
+            int(run.get("trained_batches", 0)),
+            int(run.get("trained_ms", 0)),
+            int(run.get("trained_per_version", 1)),
+        ),
     )

@@ -10,6 +10,7 @@ from app.core.errors import InvalidField, RunNotFound
 from app.core.leasing import LeaseState, returned
 from app.core.model import Environment, RunConfig, RunView
 from app.core.policy import Policy
+from app.core.totals import Trained
 from app.store import scripts
 from app.store.connection import Connection
 from app.store.exchange import Argument
@@ -144,10 +145,14 @@ class RunStore:
         arguments += ["" if step is None else step, int(policy.max_age_s is not None), made_by]
         return bool(await self._run_and_announce(run, "put_run", [RunKeys(run).run], arguments))
 
-    async def set_policy_version(self, run: str, version: int) -> None:
-        """Note the policy version in force. What that makes of groups and chunks is for the caller to see to."""
+    async def set_policy_version(self, run: str, version: int, trained: Trained) -> None:
+        """Note the policy version in force, and what is trained on and in none then, if it is another version.
+
+        What that makes of groups and chunks is for the caller to see to.
+        """
         keys = RunKeys(run)
-        await self._connection.run("set_policy_version", [keys.run, keys.replay], [version])
+        arguments: list[Argument] = [version, trained.batches, trained.per_version]
+        await self._connection.run("set_policy_version", [keys.run, keys.replay], arguments)
 
     async def note_running(self, run: str, environment: int, running_groups: int) -> None:
         """Note how many groups an environment says it has started and not submitted."""

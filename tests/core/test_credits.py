@@ -1,10 +1,13 @@
 """Credits: what may be started now so that it is still wanted when it is done."""
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.credits import UNLIMITED_HORIZON, Claim, credit, horizon_of
+from app.core.credits import UNLIMITED_HORIZON, VERSION_PATIENCE_MS, Claim, after_version, credit, horizon_of
 from app.core.model import Bounds
+from app.core.totals import Trained
 
 claim_sets = st.dictionaries(
     st.integers(0, 5),
@@ -22,17 +25,77 @@ def claim(weight: float = 1.0, minimum: int = 0, maximum: int | None = None, in_
     return Claim(weight, Bounds(minimum, maximum), in_hand)
 
 
-def test_alone_it_is_areals_rule() -> None:
-    """(max_staleness + version + 1) * batch_size - (accepted + running), where accepted counts from the beginning."""
-    batch_size, max_staleness, version, accepted, running = 64, 3, 10, 700, 40
+def ahead(max_staleness: int | None, trained: Trained | None = None, clock_ms: int = 0) -> int:
+    return horizon_of(max_staleness, trained or Trained(), clock_ms)
+
+
+@given(
+    max_staleness=st.integers(0, 3),
+    batches=st.lists(st.sampled_from(["version last", "version first"]), max_size=8),
+    moment=st.sampled_from(["taken", "acknowledged", "version set", "both"]),
+    waiting=st.integers(0, 20),
+    running=st.integers(0, 20),
+)
+def test_alone_it_is_areals_rule(
+    max_staleness: int, batches: list[str], moment: str, waiting: int, running: int
+) -> None:
+    """(max_staleness + version + 1) * batch_size - (accepted + running), where accepted counts from the beginning.
+
+    At any moment between a batch and the next, whether its version is set before or after its acknowledgement.
+    """
+    batch_size, version, trained, held = 8, 0, Trained(), 0
+    for order in batches:
+        held += 1
+        for what in ("ack", "version") if order == "version last" else ("version", "ack"):
+            if what == "ack":
+                held, trained = held - 1, replace(trained, batches=trained.batches + 1)
+            else:
+                version, trained = version + 1, after_version(trained, version, version + 1, held)
+    done = len(batches)
+    if moment != "both":
+        held, done = held + 1, done + 1
+    if moment == "acknowledged":
+        held, trained = held - 1, replace(trained, batches=trained.batches + 1)
+    if moment == "version set":
+        version, trained = version + 1, after_version(trained, version, version + 1, held)
+    accepted = done * batch_size + waiting
     areal = (max_staleness + version + 1) * batch_size - (accepted + running)
-    in_hand = accepted - version * batch_size + running
-    assert credit(batch_size, horizon_of(max_staleness), {0: claim(in_hand=in_hand)}, 0).sequences == areal
+    in_hand = held * batch_size + waiting + running
+    horizon = ahead(max_staleness, trained)
+    assert credit(batch_size, horizon, {0: claim(in_hand=in_hand)}, 0).sequences == max(0, areal)
 
 
 def test_without_staleness_one_batch_is_wanted_and_without_a_limit_a_few_are() -> None:
-    assert horizon_of(0) == 1
-    assert horizon_of(None) == UNLIMITED_HORIZON
+    assert ahead(0) == 1
+    assert ahead(None) == ahead(None, Trained(batches=9)) == UNLIMITED_HORIZON
+
+
+def test_a_trainer_that_sets_no_version_gets_a_batch_after_a_while_and_then_is_not_waited_for() -> None:
+    waiting = Trained(batches=2, last_ms=5000)
+    assert [ahead(1, waiting, 5000 + VERSION_PATIENCE_MS + more) for more in (-1, 0)] == [0, 1]
+    assert ahead(1, replace(waiting, batches=3)) == 2
+
+
+def test_several_batches_a_version_are_wanted_ahead_once_that_was_seen() -> None:
+    three = after_version(Trained(batches=3), 0, 1, held=0)
+    assert three == Trained(batches=0, per_version=3)
+    assert [ahead(0, replace(three, batches=batches)) for batches in range(4)] == [3, 2, 1, 0]
+    assert after_version(replace(three, batches=1), 1, 2, held=0).per_version == 1
+    assert after_version(Trained(batches=2), 0, 2, held=0).per_version == 1, "two versions were set for two batches"
+
+
+@given(
+    start=st.builds(Trained, batches=st.integers(-3, 9), per_version=st.integers(1, 4)),
+    before=st.integers(0, 50),
+    after=st.integers(0, 50),
+    held=st.integers(0, 4),
+)
+def test_a_version_set_by_hand_leaves_no_more_behind_than_trainers_hold(
+    start: Trained, before: int, after: int, held: int
+) -> None:
+    now = after_version(start, before, after, held)
+    assert -held <= now.batches <= 0
+    assert now.batches == 0 or after > before
 
 
 def test_what_no_minimum_takes_is_split_by_weight() -> None:
@@ -60,6 +123,15 @@ def test_what_others_sent_too_much_does_not_break_a_promise() -> None:
 
 def test_groups_nobody_owns_fill_batches_too() -> None:
     assert credit(100, 1, {0: claim()}, 0, others_in_hand=70).sequences == 30
+
+
+def test_what_no_batch_can_take_leaves_room_for_others() -> None:
+    claims = {0: claim(in_hand=900, maximum=40), 1: claim(), 2: claim(minimum=25, in_hand=25)}
+    assert credit(100, 1, claims, 1, others_in_hand=900).sequences == 0
+    assert credit(100, 1, claims, 1).sequences == 25
+    promised = {0: claim(minimum=50), 1: claim(minimum=20, in_hand=20)}
+    assert credit(100, 1, promised, 0, others_in_hand=900).sequences == 50
+    assert credit(100, 1, {0: claim(minimum=50, in_hand=50), 1: claim()}, 1, others_in_hand=900).sequences == 0
 
 
 @given(st.integers(1, 64), st.integers(1, 4), claim_sets, st.integers(0, 64))

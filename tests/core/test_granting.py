@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.errors import RunNotFound
-from app.core.granting import granted
+from app.core.granting import granted, who_must_act
 from app.core.leasing import Lease, LeaseState
 from app.core.mixing import fresh_needed
 from app.core.policy import Policy
+from app.core.sums import reachable
 from tests.core.views import EMPTY, environment
 
 TTL_MS = 1000
@@ -59,22 +60,72 @@ def test_where_the_buffer_could_not_fill_a_batch_up_all_of_it_is_made() -> None:
     max_staleness=st.integers(0, 2),
     fresh_fraction=st.sampled_from((0.25, 0.5, 1.0)),
 )
-def test_when_all_have_made_what_they_may_a_batch_is_there(
+def test_when_all_have_made_what_they_may_a_batch_is_there_or_none_of_their_sizes_makes_one(
     batch_size: int, sizes: list[int], weights: list[int], max_staleness: int, fresh_fraction: float
 ) -> None:
-    """All that is wanted ahead is there, and no group beyond it."""
+    """All that is wanted ahead is there, and no group beyond it but those that complete a batch."""
     assert EMPTY.config is not None
+    sizes = [min(size, batch_size) for size in sizes]
     environments = {n: environment(n, size, weight=float(weights[n])) for n, size in enumerate(sizes)}
     policy = Policy(max_staleness=max_staleness, fresh_fraction=fresh_fraction)
     config = replace(EMPTY.config, batch_size=batch_size)
     view = replace(EMPTY, environments=environments, policy=policy, config=config)
-    made = Counter[int]()
-    while any((grants := {n: granted("run", view, n, TTL_MS).groups for n in environments}).values()):
-        number = next(n for n, groups in grants.items() if groups)
+    made, completing = Counter[int](), Counter[int]()
+    while any((grants := {n: granted("run", view, n, TTL_MS) for n in environments}).values()):
+        number = next((n for n, grant in grants.items() if grant.groups), None)
+        if number is None:
+            break
         made[number] += 1
-        view = replace(view, lanes={(n, sizes[n]): groups for n, groups in made.items()})
+        completing[number] += "holds no batch" in grants[number].credit.reason
+        view = replace(view, lanes=Counter({(n, sizes[n]): groups for n, groups in made.items()}))
     wanted = (max_staleness + 1) * fresh_needed(batch_size, fresh_fraction)
-    assert wanted <= sum(groups * sizes[n] for n, groups in made.items()) < wanted + max(sizes)
+    total = sum(groups * sizes[n] for n, groups in (made - completing).items())
+    assert wanted <= total < wanted + max(sizes)
+    by_size = Counter[int]()
+    for n, groups in made.items():
+        by_size[sizes[n]] += groups
+    if fresh_fraction == 1 and not reachable(by_size, batch_size) >> batch_size & 1:
+        assert not reachable(dict.fromkeys(sizes, batch_size), batch_size) >> batch_size & 1
+        assert "complete no batch" in (who_must_act(view, TTL_MS) or "")
+
+
+def test_what_can_enter_no_batch_takes_no_credits() -> None:
+    quarantined = replace(LEASE, state=LeaseState.QUARANTINED)
+    lanes = {(0, 9): 5, (None, 20): 1, (1, 5): 9}
+    environments = {0: environment(0, 2), 1: environment(1, 5, max_share=0.5)}
+    view = replace(EMPTY, lanes=lanes, leases=(quarantined,), environments=environments, policy=Policy(max_staleness=0))
+    grant = granted("run", view, 0, TTL_MS)
+    assert (grant.groups, grant.credit.in_hand) == (4, 0)
+    unfit = granted("run", view, 1, TTL_MS)
+    assert unfit.groups == 0
+    assert unfit.credit.reason == "its groups have 5 sequences, and it may have at most 4 of a batch"
+
+
+def test_while_a_batch_is_with_a_trainer_or_a_group_that_completes_one_is_made_nobody_is_asked_for_more() -> None:
+    view = replace(EMPTY, lanes={(0, 7): 2}, environments={0: environment(0, 8)}, policy=Policy(max_staleness=0))
+    assert granted("run", view, 0, TTL_MS).groups == 1
+    assert granted("run", replace(view, running={0: 1}), 0, TTL_MS).groups == 0
+    assert granted("run", replace(view, leases=(LEASE,)), 0, TTL_MS).groups == 0
+    assert who_must_act(replace(view, leases=(LEASE,)), TTL_MS) is None
+    assert who_must_act(view, TTL_MS) == "environment 0 (env0_0) is to make a group of 8"
+
+
+def test_who_cannot_be_counted_on_for_a_size_is_asked_one_by_one_and_not_for_ever() -> None:
+    """It declared groups of 3, which complete nothing, and has sent one of 1."""
+    view = replace(EMPTY, lanes={(0, 3): 2, (0, 1): 1}, environments={0: environment(0, 3)})
+    view = replace(view, policy=Policy(max_staleness=0), running={0: 1})
+    assert granted("run", view, 0, TTL_MS).groups == 0
+    grant = granted("run", replace(view, lanes={(0, 3): 3, (0, 1): 1}, running={}), 0, TTL_MS)
+    assert (grant.groups, grant.credit.sequences) == (1, 1)
+    assert granted("run", replace(view, lanes={(0, 3): 5, (0, 1): 1}, running={}), 0, TTL_MS).groups == 0
+
+
+def test_the_heaviest_environment_is_asked_first_and_one_of_no_weight_last() -> None:
+    environments = {n: environment(n, 8, weight=weight) for n, weight in enumerate((0.0, 1.0, 2.0))}
+    view = replace(EMPTY, lanes={(0, 7): 9}, environments=environments, policy=Policy(max_staleness=0))
+    assert [granted("run", view, n, TTL_MS).groups for n in environments] == [0, 0, 1]
+    alone = replace(EMPTY, environments={0: environment(0, 8, weight=0.0)}, policy=Policy(max_staleness=0))
+    assert granted("run", alone, 0, TTL_MS).groups == 1
 
 
 def test_who_asks_is_alive_however_long_it_was_silent() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from app.core.errors import GroupExists, QueueFull
 from app.core.model import DropReason, PlannedGroup
+from app.core.totals import Trained
 from app.store.group_entries import Incoming, Outcome, Placement, Stored
 from app.store.groups import GroupStore
 from tests.one_by_one import OneByOne
@@ -119,7 +120,7 @@ async def test_a_run_that_is_full_takes_no_new_group_but_knows_those_it_has(
 
 
 async def test_a_place_that_was_decided_on_another_policy_version_is_outdated(store: Store) -> None:
-    await store.runs.set_policy_version(RUN, 5)
+    await store.runs.set_policy_version(RUN, 5, Trained())
     assert await store.admit(encoded(version=4), ids=["one"], policy_version=4) is None
     assert (await store.books())["queued"] == set()
     assert await store.admit(encoded(version=4), ids=["anew"], policy_version=5) == [True]
@@ -309,7 +310,7 @@ async def test_what_was_stored_is_not_stored_anew_because_the_run_moved_on(store
         [Incoming("two", encoded(given="a"), Placement(0)), Incoming("three", encoded(), Placement(0))],
     ]
     assert await store.groups.admit(RUN, submissions, before) == Stored([[Outcome()], [Outcome(), Outcome()]])
-    await store.runs.set_policy_version(RUN, 5)
+    await store.runs.set_policy_version(RUN, 5, Trained())
     assert await store.runs.put_environment(RUN, replace(MATH, environment=7), before.epoch)
     assert (await store.terms()).epoch != before.epoch
     assert await store.groups.admit(RUN, submissions, before) == Stored([[Outcome()], [Outcome(), Outcome()]])

@@ -9,6 +9,7 @@ from random import Random
 import pytest
 
 from app.core.replay import Eviction, Standing, acknowledge, give_back, make_room, reserve, uses_open
+from app.core.totals import Trained
 from app.store import scripts
 from app.store.keys import RUNS, RunKeys
 from app.store.replay_entries import PAST, chunk_key
@@ -89,7 +90,7 @@ async def test_what_was_decided_on_a_run_that_moved_on_changes_nothing(store: St
     await moves.insert(fragment(0))
     insertion, _, view = await moves.plan(fragment(1))
     if moved == "version":
-        await store.runs.set_policy_version(RUN, 3)
+        await store.runs.set_policy_version(RUN, 3, Trained())
     else:
         policy = view.policy if moved == "session" else replace(view.policy, max_chunks=7)
         session = 1 if moved == "session" else 0
@@ -200,10 +201,10 @@ async def test_what_may_not_be_sampled_is_passed_over_though_nobody_swept_it_yet
             standing = Standing(1, view.standing.version, view.standing.clock_ms)
             view = replace(view, standing=standing)
         case _:
-            await store.runs.set_policy_version(RUN, 5)
+            await store.runs.set_policy_version(RUN, 5, Trained())
             await moves.insert(fragment(1, version=5))
             await moves.replay.retire(RUN, "stale", [chunk_key(1)])
-            await store.runs.set_policy_version(RUN, 2)
+            await store.runs.set_policy_version(RUN, 2, Trained())
             view = await moves.view()
     missed = await moves.take(0, view=view, **limits)
     assert missed.why == "short"  # type: ignore[union-attr]

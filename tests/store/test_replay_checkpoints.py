@@ -2,6 +2,7 @@
 
 import pytest
 
+from app.core.totals import Trained
 from app.store.keys import SAVED_PARTS
 from app.store.replay_checkpoints import Checkpoint
 from app.store.replay_entries import chunk_key
@@ -37,7 +38,7 @@ async def test_what_was_decided_on_a_buffer_that_moved_on_changes_nothing(store:
     view = await moves.view()
     match moved:
         case "version":
-            await store.runs.set_policy_version(RUN, 3)
+            await store.runs.set_policy_version(RUN, 3, Trained())
         case "settings":
             assert await moves.replay.put(RUN, view.policy, 1, 0.0, view.revision, settle=False)
         case "checkpoint":

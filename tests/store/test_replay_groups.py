@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from app.core.totals import Trained
 from app.services.replay.groups import plan_entrance
 from app.store.keys import RunKeys
 from app.store.replay_entries import SAMPLEABLE
@@ -77,7 +78,7 @@ async def test_of_two_who_take_in_the_same_groups_one_looks_again(entering: Ente
 async def test_nobody_takes_in_what_another_version_or_configuration_would_not(entering: Entering) -> None:
     await entering.train("a")
     entrance, view = await entering.plan()
-    await entering.store.runs.set_policy_version(RUN, 1)
+    await entering.store.runs.set_policy_version(RUN, 1, Trained())
     assert await entering.take_in(entrance, view) == "outdated"
     entrance, view = await entering.plan()
     assert await entering.moves.replay.put(RUN, view.policy, 1, 0.0, view.revision, settle=False)

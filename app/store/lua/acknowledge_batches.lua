@@ -42,7 +42,7 @@ for i = 3, #ARGV, 4 do
   if groups and redis.call('HDEL', KEYS[4], batch) == 1 then
     local fresh, fresh_bytes, bytes = parted(groups)
     ended, entered, replayed = ended + 1, entered + enter_buffer(fresh), replayed + #groups - #fresh
-    deliver_groups(fresh, fresh_bytes, batch, step, clock)
+    deliver_groups(fresh, fresh_bytes, batch, step, clock, ARGV[i + 3])
     if ARGV[1] == '1' then
       redis.call('HSET', KEYS[8], batch, manifests[i])
       redis.call('HSET', KEYS[10], batch, ARGV[i + 1])

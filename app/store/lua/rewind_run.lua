@@ -35,5 +35,6 @@ for i = 2, #ARGV, 2 do
   redis.call('HDEL', KEYS[6], ARGV[i])
   redis.call('ZREM', KEYS[3], ARGV[i])
 end
+redis.call('HDEL', KEYS[1], 'trained_batches')
 redis.call('PUBLISH', KEYS[1], 'rewound')
 return 1

@@ -1,0 +1,198 @@
+"""Credits end neither in a deadlock nor in groups that are too old: each case once brought a run to a halt."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.scenarios.native_calls import (
+    RUN,
+    end,
+    group,
+    lease_runs_out,
+    make_run,
+    set_version,
+    submit,
+    take,
+    taken,
+    trained,
+)
+
+
+async def join(client: httpx.AsyncClient, name: str, group_size: int = 2, **settings: Any) -> int:
+    reply = await client.post(f"{RUN}/environments", json={"name": name, "group_size": group_size, **settings})
+    assert reply.status_code in (200, 201), reply.text
+    return int(reply.json()["environment"])
+
+
+async def credits_of(client: httpx.AsyncClient, environment: int = 0, running_groups: int = 0) -> dict[str, Any]:
+    path = f"{RUN}/environments/{environment}/credits"
+    reply = await client.get(path, params={"running_groups": running_groups})
+    assert reply.status_code == 200, reply.text
+    answer: dict[str, Any] = reply.json()
+    return answer
+
+
+async def groups_for(client: httpx.AsyncClient, environment: int = 0) -> int:
+    return int((await credits_of(client, environment))["credits_groups"])
+
+
+async def explained(client: httpx.AsyncClient) -> dict[str, Any]:
+    reply = await client.get(f"{RUN}/batches/explain")
+    assert reply.status_code == 200, reply.text
+    answer: dict[str, Any] = reply.json()
+    return answer
+
+
+async def test_a_group_larger_than_a_batch_takes_no_credits(client: httpx.AsyncClient) -> None:
+    await make_run(client, batch_size=4, max_staleness=0)
+    await join(client, "math")
+    await submit(client, group("large", 9, environment=0))
+    assert await groups_for(client) == 2
+
+
+async def test_sizes_that_sum_to_no_batch_leave_credits_for_the_group_that_explain_names(
+    client: httpx.AsyncClient,
+) -> None:
+    await make_run(client, batch_size=8, max_staleness=0)
+    await join(client, "math", 8)
+    await submit(client, group("a", 7, environment=0), group("b", 7, environment=0))
+    assert (await explained(client))["unblocked_by"] == [[0, 8]]
+    assert (await credits_of(client))["credits_sequences"] == 8
+    assert await groups_for(client) == 1
+    assert (await credits_of(client, running_groups=1))["credits_groups"] == 0, "it is being made"
+    await submit(client, group("c", 8, environment=0))
+    assert (await taken(client))["batch_size"] == 8
+
+
+async def test_several_groups_that_are_needed_together_are_granted_together(client: httpx.AsyncClient) -> None:
+    """No single group would do, so `unblocked_by` is empty."""
+    await make_run(client, batch_size=8, max_staleness=0)
+    await join(client, "math", 2)
+    await submit(client, group("a", 7, environment=0), group("b", 7, environment=0))
+    why = await explained(client)
+    assert why["unblocked_by"] == []
+    assert "environment 0 (math)" in why["detail"]
+    assert await groups_for(client) == 4
+    await submit(client, *(group(f"c{n}", 2, environment=0) for n in range(4)))
+    assert (await taken(client))["batch_size"] == 8
+
+
+async def test_a_quarantined_batch_takes_no_credits(client: httpx.AsyncClient) -> None:
+    await make_run(client, batch_size=4, max_staleness=0, max_deliveries=1)
+    await join(client, "math")
+    await submit(client, group("a", environment=0), group("b", environment=0))
+    batch = await taken(client, lease_s=0.05)
+    assert await groups_for(client) == 0
+    await lease_runs_out(client, batch)
+    assert await take(client) is None
+    assert await groups_for(client) == 2
+
+
+async def test_an_environment_above_its_maximum_leaves_the_rest_to_others(client: httpx.AsyncClient) -> None:
+    await make_run(client, batch_size=8, max_staleness=0)
+    await join(client, "much", 4, max_share=0.5)
+    await join(client, "little", 4)
+    await submit(client, *(group(f"m{n}", 4, environment=0) for n in range(3)))
+    assert [await groups_for(client, n) for n in (0, 1)] == [0, 1]
+    await submit(client, group("l", 4, environment=1))
+    assert (await taken(client))["batch_size"] == 8
+
+
+async def test_groups_without_an_owner_take_no_more_than_can_be_used(client: httpx.AsyncClient) -> None:
+    """Environment 0 must have half of a batch, so that a group of 7 fits none."""
+    await make_run(client, batch_size=8, max_staleness=0)
+    await join(client, "math", 4, min_share=0.5)
+    await join(client, "code", 4)
+    await submit(client, *(group(f"u{n}", 7) for n in range(5)))
+    assert [await groups_for(client, n) for n in (0, 1)] == [1, 1]
+    await submit(client, group("m", 4, environment=0), group("c", 4, environment=1))
+    assert (await taken(client))["batch_size"] == 8
+
+
+async def test_an_environment_whose_groups_fit_no_batch_gets_no_credits_and_the_others_get_all(
+    client: httpx.AsyncClient,
+) -> None:
+    await make_run(client, batch_size=4, max_staleness=0)
+    await join(client, "large", 5)
+    await join(client, "small", 2)
+    refused = await credits_of(client, 0)
+    assert (refused["credits_groups"], "5" in refused["reason"], "4" in refused["reason"]) == (0, True, True)
+    assert await groups_for(client, 1) == 2
+
+
+async def test_what_was_trained_on_counts_until_there_is_a_version_for_it(client: httpx.AsyncClient) -> None:
+    """Groups made between an acknowledgement and the next version would all be too old."""
+    await make_run(client, batch_size=4, max_staleness=0)
+    await join(client, "math")
+    for version in range(3):
+        assert await groups_for(client) == 2
+        made = [group(f"{version}{n}", environment=0, policy_version=version) for n in range(2)]
+        assert await submit(client, *made) == ["accepted"] * 2
+        assert await groups_for(client) == 0
+        await trained(client)
+        waiting = await credits_of(client)
+        assert waiting["credits_groups"] == 0
+        assert "policy version" in waiting["reason"]
+        assert "PUT" in (await explained(client))["detail"]
+        assert await set_version(client, version + 1) == 0
+
+
+async def test_a_version_that_is_set_before_the_acknowledgement_is_for_that_batch(client: httpx.AsyncClient) -> None:
+    await make_run(client, batch_size=4, max_staleness=0)
+    await join(client, "math")
+    for version in range(3):
+        await submit(client, *(group(f"{version}{n}", environment=0, policy_version=version) for n in range(2)))
+        batch = await taken(client)
+        assert await groups_for(client) == 0
+        await set_version(client, version + 1)
+        assert await groups_for(client) == 2
+        await end(client, batch)
+        assert await groups_for(client) == 2
+
+
+@pytest.mark.parametrize(("staleness", "version"), [(None, 0), (0, None)])
+async def test_where_nothing_grows_too_old_credits_wait_for_no_version(
+    client: httpx.AsyncClient, staleness: int | None, version: int | None
+) -> None:
+    """Runs without a limit, and groups that name no version, as those of Atropos."""
+    await make_run(client, batch_size=4, max_staleness=staleness)
+    await join(client, "math")
+    for batch in range(6):
+        named = {} if version is None else {"policy_version": version}
+        await submit(client, *(group(f"{batch}{n}", environment=0, **named) for n in range(2)))
+        await trained(client)
+        assert await groups_for(client) >= 2
+
+
+async def test_several_batches_may_make_one_version(client: httpx.AsyncClient) -> None:
+    """Once a trainer was seen to train on three batches for one version, that many are wanted ahead."""
+    await make_run(client, batch_size=2, max_staleness=0)
+    await join(client, "math")
+    for step in range(3):
+        await submit(client, group(f"a{step}", environment=0, policy_version=0))
+        await trained(client)
+    await set_version(client, 1)
+    assert await groups_for(client) == 3
+    await submit(client, group("b", environment=0, policy_version=1))
+    await trained(client)
+    assert await groups_for(client) == 2
+
+
+async def test_versions_set_by_hand_and_going_back_leave_nothing_behind(client: httpx.AsyncClient) -> None:
+    await make_run(client, batch_size=2, max_staleness=0)
+    await join(client, "math")
+    await set_version(client, 40)
+    assert await groups_for(client) == 1
+    await submit(client, group("a", environment=0, policy_version=40))
+    await trained(client)
+    assert await groups_for(client) == 0
+    await set_version(client, 40)
+    assert await groups_for(client) == 0, "the same version again is none"
+    reply = await client.post(f"{RUN}/rewind", json={"step": 0})
+    assert reply.status_code == 200, reply.text
+    assert await groups_for(client) == 0, "the batch is with the trainer again"
+    await trained(client)
+    assert await groups_for(client) == 0
+    await set_version(client, 7)
+    assert await groups_for(client) == 1
