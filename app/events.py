@@ -139,6 +139,26 @@ class MemberExpired(Event):
     member: str
 
 
+# Groups
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupDeleted(Event):
+    """An operator deleted a group that waited."""
+
+    group: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupsDeleted(Event):
+    """An operator deleted groups that waited by a filter; `groups` is how many, the other fields are the filter."""
+
+    groups: int
+    environment: int | str | None
+    size: int | None
+    older_than_version: int | None
+
+
 # Batches
 
 

@@ -44,6 +44,7 @@ from app.services.curriculum.observing import CurriculumObservations
 from app.services.curriculum.sampling import CurriculumSamples
 from app.services.curriculum.states import CurriculumStates
 from app.services.curriculum.what_if import WhatIf
+from app.services.deletion import Deletion
 from app.services.dispatch import Dispatch
 from app.services.division import Division
 from app.services.explain import Explain
@@ -192,6 +193,7 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
         arrivals,
         timing,
     )
+    lineages = Lineages(runs, groups, batches)
     explain = Explain(runs, dispatch, arrivals, replay_store, ttl_ms)
     traffic = Traffic()
     waiting = WaitingRoom(dispatch, partial(changes, connection))
@@ -219,7 +221,8 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
         leases=Leases(groups, batches, bookmarks, reservations, staleness),
         bookmarks=bookmarks,
         explain=explain,
-        lineages=Lineages(runs, groups, batches),
+        lineages=lineages,
+        deletion=Deletion(runs, groups, lineages),
         shard_planner=ShardPlanner(settings.datasets_dir),
         traffic=traffic,
         metrics=Metrics(

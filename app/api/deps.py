@@ -22,6 +22,7 @@ from app.services.curriculum.observing import CurriculumObservations
 from app.services.curriculum.sampling import CurriculumSamples
 from app.services.curriculum.states import CurriculumStates
 from app.services.curriculum.what_if import WhatIf
+from app.services.deletion import Deletion
 from app.services.dispatch import Dispatch
 from app.services.explain import Explain
 from app.services.intake import Intake
@@ -71,6 +72,7 @@ class Services:
     bookmarks: Bookmarks
     explain: Explain
     lineages: Lineages
+    deletion: Deletion
     shard_planner: ShardPlanner
     traffic: Traffic
     metrics: Metrics

@@ -46,6 +46,7 @@ STATUS: dict[type[errors.LachesisError], int] = {
     errors.RunExists: 409,
     errors.RunArchived: 409,
     errors.GroupExists: 409,
+    errors.GroupNotWaiting: 409,
     errors.FragmentExists: 409,
     errors.LeaseLost: 409,
     errors.NotAnAtroposRun: 409,

@@ -29,6 +29,7 @@
     │   ├── RunExists               a run of this name has other settings
     │   ├── RunArchived             the run takes no groups and hands out no batches
     │   ├── GroupExists             a group of this id has other contents
+    │   ├── GroupNotWaiting         the group is in a batch, or has left: it cannot be deleted
     │   ├── FragmentExists          a fragment of this number has other contents
     │   ├── LeaseLost               the batch or sample is no longer held under this lease
     │   ├── NotAnAtroposRun         the run was made under /v1: Atropos clients do not reset it
@@ -232,6 +233,12 @@ class GroupExists(Conflict):
     """There is a group of this id, with other contents."""
 
     code = "group_exists"
+
+
+class GroupNotWaiting(Conflict):
+    """The group is in a batch or has left, so it cannot be deleted; the message says where it is."""
+
+    code = "group_not_waiting"
 
 
 class FragmentExists(Conflict):

@@ -132,6 +132,7 @@ class DropReason(StrEnum):
     FUTURE_VERSION = "future_version"
     EXPIRED = "expired"
     QUARANTINED = "quarantined"
+    DELETED = "deleted"
     ZERO_VARIANCE = "zero_variance"
     REWARD_RANGE = "reward_range"
     PASS_RATE = "pass_rate"  # noqa: S105 - no password

@@ -14,6 +14,7 @@ class Life:
     """A group's life so far.
 
     Attributes:
+        group_id: The service's own id of it.
         state: ``queued``, ``buffered``, ``leased``, ``delivered`` or ``dropped``.
         entry: What was noted when it came.
         received_s: Seconds since it came.
@@ -23,6 +24,7 @@ class Life:
         reason: Why it was dropped.
     """
 
+    group_id: str
     state: str
     entry: StoredGroup
     received_s: float
@@ -56,14 +58,16 @@ class Lineages:
             steps = {lease.batch_id: lease.step for lease in view.leases}
             batch_id = await self._batches.batch_of(run, group_id, list(steps))
             if batch_id is not None:
-                return Life("leased", entry, received_s, batch_id, steps[batch_id])
+                return Life(group_id, "leased", entry, received_s, batch_id, steps[batch_id])
             waits = await self._groups.where(run, group_id, entry.lane)
             if waits is not None:
-                return Life(waits, entry, received_s)
+                return Life(group_id, waits, entry, received_s)
         if ended is not None:
             received_s = (view.clock_ms - ended.entry.accepted_ms) / 1000
             ended_s = max(0, view.clock_ms - ended.clock_ms) / 1000
             if ended.outcome == "delivered":
-                return Life("delivered", ended.entry, received_s, ended.batch_id, ended.step, ended_s)
-            return Life("dropped", ended.entry, received_s, ended.batch_id, ended.step, ended_s, ended.outcome)
+                return Life(group_id, "delivered", ended.entry, received_s, ended.batch_id, ended.step, ended_s)
+            return Life(
+                group_id, "dropped", ended.entry, received_s, ended.batch_id, ended.step, ended_s, ended.outcome
+            )
         raise GroupNotFound(f"run {run} knows no group {given_id}")

@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import chain
 from weakref import WeakValueDictionary
 
+from app.core.deletion import QUEUED, Position
 from app.core.model import DropReason, Lane, LaneId, PlannedGroup, QueuedGroup
 from app.core.totals import Drought
 from app.store import scripts
@@ -30,6 +32,14 @@ from app.store.run_view import parse_drought
 
 WantedHeads = Mapping[LaneId, tuple[int, int]]
 _SWEEP = 500  # payloads looked at per round trip: nobody else is served meanwhile
+
+
+@dataclass(frozen=True, slots=True)
+class LaneSlice:
+    """Groups of a lane or buffer behind a position, oldest first, and how many more are behind them."""
+
+    groups: tuple[QueuedGroup, ...]
+    left: int
 
 
 class GroupStore:
@@ -91,6 +101,26 @@ class GroupStore:
     async def buffer_heads(self, run: str, wanted: WantedHeads) -> list[Lane]:
         """Read the oldest groups of buffers; like `heads`."""
         return await self._heads(wanted, RunKeys(run).buffer)
+
+    async def slices(self, run: str, wanted: Sequence[tuple[Position, int]]) -> list[LaneSlice]:
+        """Read the next groups of lanes and buffers, oldest first, in one round trip.
+
+        Args:
+            run: The run's name.
+            wanted: Where to begin in each, and the most groups to read.
+        """
+        keys = RunKeys(run)
+        commands: list[Command] = []
+        for start, most in wanted:
+            key = (keys.lane if start.state == QUEUED else keys.buffer)(lane_name(*start.lane))
+            later = f"({start.arrival}"
+            commands.append(("ZRANGEBYSCORE", key, later, "+inf", "WITHSCORES", "LIMIT", 0, most))
+            commands.append(("ZCOUNT", key, later, "+inf"))
+        replies = await self._connection.exchange(commands) if commands else []
+        return [
+            LaneSlice(tuple(QueuedGroup(int(arrival), group.decode()) for group, arrival in found), count - len(found))
+            for found, count in zip(replies[::2], replies[1::2], strict=True)
+        ]
 
     async def _heads(self, wanted: WantedHeads, key_of: Callable[[str], str]) -> list[Lane]:
         commands: list[Command] = [

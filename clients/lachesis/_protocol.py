@@ -116,7 +116,7 @@ def read_reply(call: Call[T], reply: Reply) -> T:
 
 def is_gone(call: Call[T]) -> bool:
     """Whether "not found" means that ``call``, sent before, was carried out."""
-    return call.method == "DELETE"
+    return call.method == "DELETE" and call.read is read_nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +161,12 @@ class RunCalls:
 
     def find_group(self, group: str) -> Call[groups.Lineage]:
         return Call("GET", self._path("groups", group), model_reader(groups.Lineage))
+
+    def delete_group(self, group: str) -> Call[None]:
+        return Call("DELETE", self._path("groups", group), read_nothing)
+
+    def delete_groups(self, said: Mapping[str, str]) -> Call[groups.GroupsDeleted]:
+        return Call("DELETE", self._path("groups"), model_reader(groups.GroupsDeleted), said)
 
     def take(self, take: batches.TakeBatch, wait_s: float) -> Call[Taken | NothingYet]:
         """Build the request for the next batch; ``take`` has a ``request_id``.

@@ -7,7 +7,7 @@ from urllib.parse import quote
 from pydantic import BaseModel
 
 from lachesis._bodies import checked
-from lachesis._protocol import WAITING, Call, NothingYet, Reply, json_body, model_reader
+from lachesis._protocol import WAITING, Call, NothingYet, Reply, json_body, model_reader, read_nothing
 from lachesis._rows import invalid
 from lachesis.errors import ReplayBlocked
 from lachesis.wire import fragments, frame, replay, samples
@@ -64,10 +64,10 @@ class ReplayCalls:
         return Call("POST", self._path("restore"), model_reader(replay.ReplayState), **json_body(restore))
 
     def delete_checkpoint(self, name: str) -> Call[None]:
-        return Call("DELETE", self._path("checkpoints", name), _nothing)
+        return Call("DELETE", self._path("checkpoints", name), read_nothing)
 
     def delete(self) -> Call[None]:
-        return Call("DELETE", self._path(), _nothing)
+        return Call("DELETE", self._path(), read_nothing)
 
     def insert(self, blobs: Sequence[Buffer], wait_s: float) -> Call[list[fragments.FragmentReceipt]]:
         """Build the request that sends fragments of one worker; `ReplayBlocked` is waited out by who sends it."""
@@ -110,10 +110,6 @@ class ReplayCalls:
 
 def _receipts(reply: Reply) -> list[fragments.FragmentReceipt]:
     return fragments.FragmentReceipts.model_validate_json(bytes(reply.body)).fragments
-
-
-def _nothing(_: Reply) -> None:
-    return None
 
 
 def _body(reply: Reply) -> Buffer:

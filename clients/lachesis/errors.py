@@ -37,6 +37,7 @@
         │   ├── RunInUse            groups keep coming while the run is being removed
         │   ├── RunArchived         the run takes no groups and hands out no batches
         │   ├── GroupExists         a group of that id has other contents
+        │   ├── GroupNotWaiting     the group is in a batch, or has left: it cannot be deleted
         │   ├── FragmentExists      a fragment of that number has other contents
         │   ├── NotAnAtroposRun     the run was made under /v1: Atropos clients do not reset it
         │   ├── BatchInUse          the batch is not set aside, but in somebody's hands
@@ -313,6 +314,12 @@ class GroupExists(Conflict):
     """A group of that id was submitted before, with other contents."""
 
     known_code = "group_exists"
+
+
+class GroupNotWaiting(Conflict):
+    """The group is in a batch or has left, so it cannot be deleted; the message says where it is."""
+
+    known_code = "group_not_waiting"
 
 
 class FragmentExists(Conflict):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from types import TracebackType
+from typing import Literal
 
 from typing_extensions import Self, Unpack
 
@@ -134,6 +135,27 @@ class Trainer:
     def find_group(self, group: str) -> Lineage:
         """Say where the ``group`` of this id is, and what became of it. `GroupNotFound`: nobody knows."""
         return self._portal.run(self._async.find_group(group))
+
+    def delete_group(self, group: str) -> None:
+        """Delete the ``group`` of this id, which waits. `GroupNotWaiting`: it is in a batch, or has left."""
+        self._portal.run(self._async.delete_group(group))
+
+    def delete_groups(
+        self,
+        *,
+        environment: int | Literal["none"] | None = None,
+        size: int | None = None,
+        older_than_version: int | None = None,
+    ) -> int:
+        """Delete all groups that wait and meet every criterion that is given; returns how many.
+
+        Args:
+            environment: Whose, by id; ``"none"``: those of no environment.
+            size: Those of so many sequences.
+            older_than_version: Those that a policy version below this one sampled.
+        """
+        deleting = self._async.delete_groups(environment=environment, size=size, older_than_version=older_than_version)
+        return self._portal.run(deleting)
 
     def set_policy_version(self, version: int) -> int:
         """Tell how many weight updates there were: ``version``. Returns queued groups that were dropped for theirs.

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from types import TracebackType
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 from typing_extensions import Self, Unpack
 
@@ -157,6 +157,46 @@ class AsyncTrainer:
     async def find_group(self, group: str) -> Lineage:
         """Say where a group is, and what became of it."""
         return await self._sender.send(self._calls.find_group(group))
+
+    async def delete_group(self, group: str) -> None:
+        """Delete the group of this id, which waits in the queue. Safe to repeat.
+
+        Raises:
+            GroupNotFound: The run knows no such group.
+            GroupNotWaiting: It is in a batch, or has left.
+        """
+        await self._sender.send(self._calls.delete_group(group))
+
+    async def delete_groups(
+        self,
+        *,
+        environment: int | Literal["none"] | None = None,
+        size: int | None = None,
+        older_than_version: int | None = None,
+    ) -> int:
+        """Delete all groups that wait and meet every criterion that is given; at least one must be.
+
+        Args:
+            environment: Whose, by id; ``"none"``: those of no environment.
+            size: Those of so many sequences.
+            older_than_version: Those that a policy version below this one sampled.
+
+        Returns:
+            How many groups were deleted; fewer are counted where an answer was lost.
+
+        Raises:
+            InvalidField: No criterion is given, or one is wrong.
+        """
+        given = {"environment": environment, "size": size, "older_than_version": older_than_version}
+        said = {name: str(value) for name, value in given.items() if value is not None}
+        deleted = 0
+        cursor: dict[str, str] = {}
+        while True:
+            answer = await self._sender.send(self._calls.delete_groups(said | cursor))
+            deleted += answer.deleted_groups
+            if answer.cursor is None:
+                return deleted
+            cursor = {"cursor": answer.cursor}
 
     async def set_policy_version(self, version: int) -> int:
         """Tell how many weight updates there were, after each or some of them.

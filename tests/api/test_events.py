@@ -97,3 +97,14 @@ async def test_a_batch_that_does_not_keep_every_minimum_leaves_a_line(start: Sta
     assert batch is not None
     (line,) = log_lines.of("batch relaxed")
     assert (line["run"], line["step"], line["owed_sequences"]) == ("default", 1, {"1": 2})
+
+
+async def test_groups_that_an_operator_deletes_leave_a_line(client: httpx.AsyncClient, log_lines: LogLines) -> None:
+    client.headers["user-agent"] = "a client"
+    await make_run(client)
+    await submit(client, "a", "b", "c")
+    (await client.delete(f"{RUN}/groups/a")).raise_for_status()
+    (await client.delete(f"{RUN}/groups", params={"size": 2})).raise_for_status()
+    (await client.delete(f"{RUN}/groups", params={"size": 2})).raise_for_status()
+    assert log_lines.of("group deleted") == [{"run": "run", "group": "a", **CALLER}]
+    assert log_lines.of("groups deleted") == [{"run": "run", "groups": 2, "size": 2, **CALLER}]

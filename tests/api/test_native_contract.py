@@ -76,6 +76,13 @@ async def _batch_in_use(client: httpx.AsyncClient) -> httpx.Response:
     return await client.delete(f"/v1/runs/r/batches/{(await taken(client))['batch']}")
 
 
+async def _group_not_waiting(client: httpx.AsyncClient) -> httpx.Response:
+    await made(client)
+    await sent(client, id="g")
+    await taken(client)
+    return await client.delete("/v1/runs/r/groups/g")
+
+
 async def _ranks_disagree(client: httpx.AsyncClient) -> httpx.Response:
     await made(client)
     await sent(client)
@@ -133,6 +140,7 @@ CASES: dict[type[errors.LachesisError], Call] = {
     errors.RunExists: _run_exists,
     errors.RunArchived: _run_archived,
     errors.GroupExists: _group_exists,
+    errors.GroupNotWaiting: _group_not_waiting,
     errors.LeaseLost: _lease_lost,
     errors.BatchInUse: _batch_in_use,
     errors.RewindImpossible: _rewind_impossible,

@@ -59,6 +59,9 @@ def train(trainer: Trainer) -> None:
     assert_type(trainer.status(), RunStatus)
     assert_type(trainer.leased_batches(), LeasedBatches)
     assert_type(trainer.find_group("a"), Lineage)
+    assert_type(trainer.delete_group("a"), None)
+    assert_type(trainer.delete_groups(environment="none", older_than_version=3), int)
+    trainer.delete_groups(environment="math")  # type: ignore[arg-type]
     trainer.create_run(batch_size="8")  # type: ignore[arg-type]
     trainer.create_run(8, leases_s=60)  # type: ignore[call-arg]
     trainer.change_run(name="other")  # type: ignore[call-arg]

@@ -70,6 +70,7 @@ class RunModel:
     kept: list[Batch] = field(default_factory=list)
     ends: dict[str, tuple[str, str | None]] = field(default_factory=dict)
     shares: dict[int, float] = field(default_factory=dict)
+    deleted: set[str] = field(default_factory=set)
     delivered: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
     drought: Counter[str] = field(default_factory=Counter)
@@ -160,6 +161,31 @@ class RunModel:
             raise Refused("batch_in_use", batch.state)
         self._end(batch, "discarded")
         self.dropped["quarantined"] += len(batch.groups)
+
+    def delete(self, group: Group) -> None:
+        """Delete a group that waits; again changes nothing."""
+        if group in self.queue:
+            self._delete(group)
+        elif group.id not in self.deleted:
+            raise Refused("group_not_waiting", "only a group that waits")
+
+    def delete_matching(self, environment: int | str | None, size: int | None, older_than: int | None) -> int:
+        """Returns how many groups that deletes."""
+        meant = [
+            group
+            for group in self.queue
+            if environment in (None, "none" if group.environment is None else group.environment)
+            and size in (None, group.size)
+            and (older_than is None or (group.version is not None and group.version < older_than))
+        ]
+        for group in meant:
+            self._delete(group)
+        return len(meant)
+
+    def _delete(self, group: Group) -> None:
+        self.queue.remove(group)
+        self.deleted.add(group.id)
+        self.dropped["deleted"] += 1
 
     def change(self, **settings: Any) -> None:
         for name, value in settings.items():

@@ -9,7 +9,7 @@ import json
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from dataclasses import replace
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import pytest
@@ -20,6 +20,7 @@ from pydantic import SecretStr
 from redis.asyncio import Redis
 
 from app.api.deps import Services
+from app.core.deletion import GroupFilter
 from app.core.enrolment import Application
 from app.core.errors import LachesisError
 from app.core.policy import Policy
@@ -54,6 +55,8 @@ some = st.sampled_from((0, 0, 1, 1, 2, 3, 4, 6, 9))
 requests = st.sampled_from((None, None, "r1", "r2"))
 leases_s = st.sampled_from((45, 105))
 """Between passes, so that the time that calls take does not matter."""
+filters_of_groups = st.tuples(st.sampled_from([None, None, "none", 0, 1]), st.none() | st.integers(1, 3))
+"""Environment and size."""
 new_groups = st.tuples(st.integers(1, 3), st.none() | some, st.none() | st.integers(-3, 1), st.integers(0, 99))
 """Size, environment, policy version from the one in force on, contents."""
 settings_of_a_run = st.one_of(
@@ -335,6 +338,30 @@ class RunMachine(RuleBasedStateMachine):
         assert rewound is None or list(rewound.batch_ids) == predicted
 
     # Operators, and time
+
+    @precondition(lambda self: self._model.known)
+    @rule(which=some)
+    def delete_group(self, which: int) -> None:
+        group, _ = pick(list(self._model.known.values()), which)
+        self._both(lambda s: s.deletion.delete(RUN, group.id), lambda: self._model.delete(group))
+
+    @rule(wanted=filters_of_groups, ago=st.none() | st.integers(0, 2))
+    def delete_groups(self, wanted: tuple[int | Literal["none"] | None, int | None], ago: int | None) -> None:
+        environment, size = wanted
+        older_than = None if ago is None else max(0, self._model.version - ago)
+        if (environment, size, older_than) == (None, None, None):
+            return
+        group_filter = GroupFilter(environment, size, older_than)
+        predicted = self._model.delete_matching(environment, size, older_than)
+        deleted, position = 0, None
+        while True:
+            done = self._call(
+                lambda s, after=position: s.deletion.delete_matching(RUN, group_filter, limit=2, after=after)
+            )
+            deleted, position = deleted + done.groups, done.position
+            if position is None:
+                break
+        assert deleted == predicted
 
     @rule(changes=settings_of_a_run)
     def change(self, changes: dict[str, Any]) -> None:

@@ -145,6 +145,20 @@ class Receipts(BaseModel):
     groups: list[GroupReceipt]
 
 
+MAX_LOOKED_AT = 1000
+"""Most groups that one request looks at to delete those that are meant."""
+
+
+class GroupsDeleted(BaseModel):
+    """What a request to delete groups did (`DELETE …/groups`)."""
+
+    deleted_groups: int = Field(description="Groups that this request deleted.")
+    left_groups: int = Field(
+        description="Groups that it has not looked at; of the environment and the size in question, if it named them."
+    )
+    cursor: str | None = Field(description="Ask again with this `cursor` to go on; null when all were looked at.")
+
+
 class Lineage(BaseModel):
     """Where a group is, and what became of it (`GET …/groups/{id}`)."""
 

@@ -120,8 +120,8 @@ class RunStatus(_Answer):
     policy_version: int = Field(description="Weight updates so far, as the trainer told.")
     kept_batches: int = Field(description="Acknowledged batches that are kept for a rewind.")
     dropped: dict[str, int] = Field(
-        description="Groups dropped, by reason: `stale`, `expired`, `future_version`, `quarantined`, `payload_lost`, "
-        "`corrupt`; by filters `zero_variance`, `reward_range`, `pass_rate`."
+        description="Groups dropped, by reason: `stale`, `expired`, `future_version`, `quarantined`, `deleted`, "
+        "`payload_lost`, `corrupt`; by filters `zero_variance`, `reward_range`, `pass_rate`."
     )
     alert: Alert | None = Field(description="That nothing trainable has come for long; null otherwise.")
     leases: list[LeaseStatus] = Field(description="Batches handed out and not yet acknowledged.")

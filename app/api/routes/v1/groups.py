@@ -1,21 +1,24 @@
 """Groups on the native API."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import orjson
-from fastapi import APIRouter, Depends, Path, Request, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from pydantic import Field
 
 from app.api.deps import Found, NamedRun, SubmittedBody, checked_run_name
 from app.api.native_route import DirectNativeRoute, NativeRoute
 from app.api.replies import model_reply
 from app.api.routes import native_docs as docs
-from app.api.routes.answer_docs import reading
+from app.api.routes.answer_docs import reading, writing
 from app.core import errors
+from app.core.deletion import GroupFilter, parse_position
 from app.core.filters import FILTERS
 from app.core.model import DropReason
 from app.store.codec import EncodedGroup
 from app.store.group_entries import Outcome
-from lachesis.wire.groups import GROUP_ID, SAFETENSORS, Lineage, Receipts
+from lachesis.wire.body import MAX_INTEGER
+from lachesis.wire.groups import GROUP_ID, MAX_LOOKED_AT, SAFETENSORS, GroupsDeleted, Lineage, Receipts
 
 submissions = APIRouter(
     prefix="/v1/runs/{run}/groups",
@@ -27,6 +30,9 @@ router = APIRouter(prefix="/v1/runs/{run}/groups", tags=["groups"], route_class=
 
 _STATUS = {None: "accepted", DropReason.STALE: "stale", DropReason.FUTURE_VERSION: "refused"}
 _STATUS |= {reason: reason.value for reason in FILTERS}
+GroupId = Annotated[str, Path(pattern=f"^{GROUP_ID}$", description="The group's id.")]
+_Whole = Annotated[int, Field(ge=0, le=MAX_INTEGER)]
+
 _BINARY = (SAFETENSORS, "application/octet-stream")
 
 
@@ -65,9 +71,7 @@ async def submit_groups(request: Request) -> Response:
     response_model=Lineage,
     responses=reading(errors.RunNotFound, errors.GroupNotFound),
 )
-async def get_group(
-    run: NamedRun, group: Annotated[str, Path(pattern=f"^{GROUP_ID}$", description="The group's id.")], found: Found
-) -> Response:
+async def get_group(run: NamedRun, group: GroupId, found: Found) -> Response:
     """Answer where a group is, and what became of it: kept for `lineage_s` after it has left."""
     life = await found.lineages.of(run, group)
     environment, size = life.entry.lane
@@ -89,6 +93,54 @@ async def get_group(
             }
         )
     )
+
+
+@router.delete(
+    "/{group}",
+    summary="Delete a group that waits",
+    status_code=204,
+    responses=writing(errors.RunNotFound, errors.GroupNotFound, errors.GroupNotWaiting),
+)
+async def delete_group(run: NamedRun, group: GroupId, found: Found) -> Response:
+    """Delete a group that waits: it is dropped for the reason `deleted`. The same again is answered the same.
+
+    A group in a batch is the trainer's, and one that has left is gone: 409.
+    """
+    await found.deletion.delete(run, group)
+    return Response(status_code=204)
+
+
+@router.delete(
+    "",
+    summary="Delete groups that wait",
+    response_model=GroupsDeleted,
+    responses=writing(errors.RunNotFound),
+)
+async def delete_groups(
+    run: NamedRun,
+    found: Found,
+    environment: Annotated[
+        _Whole | Literal["none"] | None, Query(description="Whose groups; `none`: those of no environment.")
+    ] = None,
+    size: Annotated[int | None, Query(ge=1, le=MAX_INTEGER, description="Groups of so many sequences.")] = None,
+    older_than_version: Annotated[
+        int | None, Query(ge=0, le=MAX_INTEGER, description="Groups that earlier policy versions sampled.")
+    ] = None,
+    limit: Annotated[
+        int, Query(ge=1, le=MAX_LOOKED_AT, description="How many groups to look at, at most.")
+    ] = MAX_LOOKED_AT,
+    cursor: Annotated[str | None, Query(max_length=128, description="Go on where the last answer stopped.")] = None,
+) -> Response:
+    """Delete groups that wait and meet every criterion that the query names; it must name one.
+
+    Each is dropped for the reason `deleted`. A request looks at `limit` groups at most: ask again with the `cursor` of
+    the answer until it is null.
+    """
+    wanted = GroupFilter(environment, size, older_than_version)
+    after = None if cursor is None else parse_position(cursor)
+    deleted = await found.deletion.delete_matching(run, wanted, limit=limit, after=after)
+    position = None if deleted.position is None else str(deleted.position)
+    return model_reply(GroupsDeleted(deleted_groups=deleted.groups, left_groups=deleted.left, cursor=position))
 
 
 def _receipt(group: EncodedGroup, outcome: Outcome) -> dict[str, str | None]:

@@ -1,0 +1,109 @@
+"""Operators delete groups that wait: one by its id, or those that a filter finds, some at a time."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from app.core.deletion import BUFFERED, QUEUED, GroupFilter, Position, first_groups, lanes_left, stopped_at
+from app.core.errors import GroupNotWaiting
+from app.core.model import DropReason
+from app.events import GroupDeleted, GroupsDeleted, emit
+from app.services.lineage import Life, Lineages
+from app.store.groups import GroupStore, LaneSlice
+from app.store.runs import RunStore
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """What one call did.
+
+    Attributes:
+        groups: How many groups it deleted.
+        left: How many groups of the lanes in question it has not looked at.
+        position: Where to go on; None: all were looked at.
+    """
+
+    groups: int
+    left: int
+    position: Position | None
+
+
+class Deletion:
+    """Drops groups that wait for the reason ``deleted``."""
+
+    def __init__(self, runs: RunStore, groups: GroupStore, lineages: Lineages) -> None:
+        self._runs = runs
+        self._groups = groups
+        self._lineages = lineages
+
+    async def delete(self, run: str, given_id: str) -> None:
+        """Delete a group that waits. Safe to repeat.
+
+        Raises:
+            RunNotFound: There is no such run.
+            GroupNotFound: The run knows no such group, or it left so long ago that it is forgotten.
+            GroupNotWaiting: It is in a batch, or has left; the message says where it is.
+        """
+        while True:
+            life = await self._lineages.of(run, given_id)
+            if life.reason == DropReason.DELETED:
+                return
+            if life.state not in (QUEUED, BUFFERED):
+                raise GroupNotWaiting(f"group {given_id} {_where(life)}: only a group that waits can be deleted")
+            policy = (await self._runs.view(run)).policy
+            found = [(life.group_id, life.entry.lane)]
+            if await self._groups.drop(run, found, DropReason.DELETED, policy.history_ms):
+                emit(GroupDeleted(run=run, group=given_id))
+                return
+
+    async def delete_matching(
+        self, run: str, wanted: GroupFilter, *, limit: int, after: Position | None = None
+    ) -> Deleted:
+        """Delete groups that wait, as far as a filter means them.
+
+        Args:
+            run: The run's name.
+            wanted: Which groups are meant.
+            limit: Groups to look at in this call, at most.
+            after: Where an earlier call stopped; None: begin.
+
+        Raises:
+            RunNotFound: There is no such run.
+        """
+        view = await self._runs.existing(run)
+        lanes = lanes_left({QUEUED: view.lanes, BUFFERED: view.buffers}, wanted, after)
+        chosen = first_groups(lanes, limit)
+        slices = await self._groups.slices(run, chosen)
+        ids = [group.group_id for part in slices for group in part.groups]
+        entries = await self._groups.entries(run, ids) if ids else []
+        meant = [
+            (group_id, entry.lane)
+            for group_id, entry in zip(ids, entries, strict=True)
+            if entry is not None and wanted.means(entry.policy_version)
+        ]
+        deleted = await self._groups.drop(run, meant, DropReason.DELETED, view.policy.history_ms)
+        if deleted:
+            emit(
+                GroupsDeleted(
+                    run=run,
+                    groups=deleted,
+                    environment=wanted.environment,
+                    size=wanted.size,
+                    older_than_version=wanted.older_than_version,
+                )
+            )
+        left = sum(part.left for part in slices) + sum(held for _, held in lanes[len(chosen) :])
+        return Deleted(deleted, left, _stopped_at(chosen, slices) if left else None)
+
+
+def _stopped_at(chosen: Sequence[tuple[Position, int]], slices: Sequence[LaneSlice]) -> Position:
+    """Return where to go on: behind the last group that was looked at; or behind its lane, if that has no more."""
+    (start, _), last = chosen[-1], slices[-1]
+    return stopped_at(start, last.groups[-1].arrival if last.left and last.groups else None)
+
+
+def _where(life: Life) -> str:
+    if life.state == "leased":
+        return f"is in batch {life.batch_id} (step {life.step})"
+    if life.state == "delivered":
+        return f"was delivered in batch {life.batch_id} (step {life.step})"
+    return f"was dropped: {life.reason}"

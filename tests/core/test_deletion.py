@@ -1,0 +1,89 @@
+"""A search for groups to delete sees every group that waits once, however few it looks at in a call."""
+
+from collections import defaultdict
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core.deletion import (
+    BUFFERED,
+    NO_ENVIRONMENT,
+    QUEUED,
+    GroupFilter,
+    Position,
+    first_groups,
+    lanes_left,
+    parse_position,
+    stopped_at,
+)
+from app.core.errors import InvalidField
+from app.core.model import LaneId
+from tests.properties import examples
+
+states = st.sampled_from([QUEUED, BUFFERED])
+versions = st.none() | st.integers(0, 3)
+waiting_groups = st.tuples(states, st.sampled_from([None, 0, 1, 12]), st.integers(1, 3), versions)
+owners = st.sampled_from([None, NO_ENVIRONMENT, 0, 1])
+filters = st.tuples(owners, st.none() | st.integers(1, 2), versions).filter(lambda given: given != (None, None, None))
+
+
+def is_meant(about: tuple[str, int | None, int, int | None], wanted: GroupFilter) -> bool:
+    _, environment, size, version = about
+    return (
+        (wanted.environment is None or wanted.environment == (NO_ENVIRONMENT if environment is None else environment))
+        and (wanted.size is None or wanted.size == size)
+        and (wanted.older_than_version is None or (version is not None and version < wanted.older_than_version))
+    )
+
+
+@examples(300)
+@given(st.lists(waiting_groups, max_size=20), filters.map(lambda given: GroupFilter(*given)), st.integers(1, 6))
+def test_calls_that_go_on_where_the_last_one_stopped_delete_all_that_is_meant_and_nothing_else(
+    waiting: list[tuple[str, int | None, int, int | None]], wanted: GroupFilter, limit: int
+) -> None:
+    left = dict(enumerate(waiting, start=1))
+    deleted, after, looked_at = set(), None, []
+    for _ in range(2 * len(waiting) + 2):
+        lanes: dict[str, defaultdict[LaneId, list[int]]] = {QUEUED: defaultdict(list), BUFFERED: defaultdict(list)}
+        for arrival, (state, environment, size, _) in left.items():
+            lanes[state][environment, size].append(arrival)
+        counts = {state: {lane: len(own) for lane, own in by_lane.items()} for state, by_lane in lanes.items()}
+        ahead = lanes_left(counts, wanted, after)
+        chosen = first_groups(ahead, limit)
+        seen: list[int] = []
+        rest = 0
+        for start, most in chosen:
+            behind = [arrival for arrival in lanes[start.state][start.lane] if arrival > start.arrival]
+            seen += behind[:most]
+            rest = len(behind) - len(behind[:most])
+            last = behind[:most][-1] if rest and most else None
+        assert len(seen) <= limit
+        looked_at += seen
+        for arrival in seen:
+            if wanted.means(left[arrival][3]):
+                deleted.add(arrival)
+                del left[arrival]
+        if not rest and len(chosen) == len(ahead):
+            break
+        after = parse_position(str(stopped_at(chosen[-1][0], last)))
+    else:
+        raise AssertionError("the search comes to no end")
+    assert len(looked_at) == len(set(looked_at))
+    assert deleted == {arrival for arrival, about in enumerate(waiting, start=1) if is_meant(about, wanted)}
+
+
+def test_a_filter_that_names_nothing_is_refused() -> None:
+    with pytest.raises(InvalidField, match="environment, size or older_than_version"):
+        GroupFilter()
+
+
+@pytest.mark.parametrize("text", ["", "queued:0:1", "held:0:1:1", "queued:0:1:-1", "queued:0:1:1 ", "queued:٣:1:1"])
+def test_a_cursor_that_no_answer_had_is_refused(text: str) -> None:
+    with pytest.raises(InvalidField):
+        parse_position(text)
+
+
+def test_a_position_reads_as_it_was_written() -> None:
+    for position in (Position(QUEUED, -1, 4, 0), Position(BUFFERED, 7, 1, 123)):
+        assert parse_position(str(position)) == position

@@ -1,0 +1,152 @@
+"""An operator deletes groups that wait, one by its id or all that a filter finds, and the books still add up."""
+
+from typing import Any
+
+import httpx
+import pytest
+from redis.asyncio import Redis
+
+from tests.api.atropos_calls import group as atropos_group
+from tests.api.atropos_calls import post, register, register_env
+from tests.scenarios.native_calls import (
+    RUN,
+    end,
+    group,
+    ids,
+    make_run,
+    set_version,
+    status,
+    submit,
+    taken,
+    trained,
+)
+from tests.services.accounting import books_once_settled
+
+GROUPS = f"{RUN}/groups"
+
+
+async def delete(client: httpx.AsyncClient, **filters: Any) -> dict[str, Any]:
+    reply = await client.delete(GROUPS, params=filters)
+    assert reply.status_code == 200, reply.text
+    answer: dict[str, Any] = reply.json()
+    return answer
+
+
+async def joined(client: httpx.AsyncClient, name: str = "math") -> int:
+    reply = await client.post(f"{RUN}/environments", json={"name": name, "group_size": 2})
+    assert reply.status_code == 201, reply.text
+    return int(reply.json()["environment"])
+
+
+async def test_a_group_that_waits_is_deleted_and_counted(client: httpx.AsyncClient, redis_client: Redis) -> None:
+    await make_run(client, batch_size=2)
+    await submit(client, "bad", "good")
+    for _ in range(2):  # the answer to the first may be lost
+        reply = await client.delete(f"{GROUPS}/bad")
+        assert (reply.status_code, reply.content) == (204, b"")
+    assert ids(await trained(client)) == ["good"]
+    assert (await status(client))["dropped"] == {"deleted": 1}
+    gone = (await client.get(f"{GROUPS}/bad")).json()
+    assert (gone["state"], gone["reason"]) == ("dropped", "deleted")
+    assert await submit(client, "bad") == ["accepted"], "it was, the first time"
+    books = await books_once_settled(redis_client, "run")
+    assert (books["queued"], books["dropped"], books["delivered"]) == (set(), {"deleted": 1}, 1)
+
+
+async def test_a_group_that_does_not_wait_is_not_deleted_and_the_answer_says_where_it_is(
+    client: httpx.AsyncClient,
+) -> None:
+    await make_run(client, batch_size=2, max_staleness=0)
+    assert (await client.delete(f"{GROUPS}/a")).json()["code"] == "group_not_found"
+    await submit(client, group("a", policy_version=0), group("old", policy_version=0))
+    batch = await taken(client)
+    await set_version(client, 1)
+
+    async def refusal(name: str) -> str:
+        problem = (await client.delete(f"{GROUPS}/{name}")).json()
+        assert (problem["status"], problem["code"]) == (409, "group_not_waiting")
+        return str(problem["detail"])
+
+    assert f"batch {batch['batch']}" in await refusal("a")
+    assert "stale" in await refusal("old")
+    assert (await end(client, batch)).status_code == 200
+    assert "delivered" in await refusal("a")
+
+
+async def test_a_buffered_group_of_an_atropos_environment_is_deleted(
+    client: httpx.AsyncClient, redis_client: Redis
+) -> None:
+    await register(client)
+    environment = (await register_env(client))["env_id"]
+    assert (await post(client, atropos_group(1, env_id=environment)))["status"] == "buffered"
+    reply = await client.delete("/v1/runs/default/groups", params={"environment": environment})
+    assert reply.json() == {"deleted_groups": 1, "left_groups": 0, "cursor": None}
+    assert (await books_once_settled(redis_client, "default"))["dropped"] == {"deleted": 1}
+
+
+async def test_what_a_filter_finds_is_deleted_and_nothing_else(client: httpx.AsyncClient, redis_client: Redis) -> None:
+    await make_run(client, batch_size=100)
+    math, code = await joined(client), await joined(client, "code")
+    await set_version(client, 5)
+    await submit(
+        client,
+        *(group(f"math{n}", environment=math, policy_version=n % 3) for n in range(6)),
+        *(group(f"large{n}", size=3, environment=math, policy_version=n) for n in range(3)),
+        *(group(f"code{n}", environment=code, policy_version=0) for n in range(2)),
+        group("nobody"),
+    )
+    old = await delete(client, environment=math, older_than_version=2)
+    assert old == {"deleted_groups": 6, "left_groups": 0, "cursor": None}
+    assert (await delete(client, environment=math, size=3))["deleted_groups"] == 1
+    assert (await delete(client, size=7))["deleted_groups"] == 0
+    assert (await delete(client, environment="none"))["deleted_groups"] == 1
+    assert (await delete(client, older_than_version=1))["deleted_groups"] == 2
+    books = await books_once_settled(redis_client, "run")
+    assert (len(books["queued"]), books["dropped"]) == (2, {"deleted": 10})
+
+
+async def test_a_call_deletes_so_many_groups_at_most_and_says_how_to_go_on(client: httpx.AsyncClient) -> None:
+    await make_run(client, batch_size=100)
+    await set_version(client, 1)
+    await submit(client, *(group(f"{n}", size=1 + n % 3, policy_version=n % 2) for n in range(12)))
+    first = await delete(client, older_than_version=1, limit=5)
+    assert (first["left_groups"], first["deleted_groups"]) == (7, 2)
+    answer, deleted = first, first["deleted_groups"]
+    while answer["cursor"] is not None:
+        answer, before = await delete(client, older_than_version=1, limit=5, cursor=answer["cursor"]), answer
+        assert before["left_groups"] - 5 <= answer["left_groups"] < before["left_groups"]
+        deleted += answer["deleted_groups"]
+    assert (answer["left_groups"], deleted) == (0, 6)
+    assert (await status(client))["groups"]["queued"] == 6
+
+
+@pytest.mark.parametrize(
+    ("query", "where"),
+    [
+        ({}, "query"),
+        ({"limit": 5}, "query"),
+        ({"environment": "math"}, "environment"),
+        ({"environment": -1}, "environment"),
+        ({"size": 0}, "size"),
+        ({"older_than_version": -1}, "older_than_version"),
+        ({"size": 1, "limit": 0}, "limit"),
+        ({"size": 1, "cursor": "queued:0:1"}, "cursor"),
+        ({"size": 1, "cursor": "leased:0:1:1"}, "cursor"),
+        ({"size": 1, "cursor": "queued:" + "9" * 4000}, "cursor"),
+        ({"sise": 1}, "sise"),
+    ],
+)
+async def test_without_a_filter_or_with_one_that_cannot_be_nothing_is_deleted(
+    client: httpx.AsyncClient, query: dict[str, Any], where: str
+) -> None:
+    await make_run(client)
+    await submit(client, "a")
+    reply = await client.delete(GROUPS, params=query)
+    assert (reply.status_code, reply.json()["code"]) == (422, "invalid_field")
+    assert where in reply.json()["detail"]
+    assert (await status(client))["groups"]["queued"] == 1
+
+
+async def test_groups_of_a_run_that_is_not_there_cannot_be_deleted(client: httpx.AsyncClient) -> None:
+    assert (await client.delete(GROUPS, params={"size": 1})).json()["code"] == "run_not_found"
+    assert (await client.delete(f"{GROUPS}/a")).json()["code"] == "run_not_found"
