@@ -137,7 +137,10 @@ class Trainer:
         return self._portal.run(self._async.find_group(group))
 
     def delete_group(self, group: str) -> None:
-        """Delete the ``group`` of this id, which waits. `GroupNotWaiting`: it is in a batch, or has left."""
+        """Delete the ``group`` of this id, which waits. Safe to repeat.
+
+        Raises `GroupNotFound` where the run knows none, `GroupNotWaiting` where it is in a batch or has left.
+        """
         self._portal.run(self._async.delete_group(group))
 
     def delete_groups(
@@ -153,6 +156,9 @@ class Trainer:
             environment: Whose, by id; ``"none"``: those of no environment.
             size: Those of so many sequences.
             older_than_version: Those that a policy version below this one sampled.
+
+        Raises:
+            InvalidField: No criterion is given, or one is wrong.
         """
         deleting = self._async.delete_groups(environment=environment, size=size, older_than_version=older_than_version)
         return self._portal.run(deleting)
