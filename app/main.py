@@ -38,6 +38,7 @@ from app.services.administration import Administration
 from app.services.admission import Admission
 from app.services.arrivals import Arrivals
 from app.services.bookmarks import Bookmarks
+from app.services.capacity import Capacity
 from app.services.curriculum.curricula import Curricula
 from app.services.curriculum.items import CurriculumItems
 from app.services.curriculum.observing import CurriculumObservations
@@ -168,7 +169,8 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
     ttl_ms = round(settings.environment_ttl_s * 1000)
     runs, groups, batches = RunStore(connection), GroupStore(connection), BatchStore(connection)
     presence = Presence()
-    admission = Admission(runs, groups, presence)
+    capacity = Capacity(runs, groups, ttl_ms)
+    admission = Admission(runs, groups, presence, capacity)
     intake = Intake(runs, groups, admission)
     replay_store, samples, bell = ReplayStore(connection), SampleStore(connection), Bell(partial(changes, connection))
     entering = ReplayGroups(EnteringStore(connection))
@@ -194,7 +196,7 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
         timing,
     )
     lineages = Lineages(runs, groups, batches)
-    explain = Explain(runs, dispatch, arrivals, replay_store, ttl_ms)
+    explain = Explain(runs, dispatch, arrivals, replay_store, capacity, ttl_ms)
     traffic = Traffic()
     waiting = WaitingRoom(dispatch, partial(changes, connection))
     insertion = ReplayInsertion(replay_store, bell)

@@ -3,9 +3,12 @@
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
-from app.core.errors import InvalidField, RunArchived, RunNotFound
+from app.core.capacity import NO_LIMIT
+from app.core.errors import InvalidField, QueueFull, RunArchived, RunNotFound
 from app.core.filters import Mark, judged
+from app.core.model import LaneId
 from app.core.policy import Policy
+from app.services.capacity import Capacity
 from app.services.commits import Commits, Placed
 from app.services.presence import Presence
 from app.store.codec import EncodedGroup
@@ -31,9 +34,10 @@ class Admitted:
 class Admission:
     """Remembers who is registered where, so that a submission costs one round trip."""
 
-    def __init__(self, runs: RunStore, groups: GroupStore, presence: Presence) -> None:
+    def __init__(self, runs: RunStore, groups: GroupStore, presence: Presence, capacity: Capacity) -> None:
         self._runs = runs
         self._commits = Commits(groups)
+        self._capacity = capacity
         self._presence = presence
         self._announced: set[str] = set()
         self._rosters: dict[str, Roster] = {}
@@ -48,7 +52,7 @@ class Admission:
             groups: What to store; ids given by senders are unique among them.
             place: Decides where each goes; called again if the run moved on.
             announce: Whether to make the run if it is not there.
-            limited: Whether the run's capacity binds.
+            limited: Whether the run's limits bind.
 
         Raises:
             RunArchived, QueueFull, GroupExists, StoreFull: Nothing was stored.
@@ -63,12 +67,19 @@ class Admission:
                 if roster.policy.archived:
                     raise RunArchived(f"run {run} is archived: it takes no groups")
                 placements = [place(group, roster) for group in groups]
-                outcomes = await self._commits.commit(run, Placed(roster, groups, placements, limited))
+                lanes = _lanes(groups, placements)
+                room = await self._capacity.room(run, roster.policy, lanes) if limited else NO_LIMIT
+                outcomes = await self._commits.commit(run, Placed(roster, groups, placements, room))
+            except QueueFull:
+                if not await self._capacity.look_again(run):
+                    raise
+                continue  # what was seen of it may be out of date
             except (InvalidField, RunArchived, RunNotFound):
                 if fresh:
                     raise
                 outcomes = None  # things may have changed since we last looked
             if outcomes is not None:
+                self._capacity.admitted(run, lanes)
                 for environment in {placement.environment for placement in placements}:
                     if environment is not None:
                         self._presence.heard(run, environment)
@@ -82,7 +93,13 @@ class Admission:
     def keep_only(self, runs: Collection[str]) -> None:
         """Forget what is remembered of runs that are no more: anybody can make up names."""
         self._announced.intersection_update(runs)
+        self._capacity.keep_only(runs)
         self._rosters = {run: roster for run, roster in self._rosters.items() if run in runs}
+
+
+def _lanes(groups: Sequence[EncodedGroup], placements: Sequence[Placement]) -> list[LaneId]:
+    pairs = zip(groups, placements, strict=True)
+    return [(place.environment, group.size) for group, place in pairs if place.dropped is None]
 
 
 def filtered(group: EncodedGroup, place: Placement, policy: Policy) -> Placement:

@@ -12,6 +12,7 @@ import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from app.core.capacity import NO_LIMIT, Room
 from app.services.curriculum.groups import told_by
 from app.store.codec import EncodedGroup
 from app.store.group_entries import Fate, Incoming, Outcome, Placement, Stored, Terms
@@ -31,13 +32,13 @@ class Placed:
         roster: What they were placed by.
         groups: The groups; ids given by senders are unique among them.
         placements: Where each goes.
-        limited: Whether the run's capacity binds.
+        room: What may wait at most.
     """
 
     roster: Roster
     groups: Sequence[EncodedGroup]
     placements: Sequence[Placement]
-    limited: bool
+    room: Room = NO_LIMIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ class Commits:
             waiting.settle(fate)
 
     async def _store(self, run: str, together: Sequence[Placed]) -> Stored:
-        roster, limited = together[0].roster, together[0].limited
+        roster = together[0].roster
         groups = [group for placed in together for group in placed.groups]
         placements = [place for placed in together for place in placed.placements]
         # Under new ids each time: what was written under the ones before may be being removed.
@@ -121,7 +122,7 @@ class Commits:
             ]
             for placed in together
         ]
-        terms = _terms(roster, groups, limited=limited)
+        terms = _terms(roster, groups, together[0].room)
         stored = await self._groups.admit(run, submissions, terms, told_by(groups, placements, roster))
         _warn(run, roster, together, stored)
         return stored
@@ -130,7 +131,7 @@ class Commits:
 def _divided(meeting: Sequence[_Waiting]) -> Iterator[list[_Waiting]]:
     """Divide submissions, in order, into what is committed together.
 
-    All were placed by one roster, and the run's capacity binds all of them or none; they are of `_TOGETHER_BYTES` at
+    All were placed by one roster, and have the same room; they are of `_TOGETHER_BYTES` at
     most, but for one that is larger by itself; and no two bring the same id.
     """
     together: list[_Waiting] = []
@@ -141,7 +142,7 @@ def _divided(meeting: Sequence[_Waiting]) -> Iterator[list[_Waiting]]:
         own_ids = {group.group_id for group in placed.groups if group.group_id is not None}
         own_bytes = sum(len(group.payload) for group in placed.groups)
         first = together[0].placed if together else placed
-        alike = placed.roster == first.roster and placed.limited == first.limited and ids.isdisjoint(own_ids)
+        alike = placed.roster == first.roster and placed.room == first.room and ids.isdisjoint(own_ids)
         if together and not (alike and size_bytes + own_bytes <= _TOGETHER_BYTES):
             yield together
             together, ids, size_bytes = [], set(), 0
@@ -151,7 +152,7 @@ def _divided(meeting: Sequence[_Waiting]) -> Iterator[list[_Waiting]]:
     yield together
 
 
-def _terms(roster: Roster, groups: Sequence[EncodedGroup], *, limited: bool) -> Terms:
+def _terms(roster: Roster, groups: Sequence[EncodedGroup], room: Room) -> Terms:
     policy = roster.policy
     versioned = any(group.policy_version is not None for group in groups)
     return Terms(
@@ -159,8 +160,8 @@ def _terms(roster: Roster, groups: Sequence[EncodedGroup], *, limited: bool) -> 
         policy_version=roster.policy_version if versioned else None,
         dedup_ms=round(policy.dedup_window_s * 1000),
         history_ms=policy.history_ms,
-        max_groups=policy.max_queued_groups if limited else None,
-        max_bytes=policy.max_queued_bytes if limited else None,
+        max_groups=room.max_groups,
+        max_bytes=room.max_bytes,
     )
 
 

@@ -9,6 +9,7 @@ from app.core.forecast import expected_s
 from app.core.granting import who_must_act
 from app.core.model import DropReason, NotReady, RunConfig, RunView
 from app.services.arrivals import Arrivals
+from app.services.capacity import Capacity
 from app.services.dispatch import Dispatch
 from app.store.replay import ReplayStore
 from app.store.runs import RunStore
@@ -39,12 +40,19 @@ class Explain:
     """Looks at a run. It changes nothing but what the next take would do first: groups that are too old are dropped."""
 
     def __init__(
-        self, runs: RunStore, dispatch: Dispatch, arrivals: Arrivals, buffers: ReplayStore, environment_ttl_ms: int
+        self,
+        runs: RunStore,
+        dispatch: Dispatch,
+        arrivals: Arrivals,
+        buffers: ReplayStore,
+        capacity: Capacity,
+        environment_ttl_ms: int,
     ) -> None:
         self._runs = runs
         self._dispatch = dispatch
         self._arrivals = arrivals
         self._buffers = buffers
+        self._capacity = capacity
         self._ttl_ms = environment_ttl_ms
 
     def expected_s(self, run: str, not_ready: NotReady) -> float | None:
@@ -82,6 +90,8 @@ class Explain:
         if policy.fresh_fraction < 1 and not await self._buffers.takes_groups(run):
             idle = f"fresh_fraction is {policy.fresh_fraction}, but no replay buffer takes groups to fill batches up"
             why = replace(why, detail=f"{why.detail}; {idle}")
+        if (limit := await self._capacity.reached(run, view)) is not None:
+            why = replace(why, detail=f"{why.detail}; {limit} is reached: groups are refused (429)")
         if (waiting := who_must_act(view, self._ttl_ms)) is not None:
             why = replace(why, detail=f"{why.detail}; {waiting}")
         left_ms = decision.relaxes_in_ms

@@ -170,6 +170,18 @@ class GroupStore:
         keys = RunKeys(run)
         return (await self._connection.exchange([("MGET", *map(keys.payload, group_ids))]))[0] if group_ids else []
 
+    async def payload_bytes(self, run: str, queued: Sequence[LaneId], buffered: Sequence[LaneId]) -> int:
+        """Add up the payload of all groups that wait in these lanes and buffers."""
+        keys = RunKeys(run)
+        places = [
+            *(keys.lane(lane_name(*lane)) for lane in queued),
+            *(keys.buffer(lane_name(*lane)) for lane in buffered),
+        ]
+        found = await self._connection.exchange([("ZRANGE", place, 0, -1) for place in places]) if places else []
+        group_ids = [group.decode() for groups in found for group in groups]
+        entries = await self.entries(run, group_ids) if group_ids else []
+        return sum(entry.payload_bytes for entry in entries if entry is not None)
+
     async def latest(self, run: str) -> bytes | None:
         """Read the columns of the newest group (kept even if it has left the store), or None before there is one."""
         group_id = await self._connection.call("HGET", RunKeys(run).run, "latest")

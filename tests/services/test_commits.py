@@ -211,7 +211,7 @@ async def test_a_sender_that_goes_away_takes_nobody_with_it(
 
 
 def placed(name: str, roster: Roster) -> Placed:
-    return Placed(roster, [named(name)], [Placement(0)], limited=False)
+    return Placed(roster, [named(name)], [Placement(0)])
 
 
 async def test_what_was_placed_on_another_view_of_the_run_is_committed_apart(process: Callable[..., Process]) -> None:

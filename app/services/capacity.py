@@ -1,0 +1,101 @@
+"""Whether a run's limits leave room, of which groups that can never enter a batch take none."""
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from app.core.allocation import bounds_for
+from app.core.capacity import NO_LIMIT, Room, Waiting, is_oversized, reached_limit, room_for
+from app.core.model import Bounds, LaneId, RunView
+from app.core.pacing import live_shares
+from app.core.policy import Policy
+from app.store.groups import GroupStore
+from app.store.runs import RunStore
+
+_LOOK_EVERY_S = 1.0  # a run that is full refuses many submissions, each of which would look
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What a run looked like at a time of this process's clock."""
+
+    at_s: float
+    batch_size: int
+    bounds: Mapping[int, Bounds]
+    oversized: Waiting
+
+
+class Capacity:
+    """Looks at runs with limits seldom, so that submissions to them cost no more than to others."""
+
+    def __init__(self, runs: RunStore, groups: GroupStore, environment_ttl_ms: int) -> None:
+        self._runs = runs
+        self._groups = groups
+        self._ttl_ms = environment_ttl_ms
+        self._looks: dict[str, _Look] = {}
+
+    async def room(self, run: str, policy: Policy, lanes: Sequence[LaneId]) -> Room:
+        """Return what admits a submission of groups of these lanes."""
+        if policy.max_queued_groups is None and policy.max_queued_bytes is None:
+            return NO_LIMIT
+        look = self._looks.get(run)
+        if look is None or ((look.oversized.groups or _any_oversized(look, lanes)) and _is_old(look)):
+            look = await self._look(run)
+        return room_for(policy, look.oversized, brings_oversized=_any_oversized(look, lanes))
+
+    def admitted(self, run: str, lanes: Sequence[LaneId]) -> None:
+        """Note that groups of these lanes were admitted."""
+        look = self._looks.get(run)
+        if look is not None and _any_oversized(look, lanes):
+            del self._looks[run]
+
+    async def look_again(self, run: str) -> bool:
+        """Look at a run that refused a submission as full; False if it was looked at a moment ago."""
+        look = self._looks.get(run)
+        if look is not None and not _is_old(look):
+            return False
+        await self._look(run)
+        return True
+
+    async def reached(self, run: str, view: RunView) -> str | None:
+        """Name the limit because of which a run refuses groups now, with its value; None if it refuses none."""
+        totals = view.totals
+        waiting = totals.queued_groups + totals.buffered_groups, totals.queued_bytes + totals.buffered_bytes
+        if reached_limit(view.policy, Waiting(*waiting)) is None:
+            return None
+        oversized = await self._oversized(run, view, self._bounds(view))
+        others = Waiting(waiting[0] - oversized.groups, waiting[1] - oversized.payload_bytes)
+        return reached_limit(view.policy, others)
+
+    def keep_only(self, runs: Collection[str]) -> None:
+        """Forget what is remembered of runs that are no more."""
+        self._looks = {run: look for run, look in self._looks.items() if run in runs}
+
+    async def _look(self, run: str) -> _Look:
+        view = await self._runs.view(run)
+        batch_size, bounds = 0 if view.config is None else view.config.batch_size, self._bounds(view)
+        oversized = await self._oversized(run, view, bounds)
+        look = self._looks[run] = _Look(asyncio.get_running_loop().time(), batch_size, bounds, oversized)
+        return look
+
+    def _bounds(self, view: RunView) -> dict[int, Bounds]:
+        return {} if view.config is None else bounds_for(view.config.batch_size, live_shares(view, self._ttl_ms))
+
+    async def _oversized(self, run: str, view: RunView, bounds: Mapping[int, Bounds]) -> Waiting:
+        if view.config is None:
+            return Waiting()
+        batch_size = view.config.batch_size
+        queued = [lane for lane in view.lanes if is_oversized(lane, batch_size, bounds)]
+        buffered = [lane for lane in view.buffers if is_oversized(lane, batch_size, bounds)]
+        groups = sum(view.lanes[lane] for lane in queued) + sum(view.buffers[lane] for lane in buffered)
+        if view.policy.max_queued_bytes is None:
+            return Waiting(groups)
+        return Waiting(groups, await self._groups.payload_bytes(run, queued, buffered))
+
+
+def _any_oversized(look: _Look, lanes: Sequence[LaneId]) -> bool:
+    return any(is_oversized(lane, look.batch_size, look.bounds) for lane in lanes)
+
+
+def _is_old(look: _Look) -> bool:
+    return asyncio.get_running_loop().time() - look.at_s >= _LOOK_EVERY_S
