@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 from app.store.embedded import EmbeddedRedis
 from tests.api import atropos_calls as atropos
 from tests.api.conftest import running_service
-from tests.scenarios.native_calls import RUN, group, ids, make_run, status, submit, trained
+from tests.scenarios.native_calls import RUN, change_run, group, ids, make_run, status, submit, trained
 from tests.services.accounting import books_of
 from tests.waiting import wait_until
 
@@ -47,6 +47,48 @@ async def test_clients_of_atropos_are_still_accepted(client: httpx.AsyncClient) 
     assert (reply.status_code, reply.json()) == (200, {"status": "received"})
     assert (await client.post(f"{RUN}/groups", json=group("b"))).status_code == 429
     assert len((await trained(client))["groups"]) == 2
+
+
+async def test_groups_of_more_than_the_maximum_of_their_environment_leave_room_for_others(
+    client: httpx.AsyncClient,
+) -> None:
+    await make_run(client, batch_size=4, max_queued_groups=2)
+    for name, share in (("half", 0.5), ("other", None)):
+        await client.post(f"{RUN}/environments", json={"name": name, "group_size": 2, "max_share": share})
+    for number in range(2):
+        await submit(client, group(f"large{number}", 3, environment=0))
+    assert (await client.post(f"{RUN}/groups", json=group("l", 3, environment=0))).status_code == 429
+    assert await submit(client, group("large1", 3, environment=0)) == ["accepted"], "it is stored"
+    assert await submit(client, group("a", environment=0), group("b", environment=1)) == ["accepted"] * 2
+    assert ids(await trained(client)) == ["a", "b"]
+
+
+async def test_groups_that_can_never_be_in_a_batch_leave_room_for_others(client: httpx.AsyncClient) -> None:
+    await make_run(client, batch_size=4, max_queued_groups=3, max_queued_bytes=100_000)
+    note = {"note": "x" * 40_000}
+    for number in range(3):
+        await submit(client, group(f"large{number}", 5, metadata=note))
+    refused = await client.post(f"{RUN}/groups", json=group("large3", 5))
+    assert (refused.status_code, refused.json()["code"]) == (429, "queue_full"), "they have as much room of their own"
+    assert await submit(client, "a") == ["accepted"]
+    assert "max_queued" not in (await client.get(f"{RUN}/batches/explain")).json()["detail"]
+    assert await submit(client, "b") == ["accepted"]
+    await trained(client)
+
+
+@pytest.mark.parametrize(
+    ("limit", "value"), [("max_queued_groups", 2), ("max_queued_bytes", 1000)], ids=["groups", "bytes"]
+)
+async def test_explain_names_the_limit_that_refuses_groups(client: httpx.AsyncClient, limit: str, value: int) -> None:
+    await make_run(client, batch_size=8, **{limit: value})
+    for name in "ab":
+        await submit(client, group(name, metadata={"note": "x" * 200}))
+    assert (await client.post(f"{RUN}/groups", json=group("c"))).status_code == 429
+    detail = (await client.get(f"{RUN}/batches/explain")).json()["detail"]
+    assert f"{limit} = {value}" in detail
+    assert "429" in detail
+    await change_run(client, **{limit: None})
+    assert limit not in (await client.get(f"{RUN}/batches/explain")).json()["detail"]
 
 
 @pytest.fixture

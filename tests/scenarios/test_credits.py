@@ -7,7 +7,6 @@ import pytest
 
 from tests.scenarios.native_calls import (
     RUN,
-    change_run,
     end,
     group,
     lease_runs_out,
@@ -197,31 +196,3 @@ async def test_versions_set_by_hand_and_going_back_leave_nothing_behind(client: 
     assert await groups_for(client) == 0
     await set_version(client, 7)
     assert await groups_for(client) == 1
-
-
-async def test_groups_that_can_never_be_in_a_batch_leave_room_for_others(client: httpx.AsyncClient) -> None:
-    await make_run(client, batch_size=4, max_queued_groups=3, max_queued_bytes=100_000)
-    note = {"note": "x" * 40_000}
-    for number in range(3):
-        await submit(client, group(f"large{number}", 5, metadata=note))
-    refused = await client.post(f"{RUN}/groups", json=group("large3", 5))
-    assert (refused.status_code, refused.json()["code"]) == (429, "queue_full"), "they have as much room of their own"
-    assert await submit(client, "a") == ["accepted"]
-    assert "max_queued" not in (await explained(client))["detail"]
-    assert await submit(client, "b") == ["accepted"]
-    await trained(client)
-
-
-@pytest.mark.parametrize(
-    ("limit", "value"), [("max_queued_groups", 2), ("max_queued_bytes", 1000)], ids=["groups", "bytes"]
-)
-async def test_explain_names_the_limit_that_refuses_groups(client: httpx.AsyncClient, limit: str, value: int) -> None:
-    await make_run(client, batch_size=8, **{limit: value})
-    for name in "ab":
-        await submit(client, group(name, metadata={"note": "x" * 200}))
-    assert (await client.post(f"{RUN}/groups", json=group("c"))).status_code == 429
-    detail = (await explained(client))["detail"]
-    assert f"{limit} = {value}" in detail
-    assert "429" in detail
-    await change_run(client, **{limit: None})
-    assert limit not in (await explained(client))["detail"]

@@ -46,7 +46,12 @@ RelaxAfter = Annotated[
 ]
 MaxQueuedGroups = Annotated[
     int | None,
-    Field(ge=1, le=MAX_INTEGER, description="Groups waiting at which submissions are answered 429. Null: no limit."),
+    Field(
+        ge=1,
+        le=MAX_INTEGER,
+        description="Groups waiting at which submissions are answered 429. Groups that can never enter a batch count "
+        "apart, up to the same number. Null: no limit.",
+    ),
 ]
 MaxQueuedBytes = Annotated[
     int | None,
