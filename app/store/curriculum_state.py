@@ -66,7 +66,7 @@ class CurriculumStateStore:
     ) -> tuple[int, list[SavedItem]]:
         """Read about so many items in no order, each in one step, from a cursor, 0 at first; the next is 0 at the end.
 
-        Items that were there all the time come once or, rarely, twice.
+        Items that were there all the time come once, or more often where many others are deleted meanwhile.
         """
         keys, own = RunKeys(view.run), view.curriculum_id
         key = keys.curriculum_part(own, "items")
@@ -116,22 +116,24 @@ class CurriculumStateStore:
         curriculum_id: str,
         categories: Sequence[str],
         items: Sequence[SavedItem],
-    ) -> str:
-        """Put items into it; those that are there already stay. Safe to repeat.
+        before: int,
+    ) -> tuple[str, int]:
+        """Put items into it, all or none, after ``before`` others. Safe to repeat.
 
         Returns:
-            ``loaded``; or, with nothing changed, ``gone`` (nobody loads it any more) or ``full``.
+            ``loaded``; or, with nothing changed, ``gone`` (nobody loads it any more), ``full``, or ``twice``, with the
+            number of the first item, from 0, whose key came before.
         """
         keys = RunKeys(run)
         numbers = {"": 0} | {name: number for number, name in enumerate(categories, 1)}
-        arguments: list[Argument] = [curriculum_id, MAX_ITEMS]
+        arguments: list[Argument] = [curriculum_id, MAX_ITEMS, before]
         for item in items:
             prior = item.estimate.prior
             arguments += [item.key, numbers[item.category], "-" if prior is None else repr(prior), item.metadata]
             arguments += [packed_estimate(item.estimate, item.history), item.estimate.drawn, item.in_flight_ms or ""]
         places = [*keys.curriculum_keys(curriculum_id), keys.curricula_loading]
-        (word,) = await self._connection.run("load_items", places, arguments)
-        return str(word.decode())
+        word, *number = await self._connection.run("load_items", places, arguments)
+        return word.decode(), int(number[0]) if number else 0
 
     async def finish(self, run: str, name: str, curriculum_id: str, old: str | None) -> str:
         """Give it its name; the one that has it is forgotten. Safe to repeat.

@@ -351,6 +351,12 @@ DOCUMENTS: dict[str, tuple[list[str], int, str]] = {
     "a number that is none": ([HEADER, of(ema=float("nan")), END], 422, "line[2].estimate.ema: "),
     "a count that is none": ([HEADER, of(count=-1), END], 422, "line[2].estimate.count: "),
     "a key that is none": ([HEADER, ITEM.replace('"a"', "7"), '{"items":1}'], 422, "line[2].key: "),
+    "an item twice": ([HEADER, ITEM, ITEM, '{"items":2}'], 422, "line[3].key: "),
+    "an item twice, far apart": (
+        [HEADER, ITEM, *(json.dumps({"key": f"k{n}"}) for n in range(1500)), ITEM, '{"items":1502}'],
+        422,
+        "line[1503].key: the document names item 'a' before",
+    ),
     "a category nobody named": ([HEADER, ITEM[:-1] + ',"category":"d"}', '{"items":1}'], 422, "line[2].category: "),
     "a line without end": ([HEADER, "x" * 200_000], 413, "a line of more than"),
 }  # fmt: skip

@@ -93,6 +93,24 @@ async def test_restored_it_continues_the_same_sequence_of_samples(
     assert {**own[0], b"revision": b""} == {**own[1], b"revision": b""}
 
 
+async def test_a_state_names_each_item_once_though_most_of_them_are_deleted_meanwhile(process: Start) -> None:
+    """Redis shows fields of a hash again when it makes the hash smaller."""
+    services, _ = process()
+    await make(services)
+    keys = [f"item{n}" for n in range(5_000)]
+    await register(services, *keys)
+    saved = await services.curriculum_states.save(RUN, NAME)
+    named: list[str] = []
+    async for part in saved.items:
+        if len(named) > 3_000 and len(keys) == 5_000:
+            while len(keys) > 200:
+                gone, keys = keys[-100:], keys[:-100]
+                await asyncio.gather(*(services.curriculum_items.delete(RUN, NAME, key) for key in gone))
+        named += [item.key for item in part]
+    assert len(set(named)) == len(named)
+    assert set(named) >= set(keys)
+
+
 async def test_what_is_in_flight_stays_so_when_it_is_restored(process: Start) -> None:
     services, _ = process()
     await make(services)

@@ -4,6 +4,7 @@ import uuid
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
+from app.core.curriculum.key_set import KeySet
 from app.core.curriculum.state import Header
 from app.core.errors import CurriculumNotFound, InvalidField, RunNotFound
 from app.services.curriculum.curricula import Curricula, too_many_curricula
@@ -12,6 +13,7 @@ from app.store.curriculum_entries import MAX_ITEMS
 from app.store.curriculum_state import CurriculumStateStore, SavedItem
 
 _AT_ONCE = 500
+_FIRST_LINE = 2  # of the first item in a document, behind the header
 _STRANDED_MS = 600_000  # a document of which nothing comes for so long, run clock, is given up
 
 
@@ -41,8 +43,7 @@ class CurriculumStates:
     async def save(self, run: str, name: str) -> Document:
         """Read a curriculum, item by item.
 
-        Of what happens meanwhile some is in it and some is not; each item is whole. It may come twice, rarely: then the
-        first counts.
+        Of what happens meanwhile some is in it and some is not; each item is whole, and comes once.
 
         Raises:
             CurriculumNotFound: The run has none of this name; or, while items are read, not any more.
@@ -51,11 +52,12 @@ class CurriculumStates:
         header, categories = await self._states.header(view)
 
         async def items() -> AsyncIterator[Sequence[SavedItem]]:
-            cursor, first = 0, True
+            cursor, first, seen = 0, True, KeySet()
             while cursor or first:
                 cursor, part = await self._states.part(view, categories, cursor, _AT_ONCE)
                 first = False
-                yield part
+                new = seen.add([item.key for item in part])
+                yield [item for item, is_new in zip(part, new, strict=True) if is_new]
             if (await self._store.ids(run)).get(name) != view.curriculum_id:
                 raise CurriculumNotFound(f"curriculum {name} of run {run} was removed meanwhile")
 
@@ -66,19 +68,24 @@ class CurriculumStates:
 
         Raises:
             RunNotFound: There is no such run.
-            InvalidField: The run has as many curricula as it may, or the document too many items; or what reading the
-                document raises.
+            InvalidField: The run has as many curricula as it may, or the document too many items or one twice; or what
+                reading the document raises.
             CurriculumNotFound: The run was reset meanwhile, or nothing of the document came for too long.
         """
         own = uuid.uuid4().hex
         if not await self._states.begin(run, own, document.header, document.categories, uuid.uuid4().hex):
             raise RunNotFound(f"there is no run {run}")
         try:
+            before = 0
             async for items in document.items:
                 for first in range(0, len(items), _AT_ONCE):
                     part = items[first : first + _AT_ONCE]
-                    word = await self._states.load(run, own, document.categories, part)
+                    word, number = await self._states.load(run, own, document.categories, part, before)
+                    if word == "twice":
+                        where = ("line", _FIRST_LINE + before + number, "key")
+                        raise InvalidField(f"the document names item {part[number].key[:80]!r} before", where)
                     _check(word, run, name)
+                    before += len(part)
             while True:
                 old = (await self._store.ids(run)).get(name)
                 word = await self._states.finish(run, name, own, old)
