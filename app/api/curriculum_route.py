@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Coroutine
 from typing import Annotated, Any
+from urllib.parse import unquote_to_bytes
 
 from fastapi import Path, Request, Response
+from starlette.convertors import Convertor, register_url_convertor
 
 from app.api.native_route import NativeRoute
-from app.core.errors import CurriculumNotFound
+from app.core.errors import CurriculumNotFound, InvalidField
 from lachesis.wire.curricula import CURRICULUM_NAME
 from lachesis.wire.curriculum_items import MAX_KEY
 
@@ -20,14 +22,31 @@ Key = Annotated[
 SampleName = Annotated[str, Path(pattern="^[0-9a-f]{1,32}$", description="The sample's id.")]
 
 
+class _Text(Convertor[str]):
+    """What is left of a path, whatever it is: Starlette's own `path` takes no newline, and passes over a last one."""
+
+    regex = "(?s:.*)"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("text", _Text())
+
+
 class CurriculumRoute(NativeRoute):
-    """A route that looks for the run once a curriculum of it was not found."""
+    """A route that looks for the run once a curriculum of it was not found, and takes no key that is not UTF-8."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Answer, or raise `RunNotFound` instead of what else there cannot be either."""
         handle = super().get_route_handler()
 
         async def looked_for(request: Request) -> Response:
+            if "key" in request.path_params:
+                _check_encoding(request.scope["raw_path"])
             try:
                 return await handle(request)
             except CurriculumNotFound:
@@ -35,3 +54,11 @@ class CurriculumRoute(NativeRoute):
                 raise
 
         return looked_for
+
+
+def _check_encoding(path: bytes) -> None:
+    """Refuse a path that would be read with replacement characters, which another key may have."""
+    try:
+        unquote_to_bytes(path).decode()
+    except UnicodeDecodeError:
+        raise InvalidField("is not percent-encoded UTF-8", ("path", "key")) from None

@@ -27,7 +27,7 @@ def operations() -> Iterator[tuple[Operation, dict[str, Any]]]:
 
 OPERATIONS = dict(operations())
 _PATTERNS = [
-    (operation, re.compile(re.sub(r"\{\w+\}", "[^/]+", operation[1].replace("{key}", ".+"))))
+    (operation, re.compile(re.sub(r"\{\w+\}", "[^/]+", operation[1].replace("{key}", "(?s:.*)"))))
     for operation in OPERATIONS
 ]
 

@@ -2,7 +2,7 @@
 
 import json
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import httpx
 import pytest
@@ -70,6 +70,45 @@ async def test_a_key_is_any_text_and_slashes_may_stand_in_a_path(curriculum: htt
         await curriculum.put(f"{CURRICULUM}/state", content=saved.content, headers=LINES)
         assert await state(curriculum) == lines
         assert (await curriculum.delete(f"{CURRICULUM}/items/{quote(key, safe='')}")).status_code == 204
+
+
+async def test_a_path_addresses_the_item_of_exactly_this_key(curriculum: httpx.AsyncClient) -> None:
+    """All of these keys are there at once, and each is like another one but for what a path might lose."""
+    ends = ["nl", "nl\n", "nl\n\n", "\nnl", "n\nl", "nl\r\n", "\n", "nl\u2028", "nl\x85", "nl ", " nl", "nl\0"]
+    slashes = ["a", "a/", "/a", "a//", "a//b", "a/b", "/", "//", "items", "a%2Fb", "a%252Fb"]
+    others = [".", "..", "...", "a/..", "../a", "a/./b", "é", "e\u0301", "%", "%0A", "+", "?", "#", "\ufffd"]
+    keys = [*ends, *slashes, *others, "🙂" * 512]
+    await curriculum.post(f"{CURRICULUM}/items", json={"items": keys})
+
+    def path(key: str) -> str:
+        quoted = quote(key, safe="") if key.strip(".") else key.replace(".", "%2E")
+        return f"{CURRICULUM}/items/{quoted}"
+
+    async def there() -> set[str]:
+        reply = await curriculum.get(f"{CURRICULUM}/items", params={"limit": 1000})
+        return {item["key"] for item in reply.json()["items"]} & set(keys)
+
+    for key in keys:
+        assert (await curriculum.get(path(key))).json()["key"] == key
+        changed = await curriculum.patch(path(key), json={"metadata": {"key": key}})
+        assert (changed.json()["key"], changed.json()["metadata"]) == (key, {"key": key})
+    for number, key in enumerate(keys):
+        assert (await curriculum.delete(path(key))).status_code == 204
+        assert await there() == set(keys[number + 1 :])
+        assert (await curriculum.get(path(key))).status_code == 404
+
+
+@pytest.mark.parametrize("raw", ["%FF", "a%C3", "%ED%A0%80", "%C0%AF", "", "x" * 513])
+async def test_a_path_that_names_no_key_is_refused(curriculum: httpx.AsyncClient, raw: str) -> None:
+    """What is not UTF-8 would be read as replacement characters, which another item may have in its key."""
+    replaced = unquote(raw)[:512]
+    if replaced:
+        await curriculum.post(f"{CURRICULUM}/items", json={"items": [replaced]})
+    before = await state(curriculum)
+    for method in ("GET", "DELETE"):
+        reply = await curriculum.request(method, f"{CURRICULUM}/items/{raw}")
+        assert (reply.status_code, reply.json()["errors"][0]["loc"]) == (422, ["path", "key"])
+    assert await state(curriculum) == before
 
 
 async def test_items_may_be_registered_by_their_keys_alone_again_and_again(curriculum: httpx.AsyncClient) -> None:

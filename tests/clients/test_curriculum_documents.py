@@ -16,7 +16,10 @@ from tests.clients.proxy import CuttingProxy, Direction
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
-ODD_KEYS = [".", "..", "...", "a/b", "a/../b", "é ?#%2F", "\u2028"]
+ODD_KEYS = [
+    ".", "..", "...", "a/b", "a/../b", "é ?#%2F", "\u2028", "nl", "nl\n", "\n", "n\nl", "/", "a/", "/a", "a//b", "\0",
+    "🙂" * 512,
+]  # fmt: skip
 
 
 @pytest.fixture

@@ -78,14 +78,14 @@ async def list_items(
     return await large_json_reply(request, page_json(page))
 
 
-@router.get("/items/{key:path}", summary="Look at an item", response_model=ItemDetails, responses=docs.READS_ITEM)
+@router.get("/items/{key:text}", summary="Look at an item", response_model=ItemDetails, responses=docs.READS_ITEM)
 async def get_item(run: NamedRun, curriculum: Named, key: Key, found: Found) -> Response:
     """Answer what is known of an item, and its last scores."""
     return await _item_reply(found, run, curriculum, key)
 
 
 @router.patch(
-    "/items/{key:path}",
+    "/items/{key:text}",
     summary="Change an item",
     response_model=ItemDetails,
     responses=docs.SENDS_ITEM,
@@ -103,7 +103,7 @@ async def change_item(run: NamedRun, curriculum: Named, key: Key, found: Found, 
     return await _item_reply(found, run, curriculum, key)
 
 
-@router.delete("/items/{key:path}", summary="Forget an item", status_code=204, responses=docs.WRITES_ITEM)
+@router.delete("/items/{key:text}", summary="Forget an item", status_code=204, responses=docs.WRITES_ITEM)
 async def delete_item(run: NamedRun, curriculum: Named, key: Key, found: Found) -> Response:
     """Forget an item and all that is known of it."""
     await found.curriculum_items.delete(run, curriculum, key)
