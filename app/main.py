@@ -1,6 +1,5 @@
 """The composition root: settings in, application out."""
 
-import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator
@@ -51,6 +50,7 @@ from app.services.division import Division
 from app.services.explain import Explain
 from app.services.handout import Timing
 from app.services.intake import Intake
+from app.services.isolation import RunTroubles
 from app.services.leases import Leases
 from app.services.lineage import Lineages
 from app.services.maintenance import Maintenance
@@ -124,13 +124,12 @@ def create_app(settings: Settings) -> FastAPI:
         try:
             connection.transacts = not facts.torn_multi_bug
             services, maintenance = wire(settings, connection, facts.summary)
-            upkeep = asyncio.create_task(maintenance.run_forever())
+            maintenance.start()
             tune_process()
             try:
                 yield {"services": services}
             finally:
-                upkeep.cancel()
-                await asyncio.gather(upkeep, return_exceptions=True)
+                await maintenance.stop()
         finally:
             await connection.aclose()
 
@@ -197,7 +196,7 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
     )
     lineages = Lineages(runs, groups, batches)
     explain = Explain(runs, dispatch, arrivals, replay_store, capacity, ttl_ms)
-    traffic = Traffic()
+    traffic, troubles = Traffic(), RunTroubles("upkeep of a run")
     waiting = WaitingRoom(dispatch, partial(changes, connection))
     insertion = ReplayInsertion(replay_store, bell)
     replay_samples = ReplaySamples(replay_store, samples, drawing, bell, sending.worker)
@@ -206,41 +205,6 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
     curricula = Curricula(curriculum_store)
     curriculum_samples = CurriculumSamples(curricula, curriculum_store, items)
     curriculum_states = CurriculumStates(curricula, curriculum_store, CurriculumStateStore(connection))
-    services = Services(
-        settings=settings,
-        connection=connection,
-        groups=groups,
-        registry=Registry(runs, bookmarks, presence, ttl_ms),
-        bodies=BodyBudget(settings.body_budget_bytes),
-        decoder=Decoder(),
-        intake=intake,
-        dispatch=dispatch,
-        sending=sending,
-        status=Status(runs, groups, explain, ttl_ms, durability),
-        administration=Administration(runs, groups, bookmarks, staleness, upkeep, replay_store),
-        submissions=Submissions(admission),
-        waiting=waiting,
-        leases=Leases(groups, batches, bookmarks, reservations, staleness),
-        bookmarks=bookmarks,
-        explain=explain,
-        lineages=lineages,
-        deletion=Deletion(runs, groups, lineages),
-        shard_planner=ShardPlanner(settings.datasets_dir),
-        traffic=traffic,
-        metrics=Metrics(
-            runs, replay_store, curriculum_store, dispatch, waiting, insertion, replay_samples, traffic, ttl_ms
-        ),
-        replay=replay,
-        replay_insertion=insertion,
-        replay_samples=replay_samples,
-        replay_checkpoints=ReplayCheckpoints(CheckpointStore(connection), upkeep),
-        curricula=curricula,
-        curriculum_items=CurriculumItems(curricula, curriculum_store, items),
-        curriculum_observations=CurriculumObservations(curricula, items),
-        curriculum_samples=curriculum_samples,
-        curriculum_states=curriculum_states,
-        what_if=WhatIf(curricula, curriculum_samples, items),
-    )
     maintenance = Maintenance(
         runs,
         groups,
@@ -253,8 +217,54 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
         presence,
         replay,
         curriculum_states,
+        troubles,
         buffer_release_ms=round(settings.buffer_release_s * 1000),
         orphan_ttl_ms=round(settings.orphan_ttl_s * 1000),
+    )
+    services = Services(
+        settings=settings,
+        connection=connection,
+        groups=groups,
+        registry=Registry(runs, bookmarks, presence, ttl_ms),
+        bodies=BodyBudget(settings.body_budget_bytes),
+        decoder=Decoder(),
+        intake=intake,
+        dispatch=dispatch,
+        sending=sending,
+        status=Status(runs, groups, explain, troubles, ttl_ms, durability),
+        administration=Administration(runs, groups, bookmarks, staleness, upkeep, replay_store),
+        submissions=Submissions(admission),
+        waiting=waiting,
+        leases=Leases(groups, batches, bookmarks, reservations, staleness),
+        bookmarks=bookmarks,
+        explain=explain,
+        maintenance=maintenance,
+        lineages=lineages,
+        deletion=Deletion(runs, groups, lineages),
+        shard_planner=ShardPlanner(settings.datasets_dir),
+        traffic=traffic,
+        metrics=Metrics(
+            runs,
+            replay_store,
+            curriculum_store,
+            dispatch,
+            waiting,
+            insertion,
+            replay_samples,
+            traffic,
+            troubles,
+            ttl_ms,
+        ),
+        replay=replay,
+        replay_insertion=insertion,
+        replay_samples=replay_samples,
+        replay_checkpoints=ReplayCheckpoints(CheckpointStore(connection), upkeep),
+        curricula=curricula,
+        curriculum_items=CurriculumItems(curricula, curriculum_store, items),
+        curriculum_observations=CurriculumObservations(curricula, items),
+        curriculum_samples=curriculum_samples,
+        curriculum_states=curriculum_states,
+        what_if=WhatIf(curricula, curriculum_samples, items),
     )
     return services, maintenance
 

@@ -73,7 +73,20 @@ STORE_UP = Metric(
     "Whether Redis told what this scrape asked: 1, or 0 and no metric of any run.",
 )
 
+UPKEEP_FAILING = Metric(
+    "lachesis_upkeep_failing",
+    Kind.GAUGE,
+    ("process", "run"),
+    "Whether this process fails to look after the run: 1 or 0.",
+)
+
 # Of runs, the same from every API process.
+RUN_READABLE = Metric(
+    "lachesis_run_readable",
+    Kind.GAUGE,
+    ("run",),
+    "Whether this scrape could read all of the run: 1, or 0 and metrics of it are missing.",
+)
 STEP = Metric("lachesis_step", Kind.GAUGE, ("run",), "Batches taken, counted from the starting step.")
 POLICY_VERSION = Metric("lachesis_policy_version", Kind.GAUGE, ("run",), "The policy version in force.")
 GROUPS_ACCEPTED = Metric(

@@ -28,6 +28,7 @@ from app.services.explain import Explain
 from app.services.intake import Intake
 from app.services.leases import Leases
 from app.services.lineage import Lineages
+from app.services.maintenance import Maintenance
 from app.services.metrics import Metrics
 from app.services.registry import Registry
 from app.services.replay.buffer import Replay
@@ -71,6 +72,7 @@ class Services:
     leases: Leases
     bookmarks: Bookmarks
     explain: Explain
+    maintenance: Maintenance
     lineages: Lineages
     deletion: Deletion
     shard_planner: ShardPlanner

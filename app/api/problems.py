@@ -61,6 +61,7 @@ STATUS: dict[type[errors.LachesisError], int] = {
     errors.StoreMisconfigured: 503,
     errors.StoreFull: 507,
     errors.StoreRefused: 500,
+    errors.UnreadableRecord: 500,
 }
 _MOST_PATH = 200  # characters of a path that are said back
 _METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")

@@ -43,6 +43,7 @@
     └── StoreUnavailable            Redis did not answer in time; the outcome is unknown       503
         ├── StoreFull               Redis is out of memory; nothing was stored                 507
         ├── StoreRefused            Redis took a command for wrong: look at its keys and ACL   500
+        ├── UnreadableRecord        what Redis holds of a run cannot be read: it was damaged             500
         └── StoreMisconfigured      Redis cannot keep our promises; refuse to start
 
 Each class has a stable ``code``; the message says what was wrong with the values.
@@ -326,6 +327,12 @@ class StoreRefused(StoreUnavailable):
     """Redis took a command for wrong: a key of another type than ours, or a command its ACL forbids."""
 
     code = "store_refused"
+
+
+class UnreadableRecord(StoreUnavailable):
+    """What Redis holds of a run cannot be read: something else wrote it. The message names the run."""
+
+    code = "unreadable_record"
 
 
 class StoreMisconfigured(StoreUnavailable):

@@ -7,12 +7,13 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from app.core.credits import after_version
-from app.core.errors import InvalidField, RunExists, RunInUse
+from app.core.errors import InvalidField, RunExists, RunInUse, RunNotFound
 from app.core.leasing import LeaseState
 from app.core.model import RunConfig, RunView
 from app.core.policy import Policy, fields_of
 from app.events import RunChanged, RunCreated, RunDeleted, emit
 from app.services.bookmarks import Bookmarks
+from app.services.isolation import Failure, each
 from app.services.replay.upkeep import ReplayUpkeep
 from app.services.staleness import Staleness
 from app.store.groups import GroupStore
@@ -84,9 +85,13 @@ class Administration:
         """
         return await self._runs.existing(run)
 
-    async def all(self) -> dict[str, RunSummary]:
-        """Look at all runs, by name; those are left out that nobody has configured yet."""
-        return await self._runs.summaries(await self._runs.names())
+    async def all(self) -> tuple[dict[str, RunSummary], dict[str, Failure]]:
+        """Look at all runs, by name; those that nobody has configured yet are left out.
+
+        Returns:
+            The runs, and why others cannot be read.
+        """
+        return await each(self._runs.summaries, await self._runs.names())
 
     async def change(self, run: str, changes: Mapping[str, Any]) -> RunView:
         """Change a run while it goes on.
@@ -138,13 +143,14 @@ class Administration:
         return await self._staleness.sweep_versions(run)
 
     async def delete(self, run: str) -> None:
-        """Remove a run with everything it owns; no key is left.
+        """Remove a run with everything it owns, also one that cannot be read; no key is left.
 
         Raises:
             RunNotFound: There is no such run.
             RunInUse: Groups keep coming, so that it is made anew each time.
         """
-        await self.get(run)
+        if not await self._runs.is_made(run):
+            raise RunNotFound(f"there is no run {run}")
         for _ in range(_ATTEMPTS):
             await self._runs.reset(run, uuid.uuid4().hex)
             await self._groups.give_up_orphans(run, (await self._runs.view(run)).clock_ms)

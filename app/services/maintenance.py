@@ -4,12 +4,14 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 
-from app.core.errors import LachesisError, StoreRefused
+from app.core.errors import LachesisError
+from app.logs import Backoff
 from app.services.admission import Admission
 from app.services.arrivals import Arrivals
 from app.services.curriculum.states import CurriculumStates
 from app.services.dispatch import Dispatch
 from app.services.intake import Intake
+from app.services.isolation import Failure, RunTroubles, each, isolated
 from app.services.presence import Presence
 from app.services.replay.buffer import Replay
 from app.services.sending import Sending
@@ -19,6 +21,7 @@ from app.store.run_tick import Tick
 from app.store.runs import MOST_FORGOTTEN, RunStore
 
 _PERIOD_S = 1.0
+_LONGEST_SILENCE_S = 600.0  # of the log, on an outage
 
 log = logging.getLogger("lachesis.maintenance")
 
@@ -39,6 +42,7 @@ class Maintenance:
         presence: Presence,
         replay: Replay,
         curriculum_states: CurriculumStates,
+        troubles: RunTroubles,
         *,
         buffer_release_ms: int,
         orphan_ttl_ms: int,
@@ -54,8 +58,35 @@ class Maintenance:
         self._presence = presence
         self._replay = replay
         self._curriculum_states = curriculum_states
+        self._upkeep = troubles
+        self._ticks = RunTroubles("the tick of a run")
+        self._outage_lines = Backoff(_PERIOD_S, _LONGEST_SILENCE_S)
+        self._task: asyncio.Task[None] | None = None
         self._buffer_release_ms = buffer_release_ms
         self._orphan_ttl_ms = orphan_ttl_ms
+
+    def start(self) -> None:
+        """Begin, in a task of its own."""
+        self._task = asyncio.create_task(self.run_forever(), name="maintenance")
+        self._task.add_done_callback(self._report_end)
+
+    async def stop(self) -> None:
+        """End what `start` began."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the task that `start` began still runs."""
+        return self._task is not None and not self._task.done()
+
+    def _report_end(self, task: asyncio.Task[None]) -> None:
+        if self._task is None:
+            return  # it was stopped
+        error = None if task.cancelled() else task.exception()
+        log.critical("maintenance has ended: this process no longer looks after runs, restart it", exc_info=error)
 
     async def run_forever(self) -> None:
         """Tick all runs each second and look after them, until cancelled; trouble with Redis is logged and waited out.
@@ -83,42 +114,47 @@ class Maintenance:
     async def _tick_all(self) -> dict[str, Tick]:
         try:
             names = await self._runs.names()
-            self._admission.keep_only(names)
-            self._arrivals.keep_only(names)
-            try:
-                return await self._tick(names)
-            except StoreRefused:
-                return await self._tick_one_by_one(names)
+            for known in (self._admission, self._arrivals, self._upkeep, self._ticks):
+                known.keep_only(names)
+            ticks, failures = await each(self._tick, [run for run in names if not self._ticks.rests(run)])
         except LachesisError as error:
-            log.warning("maintenance waits: %s", error)
+            self._log_outage(error)
             return {}
-
-    async def _tick_one_by_one(self, names: Sequence[str]) -> dict[str, Tick]:
-        """Tick where one run makes trouble, which must not keep the others waiting."""
-        ticks: dict[str, Tick] = {}
-        for run in names:
-            try:
-                ticks |= await self._tick([run])
-            except LachesisError as error:
-                log.warning("maintenance of run %s waits: %s", run, error)
+        for run in ticks:
+            self._ticks.went_well(run)
+        for run, failure in failures.items():
+            self._ticks.failed(run, failure)
+        self._outage_lines.forget("outage")
         return ticks
 
     async def _tick(self, names: Sequence[str]) -> dict[str, Tick]:
         heard_of = {run: self._presence.drain(run) for run in names}
+        ticks: dict[str, Tick] = {}
         try:
-            return await self._runs.tick_all(self._sending.worker, heard_of)
-        except LachesisError:
-            for run, environments in heard_of.items():
+            ticks = await self._runs.tick_all(self._sending.worker, heard_of)
+        finally:
+            for run, environments in heard_of.items() if not ticks else ():
                 for environment in environments:
                     self._presence.heard(run, environment)
-            raise
+        return ticks
 
     async def _look_after_all(self, ticks: Mapping[str, Tick]) -> None:
         for run, tick in ticks.items():
+            if self._upkeep.rests(run):
+                continue
             try:
-                await self._do(run, tick)
+                done = await isolated(self._do(run, tick))
             except LachesisError as error:
-                log.warning("maintenance of run %s waits: %s", run, error)
+                self._log_outage(error)
+                continue
+            if isinstance(done, Failure):
+                self._upkeep.failed(run, done)
+            else:
+                self._upkeep.went_well(run)
+
+    def _log_outage(self, error: LachesisError) -> None:
+        if self._outage_lines.is_due("outage"):
+            log.warning("maintenance waits: %s", error)
 
     async def _do(self, run: str, tick: Tick) -> None:
         """Do what the tick found there is to do: for an idle run, nothing."""

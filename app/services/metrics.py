@@ -27,6 +27,7 @@ from app.core.ranks import BalanceHistory
 from app.core.rate_limiter import error, may_insert, may_sample
 from app.core.replay import Unfit
 from app.services.dispatch import Dispatch
+from app.services.isolation import Failure, RunTroubles, each
 from app.services.replay.insertion import ReplayInsertion
 from app.services.replay.planning import REFUSED
 from app.services.replay.samples import ReplaySamples
@@ -93,6 +94,7 @@ class Metrics:
         insertion: ReplayInsertion,
         samples: ReplaySamples,
         traffic: Traffic,
+        upkeep: RunTroubles,
         environment_ttl_ms: int,
     ) -> None:
         self._runs = runs
@@ -103,6 +105,8 @@ class Metrics:
         self._dispatch = dispatch
         self._waiting = waiting
         self._traffic = traffic
+        self._upkeep = upkeep
+        self._troubles = RunTroubles("reading the metrics of a run")
         self._ttl_ms = environment_ttl_ms
         self._process = f"{socket.gethostname()}:{os.getpid()}"
 
@@ -122,14 +126,29 @@ class Metrics:
 
     async def _page_of_runs(self) -> Page:
         page, names = Page(), await self._runs.names()
+        self._troubles.keep_only(names)
         for start in range(0, len(names), _RUNS_AT_ONCE):
-            for run, view in (await self._runs.views(names[start : start + _RUNS_AT_ONCE])).items():
+            together = names[start : start + _RUNS_AT_ONCE]
+            views, unread = await each(self._runs.views, together)
+            buffers, unread_buffers = await each(self._replay.summaries, together)
+            curricula, unread_curricula = await each(self._curricula.summaries, together)
+            for run, view in views.items():
                 _add_run(page, run, view, self._ttl_ms)
-            for run, summary in (await self._replay.summaries(names[start : start + _RUNS_AT_ONCE])).items():
+            for run, summary in buffers.items():
                 _add_replay(page, run, summary)
-            for run, curricula in (await self._curricula.summaries(names[start : start + _RUNS_AT_ONCE])).items():
-                _add_curricula(page, run, curricula)
+            for run, of_run in curricula.items():
+                _add_curricula(page, run, of_run)
+            self._add_readable(page, together, unread | unread_buffers | unread_curricula)
         return page
+
+    def _add_readable(self, page: Page, runs: Sequence[str], failures: Mapping[str, Failure]) -> None:
+        for run in runs:
+            page.add(telemetry.RUN_READABLE, (run,), run not in failures)
+            page.add(telemetry.UPKEEP_FAILING, (self._process, run), self._upkeep.of(run) is not None)
+            if run in failures:
+                self._troubles.failed(run, failures[run])
+            else:
+                self._troubles.went_well(run)
 
     def _add_process(self, page: Page) -> None:
         process = self._process

@@ -8,6 +8,7 @@ from app.core.model import Bounds, Environment, RunView
 from app.core.pacing import live_shares
 from app.core.ranks import BalanceHistory
 from app.services.explain import Explain, Reason
+from app.services.isolation import RunTroubles
 from app.store.groups import GroupStore
 from app.store.runs import RunStore
 from lachesis.wire.ranks import BalanceInfo
@@ -20,6 +21,7 @@ from lachesis.wire.status import (
     LeaseStatus,
     RanksStatus,
     RunStatus,
+    UpkeepStatus,
 )
 
 
@@ -27,11 +29,18 @@ class Status:
     """Looks at a run without changing it."""
 
     def __init__(
-        self, runs: RunStore, groups: GroupStore, explain: Explain, environment_ttl_ms: int, durability: str
+        self,
+        runs: RunStore,
+        groups: GroupStore,
+        explain: Explain,
+        upkeep: RunTroubles,
+        environment_ttl_ms: int,
+        durability: str,
     ) -> None:
         self._runs = runs
         self._groups = groups
         self._explain = explain
+        self._upkeep = upkeep
         self._ttl_ms = environment_ttl_ms
         self._durability = durability
 
@@ -76,6 +85,7 @@ class Status:
             ],
             relaxed_batches=view.relaxed_batches,
             ranks=None if view.balance is None else _ranks(view.balance),
+            upkeep=self._upkeep_of(run),
             durability=self._durability,
         )
 
@@ -88,6 +98,13 @@ class Status:
             for key, environment in view.environments.items()
             if only is None or key in only
         ]
+
+    def _upkeep_of(self, run: str) -> UpkeepStatus | None:
+        trouble = self._upkeep.of(run)
+        if trouble is None:
+            return None
+        failing_s = self._upkeep.failing_s(trouble)
+        return UpkeepStatus(detail=trouble.failure.detail, attempts=trouble.attempts, failing_s=failing_s)
 
     async def _oldest_waiting_s(self, run: str, view: RunView) -> float | None:
         limit = view.config.batch_size if view.config else None

@@ -16,7 +16,7 @@ from app.store.batch_view import BatchEnd, BatchView, batch_commands, parse_end,
 from app.store.connection import Connection
 from app.store.exchange import Argument, Command
 from app.store.keys import NONE, RunKeys, lane_name
-from app.store.run_view import balance_text, lease_text, parse_lease, parse_policy
+from app.store.run_view import balance_text, lease_text, parse_lease, parse_policy, reading
 
 _FIELDS = tuple(field.name for field in fields(LeasedGroup) if field.name != "replayed")
 _values = attrgetter(*_FIELDS)
@@ -102,7 +102,9 @@ class BatchStore:
         Raises:
             RunNotFound: There is no such run.
         """
-        view = read_batch_view(batch_id, await self._connection.exchange(batch_commands(RunKeys(run), batch_id)))
+        found = await self._connection.exchange(batch_commands(RunKeys(run), batch_id))
+        with reading(run):
+            view = read_batch_view(batch_id, found)
         if view is None:
             raise RunNotFound(f"there is no run {run}")
         return view

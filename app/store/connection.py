@@ -14,7 +14,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, OutOfMemoryError, ReadOnlyError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from app.core.errors import StoreFull, StoreRefused, StoreUnavailable
+from app.core.errors import StoreFull, StoreMisconfigured, StoreRefused, StoreUnavailable
 from app.store import scripts
 from app.store.exchange import Argument, Command, Exchange
 
@@ -60,16 +60,19 @@ class Connection:
         await self._exchange.aclose()
         await self.listeners.aclose()
 
-    async def ping(self) -> None:
-        """Ask Redis for a sign of life, once.
+    async def check_ready(self) -> None:
+        """Ask Redis once whether it takes writes.
 
         Raises:
-            StoreUnavailable: It gave none.
+            StoreUnavailable: It gave no answer.
+            StoreMisconfigured: It is a replica.
         """
         try:
-            await self._exchange.send([("PING",)])
+            (replication,) = await self._exchange.send([("INFO", "replication")])
         except (RedisConnectionError, RedisTimeoutError, OSError) as error:
             raise StoreUnavailable(f"Redis does not answer: {_said(error)}") from error
+        if b"role:master" not in replication:
+            raise StoreMisconfigured("this Redis is a replica now, which takes no writes; name its primary")
 
     async def _patiently(self, attempt: Callable[[], Awaitable[list[Any]]]) -> list[Any]:
         """Run ``attempt`` until Redis answers it.

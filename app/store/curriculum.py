@@ -11,7 +11,7 @@ from app.store.curriculum_entries import MAX_CURRICULA, parse_pairs, parse_polic
 from app.store.exchange import Argument, Command
 from app.store.keys import CurriculumPart, RunKeys
 from app.store.run_view import parse_policy as parse_run_policy
-from app.store.run_view import run_clock
+from app.store.run_view import reading, run_clock
 
 LENGTHS = (Order.EASE, Order.POSTERIOR, Order.SIGNAL, Order.LAST, Order.DRAWN, Order.UNSEEN, Order.FORESEEN)
 """The orders whose lengths are always counted, as `lua/curriculum_places.lua` names them."""
@@ -129,7 +129,8 @@ class CurriculumStore:
         summaries: dict[str, list[CurriculumSummary]] = {}
         for n, (run, name, _) in enumerate(named):
             totals, ease, unseen, seen, in_flight = replies[5 * n : 5 * n + 5]
-            samples, updates, parts = (int(total or 0) for total in totals)
+            with reading(run):
+                samples, updates, parts = (int(total or 0) for total in totals)
             summary = CurriculumSummary(
                 name=name.decode(),
                 seen=seen,

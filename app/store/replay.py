@@ -35,6 +35,7 @@ from app.store.replay_view import (
     summary_commands,
     view_commands,
 )
+from app.store.run_view import reading
 
 
 class ReplayStore:
@@ -45,7 +46,9 @@ class ReplayStore:
 
     async def view(self, run: str) -> ReplayView | None:
         """Read the buffer without what is in it; None if the run has none."""
-        return read_view(await self._connection.exchange(view_commands(RunKeys(run))))
+        found = await self._connection.exchange(view_commands(RunKeys(run)))
+        with reading(run):
+            return read_view(found)
 
     async def takes_groups(self, run: str) -> bool:
         """Tell whether the run has a buffer that the groups of its acknowledged batches enter."""
@@ -56,8 +59,13 @@ class ReplayStore:
         """Read buffers, and how much is in each, in one round trip; runs that have none are left out."""
         commands = [summary_commands(RunKeys(run)) for run in runs]
         replies = iter(await self._connection.exchange(list(chain.from_iterable(commands))) if commands else [])
-        found = {run: read_summary(list(islice(replies, len(own)))) for run, own in zip(runs, commands, strict=True)}
-        return {run: summary for run, summary in found.items() if summary is not None}
+        summaries = {}
+        for run, own in zip(runs, commands, strict=True):
+            with reading(run):
+                summary = read_summary(list(islice(replies, len(own))))
+            if summary is not None:
+                summaries[run] = summary
+        return summaries
 
     async def look(
         self, run: str, worker: str, eviction: Eviction, candidates: int

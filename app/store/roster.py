@@ -9,7 +9,7 @@ from app.core.policy import Policy
 from app.store.connection import Connection
 from app.store.curriculum_entries import parse_policy as parse_curriculum_policy
 from app.store.keys import RunKeys
-from app.store.run_view import parse_config, parse_environment, parse_policy
+from app.store.run_view import parse_config, parse_environment, parse_policy, reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +52,13 @@ async def read_roster(connection: Connection, run: str) -> Roster:
             ("HGETALL", keys.curricula),
         ]
     )
-    environments = {int(key): parse_environment(record) for key, record in records.items()}
-    batch_size = None if config is None else parse_config(config).batch_size
+    with reading(run):
+        environments = {int(key): parse_environment(record) for key, record in records.items()}
+        batch_size = None if config is None else parse_config(config).batch_size
+        settings = parse_policy(policy)
     named = {name.decode(): own.decode() for name, own in curricula.items()}
     observers = await _observers(connection, keys, environments, named)
-    return Roster(int(epoch or 0), environments, batch_size, int(version or 0), parse_policy(policy), observers)
+    return Roster(int(epoch or 0), environments, batch_size, int(version or 0), settings, observers)
 
 
 async def _observers(

@@ -4,8 +4,10 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from operator import attrgetter
+from types import TracebackType
 from typing import Any
 
+from app.core.errors import UnreadableRecord
 from app.core.leasing import Lease, LeaseState
 from app.core.model import Environment, LaneId, RunConfig, RunView
 from app.core.policy import Policy, fields_of
@@ -14,6 +16,7 @@ from app.core.totals import Drought, KeptBatches, Sent, Totals, Trained
 from app.store.exchange import Command
 from app.store.keys import NONE, RunKeys, parse_lane_name
 
+_MOST_SHOWN = 200  # characters of an error
 _LONGEST_CLOCK_STEP_MS = 3000
 _LEASE_FIELDS = tuple(field.name for field in fields(Lease) if field.name != "batch_id")
 _lease_values = attrgetter(*_LEASE_FIELDS)  # `asdict` would copy them, at ten times the cost
@@ -66,6 +69,28 @@ def parse_environment(record: str | bytes, heard_ms: int | None = None) -> Envir
     fields: dict[str, Any] = json.loads(record)
     del fields["token"]
     return Environment(**fields, heard_ms=heard_ms)
+
+
+class reading:  # noqa: N801 - a context manager, as of the standard library
+    """Say of what cannot be read which run it is of.
+
+    Raises:
+        UnreadableRecord: What Redis holds is nothing that this service writes.
+    """
+
+    __slots__ = ("_run",)
+
+    def __init__(self, run: str) -> None:
+        self._run = run
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if isinstance(error, (ValueError, TypeError, KeyError, AttributeError)):
+            why = f"{type(error).__name__}: {error}"[:_MOST_SHOWN]
+            cure = f"repair its keys in Redis, or remove it with DELETE /v1/runs/{self._run}"
+            raise UnreadableRecord(f"a record of run {self._run} cannot be read ({why}): {cure}") from error
 
 
 def run_clock(time: Sequence[bytes], run: Mapping[str, str] | Mapping[str, int]) -> int:

@@ -4,7 +4,7 @@ import json
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from itertools import chain, islice, starmap
+from itertools import chain, islice
 
 from app.core.errors import InvalidField, RunNotFound
 from app.core.leasing import LeaseState, returned
@@ -14,7 +14,7 @@ from app.core.totals import Trained
 from app.store import scripts
 from app.store.connection import Connection
 from app.store.exchange import Argument
-from app.store.keys import RUNS, RunKeys, is_run_name, lane_name
+from app.store.keys import RUNS, RunKeys, is_run_name
 from app.store.roster import Roster, read_roster
 from app.store.run_tick import Tick
 from app.store.run_view import (
@@ -22,6 +22,7 @@ from app.store.run_view import (
     lease_text,
     read_summary,
     read_view,
+    reading,
     summary_command,
     view_commands,
 )
@@ -66,10 +67,15 @@ class RunStore:
 
         Raises:
             StoreRefused: A key of one of them is of another type.
+            UnreadableRecord: A record of one of them cannot be read.
         """
         commands = [view_commands(RunKeys(run)) for run in runs]
         replies = iter(await self._connection.exchange(list(chain.from_iterable(commands))))
-        return {run: read_view(list(islice(replies, len(own)))) for run, own in zip(runs, commands, strict=True)}
+        views = {}
+        for run, own in zip(runs, commands, strict=True):
+            with reading(run):
+                views[run] = read_view(list(islice(replies, len(own))))
+        return views
 
     async def existing(self, run: str) -> RunView:
         """Read a run that somebody has made, or a trainer has registered with.
@@ -85,8 +91,17 @@ class RunStore:
     async def summaries(self, runs: Sequence[str]) -> dict[str, RunSummary]:
         """Read what runs are set to and how far they are, in one round trip; those nobody has made are left out."""
         replies = await self._connection.exchange([summary_command(RunKeys(run)) for run in runs]) if runs else []
-        found = {run: read_summary(reply) for run, reply in zip(runs, replies, strict=True)}
-        return {run: summary for run, summary in found.items() if summary is not None}
+        summaries = {}
+        for run, reply in zip(runs, replies, strict=True):
+            with reading(run):
+                summary = read_summary(reply)
+            if summary is not None:
+                summaries[run] = summary
+        return summaries
+
+    async def is_made(self, run: str) -> bool:
+        """Whether somebody has made a run, or a trainer has registered with it; also of one that cannot be read."""
+        return bool(await self._connection.call("HEXISTS", RunKeys(run).run, "config"))
 
     async def roster(self, run: str) -> Roster:
         """Read what a submission is placed by, and the epoch that this is true of."""
@@ -268,9 +283,11 @@ class RunStore:
         """
         keys = RunKeys(run)
         while True:
-            view = await self.view(run)
-            queues = {f"lane {name}": keys.lane(name) for name in starmap(lane_name, view.lanes)}
-            queues |= {f"buffer {name}": keys.buffer(name) for name in starmap(lane_name, view.buffers)}
+            # Their names as they are: also a run that cannot be read may be removed.
+            found = await self._connection.exchange([("HKEYS", keys.lanes), ("HKEYS", keys.buffers)])
+            lanes, buffers = ([name.decode() for name in names] for names in found)
+            queues = {f"lane {name}": keys.lane(name) for name in lanes}
+            queues |= {f"buffer {name}": keys.buffer(name) for name in buffers}
             curricula = await self._curricula(keys)
             tokens = {f"{token}-{n}": naming for n, naming in enumerate(keys.naming_payloads())}
             renamed = [key for own, naming in tokens.items() for key in (naming, keys.trashed(own))]

@@ -50,6 +50,7 @@
         └── StoreUnavailable        Redis did not answer in time; the outcome is unknown       503
             ├── StoreFull           Redis is out of memory; nothing was stored                 507
             ├── StoreRefused        Redis took a command for wrong                             500
+            ├── UnreadableRecord    what Redis holds of the run was damaged                   500
             └── StoreMisconfigured  Redis cannot keep the service's promises                   503
 
 Each class below ``ServiceError`` is one ``code`` of the service's answers.
@@ -392,6 +393,12 @@ class StoreRefused(StoreUnavailable):
     """The service's Redis took a command for wrong; its operators must look."""
 
     known_code = "store_refused"
+
+
+class UnreadableRecord(StoreUnavailable):
+    """What the service's Redis holds of the run cannot be read: something else wrote it."""
+
+    known_code = "unreadable_record"
 
 
 class StoreMisconfigured(StoreUnavailable):

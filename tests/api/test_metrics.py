@@ -20,6 +20,7 @@ from app.telemetry import METRICS
 from tests.api.atropos_calls import group as atropos_group
 from tests.api.atropos_calls import post, register, register_env
 from tests.api.conftest import Start, running_service
+from tests.api.log_capture import LogLines
 from tests.scenarios.native_calls import RUN, end, group, make_run, set_version, status, submit, take, taken, trained
 from tests.waiting import wait_until
 
@@ -324,9 +325,12 @@ async def test_a_scrape_does_not_wait_for_a_redis_that_stalls_as_long_as_request
 
 
 async def test_what_redis_refuses_to_tell_is_not_passed_over_in_silence(
-    client: httpx.AsyncClient, redis_client: Redis, caplog: pytest.LogCaptureFixture
+    client: httpx.AsyncClient, redis_client: Redis, log_lines: LogLines
 ) -> None:
     await make_run(client)
     await redis_client.set("lachesis:1:{run}:served", "not a hash")
-    assert (await scrape(client)).value("lachesis_store_up") == 0
-    assert "WRONGTYPE" in caplog.text
+    page = await scrape(client)
+    assert (page.value("lachesis_store_up"), page.value("lachesis_run_readable", run="run")) == (1, 0)
+    (line,) = log_lines.of("reading the metrics of a run fails")
+    assert line["run"] == "run"
+    assert "WRONGTYPE" in line["detail"]

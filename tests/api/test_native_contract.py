@@ -161,6 +161,7 @@ ELSEWHERE = {
     errors.StoreUnavailable: "test_store_trouble.py: takes a Redis that is hurt",
     errors.StoreFull: "test_store_trouble.py",
     errors.StoreRefused: "test_store_trouble.py",
+    errors.UnreadableRecord: "test_broken_runs.py",
     errors.StoreMisconfigured: "test_serve.py: the service does not start",
 }
 ABSTRACT = {errors.InvalidInput, errors.Forbidden, errors.NotFound, errors.Conflict}

@@ -102,7 +102,8 @@ async def test_a_list_of_runs_takes_one_command_more_than_there_are_runs(
     for name in ("a", "b"):
         await services.administration.create(name, config(4), Policy(max_staleness=1))
     await services.registry.view("nobody")
-    found = await services.administration.all()
+    found, failures = await services.administration.all()
+    assert failures == {}
     assert list(found) == ["a", "b", RUN]
     for name, summary in found.items():
         view = await services.administration.get(name)

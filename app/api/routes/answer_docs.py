@@ -11,7 +11,8 @@ Raised = type[errors.LachesisError]
 Answers = dict[int | str, dict[str, Any]]
 
 _INTERNAL = (500, "internal_error", "This is a bug of ours; the server's log has the details.")
-_ANY = (errors.CrossSiteRequest, errors.ForeignHost, errors.StoreUnavailable, errors.StoreRefused)
+_STORE = (errors.StoreUnavailable, errors.StoreRefused, errors.UnreadableRecord)
+_ANY = (errors.CrossSiteRequest, errors.ForeignHost, *_STORE)
 BODY = (errors.MalformedBody, errors.RequestTimeout, errors.BodyTooLarge, errors.UnsupportedEncoding)
 """Problems of whatever takes a body."""
 

@@ -5,6 +5,7 @@ from fastapi.responses import PlainTextResponse
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from app.api.deps import Found
+from app.api.problems import problem
 from app.api.replies import compressed, json_reply
 from app.version import lachesis_version
 
@@ -17,10 +18,16 @@ async def healthz() -> Response:
     return json_reply({"status": "ok"})
 
 
-@router.get("/readyz", summary="Can this process serve?", responses={503: {"description": "Redis does not answer."}})
+@router.get(
+    "/readyz",
+    summary="Can this process serve?",
+    responses={503: {"description": "Redis does not answer or is a replica, or this process has to be restarted."}},
+)
 async def readyz(found: Found) -> Response:
-    """Answer 200 if Redis answers now, and 503 if it does not."""
-    await found.connection.ping()
+    """Answer 200 if Redis takes writes now and this process looks after runs, and 503 otherwise."""
+    if not found.maintenance.goes_on:
+        return problem(503, "maintenance_ended", "this process no longer looks after runs: restart it")
+    await found.connection.check_ready()
     return json_reply({"status": "ready"})
 
 

@@ -201,10 +201,18 @@ class Run(RunCreate):
     policy_version: int = Field(description="Weight updates so far, as the trainer told.")
 
 
+class UnreadableRun(BaseModel):
+    """A run whose settings cannot be read."""
+
+    name: str
+    detail: str = Field(description="Why, and what to do.")
+
+
 class Runs(BaseModel):
     """All runs (`GET /v1/runs`), by name."""
 
     runs: list[Run]
+    unreadable: list[UnreadableRun] = Field(description="Runs whose settings cannot be read.")
 
 
 class PolicyVersion(Body):

@@ -102,6 +102,14 @@ class RanksStatus(_Answer):
     last: BalanceInfo = Field(description="Of the last one.")
 
 
+class UpkeepStatus(_Answer):
+    """What keeps failing when the process that answers looks after the run."""
+
+    detail: str = Field(description="The last failure, as a sentence.")
+    attempts: int = Field(description="How often it failed in a row.")
+    failing_s: float = Field(description="Seconds since it failed first.")
+
+
 class RunStatus(_Answer):
     """A run, as operators see it. The first two keys are those of the Atropos contract."""
 
@@ -127,4 +135,7 @@ class RunStatus(_Answer):
     leases: list[LeaseStatus] = Field(description="Batches handed out and not yet acknowledged.")
     relaxed_batches: int = Field(description="Batches served without keeping every minimum.")
     ranks: RanksStatus | None = Field(description="How evenly batches are divided between ranks; null before any is.")
+    upkeep: UpkeepStatus | None = Field(
+        description="What keeps failing when this process looks after the run; null while nothing does."
+    )
     durability: str = Field(description="What an acknowledged write survives, as found when this process started.")

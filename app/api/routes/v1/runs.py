@@ -25,6 +25,7 @@ from lachesis.wire.runs import (
     RunChange,
     RunCreate,
     Runs,
+    UnreadableRun,
 )
 from lachesis.wire.status import RunStatus
 
@@ -57,8 +58,10 @@ async def create_run(found: Found, body: SmallBody) -> Response:
 @router.get("", summary="List runs", response_model=Runs, responses=reading())
 async def list_runs(found: Found) -> Response:
     """List all runs, archived ones too, by name."""
-    summaries = await found.administration.all()
-    return model_reply(Runs(runs=[_shown(run, summary) for run, summary in summaries.items()]))
+    summaries, failures = await found.administration.all()
+    shown = [_shown(run, summary) for run, summary in summaries.items()]
+    unreadable = [UnreadableRun(name=run, detail=failure.detail) for run, failure in failures.items()]
+    return model_reply(Runs(runs=shown, unreadable=unreadable))
 
 
 @router.get("/{run}", summary="Look at a run", response_model=Run, responses=reading(errors.RunNotFound))

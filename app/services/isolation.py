@@ -1,0 +1,147 @@
+"""What is done for many runs: what fails for one of them is noted, logged and shown, and the others go on.
+
+`isolated` is the boundary between runs, and so catches whatever goes wrong, as the outermost handlers do. An outage of
+Redis is no run's own: it is raised.
+"""
+
+import logging
+import time
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from app.core.errors import LachesisError, StoreRefused, StoreUnavailable, UnreadableRecord
+from app.logs import Backoff
+
+T = TypeVar("T")
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0  # before something that failed for a run is tried again
+_LONGEST_SILENCE_S = 600.0
+
+log = logging.getLogger("lachesis.maintenance")
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What went wrong for a run."""
+
+    error: Exception
+
+    @property
+    def detail(self) -> str:
+        """What went wrong, in words."""
+        return str(self.error) if isinstance(self.error, LachesisError) else repr(self.error)
+
+
+async def isolated(work: Awaitable[T]) -> T | Failure:
+    """Do something for one run; return what goes wrong with it.
+
+    Raises:
+        StoreUnavailable: Redis cannot be had, which is not the run's fault.
+    """
+    try:
+        return await work
+    except (StoreRefused, UnreadableRecord) as error:
+        return Failure(error)
+    except StoreUnavailable:
+        raise
+    except Exception as error:  # noqa: BLE001 - the boundary between runs: a bug that one of them meets is not the others'
+        return Failure(error)
+
+
+async def each(
+    do: Callable[[Sequence[str]], Awaitable[dict[str, T]]], runs: Sequence[str]
+) -> tuple[dict[str, T], dict[str, Failure]]:
+    """Do something for runs together, and if that fails, for each by itself.
+
+    Args:
+        do: Takes names of runs and returns a result by name. It must be safe to repeat.
+        runs: The names.
+
+    Returns:
+        The results, and what failed, by the name of the run.
+
+    Raises:
+        StoreUnavailable: Redis cannot be had.
+    """
+    together = await isolated(do(runs))
+    if not isinstance(together, Failure):
+        return together, {}
+    results: dict[str, T] = {}
+    failures: dict[str, Failure] = {}
+    for run in runs:
+        alone = await isolated(do([run]))
+        if isinstance(alone, Failure):
+            failures[run] = alone
+        else:
+            results |= alone
+    return results, failures
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Something that keeps failing for a run.
+
+    Attributes:
+        failure: The last failure.
+        attempts: How often it failed in a row, ``>= 1``.
+        since_s: When it failed first, on the clock of `RunTroubles`.
+        again_s: When to try again, on the same clock.
+    """
+
+    failure: Failure
+    attempts: int
+    since_s: float
+    again_s: float
+
+
+class RunTroubles:
+    """What keeps failing for which runs in this process. The pause before another attempt doubles, up to a minute.
+
+    Args:
+        what: What fails, for the log: ``upkeep of a run``.
+        clock: Returns the time now, seconds.
+    """
+
+    def __init__(self, what: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._what = what
+        self._clock = clock
+        self._troubles: dict[str, Trouble] = {}
+        self._lines = Backoff(_FIRST_PAUSE_S, _LONGEST_SILENCE_S, clock)
+
+    def rests(self, run: str) -> bool:
+        """Whether to leave a run alone for now, since it failed lately."""
+        trouble = self._troubles.get(run)
+        return trouble is not None and self._clock() < trouble.again_s
+
+    def failed(self, run: str, failure: Failure) -> None:
+        """Note that something failed for a run."""
+        now, before = self._clock(), self._troubles.get(run)
+        attempts = 1 if before is None else before.attempts + 1
+        pause_s = min(_FIRST_PAUSE_S * 2 ** min(attempts - 1, 10), _LONGEST_PAUSE_S)
+        since_s = now if before is None else before.since_s
+        self._troubles[run] = Trouble(failure, attempts, since_s, now + pause_s)
+        if self._lines.is_due(run):
+            fields = {"run": run, "detail": failure.detail, "attempts": attempts, "again_in_s": pause_s}
+            trace = None if isinstance(failure.error, LachesisError) else failure.error
+            log.error("%s fails", self._what, exc_info=trace, extra={"fields": fields})
+
+    def went_well(self, run: str) -> None:
+        """Note that it did not fail for a run."""
+        if self._troubles.pop(run, None) is not None:
+            self._lines.forget(run)
+            log.info("%s goes on", self._what, extra={"fields": {"run": run}})
+
+    def keep_only(self, runs: Collection[str]) -> None:
+        """Forget all runs but these: the others are gone."""
+        for run in self._troubles.keys() - set(runs):
+            del self._troubles[run]
+            self._lines.forget(run)
+
+    def of(self, run: str) -> Trouble | None:
+        """Return what fails for a run, if anything does."""
+        return self._troubles.get(run)
+
+    def failing_s(self, trouble: Trouble) -> float:
+        """Return for how long something has been failing."""
+        return self._clock() - trouble.since_s

@@ -1,0 +1,184 @@
+"""A record of one run that cannot be read hurts that run alone, and operators are told."""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import httpx
+import pytest
+from redis.asyncio import Redis
+
+from app.store.embedded import EmbeddedRedis
+from app.store.keys import RunKeys
+from tests.api.conftest import running_service
+from tests.api.log_capture import LogLines
+from tests.ports import free_port
+from tests.scenarios.native_calls import make_run, submit, taken
+from tests.waiting import wait_until
+
+BROKEN, SOUND = "a", "b"  # by name, the broken one comes first
+KEYS = RunKeys(BROKEN)
+Break = Callable[[Redis], Awaitable[object]]
+
+UNREADABLE: dict[str, Break] = {
+    "an environment that is no JSON": lambda redis: redis.hset(KEYS.environments, "0", "{"),  # type: ignore[dict-item]
+    "an environment of another version": lambda redis: redis.hset(KEYS.environments, "0", '{"token": "", "x": 1}'),  # type: ignore[dict-item]
+    "a lease that is no JSON": lambda redis: redis.hset(KEYS.lease_states, "ab", "\xff"),  # type: ignore[dict-item]
+    "a policy of another version": lambda redis: redis.hset(KEYS.run, "policy", '{"colour": "red"}'),  # type: ignore[dict-item]
+    "a configuration that is no JSON": lambda redis: redis.hset(KEYS.run, "config", "x"),  # type: ignore[dict-item]
+    "a count that is no number": lambda redis: redis.hset(KEYS.lanes, "0:1", "many"),  # type: ignore[dict-item]
+    "a key of another type": lambda redis: redis.set(KEYS.served, "x"),
+    "a key of another type that the tick writes to": lambda redis: overwrite(redis, KEYS.workers),
+}
+
+
+async def overwrite(redis: Redis, key: str) -> None:
+    await redis.delete(key)
+    await redis.set(key, "x")
+
+
+async def made(client: httpx.AsyncClient) -> None:
+    """Two runs, each with a batch in somebody's hands, so that maintenance has something to look at."""
+    for run in (BROKEN, SOUND):
+        await make_run(client, name=run, max_deliveries=1)
+        await submit(client, "one", "two", run=f"/v1/runs/{run}")
+        await taken(client, run=f"/v1/runs/{run}", lease_s=1 if run == SOUND else 600)
+
+
+def quarantined(client: httpx.AsyncClient, run: str) -> Callable[[], Awaitable[bool]]:
+    """Whether maintenance has looked after a run: nobody else quarantines its batch."""
+
+    async def has() -> bool:
+        leases = (await client.get(f"/v1/runs/{run}/status")).json()["leases"]
+        return [lease["state"] for lease in leases] == ["quarantined"]
+
+    return has
+
+
+def sample(metrics: str, name: str, run: str) -> str | None:
+    found = re.search(rf'^{name}{{[^}}]*run="{run}"[^}}]*}} (\S+)$', metrics, re.M)
+    return found[1] if found else None
+
+
+@pytest.mark.parametrize("broken", UNREADABLE)
+async def test_a_broken_run_is_shown_and_the_others_go_on(
+    client: httpx.AsyncClient, redis_client: Redis, log_lines: LogLines, broken: str
+) -> None:
+    await made(client)
+    await UNREADABLE[broken](redis_client)
+    await wait_until(quarantined(client, SOUND))
+    metrics = (await client.get("/metrics")).raise_for_status().text
+    assert sample(metrics, "lachesis_run_readable", BROKEN) == "0.0"
+    assert sample(metrics, "lachesis_run_readable", SOUND) == "1.0"
+    assert sample(metrics, "lachesis_step", SOUND) == "1.0"
+    assert "lachesis_store_up" in metrics
+    assert (await client.get("/readyz")).status_code == 200
+    listed = (await client.get("/v1/runs")).raise_for_status().json()
+    assert SOUND in [run["name"] for run in listed["runs"]]
+    status = await client.get(f"/v1/runs/{BROKEN}/status")
+    assert status.status_code == 500
+    assert status.json()["code"] in ("unreadable_record", "store_refused")
+    assert (await client.delete(f"/v1/runs/{SOUND}")).status_code == 204
+
+
+@pytest.mark.parametrize("broken", ["an environment that is no JSON", "a configuration that is no JSON"])
+async def test_a_run_that_cannot_be_read_is_named_with_the_reason_and_can_be_deleted(
+    client: httpx.AsyncClient, redis_client: Redis, broken: str
+) -> None:
+    await made(client)
+    await UNREADABLE[broken](redis_client)
+    problem = (await client.get(f"/v1/runs/{BROKEN}/status")).json()
+    assert problem["code"] == "unreadable_record"
+    assert f"run {BROKEN}" in problem["detail"]
+    assert f"DELETE /v1/runs/{BROKEN}" in problem["detail"]
+    assert (await client.delete(f"/v1/runs/{BROKEN}")).status_code == 204
+    assert (await client.get(f"/v1/runs/{BROKEN}/status")).status_code == 404
+    assert not [key async for key in redis_client.scan_iter(f"*{{{BROKEN}}}*")]
+
+
+async def test_a_run_whose_configuration_cannot_be_read_is_listed_as_such(
+    client: httpx.AsyncClient, redis_client: Redis
+) -> None:
+    await made(client)
+    await UNREADABLE["a configuration that is no JSON"](redis_client)
+    listed = (await client.get("/v1/runs")).json()
+    assert [run["name"] for run in listed["runs"]] == [SOUND]
+    (unreadable,) = listed["unreadable"]
+    assert unreadable["name"] == BROKEN
+    assert f"run {BROKEN}" in unreadable["detail"]
+
+
+async def test_trouble_is_logged_once_shown_in_status_and_metrics_and_gone_once_it_is_repaired(
+    client: httpx.AsyncClient, redis_client: Redis, log_lines: LogLines
+) -> None:
+    """A replay buffer that cannot be read: the run's status can, and says what is wrong."""
+    await made(client)
+    (await client.put(f"/v1/runs/{BROKEN}/replay", json={})).raise_for_status()
+    await redis_client.hset(KEYS.replay, "chunk_bytes", "many")  # type: ignore[misc]
+
+    async def upkeep() -> dict[str, object] | None:
+        status = (await client.get(f"/v1/runs/{BROKEN}/status")).raise_for_status().json()
+        found: dict[str, object] | None = status["upkeep"]
+        return found
+
+    async def fails_again() -> bool:
+        trouble = await upkeep()
+        return trouble is not None and trouble["attempts"] == 2
+
+    await wait_until(fails_again)
+    trouble = await upkeep()
+    assert trouble is not None
+    assert BROKEN in str(trouble["detail"])
+    assert (await client.get(f"/v1/runs/{SOUND}/status")).json()["upkeep"] is None
+    metrics = (await client.get("/metrics")).text
+    assert sample(metrics, "lachesis_upkeep_failing", BROKEN) == "1.0"
+    assert sample(metrics, "lachesis_upkeep_failing", SOUND) == "0.0"
+    assert sample(metrics, "lachesis_step", BROKEN) == "1.0", "the rest of it can be read"
+    await wait_until(quarantined(client, SOUND))
+    lines = log_lines.of("upkeep of a run fails")
+    assert [line["run"] for line in lines] in ([BROKEN], [BROKEN, BROKEN]), "not each second"
+
+    await redis_client.hdel(KEYS.replay, "chunk_bytes")  # type: ignore[misc]
+
+    async def goes_on() -> bool:
+        return await upkeep() is None
+
+    await wait_until(goes_on)
+    assert [line["run"] for line in log_lines.of("upkeep of a run goes on")] == [BROKEN]
+    assert sample((await client.get("/metrics")).text, "lachesis_upkeep_failing", BROKEN) == "0.0"
+
+
+async def test_a_process_whose_maintenance_has_ended_is_not_ready_and_says_so(
+    client: httpx.AsyncClient, log_lines: LogLines
+) -> None:
+    (maintenance,) = [task for task in asyncio.all_tasks() if task.get_name() == "maintenance"]
+    assert (await client.get("/readyz")).status_code == 200
+    maintenance.cancel()
+    await asyncio.wait([maintenance])
+    reply = await client.get("/readyz")
+    assert (reply.status_code, reply.json()["code"]) == (503, "maintenance_ended")
+    assert (await client.get("/healthz")).status_code == 200
+    assert len(log_lines.of("maintenance has ended: this process no longer looks after runs, restart it")) == 1
+
+
+@pytest.mark.slow
+async def test_a_redis_that_became_a_read_only_replica_is_not_ready(tmp_path: Path) -> None:
+    port = free_port()
+    with EmbeddedRedis.start(tmp_path / "1") as primary, EmbeddedRedis.start(tmp_path / "2") as other:
+        async with Redis.from_url(primary.url) as first, Redis.from_url(other.url) as second:
+            await first.config_set("bind", "127.0.0.1")
+            await first.config_set("port", port)
+            async with running_service(other.url, store_patience_s=1) as client:
+                assert (await client.get("/readyz")).status_code == 200
+                await second.replicaof("127.0.0.1", str(port))
+
+                async def replicates() -> bool:
+                    return (await second.info("replication"))["master_link_status"] == "up"
+
+                await wait_until(replicates)
+                reply = await client.get("/readyz")
+                assert (reply.status_code, reply.json()["code"]) == (503, "store_misconfigured")
+                assert "replica" in reply.json()["detail"]
+                await second.replicaof("NO", "ONE")
+                assert (await client.get("/readyz")).status_code == 200
