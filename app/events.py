@@ -78,6 +78,14 @@ class RunDeleted(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunRewound(Event):
+    """A trainer went back to `step`; `batches` are handed out again."""
+
+    step: int
+    batches: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerRegistered(Event):
     """A trainer of Atropos registered; `config` is ``new`` or, after a restart, ``same``."""
 
@@ -209,3 +217,70 @@ class BatchDiscarded(Event):
 
     batch: str
     step: int
+
+
+# Replay buffers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayDeleted(Event):
+    """Somebody removed a run's replay buffer with all it held."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaySessionStarted(Event):
+    """A session of a replay buffer began, which retired chunks of former ones."""
+
+    session: int
+    retired_chunks: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayChunksDeleted(Event):
+    """Somebody deleted chunks of a replay buffer; `chunks` is how many, the other fields are the filter."""
+
+    chunks: int
+    worker: str | None
+    session: int | None
+    version: int | None
+    below_version: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaySnapshotRestored(Event):
+    """Somebody put a snapshot in place of a replay buffer."""
+
+    snapshot: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaySnapshotDeleted(Event):
+    """Somebody removed a snapshot of a replay buffer."""
+
+    snapshot: str
+
+
+# Curricula
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurriculumDeleted(Event):
+    """Somebody removed a curriculum with all that was known of its items."""
+
+    curriculum: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurriculumRestored(Event):
+    """Somebody put a saved state in place of a curriculum, or made one from it."""
+
+    curriculum: str
+    items: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurriculumItemDeleted(Event):
+    """Somebody removed an item of a curriculum."""
+
+    curriculum: str
+    item: str

@@ -8,6 +8,7 @@ from app.core.errors import InvalidField, RewindImpossible
 from app.core.leasing import Lease, LeaseState, returned
 from app.core.model import RunView
 from app.core.policy import Policy
+from app.events import RunRewound, emit
 from app.services.replay.groups import ReplayGroups
 from app.services.replay.reservations import Reservations
 from app.store.batches import Acknowledged, BatchStore, Kept
@@ -130,6 +131,7 @@ class Bookmarks:
         await self.trim(run)
         now = (await self._runs.view(run)).leases
         after = [lease for lease in now if lease.step > step and lease.state is LeaseState.RETURNED]
+        emit(RunRewound(run=run, step=step, batches=len(after)))
         return Rewound(tuple(lease.batch_id for lease in after), tuple(lease.step for lease in after))
 
 

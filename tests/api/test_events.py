@@ -1,12 +1,16 @@
 """What the log says of runs: one line each, and none for polls."""
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import httpx
+from redis.asyncio import Redis
 
 from tests.api.atropos_calls import group, post, register, register_env
+from tests.api.conformance import OPERATIONS, Operation, operation_of
 from tests.api.conftest import Start
 from tests.api.log_capture import LogLines
+from tests.api.test_openapi_answers import live_through_a_run
 from tests.scenarios.native_calls import RUN, change_run, end, make_run, submit, taken
 from tests.waiting import wait_until
 
@@ -51,6 +55,41 @@ async def test_what_clients_of_atropos_do_leaves_a_line(client: httpx.AsyncClien
     assert log_lines.of("environment joined") == [environment | CALLER]
     assert log_lines.of("environment left") == [environment | CALLER]
     assert log_lines.of("run reset") == [{"run": "default", **CALLER, "forwarded_for": "10.0.0.7"}]
+
+
+DESTRUCTIVE = {
+    ("POST", "/v1/runs/{run}/rewind"),
+    ("PUT", "/v1/runs/{run}/replay/session"),
+    ("POST", "/v1/runs/{run}/replay/restore"),
+    ("PUT", "/v1/runs/{run}/curricula/{curriculum}/state"),
+    *(operation for operation in OPERATIONS if operation[0] == "DELETE"),
+}
+
+
+async def test_every_destructive_call_leaves_a_line_with_its_caller_and_target(
+    client: httpx.AsyncClient, redis_client: Redis, log_lines: LogLines
+) -> None:
+    client.headers["user-agent"] = "a client"
+    lines: dict[Operation, list[dict[str, Any]]] = {}
+    before = 0
+
+    async def note(reply: httpx.Response) -> None:
+        nonlocal before
+        events = [line for line in log_lines.all if line["logger"] == "lachesis.events"]
+        operation = operation_of(reply.request.method, reply.request.url.path)
+        if operation in DESTRUCTIVE and reply.is_success:
+            lines[operation] = events[before:]
+        before = len(events)
+
+    client.event_hooks["response"].append(note)
+    await live_through_a_run(client, redis_client)
+    assert lines.keys() == DESTRUCTIVE
+    for operation, (line, *more) in lines.items():
+        assert not more, operation
+        assert line["run"] == "math-rl"
+        assert CALLER.items() <= line.items()
+        targets = [part for part in ("batch", "group", "environment", "curriculum") if f"{{{part}}}" in operation[1]]
+        assert all(target in line for target in targets), operation
 
 
 async def test_polls_and_submissions_leave_no_line(client: httpx.AsyncClient, log_lines: LogLines) -> None:

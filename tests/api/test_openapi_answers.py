@@ -63,6 +63,10 @@ async def live_through_a_run(client: httpx.AsyncClient, redis_client: Redis) -> 
     await client.put(f"{RUN}/policy-version", json={"policy_version": 42})
     await client.post(f"{RUN}/checkpoints", json={"step": 1})
     await client.post(f"{RUN}/rewind", json={"step": 1})
+    for name in ("unwanted", "stale"):
+        await client.post(f"{RUN}/groups", json=ONE | {"id": name})
+    await client.delete(f"{RUN}/groups/unwanted")
+    await client.delete(f"{RUN}/groups?size={len(ONE['tokens'])}")
     await client.post("/v1/shards/plan", json={"ranks": 2, "lengths": [3, 1, 2]})
     await use_a_buffer(client)
     await use_a_curriculum(client)
@@ -216,11 +220,14 @@ def call(operation: Operation, **names: str) -> dict[str, Any]:
     return {"method": method, "url": path.format(**named), "json": example_body(OPERATIONS[operation])}
 
 
+NEEDED = {("DELETE", "/v1/runs/{run}/groups"): {"environment": "0"}}  # without a filter it deletes nothing
+
+
 @pytest.mark.parametrize("operation", [one for one in OPERATIONS if "{run}" in one[1]], ids=" ".join)
 async def test_whatever_is_asked_of_a_run_that_is_not_there_it_is_the_run_that_is_missing(
     client: httpx.AsyncClient, operation: Operation
 ) -> None:
-    reply = await client.request(**call(operation))
+    reply = await client.request(**call(operation), params=NEEDED.get(operation))
     assert (reply.status_code, reply.json()["code"]) == (404, "run_not_found")
 
 

@@ -17,6 +17,7 @@ from app.core.curriculum.policy import (
     progress,
 )
 from app.core.errors import CurriculumNotFound, InvalidField, RunNotFound
+from app.events import CurriculumDeleted, emit
 from app.store.curriculum import Census, CurriculumStore, CurriculumView
 from app.store.curriculum_entries import MAX_CURRICULA
 
@@ -103,6 +104,7 @@ class Curricula:
             CurriculumNotFound: The run has none of this name.
         """
         await self._store.delete(await self.view(run, name))
+        emit(CurriculumDeleted(run=run, curriculum=name))
 
     async def metrics(self, run: str, name: str, step: int | None, total_steps: int | None) -> dict[str, float]:
         """Return a curriculum in numbers, by name.

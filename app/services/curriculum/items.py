@@ -8,6 +8,7 @@ from app.core.curriculum import bins
 from app.core.curriculum.estimates import posterior
 from app.core.curriculum.orders import Order
 from app.core.errors import InvalidField, ItemNotFound
+from app.events import CurriculumItemDeleted, emit
 from app.services.curriculum.curricula import Curricula, gone
 from app.store.curriculum import CurriculumStore, CurriculumView
 from app.store.curriculum_entries import MAX_CATEGORIES, MAX_ITEMS, NewItem, StoredItem
@@ -95,6 +96,7 @@ class CurriculumItems:
         view = await self._curricula.view(run, name)
         if not await self._items.delete(view, [key]):
             raise _not_found(view, key)
+        emit(CurriculumItemDeleted(run=run, curriculum=name, item=key))
 
     async def item(self, run: str, name: str, key: str) -> tuple[ItemFacts, Flight]:
         """Look at an item.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from app.core.curriculum.key_set import KeySet
 from app.core.curriculum.state import Header
 from app.core.errors import CurriculumNotFound, InvalidField, RunNotFound
+from app.events import CurriculumRestored, emit
 from app.services.curriculum.curricula import Curricula, too_many_curricula
 from app.store.curriculum import CurriculumStore
 from app.store.curriculum_entries import MAX_ITEMS
@@ -90,7 +91,9 @@ class CurriculumStates:
                 old = (await self._store.ids(run)).get(name)
                 word = await self._states.finish(run, name, own, old)
                 if word != "outdated":
-                    return _check(word, run, name)
+                    _check(word, run, name)
+                    emit(CurriculumRestored(run=run, curriculum=name, items=before))
+                    return
         except BaseException:
             await self._states.drop(run, own)
             raise

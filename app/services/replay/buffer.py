@@ -9,6 +9,7 @@ from app.core.errors import FragmentNotFound, InvalidField, ReplayNotFound, RunN
 from app.core.rate_limiter import adjusted
 from app.core.replay import ReplayPolicy, Unfit
 from app.core.replay_checks import check_groups, check_policy
+from app.events import ReplayChunksDeleted, ReplaySessionStarted, emit
 from app.services.replay.groups import ReplayGroups
 from app.services.replay.insertion import ReplayInsertion
 from app.services.replay.reservations import Reservations
@@ -123,6 +124,7 @@ class Replay:
                 break
         retired = await self._upkeep.settle(run, await self._view(run))
         await self._look_after_workers(run, "+inf")
+        emit(ReplaySessionStarted(run=run, session=session, retired_chunks=retired))
         return retired
 
     async def update_priorities(self, run: str, priorities: Mapping[int, float]) -> list[int]:
@@ -204,6 +206,11 @@ class Replay:
                 and (below_version is None or entry.chunk.versions.lowest < below_version)
             ]
             retired += await self._replay.retire(run, "deleted", [chunk_key(entry.chunk.chunk_id) for entry in doomed])
+        emit(
+            ReplayChunksDeleted(
+                run=run, chunks=retired, worker=worker, session=session, version=version, below_version=below_version
+            )
+        )
         return retired
 
     async def fragments(self, run: str, fragment_ids: Sequence[str]) -> list[tuple[StoredFragment, bytes]]:

@@ -2,6 +2,7 @@
 
 from app.core.checkpoints import place_checkpoint
 from app.core.errors import CheckpointNotFound, ReplayNotFound
+from app.events import ReplayDeleted, ReplaySnapshotDeleted, ReplaySnapshotRestored, emit
 from app.services.replay.upkeep import ReplayUpkeep
 from app.store.replay_checkpoints import Checkpoint, CheckpointStore
 from app.store.replay_view import ReplayView
@@ -57,6 +58,7 @@ class ReplayCheckpoints:
             ready = await self._checkpoints.prepare(run, checkpoint)
             if ready and await self._checkpoints.restore(run, checkpoint, view, settle=settle):
                 break
+        emit(ReplaySnapshotRestored(run=run, snapshot=name))
         await self._upkeep.sweep(run)
 
     async def drop(self, run: str, name: str) -> None:
@@ -68,6 +70,7 @@ class ReplayCheckpoints:
         """
         _, there = await self._look(run)
         await self._checkpoints.drop(run, _of(there, name, run))
+        emit(ReplaySnapshotDeleted(run=run, snapshot=name))
 
     async def delete_buffer(self, run: str) -> None:
         """Remove the buffer with all it holds, its checkpoints too; the run goes on.
@@ -78,6 +81,7 @@ class ReplayCheckpoints:
         while True:
             view, _ = await self._look(run)
             if await self._checkpoints.delete_buffer(run, view):
+                emit(ReplayDeleted(run=run))
                 return
 
     async def _look(self, run: str) -> tuple[ReplayView, list[Checkpoint]]:
