@@ -15,6 +15,7 @@ from app.api.batch_json import group_json
 from app.api.browser_guard import refuse_browsers
 from app.api.deps import Found, Run, SmallBody, SubmittedBody, parse
 from app.api.direct_route import DirectRoute
+from app.api.front_page import front_page, prefers_html
 from app.api.replies import json_reply, large_json_reply
 from app.api.routes import atropos_docs as docs
 from app.api.routes.answer_docs import sending
@@ -47,9 +48,11 @@ submissions = APIRouter(tags=["atropos"], responses=docs.PROBLEMS, route_class=D
 
 
 @router.get("/", summary="Who is this?", responses=docs.ANSWERS_ROOT)
-async def root() -> Response:
-    """Answer as the original does; clients use it to see whether the server is up."""
-    return json_reply({"message": "AtroposLib API"})
+async def root(request: Request) -> Response:
+    """Answer as the original does; clients use it to see whether the server is up. Browsers get a page instead."""
+    reply = front_page(request) if prefers_html(request) else json_reply({"message": "AtroposLib API"})
+    reply.headers["Vary"] = "Accept"
+    return reply
 
 
 @router.post(

@@ -50,6 +50,7 @@ def answers(**examples: Any) -> dict[int | str, dict[str, Any]]:
 
 
 ANSWERS_ROOT = answers(hello={"message": "AtroposLib API"})
+ANSWERS_ROOT[200]["content"]["text/html"] = {"schema": {"type": "string"}}
 ANSWERS_REGISTER = answers(registered={"uuid": 4503599627370495})
 ANSWERS_REGISTER_ENV = answers(joined=JOINED, too_early={"status": "wait for trainer to start"})
 ANSWERS_DISCONNECT_ENV = answers(
