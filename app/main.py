@@ -64,6 +64,7 @@ from app.services.replay.drawing import Drawing
 from app.services.replay.groups import ReplayGroups
 from app.services.replay.insertion import ReplayInsertion
 from app.services.replay.mixing import Mixing
+from app.services.replay.relief import ReplayRelief
 from app.services.replay.reservations import Reservations
 from app.services.replay.samples import ReplaySamples
 from app.services.replay.upkeep import ReplayUpkeep
@@ -169,9 +170,10 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
     runs, groups, batches = RunStore(connection), GroupStore(connection), BatchStore(connection)
     presence = Presence()
     capacity = Capacity(runs, groups, ttl_ms)
-    admission = Admission(runs, groups, presence, capacity)
-    intake = Intake(runs, groups, admission)
     replay_store, samples, bell = ReplayStore(connection), SampleStore(connection), Bell(partial(changes, connection))
+    relief = ReplayRelief(runs, groups, replay_store)
+    admission = Admission(runs, groups, presence, capacity, relief)
+    intake = Intake(runs, groups, admission)
     entering = ReplayGroups(EnteringStore(connection))
     reservations = Reservations(replay_store, samples, batches)
     staleness = Staleness(runs, groups)
@@ -216,6 +218,7 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
         arrivals,
         presence,
         replay,
+        relief,
         curriculum_states,
         troubles,
         buffer_release_ms=round(settings.buffer_release_s * 1000),

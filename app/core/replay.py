@@ -36,7 +36,8 @@ class ReplayPolicy:
         fragments_per_chunk: Consecutive fragments of one worker in a chunk, ``>= 1``.
         groups: Whether the groups of acknowledged batches become chunks, of one fragment each.
         max_chunks: Most chunks held.
-        max_bytes: Most bytes of payload held by chunks, or None for no limit.
+        max_bytes: Most bytes of payload held by chunks, or None for no limit; who sets up a buffer replaces None by
+            `app.core.store_memory.default_max_bytes`.
         eviction: Who goes first when there is no room.
         max_staleness: Most versions between a chunk's and the one in force, or None for no limit.
         max_age_s: Longest time in the buffer, seconds, or None for no limit.

@@ -4,13 +4,14 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from app.core.capacity import NO_LIMIT
-from app.core.errors import InvalidField, QueueFull, RunArchived, RunNotFound
+from app.core.errors import InvalidField, QueueFull, RunArchived, RunNotFound, StoreFull
 from app.core.filters import Mark, judged
 from app.core.model import LaneId
 from app.core.policy import Policy
 from app.services.capacity import Capacity
 from app.services.commits import Commits, Placed
 from app.services.presence import Presence
+from app.services.replay.relief import ReplayRelief
 from app.store.codec import EncodedGroup
 from app.store.group_entries import Outcome, Placement
 from app.store.groups import GroupStore
@@ -34,11 +35,14 @@ class Admitted:
 class Admission:
     """Remembers who is registered where, so that a submission costs one round trip."""
 
-    def __init__(self, runs: RunStore, groups: GroupStore, presence: Presence, capacity: Capacity) -> None:
+    def __init__(
+        self, runs: RunStore, groups: GroupStore, presence: Presence, capacity: Capacity, relief: ReplayRelief
+    ) -> None:
         self._runs = runs
         self._commits = Commits(groups)
         self._capacity = capacity
         self._presence = presence
+        self._relief = relief
         self._announced: set[str] = set()
         self._rosters: dict[str, Roster] = {}
 
@@ -61,7 +65,7 @@ class Admission:
         if announce and run not in self._announced:
             await self._runs.announce(run)
             self._announced.add(run)
-        roster, fresh = self._rosters.get(run, _NOBODY), False
+        roster, fresh, relieved = self._rosters.get(run, _NOBODY), False, False
         while True:
             try:
                 if roster.policy.archived:
@@ -74,6 +78,11 @@ class Admission:
                 if not await self._capacity.look_again(run):
                     raise
                 continue  # what was seen of it may be out of date
+            except StoreFull:
+                if relieved or not await self._relief.make_way():
+                    raise
+                relieved = True  # once: if it is full again by now, the sender is to wait
+                continue
             except (InvalidField, RunArchived, RunNotFound):
                 if fresh:
                     raise

@@ -14,6 +14,7 @@ from app.services.intake import Intake
 from app.services.isolation import Failure, RunTroubles, each, isolated
 from app.services.presence import Presence
 from app.services.replay.buffer import Replay
+from app.services.replay.relief import ReplayRelief
 from app.services.sending import Sending
 from app.services.staleness import Staleness
 from app.store.groups import GroupStore
@@ -41,6 +42,7 @@ class Maintenance:
         arrivals: Arrivals,
         presence: Presence,
         replay: Replay,
+        relief: ReplayRelief,
         curriculum_states: CurriculumStates,
         troubles: RunTroubles,
         *,
@@ -57,6 +59,7 @@ class Maintenance:
         self._arrivals = arrivals
         self._presence = presence
         self._replay = replay
+        self._relief = relief
         self._curriculum_states = curriculum_states
         self._upkeep = troubles
         self._ticks = RunTroubles("the tick of a run")
@@ -139,6 +142,8 @@ class Maintenance:
         return ticks
 
     async def _look_after_all(self, ticks: Mapping[str, Tick]) -> None:
+        if any(tick.replay for tick in ticks.values()):
+            await self._make_way()
         for run, tick in ticks.items():
             if self._upkeep.rests(run):
                 continue
@@ -151,6 +156,12 @@ class Maintenance:
                 self._upkeep.failed(run, done)
             else:
                 self._upkeep.went_well(run)
+
+    async def _make_way(self) -> None:
+        try:
+            await self._relief.make_way()
+        except LachesisError as error:
+            self._log_outage(error)
 
     def _log_outage(self, error: LachesisError) -> None:
         if self._outage_lines.is_due("outage"):

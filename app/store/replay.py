@@ -7,6 +7,7 @@ from typing import Any
 
 from app.core.chunking import WorkerState
 from app.core.replay import Eviction, ReplayPolicy
+from app.core.store_memory import StoreMemory
 from app.store import scripts
 from app.store.connection import Connection
 from app.store.exchange import Argument, Command
@@ -172,6 +173,28 @@ class ReplayStore:
             return 0
         arguments: list[Argument] = [reason, "" if seen is None else seen.revision, *chunk_keys]
         return int(await self._connection.run("retire_chunks", RunKeys(run).replay_keys(), arguments))
+
+    async def memory(self) -> StoreMemory:
+        """Read how much memory the server uses, and may."""
+        text = await self._connection.call("INFO", "memory")
+        lines = (text if isinstance(text, str) else text.decode()).splitlines()
+        facts = dict(line.split(":", 1) for line in lines if ":" in line)
+        return StoreMemory(int(facts["used_memory"]), int(facts["maxmemory"]), int(facts["total_system_memory"]))
+
+    async def chunk_bytes(self, runs: Sequence[str]) -> dict[str, int]:
+        """Read how many bytes of payload each run's chunks hold; runs that have none are left out."""
+        commands: list[Command] = [("HGET", RunKeys(run).replay, "chunk_bytes") for run in runs]
+        found = await self._connection.exchange(commands) if commands else []
+        return {run: int(size) for run, size in zip(runs, found, strict=True) if int(size or 0) > 0}
+
+    async def named_elsewhere(self, run: str, fragment_ids: Sequence[str]) -> set[str]:
+        """Tell which payloads are needed beside the buffer: by the queue, batches, or checkpoints of the buffer."""
+        keys = RunKeys(run)
+        others = [key for key in keys.naming_payloads() if key != keys.replay_part("fragments")]
+        commands: list[Command] = [("HMGET", key, *fragment_ids) for key in others]
+        found = await self._connection.exchange(commands) if fragment_ids else []
+        pairs = (zip(fragment_ids, entries, strict=True) for entries in found)
+        return {fragment_id for pair in pairs for fragment_id, entry in pair if entry is not None}
 
     async def place(self, run: str, view: ReplayView, chunk_keys: Sequence[str]) -> None:
         """Let chunks be sampled, or withhold them, by what the most uses in ``view`` leave open of them."""

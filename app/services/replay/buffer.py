@@ -9,6 +9,7 @@ from app.core.errors import FragmentNotFound, InvalidField, ReplayNotFound, RunN
 from app.core.rate_limiter import adjusted
 from app.core.replay import ReplayPolicy, Unfit
 from app.core.replay_checks import check_groups, check_policy
+from app.core.store_memory import default_max_bytes
 from app.events import ReplayChunksDeleted, ReplaySessionStarted, emit
 from app.services.replay.groups import ReplayGroups
 from app.services.replay.insertion import ReplayInsertion
@@ -73,7 +74,7 @@ class Replay:
 
         Args:
             run: The run's name.
-            changes: New values by field of `ReplayPolicy`.
+            changes: New values by field of `ReplayPolicy`; of ``max_bytes``, None stands for `default_max_bytes`.
             keep: Whether to leave one that is there as it is.
 
         Raises:
@@ -89,6 +90,8 @@ class Replay:
                 return await self.state(run)
             old = None if view is None else view.policy
             policy = replace(old or ReplayPolicy(), **changes)
+            if policy.max_bytes is None:
+                policy = replace(policy, max_bytes=default_max_bytes(await self._replay.memory()))
             check_policy(policy)
             if old is None or "groups" in changes:
                 check_groups(policy, owner.policy.fresh_fraction)

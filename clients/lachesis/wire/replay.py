@@ -67,7 +67,13 @@ Groups = Annotated[
 ]
 MaxChunks = Annotated[int, Field(ge=1, le=MAX_CHUNKS, description="Most chunks held.")]
 MaxBytes = Annotated[
-    int | None, Field(ge=1, le=MAX_INTEGER, description="Most bytes of payload in chunks. Null: no limit.")
+    int | None,
+    Field(
+        ge=1,
+        le=MAX_INTEGER,
+        description="Most bytes of payload in chunks. Null: a quarter of the memory that Redis may use (`maxmemory`; "
+        "without one, that of its machine) when this is set; the buffer then shows the number.",
+    ),
 ]
 Eviction = Annotated[
     Literal["oldest", "most_used", "lowest_priority"],

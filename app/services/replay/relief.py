@@ -1,0 +1,104 @@
+"""Making way for fresh groups where the store's memory is full: chunks of replay buffers go, as they are evicted.
+
+The store refuses what is written at its limit, and a queue that is empty frees nothing. So chunks go before that, in
+maintenance, and at once when a submission was refused. What a sample or a checkpoint holds stays, as do batches.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from app.core.replay import Unfit
+from app.core.store_memory import StoreMemory, bytes_to_free, is_full, shares
+from app.services.isolation import Failure, each, isolated
+from app.store.groups import GroupStore
+from app.store.replay import ReplayStore
+from app.store.replay_entries import chunk_key
+from app.store.runs import RunStore
+
+log = logging.getLogger("lachesis.replay")
+
+_AT_ONCE = 300  # chunks of a buffer; then memory is read again, as other processes make way, too
+_MOST_LOOKED_AT = 20_000  # chunks, where most are held by checkpoints
+_REST_S = 1.0  # once nothing can go: submissions that are refused do not all look for it
+
+
+class ReplayRelief:
+    """Frees memory that replay buffers take."""
+
+    def __init__(self, runs: RunStore, groups: GroupStore, replay: ReplayStore) -> None:
+        self._runs = runs
+        self._groups = groups
+        self._replay = replay
+        self._turn = asyncio.Lock()
+        self._resting_until = 0.0
+
+    async def make_way(self) -> bool:
+        """Evict chunks while the store is nearly full; returns whether it takes groups now. Safe to repeat."""
+        clock = asyncio.get_running_loop().time
+        async with self._turn:
+            if clock() < self._resting_until:
+                return False
+            before = memory = await self._replay.memory()
+            if not is_full(memory):
+                return True
+            evicted = 0
+            while wanted_bytes := bytes_to_free(memory):
+                gone = await self._evict(wanted_bytes)
+                if not gone:
+                    self._resting_until = clock() + _REST_S
+                    break
+                evicted += gone
+                memory = await self._replay.memory()
+        if evicted:
+            _warn(before, memory, evicted)
+        return memory.used_bytes <= memory.limit_bytes
+
+    async def _evict(self, wanted_bytes: int) -> int:
+        """Evict some chunks of each buffer by its share, and free their payloads; returns how many."""
+        held, _ = await each(self._replay.chunk_bytes, await self._runs.names())
+        evicted = 0
+        for run, share_bytes in shares(wanted_bytes, held).items():
+            done = await isolated(self._evict_from(run, share_bytes))
+            evicted += 0 if isinstance(done, Failure) else done  # the upkeep of that run reports what is wrong with it
+        return evicted
+
+    async def _evict_from(self, run: str, wanted_bytes: int) -> int:
+        view = await self._replay.view(run)
+        if view is None:
+            return 0
+        looked_at, most = 0, _AT_ONCE
+        while True:
+            keys = await self._replay.candidates(run, view.policy.eviction, most)
+            going = await self._held_only_here(run, keys[looked_at:], wanted_bytes)
+            if going or len(keys) < most or most >= _MOST_LOOKED_AT:
+                break
+            looked_at, most = len(keys), 4 * most
+        evicted = await self._replay.retire(run, Unfit.EVICTED.value, going, view)
+        await self._groups.sweep(run)
+        return evicted
+
+    async def _held_only_here(self, run: str, keys: Sequence[str], wanted_bytes: int) -> list[str]:
+        """Choose chunks, first come, whose payloads are freed with them: of so many bytes, or as many as go at once."""
+        entries = [entry for entry in await self._replay.entries(run, keys) if entry and not entry.chunk.reserved]
+        ids = [fragment_id for entry in entries for fragment_id in entry.fragment_ids]
+        elsewhere = await self._replay.named_elsewhere(run, ids)
+        chosen = list[str]()
+        for entry in entries:
+            if wanted_bytes <= 0 or len(chosen) == _AT_ONCE:
+                break
+            if elsewhere.isdisjoint(entry.fragment_ids):
+                chosen.append(chunk_key(entry.chunk.chunk_id))
+                wanted_bytes -= entry.chunk.payload_bytes
+        return chosen
+
+
+def _warn(before: StoreMemory, after: StoreMemory, chunks: int) -> None:
+    log.warning(
+        "Redis used %d of %d bytes: evicted %d chunks of replay buffers to make way for groups; it uses %d bytes now. "
+        "Set a smaller max_bytes of the buffers, or give Redis more memory",
+        before.used_bytes,
+        before.limit_bytes,
+        chunks,
+        after.used_bytes,
+    )

@@ -1,0 +1,148 @@
+"""A replay buffer may fill the store's memory; fresh groups come first, and always find room."""
+
+import base64
+import secrets
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import httpx
+import pytest
+from redis.asyncio import Redis
+
+from app.store.embedded import EmbeddedRedis
+from tests.api.conftest import running_service
+from tests.scenarios.native_calls import RUN, group, ids, make_run, status, trained
+from tests.services.accounting import books_of
+from tests.services.replaying import books_of as replay_books_of
+from tests.waiting import wait_until
+
+KILOBYTES = 200
+REPLAY = f"{RUN}/replay"
+
+
+@pytest.fixture
+def small_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedRedis]:
+    """A Redis of the test's own, to be filled."""
+    with EmbeddedRedis.start(tmp_path_factory.mktemp("small")) as embedded:
+        yield embedded
+
+
+@pytest.fixture
+async def redis(small_redis: EmbeddedRedis) -> AsyncIterator[Redis]:
+    connected = Redis.from_url(small_redis.url)
+    yield connected
+    await connected.aclose()
+
+
+async def limit_memory(redis: Redis, megabytes: int) -> int:
+    """Leave the server so much memory beside what it uses, or take it away; returns its limit."""
+    limit = (await redis.info("memory"))["used_memory"] + megabytes * 1_000_000
+    await redis.config_set("maxmemory", limit)
+    return int(limit)
+
+
+async def insert(client: httpx.AsyncClient, number: int) -> httpx.Response:
+    """Send a large fragment."""
+    data = base64.b64encode(secrets.token_bytes(1000 * KILOBYTES)).decode()
+    tensors = {"obs": {"dtype": "U8", "shape": [1000 * KILOBYTES], "data": data}}
+    body = {"worker": "w", "number": number, "policy_version": 0, "tensors": tensors}
+    return await client.post(f"{REPLAY}/fragments", json=body)
+
+
+async def fill_buffer(client: httpx.AsyncClient, chunks: int = 50) -> None:
+    """Make a run with a buffer that has no bound to speak of, and fill it."""
+    await make_run(client, batch_size=4, keep_batches=0)
+    await client.put(REPLAY, json={"max_bytes": 10**15})
+    for number in range(chunks):
+        assert (await insert(client, number)).status_code == 201
+
+
+async def submitted(client: httpx.AsyncClient, count: int) -> list[int]:
+    """Submit large groups; returns the statuses."""
+    replies = []
+    for number in range(count):
+        body = group(f"g{number}", metadata={"note": "x" * 1000 * KILOBYTES})
+        replies.append((await client.post(f"{RUN}/groups", json=body)).status_code)
+    return replies
+
+
+async def state(client: httpx.AsyncClient) -> dict[str, Any]:
+    found: dict[str, Any] = (await client.get(REPLAY)).json()
+    return found
+
+
+async def test_a_buffer_without_max_bytes_is_bounded_by_the_servers_memory(
+    small_redis: EmbeddedRedis, redis: Redis
+) -> None:
+    async with running_service(small_redis.url) as client:
+        await make_run(client)
+        limit = await limit_memory(redis, 10)
+        for settings in ({}, {"max_bytes": None}):
+            reply = await client.put(REPLAY, json=settings)
+            assert reply.json()["settings"]["max_bytes"] == limit // 4, reply.text
+        for number in range(30):
+            assert (await insert(client, number)).status_code == 201
+        assert (await state(client))["chunk_bytes"] <= limit // 4
+        assert (await state(client))["retired_chunks"]["evicted"] >= 10
+        assert await submitted(client, 4) == [201] * 4
+        assert (await client.patch(REPLAY, json={"max_bytes": 10**15})).json()["settings"]["max_bytes"] == 10**15
+        assert (await client.patch(REPLAY, json={"max_bytes": None})).json()["settings"]["max_bytes"] == limit // 4
+
+
+async def test_fresh_groups_find_room_in_a_store_that_a_buffer_has_filled(
+    small_redis: EmbeddedRedis, redis: Redis
+) -> None:
+    """No submission is refused: as many bytes of groups come as there were of chunks."""
+    async with running_service(small_redis.url) as client:
+        await fill_buffer(client)
+        await limit_memory(redis, -1)
+        assert await submitted(client, 30) == [201] * 30
+        assert (await status(client))["groups"]["accepted"] == 30
+        found = await state(client)
+        assert found["retired_chunks"]["evicted"] >= 20
+        page = (await client.get(f"{REPLAY}/chunks")).json()["chunks"]
+        assert [chunk["first"] for chunk in page] == list(range(50 - len(page), 50)), "the oldest go first"
+        assert len(ids(await trained(client))) == 2
+        await books_of(redis, "run")
+
+
+async def test_workers_find_room_again_though_nobody_submits(small_redis: EmbeddedRedis, redis: Redis) -> None:
+    async with running_service(small_redis.url) as client:
+        await fill_buffer(client)
+        await limit_memory(redis, -1)
+
+        async def taken() -> bool:
+            return (await insert(client, 50)).status_code == 201
+
+        await wait_until(taken)
+
+
+async def test_chunks_do_not_go_in_vain_where_a_checkpoint_keeps_what_they_hold(
+    small_redis: EmbeddedRedis, redis: Redis
+) -> None:
+    """Then the store is full, and says so; once the checkpoint is gone there is room."""
+    async with running_service(small_redis.url) as client:
+        await fill_buffer(client, chunks=40)
+        reply = await client.post(f"{REPLAY}/checkpoint", json={"name": "a"})
+        assert reply.is_success, reply.text
+        await limit_memory(redis, -1)
+        assert await submitted(client, 3) == [507] * 3
+        assert (await state(client))["sampleable_chunks"] == 40
+        assert (await client.delete(f"{REPLAY}/checkpoints/a")).status_code == 204
+
+        async def there_is_room() -> bool:
+            return await submitted(client, 1) == [201]
+
+        await wait_until(there_is_room)
+        assert 0 < (await state(client))["sampleable_chunks"] < 40
+        await replay_books_of(redis, "run")
+
+
+async def test_a_broken_buffer_of_another_run_is_passed_over(small_redis: EmbeddedRedis, redis: Redis) -> None:
+    async with running_service(small_redis.url) as client:
+        await client.post("/v1/runs", json={"name": "broken", "batch_size": 1})
+        await client.put("/v1/runs/broken/replay", json={})
+        await redis.hset("lachesis:1:{broken}:replay", "chunk_bytes", "many")  # type: ignore[misc]
+        await fill_buffer(client)
+        await limit_memory(redis, -1)
+        assert await submitted(client, 5) == [201] * 5
