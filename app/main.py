@@ -236,7 +236,7 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
         sending=sending,
         status=Status(runs, groups, explain, troubles, ttl_ms, durability),
         administration=Administration(runs, groups, bookmarks, staleness, upkeep, replay_store),
-        submissions=Submissions(admission),
+        submissions=Submissions(groups, admission),
         waiting=waiting,
         leases=Leases(groups, batches, bookmarks, reservations, staleness),
         bookmarks=bookmarks,

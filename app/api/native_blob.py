@@ -136,6 +136,7 @@ def keys_and_payload(keys: GroupKeys, columns: Mapping[str, Ragged], payload: Pa
         versions=None if versions is None else versions_of(versions.values),
         place=path,
         item=keys.item,
+        lengths=lengths,
         rewards=columns["scores"].values,
     )
 

@@ -25,6 +25,7 @@ STATUS: dict[type[errors.LachesisError], int] = {
     errors.UnsupportedMediaType: 415,
     errors.NotAcceptable: 406,
     errors.InvalidField: 422,
+    errors.SequenceTooLong: 422,
     errors.InvalidDataset: 422,
     errors.InvalidInput: 422,
     errors.Forbidden: 403,

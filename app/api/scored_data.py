@@ -135,7 +135,9 @@ def _packed(group: CheckedGroup) -> EncodedGroup:
     (lengths,) = group.columns["tokens"].lengths
     payload = pack(group.columns, group.details)
     rewards = group.columns["scores"].values
-    return EncodedGroup(len(lengths), group.environment, payload, weight=weigh(lengths), rewards=rewards)
+    return EncodedGroup(
+        len(lengths), group.environment, payload, weight=weigh(lengths), lengths=lengths, rewards=rewards
+    )
 
 
 def _columns(fields: GroupFields, known: Sequence[Column]) -> dict[str, Ragged]:

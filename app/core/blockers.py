@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from app.core.model import Blocker, Bounds, Lane, NotReady
+from app.core.ranks import Undivided
 from app.core.sums import Part, attainable, fewest_missing
 
 _MOST_HINTS = 8
@@ -21,6 +22,19 @@ def unregistered() -> NotReady:
 def archived() -> NotReady:
     """Say that the run is archived."""
     return NotReady(Blocker.ARCHIVED, "the run is archived: it hands out no batches until `archived` is false again")
+
+
+def undivided(last: Undivided | None, batch_id: str | None, group_ids: Collection[str]) -> NotReady | None:
+    """Say why ranks that ask again as they did last do not get a batch; None if they may get it.
+
+    Args:
+        last: Why they did not get the one they asked for last; None if they got it.
+        batch_id: The batch that is handed out again next; None: the next one is new.
+        group_ids: The groups of the next one, if it is new.
+    """
+    if last is None or last.batch_id != batch_id or (batch_id is None and last.group_id not in group_ids):
+        return None
+    return NotReady(Blocker.CANNOT_BE_DIVIDED, last.detail)
 
 
 def limit_of(environment: int | None, batch_size: int, bounds: Mapping[int, Bounds]) -> int:

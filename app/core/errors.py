@@ -10,6 +10,7 @@
     │   ├── NotAcceptable           no media type that we write is accepted                    406
     │   ├── InvalidDataset          a dataset on disk is broken, or of no layout we read       422
     │   └── InvalidField            a value is wrong; `location` says where                    422
+    │       └── SequenceTooLong     the run, or a micro-batch of its ranks, takes no such one  422
     ├── Forbidden                   the request is refused, whatever it asks for                   403
     │   ├── CrossSiteRequest        a web page of another site sent it
     │   └── ForeignHost             it was sent to a host name that is not known here
@@ -138,6 +139,22 @@ class ForeignHost(Forbidden):
     """The request was sent to a host name that is not known to be the service's; the message says how to list it."""
 
     code = "foreign_host"
+
+
+class SequenceTooLong(InvalidField):
+    """A sequence has more tokens than the run takes, or than fit into a micro-batch; the message names it.
+
+    Args:
+        message: What is wrong, with the group and the values in it.
+        location: As for `InvalidField`.
+        group_id: The group, if it is stored: by the service's own id.
+    """
+
+    code = "sequence_too_long"
+
+    def __init__(self, message: str, location: tuple[str | int, ...] = (), group_id: str = "") -> None:
+        super().__init__(message, location)
+        self.group_id = group_id
 
 
 class NotFound(LachesisError):

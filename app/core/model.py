@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from app.core.leasing import Lease
 from app.core.policy import Policy
-from app.core.ranks import BalanceHistory
+from app.core.ranks import BalanceHistory, Undivided
 from app.core.totals import Drought, KeptBatches, Sent, Totals, Trained
 
 NEWCOMER_MS = 3000
@@ -100,6 +100,7 @@ class Blocker(StrEnum):
     MINIMUM_SHORT = "minimum_short"
     MINIMUMS_CONFLICT = "minimums_conflict"
     NO_EXACT_FIT = "no_exact_fit"
+    CANNOT_BE_DIVIDED = "cannot_be_divided"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +134,7 @@ class DropReason(StrEnum):
     EXPIRED = "expired"
     QUARANTINED = "quarantined"
     DELETED = "deleted"
+    TOO_LONG = "too_long"
     ZERO_VARIANCE = "zero_variance"
     REWARD_RANGE = "reward_range"
     PASS_RATE = "pass_rate"  # noqa: S105 - no password
@@ -229,6 +231,7 @@ class RunView:
         balance: How evenly batches were divided between ranks, if any were.
         delays: How often groups that wait were passed over for others that balance better, by id.
         drought: What came since the last group that could be trained on, if anything.
+        undivided: Why ranks did not get the batch that they asked for last, if it could not be divided.
         unfilled: Whether there was no batch when a trainer asked last, though what must be fresh of one was queued: the
             replay buffer could not fill it up.
         trained: Batches trained on that are in no policy version yet.
@@ -261,6 +264,7 @@ class RunView:
     delays: Mapping[str, int] = field(default_factory=dict)
     drought: Drought = field(default_factory=Drought)
     unfilled: bool = False
+    undivided: Undivided | None = None
     trained: Trained = field(default_factory=Trained)
 
     @property

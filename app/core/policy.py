@@ -6,6 +6,13 @@ from enum import StrEnum
 from typing import Any
 
 
+class LongSequences(StrEnum):
+    """What becomes of groups with a sequence that is too long: the request is refused, or the group is dropped."""
+
+    REFUSE = "refuse"
+    DROP = "drop"
+
+
 class FutureVersions(StrEnum):
     """What becomes of groups sampled by a version that is not in force: they count as of the one that is, or go."""
 
@@ -50,6 +57,8 @@ class Policy:
     max_staleness: int | None = None
     max_age_s: float | None = None
     future_versions: FutureVersions = FutureVersions.RESTAMP
+    max_sequence_tokens: int | None = None
+    long_sequences: LongSequences = LongSequences.REFUSE
     relax_after_s: float | None = None
     max_queued_groups: int | None = None
     max_queued_bytes: int | None = None
@@ -89,6 +98,8 @@ _FILTERS: Mapping[str, type[ZeroVariance | RewardRange | PassRate]] = {
 def fields_of(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Turn settings as JSON has them, all or some, into values of the fields of `Policy`."""
     values = dict(settings)
+    if "long_sequences" in values:
+        values["long_sequences"] = LongSequences(values["long_sequences"])
     if "future_versions" in values:
         values["future_versions"] = FutureVersions(values["future_versions"])
     for name, kind in _FILTERS.items():

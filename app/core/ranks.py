@@ -18,6 +18,21 @@ class EndedBy(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Undivided:
+    """A batch that ranks asked for and that could not be divided as they wanted.
+
+    Attributes:
+        group_id: The group that is in the way, by the service's own id.
+        batch_id: The batch, if it was taken before and waits to be handed out again; None: the next new one.
+        detail: What is wrong, as a sentence.
+    """
+
+    group_id: str
+    batch_id: str | None
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
 class Split:
     """How a batch is to be divided; all ranks of a step say the same.
 

@@ -4,10 +4,11 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from app.core.capacity import NO_LIMIT
-from app.core.errors import InvalidField, QueueFull, RunArchived, RunNotFound, StoreFull
+from app.core.errors import InvalidField, QueueFull, RunArchived, RunNotFound, SequenceTooLong, StoreFull
 from app.core.filters import Mark, judged
-from app.core.model import LaneId
-from app.core.policy import Policy
+from app.core.limits import too_long
+from app.core.model import DropReason, LaneId
+from app.core.policy import LongSequences, Policy
 from app.services.capacity import Capacity
 from app.services.commits import Commits, Placed
 from app.services.presence import Presence
@@ -109,6 +110,22 @@ class Admission:
 def _lanes(groups: Sequence[EncodedGroup], placements: Sequence[Placement]) -> list[LaneId]:
     pairs = zip(groups, placements, strict=True)
     return [(place.environment, group.size) for group, place in pairs if place.dropped is None]
+
+
+def checked(group: EncodedGroup, place: Placement, roster: Roster, long_sequences: LongSequences) -> Placement:
+    """Return where a group goes: its place, with a mark or without, or nowhere, for its lengths and its rewards.
+
+    Raises:
+        SequenceTooLong: A sequence is longer than the run takes, and such groups are refused.
+    """
+    sequence = too_long(group.lengths, roster.max_sequence_tokens)
+    if sequence is None:
+        return filtered(group, place, roster.policy)
+    if long_sequences is LongSequences.DROP:
+        return replace(place, buffered=False, dropped=DropReason.TOO_LONG)
+    tokens, most = group.lengths[sequence], roster.max_sequence_tokens
+    why = f"sequence {sequence} of group {group.group_id} has {tokens} tokens; the run takes {most} at most"
+    raise SequenceTooLong(why, (*group.place, "tokens", sequence))
 
 
 def filtered(group: EncodedGroup, place: Placement, policy: Policy) -> Placement:

@@ -9,10 +9,10 @@ from weakref import WeakValueDictionary
 from app.core.allocation import debt_changes
 from app.core.blockers import unregistered
 from app.core.decision import Decision, decide, with_returned
-from app.core.errors import InvalidField, RanksDisagree, RunArchived, RunNotFound
+from app.core.errors import InvalidField, RanksDisagree, RunArchived, RunNotFound, SequenceTooLong
 from app.core.leasing import Lease, LeasedGroup, LeaseState, contents_of, exhausted, expired, quarantined, returned
 from app.core.model import Lane, NotReady, RunView
-from app.core.ranks import recorded
+from app.core.ranks import Undivided, recorded
 from app.core.seats import Seat, awaiting
 from app.events import BatchQuarantined, BatchRedelivered, BatchRelaxed, emit
 from app.services.arrivals import Arrivals
@@ -93,6 +93,8 @@ class Dispatch:
                     raise RunArchived(f"run {run} is archived: it hands out no batches")
                 outcome = await self._next(run, view, holder)
                 if isinstance(outcome, Batch):
+                    if view.undivided is not None and holder is not None and holder.seat is not None:
+                        await self._runs.note_undivided(run, None)
                     return Answer(outcome, None, sent)
                 if isinstance(outcome, NotReady):
                     return Answer(None, outcome, sent)
@@ -170,9 +172,10 @@ class Dispatch:
         fit = decision.plan is None or await self._retrieval.still_fit(run, view, decision.plan)
         return decision if fit else None
 
-    def hands_out_again(self, view: RunView) -> bool:
-        """Whether a batch that was taken before waits to be handed out again as it was."""
-        return any(self._sending.waits(lease, view) and _is_whole(lease.size, view) for lease in view.leases)
+    def again_first(self, view: RunView) -> Lease | None:
+        """Find the batch that is to be handed out again first, as it was."""
+        waiting = (lease for lease in view.leases if self._sending.waits(lease, view) and _is_whole(lease.size, view))
+        return next(waiting, None)
 
     async def _decided(
         self, run: str, view: RunView, returning: Sequence[LeasedGroup] = (), *, mixing: bool = True
@@ -241,7 +244,10 @@ class Dispatch:
         whole = in_hand or _is_whole(size, view)
         if seat is not None and whole:
             seat.check_size(size)
-        batch = await self._division.read(run, view, taken, groups, seat) if whole else None
+        try:
+            batch = await self._division.read(run, view, taken, groups, seat) if whole else None
+        except InvalidField as error:
+            raise await self._cannot_divide(run, view, error, seen.batch_id) from None
         if not isinstance(batch, Batch):
             # Registered anew with another size, or damaged: its sound groups are packed into other batches.
             if await self._batches.dissolve(run, seen, groups, view.policy.history_ms) and seen.replayed:
@@ -298,9 +304,9 @@ class Dispatch:
         )
         try:
             batch = await self._division.divide(view, self._lease(view, holder, new), retrieved, seat)
-        except InvalidField:
+        except InvalidField as error:
             if mixture is None:
-                raise
+                raise await self._cannot_divide(run, view, error, None) from None
             # Ranks once had other micro-batches or costs: what was trained on then must not keep them from the rest.
             return await self._new(run, view, holder, mixing=False)
         if not isinstance(batch, Batch):
@@ -330,6 +336,24 @@ class Dispatch:
         if mixture is not None:
             await self._reservations.release(run, batch.lease.batch_id)
         return None
+
+    async def _cannot_divide(self, run: str, view: RunView, error: InvalidField, batch_id: str | None) -> InvalidField:
+        """Remember which group keeps ranks from the batch they asked for, and return what to tell them.
+
+        Args:
+            run: The run's name.
+            view: The run.
+            error: What is wrong.
+            batch_id: The batch, if it was taken before; None: it is new.
+        """
+        if not isinstance(error, SequenceTooLong):
+            return error
+        way_out = "delete the group" if batch_id is None else f"give batch {batch_id} back, then delete the group"
+        detail = f"{error}; ask for larger micro-batches, or {way_out}"
+        undivided = Undivided(error.group_id, batch_id, detail)
+        if view.undivided != undivided:
+            await self._runs.note_undivided(run, undivided)
+        return SequenceTooLong(detail, error.location, error.group_id)
 
     async def _have(self, lease: Lease, taking: Coroutine[None, None, bool]) -> bool:
         """Take a lease; False if the world moved on meanwhile."""

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.core.division import divide, sequences_of
-from app.core.errors import InvalidField
+from app.core.errors import SequenceTooLong
 from app.core.leasing import Lease, LeasedGroup
 from app.core.model import DropReason, RunView
 from app.core.packing import Packed, pack
@@ -63,7 +63,8 @@ class Division:
         """Make a batch of its groups, or a rank's shard of it, by a division that is part of the lease from then on.
 
         Raises:
-            InvalidField: A sequence is longer than the micro-batches that the rank wants, or has no such cost.
+            SequenceTooLong: A sequence is longer than the micro-batches that the rank wants.
+            InvalidField: A sequence has no such cost.
         """
         groups, payloads = all_of_it.groups, all_of_it.payloads
         if all_of_it.damage:
@@ -105,7 +106,7 @@ def _check_fit(groups: Sequence[LeasedGroup], lengths: Sequence[NDArray[np.integ
         if own[longest] > cap_tokens:
             where = f"sequence {longest} of group {group.given_id or group.group_id}"
             why = f"{where} in the next batch has {own[longest]} tokens, more than the {cap_tokens} of a micro-batch"
-            raise InvalidField(why, ("query", "micro_batch_tokens"))
+            raise SequenceTooLong(why, ("query", "micro_batch_tokens"), group.group_id)
 
 
 def _cost(header: Header) -> float | None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from app.core.blockers import archived, unregistered
+from app.core.blockers import archived, undivided, unregistered
 from app.core.filters import Arrived
 from app.core.forecast import expected_s
 from app.core.granting import who_must_act
@@ -78,13 +78,16 @@ class Explain:
             arriving, arrived = self._arrivals.rates(run), self._arrivals.lately(run, view)
             if view.policy.archived:
                 return Reason(view, archived(), None, None, arriving, arrived)
-            if not instead and self._dispatch.hands_out_again(view):
-                return Reason(view, None, None, None, arriving, arrived)
+            again = None if instead else self._dispatch.again_first(view)
+            if again is not None:
+                return Reason(view, undivided(view.undivided, again.batch_id, ()), None, None, arriving, arrived)
             decision = await self._dispatch.decision(run, view)
         policy = view.policy
-        if decision.not_ready is None:
-            return Reason(view, None, None, None, arriving, arrived)
+        if decision.plan is not None:
+            planned = [group.group_id for group in decision.plan.groups]
+            return Reason(view, undivided(view.undivided, None, planned), None, None, arriving, arrived)
         why = decision.not_ready
+        assert why is not None, "a decision has one or the other"  # noqa: S101
         if arrived.filtered:
             why = replace(why, detail=f"{why.detail}; {arrived}")
         if policy.fresh_fraction < 1 and not await self._buffers.takes_groups(run):

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from app.core.grouping import completed_set
 from app.core.model import Environment, LaneId, PlannedGroup, RunView
-from app.services.admission import Admission, filtered
+from app.core.policy import LongSequences
+from app.services.admission import Admission, checked
 from app.store.codec import EncodedGroup
 from app.store.group_entries import Placement
 from app.store.groups import GroupStore
@@ -100,9 +101,13 @@ class Intake:
 def _place(group: EncodedGroup, roster: Roster) -> Placement:
     """Decide whose account a group goes to, and whether it must wait for a set.
 
+    One with a sequence that is too long is dropped, whatever the run says: an environment of Atropos never sends again
+    what is refused, the other groups of the request neither.
+
     An environment nobody registered has no share; a group larger than declared can never be part of a set.
     """
     if group.environment is None or group.environment not in roster.environments:
-        return filtered(group, Placement(None), roster.policy)
+        return checked(group, Placement(None), roster, LongSequences.DROP)
     declared = roster.environments[group.environment].group_size
-    return filtered(group, Placement(group.environment, buffered=group.size < declared), roster.policy)
+    place = Placement(group.environment, buffered=group.size < declared)
+    return checked(group, place, roster, LongSequences.DROP)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from weakref import WeakValueDictionary
 
 from app.core.errors import BatchInUse, BatchNotFound, InvalidField, LeaseLost
-from app.core.leasing import Lease, LeaseState
+from app.core.leasing import Lease, LeaseState, expired
 from app.core.model import DropReason
 from app.core.ranks import Shards, acknowledged_by
 from app.events import BatchDiscarded, BatchGivenBack, emit
@@ -75,7 +75,7 @@ class Leases:
         Args:
             run: The run's name.
             batch_id: The batch.
-            lease_id: The lease it is held under; of a batch that is quarantined, none.
+            lease_id: The lease it is held under; of a batch that nobody holds, none.
             reason: Why; logged.
 
         Raises:
@@ -141,7 +141,7 @@ class Leases:
 def _held(view: BatchView, run: str, batch_id: str, lease_id: str | None, repeated: str | None) -> Lease | None:
     """Find the lease a caller means; None if what it asks for was done before: the batch ended as ``repeated``."""
     lease, end = view.lease, view.end
-    if lease is not None and lease.state is LeaseState.QUARANTINED and lease_id is None:
+    if lease is not None and lease_id is None and _is_nobodys(lease, view.clock_ms):
         return lease
     if lease is not None and lease.state is LeaseState.HELD and lease.lease_id == lease_id:
         return lease
@@ -153,6 +153,11 @@ def _held(view: BatchView, run: str, batch_id: str, lease_id: str | None, repeat
         ago_s = max(0, view.clock_ms - end.clock_ms) / 1000
         raise LeaseLost(f"batch {batch_id} was {end.outcome.replace('_', ' ')} {ago_s:.0f} s ago")
     return None
+
+
+def _is_nobodys(lease: Lease, clock_ms: int) -> bool:
+    """Whether no trainer holds a batch: it is set aside, or waits to be handed out again."""
+    return lease.state in (LeaseState.QUARANTINED, LeaseState.RETURNED) or expired(lease, clock_ms)
 
 
 def _acknowledged(shards: Shards | None, rank: int | None) -> Shards | None:

@@ -5,16 +5,19 @@ from collections.abc import Sequence
 
 from app.core.errors import InvalidField, RunNotFound
 from app.core.freshness import unfit
-from app.services.admission import Admission, filtered
+from app.core.policy import LongSequences
+from app.services.admission import Admission, checked
 from app.store.codec import EncodedGroup
 from app.store.group_entries import Outcome, Placement
+from app.store.groups import GroupStore
 from app.store.roster import Roster
 
 
 class Submissions:
     """The way in."""
 
-    def __init__(self, admission: Admission) -> None:
+    def __init__(self, groups: GroupStore, admission: Admission) -> None:
+        self._groups = groups
         self._admission = admission
 
     async def submit(self, run: str, groups: Sequence[EncodedGroup]) -> list[Outcome]:
@@ -36,22 +39,35 @@ class Submissions:
             if ids[group.group_id] > 1:
                 raise InvalidField(f"{ids[group.group_id]} groups have the id {group.group_id}", (*group.place, "id"))
 
+        known: frozenset[str | None] = frozenset()
+
         def place(group: EncodedGroup, roster: Roster) -> Placement:
             if roster.batch_size is None:
                 raise RunNotFound(f"there is no run {run}")
-            if group.environment is not None and group.environment not in roster.environments:
+            repeated = group.group_id in known
+            if not repeated and group.environment is not None and group.environment not in roster.environments:
                 where = (*group.place, "environment")
                 raise InvalidField(f"environment {group.environment} is not registered", where)
-            return _place(group, roster)
+            return _place(group, roster, known=repeated)
 
-        return (await self._admission.admit(run, groups, place, announce=False, limited=True)).outcomes
+        while True:
+            try:
+                return (await self._admission.admit(run, groups, place, announce=False, limited=True)).outcomes
+            except InvalidField:
+                # What was taken once is answered as it was then, even if it would be refused by now.
+                found = await self._groups.known(run, [one for one in ids if one is not None])
+                if found <= known:
+                    raise
+                known = found
 
 
-def _place(group: EncodedGroup, roster: Roster) -> Placement:
+def _place(group: EncodedGroup, roster: Roster, *, known: bool) -> Placement:
+    """Decide what becomes of a group; one that is ``known`` gets its first answer again, whatever is decided here."""
     sampled, current = group.policy_version, roster.policy_version
     dropped = unfit(sampled, current, roster.policy)
     if dropped is not None:
         return Placement(group.environment, policy_version=sampled, dropped=dropped)
     # A version that is not in force yet and is taken all the same counts as the one that is.
     counts_as = None if sampled is None else min(sampled, current)
-    return filtered(group, Placement(group.environment, policy_version=counts_as), roster.policy)
+    place = Placement(group.environment, policy_version=counts_as)
+    return checked(group, place, roster, LongSequences.DROP if known else roster.policy.long_sequences)

@@ -28,6 +28,7 @@ class EncodedGroup:
         versions: The policy versions that sampled its tokens, where it says so of each.
         place: Where it was in the body it came in: a path from the root.
         item: The dataset entry or task it comes from, if its sender said so.
+        lengths: Tokens of each sequence, as ``rewards``.
         rewards: Its scores, finite, one per sequence; a view of the payload or of what it was made from.
     """
 
@@ -40,6 +41,7 @@ class EncodedGroup:
     versions: Versions | None = None
     place: tuple[str | int, ...] = ()
     item: str | None = None
+    lengths: NDArray[Any] = field(default_factory=lambda: np.empty(0), compare=False)
     rewards: NDArray[Any] = field(default_factory=lambda: np.empty(0), compare=False)
 
 

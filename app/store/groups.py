@@ -232,6 +232,11 @@ class GroupStore:
         found = await self._connection.call("HGET", RunKeys(run).given_ids, given_id)
         return None if found is None else str(found.decode().split()[0])
 
+    async def known(self, run: str, given_ids: Sequence[str]) -> frozenset[str]:
+        """Tell which of the ids that a sender gave are those of groups that came before."""
+        (found,) = await self._connection.exchange([("HMGET", RunKeys(run).given_ids, *given_ids)])
+        return frozenset(given for given, first in zip(given_ids, found, strict=True) if first is not None)
+
     async def history(self, run: str, group_id: str) -> EndedGroup | None:
         """Read what became of a group; None if it has not left, or that was long ago."""
         found = await self._connection.call("HGET", RunKeys(run).history, group_id)

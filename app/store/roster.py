@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from app.core.curriculum.policy import CurriculumPolicy
+from app.core.limits import sequence_limit
 from app.core.model import Environment
 from app.core.policy import Policy
 from app.store.connection import Connection
@@ -30,6 +31,7 @@ class Roster:
         batch_size: Sequences in a batch; None before anybody has configured the run.
         policy_version: The policy version in force.
         policy: What the run does with groups.
+        max_sequence_tokens: The most tokens of a sequence that the run takes, or None.
         observers: By environment, where the run has a curriculum of the name that the environment asked for.
     """
 
@@ -38,6 +40,7 @@ class Roster:
     batch_size: int | None = None
     policy_version: int = 0
     policy: Policy = field(default_factory=Policy)
+    max_sequence_tokens: int | None = None
     observers: Mapping[int | None, Observer] = field(default_factory=dict)
 
 
@@ -54,11 +57,18 @@ async def read_roster(connection: Connection, run: str) -> Roster:
     )
     with reading(run):
         environments = {int(key): parse_environment(record) for key, record in records.items()}
-        batch_size = None if config is None else parse_config(config).batch_size
-        settings = parse_policy(policy)
+        parsed, settings = None if config is None else parse_config(config), parse_policy(policy)
     named = {name.decode(): own.decode() for name, own in curricula.items()}
     observers = await _observers(connection, keys, environments, named)
-    return Roster(int(epoch or 0), environments, batch_size, int(version or 0), settings, observers)
+    return Roster(
+        int(epoch or 0),
+        environments,
+        None if parsed is None else parsed.batch_size,
+        int(version or 0),
+        settings,
+        sequence_limit(parsed, settings),
+        observers,
+    )
 
 
 async def _observers(

@@ -11,7 +11,7 @@ from app.core.errors import UnreadableRecord
 from app.core.leasing import Lease, LeaseState
 from app.core.model import Environment, LaneId, RunConfig, RunView
 from app.core.policy import Policy, fields_of
-from app.core.ranks import Balance, BalanceHistory, EndedBy, Shards, Split
+from app.core.ranks import Balance, BalanceHistory, EndedBy, Shards, Split, Undivided
 from app.core.totals import Drought, KeptBatches, Sent, Totals, Trained
 from app.store.exchange import Command
 from app.store.keys import NONE, RunKeys, parse_lane_name
@@ -236,6 +236,7 @@ def _view(
         delays=json.loads(run.get("delays", "{}")),
         drought=parse_drought(drought),
         unfilled="unfilled" in run,
+        undivided=Undivided(**json.loads(run["undivided"])) if "undivided" in run else None,
         trained=Trained(
             int(run.get("trained_batches", 0)),
             int(run.get("trained_ms", 0)),

@@ -10,6 +10,7 @@ from app.core.errors import InvalidField, RunNotFound
 from app.core.leasing import LeaseState, returned
 from app.core.model import Environment, RunConfig, RunView
 from app.core.policy import Policy
+from app.core.ranks import Undivided
 from app.core.totals import Trained
 from app.store import scripts
 from app.store.connection import Connection
@@ -203,6 +204,14 @@ class RunStore:
         else:
             # The first observer's time counts: others must not start the wait anew.
             await self._connection.run("note_field", [keys.run], ["conflict_since_ms", since_ms, 1])
+
+    async def note_undivided(self, run: str, undivided: Undivided | None) -> None:
+        """Remember which batch could not be divided as ranks wanted, or (None) that they got one."""
+        keys = RunKeys(run)
+        if undivided is None:
+            await self._connection.call("HDEL", keys.run, "undivided")
+        else:
+            await self._connection.run("note_field", [keys.run], ["undivided", json.dumps(asdict(undivided)), 0])
 
     async def note_unfilled(self, run: str, unfilled: bool) -> None:
         """Remember whether the replay buffer could not fill the next batch up."""

@@ -17,6 +17,7 @@
         │   ├── RequestTimeout      the body stopped arriving                                  408
         │   ├── InvalidDataset      a dataset on the service's disk is broken                  422
         │   └── InvalidField        a value is wrong; `errors` says where                      422
+        │       └── SequenceTooLong the run, or a micro-batch, takes no sequence of so many tokens
         ├── Forbidden               the service refuses the request, whatever it asks for      403
         │   ├── CrossSiteRequest    it has the headers of a web page
         │   └── ForeignHost         the service does not know the host name of its URL
@@ -193,6 +194,12 @@ class InvalidField(InvalidInput):
     """A value is wrong; ``errors`` says where. Also raised before anything is sent, where that can be seen here."""
 
     known_code = "invalid_field"
+
+
+class SequenceTooLong(InvalidField):
+    """A sequence has more tokens than the run takes, or than fit into a micro-batch; the message names it."""
+
+    known_code = "sequence_too_long"
 
 
 class Forbidden(ServiceError):

@@ -19,7 +19,16 @@ from lachesis.curriculum import Curricula, Curriculum, tell_troubles
 from lachesis.wire.batches import Explanation, LeasedBatches
 from lachesis.wire.filters import PassRateFilter, RewardRangeFilter, ZeroVarianceFilter
 from lachesis.wire.groups import Lineage
-from lachesis.wire.runs import AtroposSettings, Bookmarks, FutureVersions, Rewound, Run, RunChange, RunCreate
+from lachesis.wire.runs import (
+    AtroposSettings,
+    Bookmarks,
+    FutureVersions,
+    LongSequences,
+    Rewound,
+    Run,
+    RunChange,
+    RunCreate,
+)
 from lachesis.wire.status import RunStatus
 
 
@@ -29,6 +38,8 @@ class RunLimits(TypedDict, total=False):
     max_staleness: int | None
     max_age_s: float | None
     future_versions: FutureVersions
+    max_sequence_tokens: int | None
+    long_sequences: LongSequences
     relax_after_s: float | None
     max_queued_groups: int | None
     max_queued_bytes: int | None

@@ -97,6 +97,11 @@ async def _rewind_impossible(client: httpx.AsyncClient) -> httpx.Response:
     return await client.post("/v1/runs/r/rewind", json={"step": 0})
 
 
+async def _sequence_too_long(client: httpx.AsyncClient) -> httpx.Response:
+    await made(client, max_sequence_tokens=1)
+    return await client.post("/v1/runs/r/groups", json=GROUP | {"tokens": [[1, 2]] * 2, "masks": [[1, 2]] * 2})
+
+
 async def _queue_full(client: httpx.AsyncClient) -> httpx.Response:
     await made(client, max_queued_groups=1)
     await sent(client)
@@ -143,6 +148,7 @@ CASES: dict[type[errors.LachesisError], Call] = {
     errors.GroupNotWaiting: _group_not_waiting,
     errors.LeaseLost: _lease_lost,
     errors.BatchInUse: _batch_in_use,
+    errors.SequenceTooLong: _sequence_too_long,
     errors.RewindImpossible: _rewind_impossible,
     errors.RanksDisagree: _ranks_disagree,
     errors.StepMismatch: lambda client: _in(client, "POST", "/batches?rank=0&world_size=2&step=7"),

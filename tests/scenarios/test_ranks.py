@@ -350,7 +350,7 @@ async def test_shards_are_put_into_micro_batches_the_same_number_on_every_rank(c
     assert too_small.status_code == 204
     await submit(client, group("long", size=8))
     too_small = await ask(client, 0, after=1, **asked | {"micro_batch_tokens": 1})
-    assert (too_small.status_code, too_small.json()["code"]) == (422, "invalid_field")
+    assert (too_small.status_code, too_small.json()["code"]) == (422, "sequence_too_long")
     said = "query.micro_batch_tokens: sequence 0 of group long in the next batch has 2 tokens, more than the 1 of"
     assert said in too_small.json()["detail"]
     assert (await status(client))["groups"]["queued"] == 1, "it is taken by nobody"

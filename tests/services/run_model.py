@@ -291,7 +291,9 @@ class RunModel:
                 raise Refused("batch_not_found")
             if self.ends[batch_id] != (outcome, lease):
                 raise Refused("lease_lost", f"was {self.ends[batch_id][0]}")
-        elif (batch.state == "quarantined") != (lease is None) or batch.lease != lease:
+        elif lease is None and (batch.state == "quarantined" or self._waits(batch)):
+            return batch
+        elif batch.state == "quarantined" or batch.lease != lease:
             words = {
                 "held": "under another lease",
                 "returned": "waits to be handed out again",

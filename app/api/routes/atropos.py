@@ -24,6 +24,7 @@ from app.api.sending import batch_reply, registration_reply
 from app.core import errors
 from app.core.enrolment import Application
 from app.core.errors import InvalidField
+from app.core.limits import sequence_limit
 from app.core.model import Blocker, RunConfig
 from app.services.intake import Receipt
 from lachesis.wire.atropos import EnvironmentIdentifier, RegisterEnvironment, Registration, ScoredData
@@ -137,10 +138,12 @@ async def wandb_info(run: Run, found: Found) -> Response:
 @router.get("/info", summary="Batch size and context length", responses=docs.ANSWERS_INFO)
 async def info(run: Run, found: Found) -> Response:
     """Answer batch_size and max_token_len, -1 before `/register`."""
-    config = (await found.registry.view(run)).config
-    return json_reply(
-        {"batch_size": config.batch_size if config else -1, "max_token_len": config.max_token_len if config else -1}
-    )
+    view = await found.registry.view(run)
+    if view.config is None:
+        return json_reply({"batch_size": -1, "max_token_len": -1})
+    limit = sequence_limit(view.config, view.policy)
+    longest = view.config.max_token_len if limit is None else limit
+    return json_reply({"batch_size": view.config.batch_size, "max_token_len": longest})
 
 
 @router.get("/batch", summary="Take the next batch", responses=docs.ANSWERS_BATCH)

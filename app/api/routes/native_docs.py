@@ -25,7 +25,12 @@ TAKES_GROUPS: dict[str, Any] = {
     }
 }
 ANSWERS_SUBMIT: Answers = sending(
-    errors.RunNotFound, errors.UnsupportedMediaType, errors.RunArchived, errors.GroupExists, errors.QueueFull
+    errors.RunNotFound,
+    errors.UnsupportedMediaType,
+    errors.RunArchived,
+    errors.GroupExists,
+    errors.QueueFull,
+    errors.SequenceTooLong,
 ) | with_headers(201, Idempotent_Replay="`true` if every group was there already: nothing was stored.")
 
 _TAKEN = with_headers(
@@ -39,7 +44,14 @@ _WAITING = with_headers(
     Lachesis_Waiting="Why there is none: the reason as in `explain`, and a sentence.",
     Lachesis_Expected_S="In how many seconds one should form at the present arrival rates; absent if unknown.",
 )
-_REFUSED = (errors.RunNotFound, errors.NotAcceptable, errors.RunArchived, errors.RanksDisagree, errors.StepMismatch)
+_REFUSED = (
+    errors.RunNotFound,
+    errors.NotAcceptable,
+    errors.RunArchived,
+    errors.RanksDisagree,
+    errors.StepMismatch,
+    errors.SequenceTooLong,
+)
 ANSWERS_TAKE: Answers = sending(*_REFUSED) | {
     201: _TAKEN[201] | {"content": {SAFETENSORS: {"schema": _BATCH}}},
     204: _WAITING[204] | {"description": "No batch in time."},

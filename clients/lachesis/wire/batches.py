@@ -134,7 +134,9 @@ class Nack(Body):
     )
 
     lease: str | None = Field(
-        default=None, max_length=64, description="The lease it is held under; null for a batch that is quarantined."
+        default=None,
+        max_length=64,
+        description="The lease it is held under; null for a batch that nobody holds: it is quarantined, or waits.",
     )
     reason: str | None = Field(default=None, max_length=1000, description="Why; logged.")
 

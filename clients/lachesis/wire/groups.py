@@ -125,7 +125,7 @@ class SubmittedGroups(BaseModel):
     groups: list[SubmittedGroup] = Field(min_length=1, max_length=MAX_GROUPS, description="The groups.")
 
 
-GroupOutcome = Literal["accepted", "stale", "refused", "zero_variance", "reward_range", "pass_rate"]
+GroupOutcome = Literal["accepted", "stale", "refused", "too_long", "zero_variance", "reward_range", "pass_rate"]
 
 
 class GroupReceipt(BaseModel):
@@ -134,7 +134,8 @@ class GroupReceipt(BaseModel):
     id: str = Field(description="The group's id.", examples=["0197b6c2-6f0e-7cc1-b1c5-2f3a9d1e8a77"])
     status: GroupOutcome = Field(
         description="`accepted`; `stale`: too old to be trained on; `refused`: from a policy "
-        "version that is not in force yet, where the run refuses those; or the filter that found it: `zero_variance`, "
+        "version that is not in force yet, where the run refuses those; `too_long`: a sequence has more tokens than "
+        "the run takes, where it drops those; or the filter that found it: `zero_variance`, "
         "`reward_range`, `pass_rate`. All but the first are counted and dropped."
     )
 

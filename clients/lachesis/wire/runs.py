@@ -36,6 +36,22 @@ FutureVersions = Annotated[
         "went back to a checkpoint: they count as of the current version, or are refused (and dropped if queued)."
     ),
 ]
+MaxSequenceTokens = Annotated[
+    int | None,
+    Field(
+        ge=1,
+        le=MAX_INTEGER,
+        description="Most tokens of a sequence; groups with a longer one are not taken from now on. Null: the "
+        "`max_token_len` of `atropos`, if that is above 0; else no limit.",
+    ),
+]
+LongSequences = Annotated[
+    Literal["refuse", "drop"],
+    Field(
+        description="What becomes of groups with a longer sequence: the request is refused (422), or they are dropped "
+        "and counted as `too_long`. Those of Atropos environments are always dropped."
+    ),
+]
 RelaxAfter = Annotated[
     float | None,
     Field(
@@ -123,9 +139,11 @@ Archived = Annotated[
 
 
 class AtroposSettings(Body):
-    """What environments of the Atropos surface are told of the run; nothing here depends on it."""
+    """What environments of the Atropos surface are told of the run."""
 
-    max_token_len: _Count = Field(default=-1, description="Longest sequence the trainer takes, tokens.")
+    max_token_len: _Count = Field(
+        default=-1, description="Longest sequence the trainer takes, tokens; `max_sequence_tokens` counts more."
+    )
     wandb_group: _Text = Field(default="", description="Weights & Biases group that environments log to.")
     wandb_project: _Text = Field(default="", description="Weights & Biases project.")
     checkpoint_dir: _Text = Field(default="", description="Where environments keep their checkpoints.")
@@ -144,6 +162,8 @@ class RunCreate(Body):
     max_staleness: MaxStaleness = None
     max_age_s: MaxAge = None
     future_versions: FutureVersions = "restamp"
+    max_sequence_tokens: MaxSequenceTokens = None
+    long_sequences: LongSequences = "refuse"
     relax_after_s: RelaxAfter = None
     max_queued_groups: MaxQueuedGroups = None
     max_queued_bytes: MaxQueuedBytes = None
@@ -172,6 +192,8 @@ class RunChange(Change):
     max_staleness: MaxStaleness = None
     max_age_s: MaxAge = None
     future_versions: FutureVersions = "restamp"
+    max_sequence_tokens: MaxSequenceTokens = None
+    long_sequences: LongSequences = "refuse"
     relax_after_s: RelaxAfter = None
     max_queued_groups: MaxQueuedGroups = None
     max_queued_bytes: MaxQueuedBytes = None

@@ -36,8 +36,8 @@ class Blocked(_Answer):
     """What blocks the next batch."""
 
     reason: str = Field(
-        description="`not_registered`, `archived`, `too_few_sequences`, `minimum_short`, `minimums_conflict` or "
-        "`no_exact_fit`."
+        description="`not_registered`, `archived`, `too_few_sequences`, `minimum_short`, `minimums_conflict`, "
+        "`no_exact_fit` or `cannot_be_divided`."
     )
     detail: str = Field(description="The same as a sentence with the values in it.")
     missing_sequences: int = Field(
@@ -129,7 +129,7 @@ class RunStatus(_Answer):
     kept_batches: int = Field(description="Acknowledged batches that are kept for a rewind.")
     dropped: dict[str, int] = Field(
         description="Groups dropped, by reason: `stale`, `expired`, `future_version`, `quarantined`, `deleted`, "
-        "`payload_lost`, `corrupt`; by filters `zero_variance`, `reward_range`, `pass_rate`."
+        "`too_long`, `payload_lost`, `corrupt`; by filters `zero_variance`, `reward_range`, `pass_rate`."
     )
     alert: Alert | None = Field(description="That nothing trainable has come for long; null otherwise.")
     leases: list[LeaseStatus] = Field(description="Batches handed out and not yet acknowledged.")

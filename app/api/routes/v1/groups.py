@@ -29,6 +29,7 @@ submissions = APIRouter(
 router = APIRouter(prefix="/v1/runs/{run}/groups", tags=["groups"], route_class=NativeRoute)
 
 _STATUS = {None: "accepted", DropReason.STALE: "stale", DropReason.FUTURE_VERSION: "refused"}
+_STATUS |= {DropReason.TOO_LONG: "too_long"}
 _STATUS |= {reason: reason.value for reason in FILTERS}
 GroupId = Annotated[str, Path(pattern=f"^{GROUP_ID}$", description="The group's id.")]
 _Whole = Annotated[int, Field(ge=0, le=MAX_INTEGER)]

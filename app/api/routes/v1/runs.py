@@ -157,7 +157,10 @@ def _shown(run: str, view: RunView | RunSummary) -> Run:
     assert view.config is not None, "only configured runs are shown"  # noqa: S101
     config = asdict(view.config)
     batch_size = config.pop("batch_size")
-    policy = asdict(view.policy) | {"future_versions": view.policy.future_versions.value}
+    policy = asdict(view.policy) | {
+        "future_versions": view.policy.future_versions.value,
+        "long_sequences": view.policy.long_sequences.value,
+    }
     return Run(
         name=run,
         batch_size=batch_size,

@@ -1,0 +1,31 @@
+"""How long a sequence may be that a run takes."""
+
+from typing import Any
+
+from numpy.typing import NDArray
+
+from app.core.model import RunConfig
+from app.core.policy import Policy
+
+
+def sequence_limit(config: RunConfig | None, policy: Policy) -> int | None:
+    """Return the most tokens of a sequence that a run takes; None: there is no limit.
+
+    A trainer of Atropos says it when it registers (``max_token_len``); what the run is set to counts more.
+    """
+    if policy.max_sequence_tokens is not None:
+        return policy.max_sequence_tokens
+    return config.max_token_len if config is not None and config.max_token_len > 0 else None
+
+
+def too_long(lengths: NDArray[Any], limit: int | None) -> int | None:
+    """Return the position of the longest sequence if it is too long, else None.
+
+    Args:
+        lengths: Tokens of each sequence, integers of shape [sequences].
+        limit: The most that are taken; None: there is no limit.
+    """
+    if limit is None or not len(lengths):
+        return None
+    longest = int(lengths.argmax())
+    return longest if lengths[longest] > limit else None
