@@ -6,7 +6,8 @@ import os
 import socket
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
+from typing import Any
 
 from prometheus_client import generate_latest
 from prometheus_client.metrics_core import (
@@ -54,27 +55,38 @@ _FAMILIES = {
 log = logging.getLogger("lachesis.metrics")
 
 
-class Page(Collector):
-    """What one scrape is told: samples of declared metrics."""
+class Samples:
+    """Samples of declared metrics."""
 
     def __init__(self) -> None:
-        self._families = {
-            metric: _FAMILIES[metric.kind](metric.name, metric.meaning, labels=metric.labels)
-            for metric in telemetry.METRICS
-        }
+        self.all: list[tuple[telemetry.Metric, Sequence[str], Sequence[Any]]] = []
 
-    def add(self, metric: telemetry.Metric, labels: Sequence[str], *values: object) -> None:
-        """Add a sample: of a counter or gauge its value, of a summary count and sum, of a histogram buckets and sum."""
-        self._families[metric].add_metric(labels, *values)
+    def add(self, metric: telemetry.Metric, labels: Sequence[str], *values: Any) -> None:
+        """Add a sample: of a counter or gauge its value, of a summary count and sum, of a histogram buckets and sum.
+
+        Raises:
+            TypeError, ValueError: A value is no number.
+        """
+        self.all.append((metric, labels, [value if isinstance(value, list) else float(value) for value in values]))
 
     def add_each(self, metric: telemetry.Metric, label: str, values: Mapping[str, float]) -> None:
         """Add a sample for each value of the second label; ``label`` is the first."""
         for name, value in values.items():
             self.add(metric, (label, name), value)
 
+
+class Page(Samples, Collector):
+    """What one scrape is told."""
+
     def collect(self) -> Iterable[Metric]:
         """Return the metrics, in the order they were declared."""
-        return self._families.values()
+        families = {
+            metric: _FAMILIES[metric.kind](metric.name, metric.meaning, labels=metric.labels)
+            for metric in telemetry.METRICS
+        }
+        for metric, labels, values in self.all:
+            families[metric].add_metric(labels, *values)
+        return families.values()
 
     def text(self) -> bytes:
         """Write the page down in Prometheus's text format, version 0.0.4."""
@@ -129,17 +141,22 @@ class Metrics:
         self._troubles.keep_only(names)
         for start in range(0, len(names), _RUNS_AT_ONCE):
             together = names[start : start + _RUNS_AT_ONCE]
-            views, unread = await each(self._runs.views, together)
-            buffers, unread_buffers = await each(self._replay.summaries, together)
-            curricula, unread_curricula = await each(self._curricula.summaries, together)
-            for run, view in views.items():
-                _add_run(page, run, view, self._ttl_ms)
-            for run, summary in buffers.items():
-                _add_replay(page, run, summary)
-            for run, of_run in curricula.items():
-                _add_curricula(page, run, of_run)
-            self._add_readable(page, together, unread | unread_buffers | unread_curricula)
+            failures: dict[str, Failure] = {}
+            for samples_of in (self._of_runs, self._of_buffers, self._of_curricula):
+                found, failed = await each(samples_of, together)
+                page.all += chain.from_iterable(samples.all for samples in found.values())
+                failures |= failed
+            self._add_readable(page, together, failures)
         return page
+
+    async def _of_runs(self, runs: Sequence[str]) -> dict[str, Samples]:
+        return {run: _of_run(run, view, self._ttl_ms) for run, view in (await self._runs.views(runs)).items()}
+
+    async def _of_buffers(self, runs: Sequence[str]) -> dict[str, Samples]:
+        return {run: _of_buffer(run, summary) for run, summary in (await self._replay.summaries(runs)).items()}
+
+    async def _of_curricula(self, runs: Sequence[str]) -> dict[str, Samples]:
+        return {run: _of_curricula(run, found) for run, found in (await self._curricula.summaries(runs)).items()}
 
     def _add_readable(self, page: Page, runs: Sequence[str], failures: Mapping[str, Failure]) -> None:
         for run in runs:
@@ -163,7 +180,8 @@ class Metrics:
             page.add(telemetry.HTTP_DURATION, (process, route), durations.buckets, durations.sum_s)
 
 
-def _add_run(page: Page, run: str, view: RunView, ttl_ms: int) -> None:
+def _of_run(run: str, view: RunView, ttl_ms: int) -> Samples:
+    page = Samples()
     totals, set_aside, dropped = view.totals, set_aside_groups(view), view.dropped_by_reason
     leases = Counter(lease.state for lease in view.leases)
     environments = Counter(_state(environment, view, ttl_ms) for environment in view.environments.values())
@@ -194,6 +212,7 @@ def _add_run(page: Page, run: str, view: RunView, ttl_ms: int) -> None:
     page.add(telemetry.BATCHES_KEPT, (run,), view.kept.batches)
     if view.balance is not None:
         _add_balance(page, run, view.balance)
+    return page
 
 
 _STATES = ("alive", "silent", "disconnected")
@@ -218,7 +237,8 @@ def _served(view: RunView) -> Counter[str]:
     return served
 
 
-def _add_replay(page: Page, run: str, summary: ReplaySummary) -> None:
+def _of_buffer(run: str, summary: ReplaySummary) -> Samples:
+    page = Samples()
     view, limiter = summary.view, summary.view.policy.limiter
     chunks = {
         "sampleable": view.size,
@@ -244,6 +264,7 @@ def _add_replay(page: Page, run: str, summary: ReplaySummary) -> None:
     for side, may in (("insert", may_insert), ("sample", may_sample)):
         blocked = may(1, view.position, limiter, view.policy.min_size_to_sample)
         page.add(telemetry.REPLAY_BLOCKED, (run, side), blocked is not None)
+    return page
 
 
 # Why, of what has happened and what may: a counter that begins at 1 has no rate.
@@ -260,7 +281,8 @@ def _in_chunks_or_waiting(view: ReplayView, what: str) -> dict[str, int]:
     return {"in_chunks": view.total(f"chunk_{what}"), "waiting": view.total(f"waiting_{what}")}
 
 
-def _add_curricula(page: Page, run: str, curricula: Sequence[CurriculumSummary]) -> None:
+def _of_curricula(run: str, curricula: Sequence[CurriculumSummary]) -> Samples:
+    page = Samples()
     for one in curricula:
         page.add(telemetry.CURRICULUM_ITEMS, (run, one.name, "seen"), one.seen)
         page.add(telemetry.CURRICULUM_ITEMS, (run, one.name, "unseen"), one.unseen)
@@ -269,9 +291,10 @@ def _add_curricula(page: Page, run: str, curricula: Sequence[CurriculumSummary])
         page.add(telemetry.CURRICULUM_SAMPLES, (run, one.name), one.samples)
         if one.mean_ease is not None:
             page.add(telemetry.CURRICULUM_EASE, (run, one.name), one.mean_ease)
+    return page
 
 
-def _add_balance(page: Page, run: str, history: BalanceHistory) -> None:
+def _add_balance(page: Samples, run: str, history: BalanceHistory) -> None:
     sums = {"chosen": history.imbalance, "contiguous": history.contiguous, "bound": history.bound}
     for division, sum_ in sums.items():
         page.add(telemetry.IMBALANCE, (run, division), history.batches, sum_)

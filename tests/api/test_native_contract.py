@@ -248,7 +248,7 @@ async def test_a_batch_ends_once_and_says_so_each_time(
 
 
 async def test_nobody_can_write_lines_into_the_log(client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", "lachesis")
+    caplog.set_level("DEBUG", "lachesis")
     await made(client)
     await client.post("/v1/runs/r/batches?wait_s=0.01", json={"trainer": "me\nERROR: all is lost"})
     await sent(client)

@@ -98,7 +98,7 @@ async def take_batch(request: Request) -> Response:
     if answer.not_ready is not None:
         if wait_s > 0:
             who, why = asked.trainer or "unnamed", answer.not_ready.detail
-            log.info("run %s: no batch within %g s for %r: %s", run, wait_s, who, why)
+            log.debug("run %s: no batch within %g s for %r: %s", run, wait_s, who, why)
         return waiting_reply(answer.not_ready, found.explain.expected_s(run, answer.not_ready))
     assert answer.batch is not None, "an answer has one or the other"  # noqa: S101
     return await taken_reply(request, found.dispatch, run, answer.batch, layout)

@@ -61,7 +61,9 @@ async def take_sample(
     sample = await found.replay_samples.take(run, sample_request, wait_s, end_of_waiting(request.scope))
     if isinstance(sample, Blocked):
         if wait_s > 0:
-            log.info("run %s: no sample within %g s for %r: %s", run, wait_s, asked.trainer or "unnamed", sample.detail)
+            log.debug(
+                "run %s: no sample within %g s for %r: %s", run, wait_s, asked.trainer or "unnamed", sample.detail
+            )
         return waiting_reply(sample)
     return await taken_reply(request, found.replay, found.replay_samples, run, sample, binary=binary)
 

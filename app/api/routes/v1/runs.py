@@ -3,9 +3,11 @@
 from dataclasses import asdict
 
 from fastapi import APIRouter, Request, Response
+from pydantic import ValidationError
 
 from app.api.deps import Found, NamedRun, SmallBody, parse
 from app.api.native_route import NativeRoute
+from app.api.problems import place
 from app.api.replies import json_reply, large_json_reply, model_reply
 from app.api.routes.answer_docs import reading, sending, with_headers, writing
 from app.api.routes.body_docs import takes
@@ -13,6 +15,7 @@ from app.core import errors
 from app.core.model import RunConfig, RunView
 from app.core.policy import Policy, fields_of
 from app.store.run_view import RunSummary
+from lachesis.wire.problems import told
 from lachesis.wire.runs import (
     AtroposSettings,
     Bookmarks,
@@ -59,8 +62,14 @@ async def create_run(found: Found, body: SmallBody) -> Response:
 async def list_runs(found: Found) -> Response:
     """List all runs, archived ones too, by name."""
     summaries, failures = await found.administration.all()
-    shown = [_shown(run, summary) for run, summary in summaries.items()]
+    shown = []
     unreadable = [UnreadableRun(name=run, detail=failure.detail) for run, failure in failures.items()]
+    for run, summary in summaries.items():
+        try:
+            shown.append(_shown(run, summary))
+        except ValidationError as error:
+            first = error.errors()[0]
+            unreadable.append(UnreadableRun(name=run, detail=f"{place(first['loc'])}: {told(first)}"))
     return model_reply(Runs(runs=shown, unreadable=unreadable))
 
 
