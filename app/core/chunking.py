@@ -59,7 +59,8 @@ class Arrival(StrEnum):
 class Dropped(StrEnum):
     """Why a fragment that was stored will be in no chunk.
 
-    The gap behind it was given up before its chunk was full; its worker fell silent; its session is over.
+    The gap behind it was given up before its chunk was full, or what follows it is too stale; its worker fell silent;
+    its session is over.
     """
 
     GAP = "gap"
@@ -199,12 +200,13 @@ def _in_order(state: WorkerState, version: int, policy: ReplayPolicy) -> Step:
     dropped: list[tuple[Fragment, Dropped | Unfit]] = []
     part: list[Fragment] = []
     for fragment in (*state.open_part, *state.waiting[:moved]):
-        part.append(fragment)
         reason = unfit_versions(fragment.versions, version, policy)
         if reason is not None:
-            dropped += [(each, reason) for each in part]
+            dropped += [*((each, Dropped.GAP) for each in part), (fragment, reason)]
             part = []
-        elif len(part) == policy.fragments_per_chunk:
+            continue
+        part.append(fragment)
+        if len(part) == policy.fragments_per_chunk:
             chunks.append(tuple(part))
             part = []
     left = replace(state, next_number=number + moved, open_part=tuple(part), waiting=state.waiting[moved:])

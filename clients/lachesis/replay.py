@@ -115,7 +115,9 @@ class Replay(ReplayUpkeep):
         """
         asked = checked(ReplaySettings, **settings)
         state = await self._sender.send(self._calls.set_up(asked))
-        if others := differing(asked, state.settings, settings):
+        # Without a bound of its own a buffer has one, which depends on the memory of Redis.
+        named = [name for name, value in settings.items() if (name, value) != ("max_bytes", None)]
+        if others := differing(asked, state.settings, named):
             run = self.settings.run
             log.warning("the replay buffer of run %s is there with other settings, and keeps them: %s", run, others)
         return state

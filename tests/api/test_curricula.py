@@ -425,6 +425,9 @@ async def test_a_broken_state_of_atropos_is_refused(curriculum: httpx.AsyncClien
         reply = await curriculum.put(f"{CURRICULUM}/state", json=document)
         assert reply.status_code in (400, 422), document
         assert what in reply.json()["detail"]
+    twice = b'{"item_scores": {"a": [0.5, 1], "b": [0.5, 1], "a": [0.1, 2]}}'
+    reply = await curriculum.put(f"{CURRICULUM}/state", content=twice, headers={"Content-Type": "application/json"})
+    assert (reply.status_code, "'a' twice" in reply.json()["detail"]) == (400, True), reply.text
 
 
 async def test_a_state_in_another_form_is_not_read(curriculum: httpx.AsyncClient) -> None:

@@ -354,6 +354,17 @@ async def test_a_trainer_that_goes_back_to_its_checkpoint_finds_the_buffer_as_it
         await replay.state()
 
 
+async def test_a_buffer_without_a_bound_shows_the_one_it_has_and_nobody_is_warned_of_it(
+    run: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Replay(run) as replay:
+        state = await replay.set_up(max_bytes=None)
+        assert isinstance(state.settings.max_bytes, int)
+        assert "other settings" not in caplog.text
+        await replay.set_up(max_bytes=1000)
+        assert "keeps them: {'max_bytes'" in caplog.text
+
+
 async def test_chunks_are_read_page_by_page_and_a_buffer_is_removed_without_a_loop_of_ones_own(run: Settings) -> None:
     def look(replay: SyncReplay) -> None:
         replay.set_up(max_chunks=500)

@@ -135,7 +135,7 @@ def test_a_chunk_begins_behind_a_fragment_that_no_chunk_can_hold() -> None:
     for each in (*parts, fragment(0, version=5)):
         step = joined(step, arrive(step.state, each, 5, policy)[1])
     assert numbers(step) == [[0, 1, 2], [5, 6, 7]]
-    assert [(each.number, why) for each, why in step.dropped] == [(3, Unfit.STALE), (4, Unfit.STALE)]
+    assert [(each.number, why) for each, why in step.dropped] == [(3, Dropped.GAP), (4, Unfit.STALE)]
 
 
 def test_a_new_session_begins_at_number_0() -> None:
@@ -205,6 +205,7 @@ class Plain:
             if first is not None:
                 fault = faults[first]
                 assert fault is not None
+                self.drop(self.start + first, Dropped.GAP)
                 self.start += first + 1
                 self.drop(self.start, fault)
             elif len(head) == size:

@@ -113,7 +113,7 @@ class ReplayModel:
         faults = [self._fault([part], self.now, 0) for part in line]
         for n, fault in enumerate(faults):
             if fault in ("stale", "future_version"):
-                draft.dropped |= {part: fault for part in line[: n + 1] if part not in draft.dropped}
+                draft.dropped |= {part: "gap" for part in line[:n] if part not in draft.dropped} | {line[n]: fault}
         draft.worker.line = [part for part in line if part not in draft.dropped]
 
     def _line_up(self, draft: Draft) -> None:

@@ -20,7 +20,7 @@ log = logging.getLogger("lachesis.replay")
 
 _AT_ONCE = 300  # chunks of a buffer; then memory is read again, as other processes make way, too
 _MOST_LOOKED_AT = 20_000  # chunks, where most are held by checkpoints
-_REST_S = 1.0  # once nothing can go: submissions that are refused do not all look for it
+_REST_S = 5.0  # once nothing can go: neither each submission nor each tick looks for it again
 
 
 class ReplayRelief:

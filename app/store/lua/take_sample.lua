@@ -22,7 +22,8 @@
 -- include sampled_staleness
 local known = redis.call('HGET', SAMPLES, ARGV[1])
 if known then return {'taken', known} end
-if redis.call('HEXISTS', REQUESTS, ARGV[14]) == 1 then return {'repeated'} end
+local before = redis.call('HGET', REQUESTS, ARGV[14])
+if before and redis.call('HEXISTS', SAMPLE_STATES, before) == 1 then return {'repeated'} end
 local now = redis.call('HMGET', REPLAY, 'revision', 'draws', 'samples', 'demand')
 local version = redis.call('HGET', RUN, 'policy_version') or '0'
 if now[1] ~= ARGV[3] or version ~= ARGV[4] or (now[2] or '0') ~= ARGV[5] then return {'outdated'} end
