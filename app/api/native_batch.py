@@ -134,6 +134,8 @@ def info_of(run: str, batch: Batch) -> BatchInfo:
         relaxed=lease.relaxed,
         batch_size=sum(sequences for _, _, sequences in lease.contents),
         policy_version=view.policy_version,
+        rewinds=view.rewinds,
+        rewound=lease.rewound > 0,
         groups=list(map(_group, batch.groups, _parts(batch), repeat(batch))),
         shard=_shard(batch),
     )

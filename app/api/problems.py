@@ -54,6 +54,7 @@ STATUS: dict[type[errors.LachesisError], int] = {
     errors.BatchInUse: 409,
     errors.RunInUse: 409,
     errors.RewindImpossible: 409,
+    errors.RunRewound: 409,
     errors.RanksDisagree: 409,
     errors.StepMismatch: 409,
     errors.QueueFull: 429,

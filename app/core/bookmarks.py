@@ -1,6 +1,8 @@
-"""Which delivered batches are kept for a rewind."""
+"""Which delivered batches are kept for a rewind, and which policy version a rewind goes back to."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+
+from app.core.model import RunView
 
 
 def beyond_limits(sizes_bytes: Sequence[int], keep_batches: int, keep_bytes: int) -> int:
@@ -17,3 +19,19 @@ def beyond_limits(sizes_bytes: Sequence[int], keep_batches: int, keep_bytes: int
             break
         kept, kept_bytes = kept + 1, kept_bytes + size
     return len(sizes_bytes) - kept
+
+
+def restored_version(step: int, view: RunView, trained: Iterable[tuple[int, int]]) -> int:
+    """Return the policy version of the state that a trainer saved after ``step``.
+
+    It is the one that was told with the checkpoint of that step. For a step without one it is what the batch after it
+    was trained with: the version in force when that was acknowledged. If none was acknowledged, the version stays.
+
+    Args:
+        step: The step the trainer goes back to.
+        view: The run.
+        trained: Of kept batches after that step: their step, and the version in force when they were acknowledged.
+    """
+    if view.kept.checkpoint == step and view.kept.checkpoint_version is not None:
+        return view.kept.checkpoint_version
+    return min(trained, default=(step, view.policy_version))[1]

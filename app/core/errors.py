@@ -37,6 +37,7 @@
     │   ├── BatchInUse              the batch is not quarantined, so nobody may drop it
     │   ├── RunInUse                groups keep coming while the run is being removed
     │   ├── RewindImpossible        batches after that step are no longer kept
+    │   ├── RunRewound              the run went back to a saved state since this trainer began
     │   ├── RanksDisagree           the ranks before this one divide the batch otherwise
     │   └── StepMismatch            the batch this rank would get is of another step
     ├── QueueFull                   the run's capacity is reached; come back later             429
@@ -293,6 +294,12 @@ class RewindImpossible(Conflict):
     """Some batch after that step is no longer kept; the message says how far back the run can go."""
 
     code = "rewind_impossible"
+
+
+class RunRewound(Conflict):
+    """The run went back to a saved state since this trainer began: load that state and begin anew."""
+
+    code = "run_rewound"
 
 
 class RanksDisagree(Conflict):

@@ -6,7 +6,7 @@ commit ──▶ SENDING ──reply complete──▶ SENT ──next completed
            RETURNED ◀───────────────────┘
               │ taken again, deliveries + 1: SENDING or HELD
 commit ──▶  HELD ──ack──▶ delivered                                                     (/v1)
-              │ nack: dissolved, its groups are at the front of their lanes
+              │ nack: dissolved, its groups are at the front of their lanes; a rewound batch stays whole: RETURNED
               │ deadline passed: handed out again, HELD under another lease; or, for the last time:
               ▼
           QUARANTINED ──nack──▶ dissolved, or dropped by an operator
@@ -92,6 +92,9 @@ class Lease:
         shards: How it is divided between ranks, if it is.
         replayed: What of its contents is from the replay buffer, in the same words; samples by themselves have none.
         debts: By how much it changed what environments are owed (`app.core.allocation.debt_changes`).
+        rewound: Which of the run's rewinds brought it back, from 1; 0: none. Such a batch stays whole until it is
+            trained on: given back, it waits to be handed out again.
+        given_back: Of a batch that was given back and stayed whole: the lease that gave it back last.
     """
 
     batch_id: str
@@ -108,6 +111,8 @@ class Lease:
     shards: Shards | None = None
     replayed: tuple[tuple[int | None, int, int], ...] = ()
     debts: tuple[tuple[int, int], ...] = ()
+    rewound: int = 0
+    given_back: str = ""
 
     @property
     def size(self) -> int:
@@ -130,6 +135,19 @@ def returned(lease: Lease) -> Lease:
     shards = None if lease.shards is None else untouched(lease.shards)
     free = replace(lease, lease_id="", deadline_ms=0, request_id="", trainer="", shards=shards)
     return replace(free, state=LeaseState.RETURNED)
+
+
+def rewound(lease: Lease, rewind: int) -> Lease:
+    """Return a lease that a rewind of this number takes away: its batch waits to be handed out again, whole."""
+    return replace(returned(lease), rewound=rewind)
+
+
+def given_back(lease: Lease) -> Lease:
+    """Return a lease of a rewound batch that its trainer gave back: it waits whole, in its place.
+
+    Its groups alone could be dropped for their age, or come in another order.
+    """
+    return replace(returned(lease), given_back=lease.lease_id)
 
 
 def quarantined(lease: Lease) -> Lease:

@@ -225,6 +225,7 @@ class RunView:
         latest: The newest group's id, or None.
         policy: What the run does with groups and batches.
         policy_version: The policy version in force.
+        rewinds: How often its trainer went back to a saved state.
         kept: Acknowledged batches that are kept.
         sent: What environments have sent.
         running: Groups environments said they have started and not submitted.
@@ -257,6 +258,7 @@ class RunView:
     latest: str | None
     policy: Policy = field(default_factory=Policy)
     policy_version: int = 0
+    rewinds: int = 0
     kept: KeptBatches = field(default_factory=KeptBatches)
     sent: Mapping[int, Sent] = field(default_factory=dict)
     running: Mapping[int, int] = field(default_factory=dict)

@@ -24,6 +24,7 @@ class KeptBatches:
 
     Attributes:
         checkpoint: Step of the last checkpoint the trainer told of.
+        checkpoint_version: The policy version of that state.
         unkept_step: The latest step whose batch was delivered and is not kept: no rewind goes before it.
         batches: Batches kept.
         payload_bytes: Their payload.
@@ -33,6 +34,7 @@ class KeptBatches:
     unkept_step: int | None = None
     batches: int = 0
     payload_bytes: int = 0
+    checkpoint_version: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

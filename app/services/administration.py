@@ -12,7 +12,7 @@ from app.core.leasing import LeaseState
 from app.core.model import RunConfig, RunView
 from app.core.policy import Policy, fields_of
 from app.events import RunChanged, RunCreated, RunDeleted, emit
-from app.services.bookmarks import Bookmarks
+from app.services.bookmarks import Bookmarks, Rewound
 from app.services.isolation import Failure, each
 from app.services.replay.upkeep import ReplayUpkeep
 from app.services.staleness import Staleness
@@ -127,18 +127,39 @@ class Administration:
             why = "to fill batches up, the run needs a replay buffer with `groups`: PUT …/replay comes first"
             raise InvalidField(f"is {fraction}; {why}", ("fresh_fraction",))
 
-    async def set_policy_version(self, run: str, version: int) -> int:
+    async def set_policy_version(self, run: str, version: int, rewinds: int | None = None) -> int:
         """Note the policy version in force; returns how many groups that made too old (or too new), which are dropped.
 
         Chunks of the replay buffer are retired for the same reason.
 
+        Args:
+            run: Its name.
+            version: The policy version.
+            rewinds: How often the run had been rewound when this trainer began; None: it does not say.
+
         Raises:
             RunNotFound: There is no such run.
+            RunRewound: It was rewound since; nothing has changed.
         """
         view = await self.get(run)
         held = sum(lease.state is LeaseState.HELD for lease in view.leases)
         trained = after_version(view.trained, view.policy_version, version, held)
-        await self._runs.set_policy_version(run, version, trained)
+        await self._runs.set_policy_version(run, version, trained, rewinds)
+        return await self._sweep_versions(run)
+
+    async def rewind(self, run: str, step: int) -> Rewound:
+        """Go back to the state that a trainer saved after ``step`` (`app.services.bookmarks.Bookmarks.rewind`).
+
+        Raises:
+            RunNotFound: There is no such run.
+            InvalidField, RewindImpossible: As for `Bookmarks.rewind`.
+        """
+        await self.get(run)
+        rewound = await self._bookmarks.rewind(run, step)
+        await self._sweep_versions(run)
+        return rewound
+
+    async def _sweep_versions(self, run: str) -> int:
         await self._replay.sweep(run)
         return await self._staleness.sweep_versions(run)
 

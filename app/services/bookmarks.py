@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from app.core.bookmarks import beyond_limits
+from app.core.bookmarks import beyond_limits, restored_version
 from app.core.errors import InvalidField, RewindImpossible
-from app.core.leasing import Lease, LeaseState, returned
+from app.core.leasing import Lease, LeaseState, exhausted, rewound
 from app.core.model import RunView
 from app.core.policy import Policy
 from app.events import RunRewound, emit
@@ -20,10 +20,19 @@ _IN_HANDS = (LeaseState.SENDING, LeaseState.SENT, LeaseState.HELD)
 
 @dataclass(frozen=True, slots=True)
 class Rewound:
-    """Batches that are handed out again, in this order."""
+    """What a rewind did.
 
-    batch_ids: tuple[str, ...]
-    steps: tuple[int, ...]
+    Attributes:
+        batches: Leases of the batches that are handed out again, in this order.
+        quarantined: Leases of those that are not, because they are quarantined.
+        policy_version: The policy version from now on.
+        rewinds: How often the run was rewound by now.
+    """
+
+    batches: tuple[Lease, ...]
+    quarantined: tuple[Lease, ...]
+    policy_version: int
+    rewinds: int
 
 
 class Bookmarks:
@@ -88,23 +97,29 @@ class Bookmarks:
         """Let go of every kept batch: the run begins anew."""
         await self._batches.release_kept(run, [batch_id for batch_id, _ in (await self._batches.kept(run)).batches])
 
-    async def checkpoint(self, run: str, step: int) -> RunView:
+    async def checkpoint(self, run: str, step: int, policy_version: int | None = None) -> RunView:
         """Let go of every kept batch up to ``step``: the trainer has saved a state that contains them.
+
+        Args:
+            run: The run's name.
+            step: Step of the last batch in that state.
+            policy_version: The policy version of that state, which a rewind restores; None: the one in force.
 
         Raises:
             InvalidField: No batch of that step was taken yet.
         """
         _check_taken(await self._runs.view(run), step)
         kept = (await self._batches.kept(run)).batches
-        await self._batches.release_kept(run, [batch_id for batch_id, at in kept if at <= step], step)
+        await self._batches.release_kept(run, [batch_id for batch_id, at in kept if at <= step], step, policy_version)
         await self._groups.sweep(run)
         return await self._runs.view(run)
 
     async def rewind(self, run: str, step: int) -> Rewound:
         """Hand out every batch after ``step`` again, the same groups in the same order, before any new one.
 
-        Batches up to ``step`` that the trainer still had in its hands are in its saved state: they count as trained on.
-        Safe to repeat.
+        The policy version goes back with it (`app.core.bookmarks.restored_version`). Batches up to ``step`` that the
+        trainer still had in its hands are in its saved state: they count as trained on. A trainer that is still at it
+        can end none of the batches after it, and is refused when it asks for more. Safe to repeat.
 
         Raises:
             InvalidField: No batch of that step was taken yet.
@@ -119,20 +134,28 @@ class Bookmarks:
             trained = [lease for lease in view.leases if lease.step <= step and lease.state in _IN_HANDS]
             if trained:  # not trimmed yet: that may let go of what is to come back
                 await self._end(run, trained, view.policy)
-            for lease in view.leases:
-                if lease.step > step and lease.state in _IN_HANDS:
-                    await self._batches.change(run, lease, returned(lease))
-            kept = [batch_id for batch_id, at in (await self._batches.kept(run)).batches if at > step]
-            leases = await self._batches.kept_leases(run, kept)
-            if any(lease.replayed for lease in leases):  # uses that whoever acknowledged them did not come to count
+            kept_ids = [batch_id for batch_id, at in (await self._batches.kept(run)).batches if at > step]
+            kept = await self._batches.kept_leases(run, kept_ids)
+            if any(own.lease.replayed for own in kept):  # uses that whoever acknowledged them did not come to count
                 await self._reservations.settle(run)
-            if await self._batches.rewind(run, step, [replace(returned(lease), deliveries=1) for lease in leases]):
+            number = view.rewinds + 1
+            after = [lease for lease in view.leases if lease.step > step]
+            left_out = [lease for lease in after if _is_quarantined(lease, view)]
+            again: list[tuple[Lease | None, Lease]] = []
+            again += [(lease, rewound(lease, number)) for lease in after if lease not in left_out]
+            again += [(None, replace(rewound(own.lease, number), deliveries=1)) for own in kept]
+            again.sort(key=lambda pair: pair[1].step)
+            version = restored_version(step, view, [(own.lease.step, own.policy_version) for own in kept])
+            if await self._batches.rewind(run, step, view, again, version):
                 break
         await self.trim(run)
-        now = (await self._runs.view(run)).leases
-        after = [lease for lease in now if lease.step > step and lease.state is LeaseState.RETURNED]
-        emit(RunRewound(run=run, step=step, batches=len(after)))
-        return Rewound(tuple(lease.batch_id for lease in after), tuple(lease.step for lease in after))
+        emit(RunRewound(run=run, step=step, batches=len(again)))
+        return Rewound(tuple(new for _, new in again), tuple(left_out), version, number)
+
+
+def _is_quarantined(lease: Lease, view: RunView) -> bool:
+    """Whether a batch is quarantined, or will be within the second."""
+    return lease.state is LeaseState.QUARANTINED or exhausted(lease, view.clock_ms, view.policy.max_deliveries)
 
 
 def _check_taken(view: RunView, step: int) -> None:

@@ -9,7 +9,7 @@ from weakref import WeakValueDictionary
 from app.core.allocation import debt_changes
 from app.core.blockers import unregistered
 from app.core.decision import Decision, decide, with_returned
-from app.core.errors import InvalidField, RanksDisagree, RunArchived, RunNotFound, SequenceTooLong
+from app.core.errors import InvalidField, RanksDisagree, RunArchived, RunNotFound, RunRewound, SequenceTooLong
 from app.core.leasing import Lease, LeasedGroup, LeaseState, contents_of, exhausted, expired, quarantined, returned
 from app.core.model import Lane, NotReady, RunView
 from app.core.ranks import Undivided, recorded
@@ -77,6 +77,7 @@ class Dispatch:
         Raises:
             RunArchived: The run hands out nothing.
             RunNotFound: There is no run for a lease to be of.
+            RunRewound: The run was rewound since the trainer began.
         """
         # Trainers that ask at the same time would plan the same batch; in one process they can simply queue up.
         turn = self._turns.setdefault(run, asyncio.Lock())
@@ -89,6 +90,8 @@ class Dispatch:
                 await self._runs.tick(run, self._sending.worker, ())
             sent = tuple(lease for lease in view.leases if lease.state is LeaseState.SENT) if holder is None else ()
             while view.config is not None:  # a reset may come in between
+                if holder is not None:
+                    holder.check(view)
                 if view.policy.archived:
                     raise RunArchived(f"run {run} is archived: it hands out no batches")
                 outcome = await self._next(run, view, holder)
@@ -117,7 +120,8 @@ class Dispatch:
     async def due(self, run: str, holders: Sequence[Holder]) -> list[int]:
         """Find those for whom there is a batch that was taken before: in their ranks' hands, or to be handed out again.
 
-        Of those who take batches whole, no more than there are batches for; and ranks that will be told they disagree.
+        Of those who take batches whole, no more than there are batches for; and those who will be told that their ranks
+        disagree, or that the run was rewound.
 
         Returns:
             Their positions, ascending.
@@ -127,10 +131,12 @@ class Dispatch:
         found = []
         for position, holder in enumerate(holders):
             try:
+                holder.check(view)
                 waiting = self._waiting(view, holder)
                 has = waiting is not None or holder.in_hand(view, waiting) is not None
-            except RanksDisagree:
-                has = True
+            except (RanksDisagree, RunRewound):
+                found.append(position)
+                continue
             if has and (holder.seat is not None or free > 0):
                 found.append(position)
                 free -= holder.seat is None

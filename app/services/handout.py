@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from app.core.errors import RunRewound
 from app.core.leasing import Lease, LeasedGroup, LeaseState
 from app.core.model import NotReady, RunView
 from app.core.packing import Packed
@@ -27,6 +28,7 @@ class Holder:
         lease_s: How long to hold it, seconds; None: as the run says.
         trainer: Who asks, for operators.
         seat: The rank that asks, of a trainer that divides its batches.
+        rewinds: How often the run had been rewound when this trainer began; None: it does not say.
         chosen: Called with a batch that is new when it is about to be taken, which may fail yet: what its reply needs
             can be made while Redis waits for the disk. Must not raise.
     """
@@ -35,7 +37,18 @@ class Holder:
     lease_s: float | None = None
     trainer: str = ""
     seat: Seat | None = None
+    rewinds: int | None = None
     chosen: Callable[["Batch"], None] | None = field(default=None, compare=False)
+
+    def check(self, view: RunView) -> None:
+        """Check that the run was not rewound since this trainer began.
+
+        Raises:
+            RunRewound: It was: what this one would take belongs to the trainer that rewound it.
+        """
+        if self.rewinds is not None and self.rewinds != view.rewinds:
+            since = f"it was rewound {view.rewinds} times by now, and {self.rewinds} times when this trainer began"
+            raise RunRewound(f"the run went back to a saved state: {since}; load that state and begin anew")
 
     def deadline_ms(self, view: RunView) -> int:
         """Return until when it holds what it takes now, run clock."""

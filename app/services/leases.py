@@ -5,7 +5,7 @@ from dataclasses import replace
 from weakref import WeakValueDictionary
 
 from app.core.errors import BatchInUse, BatchNotFound, InvalidField, LeaseLost
-from app.core.leasing import Lease, LeaseState, expired
+from app.core.leasing import Lease, LeaseState, expired, given_back
 from app.core.model import DropReason
 from app.core.ranks import Shards, acknowledged_by
 from app.events import BatchDiscarded, BatchGivenBack, emit
@@ -71,6 +71,8 @@ class Leases:
         """Give a batch back: its groups go to the front of their lanes, in their order. Safe to repeat.
 
         Those that a newer policy version has made too old meanwhile are dropped, as they would have been in the queue.
+        A batch that came back by a rewind stays whole instead, and is handed out again before any new one, unless it is
+        an operator who gives it back.
 
         Args:
             run: The run's name.
@@ -86,6 +88,11 @@ class Leases:
             lease = _held(view, run, batch_id, lease_id, "given_back")
             if lease is None:
                 return
+            if lease.rewound and lease_id is not None:
+                if await self._batches.change(run, lease, given_back(lease)):
+                    emit(BatchGivenBack(run=run, batch=batch_id, step=lease.step, reason=reason))
+                    return
+                continue
             groups = await self._batches.groups_of(run, batch_id)
             if groups is not None and await self._batches.dissolve(run, lease, groups, view.policy.history_ms):
                 emit(BatchGivenBack(run=run, batch=batch_id, step=lease.step, reason=reason))
@@ -145,6 +152,8 @@ def _held(view: BatchView, run: str, batch_id: str, lease_id: str | None, repeat
         return lease
     if lease is not None and lease.state is LeaseState.HELD and lease.lease_id == lease_id:
         return lease
+    if lease is not None and repeated == "given_back" and lease_id and lease.given_back == lease_id:
+        return None
     if lease is not None:
         raise LeaseLost(f"batch {batch_id} {_what_happened(lease)}")
     if end is None:

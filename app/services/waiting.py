@@ -6,13 +6,13 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.core.errors import InvalidField, LachesisError, RanksDisagree, StepMismatch
+from app.core.errors import InvalidField, LachesisError, RanksDisagree, RunRewound, StepMismatch
 from app.services.dispatch import Dispatch
 from app.services.handout import Answer, Holder
 
 _REST_FACTOR = 3  # rest so many times as long as an attempt took: a flood of arrivals costs a quarter of a core
 _SHORTEST_REST_S = 0.005
-_THEIR_OWN = (InvalidField, RanksDisagree, StepMismatch)  # errors of one who waits, not of all
+_THEIR_OWN = (InvalidField, RanksDisagree, RunRewound, StepMismatch)  # errors of one who waits, not of all
 
 Changes = Callable[[str], AsyncGenerator[None, None]]
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from app.core.errors import RunNotFound
 from app.core.leasing import Lease, LeasedGroup, LeaseState, Replayed, returned
-from app.core.model import DropReason
+from app.core.model import DropReason, RunView
 from app.core.policy import Policy
 from app.core.ranks import BalanceHistory
 from app.store import scripts
@@ -30,6 +30,13 @@ class Kept(NamedTuple):
     batches: list[tuple[str, int]]
     payload_bytes: int
     policy: Policy | None
+
+
+class KeptLease(NamedTuple):
+    """The lease that a kept batch was acknowledged under, and the policy version that was in force then."""
+
+    policy_version: int
+    lease: Lease
 
 
 class Acknowledged(NamedTuple):
@@ -219,35 +226,54 @@ class BatchStore:
         found = await self._connection.call("HMGET", RunKeys(run).kept, *batch_ids) if batch_ids else []
         return [_groups(manifest or "[]") for manifest in found]
 
-    async def kept_leases(self, run: str, batch_ids: Sequence[str]) -> list[Lease]:
-        """Read the leases that kept batches were acknowledged under; of one that is not kept any more, none."""
+    async def kept_leases(self, run: str, batch_ids: Sequence[str]) -> list[KeptLease]:
+        """Read what kept batches were acknowledged under; of one that is not kept any more, nothing."""
         found = await self._connection.call("HMGET", RunKeys(run).kept_leases, *batch_ids) if batch_ids else []
-        return [parse_lease(batch_id, text.decode()) for batch_id, text in zip(batch_ids, found, strict=True) if text]
+        return [_kept_lease(batch_id, text.decode()) for batch_id, text in zip(batch_ids, found, strict=True) if text]
 
-    async def release_kept(self, run: str, batch_ids: Sequence[str], checkpoint: int | None = None) -> int:
-        """Let go of kept batches, and note the step of a checkpoint that made them safe; returns how many."""
+    async def release_kept(
+        self, run: str, batch_ids: Sequence[str], checkpoint: int | None = None, policy_version: int | None = None
+    ) -> int:
+        """Let go of kept batches; returns how many.
+
+        Args:
+            run: The run's name.
+            batch_ids: The batches.
+            checkpoint: Step of a checkpoint that made them safe, which is noted.
+            policy_version: The policy version of that checkpoint; None: the one in force.
+        """
         keys = RunKeys(run)
         released = await self._connection.run(
             "release_kept",
             [keys.run, keys.groups, keys.unindexed, keys.kept, keys.kept_steps, keys.kept_leases, keys.replayed],
-            ["" if checkpoint is None else checkpoint, *batch_ids],
+            [_or_empty(checkpoint), _or_empty(policy_version), *batch_ids],
         )
         return int(released)
 
-    async def rewind(self, run: str, step: int, leases: Sequence[Lease]) -> bool:
-        """Turn every kept batch after ``step`` into a lease again.
+    async def rewind(
+        self, run: str, step: int, view: RunView, leases: Iterable[tuple[Lease | None, Lease]], policy_version: int
+    ) -> bool:
+        """Let every batch after ``step`` wait to be handed out again, and count the rewind.
+
+        One atomic step (`lua/rewind_run.lua`). Who planned on the run as it was before is outdated, and so is every
+        lease of these batches: nobody who took one before can change what comes in which order.
+
+        Args:
+            run: The run's name.
+            step: The step to go back to.
+            view: The run this was decided on.
+            leases: Of each batch after that step, its lease as it was seen, or None if it is kept; and from now on.
+            policy_version: The policy version from now on.
 
         Returns:
-            False if these are not exactly the batches kept after that step: look again.
+            False if the run moved on: look again, decide again.
         """
         keys = RunKeys(run)
-        pairs = [text for lease in leases for text in (lease.batch_id, lease_text(lease))]
-        rewound = await self._connection.run(
-            "rewind_run",
-            [keys.run, keys.kept, keys.kept_steps, keys.leases, keys.lease_states, keys.kept_leases],
-            [step, *pairs],
-        )
-        return bool(rewound)
+        arguments: list[Argument] = [step, view.step, view.rewinds, policy_version]
+        for seen, new in leases:
+            arguments += [new.batch_id, "" if seen is None else lease_text(seen), lease_text(new)]
+        run_keys = [keys.run, keys.kept, keys.kept_steps, keys.leases, keys.lease_states, keys.kept_leases, keys.replay]
+        return bool(await self._connection.run("rewind_run", run_keys, arguments))
 
 
 def _kept_commands(keys: RunKeys) -> list[Command]:
@@ -258,6 +284,15 @@ def _read_kept(batches: Sequence[tuple[bytes, float]], of_run: Sequence[bytes | 
     config, policy, payload_bytes = of_run
     ids_and_steps = [(batch_id.decode(), int(step)) for batch_id, step in batches]
     return Kept(ids_and_steps, int(payload_bytes or 0), None if config is None else parse_policy(policy))
+
+
+def _kept_lease(batch_id: str, text: str) -> KeptLease:
+    version, _, lease = text.partition(" ")
+    return KeptLease(int(version), parse_lease(batch_id, lease))
+
+
+def _or_empty(value: int | None) -> Argument:
+    return "" if value is None else value
 
 
 def _manifest(groups: Sequence[LeasedGroup]) -> str:

@@ -27,7 +27,7 @@
 | `…:lease_states` | hash | batch id -> JSON of its lease |
 | `…:kept` | hash | batch id -> JSON list of the groups of a delivered batch that is kept for a rewind |
 | `…:kept_steps` | zset | those batch ids by step |
-| `…:kept_leases` | hash | batch id -> JSON of the lease it was acknowledged under |
+| `…:kept_leases` | hash | batch id -> policy version in force, and JSON of the lease, when it was acknowledged |
 | `…:workers` | zset | API process -> run clock at its last tick |
 | `…:dropped` | hash | `reason:environment` -> groups |
 | `…:replay` | hash | the replay buffer: configuration, revision, session, totals, random counter |

@@ -31,6 +31,7 @@ class RunSummary:
     policy: Policy
     step: int
     policy_version: int
+    rewinds: int
 
 
 def view_commands(keys: RunKeys) -> list[Command]:
@@ -53,15 +54,15 @@ def read_view(replies: Sequence[Any]) -> RunView:
 
 def summary_command(keys: RunKeys) -> Command:
     """Return the command whose reply `read_summary` reads."""
-    return ("HMGET", keys.run, "config", "policy", "step", "policy_version")
+    return ("HMGET", keys.run, "config", "policy", "step", "policy_version", "rewinds")
 
 
 def read_summary(reply: Sequence[bytes | None]) -> RunSummary | None:
     """Read what Redis answered to `summary_command`; None if nobody has made the run."""
-    config, policy, step, version = reply
+    config, policy, step, version, rewinds = reply
     if config is None:
         return None
-    return RunSummary(parse_config(config), parse_policy(policy), int(step or 0), int(version or 0))
+    return RunSummary(parse_config(config), parse_policy(policy), int(step or 0), int(version or 0), int(rewinds or 0))
 
 
 def parse_environment(record: str | bytes, heard_ms: int | None = None) -> Environment:
@@ -224,11 +225,13 @@ def _view(
         latest=run.get("latest"),
         policy=parse_policy(run.get("policy")),
         policy_version=int(run.get("policy_version", 0)),
+        rewinds=int(run.get("rewinds", 0)),
         kept=KeptBatches(
             _optional_int(run.get("checkpoint")),
             _optional_int(run.get("unkept_step")),
             kept,
             int(run.get("kept_bytes", 0)),
+            _optional_int(run.get("checkpoint_version")),
         ),
         sent={int(key): Sent(*map(int, text.split())) for key, text in sent.items()},
         running={int(key): int(count) for key, count in running.items()},

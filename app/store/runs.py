@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import chain, islice
 
-from app.core.errors import InvalidField, RunNotFound
+from app.core.errors import InvalidField, RunNotFound, RunRewound
 from app.core.leasing import LeaseState, returned
 from app.core.model import Environment, RunConfig, RunView
 from app.core.policy import Policy
@@ -161,14 +161,18 @@ class RunStore:
         arguments += ["" if step is None else step, int(policy.max_age_s is not None), made_by]
         return bool(await self._run_and_announce(run, "put_run", [RunKeys(run).run], arguments))
 
-    async def set_policy_version(self, run: str, version: int, trained: Trained) -> None:
+    async def set_policy_version(self, run: str, version: int, trained: Trained, rewinds: int | None = None) -> None:
         """Note the policy version in force, and what is trained on and in none then, if it is another version.
 
         What that makes of groups and chunks is for the caller to see to.
+
+        Raises:
+            RunRewound: The run was not rewound as often as ``rewinds``, if that is given; nothing has changed.
         """
         keys = RunKeys(run)
-        arguments: list[Argument] = [version, trained.batches, trained.per_version]
-        await self._connection.run("set_policy_version", [keys.run, keys.replay], arguments)
+        arguments: list[Argument] = [version, trained.batches, trained.per_version, "" if rewinds is None else rewinds]
+        if await self._connection.run("set_policy_version", [keys.run, keys.replay], arguments) < 0:
+            raise RunRewound(f"run {run} was rewound since this trainer began")
 
     async def note_running(self, run: str, environment: int, running_groups: int) -> None:
         """Note how many groups an environment says it has started and not submitted."""

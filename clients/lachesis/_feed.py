@@ -66,12 +66,16 @@ class Feed(Ahead[H]):
         for batch in reversed(stale):
             await batch.lease.give_back(f"too old for policy version {policy_version}")
 
-    async def forget(self) -> None:
-        """Take no more batches, and let go of those that are ready without a word to the service."""
+    async def pause(self) -> None:
+        """Take no more batches until it is started again; those that are ready stay so."""
         await self._stop()
-        for batch in self._ready:
+
+    def forget(self) -> None:
+        """Let go of what is ready or in the loop's hands without a word to the service: a rewind has taken it away."""
+        for batch in (*self._handed_out, *self._ready):
             batch.lease.forget()
         self._ready.clear()
+        self._fresh_from = (0, 0)
 
     async def aclose(self) -> None:
         """Take no more batches, and give back those that are ready or in the loop's hands."""

@@ -219,17 +219,15 @@ class RunCalls:
     def discard(self, batch: str) -> Call[None]:
         return Call("DELETE", self._path("batches", batch), read_nothing)
 
-    def set_policy_version(self, version: int) -> Call[runs.PolicyVersionSet]:
-        body = checked(runs.PolicyVersion, policy_version=version)
+    def set_policy_version(self, version: int, rewinds: int | None) -> Call[runs.PolicyVersionSet]:
+        said = {} if rewinds is None else {"rewinds": rewinds}
+        body = checked(runs.PolicyVersion, policy_version=version, **said)
         return Call("PUT", self._path("policy-version"), model_reader(runs.PolicyVersionSet), **json_body(body))
 
-    def checkpoint(self, step: int) -> Call[runs.Bookmarks]:
-        return Call(
-            "POST",
-            self._path("checkpoints"),
-            model_reader(runs.Bookmarks),
-            **json_body(checked(runs.Checkpoint, step=step)),
-        )
+    def checkpoint(self, step: int, policy_version: int | None) -> Call[runs.Bookmarks]:
+        said = {} if policy_version is None else {"policy_version": policy_version}
+        body = checked(runs.Checkpoint, step=step, **said)
+        return Call("POST", self._path("checkpoints"), model_reader(runs.Bookmarks), **json_body(body))
 
     def rewind(self, step: int) -> Call[runs.Rewound]:
         return Call(

@@ -2,16 +2,16 @@
 
 import contextlib
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from lachesis._bodies import checked
 from lachesis._http import Sender
 from lachesis._lease import Ends, Lease
 from lachesis._protocol import Call, NothingYet, RunCalls, Taken
 from lachesis._rank import Rank
-from lachesis.errors import LachesisError
+from lachesis.errors import LachesisError, RunRewound
 from lachesis.wire.batches import TakeBatch
 
 T = TypeVar("T")
@@ -25,10 +25,14 @@ class Held:
     lease: Lease
 
     def is_stale(self, version: int, oldest: int) -> bool:
-        """Whether it was formed under an older policy version than this, and holds a group from before ``oldest``."""
-        return self.taken.info.policy_version < version and any(
-            group.policy_version is not None and group.policy_version < oldest for group in self.taken.info.groups
-        )
+        """Whether it was formed under an older policy version than this, and holds a group from before ``oldest``.
+
+        One that came back by a rewind never is: it is trained on again as it was.
+        """
+        info = self.taken.info
+        if info.rewound or info.policy_version >= version:
+            return False
+        return any(group.policy_version is not None and group.policy_version < oldest for group in info.groups)
 
 
 class Requests:
@@ -67,29 +71,56 @@ class Seat:
 
 
 class Taker:
-    """Takes batches for one trainer."""
+    """Takes batches for one trainer.
+
+    Attributes:
+        rewinds: How often the run had been rewound when this trainer began, as soon as it knows. The service refuses it
+            once the run was rewound by another one.
+    """
 
     def __init__(self, calls: RunCalls, sender: Sender, name: str | None) -> None:
         self._calls = calls
         self._sender = sender
         self._name = name
         self._requests = Requests(sender)
+        self.rewinds: int | None = None
+        self._refused = False
+
+    def begin(self) -> None:
+        """Begin anew, if this trainer was refused because another one has rewound the run: its caller was told so."""
+        if self._refused:
+            self.rewinds, self._refused = None, False
+
+    async def fenced(self, sending: Awaitable[T]) -> T:
+        """Send a request that says `rewinds`.
+
+        Raises:
+            RunRewound: Another trainer has rewound the run since this one began.
+        """
+        try:
+            return await sending
+        except RunRewound:
+            self._refused = True
+            raise
 
     async def take(self, wait_s: float, lease_s: float | None, budget_s: float | None = None) -> Held | NothingYet:
         """Take a batch, or wait for one up to ``wait_s``; repeat the request for at most ``budget_s``."""
 
         def asking(request_id: str) -> Call[Taken | NothingYet]:
-            asked = checked(TakeBatch, request_id=request_id, lease_s=lease_s, trainer=self._name)
-            return self._calls.take(asked, wait_s)
+            return self._calls.take(self._asked(lease_s, request_id=request_id), wait_s)
 
-        return self._held(await self._requests.send(asking, budget_s), lease_s)
+        return await self._held(self._requests.send(asking, budget_s), lease_s)
+
+    async def take_next(self, wait_s: float, lease_s: float | None) -> Held | NothingYet:
+        """Take a batch for a loop; ask before the first how often the run was rewound, as it may wait for long."""
+        await self._learn()
+        return await self.take(wait_s, lease_s)
 
     async def take_shard(self, seat: Seat, wait_s: float, lease_s: float | None) -> Held | NothingYet:
         """Take a rank's shard of the next batch. It needs no id: asked for again, it is the same one."""
-        asked = checked(TakeBatch, lease_s=lease_s, trainer=self._name)
-        taken = self._held(
-            await self._sender.send(self._calls.take_shard(asked, wait_s, seat.rank, seat.after)), lease_s
-        )
+        await self._learn()
+        call = self._calls.take_shard(self._asked(lease_s), wait_s, seat.rank, seat.after)
+        taken = await self._held(self._sender.send(call), lease_s)
         if isinstance(taken, Held):
             seat.after = taken.taken.info.step
         return taken
@@ -102,9 +133,20 @@ class Taker:
                 if isinstance(taken, Held):
                     await taken.lease.give_back("not trained on")
 
-    def _held(self, taken: Taken | NothingYet, lease_s: float | None) -> Held | NothingYet:
+    async def _learn(self) -> None:
+        if self.rewinds is None:
+            self.rewinds = (await self._sender.send(self._calls.show())).rewinds
+
+    def _asked(self, lease_s: float | None, **more: Any) -> TakeBatch:
+        known = {} if self.rewinds is None else {"rewinds": self.rewinds}
+        return checked(TakeBatch, lease_s=lease_s, trainer=self._name, **known, **more)
+
+    async def _held(self, taking: Awaitable[Taken | NothingYet], lease_s: float | None) -> Held | NothingYet:
+        taken = await self.fenced(taking)
         if isinstance(taken, NothingYet):
             return taken
+        if self.rewinds is None:
+            self.rewinds = taken.info.rewinds
         batch, lease = taken.info.batch, taken.info.lease
         rank = None if taken.info.shard is None else taken.info.shard.rank
         ends = Ends(

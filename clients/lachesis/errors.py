@@ -44,6 +44,7 @@
         │   ├── BatchInUse          the batch is not set aside, but in somebody's hands
         │   ├── LeaseLost           the batch or sample ended, or was handed out again, meanwhile
         │   ├── RewindImpossible    no batches are kept from that step on
+        │   ├── RunRewound          the run went back to a saved state since this trainer began
         │   ├── RanksDisagree       the ranks before this one divide the batch otherwise
         │   └── StepMismatch        the batch this rank would get is of another step
         ├── QueueFull               the run's capacity is used up; try again later             429
@@ -358,6 +359,12 @@ class RewindImpossible(Conflict):
     """The batches since that step are not kept; the message says which step the run can still go back to."""
 
     known_code = "rewind_impossible"
+
+
+class RunRewound(Conflict):
+    """Another trainer rewound the run since this one began: load the saved state, then open another loop."""
+
+    known_code = "run_rewound"
 
 
 class RanksDisagree(Conflict):

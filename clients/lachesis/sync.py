@@ -166,18 +166,25 @@ class Trainer:
     def set_policy_version(self, version: int) -> int:
         """Tell how many weight updates there were: ``version``. Returns queued groups that were dropped for theirs.
 
-        Prefetched batches with groups that this makes too old are given back, and replaced.
+        Prefetched batches with groups that this makes too old are given back, and replaced. Raises `RunRewound` where
+        another trainer has rewound the run since this one began; nothing has changed then.
         """
         return self._portal.run(self._async.set_policy_version(version))
 
-    def checkpoint(self, step: int) -> Bookmarks:
-        """Tell that the state after ``step`` was saved: the batches up to it will not be asked for again."""
-        return self._portal.run(self._async.checkpoint(step))
+    def checkpoint(self, step: int, policy_version: int | None = None) -> Bookmarks:
+        """Tell that the state after ``step`` was saved: the batches up to it will not be asked for again.
+
+        Args:
+            step: Step of the last batch in that state.
+            policy_version: The policy version of that state, which `rewind` restores; None: the one in force.
+        """
+        return self._portal.run(self._async.checkpoint(step, policy_version))
 
     def rewind(self, step: int) -> Rewound:
         """Go back to the state that was saved after ``step``: the batches since are handed out again, in order.
 
-        Raises `RewindImpossible` where the batches since then are not kept.
+        They come again however old they are by now. The ``policy_version`` of the answer is the one that was stored
+        with the checkpoint, and is in force again. Raises `RewindImpossible` where those batches are not kept.
         """
         return self._portal.run(self._async.rewind(step))
 
@@ -196,6 +203,7 @@ class Trainer:
         Raises:
             InvalidField: A time is out of its range.
             RunNotFound, RunArchived: The run hands out no batches.
+            RunRewound: Another trainer has rewound the run since this one began.
             RanksDisagree: Other ranks that have the batch divide it otherwise.
         """
         taken = self._portal.run(self._async.take(wait_s, lease_s, rank))
@@ -222,6 +230,7 @@ class Trainer:
         Raises:
             NoBatch: None came within ``wait_s``; the message says what was missing.
             RunNotFound, RunArchived: The run hands out no batches.
+            RunRewound: Another trainer has rewound the run since this one began.
             RanksDisagree: Other ranks that have the batch divide it otherwise.
         """
         batches = self._async.batches(prefetch, wait_s, lease_s, rank)

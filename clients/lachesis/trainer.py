@@ -136,6 +136,7 @@ class AsyncTrainer:
     async def delete_run(self) -> None:
         """Remove the run and everything it owns."""
         await self._sender.send(self._calls.delete())
+        self._taker.rewinds = None
 
     async def status(self) -> RunStatus:
         """Return what operators want to know of the run."""
@@ -217,35 +218,55 @@ class AsyncTrainer:
 
         Returns:
             Queued groups that were dropped for their version.
+
+        Raises:
+            RunRewound: Another trainer has rewound the run since this one began; nothing has changed.
         """
-        told = await self._sender.send(self._calls.set_policy_version(version))
+        call = self._calls.set_policy_version(version, self._taker.rewinds)
+        told = await self._taker.fenced(self._sender.send(call))
         whole = [feed for feed, seat in self._feeds.items() if seat is None]
         if whole and (limit := (await self.run()).max_staleness) is not None:
             for feed in whole:
                 await feed.drop_stale(version, limit)
         return told.dropped_groups
 
-    async def checkpoint(self, step: int) -> Bookmarks:
-        """Tell that the state after ``step`` was saved: the batches up to it will not be asked for again."""
-        return await self._sender.send(self._calls.checkpoint(step))
+    async def checkpoint(self, step: int, policy_version: int | None = None) -> Bookmarks:
+        """Tell that the state after ``step`` was saved: the batches up to it will not be asked for again.
+
+        Args:
+            step: Step of the last batch in that state.
+            policy_version: The policy version of that state, which `rewind` restores; None: the one in force.
+        """
+        return await self._sender.send(self._calls.checkpoint(step, policy_version))
 
     async def rewind(self, step: int) -> Rewound:
         """Go back to the state that was saved after ``step``: the batches since are handed out again, in order.
 
-        Batches in hand and prefetched ones of later steps are among them: they come again when it is their turn. Of a
-        trainer of several ranks one does this, before the others open their loops.
+        They come again however old they are by now, and stay whole if they are given back. Batches in hand and
+        prefetched ones of later steps are among them: they come again when it is their turn. A trainer that is still
+        at it in another process can end none of them, and gets `RunRewound` when it takes more. Of a trainer of several
+        ranks one does this, before the others open their loops.
+
+        Returns:
+            The batches, those that are left out because they are quarantined, and ``policy_version``: the one that was
+            stored with the checkpoint, which is in force again.
 
         Raises:
             RewindImpossible: The batches since then are not kept.
         """
         feeds = dict(self._feeds)
-        for feed, seat in feeds.items():
-            await feed.forget()
-            if seat is not None:
-                seat.after = None
-        rewound = await self._sender.send(self._calls.rewind(step))
         for feed in feeds:
-            feed.start()
+            await feed.pause()
+        try:
+            rewound = await self._sender.send(self._calls.rewind(step))
+            self._taker.rewinds = rewound.rewinds
+            for feed, seat in feeds.items():
+                feed.forget()
+                if seat is not None:
+                    seat.after = None
+        finally:
+            for feed in feeds:
+                feed.start()
         return rewound
 
     def curriculum(self, name: str) -> Curriculum:
@@ -268,8 +289,10 @@ class AsyncTrainer:
         Raises:
             InvalidField: A time is out of its range.
             RunNotFound, RunArchived: The run hands out no batches.
+            RunRewound: Another trainer has rewound the run since this one began.
             RanksDisagree: Other ranks that have the batch divide it otherwise.
         """
+        self._taker.begin()
         if rank is None:
             taken = await self._taker.take(wait_s, lease_s)
         else:
@@ -301,6 +324,7 @@ class AsyncTrainer:
         Raises:
             NoBatch: None came within ``wait_s``; the message says what was missing.
             RunNotFound, RunArchived: The run hands out no batches.
+            RunRewound: Another trainer has rewound the run since this one began.
             RanksDisagree: Other ranks that have the batch divide it otherwise.
         """
         if prefetch < 0:
@@ -332,8 +356,9 @@ class AsyncTrainer:
         await self.aclose()
 
     def _open_feed(self, prefetch: int, wait_s: float | None, lease_s: float | None, rank: Rank | None) -> Feed[Held]:
+        self._taker.begin()
         if rank is None:
-            feed, seat = Feed(lambda poll_s: self._taker.take(poll_s, lease_s), prefetch, wait_s), None
+            feed, seat = Feed(lambda poll_s: self._taker.take_next(poll_s, lease_s), prefetch, wait_s), None
         else:
             seat = Seat(rank)
             feed = Feed(lambda poll_s: self._taker.take_shard(seat, poll_s, lease_s), prefetch, wait_s)

@@ -102,6 +102,12 @@ async def _sequence_too_long(client: httpx.AsyncClient) -> httpx.Response:
     return await client.post("/v1/runs/r/groups", json=GROUP | {"tokens": [[1, 2]] * 2, "masks": [[1, 2]] * 2})
 
 
+async def _run_rewound(client: httpx.AsyncClient) -> httpx.Response:
+    await made(client)
+    await client.post("/v1/runs/r/rewind", json={"step": 0})
+    return await client.post("/v1/runs/r/batches", json={"rewinds": 0})
+
+
 async def _queue_full(client: httpx.AsyncClient) -> httpx.Response:
     await made(client, max_queued_groups=1)
     await sent(client)
@@ -150,6 +156,7 @@ CASES: dict[type[errors.LachesisError], Call] = {
     errors.BatchInUse: _batch_in_use,
     errors.SequenceTooLong: _sequence_too_long,
     errors.RewindImpossible: _rewind_impossible,
+    errors.RunRewound: _run_rewound,
     errors.RanksDisagree: _ranks_disagree,
     errors.StepMismatch: lambda client: _in(client, "POST", "/batches?rank=0&world_size=2&step=7"),
     errors.QueueFull: _queue_full,

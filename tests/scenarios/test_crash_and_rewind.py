@@ -1,8 +1,34 @@
 """A trainer crashes after its last checkpoint: what it trained on since then comes again, and nothing twice."""
 
-import httpx
+import asyncio
+from pathlib import Path
 
-from tests.scenarios.native_calls import RUN, content, end, ids, make_run, submit, taken, trained
+import httpx
+import pytest
+from redis.asyncio import Redis
+
+from app.store import scripts
+from app.store.keys import RunKeys
+from tests.api.conftest import running_service
+from tests.lossy_line import lossy_line
+from tests.scenarios.native_calls import (
+    RUN,
+    Batch,
+    content,
+    end,
+    group,
+    ids,
+    in_hands,
+    lease_runs_out,
+    make_run,
+    set_version,
+    status,
+    submit,
+    take,
+    taken,
+    trained,
+)
+from tests.waiting import wait_until
 
 EVERYTHING = [f"g{number:02}" for number in range(20)]
 
@@ -53,3 +79,141 @@ async def test_a_run_goes_back_no_further_than_its_last_checkpoint_and_says_so(c
     assert (refused.status_code, refused.json()["code"]) == (409, "rewind_impossible")
     assert "2" in refused.json()["detail"]
     assert (await client.post(f"{RUN}/rewind", json={"step": 2})).json()["steps"] == [3]
+
+
+async def rewind(client: httpx.AsyncClient, step: int) -> Batch:
+    reply = await client.post(f"{RUN}/rewind", json={"step": step})
+    assert reply.status_code == 200, reply.text
+    answer: Batch = reply.json()
+    return answer
+
+
+async def version_of(client: httpx.AsyncClient) -> int:
+    return int((await client.get(RUN)).json()["policy_version"])
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "restored"),
+    [({"step": 2}, 2), ({"step": 2, "policy_version": 7}, 7), (None, 2)],
+    ids=["stored with the checkpoint", "named with it", "no checkpoint was told"],
+)
+async def test_a_rewind_restores_the_policy_version(
+    client: httpx.AsyncClient, checkpoint: dict[str, int] | None, restored: int
+) -> None:
+    """Without a checkpoint it is the one in force when the batch after that step was acknowledged."""
+    await make_run(client, batch_size=2, max_staleness=2)
+    for step in range(1, 7):
+        await submit(client, group(f"g{step}", policy_version=step - 1))
+        await trained(client)
+        await set_version(client, step)
+        if step == 2 and checkpoint is not None:
+            told = (await client.post(f"{RUN}/checkpoints", json=checkpoint)).json()
+            assert told["policy_version"] == restored
+    for _ in range(2):
+        rewound = await rewind(client, 2)
+        assert (rewound["steps"], rewound["policy_version"]) == ([3, 4, 5, 6], restored)
+        assert await version_of(client) == restored
+
+
+@pytest.mark.parametrize("limit", [{"max_staleness": 0}, {"max_age_s": 60}], ids=str)
+async def test_what_comes_again_is_never_too_old(
+    client: httpx.AsyncClient, redis_client: Redis, limit: dict[str, float]
+) -> None:
+    """Acknowledged or in hand, taken at once or given back first."""
+    await make_run(client, batch_size=2, lease_s=10_000, **limit)
+    await submit(client, *(group(name, policy_version=0) for name in "abcd"))
+    before = [await trained(client) for _ in range(2)] + [await taken(client) for _ in range(2)]
+    assert (await rewind(client, 1))["steps"] == [2, 3, 4]
+    await redis_client.hincrby(RunKeys("run").run, "clock_ms", 3_600_000)  # type: ignore[misc]
+    await set_version(client, 9)
+    for _ in range(2):
+        again = [await taken(client) for _ in range(3)]
+        assert [content(batch) for batch in again] == [content(batch) for batch in before[1:]]
+        assert all(batch["rewound"] for batch in again)
+        for batch in again:
+            for _ in range(2):  # its answer may have been lost
+                assert (await end(client, batch, "nack")).json()["state"] == "given_back"
+    assert [(await trained(client))["step"] for _ in range(3)] == [2, 3, 4]
+    found = await status(client)
+    assert (found["dropped"], found["groups"]["delivered"]) == ({}, 4)
+
+
+async def test_a_rewind_names_the_quarantined_batches_that_it_leaves_out(client: httpx.AsyncClient) -> None:
+    await make_run(client, batch_size=2, max_deliveries=1)
+    await submit(client, *"abc")
+    await trained(client)
+    poison = await taken(client, lease_s=0.05)
+    await lease_runs_out(client, poison)
+    last = await trained(client)
+    rewound = await rewind(client, 0)
+    assert rewound["steps"] == [1, 3]
+    assert (rewound["quarantined"], rewound["quarantined_steps"]) == ([poison["batch"]], [2])
+    assert [(await trained(client))["step"] for _ in range(2)] == [1, last["step"]]
+    assert await take(client) is None
+
+
+async def test_an_operator_can_dissolve_a_rewound_batch(client: httpx.AsyncClient) -> None:
+    """As one that no trainer can use would be handed out first for ever."""
+    await make_run(client, batch_size=2)
+    await submit(client, *"ab")
+    lost = await trained(client)
+    await rewind(client, 0)
+    for lease in ("", lost["lease"]):
+        refused = await client.post(f"{RUN}/batches/{lost['batch']}/nack", json={"lease": lease})
+        assert refused.json()["code"] == "lease_lost"
+    for _ in range(2):
+        reply = await client.post(f"{RUN}/batches/{lost['batch']}/nack", json={})
+        assert reply.status_code == 200, reply.text
+    assert await in_hands(client) == []
+    assert ids(await trained(client)) == ["a"]
+
+
+async def test_a_trainer_from_before_the_rewind_is_refused(client: httpx.AsyncClient) -> None:
+    await make_run(client, batch_size=2)
+    await submit(client, *"abcd")
+    lost = [await trained(client), await taken(client)]
+    assert (await rewind(client, 0))["rewinds"] == (await client.get(RUN)).json()["rewinds"] == 1
+    for batch in lost:
+        for how in ("ack", "nack", "extend"):
+            late = await end(client, batch, how)
+            assert (late.status_code, late.json()["code"]) == (409, "lease_lost")
+    for reply in (
+        await client.post(f"{RUN}/batches", json={"rewinds": 0}),
+        await client.post(f"{RUN}/batches", json={"rewinds": 0}, params={"rank": 0, "world_size": 2}),
+        await client.put(f"{RUN}/policy-version", json={"policy_version": 3, "rewinds": 0}),
+    ):
+        assert (reply.status_code, reply.json()["code"]) == (409, "run_rewound")
+    assert await version_of(client) == 0
+    assert [held["state"] for held in await in_hands(client)] == ["returned", "returned"]
+    assert (await taken(client, rewinds=1))["step"] == 1
+
+
+@pytest.mark.parametrize("waiting", ["a batch that waits to be handed out again", "new groups"])
+async def test_a_batch_that_is_taken_while_the_run_is_rewound_is_not_had(
+    client: httpx.AsyncClient, redis_url: str, redis_client: Redis, tmp_path: Path, waiting: str
+) -> None:
+    """The trainer's request was decided on before the rewind, and reaches Redis after it."""
+    await make_run(client, batch_size=2)
+    await submit(client, *"abcde")
+    for _ in range(2):
+        await trained(client)
+    if waiting != "new groups":
+        await rewind(client, 1)
+        script = "change_lease"
+    else:
+        script = "commit_batch"
+    async with lossy_line(redis_url, tmp_path / "line") as (line, url), running_service(url) as other:
+        line.hold(scripts.load(script).digest.encode())
+        asking = asyncio.create_task(take(other))
+
+        async def decided() -> bool:
+            return line.holds
+
+        await wait_until(decided)
+        assert (await rewind(client, 0))["steps"] == [1, 2]
+        line.heal()
+        await line.deliver_late()
+        batch = await asking
+        assert batch is not None
+        assert batch["step"] == 1, "it looked again, and said nothing of rewinds"
+    assert (await taken(client))["step"] == 2

@@ -45,6 +45,9 @@ class Batch:
     lease: str | None = None
     deadline: int = 0
     request: str | None = None
+    trained_version: int = 0
+    rewound: bool = False
+    given_back: str | None = None
 
     def handed_out(self, batch_id: str, lease: str) -> None:
         self.id, self.lease = batch_id, lease
@@ -75,6 +78,7 @@ class RunModel:
     dropped: Counter[str] = field(default_factory=Counter)
     drought: Counter[str] = field(default_factory=Counter)
     unkept_step: int | None = None
+    checkpointed: tuple[int, int] | None = None
 
     def submit(self, groups: Sequence[Group]) -> list[tuple[str, bool]]:
         """Returns what became of each group, and whether it had been sent before."""
@@ -144,7 +148,10 @@ class RunModel:
 
     def give_back(self, batch_id: str, lease: str | None) -> None:
         batch = self._held(batch_id, lease, "given back")
-        if batch:
+        if batch and batch.rewound and lease is not None:
+            batch.given_back = lease
+            batch.state, batch.request, batch.lease = "returned", None, None
+        elif batch:
             self._dissolve(batch)
             self.set_version(self.version)
 
@@ -211,19 +218,24 @@ class RunModel:
         """Returns the step that the run can still go back to, and how many batches it keeps."""
         self._check_taken(step)
         self.kept = [batch for batch in self.kept if batch.step > step]
+        self.checkpointed = step, self.version
         self._note_unkept(step)
         assert self.unkept_step is not None
         return self.unkept_step, len(self.kept)
 
-    def rewind(self, step: int) -> list[str]:
-        """Returns the batches that come again, in order."""
+    def rewind(self, step: int) -> tuple[list[str], list[str], int]:
+        """Returns the batches that come again, in order; those that are quarantined; and the version from now on."""
         self._check_taken(step)
         if self.unkept_step is not None and step < self.unkept_step:
             raise Refused("rewind_impossible", f"up to step {self.unkept_step}")
         trained = [batch for batch in self.batches if batch.step <= step and batch.state in ("held", "sent")]
         for batch in trained:
             self._deliver(batch)
-        for batch in [batch for batch in self.kept if batch.step > step]:
+        later = [batch for batch in self.kept if batch.step > step]
+        version = later[0].trained_version if later else self.version
+        if self.checkpointed is not None and self.checkpointed[0] == step:
+            version = self.checkpointed[1]
+        for batch in later:
             self.kept.remove(batch)
             self.delivered -= len(batch.groups)
             batch.state, batch.delivery = "returned", 1
@@ -231,9 +243,11 @@ class RunModel:
         self.batches.sort(key=lambda batch: batch.step)
         again = [batch for batch in self.batches if batch.step > step and batch.state != "quarantined"]
         for batch in again:
-            batch.state, batch.request, batch.lease = "returned", None, None
+            batch.state, batch.request, batch.lease, batch.rewound = "returned", None, None, True
         self._trim()
-        return [batch.id for batch in again]
+        self.set_version(version)
+        left_out = [batch.id for batch in self.batches if batch.step > step and batch not in again]
+        return [batch.id for batch in again], left_out, version
 
     def where(self, group: Group) -> str:
         """Say where a group is: ``queued``, or in which batch, or that it is gone."""
@@ -294,6 +308,8 @@ class RunModel:
         elif lease is None and (batch.state == "quarantined" or self._waits(batch)):
             return batch
         elif batch.state == "quarantined" or batch.lease != lease:
+            if outcome == "given back" and lease is not None and batch.given_back == lease:
+                return None
             words = {
                 "held": "under another lease",
                 "returned": "waits to be handed out again",
@@ -308,6 +324,7 @@ class RunModel:
 
     def _deliver(self, batch: Batch) -> None:
         self._end(batch, "acknowledged")
+        batch.trained_version = self.version
         self.delivered += len(batch.groups)
         if self.keep_batches:
             self.kept = sorted([*self.kept, batch], key=lambda batch: batch.step)

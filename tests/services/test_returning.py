@@ -86,8 +86,8 @@ async def test_a_rewind_does_not_promise_batches_that_are_quarantined(services: 
     await run_out(redis_client)
     second = await take(services)
     rewound = await services.bookmarks.rewind(RUN, 0)
-    assert rewound.batch_ids == (second.lease.batch_id,)
-    assert rewound.steps == (2,)
+    assert [lease.batch_id for lease in rewound.batches] == [second.lease.batch_id]
+    assert [lease.step for lease in rewound.quarantined] == [1]
 
 
 async def test_a_rewind_lets_go_of_no_batch_that_is_to_come_back(services: Services, redis_client: Redis) -> None:
@@ -102,7 +102,7 @@ async def test_a_rewind_lets_go_of_no_batch_that_is_to_come_back(services: Servi
     view = await services.administration.get(RUN)
     assert await RunStore(services.connection).put(RUN, config(2), replace(view.policy, keep_batches=1), view.epoch)
     rewound = await services.bookmarks.rewind(RUN, 1)
-    assert rewound.batch_ids == tuple(batch.lease.batch_id for batch in others)
+    assert [lease.batch_id for lease in rewound.batches] == [batch.lease.batch_id for batch in others]
     assert [names(await take(services)) for _ in others] == [["b"], ["c"]]
     books = await books_of(redis_client, RUN)
     assert len(books["kept"]) == books["delivered"] == 1
@@ -116,18 +116,6 @@ async def test_a_rewind_that_is_refused_ends_no_batch(services: Services, redis_
     with pytest.raises(RewindImpossible):
         await services.bookmarks.rewind(RUN, 0)
     await services.leases.acknowledge(RUN, held.lease.batch_id, held.lease.lease_id)
-
-
-async def test_a_group_that_came_back_by_a_rewind_and_was_given_back_is_queued(services: Services) -> None:
-    await submit(services, "a")
-    batch = await take(services)
-    await services.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)
-    assert (await services.lineages.of(RUN, "a")).state == "delivered"
-    await services.bookmarks.rewind(RUN, 0)
-    again = await take(services)
-    assert (await services.lineages.of(RUN, "a")).state == "leased"
-    await services.leases.give_back(RUN, again.lease.batch_id, again.lease.lease_id, None)
-    assert (await services.lineages.of(RUN, "a")).state == "queued"
 
 
 @pytest.mark.parametrize("request_id", ["", "the same"])

@@ -334,8 +334,12 @@ class RunMachine(RuleBasedStateMachine):
     @rule(ago=st.integers(-1, 6))
     def rewind(self, ago: int) -> None:
         step = self._model.step - ago
-        predicted, rewound = self._both(lambda s: s.bookmarks.rewind(RUN, step), lambda: self._model.rewind(step))
-        assert rewound is None or list(rewound.batch_ids) == predicted
+        predicted, rewound = self._both(lambda s: s.administration.rewind(RUN, step), lambda: self._model.rewind(step))
+        if rewound is not None:
+            again = [lease.batch_id for lease in rewound.batches]
+            left_out = [lease.batch_id for lease in rewound.quarantined]
+            assert (again, left_out, rewound.policy_version) == predicted
+            assert self._call(lambda services: services.administration.get(RUN)).policy_version == predicted[2]
 
     # Operators, and time
 

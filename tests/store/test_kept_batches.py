@@ -105,21 +105,21 @@ async def test_a_rewind_hands_out_what_came_after_and_keeps_what_came_before(sto
     first, second, third = await taken(store, "one", "two", "three")
     before = [await store.batches.groups_of(RUN, lease.batch_id) for lease in (second, third)]
     await store.acknowledge(first, second, third, keep=True)
-    assert await store.batches.rewind(RUN, 1, rewound(second, third))
+    assert await store.rewind(1, rewound(second, third))
     books = await store.books()
     assert (books["leased"], books["kept"], books["delivered"]) == ({"two", "three"}, {"one"}, 1)
     view = await store.view()
     assert list(view.leases) == rewound(second, third)
     assert [await store.batches.groups_of(RUN, lease.batch_id) for lease in view.leases] == before
     assert (view.step, view.kept.batches) == (3, 1)
-    assert not await store.batches.rewind(RUN, 1, rewound(second, third)), "they are not kept any more"
-    assert await store.batches.rewind(RUN, 1, []), "there is nothing left to do"
+    assert not await store.rewind(1, rewound(second, third)), "they are not kept any more"
+    assert await store.rewind(1, []), "there is nothing left to do"
     assert (await store.view()).leases == view.leases
 
     assert await store.acknowledge(*view.leases, keep=True) == 2
     books = await store.books()
     assert (books["kept"], books["delivered"]) == ({"one", "two", "three"}, 3)
-    assert await store.batches.rewind(RUN, 0, rewound(first, second, third)), "and once more, from further back"
+    assert await store.rewind(0, rewound(first, second, third)), "and once more, from further back"
     assert (await store.books())["leased"] == {"one", "two", "three"}
 
 
@@ -129,12 +129,12 @@ async def test_a_rewind_that_was_planned_on_other_batches_changes_nothing(store:
     await store.acknowledge(first, second, keep=True)
     stranger = replace(second, batch_id="stranger")
     for leases in ([first], [first, second, third], [first, stranger], []):
-        assert not await store.batches.rewind(RUN, 0, rewound(*leases))
+        assert not await store.rewind(0, rewound(*leases))
         assert (await store.books())["kept"] == {"one", "two"}
     await store.batches.release_kept(RUN, ["batch1"])
-    assert not await store.batches.rewind(RUN, 0, rewound(second))
+    assert not await store.rewind(0, rewound(second))
     assert (await store.view()).leases == (third,)
-    assert await store.batches.rewind(RUN, 1, rewound(second)), "right after it, there is nothing missing"
+    assert await store.rewind(1, rewound(second)), "right after it, there is nothing missing"
     assert (await store.books())["leased"] == {"two", "three"}
 
 
@@ -250,7 +250,7 @@ async def test_no_rewind_goes_before_a_checkpoint(store: Store) -> None:
         assert await store.batches.release_kept(RUN, [], step) == 0
         kept = (await store.view()).kept
         assert (kept.checkpoint, kept.unkept_step) == (step, 5)
-    assert not await store.batches.rewind(RUN, 0, rewound(lease))
+    assert not await store.rewind(0, rewound(lease))
     assert (await store.books())["kept"] == {"one"}
 
 

@@ -83,7 +83,7 @@ async def test_whoever_waits_for_a_batch_is_woken_by_all_that_could_make_one(sto
         assert await told() == ["given back"]
         await store.acknowledge(await store.take("one"), keep=True)
         again = Lease("batch2", LeaseState.RETURNED, "", 1, 2, relaxed=False)
-        assert await store.batches.rewind(RUN, 0, [again])
+        assert await store.rewind(0, [again])
         assert await told() == ["rewound"]
         assert await store.runs.put(RUN, CONFIG, POLICY, (await store.view()).epoch)
         assert await told() == ["changed"]

@@ -48,6 +48,7 @@ _REFUSED = (
     errors.RunNotFound,
     errors.NotAcceptable,
     errors.RunArchived,
+    errors.RunRewound,
     errors.RanksDisagree,
     errors.StepMismatch,
     errors.SequenceTooLong,

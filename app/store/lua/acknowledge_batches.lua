@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- acknowledge_batches: end leases whose batches were trained on, or reached their trainer; their groups are delivered.
 --
--- KEYS[1] run           hash  run clock, totals, latest group
+-- KEYS[1] run           hash  run clock, policy version, totals, latest group
 -- KEYS[2] groups        hash  group id -> entry
 -- KEYS[3] leases        hash  batch id -> JSON list of groups
 -- KEYS[4] lease_states  hash  batch id -> JSON of its lease
@@ -10,7 +10,7 @@
 -- KEYS[7] ended         zset  group or batch id -> run clock at which that is forgotten, ms
 -- KEYS[8] kept          hash  batch id -> JSON list of groups
 -- KEYS[9] kept_steps    zset  batch id -> step
--- KEYS[10] kept_leases  hash  batch id -> JSON of its lease
+-- KEYS[10] kept_leases  hash  batch id -> policy version and JSON of its lease
 -- KEYS[11] replay       hash  the replay buffer's configuration, session, totals
 -- KEYS[12] fragments    hash  fragment id -> entry
 -- KEYS[13] entering     zset  groups that are to become chunks, by the order they came in
@@ -45,7 +45,7 @@ for i = 3, #ARGV, 4 do
     deliver_groups(fresh, fresh_bytes, batch, step, clock, ARGV[i + 3])
     if ARGV[1] == '1' then
       redis.call('HSET', KEYS[8], batch, manifests[i])
-      redis.call('HSET', KEYS[10], batch, ARGV[i + 1])
+      redis.call('HSET', KEYS[10], batch, (redis.call('HGET', KEYS[1], 'policy_version') or '0') .. ' ' .. ARGV[i + 1])
       redis.call('ZADD', KEYS[9], step, batch)
       redis.call('HINCRBY', KEYS[1], 'kept_bytes', bytes)
     else

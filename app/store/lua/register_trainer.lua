@@ -25,6 +25,6 @@ redis.call('PUBLISH', KEYS[1], 'registered')
 if redis.call('HGET', KEYS[1], 'config') == ARGV[2] then return 0 end
 redis.call('HSET', KEYS[1], 'config', ARGV[2], 'step', ARGV[3], 'started', 0)
 next_epoch(KEYS[1])
-redis.call('HDEL', KEYS[1], 'conflict_since_ms', 'unfilled', 'undivided', 'debts', 'last_batch_ms', 'checkpoint', 'unkept_step',
-  'trained_batches', 'trained_per_version')
+redis.call('HDEL', KEYS[1], 'conflict_since_ms', 'unfilled', 'undivided', 'debts', 'last_batch_ms', 'checkpoint',
+  'checkpoint_version', 'unkept_step', 'trained_batches', 'trained_per_version')
 return 1

@@ -1,14 +1,15 @@
 #!lua flags=allow-oom
 -- release_kept: let go of delivered batches that were kept for a rewind.
 --
--- KEYS[1] run         hash  totals, latest group, checkpoint
+-- KEYS[1] run         hash  totals, latest group, policy version, checkpoint and its version
 -- KEYS[2] groups      hash  group id -> entry
 -- KEYS[3] unindexed   zset  payloads to remove
 -- KEYS[4] kept        hash  batch id -> JSON list of groups
 -- KEYS[5] kept_steps  zset  batch id -> step
 -- KEYS[6] kept_leases hash  batch id -> JSON of its lease
 -- KEYS[7] replayed    hash  group id -> batches that have it from the replay buffer
--- ARGV[1] step of a checkpoint to note, or ''   ARGV[2..] batch ids
+-- ARGV[1] step of a checkpoint to note, or ''   ARGV[2] its policy version, or '' for the one in force
+-- ARGV[3..] batch ids
 --
 -- Returns the number let go; one that is not kept any more is passed over. A run that is not there stays so: 0.
 -- Cost: O(n log m), n the groups of the batches, m the unindexed payloads.
@@ -18,11 +19,11 @@
 -- include replayed_groups
 if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
 local contents, released = {}, 0
-for i = 2, #ARGV do
+for i = 3, #ARGV do
   local manifest = redis.call('HGET', KEYS[4], ARGV[i])
   contents[i] = manifest and cjson.decode(manifest)
 end
-for i = 2, #ARGV do
+for i = 3, #ARGV do
   if contents[i] and redis.call('HDEL', KEYS[4], ARGV[i]) == 1 then
     local fresh, _, bytes = parted(contents[i])
     forget_payloads(KEYS[1], KEYS[2], KEYS[3], ids_of(fresh))
@@ -36,7 +37,8 @@ for i = 2, #ARGV do
 end
 flush()
 if ARGV[1] ~= '' then
-  redis.call('HSET', KEYS[1], 'checkpoint', ARGV[1])
+  local version = ARGV[2] ~= '' and ARGV[2] or redis.call('HGET', KEYS[1], 'policy_version') or 0
+  redis.call('HSET', KEYS[1], 'checkpoint', ARGV[1], 'checkpoint_version', version)
   note_unkept(KEYS[1], ARGV[1])
 end
 return released

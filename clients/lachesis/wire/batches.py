@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from lachesis.wire.body import Body
 from lachesis.wire.groups import GroupContents
 from lachesis.wire.ranks import RankNumber, ShardInfo
-from lachesis.wire.runs import LeaseSeconds
+from lachesis.wire.runs import LeaseSeconds, Rewinds
 from lachesis.wire.status import Alert
 
 LeaseId = Annotated[str, Field(min_length=1, max_length=64, description="The lease the batch is held under.")]
@@ -28,6 +28,11 @@ class TakeBatch(Body):
     lease_s: LeaseSeconds | None = Field(default=None, description="How long to hold the batch; null: the run's.")
     trainer: str | None = Field(
         default=None, max_length=256, description="Who asks; shown to operators beside the batch."
+    )
+    rewinds: Rewinds | None = Field(
+        default=None,
+        description="`rewinds` of the run when this trainer began. If the run was rewound since, it gets no batch, but "
+        "409 `run_rewound`.",
     )
 
 
@@ -73,6 +78,11 @@ class BatchInfo(BaseModel):
     relaxed: bool = Field(description="Whether minimums were relaxed for it.")
     batch_size: int = Field(description="Its sequences.")
     policy_version: int = Field(description="The policy version in force.")
+    rewinds: int = Field(default=0, description="How often the run was rewound by then.")
+    rewound: bool = Field(
+        default=False,
+        description="Whether it was handed out before and came back by a rewind: it is trained on however old it is.",
+    )
     groups: list[BatchGroup] = Field(description="Its groups, in training order; of a shard, those in it.")
     shard: ShardInfo | None = Field(default=None, description="Which part of it this is, if it is divided.")
 

@@ -133,6 +133,10 @@ FreshFraction = Annotated[
         "where that has groups that fit exactly. Below 1 only in a run whose buffer takes `groups`.",
     ),
 ]
+Rewinds = Annotated[int, Field(ge=0, le=MAX_INTEGER)]
+"""How often a run was rewound."""
+PolicyVersionNumber = Annotated[int, Field(ge=0, le=MAX_INTEGER)]
+"""Weight updates so far."""
 Archived = Annotated[
     bool, Field(description="An archived run takes no groups and hands out no batches; nothing is deleted.")
 ]
@@ -221,6 +225,7 @@ class Run(RunCreate):
     archived: Archived
     step: int = Field(description="Batches taken so far, from the starting step on.")
     policy_version: int = Field(description="Weight updates so far, as the trainer told.")
+    rewinds: int = Field(default=0, description="How often its trainer went back to a saved state.")
 
 
 class UnreadableRun(BaseModel):
@@ -240,7 +245,13 @@ class Runs(BaseModel):
 class PolicyVersion(Body):
     """The policy version now in force (`PUT /v1/runs/{run}/policy-version`)."""
 
-    policy_version: int = Field(ge=0, le=MAX_INTEGER, description="Weight updates so far.", examples=[42])
+    policy_version: PolicyVersionNumber = Field(description="Weight updates so far.", examples=[42])
+    rewinds: Rewinds | None = Field(
+        default=None,
+        examples=[0],
+        description="`rewinds` of the run when this trainer began. If the run was rewound since, nothing changes: 409 "
+        "`run_rewound`.",
+    )
 
 
 class PolicyVersionSet(BaseModel):
@@ -256,12 +267,18 @@ class Checkpoint(Body):
     step: int = Field(
         ge=-MAX_INTEGER, le=MAX_INTEGER, description="Step of the last batch in the saved state.", examples=[5]
     )
+    policy_version: PolicyVersionNumber | None = Field(
+        default=None,
+        examples=[5],
+        description="The policy version of that state, which a rewind restores; null: the one in force.",
+    )
 
 
 class Bookmarks(BaseModel):
     """Which steps a run can be rewound to."""
 
     checkpoint: int | None = Field(description="Step of the last checkpoint the trainer told of.")
+    policy_version: int | None = Field(default=None, description="The policy version stored with that checkpoint.")
     rewindable_to: int = Field(description="Earliest step that `rewind` accepts.")
     kept_batches: int = Field(description="Acknowledged batches kept.")
     kept_bytes: int = Field(description="Their payload.")
@@ -276,7 +293,18 @@ class Rewind(Body):
 
 
 class Rewound(BaseModel):
-    """Which batches are handed out again, in this order."""
+    """Which batches are handed out again, in this order, and which are left out."""
 
     batches: list[str] = Field(description="Batch ids; the first `POST …/batches` gets the first.")
     steps: list[int] = Field(description="Their steps.")
+    quarantined: list[str] = Field(
+        default_factory=list,
+        description="Batches after that step that are left out, because they are quarantined. Nack puts their groups "
+        "back into the queue, DELETE drops them.",
+    )
+    quarantined_steps: list[int] = Field(default_factory=list, description="Their steps.")
+    policy_version: int = Field(
+        description="The policy version from now on: that of the checkpoint at this step; without one, that in force "
+        "when the batch after it was acknowledged."
+    )
+    rewinds: int = Field(description="How often the run was rewound by now; trainers say it when they take batches.")

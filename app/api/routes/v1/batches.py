@@ -93,7 +93,8 @@ async def take_batch(request: Request) -> Response:
     asked = parse(TakeBatch, body) if body else TakeBatch()
     layout = Layout(run) if accepts_binary(request) else None
     begin = None if layout is None else layout.begin
-    holder = Holder(asked.request_id or "", asked.lease_s, asked.trainer or "", seat_of(query), begin)
+    seat = seat_of(query)
+    holder = Holder(asked.request_id or "", asked.lease_s, asked.trainer or "", seat, asked.rewinds, begin)
     answer = await found.waiting.take(run, holder, wait_s, end_of_waiting(request.scope))
     if answer.not_ready is not None:
         if wait_s > 0:

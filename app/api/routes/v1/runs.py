@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from app.api.deps import Found, NamedRun, SmallBody, parse
 from app.api.native_route import NativeRoute
 from app.api.problems import place
-from app.api.replies import json_reply, large_json_reply, model_reply
+from app.api.replies import large_json_reply, model_reply
 from app.api.routes.answer_docs import reading, sending, with_headers, writing
 from app.api.routes.body_docs import takes
 from app.core import errors
@@ -115,14 +115,14 @@ async def run_status(run: NamedRun, found: Found, request: Request) -> Response:
     "/{run}/policy-version",
     summary="Tell the policy version",
     response_model=PolicyVersionSet,
-    responses=sending(errors.RunNotFound),
+    responses=sending(errors.RunNotFound, errors.RunRewound),
     openapi_extra=takes(PolicyVersion),
 )
 async def put_policy_version(run: NamedRun, found: Found, body: SmallBody) -> Response:
     """Say how many weight updates there were. Groups that this makes too old leave the queue, and are counted."""
-    version = parse(PolicyVersion, body).policy_version
-    dropped = await found.administration.set_policy_version(run, version)
-    return model_reply(PolicyVersionSet(policy_version=version, dropped_groups=dropped))
+    asked = parse(PolicyVersion, body)
+    dropped = await found.administration.set_policy_version(run, asked.policy_version, asked.rewinds)
+    return model_reply(PolicyVersionSet(policy_version=asked.policy_version, dropped_groups=dropped))
 
 
 @router.post(
@@ -134,13 +134,14 @@ async def put_policy_version(run: NamedRun, found: Found, body: SmallBody) -> Re
 )
 async def post_checkpoint(run: NamedRun, found: Found, body: SmallBody) -> Response:
     """Let go of the batches up to a step: the trainer has saved a state that contains them."""
-    step = parse(Checkpoint, body).step
+    asked = parse(Checkpoint, body)
     await found.administration.get(run)
-    kept = (await found.bookmarks.checkpoint(run, step)).kept
+    kept = (await found.bookmarks.checkpoint(run, asked.step, asked.policy_version)).kept
     return model_reply(
         Bookmarks(
             checkpoint=kept.checkpoint,
-            rewindable_to=step if kept.unkept_step is None else kept.unkept_step,
+            policy_version=kept.checkpoint_version,
+            rewindable_to=asked.step if kept.unkept_step is None else kept.unkept_step,
             kept_batches=kept.batches,
             kept_bytes=kept.payload_bytes,
         )
@@ -156,10 +157,17 @@ async def post_checkpoint(run: NamedRun, found: Found, body: SmallBody) -> Respo
 )
 async def post_rewind(run: NamedRun, found: Found, body: SmallBody) -> Response:
     """Hand out every batch after a step again, the same groups in the same order, before any new one."""
-    step = parse(Rewind, body).step
-    await found.administration.get(run)
-    rewound = await found.bookmarks.rewind(run, step)
-    return json_reply({"batches": rewound.batch_ids, "steps": rewound.steps})
+    rewound = await found.administration.rewind(run, parse(Rewind, body).step)
+    return model_reply(
+        Rewound(
+            batches=[lease.batch_id for lease in rewound.batches],
+            steps=[lease.step for lease in rewound.batches],
+            quarantined=[lease.batch_id for lease in rewound.quarantined],
+            quarantined_steps=[lease.step for lease in rewound.quarantined],
+            policy_version=rewound.policy_version,
+            rewinds=rewound.rewinds,
+        )
+    )
 
 
 def _shown(run: str, view: RunView | RunSummary) -> Run:
@@ -177,4 +185,5 @@ def _shown(run: str, view: RunView | RunSummary) -> Run:
         atropos=AtroposSettings(**config),
         step=view.step,
         policy_version=view.policy_version,
+        rewinds=view.rewinds,
     )

@@ -1,0 +1,11 @@
+-- policy_version: another version is in force from now on (not a command of its own).
+--
+-- No order tells which chunks are partly of later versions, so after a step down they must be looked over. Whoever dies
+-- while looking them over leaves that to others.
+local function put_policy_version(run, replay, version)
+  local before = tonumber(redis.call('HGET', run, 'policy_version') or 0)
+  redis.call('HSET', run, 'policy_version', version)
+  if tonumber(version) < before and redis.call('HEXISTS', replay, 'config') == 1 then
+    redis.call('HSET', replay, 'unsettled', redis.call('HINCRBY', replay, 'revision', 1))
+  end
+end
