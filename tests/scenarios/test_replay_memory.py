@@ -1,5 +1,6 @@
 """A replay buffer may fill the store's memory; fresh groups come first, and always find room."""
 
+import asyncio
 import base64
 import secrets
 from collections.abc import AsyncIterator, Iterator
@@ -10,6 +11,7 @@ import pytest
 from redis.asyncio import Redis
 
 from app.store.embedded import EmbeddedRedis
+from tests.api import atropos_calls as atropos
 from tests.api.conftest import running_service
 from tests.scenarios.native_calls import RUN, group, ids, make_run, status, trained
 from tests.services.accounting import books_of
@@ -104,6 +106,32 @@ async def test_fresh_groups_find_room_in_a_store_that_a_buffer_has_filled(
         assert [chunk["first"] for chunk in page] == list(range(50 - len(page), 50)), "the oldest go first"
         assert len(ids(await trained(client))) == 2
         await books_of(redis, "run")
+
+
+async def test_a_server_without_a_limit_is_bounded_by_its_machine(small_redis: EmbeddedRedis, redis: Redis) -> None:
+    async with running_service(small_redis.url) as client:
+        await make_run(client)
+        await redis.config_set("maxmemory", 0)
+        reply = await client.put(REPLAY, json={})
+        assert reply.json()["settings"]["max_bytes"] == (await redis.info("memory"))["total_system_memory"] // 4
+
+
+async def test_processes_make_way_at_once_for_all_that_comes_to_them(small_redis: EmbeddedRedis, redis: Redis) -> None:
+    """Also for environments of Atropos. What each evicts the others see: together they leave most of the buffer."""
+    async with running_service(small_redis.url) as client, running_service(small_redis.url) as other:
+        await fill_buffer(client, chunks=60)
+        await limit_memory(redis, -1)
+        note = {"messages": [[{"role": "user", "content": "x" * 500 * KILOBYTES}]] * 2}
+        replies = await asyncio.gather(
+            *(
+                process.post("/runs/run/atropos/scored_data", json=atropos.group(2, n, **note))
+                for n in range(4)
+                for process in (client, other)
+            )
+        )
+        assert [reply.status_code for reply in replies] == [200] * 8
+        assert (await status(client))["groups"]["accepted"] == 8
+        assert (await state(client))["sampleable_chunks"] >= 20
 
 
 async def test_workers_find_room_again_though_nobody_submits(small_redis: EmbeddedRedis, redis: Redis) -> None:
