@@ -182,6 +182,8 @@ def _describe(found: RunStatus, beside: Iterable[str]) -> Iterable[str]:
         yield f"next batch: blocked: {found.blocked.detail if found.blocked else 'unknown'}"
     if found.alert:
         yield f"alert: {found.alert.detail}, since {found.alert.since_s:.0f} s ago"
+    if found.upkeep:
+        yield f"upkeep fails: {found.upkeep.detail}, since {found.upkeep.failing_s:.0f} s"
     if found.leases:
         shown = [f"step {one.step} {one.state}, delivery {one.deliveries}" for one in found.leases[:_MOST_LEASES]]
         yield f"not acknowledged: {'; '.join(shown)}" + ("; …" if len(found.leases) > _MOST_LEASES else "")

@@ -14,8 +14,10 @@ from typing import Any, ClassVar
 MOST_CHARACTERS = 200
 """Of a name or reason in a line; what is longer is cut."""
 
-caller: ContextVar[Callable[[], Mapping[str, str]] | None] = ContextVar("caller", default=None)
-"""Describes who asked for what is being done, as fields of a line."""
+Caller = Callable[[], Mapping[str, str]] | None
+"""Describes who asked for what is being done, as fields of a line; None: nobody, the service does it by itself."""
+
+caller: ContextVar[Caller] = ContextVar("caller", default=None)
 
 log = logging.getLogger("lachesis.events")
 

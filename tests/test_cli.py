@@ -7,11 +7,14 @@ from pathlib import Path
 
 import httpx
 import pytest
+from redis.asyncio import Redis
 from typer.testing import CliRunner
 
 from app.cli import cli
+from app.store.keys import RunKeys
 from app.version import lachesis_version
 from tests.api.conftest import Start, start
+from tests.waiting import wait_until
 
 __all__ = ["start"]  # the fixture
 
@@ -129,6 +132,18 @@ async def test_a_replay_buffer_and_curricula_are_described(start: Start) -> None
     assert "\nreplay: 0 chunks to sample from, 0 samples held\n" in out
     assert "\nreplay: samples wait: sampling 1 needs 1 sampleable chunks, 0 are there\n" in out
     assert out.endswith("\ncurriculum gsm8k: uniform, 0 of 2 items seen, 1 in flight\n")
+
+
+async def test_a_run_that_cannot_be_looked_after_is_shown_as_such(start: Start, redis_client: Redis) -> None:
+    service = await start()
+    (await service.post("/v1/runs", json=RUN)).raise_for_status()
+    await redis_client.set(RunKeys("math").trash, "no set")
+
+    async def shown() -> bool:
+        _, out, _ = await status(service, "--run", "math")
+        return "\nupkeep fails: Redis refused a command: WRONGTYPE" in out
+
+    await wait_until(shown)
 
 
 def test_a_python_without_the_dependencies_is_told_where_they_are() -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from app.core.errors import InvalidField, LachesisError, RanksDisagree, RunRewound, StepMismatch
+from app.events import Caller, caller
 from app.services.dispatch import Dispatch
 from app.services.handout import Answer, Holder
 
@@ -21,6 +22,7 @@ Changes = Callable[[str], AsyncGenerator[None, None]]
 class _Waiter:
     holder: Holder
     answer: "asyncio.Future[Answer]"
+    caller: Caller = field(default_factory=caller.get)
 
 
 @dataclass(slots=True)
@@ -160,6 +162,7 @@ class WaitingRoom:
 
     async def _give(self, run: str, room: _Room, waiter: _Waiter) -> Answer | None:
         """Take the next batch for one who waits; None if it did something wrong, and was told so."""
+        caller.set(waiter.caller)  # whose request this is; the task was made by another's
         try:
             answer = await self._dispatch.take(run, waiter.holder)
         except _THEIR_OWN as error:

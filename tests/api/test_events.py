@@ -1,11 +1,14 @@
 """What the log says of runs: one line each, and none for polls."""
 
+import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import httpx
 from redis.asyncio import Redis
 
+from app.store.keys import RunKeys
 from tests.api.atropos_calls import group, post, register, register_env
 from tests.api.conformance import OPERATIONS, Operation, operation_of
 from tests.api.conftest import Start
@@ -128,6 +131,32 @@ async def test_a_batch_leaves_a_line_when_it_is_given_back_redelivered_quarantin
     assert log_lines.of("batch quarantined") == [named], "the service did it by itself"
     (await client.delete(f"{RUN}/batches/{first['batch']}")).raise_for_status()
     assert log_lines.of("batch discarded") == [{"run": "run", "batch": first["batch"], "step": 2, **CALLER}]
+
+
+async def test_a_line_names_the_trainer_that_got_the_batch_not_another_that_waits(
+    client: httpx.AsyncClient, redis_client: Redis, log_lines: LogLines
+) -> None:
+    """One task of the process asks for all who wait."""
+    await make_run(client)
+    await submit(client, "a", "b")
+    held = await taken(client)
+    waiting: list[asyncio.Task[httpx.Response]] = []
+    for agent in ("first", "second"):
+        poll = client.post(f"{RUN}/batches?wait_s=60", headers={"user-agent": agent})
+        waiting.append(asyncio.create_task(poll))
+
+        async def waits() -> bool:
+            text = (await client.get("/metrics")).text
+            return re.findall(r"^lachesis_long_polls_waiting.* (\S+)$", text, re.M) == [f"{len(waiting)}.0"]
+
+        await wait_until(waits)
+    await submit(client, "c", "d")
+    assert (await waiting[0]).status_code == 201
+    await redis_client.hincrby(RunKeys("run").run, "clock_ms", 1000 * 1000)  # type: ignore[misc]
+    again = await waiting[1]
+    assert again.json()["batch"] == held["batch"]
+    (line,) = log_lines.of("batch redelivered")
+    assert line["agent"] == "second"
 
 
 async def test_a_batch_that_does_not_keep_every_minimum_leaves_a_line(start: Start, log_lines: LogLines) -> None:
