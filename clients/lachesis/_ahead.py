@@ -10,6 +10,7 @@ from typing import ClassVar, Generic, TypeVar
 
 from lachesis._compat import timeout
 from lachesis._protocol import NothingYet
+from lachesis._public import in_background
 from lachesis._retry import Seldom
 from lachesis.errors import LachesisError, NoBatch
 
@@ -86,7 +87,7 @@ class Ahead(ABC, Generic[T]):
     def start(self) -> asyncio.Task[None]:
         """Take from now on."""
         if self._filling is None:
-            self._filling = asyncio.create_task(self._fill())
+            self._filling = in_background(self._fill())
             self._filling.add_done_callback(lambda _: self._news.set())
         return self._filling
 

@@ -32,7 +32,9 @@ class Feed(Ahead[H]):
 
     grace_s: ClassVar[float] = 0.5  # a batch that is on its way is better had than asked for again
 
-    def __init__(self, take: Take[H], prefetch: int, patience_s: float | None, what: str = "batch") -> None:
+    def __init__(
+        self, take: Take[H], prefetch: int, patience_s: float | None, what: str = "batch", instead: str = ""
+    ) -> None:
         """Begin to take batches when the first is asked for.
 
         Args:
@@ -40,7 +42,9 @@ class Feed(Ahead[H]):
             prefetch: How many to keep ready, ``>= 0``.
             patience_s: How long `next` waits; None: for ever.
             what: What one is called.
+            instead: What to do to have one without a loop.
         """
+        self._instead = instead
         super().__init__(prefetch, patience_s, what)
         self._take = take
         self._handed_out: list[H] = []
@@ -56,6 +60,11 @@ class Feed(Ahead[H]):
         batch = await super().next()
         self._handed_out = [*(one for one in self._handed_out if one.lease.held), batch]
         return batch
+
+    @property
+    def held(self) -> int:
+        """How many are in our hands, those that are ready counted."""
+        return sum(one.lease.held for one in (*self._handed_out, *self._ready))
 
     async def drop_stale(self, policy_version: int, max_staleness: int) -> None:
         """Give back what is ready and has become too old; what is taken from now on is looked at as well."""
@@ -81,8 +90,9 @@ class Feed(Ahead[H]):
         """Take no more batches, and give back those that are ready or in the loop's hands."""
         await self._stop()
         # The last first: each goes to the front of the queue, so that they end up in the order they came.
+        why = f"its loop was left before ack(); acknowledge a {self._what} inside the loop{self._instead}"
         for batch in reversed([*self._handed_out, *self._ready]):
-            await batch.lease.give_back("not trained on")
+            await batch.lease.give_back("not trained on", why)
         self._ready.clear()
 
     async def _more(self, missing: int, poll_s: float) -> Sequence[H] | NothingYet:  # noqa: ARG002 - one by one

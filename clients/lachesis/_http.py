@@ -5,6 +5,7 @@ import logging
 import math
 import os
 import time
+import warnings
 from collections.abc import Awaitable, Callable
 from functools import partial
 from random import Random
@@ -17,6 +18,7 @@ from typing_extensions import Self
 
 from lachesis._files import FileBody, FileSink
 from lachesis._protocol import Call, Reply, is_gone, read_reply
+from lachesis._public import Shown
 from lachesis._retry import Backoff, Seldom
 from lachesis._settings import Settings
 from lachesis.errors import LachesisError, NotFound, Unreachable
@@ -35,6 +37,7 @@ class Sender:
 
     def __init__(self, settings: Settings, random: Random | None = None) -> None:
         self._settings = settings
+        self._used = False
         self._url = str(httpx.URL(settings.url).copy_with(userinfo=b""))  # no password in a log
         self._notice = Seldom(_SAID_EVERY_S)
         self._random = random or Random(os.urandom(16))  # so that no two processes keep step
@@ -76,12 +79,17 @@ class Sender:
                 pause_s = None if waited_out else backoff.pause_s(error, attempt, elapsed_s, self._random)
                 if pause_s is None:
                     if attempt > 1 and isinstance(error, Unreachable):
-                        raise self._given_up(error, attempt, elapsed_s) from error.__cause__
+                        raise self._given_up(error, attempt, elapsed_s) from None
                     raise
                 self._say(error, backoff.budget_s)
                 if note is not None:
                     note(error)
             await asyncio.sleep(pause_s)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it was used, and not closed since."""
+        return self._used and not self._http.is_closed
 
     async def aclose(self) -> None:
         """Close all connections."""
@@ -106,6 +114,7 @@ class Sender:
             log.warning("%s Trying again %s", trouble, how_long)
 
     async def _once(self, call: Call[T]) -> Reply:
+        self._used = True
         timeout = httpx.Timeout(
             self._settings.timeout_s,
             connect=self._settings.connect_timeout_s,
@@ -128,8 +137,22 @@ class Sender:
                 await response.aclose()
         except httpx.TransportError as error:
             url = request.url.copy_with(userinfo=b"")
-            raise Unreachable(f"{call.method} {url}: {_reason(error)}") from error
+            # The 40 lines of frames of its cause say no more than its message.
+            raise Unreachable(f"{call.method} {url}: {_reason(error)}") from None
         return Reply(response.status_code, response.headers, body)
+
+
+class OwnsSender(Shown):
+    """Has connections that it must close."""
+
+    _sender: Sender
+
+    def _must_close(self) -> bool:
+        return hasattr(self, "_sender") and self._sender.is_open  # there is none where the constructor raised
+
+    def __del__(self, _warn: Callable[..., None] = warnings.warn) -> None:
+        if self._shown_as is None and self._must_close():  # else the synchronous object warns
+            _warn(f"unclosed {self!r}: end it with `async with` or aclose()", ResourceWarning, source=self)
 
 
 def read_more_at_once(response: httpx.Response) -> None:

@@ -6,9 +6,10 @@ from typing_extensions import Self
 
 from lachesis._lease import Lease
 from lachesis._portal import Portal
+from lachesis._public import ForAsyncio, ForThreads
 
 
-class AsyncInHand:
+class AsyncInHand(ForAsyncio):
     """Held under a lease, which is extended meanwhile."""
 
     _lease: Lease
@@ -44,7 +45,7 @@ class AsyncInHand:
             await self._lease.give_back(f"{type(error).__name__}: {error}")
 
 
-class InHand:
+class InHand(ForThreads):
     """The same for callers without an event loop."""
 
     _async: AsyncInHand

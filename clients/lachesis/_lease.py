@@ -8,6 +8,7 @@ from typing import Any
 
 from lachesis._http import Sender
 from lachesis._protocol import Call
+from lachesis._public import in_background
 from lachesis._retry import passes
 from lachesis.errors import BatchNotFound, LachesisError, LeaseLost, SampleNotFound
 
@@ -44,7 +45,8 @@ class Lease:
         self._asked_s = lease_s
         self._ended = False
         self._lost = False
-        self._extending = asyncio.create_task(self._keep_extending(lasts_s))
+        self._given_back: str | None = None
+        self._extending = in_background(self._keep_extending(lasts_s))
 
     @property
     def held(self) -> bool:
@@ -53,6 +55,7 @@ class Lease:
 
     async def ack(self) -> None:
         """End it: it was trained on."""
+        self._refuse_if_given_back()
         await self._end(self._ends.ack())
 
     async def nack(self, reason: str | None) -> None:
@@ -61,6 +64,7 @@ class Lease:
 
     async def extend(self, lease_s: float | None, budget_s: float | None = None) -> float:
         """Hold it for longer; returns seconds from now."""
+        self._refuse_if_given_back()
         try:
             end = await self._sender.send(self._ends.extend(lease_s), budget_s)
         except _LOST:
@@ -69,18 +73,28 @@ class Lease:
         lasts_s: float = self._lasts_s if end.lease_s is None else end.lease_s
         return lasts_s
 
-    async def give_back(self, reason: str) -> None:
-        """End it like `nack`, if it is held. Should that fail, it runs out by itself: there is nobody to tell."""
+    async def give_back(self, reason: str, why: str | None = None) -> None:
+        """End it like `nack`, if it is held. Should that fail, it runs out by itself: there is nobody to tell.
+
+        Args:
+            reason: What the service is told.
+            why: What `ack` says afterwards: why it was given back, and what to do instead. None: the reason.
+        """
         held = self.held
         self.forget()
         if held:
             with contextlib.suppress(LachesisError):
                 await self._sender.send(self._ends.nack(reason), _GIVING_BACK_S)
+                self._given_back = why or reason
 
     def forget(self) -> None:
         """Extend it no more."""
         self._ended = True
         self._extending.cancel()
+
+    def _refuse_if_given_back(self) -> None:
+        if self._given_back is not None:
+            raise LeaseLost(f"it was given back: {self._given_back}", status=409, code="lease_lost")
 
     async def _end(self, call: Call[Any]) -> None:
         try:

@@ -12,6 +12,7 @@ from lachesis._bodies import checked
 from lachesis._compat import add_note, timeout
 from lachesis._curriculum_calls import CurriculumCalls
 from lachesis._http import Sender
+from lachesis._public import in_background
 from lachesis.errors import LachesisError, Unreachable
 from lachesis.wire.curriculum_items import Observation, Observations
 
@@ -79,7 +80,7 @@ class Observer:
 
     def _start(self) -> asyncio.Task[None]:
         if self._sending is None:
-            self._sending = asyncio.create_task(self._keep_sending())
+            self._sending = in_background(self._keep_sending())
             self._sending.add_done_callback(lambda _: self._changed.set())
         return self._sending
 

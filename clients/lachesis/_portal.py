@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 import threading
 import weakref
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
@@ -25,6 +26,7 @@ class Portal:
         self._process = os.getpid()
         self._loop, stop = started.result()
         self._stop = weakref.finalize(self, self._loop.call_soon_threadsafe, stop.set)
+        self._stop.atexit = False  # at its end Python stops the thread: to end it halfway makes asyncio complain
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine and return its result. A signal that interrupts the caller cancels it, and waits for its end.
@@ -32,9 +34,9 @@ class Portal:
         Raises:
             RuntimeError: The portal is closed, or the process was forked since: threads do not come along.
         """
-        if not self._stop.alive or self._process != os.getpid():
+        if gone := self._gone():
             coroutine.close()
-            raise RuntimeError("closed" if not self._stop.alive else "made before a fork: make one in this process")
+            raise RuntimeError(gone)
         ended = threading.Event()
         future = asyncio.run_coroutine_threadsafe(_told(coroutine, ended), self._loop)
         try:
@@ -46,7 +48,7 @@ class Portal:
 
     def finish(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Like `run`, for clean-up that the garbage collector may ask for, in whichever thread; nothing if closed."""
-        if not self._stop.alive or self._process != os.getpid():
+        if self._gone():
             coroutine.close()
         elif threading.current_thread() is self._thread:
             asyncio.run_coroutine_threadsafe(coroutine, self._loop)
@@ -65,9 +67,17 @@ class Portal:
 
     def close(self) -> None:
         """End the thread. Safe to repeat."""
-        if self._process == os.getpid():
+        if self._process == os.getpid() and not sys.is_finalizing():
             self._stop()
             self._thread.join(_LONGEST_END_S)
+
+    def _gone(self) -> str | None:
+        """Say why the thread runs nothing more, if so."""
+        if not self._stop.alive:
+            return "closed"
+        if self._process != os.getpid():
+            return "made before a fork: make one in this process"
+        return "the process is ending" if sys.is_finalizing() else None  # Python has stopped the thread
 
 
 async def _next(items: AsyncGenerator[T, None]) -> T:

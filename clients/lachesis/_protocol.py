@@ -111,7 +111,7 @@ def read_reply(call: Call[T], reply: Reply) -> T:
         return call.read(reply)
     except (DamagedBlob, ValidationError, LookupError) as error:
         message = f"the answer to {call.method} {call.path} cannot be read: {error}"
-        raise ServiceError(message, status=reply.status, code="unreadable_reply") from error
+        raise ServiceError(message, status=reply.status, code="unreadable_reply") from None
 
 
 def is_gone(call: Call[T]) -> bool:

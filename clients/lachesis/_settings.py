@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from typing import Any
 
-from lachesis.wire.address import wrong_run, wrong_url
+from lachesis.wire.address import without_password, wrong_run, wrong_url
 
 _PREFIX = "LACHESIS_"
 _NEAR = 0.8
@@ -40,6 +40,14 @@ class Settings:
         for field in fields(self):
             if wrong := _wrong(field.name, getattr(self, field.name)):
                 raise ValueError(f"{field.name}: {wrong}")
+
+    def facts(self) -> dict[str, object]:
+        """Return what is shown of it in other objects: no password."""
+        return {"run": self.run, "url": without_password(self.url)}
+
+    def __repr__(self) -> str:
+        shown = replace(self, url=without_password(self.url))
+        return f"Settings({', '.join(f'{field.name}={getattr(shown, field.name)!r}' for field in fields(self))})"
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None, **given: str | float) -> "Settings":

@@ -21,6 +21,7 @@ class SyncCurriculumUpkeep:
 
     def __init__(self, curriculum: Curriculum, portal: Portal) -> None:
         self._async = curriculum
+        self._async._shown_as = "SyncCurriculum"
         self._portal = portal
 
     @property

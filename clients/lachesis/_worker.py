@@ -17,6 +17,7 @@ from lachesis._cutting import Cutter, EachStep, Steps, encode, read_steps
 from lachesis._http import Sender
 from lachesis._joining import once_made
 from lachesis._losses import Losses, Outgoing
+from lachesis._public import ForAsyncio, Shown
 from lachesis._replay_calls import ReplayCalls
 from lachesis._retry import Seldom
 from lachesis.errors import ReplayBlocked
@@ -31,12 +32,14 @@ _MOST_BYTES_SENT = 8 * 1024 * 1024
 log = logging.getLogger(__name__)
 
 
-class Worker:
+class Worker(Shown, ForAsyncio):
     """Streams what happens in its episodes into a buffer, cut into fragments and numbered; made by `Replay.worker`.
 
     Fragments are sent in order, and again with the next call where that failed: none is lost, and none stored twice.
     At the end of its block it sends the rest, as a shorter fragment. Use it in one task.
     """
+
+    _twin = "SyncWorker"
 
     def __init__(
         self,
@@ -122,6 +125,9 @@ class Worker:
                 await self.flush()
         finally:
             self._losses.tell()
+
+    def _facts(self) -> dict[str, object]:
+        return {"name": self.name, "session": self._session, "next": self._number, "unsent": len(self._unsent)}
 
     async def _begin(self) -> int:
         if self._number is None:

@@ -13,6 +13,8 @@ class AsyncBatch(AsyncInHand, Columns):
     As a context manager it is acknowledged at the end of the block, or given back when that raises.
     """
 
+    _twin = "Batch"
+
     def __init__(self, info: BatchInfo, file: BatchFile, lease: Lease) -> None:
         super().__init__(info, file)
         self._lease = lease

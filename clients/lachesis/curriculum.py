@@ -13,9 +13,10 @@ from lachesis._bodies import checked
 from lachesis._compat import add_note
 from lachesis._curriculum_options import HowSampled
 from lachesis._curriculum_upkeep import CurriculumUpkeep
-from lachesis._http import Sender
+from lachesis._http import OwnsSender, Sender
 from lachesis._item_stream import ItemsAhead, ItemStream
 from lachesis._observing import Observer
+from lachesis._public import ForAsyncio
 from lachesis._rows import invalid
 from lachesis._settings import Settings, settings_from
 from lachesis.errors import LachesisError
@@ -23,7 +24,7 @@ from lachesis.wire.curricula import StrategyName
 from lachesis.wire.curriculum_items import Observation, ReleaseItems, SampledItem, SampledItems, SampleItems
 
 
-class Curriculum(CurriculumUpkeep):
+class Curriculum(CurriculumUpkeep, OwnsSender, ForAsyncio):
     """A curriculum of one run. Use it in one event loop, with ``async with`` or `aclose`.
 
     ```
@@ -35,6 +36,8 @@ class Curriculum(CurriculumUpkeep):
     All methods raise `ServiceError` where the service says no, such as `CurriculumNotFound`, and `Unreachable` where
     there is no answer by the end of ``retry_budget_s``.
     """
+
+    _twin = "SyncCurriculum"
 
     def __init__(
         self,
@@ -58,8 +61,8 @@ class Curriculum(CurriculumUpkeep):
             ValueError, TypeError: Another argument or a variable is wrong; the message names it.
         """
         settings = settings_from(settings, url, run)
-        super().__init__(name, settings, sender or Sender(settings))
         self._owns_sender = sender is None
+        super().__init__(name, settings, sender or Sender(settings))
         self._observer = Observer(self._calls, self._sender)
         self._streams: list[ItemsAhead] = []
 
@@ -200,6 +203,12 @@ class Curriculum(CurriculumUpkeep):
         finally:
             if self._owns_sender:
                 await self._sender.aclose()
+
+    def _facts(self) -> dict[str, object]:
+        return {"name": self.name, **self.settings.facts()}
+
+    def _must_close(self) -> bool:
+        return super()._must_close() and self._owns_sender
 
     async def __aenter__(self) -> Self:
         return self

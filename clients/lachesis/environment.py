@@ -13,11 +13,12 @@ from typing_extensions import Self
 
 from lachesis._bodies import checked
 from lachesis._compat import timeout
-from lachesis._http import Sender
+from lachesis._http import OwnsSender, Sender
 from lachesis._joining import join
 from lachesis._outbox import Outbox, Parcel
 from lachesis._permits import Permits
 from lachesis._protocol import RunCalls
+from lachesis._public import ForAsyncio, in_background
 from lachesis._retry import passes
 from lachesis._settings import Settings, settings_from
 from lachesis.curriculum import Curricula, Curriculum, tell_troubles
@@ -47,7 +48,7 @@ class EnvironmentOptions(TypedDict, total=False):
     drain_s: float
 
 
-class Environment:
+class Environment(OwnsSender, ForAsyncio):
     """A producer of groups. It joins the run on entering, says that it is alive meanwhile, and leaves on exit.
 
     ```
@@ -59,6 +60,8 @@ class Environment:
     Groups go through a buffer, so that a service that restarts holds nobody up at once; nothing in it is dropped. Use
     it in one event loop.
     """
+
+    _twin = "SyncEnvironment"
 
     def __init__(
         self,
@@ -208,7 +211,7 @@ class Environment:
             await self._sender.aclose()
             raise
         self._id = joined.environment
-        self._tasks = [asyncio.create_task(self._keep_sending()), asyncio.create_task(self._keep_alive())]
+        self._tasks = [in_background(self._keep_sending()), in_background(self._keep_alive())]
         for task in self._tasks:
             task.add_done_callback(self._wake_all)
         return self
@@ -233,6 +236,10 @@ class Environment:
         if failures := self._outbox.failures():
             troubles.insert(0, NotSent(failures))
         tell_troubles(troubles, error)
+
+    def _facts(self) -> dict[str, object]:
+        joined = {"joined": False} if self._id is None else {"id": self._id, "running_groups": self.running_groups}
+        return {"name": self._joining.name, **self.settings.facts(), **joined}
 
     @property
     def _ended(self) -> bool:

@@ -142,6 +142,9 @@ class ServiceError(LachesisError):
         self.errors = tuple(errors)
         self.retry_after_s = retry_after_s
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r}, status={self.status}, code={self.code!r})"
+
 
 class InvalidInput(ServiceError):
     """What was sent cannot be accepted; nothing was stored."""

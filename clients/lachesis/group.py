@@ -74,6 +74,12 @@ class Group:
     images: Any = None
     id: str = field(default_factory=lambda: str(uuid.uuid4()))
 
+    def __repr__(self) -> str:
+        """Show what tells it from others: not its columns, which may be long."""
+        optional = {"policy_version": self.policy_version, "item": self.item, "cost": self.cost}
+        shown = {"id": self.id, "sequences": _count(self.tokens), **optional}
+        return f"Group({', '.join(f'{name}={value!r}' for name, value in shown.items() if value is not None)})"
+
     def packed(self, environment: int | None) -> bytes:
         """Lay the group out as it is sent and stored: one safetensors blob.
 
@@ -122,6 +128,13 @@ class Group:
         for name, value in given.items():
             _DETAIL_CHECKS.get(name, _anything)(value, (name,))
         return _json_text(given, (DETAILS,)).encode()
+
+
+def _count(rows: Any) -> int | None:
+    try:
+        return len(rows)
+    except TypeError:  # found by `Group.packed`
+        return None
 
 
 def _check_rows(columns: Mapping[str, Ragged]) -> None:

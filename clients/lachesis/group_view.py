@@ -5,8 +5,10 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
+from lachesis._public import Shown
 from lachesis.wire.batch_file import BatchFile
 from lachesis.wire.batches import BatchGroup, ReplayedGroup
 from lachesis.wire.columns import DETAILS, LENGTHS, MEASURES, NATIVE_COLUMNS, lengths_name
@@ -14,7 +16,7 @@ from lachesis.wire.columns import DETAILS, LENGTHS, MEASURES, NATIVE_COLUMNS, le
 _DEPTHS = {column.name: column.depth for column in NATIVE_COLUMNS}
 
 
-class GroupView:
+class GroupView(Shown):
     """A group of a batch. Its columns are read-only views; nothing is copied.
 
     Attributes:
@@ -114,6 +116,16 @@ class GroupView:
     def missing(self, name: str) -> KeyError:
         """Build the error that says that it has no such column, and which it has."""
         return KeyError(f"group {self.id} has no column {name!r}; it has {', '.join(sorted(self.names))}")
+
+    def _facts(self) -> dict[str, object]:
+        return {
+            "id": self.id,
+            "environment": self.environment,
+            "item": self.item,
+            "sequences": self.info.size,
+            "tokens": int(self.lengths().sum(dtype=np.int64)),
+            "staleness": self.staleness,
+        }
 
     def _holds(self, name: str) -> bool:
         return self._file.holds(self._position, name)

@@ -11,7 +11,8 @@ from typing_extensions import Self, Unpack
 
 from lachesis._bodies import checked, differing
 from lachesis._feed import Feed
-from lachesis._http import Sender
+from lachesis._http import OwnsSender, Sender
+from lachesis._public import ForAsyncio
 from lachesis._replay_calls import ReplayCalls
 from lachesis._replay_upkeep import ReplayUpkeep
 from lachesis._rows import invalid
@@ -67,7 +68,7 @@ class HowDrawn(TypedDict, total=False):
     lease_s: float
 
 
-class Replay(ReplayUpkeep):
+class Replay(ReplayUpkeep, OwnsSender, ForAsyncio):
     """The replay buffer of one run. Use it in one event loop, with ``async with`` or `aclose`.
 
     ```
@@ -78,6 +79,8 @@ class Replay(ReplayUpkeep):
     All methods raise `ServiceError` where the service says no, and `Unreachable` where there is no answer by the end
     of ``retry_budget_s``.
     """
+
+    _twin = "SyncReplay"
 
     def __init__(
         self,
@@ -257,6 +260,10 @@ class Replay(ReplayUpkeep):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.aclose()
+
+    def _facts(self) -> dict[str, object]:
+        held = sum(feed.held for feed in self._feeds)
+        return {"name": self._name, **self.settings.facts(), "samples_held": held}
 
     async def _close_feed(self, feed: Feed[HeldSample]) -> None:
         taker = self._feeds.pop(feed, None)

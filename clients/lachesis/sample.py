@@ -7,13 +7,14 @@ from numpy.typing import NDArray
 
 from lachesis._in_hand import AsyncInHand
 from lachesis._lease import Lease
+from lachesis._public import Shown
 from lachesis.loader.nested import Nested, decode
 from lachesis.loader.stacking import Ragged, stack
 from lachesis.wire.blob import Buffer, read_header
 from lachesis.wire.samples import Record, SampleInfo
 
 
-class Records:
+class Records(Shown):
     """The fragments of a sample, side by side where they are of one chunk."""
 
     def __init__(self, info: SampleInfo, blobs: Sequence[Buffer]) -> None:
@@ -25,6 +26,10 @@ class Records:
         """
         self.info = info
         self.blobs = blobs
+
+    def _facts(self) -> dict[str, object]:
+        held = getattr(self, "held", None)
+        return {"sample": self.info.sample, "chunks": len(self.chunks), "fragments": len(self.blobs), "held": held}
 
     @property
     def records(self) -> list[Record]:
@@ -72,6 +77,8 @@ class AsyncSample(AsyncInHand, Records):
 
     As a context manager it is acknowledged at the end of the block, or given back when that raises.
     """
+
+    _twin = "Sample"
 
     def __init__(self, info: SampleInfo, blobs: Sequence[Buffer], lease: Lease) -> None:
         super().__init__(info, blobs)

@@ -8,6 +8,7 @@ from typing_extensions import Self, Unpack
 
 from lachesis._in_hand import InHand
 from lachesis._portal import Portal
+from lachesis._public import ForThreads, ShownAsync
 from lachesis._rank import Rank
 from lachesis._settings import Settings
 from lachesis.batch import AsyncBatch
@@ -23,6 +24,7 @@ from lachesis.wire.status import RunStatus
 class Batch(InHand, Columns):
     """A batch that this trainer holds; see `lachesis.AsyncBatch`, whose methods wait here."""
 
+    _twin = "AsyncBatch"
     _async: AsyncBatch
 
     def __init__(self, batch: AsyncBatch, portal: Portal) -> None:
@@ -47,7 +49,7 @@ class Batch(InHand, Columns):
         self._portal.run(self._async.nack(reason))
 
 
-class Trainer:
+class Trainer(ShownAsync, ForThreads):
     """Takes batches of one run, and administers it; see `lachesis.AsyncTrainer`, whose methods wait here.
 
     ```
@@ -60,6 +62,9 @@ class Trainer:
     Leases are extended in a thread of its own while a step runs. It does not survive a fork: make it in the process
     that uses it.
     """
+
+    _twin = "AsyncTrainer"
+    _async: AsyncTrainer
 
     def __init__(
         self,
@@ -80,6 +85,7 @@ class Trainer:
             ValueError, TypeError: An argument or a variable is wrong; the message names it.
         """
         self._async = AsyncTrainer(settings, url=url, run=run, name=name)
+        self._async._shown_as = "Trainer"
         self._portal = Portal()
 
     @property

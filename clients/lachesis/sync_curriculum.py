@@ -10,6 +10,7 @@ from typing_extensions import Self, Unpack
 from lachesis._curriculum_options import HowSampled
 from lachesis._item_stream import ItemStream
 from lachesis._portal import Portal
+from lachesis._public import ForThreads, ShownAsync
 from lachesis._settings import Settings
 from lachesis._sync_curriculum_upkeep import SyncCurriculumUpkeep
 from lachesis.curriculum import Curriculum
@@ -50,7 +51,7 @@ class SyncItemStream:
         self.close()
 
 
-class SyncCurriculum(SyncCurriculumUpkeep):
+class SyncCurriculum(SyncCurriculumUpkeep, ShownAsync, ForThreads):
     """A curriculum of one run; see `lachesis.Curriculum`, whose methods wait here. Several threads may use it.
 
     ```
@@ -61,6 +62,9 @@ class SyncCurriculum(SyncCurriculumUpkeep):
 
     It does not survive a fork: make it in the process that uses it.
     """
+
+    _twin = "Curriculum"
+    _async: Curriculum
 
     def __init__(
         self,

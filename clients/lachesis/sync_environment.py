@@ -8,6 +8,7 @@ from types import TracebackType
 from typing_extensions import Self, Unpack
 
 from lachesis._portal import Portal
+from lachesis._public import ForThreads, ShownAsync
 from lachesis._settings import Settings
 from lachesis.environment import Environment, EnvironmentOptions
 from lachesis.errors import LachesisError
@@ -17,8 +18,11 @@ from lachesis.wire.environments import Credits
 from lachesis.wire.groups import GroupOutcome
 
 
-class SyncEnvironment:
+class SyncEnvironment(ShownAsync, ForThreads):
     """A producer of groups; see `lachesis.Environment`, whose methods wait here. It may be used by several threads."""
+
+    _twin = "Environment"
+    _async: Environment
 
     def __init__(
         self, name: str, settings: Settings | str | None = None, **options: Unpack[EnvironmentOptions]
@@ -35,6 +39,7 @@ class SyncEnvironment:
             ValueError, TypeError: Another argument or a variable is wrong; the message names it.
         """
         self._async = Environment(name, settings, **options)
+        self._async._shown_as = "SyncEnvironment"
         self._portal = Portal()
 
     @property

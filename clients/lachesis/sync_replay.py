@@ -11,6 +11,7 @@ from typing_extensions import Self, Unpack
 from lachesis._cutting import EachStep
 from lachesis._in_hand import InHand
 from lachesis._portal import Portal
+from lachesis._public import ForThreads, ShownAsync
 from lachesis._settings import Settings
 from lachesis._sync_replay_upkeep import SyncReplayUpkeep
 from lachesis._worker import Worker
@@ -25,6 +26,7 @@ from lachesis.wire.replay import ReplayState
 class Sample(InHand, Records):
     """A sample that this trainer holds; see `lachesis.AsyncSample`, whose methods wait here."""
 
+    _twin = "AsyncSample"
     _async: AsyncSample
 
     def __init__(self, sample: AsyncSample, portal: Portal) -> None:
@@ -49,15 +51,19 @@ class Sample(InHand, Records):
         self._portal.run(self._async.nack(reason))
 
 
-class SyncWorker:
+class SyncWorker(ShownAsync, ForThreads):
     """Streams what happens in its episodes into a buffer; made by `SyncReplay.worker`, and used in one thread.
 
     Fragments are sent in order, and again with the next call where that failed: none is lost, and none stored twice.
     At the end of its block it sends the rest, as a shorter fragment.
     """
 
+    _twin = "Worker"
+    _async: Worker
+
     def __init__(self, worker: Worker, portal: Portal) -> None:
         self._async = worker
+        self._async._shown_as = "SyncWorker"
         self._portal = portal
 
     @property
@@ -117,7 +123,7 @@ class SyncWorker:
         self._portal.run(self._async.__aexit__(kind, error, trace))
 
 
-class SyncReplay(SyncReplayUpkeep):
+class SyncReplay(SyncReplayUpkeep, ShownAsync, ForThreads):
     """The replay buffer of one run; see `lachesis.Replay`, whose methods wait here.
 
     ```
@@ -131,6 +137,9 @@ class SyncReplay(SyncReplayUpkeep):
     Leases are extended in a thread of its own while a step runs. It does not survive a fork: make it in the process
     that uses it.
     """
+
+    _twin = "Replay"
+    _async: Replay
 
     def __init__(
         self,
@@ -150,7 +159,8 @@ class SyncReplay(SyncReplayUpkeep):
         Raises:
             ValueError, TypeError: An argument or a variable is wrong; the message names it.
         """
-        self._async: Replay = Replay(settings, url=url, run=run, name=name)
+        self._async = Replay(settings, url=url, run=run, name=name)
+        self._async._shown_as = "SyncReplay"
         self._portal = Portal()
 
     @property

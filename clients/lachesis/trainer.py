@@ -8,9 +8,10 @@ from typing_extensions import Self, Unpack
 
 from lachesis._bodies import checked
 from lachesis._feed import Feed
-from lachesis._http import Sender
+from lachesis._http import OwnsSender, Sender
 from lachesis._lease import Lease
 from lachesis._protocol import NothingYet, RunCalls
+from lachesis._public import ForAsyncio
 from lachesis._rank import Rank
 from lachesis._settings import Settings, settings_from
 from lachesis._taking import Held, Seat, Taker
@@ -71,12 +72,14 @@ class RunChanges(RunLimits, total=False):
     archived: bool
 
 
-class AsyncTrainer:
+class AsyncTrainer(OwnsSender, ForAsyncio):
     """Takes batches of one run, and administers it. Use it in one event loop, with ``async with`` or `aclose`.
 
     All methods raise `ServiceError` where the service says no, and `Unreachable` where there is no answer by the end
     of ``retry_budget_s``.
     """
+
+    _twin = "Trainer"
 
     def __init__(
         self,
@@ -100,6 +103,7 @@ class AsyncTrainer:
         self._calls = RunCalls(self.settings.run)
         self._sender = Sender(self.settings)
         self._curricula = Curricula(self.settings, self._sender)
+        self._name = name
         self._taker = Taker(self._calls, self._sender, name)
         self._feeds: dict[Feed[Held], Seat | None] = {}
         self._taken: set[Lease] = set()
@@ -341,7 +345,7 @@ class AsyncTrainer:
         for feed in list(self._feeds):
             await self._close_feed(feed)
         for lease in self._taken:
-            await lease.give_back("the trainer closed")
+            await lease.give_back("the trainer closed", "its trainer was closed before ack()")
         await self._taker.give_back_unanswered()
         troubles = await self._curricula.closed()
         await self._sender.aclose()
@@ -355,13 +359,20 @@ class AsyncTrainer:
     ) -> None:
         await self.aclose()
 
+    def _facts(self) -> dict[str, object]:
+        held = sum(lease.held for lease in self._taken) + sum(feed.held for feed in self._feeds)
+        return {"name": self._name, **self.settings.facts(), "batches_held": held}
+
     def _open_feed(self, prefetch: int, wait_s: float | None, lease_s: float | None, rank: Rank | None) -> Feed[Held]:
         self._taker.begin()
-        if rank is None:
-            feed, seat = Feed(lambda poll_s: self._taker.take_next(poll_s, lease_s), prefetch, wait_s), None
-        else:
-            seat = Seat(rank)
-            feed = Feed(lambda poll_s: self._taker.take_shard(seat, poll_s, lease_s), prefetch, wait_s)
+        seat = None if rank is None else Seat(rank)
+
+        async def take(poll_s: float) -> Held | NothingYet:
+            if seat is None:
+                return await self._taker.take_next(poll_s, lease_s)
+            return await self._taker.take_shard(seat, poll_s, lease_s)
+
+        feed = Feed(take, prefetch, wait_s, instead=", or take one without a loop with take()")
         self._feeds[feed] = seat
         return feed
 

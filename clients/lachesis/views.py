@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lachesis._public import Shown
 from lachesis._torch import shared
 from lachesis.group_view import GroupView
 from lachesis.wire.batch_file import BatchFile
@@ -15,7 +16,7 @@ from lachesis.wire.columns import DETAILS, lengths_name
 _INT32_MOST = 2**31 - 1
 
 
-class Columns:
+class Columns(Shown):
     """All sequences of a batch, in training order.
 
     ``column`` lays the values of all groups end to end (packed), ``padded`` gives each sequence a row. What is
@@ -152,6 +153,16 @@ class Columns:
         for name in ("lengths", "group_lengths", "cu_seqlens"):
             tensors[name] = shared(getattr(self, name))
         return tensors
+
+    def _facts(self) -> dict[str, object]:
+        return {
+            "step": self.step,
+            "batch": self.info.batch,
+            "groups": len(self.groups),
+            "sequences": len(self.lengths),
+            "tokens": int(self.lengths.sum(dtype=np.int64)),
+            "held": getattr(self, "held", None),
+        }
 
     def _joined(self, name: str) -> NDArray[Any]:
         if not self.groups:

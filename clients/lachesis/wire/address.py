@@ -2,7 +2,7 @@
 
 import re
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 from lachesis.wire.runs import RUN_NAME
 
@@ -33,3 +33,9 @@ def wrong_url(url: Any) -> str | None:
     if own := _OF_THE_SERVICE.search(parts.path):
         return f"should name the service alone, without {own[0]!r}; the run is given apart, as `run`"
     return None
+
+
+def without_password(url: str) -> str:
+    """Return ``url`` without a user and a password, as it may be shown."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
