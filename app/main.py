@@ -85,6 +85,7 @@ from app.store.curriculum import CurriculumStore
 from app.store.curriculum_items import ItemStore
 from app.store.curriculum_state import CurriculumStateStore
 from app.store.groups import GroupStore
+from app.store.members import MemberStore
 from app.store.probe import probe_patiently
 from app.store.replay import ReplayStore
 from app.store.replay_checkpoints import CheckpointStore
@@ -172,13 +173,14 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
     capacity = Capacity(runs, groups, ttl_ms)
     replay_store, samples, bell = ReplayStore(connection), SampleStore(connection), Bell(partial(changes, connection))
     relief = ReplayRelief(runs, groups, replay_store)
-    admission = Admission(runs, groups, presence, capacity, relief)
+    admission = Admission(runs, groups, capacity, relief)
     intake = Intake(runs, groups, admission)
     entering = ReplayGroups(EnteringStore(connection))
     reservations = Reservations(replay_store, samples, batches)
     staleness = Staleness(runs, groups)
     bookmarks = Bookmarks(runs, groups, batches, entering, reservations)
     arrivals = Arrivals()
+    registry = Registry(runs, MemberStore(connection), bookmarks, presence, ttl_ms)
     timing = Timing(ttl_ms, round(settings.relax_after_s * 1000))
     sending = Sending(batches, bookmarks)
     retrieval = Retrieval(groups)
@@ -217,10 +219,12 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
         staleness,
         arrivals,
         presence,
+        registry,
         replay,
         relief,
         curriculum_states,
         troubles,
+        environment_ttl_ms=ttl_ms,
         buffer_release_ms=round(settings.buffer_release_s * 1000),
         orphan_ttl_ms=round(settings.orphan_ttl_s * 1000),
     )
@@ -228,7 +232,7 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
         settings=settings,
         connection=connection,
         groups=groups,
-        registry=Registry(runs, bookmarks, presence, ttl_ms),
+        registry=registry,
         bodies=BodyBudget(settings.body_budget_bytes),
         decoder=Decoder(),
         intake=intake,

@@ -102,6 +102,12 @@ DROUGHT = Metric(
 )
 PAYLOAD = Metric("lachesis_payload_bytes", Kind.GAUGE, ("run", "state"), "Bytes of payload held.")
 ENVIRONMENTS = Metric("lachesis_environments", Kind.GAUGE, ("run", "state"), "Registered environments.")
+MEMBERS = Metric(
+    "lachesis_environment_members",
+    Kind.GAUGE,
+    ("run",),
+    "Live worker processes of all environments.",
+)
 SERVED = Metric(
     "lachesis_served_sequences",
     Kind.GAUGE,

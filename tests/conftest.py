@@ -1,5 +1,6 @@
 """One real Redis for the whole session; every test starts with it empty."""
 
+import logging
 import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -17,6 +18,12 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile(properties.FAST if "not slow" in config.option.markexpr else properties.FULL)
     # A script's job in the background comes with Ctrl-C ignored, and hands that on to what it starts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def log_level() -> None:
+    """Start each test with the log level of Python: an application that is made sets its own for the whole process."""
+    logging.getLogger("lachesis").setLevel(logging.NOTSET)
 
 
 @pytest.fixture(scope="session")

@@ -1,16 +1,18 @@
-"""Who an environment that registers is: a new one, or an old one that came back."""
+"""Who an environment that registers or joins is, and which environments a run forgets."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
-from app.core.model import Environment
+from app.core.errors import EnvironmentSettingsDiffer
+from app.core.model import Environment, RunView
 
 TAKEOVER_FRACTION = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """What an environment says of itself when it registers; the fields are those of `Environment`."""
+    """What an environment of Atropos says of itself when it registers; the fields are those of `Environment`."""
 
     desired_name: str
     group_size: int
@@ -20,12 +22,14 @@ class Application:
     max_share: float | None = None
 
 
-def enrol(application: Application, environments: Mapping[int, Environment], clock_ms: int, ttl_ms: int) -> Environment:
-    """Give a registering environment its identity.
+def enrol(
+    application: Application, environments: Mapping[int, Environment], next_id: int, clock_ms: int, ttl_ms: int
+) -> Environment:
+    """Give a registering environment of Atropos its identity.
 
     One that asks for the name of another that said goodbye, or was silent for a quarter of ``ttl_ms``, is that
     one come back: it takes over the id and the name, and with them checkpoint folder, queue and share. Of several,
-    the one with the smallest id. Otherwise it gets the next id, and a name counted from 0.
+    the one with the smallest id. Otherwise it gets the next id, and the first free name counted from 0.
 
     A quarter, because a crashed environment is back sooner than ``ttl_ms`` (120 s), while a live one may poll only
     once in 25 s. One that was never heard of since it registered counts as silent after `NEWCOMER_MS`.
@@ -33,6 +37,7 @@ def enrol(application: Application, environments: Mapping[int, Environment], clo
     Args:
         application: What it says of itself.
         environments: The run's environments, by id.
+        next_id: The id of an environment that is new.
         clock_ms: The run clock, milliseconds.
         ttl_ms: Silence after which an environment no longer binds, milliseconds.
 
@@ -42,33 +47,79 @@ def enrol(application: Application, environments: Mapping[int, Environment], clo
     namesakes = [env for _, env in sorted(environments.items()) if env.desired_name == application.desired_name]
     for old in namesakes:
         if not old.alive(clock_ms, ttl_ms // TAKEOVER_FRACTION):
-            return replace(old, **asdict(application), connected=True, registered_ms=clock_ms, heard_ms=None)
-    return Environment(
-        environment=max(environments, default=-1) + 1,
-        name=f"{application.desired_name}_{len(namesakes)}",
-        **asdict(application),
-        connected=True,
-        registered_ms=clock_ms,
-    )
+            return replace(old, **asdict(application), registered_ms=clock_ms, left_ms=None, heard_ms=None)
+    names = {env.name for env in environments.values()}
+    number = next(n for n in range(len(names) + 1) if f"{application.desired_name}_{n}" not in names)
+    name = f"{application.desired_name}_{number}"
+    return Environment(environment=next_id, name=name, **asdict(application), registered_ms=clock_ms)
 
 
-def recorded(
-    application: Application, known: Environment | None, environments: Mapping[int, Environment], clock_ms: int
+def joined(
+    name: str, settings: Mapping[str, Any], view: RunView, clock_ms: int, ttl_ms: int, *, change_settings: bool
 ) -> Environment:
-    """Return the record of an environment whose name is who it is.
+    """Return the environment that a member joins: the one of this name, or a new one.
+
+    Settings that the member leaves out stay as they are. If the environment is alive, those it names must be the
+    settings in force, unless it says that it changes them. Otherwise nobody disagrees, and they count from now on.
 
     Args:
-        application: What it says of itself.
-        known: The environment that has its name, if there is one: this is the same.
-        environments: The run's environments, by id.
+        name: The environment's name: its identity.
+        settings: What the member says of group size, weight and shares; the keys are fields of `Environment`.
+        view: The run.
         clock_ms: The run clock, milliseconds.
+        ttl_ms: Silence after which an environment no longer binds, milliseconds.
+        change_settings: Whether the settings may change for all members.
+
+    Raises:
+        EnvironmentSettingsDiffer: They differ from those in force; the message names both.
     """
-    if known is not None:
-        return replace(known, **asdict(application), connected=True)
-    return Environment(
-        environment=max(environments, default=-1) + 1,
-        name=application.desired_name,
-        **asdict(application),
-        connected=True,
-        registered_ms=clock_ms,
-    )
+    known = next((env for env in view.environments.values() if env.name == name), None)
+    if known is None:
+        defaults = {"group_size": 1, "weight": 1.0, "min_share": None, "max_share": None}
+        return Environment(
+            environment=view.next_environment,
+            desired_name=name,
+            name=name,
+            max_token_length=0,
+            registered_ms=clock_ms,
+            **{**defaults, **settings},
+        )
+    if known.alive(clock_ms, ttl_ms) and not change_settings:
+        _refuse_differences(known, settings)
+    return replace(known, **settings, left_ms=None)
+
+
+def _refuse_differences(known: Environment, settings: Mapping[str, Any]) -> None:
+    differing = [
+        f"{setting} is {getattr(known, setting)}, not {value}"
+        for setting, value in settings.items()
+        if getattr(known, setting) != value
+    ]
+    if differing:
+        raise EnvironmentSettingsDiffer(
+            f"environment {known.name} has other members, and {', '.join(differing)}; leave the setting out to join "
+            "with the one in force, or send change_settings to change it for all members"
+        )
+
+
+def forgettable(view: RunView, ttl_ms: int, *, kept: Collection[int] = (), at_once: bool = False) -> list[Environment]:
+    """Return the environments that a run may forget, the longest silent first.
+
+    Those are not alive, no group of them is held, and they have been silent for as long as the run remembers what
+    became of groups. Their ids are never given again.
+
+    Args:
+        view: The run.
+        ttl_ms: Silence after which an environment no longer binds, milliseconds.
+        kept: Environments that have groups in batches that are kept for a rewind.
+        at_once: Whether the run needs the room, so that the time of silence does not count.
+    """
+    holding = {environment for environment, _ in (*view.lanes, *view.buffers)} | set(kept)
+    holding |= {environment for lease in view.leases for environment, _, _ in (*lease.contents, *lease.replayed)}
+    silent_ms = 0 if at_once else max(ttl_ms, view.policy.history_ms)
+    idle = [
+        env
+        for key, env in view.environments.items()
+        if key not in holding and not env.alive(view.clock_ms, ttl_ms) and view.clock_ms - env.last_seen_ms >= silent_ms
+    ]
+    return sorted(idle, key=lambda env: (env.last_seen_ms, env.environment))

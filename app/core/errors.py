@@ -17,6 +17,7 @@
     ├── NotFound                    what the path names is not there                           404
     │   ├── RunNotFound
     │   ├── EnvironmentNotFound
+    │   ├── MemberNotFound
     │   ├── GroupNotFound
     │   ├── BatchNotFound
     │   ├── ReplayNotFound
@@ -28,6 +29,7 @@
     │   └── DatasetNotFound
     ├── Conflict                    right in itself, but not as things stand; nothing changed  409
     │   ├── RunExists               a run of this name has other settings
+    │   ├── EnvironmentSettingsDiffer   a member joins with other settings than those in force
     │   ├── RunArchived             the run takes no groups and hands out no batches
     │   ├── GroupExists             a group of this id has other contents
     │   ├── GroupNotWaiting         the group is in a batch, or has left: it cannot be deleted
@@ -176,6 +178,12 @@ class EnvironmentNotFound(NotFound):
     code = "environment_not_found"
 
 
+class MemberNotFound(NotFound):
+    """The environment has no member of this id: it left, was silent for too long, or never joined."""
+
+    code = "member_not_found"
+
+
 class GroupNotFound(NotFound):
     """The run knows no such group, or no longer."""
 
@@ -240,6 +248,12 @@ class RunExists(Conflict):
     """There is a run of this name, with other settings."""
 
     code = "run_exists"
+
+
+class EnvironmentSettingsDiffer(Conflict):
+    """The environment is alive with other settings than those that a joining member names."""
+
+    code = "environment_settings_differ"
 
 
 class RunArchived(Conflict):

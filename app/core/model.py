@@ -153,10 +153,11 @@ class Environment:
         weight: Relative inference weight it declared.
         min_share: Promised fraction of each batch, 0 to 1, or None.
         max_share: Largest fraction of each batch, 0 to 1, or None.
-        connected: False once it said goodbye.
         registered_ms: Run clock when it registered, or last came back, milliseconds.
-        heard_ms: Run clock at its last sign of life since then, milliseconds, or None. That it asked to be registered
-            is none: whoever never had the answer asks anew, and gets another id.
+        left_ms: Run clock when it, or the last of its members, said goodbye, milliseconds; None if it has not.
+        heard_ms: Run clock at its last sign of life since it registered, milliseconds, or None. The registration itself
+            does not count: a client that never gets the answer registers again, and gets another id.
+        members: Worker processes that joined under its name and are alive. An environment of Atropos has none.
     """
 
     environment: int
@@ -167,19 +168,29 @@ class Environment:
     weight: float
     min_share: float | None
     max_share: float | None
-    connected: bool
     registered_ms: int
+    left_ms: int | None = None
     heard_ms: int | None = None
+    members: int = 0
+
+    @property
+    def connected(self) -> bool:
+        """Whether it is here: a member is, or it never said goodbye, or it was heard of again since."""
+        if self.members or self.left_ms is None:
+            return True
+        return self.heard_ms is not None and self.heard_ms > self.left_ms
 
     def alive(self, clock_ms: int, ttl_ms: int) -> bool:
-        """Whether it still binds at run clock ``clock_ms``.
+        """Whether it binds at run clock ``clock_ms``.
 
-        It must be connected, and heard of within ``ttl_ms``. One that was not heard of yet has no longer than
-        `NEWCOMER_MS` from its registration.
+        It does while a member is alive. Without members it must be connected, and heard of within ``ttl_ms``: by a
+        group, or by a poll of Atropos. Before it was heard of at all, it binds for `NEWCOMER_MS` after it registered.
         """
-        if self.heard_ms is None:
-            return self.connected and clock_ms - self.registered_ms <= min(ttl_ms, NEWCOMER_MS)
-        return self.connected and clock_ms - self.heard_ms <= ttl_ms
+        if self.members:
+            return True
+        since_ms = self.registered_ms if self.heard_ms is None else self.heard_ms
+        patience_ms = min(ttl_ms, NEWCOMER_MS) if self.heard_ms is None else ttl_ms
+        return self.connected and clock_ms - since_ms <= patience_ms
 
     @property
     def last_seen_ms(self) -> int:
@@ -228,11 +239,12 @@ class RunView:
         rewinds: How often its trainer went back to a saved state.
         kept: Acknowledged batches that are kept.
         sent: What environments have sent.
-        running: Groups environments said they have started and not submitted.
+        running: Groups that the live members of each environment have started and not submitted.
         balance: How evenly batches were divided between ranks, if any were.
         delays: How often groups that wait were passed over for others that balance better, by id.
         drought: What came since the last group that could be trained on, if anything.
         undivided: Why ranks did not get the batch that they asked for last, if it could not be divided.
+        next_environment: The id of the next environment that is new. Ids are never given twice.
         unfilled: Whether there was no batch when a trainer asked last, though what must be fresh of one was queued: the
             replay buffer could not fill it up.
         trained: Batches trained on that are in no policy version yet.
@@ -265,6 +277,7 @@ class RunView:
     balance: BalanceHistory | None = None
     delays: Mapping[str, int] = field(default_factory=dict)
     drought: Drought = field(default_factory=Drought)
+    next_environment: int = 0
     unfilled: bool = False
     undivided: Undivided | None = None
     trained: Trained = field(default_factory=Trained)

@@ -11,7 +11,6 @@ from app.core.model import DropReason, LaneId
 from app.core.policy import LongSequences, Policy
 from app.services.capacity import Capacity
 from app.services.commits import Commits, Placed
-from app.services.presence import Presence
 from app.services.replay.relief import ReplayRelief
 from app.store.codec import EncodedGroup
 from app.store.group_entries import Outcome, Placement
@@ -36,13 +35,10 @@ class Admitted:
 class Admission:
     """Remembers who is registered where, so that a submission costs one round trip."""
 
-    def __init__(
-        self, runs: RunStore, groups: GroupStore, presence: Presence, capacity: Capacity, relief: ReplayRelief
-    ) -> None:
+    def __init__(self, runs: RunStore, groups: GroupStore, capacity: Capacity, relief: ReplayRelief) -> None:
         self._runs = runs
         self._commits = Commits(groups)
         self._capacity = capacity
-        self._presence = presence
         self._relief = relief
         self._announced: set[str] = set()
         self._rosters: dict[str, Roster] = {}
@@ -90,9 +86,6 @@ class Admission:
                 outcomes = None  # things may have changed since we last looked
             if outcomes is not None:
                 self._capacity.admitted(run, lanes)
-                for environment in {placement.environment for placement in placements}:
-                    if environment is not None:
-                        self._presence.heard(run, environment)
                 return Admitted(roster, placements, outcomes)
             roster, fresh = await self._roster(run), True
 

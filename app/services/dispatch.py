@@ -24,6 +24,7 @@ from app.services.retrieval import Retrieval
 from app.services.sending import Sending
 from app.services.window import Window
 from app.store.batches import BatchStore
+from app.store.run_tick import NOBODY
 from app.store.runs import RunStore
 
 _MANY_LANES = 128
@@ -87,7 +88,7 @@ class Dispatch:
                 await self._runs.start(run)
             if view.config is not None and self._sending.worker not in view.workers:
                 # Others take a sender they never heard of for dead, and would hand out what it is sending.
-                await self._runs.tick(run, self._sending.worker, ())
+                await self._runs.tick(run, self._sending.worker, NOBODY, self._timing.environment_ttl_ms)
             sent = tuple(lease for lease in view.leases if lease.state is LeaseState.SENT) if holder is None else ()
             while view.config is not None:  # a reset may come in between
                 if holder is not None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from app.core.errors import LachesisError
@@ -13,6 +14,7 @@ from app.services.dispatch import Dispatch
 from app.services.intake import Intake
 from app.services.isolation import Failure, RunTroubles, each, isolated
 from app.services.presence import Presence
+from app.services.registry import Registry
 from app.services.replay.buffer import Replay
 from app.services.replay.relief import ReplayRelief
 from app.services.sending import Sending
@@ -23,6 +25,7 @@ from app.store.runs import MOST_FORGOTTEN, RunStore
 
 _PERIOD_S = 1.0
 _LONGEST_SILENCE_S = 600.0  # of the log, on an outage
+_IDLE_EVERY = 30  # passes over all runs between two looks for environments to forget
 
 log = logging.getLogger("lachesis.maintenance")
 
@@ -41,11 +44,13 @@ class Maintenance:
         staleness: Staleness,
         arrivals: Arrivals,
         presence: Presence,
+        registry: Registry,
         replay: Replay,
         relief: ReplayRelief,
         curriculum_states: CurriculumStates,
         troubles: RunTroubles,
         *,
+        environment_ttl_ms: int,
         buffer_release_ms: int,
         orphan_ttl_ms: int,
     ) -> None:
@@ -58,6 +63,10 @@ class Maintenance:
         self._staleness = staleness
         self._arrivals = arrivals
         self._presence = presence
+        self._registry = registry
+        self._ttl_ms = environment_ttl_ms
+        self._passes = 0
+        self._expired: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)  # members to be logged, by run
         self._replay = replay
         self._relief = relief
         self._curriculum_states = curriculum_states
@@ -112,13 +121,15 @@ class Maintenance:
 
     async def look_after(self, run: str) -> None:
         """Do one pass over a run."""
-        await self._do(run, (await self._tick([run]))[run])
+        await self._do(run, (await self._tick([run]))[run], forget_idle=True)
 
     async def _tick_all(self) -> dict[str, Tick]:
         try:
             names = await self._runs.names()
             for known in (self._admission, self._arrivals, self._upkeep, self._ticks):
                 known.keep_only(names)
+            for run in self._expired.keys() - set(names):
+                del self._expired[run]
             ticks, failures = await each(self._tick, [run for run in names if not self._ticks.rests(run)])
         except LachesisError as error:
             self._log_outage(error)
@@ -134,21 +145,24 @@ class Maintenance:
         heard_of = {run: self._presence.drain(run) for run in names}
         ticks: dict[str, Tick] = {}
         try:
-            ticks = await self._runs.tick_all(self._sending.worker, heard_of)
+            ticks = await self._runs.tick_all(self._sending.worker, heard_of, self._ttl_ms)
         finally:
-            for run, environments in heard_of.items() if not ticks else ():
-                for environment in environments:
-                    self._presence.heard(run, environment)
+            for run, heard in heard_of.items() if not ticks else ():
+                self._presence.put_back(run, heard)
+        for run, tick in ticks.items():
+            if tick.expired:
+                self._expired[run] += tick.expired
         return ticks
 
     async def _look_after_all(self, ticks: Mapping[str, Tick]) -> None:
+        self._passes += 1
         if any(tick.replay for tick in ticks.values()):
             await self._make_way()
         for run, tick in ticks.items():
             if self._upkeep.rests(run):
                 continue
             try:
-                done = await isolated(self._do(run, tick))
+                done = await isolated(self._do(run, tick, forget_idle=self._passes % _IDLE_EVERY == 0))
             except LachesisError as error:
                 self._log_outage(error)
                 continue
@@ -167,7 +181,7 @@ class Maintenance:
         if self._outage_lines.is_due("outage"):
             log.warning("maintenance waits: %s", error)
 
-    async def _do(self, run: str, tick: Tick) -> None:
+    async def _do(self, run: str, tick: Tick, *, forget_idle: bool) -> None:
         """Do what the tick found there is to do: for an idle run, nothing."""
         if tick.buffered or tick.leased:
             view = await self._runs.view(run)
@@ -187,5 +201,9 @@ class Maintenance:
         if tick.due:
             while await self._runs.forget_old(run) >= MOST_FORGOTTEN:
                 pass
+        if run in self._expired:
+            await self._registry.note_expired(run, self._expired.pop(run))
+        if tick.environments and forget_idle:
+            await self._registry.forget_idle(run)
         if not tick.held:
             await self._runs.forget(run)

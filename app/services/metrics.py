@@ -206,6 +206,7 @@ def _of_run(run: str, view: RunView, ttl_ms: int) -> Samples:
     page.add(telemetry.DROUGHT, (run,), view.alert is not None)
     page.add_each(telemetry.PAYLOAD, run, payload)
     page.add_each(telemetry.ENVIRONMENTS, run, {state: environments[state] for state in _STATES})
+    page.add(telemetry.MEMBERS, (run,), sum(environment.members for environment in view.environments.values()))
     page.add_each(telemetry.SERVED, run, _served(view))
     page.add_each(telemetry.LEASES, run, {state: leases[state] for state in LeaseState})
     page.add(telemetry.BATCHES_RELAXED, (run,), view.relaxed_batches)

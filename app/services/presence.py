@@ -1,30 +1,45 @@
-"""Signs of life of environments, gathered in memory and written once a second.
+"""Signs of life of environments and members, gathered in memory and written once a second.
 
 An environment polls several times a second; a write for each, made durable, would cost more than the polls.
 """
 
 from collections import defaultdict
+from dataclasses import dataclass, field
+
+from app.store.run_tick import HeardOf
+
+
+@dataclass(frozen=True, slots=True)
+class _Heard:
+    environments: set[int] = field(default_factory=set)
+    members: set[tuple[int, str]] = field(default_factory=set)
 
 
 class Presence:
-    """Environments heard of since the last tick, by run."""
+    """Who was heard of since the last tick, by run."""
 
     def __init__(self) -> None:
-        self._heard: defaultdict[str, set[int]] = defaultdict(set)
+        self._heard: defaultdict[str, _Heard] = defaultdict(_Heard)
 
     def heard(self, run: str, environment: int) -> None:
-        """Note a sign of life."""
-        self._heard[run].add(environment)
+        """Note a sign of life of an environment without members."""
+        self._heard[run].environments.add(environment)
+
+    def heard_member(self, run: str, environment: int, member: str) -> None:
+        """Note a sign of life of a member."""
+        self._heard[run].members.add((environment, member))
 
     def forget(self, run: str, environment: int) -> None:
-        """Take back what was noted since the last tick: it was none."""
+        """Take back what was noted of an environment since the last tick."""
         if run in self._heard:
-            self._heard[run].discard(environment)
+            self._heard[run].environments.discard(environment)
 
-    def drain(self, run: str) -> set[int]:
+    def drain(self, run: str) -> HeardOf:
         """Return and forget who was heard of in ``run``."""
-        return self._heard.pop(run, set())
+        heard = self._heard.pop(run, _Heard())
+        return HeardOf(heard.environments, heard.members)
 
-    def runs(self) -> set[str]:
-        """Runs somebody was heard of in."""
-        return set(self._heard)
+    def put_back(self, run: str, heard: HeardOf) -> None:
+        """Note again what `drain` returned: it could not be written."""
+        self._heard[run].environments.update(heard.environments)
+        self._heard[run].members.update(heard.members)

@@ -1,29 +1,75 @@
-"""Who takes part in a run: its trainer and its environments."""
+"""Who takes part in a run: its trainer, its environments and their members."""
 
 import uuid
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from app.core.enrolment import Application, enrol, recorded
-from app.core.errors import EnvironmentNotFound, InvalidField, NotAnAtroposRun
+from app.core.enrolment import Application, enrol, forgettable, joined
+from app.core.errors import EnvironmentNotFound, InvalidField, MemberNotFound, NotAnAtroposRun, RunNotFound
 from app.core.granting import Grant, granted
 from app.core.model import Environment, RunConfig, RunView
 from app.core.pacing import Pace, pace
-from app.events import EnvironmentJoined, EnvironmentLeft, RunReset, TrainerRegistered, emit
+from app.events import (
+    EnvironmentExpired,
+    EnvironmentJoined,
+    EnvironmentLeft,
+    MemberExpired,
+    MemberJoined,
+    MemberLeft,
+    RunReset,
+    TrainerRegistered,
+    emit,
+)
 from app.services.bookmarks import Bookmarks
 from app.services.presence import Presence
+from app.store.members import Member, MemberStore, not_a_member
 from app.store.runs import RunStore
 
 MOST_ENVIRONMENTS = 4096
 """Environments a run takes. Every view reads their records, so a worker gone mad must not add them without end."""
 
+_MOST_FORGOTTEN = 256  # environments, at once
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A process that has become a member of an environment.
+
+    Attributes:
+        environment: The environment's id.
+        member: The member's id.
+        view: The run it joined.
+        new: Whether the environment is new.
+    """
+
+    environment: int
+    member: str
+    view: RunView
+    new: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Credited:
+    """What a member is told.
+
+    Attributes:
+        grant: How many groups its environment may start now, beside those that the member starts.
+        started: Groups that the member may start; they count as running already.
+    """
+
+    grant: Grant
+    started: int
+
 
 class Registry:
-    """Registers trainers and environments, and answers what they ask about the run."""
+    """Registers trainers, environments and members, and answers what they ask about the run."""
 
-    def __init__(self, runs: RunStore, bookmarks: Bookmarks, presence: Presence, environment_ttl_ms: int) -> None:
+    def __init__(
+        self, runs: RunStore, members: MemberStore, bookmarks: Bookmarks, presence: Presence, environment_ttl_ms: int
+    ) -> None:
         self._runs = runs
+        self._members = members
         self._bookmarks = bookmarks
         self._presence = presence
         self._ttl_ms = environment_ttl_ms
@@ -44,7 +90,7 @@ class Registry:
         emit(TrainerRegistered(run=run, batch_size=config.batch_size, config="new" if new else "same"))
 
     async def register_environment(self, run: str, application: Application) -> tuple[Environment, RunView] | None:
-        """Register an environment, or take an old one's place (`app.core.enrolment`).
+        """Register an environment of Atropos, or take an old one's place (`app.core.enrolment`).
 
         Raises:
             InvalidField: The run is full.
@@ -56,8 +102,7 @@ class Registry:
             view = await self._runs.view(run)
             if view.config is None or not view.started:
                 return None
-            environment = enrol(application, view.environments, view.clock_ms, self._ttl_ms)
-            _refuse_beyond_most(environment, view)
+            environment = enrol(application, view.environments, view.next_environment, view.clock_ms, self._ttl_ms)
             if await self._put(run, environment, view):
                 emit(EnvironmentJoined(run=run, environment=environment.environment, name=environment.name))
                 return environment, view
@@ -72,46 +117,124 @@ class Registry:
 
     async def disconnect_environment(self, run: str, environment: int) -> bool:
         """Note that an environment said goodbye; False if there is none of that id."""
+        self._presence.forget(run, environment)
         while True:
             view = await self._runs.view(run)
             known = view.environments.get(environment)
             if known is None:
                 return False
-            if await self._put(run, replace(known, connected=False), view):
+            if not known.connected:
+                return True
+            if await self._put(run, replace(known, left_ms=view.clock_ms), view):
                 emit(EnvironmentLeft(run=run, environment=environment, name=known.name))
                 return True
 
     async def _put(self, run: str, environment: Environment, view: RunView) -> bool:
         """Write an environment's record if it says anything new: that outdates every plan in flight.
 
+        Raises:
+            InvalidField: It is new, and the run is full.
+
         Returns:
             False if the run changed since ``view``: look again, decide again.
         """
-        if view.environments.get(environment.environment) == environment:
+        known = view.environments.get(environment.environment)
+        if known == environment:
             return True
+        if known is None and len(view.environments) >= MOST_ENVIRONMENTS:
+            if not await self._forget(run, view, at_once=True):
+                raise InvalidField(
+                    f"the run has {MOST_ENVIRONMENTS} environments that are alive or have groups, and takes no more"
+                )
+            return False
         return await self._runs.put_environment(run, environment, view.epoch)
+
+    async def note_expired(self, run: str, members: Sequence[tuple[int, str]]) -> None:
+        """Log which members were silent for too long, each with its environment's id."""
+        view = await self._runs.view(run)
+        for key, member in members:
+            name = view.environments[key].name if key in view.environments else str(key)
+            emit(MemberExpired(run=run, environment=key, name=name, member=member))
+
+    async def forget_idle(self, run: str) -> list[Environment]:
+        """Forget environments that have had no members, no groups and no history for long; returns them."""
+        return await self._forget(run, await self._runs.view(run), at_once=False)
+
+    async def _forget(self, run: str, view: RunView, *, at_once: bool) -> list[Environment]:
+        if not forgettable(view, self._ttl_ms, at_once=at_once):
+            return []
+        kept: Collection[int] = await self._runs.kept_environments(run) if view.kept.batches else ()
+        idle = forgettable(view, self._ttl_ms, kept=kept, at_once=at_once)[:_MOST_FORGOTTEN]
+        if not idle or not await self._runs.forget_environments(run, idle, view):
+            return []  # something came meanwhile; the next look finds the rest
+        for env in idle:
+            emit(EnvironmentExpired(run=run, environment=env.environment, name=env.name))
+        return idle
 
     # Environments of the native API: their name is who they are
 
-    async def join(self, run: str, application: Application) -> tuple[Environment, RunView, bool]:
-        """Register an environment under its name; it is the same one if that is known.
+    async def join(
+        self, run: str, name: str, settings: Mapping[str, Any], member: str | None, *, change_settings: bool
+    ) -> Joined:
+        """Let a process join an environment as a member; the first one makes the environment.
 
-        Returns:
-            Its record, the run, and whether it is new.
+        Args:
+            run: The run's name.
+            name: The environment's name.
+            settings: Settings of the environment that the process names; the others stay as they are.
+            member: The id it wants; joined again under it, it is the same member. None: it gets one.
+            change_settings: Whether the settings may change for all members.
 
         Raises:
             RunNotFound: There is no such run.
+            EnvironmentSettingsDiffer: Other members are alive, and have other settings.
             InvalidField: The run is full.
         """
+        member = uuid.uuid4().hex[:16] if member is None else member
         while True:
             view = await self._runs.existing(run)
-            known = next((env for env in view.environments.values() if env.name == application.desired_name), None)
-            environment = recorded(application, known, view.environments, view.clock_ms)
-            _refuse_beyond_most(environment, view)
-            if await self._put(run, environment, view):
-                emit(EnvironmentJoined(run=run, environment=environment.environment, name=environment.name))
-                self._presence.heard(run, environment.environment)
-                return environment, await self._runs.view(run), known is None
+            environment = joined(name, settings, view, view.clock_ms, self._ttl_ms, change_settings=change_settings)
+            key, known = environment.environment, view.environments.get(environment.environment)
+            if not await self._put(run, environment, view):
+                continue
+            new_member = await self._members.put(run, key, member)
+            if new_member is None:
+                continue  # the environment was forgotten meanwhile
+            if known is None or not known.alive(view.clock_ms, self._ttl_ms):
+                emit(EnvironmentJoined(run=run, environment=key, name=name))
+            if new_member:
+                emit(MemberJoined(run=run, environment=key, name=name, member=member))
+            return Joined(key, member, await self._runs.view(run), known is None)
+
+    async def leave(self, run: str, environment: int, member: str | None) -> None:
+        """Let a member leave, or (None) all of them. With the last one the environment says goodbye.
+
+        Raises:
+            RunNotFound: There is no such run.
+            EnvironmentNotFound, MemberNotFound: There is none of that id.
+        """
+        name = (await self.known(run, environment)).environments[environment].name
+        if member is None:
+            members = [one.member for one in await self._members.of_environment(run, environment)]
+        else:
+            members = [member]
+        removed, left = await self._members.remove(run, environment, members)
+        for one in removed:
+            emit(MemberLeft(run=run, environment=environment, name=name, member=one))
+        if member is not None and not removed:
+            raise MemberNotFound(not_a_member(run, environment, member))
+        if left == 0:
+            await self.disconnect_environment(run, environment)
+
+    async def members(self, run: str, environment: int) -> tuple[list[Member], int]:
+        """Return an environment's members by id, and the run clock in milliseconds.
+
+        Raises:
+            RunNotFound: There is no such run.
+            EnvironmentNotFound: It has none of that id.
+        """
+        view = await self.known(run, environment)
+        return await self._members.of_environment(run, environment), view.clock_ms
 
     async def change_environment(self, run: str, environment: int, changes: Mapping[str, Any]) -> RunView:
         """Change an environment's shares, weight or group size; returns the run.
@@ -132,29 +255,52 @@ class Registry:
             RunNotFound: There is no such run.
             EnvironmentNotFound: It has none of that id.
         """
-        view = await self._runs.existing(run)
-        if environment not in view.environments:
-            raise EnvironmentNotFound(f"run {run} has no environment {environment}")
+        view = await self._runs.view(run)
+        _check_known(run, environment, view)
         return view
 
-    async def heartbeat(self, run: str, environment: int, running_groups: int | None) -> Grant:
-        """Note a sign of life, and answer how many groups the environment may start now.
+    async def heartbeat(
+        self, run: str, environment: int, member: str, running_groups: int | None, start_groups: int = 0
+    ) -> Credited:
+        """Note a member's sign of life, and answer how many groups may start now.
 
         Args:
             run: The run's name.
             environment: The environment's id.
+            member: The member's id.
             running_groups: Groups it has started and not submitted yet; None: as it said before.
+            start_groups: Groups that it wants to start. Those that it may count as running at once, so that members
+                that ask at the same time do not start more than is wanted.
 
         Raises:
-            EnvironmentNotFound: There is none of that id.
             RunNotFound: There is no such run.
+            EnvironmentNotFound, MemberNotFound: There is none of that id.
         """
-        view = await self.known(run, environment)
-        self._presence.heard(run, environment)
-        if running_groups is not None and view.running.get(environment, 0) != running_groups:
-            await self._runs.note_running(run, environment, running_groups)
-            view = replace(view, running={**view.running, environment: running_groups})
-        return granted(run, view, environment, self._ttl_ms)
+        view, known = await self._members.view(run, environment, member)
+        _check_known(run, environment, view)
+        if known is None:
+            raise MemberNotFound(not_a_member(run, environment, member))
+        self._presence.heard_member(run, environment, member)
+        said = known.running_groups if running_groups is None else running_groups
+        running = view.running.get(environment, 0) + said - known.running_groups
+        grant = granted(run, _running(view, environment, running), environment, self._ttl_ms)
+        if said == known.running_groups and not min(start_groups, grant.groups):
+            return Credited(grant, 0)
+        noted = await self._members.note_running(
+            run, environment, member, running=said, start=start_groups, most=running + grant.groups
+        )
+        if noted.running != running:
+            grant = granted(run, _running(view, environment, noted.running), environment, self._ttl_ms)
+        return Credited(grant, noted.groups)
+
+    async def credits(self, run: str, environment: int) -> Grant:
+        """Answer how many groups an environment may start now; no sign of life.
+
+        Raises:
+            RunNotFound: There is no such run.
+            EnvironmentNotFound: It has none of that id.
+        """
+        return granted(run, await self.known(run, environment), environment, self._ttl_ms)
 
     async def pace(self, run: str, environment: int) -> Pace:
         """Tell an environment how full the queue is; a sign of life."""
@@ -175,6 +321,12 @@ class Registry:
         emit(RunReset(run=run))
 
 
-def _refuse_beyond_most(environment: Environment, view: RunView) -> None:
-    if environment.environment not in view.environments and len(view.environments) >= MOST_ENVIRONMENTS:
-        raise InvalidField(f"the run has {MOST_ENVIRONMENTS} environments, and takes no more")
+def _check_known(run: str, environment: int, view: RunView) -> None:
+    if view.config is None:
+        raise RunNotFound(f"there is no run {run}")
+    if environment not in view.environments:
+        raise EnvironmentNotFound(f"run {run} has no environment {environment}")
+
+
+def _running(view: RunView, environment: int, groups: int) -> RunView:
+    return replace(view, running={**view.running, environment: groups})

@@ -168,6 +168,8 @@ def _environment(env: Environment, view: RunView, bound: Bounds, handed_out: int
         name=env.name,
         alive=env.alive(view.clock_ms, ttl_ms),
         connected=env.connected,
+        members=env.members,
+        running_groups=view.running.get(key, 0),
         last_seen_s=max(0, view.clock_ms - env.last_seen_ms) / 1000,
         group_size=env.group_size,
         weight=env.weight,

@@ -10,7 +10,10 @@
 | `…:served` | hash | environment id or `-` -> sequences handed out in batches |
 | `…:sent` | hash | environment id -> `clock_ms size sequences`: its last group, and sequences stored in all |
 | `…:drought` | hash | what came since groups were last stored: `since_ms`, `sequences`, dropped groups by reason |
-| `…:running` | hash | environment id -> groups it says it has started and not submitted |
+| `…:members` | hash | `environment:member` -> `joined_ms running_groups`, for every live member |
+| `…:members_heard` | zset | those members by the run clock at their last sign of life, ms |
+| `…:member_counts` | hash | environment id -> its live members |
+| `…:running` | hash | environment id -> groups that its members have started and not submitted |
 | `…:groups` | hash | group id -> its entry, for every group held (`app.store.group_entries`) |
 | `…:lanes` | hash | `environment:size` -> groups queued in that lane |
 | `…:lane:{environment}:{size}` | zset | queued group ids by arrival |
@@ -128,6 +131,17 @@ CurriculumPart = Literal[
 CURRICULUM_PARTS: tuple[CurriculumPart, ...] = get_args(CurriculumPart)
 
 
+def member_name(environment: int, member: str) -> str:
+    """Name a member in the `members` hash."""
+    return f"{environment}:{member}"
+
+
+def parse_member_name(name: str) -> tuple[int, str]:
+    """Invert `member_name`."""
+    environment, _, member = name.partition(":")
+    return int(environment), member
+
+
 def is_run_name(text: str) -> bool:
     """Whether a run can have this name."""
     return re.fullmatch(RUN_NAME, text) is not None
@@ -183,6 +197,9 @@ class RunKeys:
     sent = _Key()
     drought = _Key()
     running = _Key()
+    members = _Key()
+    members_heard = _Key()
+    member_counts = _Key()
     unindexed = _Key()
     leases = _Key()
     lease_states = _Key()
@@ -242,7 +259,8 @@ class RunKeys:
         return (
             *(self.environments, self.seen, self.served, self.leases, self.lease_states, self.dropped, self.versions),
             *(self.given_ids, self.given_ids_until, self.history, self.ended),
-            *(self.kept, self.kept_steps, self.kept_leases, self.sent, self.running, self.drought),
+            *(self.kept, self.kept_steps, self.kept_leases, self.sent, self.drought),
+            *self.membership(),
             *(self.replay, *(self.replay_part(part) for part in REPLAY_PARTS if part != "fragments")),
             *(key for key in saved if key not in self.naming_payloads()),
         )
@@ -252,6 +270,10 @@ class RunKeys:
         cataloged = (*self.naming_payloads(), self.lanes, self.buffers)
         curricula = (self.curricula, self.curricula_loading)
         return (*self.state(), *cataloged, *curricula, self.recent, self.unindexed, self.trash)
+
+    def membership(self) -> tuple[str, ...]:
+        """The keys of members, in the order `lua/members.lua` names them."""
+        return (self.members, self.members_heard, self.member_counts, self.running)
 
     def lane(self, name: str) -> str:
         return self.called(f"lane:{name}")

@@ -1,6 +1,23 @@
-"""What maintenance learns of a run each second."""
+"""What maintenance says of a run each second, and what it learns."""
 
+from collections.abc import Set
 from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class HeardOf:
+    """Who gave signs of life in a run since the last tick.
+
+    Attributes:
+        environments: Ids of environments that have no members, as those of Atropos.
+        members: Members, each with its environment's id.
+    """
+
+    environments: Set[int] = frozenset()
+    members: Set[tuple[int, str]] = frozenset()
+
+
+NOBODY = HeardOf()
 
 
 @dataclass(frozen=True, slots=True)
@@ -9,6 +26,7 @@ class Tick:
 
     Attributes:
         clock_ms: The run clock, milliseconds; 0 if the run is not there.
+        expired: Members that were silent for too long, and are gone: environment and member.
         buffered: Whether groups wait in buffers.
         unindexed: Whether there are payloads that no index entry names.
         trash: Whether payloads of a reset are still to be removed.
@@ -17,10 +35,12 @@ class Tick:
         aging: Whether groups grow too old by waiting.
         replay: Whether the run has a replay buffer.
         loading: Whether states of curricula are being loaded.
+        environments: Whether the run has environments.
         held: Whether the run holds anything at all.
     """
 
     clock_ms: int
+    expired: tuple[tuple[int, str], ...]
     buffered: bool
     unindexed: bool
     trash: bool
@@ -29,4 +49,5 @@ class Tick:
     aging: bool
     replay: bool
     loading: bool
+    environments: bool
     held: bool

@@ -40,7 +40,7 @@ def view_commands(keys: RunKeys) -> list[Command]:
     The run comes first and its leases after it: a commit in between is then seen by the step it moved on.
     """
     hashes = [keys.run, keys.environments, keys.seen, keys.lanes, keys.buffers]
-    hashes += [keys.lease_states, keys.served, keys.dropped, keys.sent, keys.running, keys.drought]
+    hashes += [keys.lease_states, keys.served, keys.dropped, keys.sent, keys.running, keys.member_counts, keys.drought]
     workers: Command = ("ZRANGE", keys.workers, 0, -1, "WITHSCORES")
     return [("TIME",), *(("HGETALL", key) for key in hashes), workers, ("ZCARD", keys.kept_steps)]
 
@@ -65,11 +65,11 @@ def read_summary(reply: Sequence[bytes | None]) -> RunSummary | None:
     return RunSummary(parse_config(config), parse_policy(policy), int(step or 0), int(version or 0), int(rewinds or 0))
 
 
-def parse_environment(record: str | bytes, heard_ms: int | None = None) -> Environment:
+def parse_environment(record: str | bytes, heard_ms: int | None = None, members: int = 0) -> Environment:
     """Read an environment's JSON record."""
     fields: dict[str, Any] = json.loads(record)
     del fields["token"]
-    return Environment(**fields, heard_ms=heard_ms)
+    return Environment(**fields, heard_ms=heard_ms, members=members)
 
 
 class reading:  # noqa: N801 - a context manager, as of the standard library
@@ -172,6 +172,16 @@ def parse_drought(a_hash: Mapping[str, str]) -> Drought:
     return Drought(counts.pop("since_ms", 0), counts.pop("sequences", 0), counts)
 
 
+def parse_sent(text: str) -> Sent:
+    """Read what an environment has sent."""
+    return Sent(*map(int, text.split()))
+
+
+def sent_text(sent: Sent) -> str:
+    """Invert `parse_sent`."""
+    return f"{sent.last_ms} {sent.last_size} {sent.sequences}"
+
+
 def _environment(key: str) -> int | None:
     return None if key == NONE else int(key)
 
@@ -196,6 +206,7 @@ def _view(
     dropped: dict[str, str],
     sent: dict[str, str],
     running: dict[str, str],
+    member_counts: dict[str, str],
     drought: dict[str, str],
     *,
     workers: dict[str, int],
@@ -208,7 +219,7 @@ def _view(
         started=run.get("started") == "1",
         clock_ms=run_clock(time, run),
         environments={
-            int(key): parse_environment(record, _optional_int(seen.get(key)))
+            int(key): parse_environment(record, _optional_int(seen.get(key)), int(member_counts.get(key, 0)))
             for key, record in sorted(environments.items(), key=lambda item: int(item[0]))
         },
         lanes=_lanes(lanes),
@@ -233,11 +244,12 @@ def _view(
             int(run.get("kept_bytes", 0)),
             _optional_int(run.get("checkpoint_version")),
         ),
-        sent={int(key): Sent(*map(int, text.split())) for key, text in sent.items()},
+        sent={int(key): parse_sent(text) for key, text in sent.items()},
         running={int(key): int(count) for key, count in running.items()},
         balance=_balance(run.get("balance")),
         delays=json.loads(run.get("delays", "{}")),
         drought=parse_drought(drought),
+        next_environment=int(run.get("next_environment", 0)),
         unfilled="unfilled" in run,
         undivided=Undivided(**json.loads(run["undivided"])) if "undivided" in run else None,
         trained=Trained(

@@ -2,7 +2,8 @@
 
 import json
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import chain, islice
 
@@ -15,15 +16,17 @@ from app.core.totals import Trained
 from app.store import scripts
 from app.store.connection import Connection
 from app.store.exchange import Argument
-from app.store.keys import RUNS, RunKeys, is_run_name
+from app.store.keys import RUNS, RunKeys, is_run_name, member_name, parse_member_name
 from app.store.roster import Roster, read_roster
-from app.store.run_tick import Tick
+from app.store.run_tick import HeardOf, Tick
 from app.store.run_view import (
     RunSummary,
     lease_text,
+    parse_lease,
     read_summary,
     read_view,
     reading,
+    sent_text,
     summary_command,
     view_commands,
 )
@@ -174,11 +177,6 @@ class RunStore:
         if await self._connection.run("set_policy_version", [keys.run, keys.replay], arguments) < 0:
             raise RunRewound(f"run {run} was rewound since this trainer began")
 
-    async def note_running(self, run: str, environment: int, running_groups: int) -> None:
-        """Note how many groups an environment says it has started and not submitted."""
-        keys = RunKeys(run)
-        await self._connection.run("note_running", [keys.environments, keys.running], [environment, running_groups])
-
     async def start(self, run: str) -> None:
         """Note that the trainer has asked for its first batch: environments may register now."""
         await self._connection.run("note_field", [RunKeys(run).run], ["started", 1, 0])
@@ -192,7 +190,7 @@ class RunStore:
         keys = RunKeys(run)
         # The token makes the record unlike any other: sent again after a lost reply, it is recognised.
         record = asdict(environment) | {"token": uuid.uuid4().hex}
-        del record["heard_ms"]
+        del record["heard_ms"], record["members"]
         written = await self._connection.run(
             "put_environment",
             [keys.run, keys.environments, keys.seen],
@@ -225,22 +223,46 @@ class RunStore:
         else:
             await self._connection.call("HDEL", keys.run, "unfilled")
 
-    async def tick(self, run: str, worker: str, heard_of: Iterable[int]) -> Tick:
-        """Move the run clock on and note who is alive."""
-        return (await self.tick_all(worker, {run: heard_of}))[run]
+    async def kept_environments(self, run: str) -> set[int]:
+        """Return the environments that have groups in batches that are kept for a rewind."""
+        kept = await self._connection.call("HVALS", RunKeys(run).kept_leases)
+        contents = (group for lease in kept for group in parse_lease("", lease).contents)
+        return {environment for environment, _, _ in contents if environment is not None}
 
-    async def tick_all(self, worker: str, heard_of: Mapping[str, Iterable[int]]) -> dict[str, Tick]:
+    async def forget_environments(self, run: str, environments: Sequence[Environment], view: RunView) -> bool:
+        """Forget environments that have no members and hold no groups. What is counted of them, no environment has.
+
+        Returns:
+            False if the run changed since ``view``, or one of them came back: look again, decide again.
+        """
+        keys = RunKeys(run)
+        reasons: defaultdict[int | None, list[str]] = defaultdict(list)
+        for reason, environment in view.dropped:
+            reasons[environment].append(reason)
+        arguments: list[Argument] = [view.epoch]
+        for env in environments:
+            sent, dropped = view.sent.get(env.environment), reasons[env.environment]
+            arguments += [env.environment, "" if sent is None else sent_text(sent), len(dropped), *dropped]
+        own = [keys.run, keys.environments, keys.seen, keys.sent, keys.served, keys.dropped, keys.member_counts]
+        return bool(await self._connection.run("forget_environments", own, arguments))
+
+    async def tick(self, run: str, worker: str, heard_of: HeardOf, member_ttl_ms: int) -> Tick:
+        """Move the run clock on and note who is alive."""
+        return (await self.tick_all(worker, {run: heard_of}, member_ttl_ms))[run]
+
+    async def tick_all(self, worker: str, heard_of: Mapping[str, HeardOf], member_ttl_ms: int) -> dict[str, Tick]:
         """Tick runs in one round trip.
 
         Args:
             worker: This API process.
-            heard_of: The runs, and which environments gave signs of life in each.
+            heard_of: The runs, and who gave signs of life in each.
+            member_ttl_ms: Silence after which a member is gone, milliseconds of run clock.
 
         Raises:
             StoreRefused: A key of one run is of another type; the others have been ticked.
         """
         commands = []
-        for run, environments in heard_of.items():
+        for run, heard in heard_of.items():
             keys = RunKeys(run)
             own = [keys.run, keys.workers, keys.seen, keys.environments, keys.recent, keys.buffers]
             own += [
@@ -252,10 +274,16 @@ class RunStore:
                 keys.replay,
                 keys.groups,
                 keys.curricula_loading,
+                *keys.membership(),
             ]
-            commands.append(scripts.command("tick", own, [worker, _RECOGNISED_FOR_MS, *environments]))
+            arguments: list[Argument] = [worker, _RECOGNISED_FOR_MS, member_ttl_ms, len(heard.environments)]
+            arguments += [*heard.environments, *(member_name(*member) for member in heard.members)]
+            commands.append(scripts.command("tick", own, arguments))
         replies = await self._connection.exchange(commands) if commands else []
-        return {run: Tick(clock, *map(bool, facts)) for run, (clock, *facts) in zip(heard_of, replies, strict=True)}
+        return {
+            run: Tick(clock, tuple(parse_member_name(name.decode()) for name in expired), *map(bool, facts))
+            for run, (clock, expired, *facts) in zip(heard_of, replies, strict=True)
+        }
 
     async def forget(self, run: str) -> bool:
         """Let a run that holds nothing disappear, its name included; False if it holds something.

@@ -10,8 +10,7 @@ from lachesis._http import Sender
 from lachesis._protocol import RunCalls
 from lachesis._retry import Seldom
 from lachesis.errors import ReplayNotFound, RunNotFound
-from lachesis.wire.environments import EnvironmentCreate
-from lachesis.wire.status import EnvironmentStatus
+from lachesis.wire.environments import EnvironmentCreate, Joined
 
 _ASKED_EVERY_S, _MISSED_EVERY_S = 0.5, 60.0
 
@@ -20,7 +19,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-async def join(calls: RunCalls, sender: Sender, new: EnvironmentCreate, wait_s: float) -> EnvironmentStatus:
+async def join(calls: RunCalls, sender: Sender, new: EnvironmentCreate, wait_s: float) -> Joined:
     """Join the run, waiting up to ``wait_s`` for it to be made.
 
     Raises:

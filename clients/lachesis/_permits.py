@@ -25,7 +25,7 @@ class Permits:
 
         Args:
             environment: Its name.
-            ask: Asks the service how many groups to start now.
+            ask: Asks the service to start one more group.
         """
         self.held = 0
         self._environment = environment
@@ -64,7 +64,7 @@ class Permits:
         began_s = time.monotonic()
         while True:
             granted = await self._ask()
-            if granted.credits_groups > 0:
+            if granted.granted_groups > 0:
                 self.held += 1
                 return granted
             self._waiting_for = granted.reason

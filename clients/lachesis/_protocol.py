@@ -21,7 +21,7 @@ from lachesis.wire import batches, environments, frame, groups, runs
 from lachesis.wire.batch_file import BatchFile
 from lachesis.wire.blob import Buffer, DamagedBlob
 from lachesis.wire.ranks import MAX_WAIT_S
-from lachesis.wire.status import EnvironmentStatus, RunStatus
+from lachesis.wire.status import RunStatus
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
@@ -140,19 +140,18 @@ class RunCalls:
     def status(self) -> Call[RunStatus]:
         return Call("GET", self._path("status"), model_reader(RunStatus))
 
-    def join(self, new: environments.EnvironmentCreate) -> Call[EnvironmentStatus]:
-        return Call("POST", self._path("environments"), model_reader(EnvironmentStatus), **json_body(new))
+    def join(self, new: environments.EnvironmentCreate) -> Call[environments.Joined]:
+        return Call("POST", self._path("environments"), model_reader(environments.Joined), **json_body(new))
 
-    def leave(self, environment: int) -> Call[None]:
-        return Call("DELETE", self._path("environments", environment), read_nothing)
+    def leave(self, environment: int, member: str) -> Call[None]:
+        return Call("DELETE", self._path("environments", environment), read_nothing, {"member": member})
 
-    def heartbeat(self, environment: int, running_groups: int) -> Call[None]:
-        beat = checked(environments.Heartbeat, running_groups=running_groups)
-        return Call("POST", self._path("environments", environment, "heartbeat"), read_nothing, **json_body(beat))
-
-    def credits(self, environment: int, running_groups: int) -> Call[environments.Credits]:
-        path = self._path("environments", environment, "credits")
-        return Call("GET", path, model_reader(environments.Credits), {"running_groups": str(running_groups)})
+    def heartbeat(
+        self, environment: int, member: str, running_groups: int, start_groups: int = 0
+    ) -> Call[environments.Credits]:
+        beat = checked(environments.Heartbeat, member=member, running_groups=running_groups, start_groups=start_groups)
+        path = self._path("environments", environment, "heartbeat")
+        return Call("POST", path, model_reader(environments.Credits), **json_body(beat))
 
     def submit(self, blobs: Sequence[Buffer]) -> Call[list[groups.GroupReceipt]]:
         """Build the submission of groups, each with an id of its own, in one request."""

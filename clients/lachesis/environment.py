@@ -2,8 +2,13 @@
 
 import asyncio
 import contextlib
+import functools
 import logging
 import math
+import os
+import re
+import socket
+import uuid
 from collections import Counter
 from collections.abc import AsyncIterator
 from types import TracebackType
@@ -22,7 +27,14 @@ from lachesis._public import ForAsyncio, in_background
 from lachesis._retry import passes
 from lachesis._settings import Settings, settings_from
 from lachesis.curriculum import Curricula, Curriculum, tell_troubles
-from lachesis.errors import LachesisError, NotSent, Unreachable
+from lachesis.errors import (
+    EnvironmentNotFound,
+    EnvironmentSettingsDiffer,
+    LachesisError,
+    MemberNotFound,
+    NotSent,
+    Unreachable,
+)
 from lachesis.group import Group
 from lachesis.wire.environments import Credits, EnvironmentCreate
 from lachesis.wire.groups import MAX_GROUPS, GroupOutcome
@@ -37,11 +49,13 @@ class EnvironmentOptions(TypedDict, total=False):
 
     url: str | None
     run: str | None
+    member: str | None
     wait_for_run_s: float
-    group_size: int
-    weight: float
+    group_size: int | None
+    weight: float | None
     min_share: float | None
     max_share: float | None
+    change_settings: bool
     buffer_groups: int
     buffer_bytes: int
     heartbeat_s: float
@@ -50,6 +64,8 @@ class EnvironmentOptions(TypedDict, total=False):
 
 class Environment(OwnsSender, ForAsyncio):
     """A producer of groups. It joins the run on entering, says that it is alive meanwhile, and leaves on exit.
+
+    Many processes may use one name: each is a member of the same environment, and they share its groups to start.
 
     ```
     async with Environment("gsm8k", group_size=8) as environment:
@@ -70,11 +86,13 @@ class Environment(OwnsSender, ForAsyncio):
         *,
         url: str | None = None,
         run: str | None = None,
+        member: str | None = None,
         wait_for_run_s: float = 0.0,
-        group_size: int = 1,
-        weight: float = 1.0,
+        group_size: int | None = None,
+        weight: float | None = None,
         min_share: float | None = None,
         max_share: float | None = None,
+        change_settings: bool = False,
         buffer_groups: int = 256,
         buffer_bytes: int = 64 * 1024 * 1024,
         heartbeat_s: float = 10.0,
@@ -83,14 +101,16 @@ class Environment(OwnsSender, ForAsyncio):
         """Set up, without a word to the service yet: ``Environment("gsm8k", "http://lachesis:8000", run="math")``.
 
         Args:
-            name: Its name, unique in the run; joining again under it, it is the same environment.
+            name: Its name, unique in the run. All processes that join under it are one environment.
             settings: The service's URL, or all `Settings`; None: as the environment variables say.
             url, run: The same by name; they count more.
+            member: This process's id among those of the name; None: made of host name, process id and a random part.
             wait_for_run_s: How long joining may wait for a trainer to make the run; 0: it must be there.
-            group_size: Sequences in each of its groups, usually.
-            weight: Its part of what is wanted beyond the minimums, beside other environments.
-            min_share: Smallest fraction of each batch it must have, 0 to 1.
-            max_share: Largest fraction of each batch it may have, 0 to 1.
+            group_size: Sequences in each of its groups, usually; None: as the environment has it, at first 1.
+            weight: Its part of what is wanted beyond the minimums, beside other environments; None: likewise, 1.
+            min_share: Smallest fraction of each batch it must have, 0 to 1; None: likewise, no minimum.
+            max_share: Largest fraction of each batch it may have, 0 to 1; None: likewise, no maximum.
+            change_settings: Whether these four may differ from what live members have; then they change for all.
             buffer_groups: Groups that may wait to be sent; `submit` waits for room.
             buffer_bytes: The same in bytes.
             heartbeat_s: Pause between signs of life; well below ``LACHESIS_ENVIRONMENT_TTL_S`` of the service.
@@ -103,8 +123,13 @@ class Environment(OwnsSender, ForAsyncio):
         if "://" in str(name):
             raise ValueError(f"name: should be that of the environment, not {name!r}; a URL comes second, or as url=")
         self.settings = settings_from(settings, url, run)
+        said = {"group_size": group_size, "weight": weight, "min_share": min_share, "max_share": max_share}
         self._joining = checked(
-            EnvironmentCreate, name=name, group_size=group_size, weight=weight, min_share=min_share, max_share=max_share
+            EnvironmentCreate,
+            name=name,
+            member=_own_member_id() if member is None else member,
+            **({"change_settings": True} if change_settings else {}),
+            **{setting: value for setting, value in said.items() if value is not None},
         )
         self._wait_for_run_s = wait_for_run_s
         self._heartbeat_s = heartbeat_s
@@ -116,7 +141,8 @@ class Environment(OwnsSender, ForAsyncio):
         self._changed = asyncio.Condition()
         self._tasks: list[asyncio.Task[None]] = []
         self._id: int | None = None
-        self._permits = Permits(name, self.credits)
+        self._reporting = asyncio.Lock()
+        self._permits = Permits(name, functools.partial(self._report, start_groups=1))
         self._trouble: LachesisError | None = None
         self.outcomes: Counter[GroupOutcome] = Counter()
         """What became of groups that were sent: how many were accepted, stale, refused, or found by which filter."""
@@ -131,6 +157,11 @@ class Environment(OwnsSender, ForAsyncio):
         if self._id is None:
             raise RuntimeError("the environment has not joined; use it with `async with`")
         return self._id
+
+    @property
+    def member(self) -> str:
+        """This process's id among those that share the environment's name."""
+        return str(self._joining.member)
 
     @property
     def running_groups(self) -> int:
@@ -180,8 +211,37 @@ class Environment(OwnsSender, ForAsyncio):
         return self._curricula.named(self._joining.name if name is None else name)
 
     async def credits(self) -> Credits:
-        """Ask how many groups to start now, beside those that are running."""
-        return await self._sender.send(self._calls.credits(self.id, self.running_groups))
+        """Ask how many groups all members of the environment may start now, beside those that are running.
+
+        To start one, take a `permit`: then no other member starts it, too.
+        """
+        return await self._report()
+
+    async def _report(self, start_groups: int = 0, budget_s: float | None = None) -> Credits:
+        """Say how many groups run here, and ask to start more.
+
+        Reports go one by one, so that an older one does not overtake a newer. A member that the service has lost sight
+        of, as behind a partition of the network, joins again.
+        """
+        async with self._reporting:
+            try:
+                return await self._beat(start_groups, budget_s)
+            except (MemberNotFound, EnvironmentNotFound) as error:
+                log.warning("%s. Joining again", error)
+                await self._join_again()
+                return await self._beat(start_groups, budget_s)
+
+    async def _beat(self, start_groups: int, budget_s: float | None) -> Credits:
+        call = self._calls.heartbeat(self.id, self.member, self.running_groups, start_groups)
+        return await self._sender.send(call, budget_s)
+
+    async def _join_again(self) -> None:
+        try:
+            joined = await join(self._calls, self._sender, self._joining, 0)
+        except EnvironmentSettingsDiffer:  # changed since this process joined: it was a member under the new ones, too
+            in_force = EnvironmentCreate(name=self._joining.name, member=self.member)
+            joined = await join(self._calls, self._sender, in_force, 0)
+        self._id = joined.environment
 
     @contextlib.asynccontextmanager
     async def permit(self, wait_s: float | None = None) -> AsyncIterator[Credits]:
@@ -224,7 +284,7 @@ class Environment(OwnsSender, ForAsyncio):
             await self._drain()
             troubles = await self._curricula.closed()
         finally:
-            leave = self._calls.leave(self.id)
+            leave = self._calls.leave(self.id, self.member)
             self._id = None
             await self._tell()
             for task in self._tasks:
@@ -298,7 +358,12 @@ class Environment(OwnsSender, ForAsyncio):
         while True:
             await asyncio.sleep(self._heartbeat_s)
             try:
-                await self._sender.send(self._calls.heartbeat(self.id, self.running_groups), self._heartbeat_s)
+                await self._report(budget_s=self._heartbeat_s)
             except LachesisError as error:
                 if not passes(error):
                     raise
+
+
+def _own_member_id() -> str:
+    host = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname())[:64].lstrip("._-") or "host"
+    return f"{host}-{os.getpid()}-{uuid.uuid4().hex[:8]}"

@@ -24,6 +24,7 @@
         ├── NotFound                it is not there (any more)                                 404
         │   ├── RunNotFound
         │   ├── EnvironmentNotFound
+        │   ├── MemberNotFound
         │   ├── GroupNotFound
         │   ├── BatchNotFound
         │   ├── ReplayNotFound
@@ -35,6 +36,7 @@
         │   └── DatasetNotFound
         ├── Conflict                it is there, but not as the request wants it               409
         │   ├── RunExists           a run of that name has other settings
+        │   ├── EnvironmentSettingsDiffer   other members of the environment have other settings
         │   ├── RunInUse            groups keep coming while the run is being removed
         │   ├── RunArchived         the run takes no groups and hands out no batches
         │   ├── GroupExists         a group of that id has other contents
@@ -243,6 +245,12 @@ class EnvironmentNotFound(NotFound):
     known_code = "environment_not_found"
 
 
+class MemberNotFound(NotFound):
+    """The environment has no member of that id: it left, or was silent for too long. Join again."""
+
+    known_code = "member_not_found"
+
+
 class GroupNotFound(NotFound):
     """There is no such group, or it is too long since it left."""
 
@@ -308,6 +316,12 @@ class RunExists(Conflict):
     """A run of that name is there already, with other settings."""
 
     known_code = "run_exists"
+
+
+class EnvironmentSettingsDiffer(Conflict):
+    """The environment is alive with other settings than those given; ``change_settings=True`` changes them for all."""
+
+    known_code = "environment_settings_differ"
 
 
 class RunInUse(Conflict):

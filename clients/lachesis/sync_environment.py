@@ -30,7 +30,7 @@ class SyncEnvironment(ShownAsync, ForThreads):
         """Set up, without a word to the service: ``SyncEnvironment("gsm8k", "http://lachesis:8000", run="math")``.
 
         Args:
-            name: Its name, unique in the run; joining again under it, it is the same environment.
+            name: Its name, unique in the run. All processes that join under it are one environment.
             settings: The service's URL, or all `Settings`; None: as the environment variables say.
             options: ``group_size``, ``min_share`` and the others that `Environment` takes by name.
 
@@ -46,6 +46,11 @@ class SyncEnvironment(ShownAsync, ForThreads):
     def id(self) -> int:
         """Its id in the run. `RuntimeError`: it has not joined."""
         return self._async.id
+
+    @property
+    def member(self) -> str:
+        """This process's id among those that share the environment's name."""
+        return self._async.member
 
     @property
     def settings(self) -> Settings:
@@ -90,7 +95,7 @@ class SyncEnvironment(ShownAsync, ForThreads):
         return shared(self._async.curriculum(name), self._portal)
 
     def credits(self) -> Credits:
-        """Ask how many groups to start now, beside those that are running."""
+        """Ask how many groups all members may start now, beside those that are running; to start one, use `permit`."""
         return self._portal.run(self._async.credits())
 
     @contextlib.contextmanager

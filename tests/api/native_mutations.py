@@ -95,14 +95,17 @@ _CALLS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("POST", "/checkpoints", {"step": 1}),
     ("POST", "/rewind", {"step": 1}),
     ("POST", "/environments", {"name": "math", "group_size": 2, "min_share": 0.1, "weight": 1.0}),
+    ("POST", "/environments", {"name": "math", "member": "m", "max_share": 0.5, "change_settings": True}),
     ("PATCH", "/environments/{}", {"min_share": 0.1, "group_size": 3}),
-    ("POST", "/environments/{}/heartbeat", {"running_groups": 3}),
+    ("POST", "/environments/{}/heartbeat", {"member": "m", "running_groups": 3, "start_groups": 1}),
     ("POST", "/batches?wait_s={}", {"request_id": "r", "lease_s": 1, "trainer": "t"}),
     ("POST", "/batches/{}/ack", {"lease": "x"}),
     ("POST", "/batches/{}/nack", {"lease": None, "reason": "why\nnot"}),
     ("GET", "/batches/explain?batch_size={}", {}),
     ("GET", "/groups/{}", {}),
     ("GET", "/environments/{}/credits", {}),
+    ("GET", "/environments/{}/members?limit=2", {}),
+    ("DELETE", "/environments/{}?member=m", {}),
     ("DELETE", "/environments/{}", {}),
 )
 

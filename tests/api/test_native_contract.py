@@ -83,6 +83,18 @@ async def _group_not_waiting(client: httpx.AsyncClient) -> httpx.Response:
     return await client.delete("/v1/runs/r/groups/g")
 
 
+async def _member_not_found(client: httpx.AsyncClient) -> httpx.Response:
+    await made(client)
+    await client.post("/v1/runs/r/environments", json={"name": "math"})
+    return await client.post("/v1/runs/r/environments/0/heartbeat", json={"member": "stranger"})
+
+
+async def _environment_settings_differ(client: httpx.AsyncClient) -> httpx.Response:
+    await made(client)
+    await client.post("/v1/runs/r/environments", json={"name": "math"})
+    return await client.post("/v1/runs/r/environments", json={"name": "math", "group_size": 2})
+
+
 async def _ranks_disagree(client: httpx.AsyncClient) -> httpx.Response:
     await made(client)
     await sent(client)
@@ -143,6 +155,8 @@ CASES: dict[type[errors.LachesisError], Call] = {
     errors.DatasetNotFound: lambda client: client.post("/v1/shards/plan", json={"ranks": 2, "path": "d"}),
     errors.RunNotFound: lambda client: client.get("/v1/runs/r"),
     errors.EnvironmentNotFound: lambda client: _in(client, "GET", "/environments/0"),
+    errors.MemberNotFound: _member_not_found,
+    errors.EnvironmentSettingsDiffer: _environment_settings_differ,
     errors.GroupNotFound: lambda client: _in(client, "GET", "/groups/g"),
     errors.BatchNotFound: lambda client: _in(client, "DELETE", "/batches/ab"),
     errors.ReplayNotFound: lambda client: _in(client, "GET", "/replay"),
@@ -357,7 +371,7 @@ PATHS = (
     *(f"/v1/runs/r/groups/{name}" for name in HOSTILE),
     *(f"/v1/runs/r/batches/explain?batch_size={number}" for number in NUMBERS),
     *(f"/v1/runs/r/batches/explain?relax_after_s={number}" for number in ("nan", "inf", "-1", "1e308")),
-    *(f"/v1/runs/r/environments/0/credits?running_groups={number}" for number in NUMBERS),
+    *(f"/v1/runs/r/environments/0/credits?member=m&running_groups={number}" for number in NUMBERS),
 )
 
 

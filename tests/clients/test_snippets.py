@@ -4,6 +4,7 @@ import ast
 import asyncio
 import inspect
 import re
+import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -95,6 +96,21 @@ async def test_the_trainer_of_a_page_trains_and_its_environment_submits(page: st
             await run_as_written(with_blocks("Trainer", page), reader, {"train": train, "pad_id": 0})
         assert trained == [(BATCH_SIZE, 3)] * 2
         await wait_until(lambda: _has(watching, {"queued": 16, "leased": 0, "delivered": 16}))
+
+
+async def test_two_workers_that_do_what_the_page_does_are_members_of_one_environment(reader: Settings) -> None:
+    both_have_joined = threading.Barrier(2, timeout=60)
+
+    async def rollout(policy_version: int) -> tuple[list[list[int]], list[list[int]], list[float]]:
+        await asyncio.to_thread(both_have_joined.wait)
+        return [[1]] * GROUP_SIZE, [[1]] * GROUP_SIZE, [1.0] * GROUP_SIZE
+
+    (page,) = snippets("docs/workers.md")
+    async with AsyncTrainer(reader) as watching:
+        await watching.create_run(batch_size=BATCH_SIZE, max_staleness=4)
+        await asyncio.gather(*(run_as_written(ast.parse(page).body, reader, {"rollout": rollout}) for _ in range(2)))
+        (environment,) = (await watching.status()).environments
+        assert (environment.queued_groups, environment.members, environment.alive) == (2, 0, False)
 
 
 async def _has(trainer: AsyncTrainer, expected: dict[str, int]) -> bool:

@@ -25,7 +25,7 @@ def test_what_waits_runs_or_is_with_the_trainer_is_in_hand_and_counts_for_its_ow
         EMPTY,
         policy=Policy(max_staleness=2),
         policy_version=5,
-        environments={0: environment(0, group_size=2), 1: environment(1), 7: environment(7, connected=False)},
+        environments={0: environment(0, group_size=2), 1: environment(1), 7: environment(7, left_ms=0)},
         lanes={(0, 2): 1, (1, 4): 1},
         buffers={(0, 1): 1},
         running={0: 1, 7: 50},

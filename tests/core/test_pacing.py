@@ -27,7 +27,7 @@ def test_groups_too_large_for_a_batch_keep_nobody_waiting() -> None:
 
 
 def test_a_dead_environment_has_no_weight_and_no_promise() -> None:
-    dead = environment(1, min_share=0.9, connected=False)
+    dead = environment(1, min_share=0.9, left_ms=0)
     told = pace(replace(EMPTY, environments={0: environment(0), 1: dead}), 0, TTL_MS)
     assert (told.env_weight, told.unallocated_fraction) == (1.0, 1.0)
 

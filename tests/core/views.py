@@ -37,7 +37,6 @@ def environment(number: int, group_size: int = 4, min_share: float | None = None
         "weight": 1.0,
         "min_share": min_share,
         "max_share": None,
-        "connected": True,
         "registered_ms": 0,
         "heard_ms": 0,
     }

@@ -11,6 +11,7 @@ from app.core.model import RunConfig
 from app.main import wire
 from app.services.handout import Answer
 from app.services.maintenance import Maintenance
+from app.services.registry import Joined
 from app.settings import Settings
 from app.store.codec import EncodedGroup
 from app.store.connection import Connection
@@ -22,6 +23,20 @@ RUN = "run"
 
 def config(batch_size: int) -> RunConfig:
     return RunConfig(batch_size, 512, "group", "project", "checkpoints", 10, 0, 100)
+
+
+async def join(
+    services: Services,
+    name: str = "math",
+    member: str = "one",
+    run: str = RUN,
+    change_settings: bool = False,
+    **settings: object,
+) -> Joined:
+    """Join an environment, of groups of two unless said otherwise."""
+    return await services.registry.join(
+        run, name, {"group_size": 2} | settings, member, change_settings=change_settings
+    )
 
 
 def encoded(size: int, mark: int, environment: int | None = None) -> EncodedGroup:

@@ -74,6 +74,7 @@ class RunModel:
     ends: dict[str, tuple[str, str | None]] = field(default_factory=dict)
     shares: dict[int, float] = field(default_factory=dict)
     deleted: set[str] = field(default_factory=set)
+    left: set[int] = field(default_factory=set)
     delivered: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
     drought: Counter[str] = field(default_factory=Counter)
@@ -97,6 +98,7 @@ class RunModel:
         for group in groups:
             if group.id not in self.known:
                 reason = reasons[group.id]
+                self.left.discard(-1 if group.environment is None else group.environment)  # its groups arrive again
                 self.known[group.id] = group, "refused" if reason == "future_version" else reason or "accepted"
                 if reason:
                     self.dropped[reason] += 1
@@ -268,9 +270,12 @@ class RunModel:
 
     def _oldest(self) -> list[Group] | None:
         queue = [oracle.Group(group.environment, group.size) for group in self.queue]
-        bounds = {environment: Bounds(int(self.batch_size * share)) for environment, share in self.shares.items()}
+        bounds = {environment: Bounds(int(self.batch_size * share)) for environment, share in self._binding().items()}
         chosen = oracle.oldest_batch_by_walking(queue, self.batch_size, bounds)
         return None if chosen is None else [self.queue[position] for position in chosen]
+
+    def _binding(self) -> dict[int, float]:
+        return {environment: share for environment, share in self.shares.items() if environment not in self.left}
 
     def _blocker(self) -> str:
         usable = sum(group.size for group in self.queue if group.size <= self.batch_size)
@@ -278,7 +283,7 @@ class RunModel:
             "too_few_sequences"
             if usable < self.batch_size
             else "minimum"
-            if any(self.shares.values())
+            if any(self._binding().values())
             else "no_exact_fit"
         )
 

@@ -7,13 +7,12 @@ import pytest
 from redis.asyncio import Redis
 
 from app.api.deps import Services
-from app.core.enrolment import Application
 from app.core.errors import InvalidField, RewindImpossible
 from app.core.policy import Policy
 from app.services.handout import Batch, Holder
 from app.store.codec import EncodedGroup
 from tests.services.accounting import books_of
-from tests.services.conftest import RUN, Process, config, encoded
+from tests.services.conftest import RUN, Process, config, encoded, join
 
 BYTES = len(encoded(2, 0).payload)
 KEEPING = Policy(keep_batches=8, keep_bytes=1024**2, max_deliveries=1)
@@ -154,8 +153,7 @@ async def test_a_batch_that_comes_back_by_a_rewind_says_what_it_was(
     """Groups of three make a minimum of half of two sequences impossible, so the batch was relaxed."""
     impatient, _ = process(relax_after_s=0)
     for name in ("half", "other half"):
-        share = Application(name, 2, 512, 1.0, min_share=0.5)
-        await impatient.registry.join(RUN, share)
+        await join(impatient, name, min_share=0.5)
     await services.submissions.submit(RUN, [replace(named("a"), environment=0), replace(named("b"), environment=1)])
     first = await taken(impatient)
     assert first.lease.relaxed

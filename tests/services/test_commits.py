@@ -15,7 +15,6 @@ import pytest
 from redis.asyncio import Redis
 
 from app.api.deps import Services
-from app.core.enrolment import Application
 from app.core.errors import GroupExists, LachesisError, QueueFull, RunNotFound, StoreUnavailable
 from app.core.policy import Policy, fields_of
 from app.services.commits import Commits, Placed
@@ -25,14 +24,13 @@ from app.store.keys import RunKeys
 from app.store.roster import Roster
 from tests.seeds import FUZZ, seed_of
 from tests.services.accounting import books_of
-from tests.services.conftest import RUN, Process, config, encoded
+from tests.services.conftest import RUN, Process, config, encoded, join
 from tests.services.test_round_trips import calls
 
 Told = list[Outcome] | tuple[type, str]
 
 OTHER_RUN, BUSY_RUN = "other", "busy"
 NUMBER = count()
-MATH = Application("math", 2, 512, 1.0)
 NEW, AGAIN = [Outcome()], [Outcome(repeated=True)]
 
 
@@ -44,7 +42,7 @@ async def run_with(services: Services, run: str = RUN, **settings: object) -> No
     """Make a run; and another, so that a commit can be under way."""
     for name, own in ((BUSY_RUN, {}), (run, settings)):
         await services.administration.create(name, config(4), Policy(**fields_of(own)))
-        await services.registry.join(name, MATH)
+        await join(services, run=name)
 
 
 async def submit(services: Services, run: str, groups: Sequence[EncodedGroup]) -> Told:

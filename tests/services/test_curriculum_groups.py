@@ -10,7 +10,6 @@ import pytest
 from redis.asyncio import Redis
 
 from app.api.deps import Services
-from app.core.enrolment import Application
 from app.core.errors import QueueFull, RunArchived, StoreUnavailable
 from app.core.model import DropReason
 from app.core.policy import Policy, fields_of
@@ -23,7 +22,7 @@ from app.store.groups import GroupStore
 from tests.lossy_line import LossyLine, lossy_line
 from tests.one_by_one import OneByOne
 from tests.services.accounting import books_of
-from tests.services.conftest import RUN, Process, config
+from tests.services.conftest import RUN, Process, config, join
 from tests.services.curriculum_runs import NAME, contents, keys_of, register, sample
 
 Start = Callable[..., Process]
@@ -40,7 +39,7 @@ async def run_with(services: Services, **settings: Any) -> None:
     """Make a run with two environments, and a curriculum that is called as the first."""
     await services.administration.create(RUN, config(4), Policy(**fields_of(settings)))
     for name in (NAME, "other"):
-        await services.registry.join(RUN, Application(name, 2, 512, 1.0))
+        await join(services, name)
     await services.curricula.configure(RUN, NAME, {"ema_alpha": 0.5}, make=True)
 
 

@@ -18,14 +18,13 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from app.api.deps import Services
 from app.core.curriculum.policy import CurriculumPolicy
-from app.core.enrolment import Application
 from app.core.errors import GroupExists, QueueFull
 from app.core.policy import Policy, fields_of
 from app.store.codec import EncodedGroup
 from app.store.connection import Connection
 from app.store.exchange import Command
 from tests.services.accounting import books_of
-from tests.services.conftest import RUN, config
+from tests.services.conftest import RUN, config, join
 from tests.services.curriculum_model import CurriculumModel
 from tests.services.curriculum_runs import KEYS, NAME, contents, keys_of, observe, sample
 from tests.services.test_curriculum_machine import A_YEAR_S, Processes, changes, keys, rewards
@@ -98,7 +97,7 @@ class GroupMachine(RuleBasedStateMachine):
         policy = Policy(**fields_of({"dedup_window_s": A_YEAR_S, "lineage_s": A_YEAR_S}))
         self._call(lambda services: services.administration.create(RUN, config(4), policy))
         for name in (NAME, "other"):
-            self._call(lambda services, name=name: services.registry.join(RUN, Application(name, 2, 512, 1.0)))  # type: ignore[misc]
+            self._call(lambda services, name=name: join(services, name))  # type: ignore[misc]
         self._model: CurriculumModel | None = None
         self.make()
 

@@ -23,6 +23,7 @@ from app.main import wire
 from app.settings import Settings
 from app.store.connection import Connection
 from app.store.curriculum_entries import NewItem
+from app.store.run_tick import NOBODY
 from tests.services.conftest import RUN, config
 from tests.services.curriculum_model import CurriculumModel
 from tests.services.curriculum_runs import KEYS, NAME, Twice, contents, dump, keys_of, observe, sample
@@ -205,7 +206,7 @@ class CurriculumMachine(RuleBasedStateMachine):
     def pass_time(self, times: int) -> None:
         for _ in range(times):
             self._processes.wait(self._processes.redis.hincrby(KEYS.run, "clock_ms", 1000 * PASSES_S))  # type: ignore[arg-type]
-            self._call(lambda services: services.registry._runs.tick(RUN, "tested", ()))
+            self._call(lambda services: services.registry._runs.tick(RUN, "tested", NOBODY, 1000))
             self._now += PASSES_S
 
     def _own(self) -> str:

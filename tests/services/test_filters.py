@@ -10,18 +10,16 @@ import pytest
 from redis.asyncio import Redis
 
 from app.api.deps import Services
-from app.core.enrolment import Application
 from app.core.model import DropReason
 from app.core.policy import Policy, fields_of
 from app.services.handout import Batch, Holder
 from app.store.codec import EncodedGroup
 from app.store.group_entries import Outcome
 from tests.services.accounting import books_of
-from tests.services.conftest import RUN, Process, config, encoded
+from tests.services.conftest import RUN, Process, config, encoded, join
 
 SAME, MIXED = (1.0, 1.0), (1.0, 0.0)
 DROPPED, ACCEPTED = Outcome(DropReason.ZERO_VARIANCE), Outcome()
-MATH = Application("math", 2, 512, 1.0)
 
 
 def rewarded(name: str, rewards: Sequence[float], environment: int | None = 0) -> EncodedGroup:
@@ -31,7 +29,7 @@ def rewarded(name: str, rewards: Sequence[float], environment: int | None = 0) -
 
 async def run_with(services: Services, batch_size: int = 4, **settings: Any) -> None:
     await services.administration.create(RUN, config(batch_size), Policy(**fields_of(settings)))
-    await services.registry.join(RUN, MATH)
+    await join(services)
 
 
 async def taken(services: Services) -> Batch:
@@ -49,7 +47,7 @@ async def test_a_dropped_group_is_counted_for_its_environment_and_nowhere_in_han
 ) -> None:
     services, _ = process()
     await run_with(services, filter_zero_variance={})
-    before = (await services.registry.heartbeat(RUN, 0, 0)).groups
+    before = (await services.registry.heartbeat(RUN, 0, "one", 0)).grant.groups
     sent = [rewarded("same", SAME), rewarded("mixed", MIXED), rewarded("nobodys", SAME, None)]
     assert await services.submissions.submit(RUN, sent) == [DROPPED, ACCEPTED, DROPPED]
     again = [replace(outcome, repeated=True) for outcome in (DROPPED, ACCEPTED, DROPPED)]
@@ -59,7 +57,7 @@ async def test_a_dropped_group_is_counted_for_its_environment_and_nowhere_in_han
     view = await services.administration.get(RUN)
     assert view.dropped == {("zero_variance", 0): 1, ("zero_variance", None): 1}
     assert view.sent[0].sequences == 2, "forecasts are made from what was stored"
-    assert (await services.registry.heartbeat(RUN, 0, 0)).groups == before - 1, (
+    assert (await services.registry.heartbeat(RUN, 0, "one", 0)).grant.groups == before - 1, (
         "others may be started for those dropped"
     )
     life = await services.lineages.of(RUN, "same")

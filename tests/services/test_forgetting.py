@@ -16,6 +16,7 @@ from app.store.connection import Connection
 from app.store.group_entries import Incoming, Outcome, Placement, Stored, Terms
 from app.store.groups import GroupStore
 from app.store.keys import RUNS, RunKeys
+from app.store.run_tick import HeardOf
 from app.store.runs import RunStore
 from tests.one_by_one import OneByOne
 from tests.services.accounting import books_of
@@ -105,7 +106,7 @@ async def test_a_run_that_nobody_made_or_that_was_forgotten_stays_away_whatever_
         lambda: runs.note_conflict(RUN, 5),
         lambda: runs.note_conflict(RUN, None),
         lambda: services.registry.reset(RUN),
-        lambda: runs.tick(RUN, "host/1/x", {0}),
+        lambda: runs.tick(RUN, "host/1/x", HeardOf({0}, {(0, "one")}), 1000),
         lambda: runs.forget(RUN),
         lambda: maintenance.look_after(RUN),
     ]

@@ -9,7 +9,6 @@ from redis.asyncio import Redis
 
 from app.api.deps import Services
 from app.core.drawing import Sampling, Strategy
-from app.core.enrolment import Application
 from app.core.errors import InvalidField
 from app.core.policy import Policy
 from app.core.rate_limiter import LimiterSettings
@@ -17,7 +16,7 @@ from app.services.handout import Batch, Holder
 from app.store.keys import RunKeys
 from app.store.replay_entries import WITHHELD
 from tests.services.accounting import books_of
-from tests.services.conftest import RUN, Process, config, encoded, marks
+from tests.services.conftest import RUN, Process, config, encoded, join, marks
 from tests.services.replaying import KEYS, Books, Buffer, buffer_of, swept
 
 KEEPING = Policy(keep_batches=8, keep_bytes=1024**2, max_deliveries=2)
@@ -251,13 +250,13 @@ async def test_where_the_buffer_cannot_fill_batches_up_environments_make_the_res
     buffer = await set_up(process(), redis_client, KEEPING, seeded=0)
     services = buffer.process[0]
     await services.administration.change(RUN, {"max_staleness": 0})
-    environment, _, _ = await services.registry.join(RUN, Application("env", 2, 99, 1.0))
+    environment = (await join(services, "env")).environment
     made = 0
 
     async def make() -> int:
         nonlocal made
-        groups = (await services.registry.heartbeat(RUN, environment.environment, None)).groups
-        await submit(services, *range(made, made + groups), environment=environment.environment)
+        groups = (await services.registry.heartbeat(RUN, environment, "one", None)).grant.groups
+        await submit(services, *range(made, made + groups), environment=environment)
         made += groups
         return groups
 
@@ -276,7 +275,7 @@ async def test_minimums_are_kept_of_the_whole_batch(process: Callable[..., Proce
     services = process_[0]
     await services.administration.create(RUN, config(8), KEEPING)
     for name in ("math", "code"):
-        await services.registry.join(RUN, Application(name, 2, 512, 1.0, min_share=0.5))
+        await join(services, name, min_share=0.5)
     buffer = await buffer_of(process_, redis_client, groups=True)
     await submit(services, 0, 1, environment=0)
     await submit(services, 2, 3, environment=1)

@@ -10,7 +10,6 @@ from redis.asyncio import Redis
 
 from app.api.deps import Services
 from app.core.costs import Weight
-from app.core.enrolment import Application
 from app.core.errors import InvalidField
 from app.core.policy import Policy
 from app.core.rate_limiter import Blocked, LimiterSettings
@@ -21,7 +20,7 @@ from app.store.batches import BatchStore
 from app.store.codec import EncodedGroup
 from app.store.keys import RunKeys
 from tests.services.accounting import books_of
-from tests.services.conftest import RUN, Process, config, encoded, marks
+from tests.services.conftest import RUN, Process, config, encoded, join, marks
 from tests.services.replaying import KEYS, Buffer, buffer_of, swept
 
 KEEPING = Policy(keep_batches=8, keep_bytes=1024**2, max_deliveries=1)
@@ -104,7 +103,7 @@ async def test_what_is_sampleable_outlives_the_batch_that_is_kept_no_more(
 async def test_a_group_says_where_it_is_from(process: Callable[..., Process], redis_client: Redis) -> None:
     buffer = await set_up(process(), redis_client)
     services = buffer.process[0]
-    await services.registry.join(RUN, Application("math", 2, 512, 1.0))
+    await join(services)
     await buffer.set_version(5)
     own = named(1, weight=Weight(100, 5000))
     await services.submissions.submit(

@@ -29,6 +29,7 @@ from app.core.replay import Eviction
 from app.services.replay.request import Sample, SampleRequest
 from app.store.keys import RunKeys
 from app.store.replay_entries import EncodedFragment
+from app.store.run_tick import NOBODY
 from tests.services.conftest import RUN, config
 from tests.services.replay_model import MAX_WAITING, ReplayModel
 from tests.services.replay_values import FRAGMENT_TTL_S, REORDER_WINDOW_S, Held, Limiter, Refused, Rules, Sent
@@ -324,7 +325,7 @@ class ReplayMachine(RuleBasedStateMachine):
     def pass_time(self, times: int) -> None:
         for _ in range(times):
             self._advance(1000 * PASSES_S)
-            self._call(lambda s: s.registry._runs.tick(RUN, "tested", ()))
+            self._call(lambda s: s.registry._runs.tick(RUN, "tested", NOBODY, 1000))
             self._call(lambda s: s.replay.look_after(RUN))
             self._model.pass_time(PASSES_S)
 

@@ -9,16 +9,13 @@ import pytest
 from redis.asyncio import Redis
 
 from app.api.deps import Services
-from app.core.enrolment import Application
 from app.core.leasing import Lease
 from app.core.policy import Policy
 from app.services.handout import Holder
 from app.services.replay.request import Sample
-from tests.services.conftest import RUN, Process, config, encoded
+from tests.services.conftest import RUN, Process, config, encoded, join
 from tests.services.curriculum_runs import NAME, observe, register
 from tests.services.replaying import buffer_of
-
-MATH = Application("math", 2, 512, 1.0)
 
 OF_WHAT_IS_NAMED = {
     *("evalsha", "exec", "exists", "hdel", "hexists", "hget", "hincrby", "hlen", "hmget", "hset", "multi", "publish"),
@@ -71,7 +68,7 @@ async def test_to_follow_a_group_costs_the_same_however_many_batches_there_are(
 async def test_to_observe_an_item_costs_the_same_however_many_items_there_are(
     services: Services, redis_client: Redis
 ) -> None:
-    await services.registry.join(RUN, Application(NAME, 2, 512, 1.0))
+    await join(services, NAME)
     await services.curricula.configure(RUN, NAME, {}, make=True)
 
     async def grow(first: int, end: int) -> None:
@@ -118,13 +115,15 @@ async def test_only_what_is_new_outdates_plans_in_flight(services: Services) -> 
         await act
         return (await services.registry.view(RUN)).epoch != before
 
-    assert await outdated(services.registry.join(RUN, MATH))
-    assert not await outdated(services.registry.join(RUN, MATH)), "as a worker does that starts anew"
+    assert await outdated(join(services))
+    assert not await outdated(join(services)), "as a worker does that starts anew"
     assert not await outdated(services.registry.change_environment(RUN, 0, {"weight": 1.0}))
-    assert await outdated(services.registry.join(RUN, replace(MATH, min_share=0.5)))
-    assert await outdated(services.registry.disconnect_environment(RUN, 0))
-    assert not await outdated(services.registry.disconnect_environment(RUN, 0))
-    assert await outdated(services.registry.join(RUN, replace(MATH, min_share=0.5)))
+    assert await outdated(join(services, min_share=0.5, change_settings=True))
+    assert not await outdated(join(services, member="two")), "others are there already"
+    assert not await outdated(services.registry.leave(RUN, 0, "two")), "others stay"
+    assert await outdated(services.registry.leave(RUN, 0, "one"))
+    assert not await outdated(services.registry.leave(RUN, 0, None))
+    assert await outdated(join(services, min_share=0.5))
     assert not await outdated(services.administration.change(RUN, {"keep_batches": 0}))
 
 

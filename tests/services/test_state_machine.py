@@ -21,7 +21,6 @@ from redis.asyncio import Redis
 
 from app.api.deps import Services
 from app.core.deletion import GroupFilter
-from app.core.enrolment import Application
 from app.core.errors import LachesisError
 from app.core.policy import Policy
 from app.main import wire
@@ -33,7 +32,7 @@ from app.store.keys import RunKeys
 from lachesis.wire.columns import Ragged, pack, unpack
 from lachesis.wire.frame import frame
 from tests.services.accounting import books_of
-from tests.services.conftest import RUN, config
+from tests.services.conftest import RUN, config, join
 from tests.services.run_model import Group, Refused, RunModel
 
 T = TypeVar("T")
@@ -213,15 +212,16 @@ class RunMachine(RuleBasedStateMachine):
             self.leave(number)
 
     def join(self, number: int, share: float) -> None:
-        application = Application(f"env{number}", 1, 0, 1.0, share)
-        environment, _, _ = self._call(lambda services: services.registry.join(RUN, application))
-        self._model.shares[environment.environment] = share
+        name = f"env{number}"
+        joined = self._call(lambda services: join(services, name, group_size=1, min_share=share, change_settings=True))
+        self._model.shares[joined.environment] = share
+        self._model.left.discard(joined.environment)
         self._tick()
 
     def leave(self, which: int) -> None:
         environment = pick(sorted(self._model.shares), which)
-        assert self._call(lambda services: services.registry.disconnect_environment(RUN, environment))
-        self._model.shares[environment] = 0.0
+        self._call(lambda services: services.registry.leave(RUN, environment, None))
+        self._model.left.add(environment)
 
     @precondition(lambda self: self._model.known)
     @rule(which=some)

@@ -17,13 +17,15 @@ from app.store.connection import Connection
 from app.store.group_entries import Incoming, Placement, Terms
 from app.store.groups import GroupStore
 from app.store.keys import RunKeys, lane_name
+from app.store.members import MemberStore
+from app.store.run_tick import NOBODY, HeardOf, Tick
 from app.store.runs import RunStore
 from tests.services.accounting import books_of
 
 RUN = "run"
 KEYS = RunKeys(RUN)
 CONFIG = RunConfig(4, 512, "group", "project", "checkpoints", 10, 0, 100)
-MATH = Environment(0, "math", "math_0", 4, 512, 1.0, None, None, connected=True, registered_ms=0)
+MATH = Environment(0, "math", "math_0", 4, 512, 1.0, None, None, registered_ms=0)
 LASTING_MS = 3_600_000
 
 
@@ -41,6 +43,7 @@ class Store:
     runs: RunStore
     groups: GroupStore
     batches: BatchStore
+    members: MemberStore
 
     async def terms(self, **limits: Any) -> Terms:
         """What admits groups now: names and histories last an hour."""
@@ -124,6 +127,10 @@ class Store:
         """Move the run clock on."""
         await self.redis.hincrby(KEYS.run, "clock_ms", ms)  # type: ignore[misc]
 
+    async def tick(self, heard: HeardOf = NOBODY, member_ttl_ms: int = LASTING_MS) -> Tick:
+        """Tick as an API process does that heard of ``heard``."""
+        return await self.runs.tick(RUN, "host/1/x", heard, member_ttl_ms)
+
     async def books(self) -> dict[str, Any]:
         """Recount the run."""
         return await books_of(self.redis, RUN)
@@ -143,7 +150,8 @@ async def connection(redis_url: str, redis_client: Redis) -> AsyncIterator[Conne
 @pytest.fixture
 async def store(connection: Connection, redis_client: Redis) -> Store:
     """A run with a configuration and one environment, 0, whose groups are of four sequences."""
-    made = Store(redis_client, connection, RunStore(connection), GroupStore(connection), BatchStore(connection))
+    runs, groups, batches = RunStore(connection), GroupStore(connection), BatchStore(connection)
+    made = Store(redis_client, connection, runs, groups, batches, MemberStore(connection))
     await made.runs.announce(RUN)
     assert await made.runs.put(RUN, CONFIG, Policy(), 0)
     assert await made.runs.put_environment(RUN, MATH, (await made.view()).epoch)

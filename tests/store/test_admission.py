@@ -74,9 +74,9 @@ async def test_a_senders_id_is_forgotten_in_time_but_never_before_its_group(stor
     assert await store.runs.forget_old(RUN) == 0
     assert await store.admit(encoded(given="gone"), encoded(given="held")) == [False, False]
     await store.pass_time(LASTING_MS + 1000)
-    assert (await store.runs.tick(RUN, "host/1/x", ())).due
+    assert (await store.tick()).due
     assert await store.runs.forget_old(RUN) == 1 + 2, "a name, and what became of a group and of a batch"
-    assert not (await store.runs.tick(RUN, "host/1/x", ())).due
+    assert not (await store.tick()).due
     assert await store.admit(encoded(given="gone"), encoded(given="held"), ids=["new", "x"]) == [True, False]
     assert (await store.books())["queued"] == {"two", "new"}
     await store.acknowledge(await store.take("two"))

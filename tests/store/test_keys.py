@@ -11,6 +11,7 @@ from app.store import keys
 from app.store.connection import Connection
 from app.store.group_entries import Placement
 from app.store.replay_entries import PAST, chunk_key
+from app.store.run_tick import NOBODY, HeardOf
 from app.store.runs import RunStore
 from tests.services.replaying import fragment
 from tests.store.conftest import RUN, Store, encoded
@@ -35,8 +36,9 @@ async def test_every_key_is_in_the_table_and_every_row_of_the_table_is_a_key(sto
         async for key in store.redis.scan_iter("*"):
             seen[key.decode()] = str(await store.redis.type(key), "ascii")  # type: ignore[arg-type]
 
-    await store.runs.tick(RUN, "host/1/x", {0})
-    await store.runs.note_running(RUN, 0, 3)
+    await store.members.put(RUN, 0, "one")
+    await store.members.note_running(RUN, 0, "one", running=3, start=0, most=0)
+    await store.tick(HeardOf({0}, {(0, "one")}))
     own = [encoded(given="given", version=0), encoded(), encoded(), encoded()]
     await store.admit(*own, ids=["kept", "taken", "lost", "entered"])
     await store.admit(encoded(), place=Placement(0, buffered=True))
@@ -82,5 +84,5 @@ async def test_the_clock_that_a_view_shows_is_clamped_as_the_scripts_clamp_it(
     clock = {"clock_ms": 1_000_000, "time_ms": seconds * 1000 - passed_ms}
     await redis_client.hset(keys.RunKeys(RUN).run, mapping=clock)  # type: ignore[arg-type]
     shown_ms = (await runs.view(RUN)).clock_ms
-    assert shown_ms == (await runs.tick(RUN, "host/1/x", ())).clock_ms
+    assert shown_ms == (await runs.tick(RUN, "host/1/x", NOBODY, 1000)).clock_ms
     assert shown_ms == 1_000_000 + (3000 if passed_ms > 0 else 0)

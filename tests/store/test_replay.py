@@ -110,7 +110,7 @@ async def test_nothing_is_left_of_an_insertion_into_a_run_that_was_removed(store
     await store.redis.delete(KEYS.run)
     assert await moves.replay.insert(RUN, insertion, view) == "outdated"
     assert await moves.replay.retire(RUN, "stale", [chunk_key(1)]) == 0
-    assert (await store.runs.tick(RUN, "host/1/x", ())).unindexed, "somebody looks after what was written for nothing"
+    assert (await store.tick()).unindexed, "somebody looks after what was written for nothing"
     await store.groups.sweep(RUN)
     assert await store.runs.forget(RUN)
     assert await store.redis.keys("*") == []

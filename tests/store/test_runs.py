@@ -95,13 +95,6 @@ async def test_whoever_waits_for_a_batch_is_woken_by_all_that_could_make_one(sto
         assert await told() == ["released"]
 
 
-async def test_what_is_running_is_noted_of_environments_that_are_there(store: Store) -> None:
-    for environment in (0, 1):
-        await store.runs.note_running(RUN, environment, 3)
-    await store.runs.note_running(RUN, 0, 4)
-    assert (await store.view()).running == {0: 4}
-
-
 async def test_what_environments_sent_adds_up(store: Store) -> None:
     await store.admit(encoded(1), encoded(2))
     await store.pass_time(1000)

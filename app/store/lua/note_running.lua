@@ -1,12 +1,24 @@
 #!lua flags=allow-oom
--- note_running: note how many groups an environment says it has started and not submitted.
+-- note_running: note how many groups a member runs, and let it start more while its environment may.
 --
--- KEYS[1] environments  hash  environment id -> JSON record
--- KEYS[2] running       hash  environment id -> groups
--- ARGV[1] environment id   ARGV[2] groups
+-- KEYS[1] members        hash  'environment:member' -> 'joined_ms running_groups'
+-- KEYS[2] members_heard  zset  members by the run clock at their last sign of life, ms
+-- KEYS[3] member_counts  hash  environment id -> its live members
+-- KEYS[4] running        hash  environment id -> groups that its members run
+-- ARGV[1] 'environment:member'   ARGV[2] groups it runs, or '' for as many as it said before   ARGV[3] groups it wants to
+-- start   ARGV[4] groups that all members of the environment may run then
 --
--- Returns 1, or 0 if there is no such environment.
+-- Returns {groups it may start, groups that all members run then}, or {} if there is no such member. Those that it may
+-- start count as running at once: two members that ask at the same time do not both get the last one. Said again after a
+-- lost answer, it has the same effect.
 -- Cost: O(1).
-if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return 0 end
-redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
-return 1
+--
+-- include members
+local m = membership(1)
+local member = member_of(m, ARGV[1])
+if not member then return {} end
+local running = ARGV[2] == '' and member.running or tonumber(ARGV[2])
+local others = tonumber(redis.call('HGET', m.running, member.environment) or 0) - member.running
+local started = math.max(0, math.min(tonumber(ARGV[3]), tonumber(ARGV[4]) - others - running))
+if running + started ~= member.running then run_groups(m, member, running + started) end
+return {started, others + running + started}

@@ -19,11 +19,33 @@ MinShare = Annotated[
 MaxShare = Annotated[_Share, Field(description="Largest fraction of each batch it may have, or null.")]
 
 
+MemberId = Annotated[
+    str,
+    Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,127}$",
+        description="Id of a worker process, unique in its environment: 1 to 128 letters, digits, `.`, `_`, `@`, `-`.",
+        examples=["node7-4711-3f9a"],
+    ),
+]
+
+
 class EnvironmentCreate(Body):
-    """An environment that joins (`POST …/environments`). Its name is its identity: registered again, it is the same."""
+    """A worker process that joins an environment (`POST …/environments`); the first one makes it.
+
+    The name is the environment's identity. Settings that are left out stay as they are.
+    """
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"name": "gsm8k", "group_size": 8, "min_share": 0.25}]})
 
+    member: MemberId | None = Field(
+        default=None,
+        description="The id that the process wants. Joined again under it, it is the same member. Null: it gets one.",
+    )
+    change_settings: bool = Field(
+        default=False,
+        description="Whether group size, weight and shares may change for all members. Otherwise a join with other "
+        "settings is refused while members are alive.",
+    )
     name: str = Field(min_length=1, max_length=4096, description="Its name, unique in the run.", examples=["gsm8k"])
     group_size: int = Field(
         default=1, ge=1, le=MAX_BATCH_SIZE, description="Sequences in each of its groups, usually.", examples=[8]
@@ -50,11 +72,40 @@ class Environments(BaseModel):
     environments: list[EnvironmentStatus]
 
 
+class Joined(EnvironmentStatus):
+    """The environment that a process joined, and its id as a member."""
+
+    member: str = Field(description="The member's id: heartbeats, credits and goodbye name it.")
+
+
+class Member(BaseModel):
+    """A worker process of an environment."""
+
+    member: str = Field(description="Its id.")
+    running_groups: int = Field(description="Groups that it has started and not submitted yet.")
+    joined_age_s: float = Field(description="Seconds since it joined.")
+    last_seen_age_s: float = Field(description="Seconds since its last sign of life, noted once a second.")
+
+
+class Members(BaseModel):
+    """Members of an environment, by id (`GET …/environments/{environment}/members`)."""
+
+    members: list[Member]
+    next_after: str | None = Field(description="Pass it as `after` for the next page; null on the last one.")
+
+
 class Heartbeat(Body):
-    """A sign of life (`POST …/environments/{environment}/heartbeat`); so are join, submit and credits."""
+    """A sign of life of a member (`POST …/environments/{environment}/heartbeat`)."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"running_groups": 3}]})
+    model_config = ConfigDict(json_schema_extra={"examples": [{"member": "node7-4711-3f9a", "running_groups": 3}]})
 
+    member: MemberId
+    start_groups: int = Field(
+        default=0,
+        ge=0,
+        le=MAX_INTEGER,
+        description="Groups that it wants to start now, beside those that run. It may start `granted_groups` of them.",
+    )
     running_groups: int | None = Field(
         default=None,
         ge=0,
@@ -64,9 +115,15 @@ class Heartbeat(Body):
 
 
 class Credits(BaseModel):
-    """How many groups an environment may start now (`GET …/environments/{environment}/credits`)."""
+    """How many groups an environment may start now; the answer to a heartbeat, too."""
 
-    credits_groups: int = Field(description="Groups of its size that would still be fresh and wanted when trained on.")
+    granted_groups: int = Field(
+        default=0, description="Of `start_groups`, those that the member may start; they count as running at once."
+    )
+    credits_groups: int = Field(
+        description="Groups that all members together may start beside those, so that they are fresh and wanted when "
+        "trained on."
+    )
     credits_sequences: int = Field(description="The same in sequences.")
     horizon_batches: int = Field(description="Batches looked ahead: those in which a group started now may be used.")
     wanted_sequences: int = Field(description="Sequences wanted of it over that horizon.")

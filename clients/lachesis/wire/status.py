@@ -14,8 +14,12 @@ class EnvironmentStatus(_Answer):
 
     environment: int = Field(description="Its id (`env_id` on the Atropos surface).")
     name: str = Field(description="Its name, `<desired_name>_<n>`; also its checkpoint folder.")
-    alive: bool = Field(description="Whether it binds: connected, and heard of within `LACHESIS_ENVIRONMENT_TTL_S`.")
-    connected: bool = Field(description="False once it said goodbye.")
+    alive: bool = Field(
+        description="Whether it binds: a member is alive, or it was heard of within `LACHESIS_ENVIRONMENT_TTL_S`."
+    )
+    connected: bool = Field(description="False once it, or the last of its members, said goodbye.")
+    members: int = Field(description="Its live members: worker processes that joined under its name.")
+    running_groups: int = Field(description="Groups that they have started and not submitted yet.")
     last_seen_s: float = Field(description="Seconds since its last sign of life, or since it registered.")
     group_size: int = Field(description="Sequences it declared per group.")
     weight: float = Field(description="Inference weight it declared.")

@@ -10,7 +10,6 @@ from app.api.replies import model_reply
 from app.api.routes.answer_docs import reading, sending, with_headers, writing
 from app.api.routes.body_docs import takes
 from app.core import errors
-from app.core.enrolment import Application
 from app.core.granting import Grant
 from lachesis.wire.body import MAX_INTEGER
 from lachesis.wire.environments import (
@@ -19,10 +18,16 @@ from lachesis.wire.environments import (
     EnvironmentCreate,
     Environments,
     Heartbeat,
+    Joined,
+    Member,
+    MemberId,
+    Members,
 )
 from lachesis.wire.status import EnvironmentStatus
 
 _MISSING = (errors.RunNotFound, errors.EnvironmentNotFound)
+_MISSING_MEMBER = (*_MISSING, errors.MemberNotFound)
+_MOST_LISTED = 1000  # members on a page
 _MADE = with_headers(201, Location="Where it is.")
 _THERE = with_headers(200, Location="Where it is.")
 
@@ -35,27 +40,25 @@ EnvironmentId = Annotated[int, Path(ge=0, le=MAX_INTEGER, description="The envir
     "",
     summary="Join",
     status_code=201,
-    response_model=EnvironmentStatus,
-    responses=sending(errors.RunNotFound)
+    response_model=Joined,
+    responses=sending(errors.RunNotFound, errors.EnvironmentSettingsDiffer)
     | _MADE
-    | {200: _THERE[200] | {"model": EnvironmentStatus, "description": "It is there; what is said now counts."}},
+    | {200: _THERE[200] | {"model": Joined, "description": "The environment is there; the process is a member of it."}},
     openapi_extra=takes(EnvironmentCreate),
 )
 async def join(run: NamedRun, found: Found, body: SmallBody) -> Response:
-    """Register an environment under its name. Registered again it is the same one (200), with what is said now."""
+    """Join an environment as a member. The first member makes it (201).
+
+    A member that names other settings than those in force is refused while others are alive, unless it sends
+    `change_settings`.
+    """
     asked = parse(EnvironmentCreate, body)
-    application = Application(
-        desired_name=asked.name,
-        group_size=asked.group_size,
-        max_token_length=0,
-        weight=asked.weight,
-        min_share=asked.min_share,
-        max_share=asked.max_share,
-    )
-    environment, view, new = await found.registry.join(run, application)
-    (shown,) = found.status.environments(view, {environment.environment})
-    location = f"/v1/runs/{run}/environments/{environment.environment}"
-    return model_reply(shown, 201 if new else 200, {"Location": location})
+    settings = {name: getattr(asked, name) for name in EnvironmentChange.model_fields if name in asked.model_fields_set}
+    joined = await found.registry.join(run, asked.name, settings, asked.member, change_settings=asked.change_settings)
+    (shown,) = found.status.environments(joined.view, {joined.environment})
+    location = f"/v1/runs/{run}/environments/{joined.environment}"
+    reply = Joined(**shown.model_dump(), member=joined.member)
+    return model_reply(reply, 201 if joined.new else 200, {"Location": location})
 
 
 @router.get("", summary="List environments", response_model=Environments, responses=reading(errors.RunNotFound))
@@ -92,11 +95,46 @@ async def change_environment(run: NamedRun, environment: EnvironmentId, found: F
     return model_reply(found.status.environments(view, {environment})[0])
 
 
-@router.delete("/{environment}", summary="Say goodbye", status_code=204, responses=writing(*_MISSING))
-async def leave(run: NamedRun, environment: EnvironmentId, found: Found) -> Response:
-    """Note that an environment leaves: its minimum no longer binds, its groups stay usable."""
-    await found.registry.known(run, environment)
-    await found.registry.disconnect_environment(run, environment)
+@router.get(
+    "/{environment}/members",
+    summary="List members",
+    response_model=Members,
+    responses=reading(*_MISSING),
+)
+async def list_members(
+    run: NamedRun,
+    environment: EnvironmentId,
+    found: Found,
+    after: Annotated[MemberId | None, Query(description="Begin behind this member.")] = None,
+    limit: Annotated[int, Query(ge=1, le=_MOST_LISTED, description="Members on a page.")] = _MOST_LISTED,
+) -> Response:
+    """List the live members of an environment by id, with what each runs."""
+    members, clock_ms = await found.registry.members(run, environment)
+    rest = [member for member in members if after is None or member.member > after]
+    shown = [
+        Member(
+            member=member.member,
+            running_groups=member.running_groups,
+            joined_age_s=max(0, clock_ms - member.joined_ms) / 1000,
+            last_seen_age_s=max(0, clock_ms - member.heard_ms) / 1000,
+        )
+        for member in rest[:limit]
+    ]
+    return model_reply(Members(members=shown, next_after=shown[-1].member if len(rest) > limit else None))
+
+
+@router.delete("/{environment}", summary="Say goodbye", status_code=204, responses=writing(*_MISSING_MEMBER))
+async def leave(
+    run: NamedRun,
+    environment: EnvironmentId,
+    found: Found,
+    member: Annotated[MemberId | None, Query(description="The member that leaves; without one, all of them.")] = None,
+) -> Response:
+    """Let a member leave. With the last one the environment leaves: its minimum no longer binds.
+
+    Its groups stay usable.
+    """
+    await found.registry.leave(run, environment, member)
     return Response(status_code=204)
 
 
@@ -104,38 +142,47 @@ async def leave(run: NamedRun, environment: EnvironmentId, found: Found) -> Resp
     "/{environment}/heartbeat",
     summary="Give a sign of life",
     response_model=Credits,
-    responses=sending(*_MISSING),
-    openapi_extra=takes(Heartbeat, required=False),
+    responses=sending(*_MISSING_MEMBER),
+    openapi_extra=takes(Heartbeat),
 )
 async def heartbeat(run: NamedRun, environment: EnvironmentId, found: Found, body: SmallBody) -> Response:
-    """Say that an environment is alive, and how many groups it has running; answered with its credits."""
-    asked = parse(Heartbeat, body) if body else Heartbeat()
-    return model_reply(_credits(await found.registry.heartbeat(run, environment, asked.running_groups)))
+    """Say that a member is alive, how many groups it runs, and how many it wants to start; answered with credits."""
+    beat = parse(Heartbeat, body)
+    credited = await found.registry.heartbeat(run, environment, beat.member, beat.running_groups, beat.start_groups)
+    return model_reply(_credits(credited.grant, credited.started))
 
 
 @router.get(
     "/{environment}/credits",
     summary="How many groups to start",
     response_model=Credits,
-    responses=writing(*_MISSING),
+    responses=writing(*_MISSING_MEMBER),
 )
 async def get_credits(
     run: NamedRun,
     environment: EnvironmentId,
     found: Found,
+    member: Annotated[
+        MemberId | None, Query(description="The member that asks, which is a sign of life; without one, none is.")
+    ] = None,
     running_groups: Annotated[
-        int | None, Query(ge=0, le=MAX_INTEGER, description="Groups it has started and not submitted yet.")
+        int | None, Query(ge=0, le=MAX_INTEGER, description="Groups the member has started and not submitted yet.")
     ] = None,
 ) -> Response:
-    """Answer how many groups an environment may start now so that they are still fresh and wanted when trained on.
+    """Answer how many groups all members together may start so that they are fresh and wanted when trained on.
 
-    The rule is AReaL's, split by share (docs/api.md). A sign of life.
+    The rule is AReaL's, split by share (docs/api.md). To start some, send a heartbeat with `start_groups`.
     """
-    return model_reply(_credits(await found.registry.heartbeat(run, environment, running_groups)))
+    if member is None:
+        if running_groups is not None:
+            raise errors.InvalidField("needs member: the groups are those of a member", ("query", "running_groups"))
+        return model_reply(_credits(await found.registry.credits(run, environment)))
+    return model_reply(_credits((await found.registry.heartbeat(run, environment, member, running_groups)).grant))
 
 
-def _credits(grant: Grant) -> Credits:
+def _credits(grant: Grant, started: int = 0) -> Credits:
     return Credits(
+        granted_groups=started,
         credits_groups=grant.groups,
         credits_sequences=grant.credit.sequences,
         horizon_batches=grant.horizon_batches,

@@ -1,0 +1,39 @@
+-- members: the worker processes of environments, and how many groups they run (not a command of its own).
+--
+-- members        hash  'environment:member' -> 'joined_ms running_groups'
+-- members_heard  zset  those members by the run clock at their last sign of life, ms
+-- member_counts  hash  environment id -> its live members
+-- running        hash  environment id -> groups that its members run
+local function membership(first)
+  return {members = KEYS[first], heard = KEYS[first + 1], counts = KEYS[first + 2], running = KEYS[first + 3]}
+end
+
+-- Add to a counter; one that reaches 0 goes.
+local function count(key, environment, by)
+  if by ~= 0 and redis.call('HINCRBY', key, environment, by) == 0 then redis.call('HDEL', key, environment) end
+end
+
+-- Returns what is known of a member: its environment, when it joined and how many groups it runs; nil of none.
+local function member_of(m, name)
+  local record = redis.call('HGET', m.members, name)
+  if not record then return nil end
+  local joined_ms, running = string.match(record, '^(%d+) (%d+)$')
+  return {name = name, environment = string.match(name, '^%d+'), joined_ms = joined_ms, running = tonumber(running)}
+end
+
+local function run_groups(m, member, groups)
+  count(m.running, member.environment, groups - member.running)
+  member.running = groups
+  redis.call('HSET', m.members, member.name, string.format('%s %.0f', member.joined_ms, groups))
+end
+
+-- Returns whether there was such a member.
+local function remove_member(m, name)
+  local member = member_of(m, name)
+  redis.call('ZREM', m.heard, name)
+  if not member then return false end
+  count(m.running, member.environment, -member.running)
+  count(m.counts, member.environment, -1)
+  redis.call('HDEL', m.members, name)
+  return true
+end

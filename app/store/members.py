@@ -1,0 +1,130 @@
+"""Members of environments: worker processes that join under one name, beat, and leave."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from app.core.errors import InvalidField, MemberNotFound
+from app.core.model import RunView
+from app.store.connection import Connection
+from app.store.keys import RunKeys, member_name, parse_member_name
+from app.store.run_view import read_view, view_commands
+
+MOST_MEMBERS = 262_144
+"""Members that a run takes. A job that restarts without end must not fill the store; silent members expire."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A worker process of an environment.
+
+    Attributes:
+        member: Its id, unique in the environment.
+        joined_ms: Run clock when it joined, milliseconds.
+        running_groups: Groups that it has started and not submitted.
+        heard_ms: Run clock at its last sign of life, milliseconds.
+    """
+
+    member: str
+    joined_ms: int
+    running_groups: int
+    heard_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """What `MemberStore.note_running` answers.
+
+    Attributes:
+        groups: Groups that the member may start; they count as running already.
+        running: Groups that all members of the environment run now, those included.
+    """
+
+    groups: int
+    running: int
+
+
+class MemberStore:
+    """Reads and changes the members of a run's environments."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def put(self, run: str, environment: int, member: str) -> bool | None:
+        """Let a process become a member, or join again under its id; then it runs no groups.
+
+        Returns:
+            Whether it is new; None if there is no such environment.
+
+        Raises:
+            InvalidField: The run has `MOST_MEMBERS` members.
+        """
+        keys = RunKeys(run)
+        name = member_name(environment, member)
+        own = [keys.run, keys.environments, *keys.membership()]
+        put = int(await self._connection.run("put_member", own, [environment, name, MOST_MEMBERS]))
+        if put < 0:
+            raise InvalidField(f"the run has {MOST_MEMBERS} members, and takes no more; silent ones expire")
+        return bool(put - 1) if put else None
+
+    async def view(self, run: str, environment: int, member: str) -> tuple[RunView, Member | None]:
+        """Read a run and one of its members, in one round trip; None if the environment has no such member."""
+        keys = RunKeys(run)
+        of_member = ("HGET", keys.members, member_name(environment, member))
+        *replies, record = await self._connection.exchange([*view_commands(keys), of_member])
+        return read_view(replies), None if record is None else _parse(member, record)
+
+    async def of_environment(self, run: str, environment: int) -> list[Member]:
+        """Return an environment's members by id."""
+        keys = RunKeys(run)
+        records, heard = await self._connection.exchange(
+            [("HGETALL", keys.members), ("ZRANGE", keys.members_heard, 0, -1, "WITHSCORES")]
+        )
+        heard_ms = {name: int(score) for name, score in heard}
+        members = []
+        for name, record in records.items():
+            owner, member = parse_member_name(name.decode())
+            if owner == environment:
+                members.append(_parse(member, record, heard_ms.get(name, 0)))
+        return sorted(members, key=lambda member: member.member)
+
+    async def note_running(
+        self, run: str, environment: int, member: str, *, running: int | None, start: int, most: int
+    ) -> Started:
+        """Note how many groups a member runs, and let it start more.
+
+        Args:
+            run: The run's name.
+            environment: The environment's id.
+            member: The member's id.
+            running: Groups that it runs; None: as many as it said before.
+            start: Groups that it wants to start beside them.
+            most: Groups that all members of the environment may run then.
+
+        Raises:
+            MemberNotFound: The environment has no such member.
+        """
+        said = "" if running is None else running
+        arguments = [member_name(environment, member), said, start, most]
+        answer = await self._connection.run("note_running", RunKeys(run).membership(), arguments)
+        if not answer:
+            raise MemberNotFound(not_a_member(run, environment, member))
+        return Started(*map(int, answer))
+
+    async def remove(self, run: str, environment: int, members: Sequence[str]) -> tuple[list[str], int]:
+        """Let members leave; returns which did, and how many the environment has left."""
+        names = [member_name(environment, member) for member in members]
+        removed, left = await self._connection.run("remove_members", RunKeys(run).membership(), [environment, *names])
+        return [parse_member_name(name.decode())[1] for name in removed], int(left)
+
+
+def _parse(member: str, record: bytes, heard_ms: int = 0) -> Member:
+    joined_ms, running = map(int, record.split())
+    return Member(member, joined_ms, running, heard_ms)
+
+
+def not_a_member(run: str, environment: int, member: str) -> str:
+    """Say that an environment has no such member, and what to do."""
+    return (
+        f"environment {environment} of run {run} has no member {member}: it left, was silent for too long, or never "
+        "joined; join again"
+    )

@@ -1,0 +1,235 @@
+"""One environment, many workers: what each says is its own, and the environment is what they are together."""
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.api.conftest import Start
+from tests.waiting import wait_until
+
+ENVIRONMENTS = "/v1/runs/r/environments"
+PLACE = f"{ENVIRONMENTS}/0"
+
+
+@pytest.fixture
+async def run(client: httpx.AsyncClient) -> httpx.AsyncClient:
+    """A service with a run that wants two groups of four sequences for each batch, none of them in advance."""
+    await make_run(client)
+    return client
+
+
+async def make_run(client: httpx.AsyncClient) -> None:
+    await client.post("/v1/runs", json={"name": "r", "batch_size": 8, "max_staleness": 0})
+
+
+async def join(client: httpx.AsyncClient, member: str, **settings: Any) -> httpx.Response:
+    return await client.post(ENVIRONMENTS, json={"name": "math", "group_size": 4, "member": member} | settings)
+
+
+async def beat(client: httpx.AsyncClient, member: str, **said: Any) -> dict[str, Any]:
+    reply = await client.post(f"{PLACE}/heartbeat", json={"member": member} | said)
+    assert reply.status_code == 200, reply.text
+    answer: dict[str, Any] = reply.json()
+    return answer
+
+
+async def leave(client: httpx.AsyncClient, member: str) -> int:
+    return (await client.delete(PLACE, params={"member": member})).status_code
+
+
+async def shown(client: httpx.AsyncClient) -> dict[str, Any]:
+    (environment,) = (await client.get("/v1/runs/r/status")).json()["environments"]
+    return dict(environment)
+
+
+async def submit(client: httpx.AsyncClient, name: str) -> None:
+    sent = {"id": name, "environment": 0, "tokens": [[1]] * 4, "masks": [[1]] * 4, "scores": [1.0] * 4}
+    assert (await client.post("/v1/runs/r/groups", json=sent)).status_code == 201
+
+
+async def test_when_one_member_leaves_the_environment_stays(run: httpx.AsyncClient) -> None:
+    for member in ("one", "two"):
+        await join(run, member, min_share=0.5)
+    assert await leave(run, "one") == 204
+    environment = await shown(run)
+    assert (environment["alive"], environment["connected"], environment["members"]) == (True, True, 1)
+    assert environment["needs_sequences"] == 4, "its minimum binds"
+    assert 'lachesis_environment_members{run="r"} 1.0' in (await run.get("/metrics")).text.splitlines()
+    assert await leave(run, "two") == 204
+    environment = await shown(run)
+    assert (environment["alive"], environment["connected"], environment["members"]) == (False, False, 0)
+    assert environment["needs_sequences"] == 0
+
+
+async def test_a_join_makes_the_environment_or_finds_it_and_answers_the_members_id(run: httpx.AsyncClient) -> None:
+    first, second = await join(run, "one"), await run.post(ENVIRONMENTS, json={"name": "math"})
+    assert (first.status_code, second.status_code) == (201, 200)
+    assert first.json()["member"] == "one"
+    assert second.json()["member"] not in ("", "one")
+    assert (await shown(run))["members"] == 2
+    again = await join(run, "one")
+    assert (again.status_code, again.json()["members"]) == (200, 2), "it is the same member"
+
+
+async def test_a_join_with_other_settings_is_refused_with_both_values(run: httpx.AsyncClient) -> None:
+    await join(run, "one", min_share=0.25)
+    refused = await join(run, "two", group_size=8, min_share=0.5)
+    assert (refused.status_code, refused.json()["code"]) == (409, "environment_settings_differ")
+    assert "group_size is 4, not 8, min_share is 0.25, not 0.5" in refused.json()["detail"]
+    assert "change_settings" in refused.json()["detail"]
+    environment = await shown(run)
+    assert (environment["group_size"], environment["share_promised"], environment["members"]) == (4, 0.25, 1)
+
+
+async def test_settings_that_a_join_leaves_out_stay_as_they_are(run: httpx.AsyncClient) -> None:
+    await join(run, "one", min_share=0.25)
+    await run.patch(PLACE, json={"weight": 3.0})
+    await run.post(ENVIRONMENTS, json={"name": "math"})
+    environment = await shown(run)
+    assert (environment["group_size"], environment["share_promised"], environment["weight"]) == (4, 0.25, 3.0)
+
+
+async def test_a_join_may_change_the_settings_of_all(run: httpx.AsyncClient) -> None:
+    await join(run, "one", min_share=0.25)
+    assert (await join(run, "two", min_share=0.5, change_settings=True)).status_code == 200
+    assert (await shown(run))["share_promised"] == 0.5
+
+
+async def test_settings_of_an_environment_that_everybody_left_are_those_of_the_next_member(
+    run: httpx.AsyncClient,
+) -> None:
+    await join(run, "one", min_share=0.25)
+    await leave(run, "one")
+    assert (await join(run, "two", min_share=0.5)).status_code == 200
+    assert (await shown(run))["share_promised"] == 0.5
+
+
+async def test_groups_that_members_run_add_up(run: httpx.AsyncClient) -> None:
+    for member in ("one", "two"):
+        await join(run, member)
+    assert (await beat(run, "one", running_groups=1))["credits_groups"] == 1
+    assert (await beat(run, "two", running_groups=1))["credits_groups"] == 0
+    assert (await beat(run, "one"))["credits_groups"] == 0, "as many as it said before"
+    assert (await shown(run))["running_groups"] == 2
+    await leave(run, "two")
+    assert (await beat(run, "one"))["credits_groups"] == 1
+
+
+async def test_eight_members_that_ask_at_once_start_two_groups_where_two_are_wanted(run: httpx.AsyncClient) -> None:
+    members = [f"m{n}" for n in range(8)]
+    for member in members:
+        await join(run, member)
+    answers = await asyncio.gather(*(beat(run, member, running_groups=0, start_groups=2) for member in members))
+    assert sum(answer["granted_groups"] for answer in answers) == 2
+    assert (await shown(run))["running_groups"] == 2
+    assert {(await beat(run, member, start_groups=1))["granted_groups"] for member in members} == {0}
+
+
+async def test_groups_started_are_asked_for_again_after_a_lost_answer(run: httpx.AsyncClient) -> None:
+    await join(run, "one")
+    for _ in range(2):
+        assert (await beat(run, "one", running_groups=0, start_groups=2))["granted_groups"] == 2
+    assert (await shown(run))["running_groups"] == 2
+
+
+async def test_credits_without_a_member_are_a_look_and_no_sign_of_life(run: httpx.AsyncClient) -> None:
+    await join(run, "one")
+    await beat(run, "one", running_groups=1)
+    assert (await run.get(f"{PLACE}/credits")).json()["credits_groups"] == 1
+    refused = await run.get(f"{PLACE}/credits", params={"running_groups": 3})
+    assert (refused.status_code, refused.json()["errors"][0]["loc"]) == (422, ["query", "running_groups"])
+    assert (await shown(run))["running_groups"] == 1
+
+
+async def test_members_are_listed_by_page(run: httpx.AsyncClient) -> None:
+    for member in ("c", "a", "b"):
+        await join(run, member)
+    await beat(run, "b", running_groups=7)
+    page = (await run.get(f"{PLACE}/members", params={"limit": 2})).json()
+    assert [(one["member"], one["running_groups"]) for one in page["members"]] == [("a", 0), ("b", 7)]
+    assert all(0 <= one["last_seen_age_s"] <= one["joined_age_s"] for one in page["members"])
+    rest = (await run.get(f"{PLACE}/members", params={"limit": 2, "after": page["next_after"]})).json()
+    assert ([one["member"] for one in rest["members"]], rest["next_after"]) == (["c"], None)
+
+
+async def test_a_stranger_is_told_to_join(run: httpx.AsyncClient) -> None:
+    await join(run, "one")
+    await run.post(ENVIRONMENTS, json={"name": "code", "member": "two"})
+    for member in ("two", "nobody"):
+        beat_ = await run.post(f"{PLACE}/heartbeat", json={"member": member})
+        gone = await run.delete(PLACE, params={"member": member})
+        asked = await run.get(f"{PLACE}/credits", params={"member": member})
+        for refused in (beat_, gone, asked):
+            assert (refused.status_code, refused.json()["code"]) == (404, "member_not_found")
+            assert f"has no member {member}" in refused.json()["detail"]
+    assert [one["members"] for one in (await run.get(ENVIRONMENTS)).json()["environments"]] == [1, 1]
+
+
+@pytest.mark.parametrize("member", ["", "a\n", "a b", "x" * 129, ".", "é", "a:b", 3, ["a"]])
+async def test_an_odd_id_of_a_member_is_refused(run: httpx.AsyncClient, member: object) -> None:
+    await join(run, "one")
+    replies = [
+        await run.post(ENVIRONMENTS, json={"name": "math", "member": member}),
+        await run.post(f"{PLACE}/heartbeat", json={"member": member}),
+    ]
+    if isinstance(member, str):
+        replies += [
+            await run.delete(PLACE, params={"member": member}),
+            await run.get(f"{PLACE}/members", params={"after": member}),
+        ]
+    for refused in replies:
+        assert refused.status_code == 422
+        assert refused.json()["errors"][0]["loc"][-1] in ("member", "after")
+    assert (await shown(run))["members"] == 1
+
+
+async def test_a_heartbeat_names_its_member(run: httpx.AsyncClient) -> None:
+    await join(run, "one")
+    refused = await run.post(f"{PLACE}/heartbeat", json={"running_groups": 1})
+    assert (refused.status_code, refused.json()["errors"][0]["loc"]) == (422, ["member"])
+
+
+async def test_silent_members_expire_one_by_one(start: Start) -> None:
+    client = await start(environment_ttl_s=3)
+    await make_run(client)
+    for member in ("silent", "heard"):
+        await join(client, member, min_share=0.5)
+    await beat(client, "silent", running_groups=2)
+
+    async def one_is_left() -> bool:
+        await beat(client, "heard")
+        return (await shown(client))["members"] == 1
+
+    await wait_until(one_is_left)
+    environment = await shown(client)
+    assert (environment["alive"], environment["running_groups"], environment["needs_sequences"]) == (True, 0, 4)
+    assert (await client.post(f"{PLACE}/heartbeat", json={"member": "silent"})).status_code == 404
+
+    async def nobody_is_left() -> bool:
+        return not (await shown(client))["alive"]
+
+    await wait_until(nobody_is_left)
+    assert (await shown(client))["members"] == 0
+
+
+async def test_an_environment_is_alive_while_its_groups_arrive(run: httpx.AsyncClient) -> None:
+    """Who submits may be another process than those that joined, and have left."""
+    await join(run, "one", min_share=0.5)
+    await submit(run, "before")
+    await leave(run, "one")
+    assert not (await shown(run))["alive"], "a group that came before the goodbye is none of what comes after"
+    await asyncio.sleep(0.01)  # the run clock counts milliseconds
+    await submit(run, "after")
+    environment = await shown(run)
+    assert (environment["alive"], environment["connected"], environment["members"]) == (True, True, 0)
+
+
+async def test_an_operator_lets_all_members_leave(run: httpx.AsyncClient) -> None:
+    for member in ("one", "two"):
+        await join(run, member)
+    assert (await run.delete(PLACE)).status_code == 204
+    environment = await shown(run)
+    assert (environment["members"], environment["connected"]) == (0, False)
+    assert (await run.delete(PLACE)).status_code == 204, "however often"

@@ -1,0 +1,135 @@
+"""Environments that nothing is left of are forgotten, and members add up whatever they do."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+
+import pytest
+from redis.asyncio import Redis
+
+from app.core.errors import InvalidField, RunNotFound
+from app.core.policy import Policy
+from app.services import registry
+from app.services.handout import Holder
+from app.store.keys import RunKeys
+from tests.services.conftest import RUN, Process, config, encoded, join
+
+LINEAGE_S = 3600
+
+
+@pytest.fixture
+async def alone(process: Callable[..., Process]) -> Process:
+    """One process, and a run whose batches are of two."""
+    made = process()
+    await made[0].administration.create(RUN, config(2), Policy(lineage_s=LINEAGE_S, keep_batches=1, keep_bytes=10**6))
+    return made
+
+
+async def pass_time(redis: Redis, seconds: float) -> None:
+    await redis.hincrby(RunKeys(RUN).run, "clock_ms", round(1000 * seconds))  # type: ignore[misc]
+
+
+async def names(of: Process) -> list[str]:
+    return [env.name for env in (await of[0].registry.view(RUN)).environments.values()]
+
+
+async def come_and_go(of: Process, name: str) -> int:
+    joined = await join(of[0], name)
+    await of[0].registry.leave(RUN, joined.environment, "one")
+    return joined.environment
+
+
+async def test_an_environment_without_members_groups_and_history_is_forgotten(
+    alone: Process, redis_client: Redis
+) -> None:
+    services, maintenance = alone
+    await come_and_go(alone, "pod-1")
+    await join(services, "here")
+
+    async def names_after(seconds: float) -> list[str]:
+        await pass_time(redis_client, seconds)
+        await services.registry.heartbeat(RUN, 1, "one", 0)
+        await maintenance.look_after(RUN)
+        return await names(alone)
+
+    assert await names_after(LINEAGE_S - 60) == ["pod-1", "here"], "what became of its groups is still known"
+    assert await names_after(60) == ["here"]
+    assert await come_and_go(alone, "pod-2") == 2, "no id is given twice"
+
+
+async def test_an_environment_stays_as_long_as_groups_of_it_are_held(alone: Process, redis_client: Redis) -> None:
+    """Queued, with a trainer, or kept for a rewind."""
+    services, maintenance = alone
+    environment = await come_and_go(alone, "math")
+    group = replace(encoded(2, 0, environment), group_id="g")
+    await services.submissions.submit(RUN, [group])
+
+    async def stays() -> bool:
+        await pass_time(redis_client, 3 * LINEAGE_S)
+        await maintenance.look_after(RUN)
+        return await names(alone) == ["math"]
+
+    assert await stays()
+    answer = await services.dispatch.take(RUN, Holder())
+    assert answer.batch is not None
+    lease = answer.batch.lease
+    await pass_time(redis_client, -LINEAGE_S)
+    assert (await services.registry.view(RUN)).leases
+    await services.leases.acknowledge(RUN, lease.batch_id, lease.lease_id)
+    assert await stays(), "its batch is kept"
+    await services.administration.change(RUN, {"keep_batches": 0})
+    await services.bookmarks.forget(RUN)
+    assert not await stays()
+    assert sum((await services.registry.view(RUN)).served.values()) == 2
+
+
+async def test_names_that_were_used_once_do_not_close_a_run(alone: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also not before their history is forgotten; names that are alive do."""
+    monkeypatch.setattr(registry, "MOST_ENVIRONMENTS", 3)
+    for number in range(8):
+        await come_and_go(alone, f"pod-{number}")
+    assert len(await names(alone)) <= 3
+    for number in range(3):
+        await join(alone[0], f"live-{number}")
+    with pytest.raises(InvalidField, match="3 environments that are alive or have groups"):
+        await join(alone[0], "one-too-many")
+    assert await names(alone) == ["live-0", "live-1", "live-2"]
+
+
+MOVES = ("join", "leave", "run", "start", "expire")
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_what_members_run_adds_up(process: Callable[..., Process], redis_client: Redis, seed: int) -> None:
+    """Against a plain model: who is there, and what each runs."""
+    rnd = Random(seed)
+    services, maintenance = process()
+    await services.administration.create(RUN, config(4), Policy(max_staleness=0))
+    await join(services, "math", "always")
+    model = {"always": 0}
+    for _ in range(40):
+        what, member, number = rnd.choice(MOVES), rnd.choice("abc"), rnd.randint(0, 3)
+        if what == "join":
+            await join(services, "math", member)
+            model[member] = 0
+        elif member in model and what == "leave":
+            await services.registry.leave(RUN, 0, member)
+            del model[member]
+        elif member in model and what == "run":
+            await services.registry.heartbeat(RUN, 0, member, number)
+            model[member] = number
+        elif member in model and what == "start":
+            told = await services.registry.heartbeat(RUN, 0, member, None, number)
+            assert told.started == max(0, min(number, 2 - sum(model.values()))), "a batch holds two groups"
+            model[member] += told.started
+        elif what == "expire":
+            await maintenance.look_after(RUN)
+            await pass_time(redis_client, 121)
+            await services.registry.heartbeat(RUN, 0, "always", None)
+            await maintenance.look_after(RUN)
+            model = {"always": model["always"]}
+        view = await services.registry.view(RUN)
+        assert (view.environments[0].members, view.running.get(0, 0)) == (len(model), sum(model.values()))
+    await services.administration.delete(RUN)
+    with pytest.raises(RunNotFound):
+        await services.registry.heartbeat(RUN, 0, "always", None)

@@ -1,0 +1,116 @@
+"""Members: who is there, what they run, and who is gone."""
+
+from app.core.model import DropReason
+from app.store.group_entries import Placement
+from app.store.keys import RunKeys
+from app.store.members import Member, Started
+from app.store.run_tick import HeardOf
+from tests.store.conftest import RUN, Store, encoded
+
+TTL_MS = 100_000
+KEYS = RunKeys(RUN)
+
+
+async def environment(store: Store) -> tuple[int, int]:
+    """The members of environment 0, and the groups they run, as a view has them."""
+    view = await store.view()
+    return view.environments[0].members, view.running.get(0, 0)
+
+
+async def run_groups(store: Store, member: str, running: int | None, start: int = 0, most: int = 0) -> Started:
+    return await store.members.note_running(RUN, 0, member, running=running, start=start, most=most)
+
+
+async def test_a_member_is_new_once(store: Store) -> None:
+    assert await store.members.put(RUN, 0, "one") is True
+    assert await store.members.put(RUN, 0, "one") is False
+    assert await store.members.put(RUN, 0, "two") is True
+    assert await store.members.put(RUN, 1, "one") is None, "there is no environment 1"
+    assert [member.member for member in await store.members.of_environment(RUN, 0)] == ["one", "two"]
+    assert await environment(store) == (2, 0)
+
+
+async def test_running_groups_are_summed_over_members(store: Store) -> None:
+    for member in ("one", "two"):
+        await store.members.put(RUN, 0, member)
+    assert await run_groups(store, "one", 3) == Started(0, 3)
+    assert await run_groups(store, "two", 2) == Started(0, 5)
+    assert await run_groups(store, "one", 1) == Started(0, 3)
+    assert await run_groups(store, "one", None) == Started(0, 3), "as it said before"
+    assert await environment(store) == (2, 3)
+
+
+async def test_groups_start_as_long_as_the_environment_may_run_more(store: Store) -> None:
+    for member in ("one", "two", "three"):
+        await store.members.put(RUN, 0, member)
+    assert await run_groups(store, "one", 0, start=1, most=2) == Started(1, 1)
+    assert await run_groups(store, "two", 0, start=5, most=2) == Started(1, 2)
+    assert await run_groups(store, "three", 0, start=1, most=2) == Started(0, 2)
+    assert await run_groups(store, "two", 0, start=5, most=2) == Started(1, 2), "the answer was lost: the same again"
+
+
+async def test_a_member_that_leaves_takes_its_groups_with_it_and_no_others(store: Store) -> None:
+    for member in ("one", "two"):
+        await store.members.put(RUN, 0, member)
+        await run_groups(store, member, 4)
+    assert await store.members.remove(RUN, 0, ["one", "nobody"]) == (["one"], 1)
+    assert await environment(store) == (1, 4)
+    assert await store.members.remove(RUN, 0, ["one", "two"]) == (["two"], 0)
+    assert await environment(store) == (0, 0)
+    left = [key for key in KEYS.membership() if await store.redis.exists(key)]
+    assert left == []
+
+
+async def test_a_member_that_joins_again_runs_nothing(store: Store) -> None:
+    """Its process has started anew, or the service lost sight of it."""
+    await store.members.put(RUN, 0, "one")
+    await run_groups(store, "one", 4)
+    await store.members.put(RUN, 0, "one")
+    assert await environment(store) == (1, 0)
+
+
+async def test_silent_members_expire_and_no_others(store: Store) -> None:
+    for member in ("silent", "heard"):
+        await store.members.put(RUN, 0, member)
+        await run_groups(store, member, 2)
+    await store.pass_time(TTL_MS // 2)
+    heard = HeardOf(members={(0, "heard"), (0, "stranger")})
+    assert (await store.tick(heard, TTL_MS)).expired == ()
+    await store.pass_time(TTL_MS // 2)
+    assert (await store.tick(member_ttl_ms=TTL_MS)).expired == ((0, "silent"),)
+    (left,) = await store.members.of_environment(RUN, 0)
+    assert left == Member("heard", left.joined_ms, 2, left.heard_ms)
+    assert await environment(store) == (1, 2)
+
+
+async def test_a_beat_that_is_written_late_does_not_bring_a_member_back(store: Store) -> None:
+    await store.members.put(RUN, 0, "one")
+    await store.members.remove(RUN, 0, ["one"])
+    await store.tick(HeardOf(members={(0, "one")}))
+    assert await environment(store) == (0, 0)
+    assert await store.redis.hget(KEYS.seen, "0") is None
+
+
+async def test_a_forgotten_environment_leaves_its_counts_behind(store: Store) -> None:
+    await store.admit(encoded(1), ids=["a"])
+    await store.acknowledge(await store.take("a"))
+    await store.admit(encoded(2), encoded(3), place=Placement(0, dropped=DropReason.ZERO_VARIANCE))
+    before = await store.view()
+    assert await store.runs.forget_environments(RUN, [before.environments[0]], before)
+    after = await store.view()
+    assert after.environments == {}
+    assert after.dropped_by_reason == before.dropped_by_reason == {"zero_variance": 2}
+    assert (after.served, before.served) == ({None: 2}, {0: 2})
+    assert after.next_environment == 1, "ids are never given twice"
+    assert 0 not in after.sent
+    await store.books()
+
+
+async def test_an_environment_is_not_forgotten_on_what_is_no_longer_so(store: Store) -> None:
+    view = await store.view()
+    await store.members.put(RUN, 0, "one")
+    assert not await store.runs.forget_environments(RUN, [view.environments[0]], view), "a member has joined"
+    await store.members.remove(RUN, 0, ["one"])
+    await store.admit(encoded(1))
+    assert not await store.runs.forget_environments(RUN, [view.environments[0]], view), "a group has come"
+    assert list((await store.view()).environments) == [0]
