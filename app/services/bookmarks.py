@@ -64,6 +64,13 @@ class Bookmarks:
             await self._trim(run, ended.kept)
         return ended.batches
 
+    async def environments(self, run: str) -> set[int]:
+        """Return the environments that have groups in batches that are kept."""
+        kept = await self._batches.kept(run)
+        leases = await self._batches.kept_leases(run, [batch_id for batch_id, _ in kept.batches])
+        contents = (group for one in leases for group in one.lease.contents)
+        return {environment for environment, _, _ in contents if environment is not None}
+
     async def _end(self, run: str, leases: Sequence[Lease], policy: Policy) -> Acknowledged:
         ended = await self._batches.acknowledge(run, leases, keep=_keeps(policy), history_ms=policy.history_ms)
         # Should either come to nothing, maintenance sees to it.

@@ -163,7 +163,7 @@ class Registry:
     async def _forget(self, run: str, view: RunView, *, at_once: bool) -> list[Environment]:
         if not forgettable(view, self._ttl_ms, at_once=at_once):
             return []
-        kept: Collection[int] = await self._runs.kept_environments(run) if view.kept.batches else ()
+        kept: Collection[int] = await self._bookmarks.environments(run) if view.kept.batches else ()
         idle = forgettable(view, self._ttl_ms, kept=kept, at_once=at_once)[:_MOST_FORGOTTEN]
         if not idle or not await self._runs.forget_environments(run, idle, view):
             return []  # something came meanwhile; the next look finds the rest

@@ -22,7 +22,6 @@ from app.store.run_tick import HeardOf, Tick
 from app.store.run_view import (
     RunSummary,
     lease_text,
-    parse_lease,
     read_summary,
     read_view,
     reading,
@@ -222,12 +221,6 @@ class RunStore:
             await self._connection.run("note_field", [keys.run], ["unfilled", 1, 0])
         else:
             await self._connection.call("HDEL", keys.run, "unfilled")
-
-    async def kept_environments(self, run: str) -> set[int]:
-        """Return the environments that have groups in batches that are kept for a rewind."""
-        kept = await self._connection.call("HVALS", RunKeys(run).kept_leases)
-        contents = (group for lease in kept for group in parse_lease("", lease).contents)
-        return {environment for environment, _, _ in contents if environment is not None}
 
     async def forget_environments(self, run: str, environments: Sequence[Environment], view: RunView) -> bool:
         """Forget environments that have no members and hold no groups. What is counted of them, no environment has.
