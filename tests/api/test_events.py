@@ -101,12 +101,13 @@ async def test_polls_and_submissions_leave_no_line(client: httpx.AsyncClient, lo
     await register_env(client)
     run = "/v1/runs/default"
     (await client.put(f"{run}/replay", json={})).raise_for_status()
+    (await client.post(f"{run}/environments", json={"name": "code", "member": "m"})).raise_for_status()
     before = log_lines.all
     for _ in range(3):
         await post(client, group(2, env_id=0))
         (await client.post(f"{run}/batches?wait_s=0.01")).raise_for_status()
         (await client.post(f"{run}/replay/samples?wait_s=0.01", json={"num_chunks": 1})).raise_for_status()
-        (await client.post(f"{run}/environments/0/heartbeat")).raise_for_status()
+        (await client.post(f"{run}/environments/1/heartbeat", json={"member": "m"})).raise_for_status()
         for path in ("/batch", "/status", "/status-env?env_id=0", "/v1/runs/default/batches/explain"):
             (await client.get(path)).raise_for_status()
     assert log_lines.all == before
