@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from random import Random
 
 import httpx
 import pytest
@@ -217,3 +218,34 @@ async def test_a_batch_that_is_taken_while_the_run_is_rewound_is_not_had(
         assert batch is not None
         assert batch["step"] == 1, "it looked again, and said nothing of rewinds"
     assert (await taken(client))["step"] == 2
+
+
+async def test_no_race_with_survivors_changes_the_order(client: httpx.AsyncClient) -> None:
+    """They take batches, and acknowledge or give them back, as fast as they can, while the run is rewound."""
+    await make_run(client, batch_size=2, keep_batches=1000)
+    await submit(client, *(f"g{number:03}" for number in range(60)))
+    dice = Random(7)
+
+    async def survive(rewinds: int) -> None:
+        while (reply := await client.post(f"{RUN}/batches", json={"rewinds": rewinds})).status_code != 409:
+            if reply.status_code == 201:
+                await end(client, reply.json(), dice.choice(("ack", "ack", "nack")))
+        assert reply.json()["code"] == "run_rewound"
+
+    for rewinds in range(8):
+        survivors = [asyncio.create_task(survive(rewinds)) for _ in range(4)]
+        wanted = dice.randint(0, 12)
+
+        async def far_enough(step: int = 6 * rewinds + wanted) -> bool:
+            return int((await client.get(RUN)).json()["step"]) >= step
+
+        await wait_until(far_enough, pause_s=0)
+        rewound = await rewind(client, dice.randint(0, 3))
+        again = [await taken(client, rewinds=rewinds + 1) for _ in rewound["steps"]]
+        assert [batch["step"] for batch in again] == rewound["steps"]
+        assert [batch["batch"] for batch in again] == rewound["batches"]
+        for batch in again:
+            assert (await end(client, batch)).status_code == 200
+        await asyncio.gather(*survivors)
+    groups = (await status(client))["groups"]
+    assert groups["queued"] + groups["delivered"] == 60
