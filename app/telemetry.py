@@ -100,6 +100,12 @@ DROUGHT = Metric(
     ("run",),
     "Whether nothing trainable has come for `alert_after_batches` batches' worth: 1 or 0.",
 )
+SCARCE = Metric(
+    "lachesis_scarce_seconds",
+    Kind.GAUGE,
+    ("run", "environment"),
+    "Seconds that batches have waited for an environment that sends too little; 0 until that is worth an alert.",
+)
 PAYLOAD = Metric("lachesis_payload_bytes", Kind.GAUGE, ("run", "state"), "Bytes of payload held.")
 ENVIRONMENTS = Metric("lachesis_environments", Kind.GAUGE, ("run", "state"), "Registered environments.")
 MEMBERS = Metric(

@@ -28,7 +28,7 @@ def explanation(reason: Reason, ttl_ms: int, instead: dict[str, int | float]) ->
         stale_groups=stale_groups(view),
         arrived_groups=reason.arrived.groups,
         filtered_groups=dict(reason.arrived.filtered),
-        alert=alert_of(view),
+        alert=alert_of(view, ttl_ms),
         environments=[
             LastSubmission(
                 environment=key,

@@ -108,7 +108,7 @@ def credit(batch_size: int, horizon: int, claims: Mapping[int, Claim], caller: i
         the caller's minimum is not in hand: others that sent too much must not keep a promise from being kept.
     """
     own = claims[caller]
-    wanted = horizon * _wanted(batch_size, claims)[caller]
+    wanted = horizon * wanted_of_batch(batch_size, claims)[caller]
     allowed = allowed_sequences(batch_size, horizon, claims, others_in_hand)[caller]
     if allowed > 0:
         return Credit(allowed, wanted, own.in_hand, f"{own.in_hand} of {wanted} sequences wanted are in hand")
@@ -127,14 +127,14 @@ def allowed_sequences(
     in_hand = min(others_in_hand, horizon * max(0, batch_size - minimums))
     in_hand += sum(min(claim.in_hand, horizon * _limit(claim, batch_size)) for claim in claims.values())
     room = horizon * batch_size - in_hand
-    wanted = _wanted(batch_size, claims)
+    wanted = wanted_of_batch(batch_size, claims)
     return {
         key: min(horizon * wanted[key] - own.in_hand, max(room, horizon * own.bounds.minimum - own.in_hand))
         for key, own in claims.items()
     }
 
 
-def _wanted(batch_size: int, claims: Mapping[int, Claim]) -> dict[int, int]:
+def wanted_of_batch(batch_size: int, claims: Mapping[int, Claim]) -> dict[int, int]:
     """Split one batch: minimums first, the rest by weight, nobody above a maximum; rounded up."""
     wanted = {key: float(claim.bounds.minimum) for key, claim in claims.items()}
     open_ = {key for key, claim in claims.items() if claim.weight > 0 and _limit(claim, batch_size) > wanted[key]}

@@ -11,7 +11,8 @@ from app.core.leasing import LeasedGroup
 from app.core.mixing import unfilled
 from app.core.model import BatchPlan, Blocker, Bounds, Lane, LaneId, NotReady, QueuedGroup, RunView
 from app.core.pacing import live_shares
-from app.core.relaxation import queued_shortfall, select_relaxed, smallest_shortfall
+from app.core.relaxation import queued_shortfall, select_relaxed, shortfall_of, smallest_shortfall
+from app.core.scarcity import lowered, no_longer_awaited, relaxed_in_ms, scarce_after, scarce_since
 from app.core.selection import select
 
 
@@ -24,8 +25,10 @@ class Decision:
         not_ready: Why there is none, or None.
         debts: Sequences owed to environments once the plan is carried out.
         conflict_since_ms: Since when minimums have been impossible together, or None if they are not.
-        relaxes_in_ms: How long until they are relaxed, if they are impossible together.
+        relaxes_in_ms: How long until minimums are relaxed, if they are impossible together, or until that of an
+            environment that sends too little is.
         unfilled: Whether there is none though what must be fresh of it is queued (`app.core.mixing.unfilled`).
+        scarce: Since when batches wait for environments that send too little (`app.core.scarcity`).
     """
 
     plan: BatchPlan | None
@@ -34,6 +37,7 @@ class Decision:
     conflict_since_ms: int | None = None
     relaxes_in_ms: int | None = None
     unfilled: bool = False
+    scarce: Mapping[int, int] = field(default_factory=dict)
 
 
 def decide(view: RunView, lanes: Sequence[Lane], ttl_ms: int, relax_after_ms: int) -> Decision:
@@ -43,7 +47,8 @@ def decide(view: RunView, lanes: Sequence[Lane], ttl_ms: int, relax_after_ms: in
     to send, or those that are queued although nothing is missing), the batch waits ``relax_after_ms`` from the first
     time that was seen; then batches come that leave the least owed, and what they fall short by is owed to later ones.
     A shortfall larger than sizes force, because a live environment has not sent enough, is accepted only after
-    another ``relax_after_ms`` without a batch.
+    another ``relax_after_ms`` without a batch. Where nothing is missing but the minimums of environments that send too
+    little, batches wait for them as long as the run says (`app.core.scarcity`).
 
     Args:
         view: The run; ``view.config`` must be set.
@@ -63,12 +68,56 @@ def _decide(view: RunView, batch_size: int, lanes: Sequence[Lane], ttl_ms: int, 
     sizes = _known_sizes(view, lanes)
     strict = select(batch_size, lanes, bounds, sizes)
     if isinstance(strict, BatchPlan):
-        return Decision(strict, debts=_debts_after(view.debts, bounds, strict))
+        return _planned(view, bounds, strict, view.scarce)
+    scarce = scarce_since(view, lanes, bounds)
     if strict.blocker is not Blocker.NO_EXACT_FIT and not minimums_conflict(batch_size, sizes, bounds):
-        return Decision(None, strict, view.debts)
+        return _without_scarce(view, batch_size, lanes, bounds, strict, scarce)
+    return _without_conflict(view, batch_size, lanes, bounds, strict, sizes, scarce, relax_after_ms)
+
+
+def _without_scarce(
+    view: RunView,
+    batch_size: int,
+    lanes: Sequence[Lane],
+    bounds: Mapping[int, Bounds],
+    strict: NotReady,
+    scarce: Mapping[int, int],
+) -> Decision:
+    """Choose a batch that keeps all minimums but those of environments that batches no longer wait for.
+
+    They bring all that they have, where that fits.
+    """
+    missing = strict.missing_by_environment
+    gone = no_longer_awaited(view, scarce) & missing.keys()
+    if gone:
+        available = {key: bounds[key].minimum - missing[key] for key in gone}
+        for minimums in (available, dict.fromkeys(gone, 0)):
+            plan = select(batch_size, lanes, lowered(bounds, minimums))
+            if isinstance(plan, BatchPlan):
+                relaxed = replace(plan, relaxed=True, shortfall=shortfall_of(plan.groups, bounds))
+                return _planned(view, bounds, relaxed, scarce)
+    left = {key: left_ms for key in scarce.keys() & missing if (left_ms := relaxed_in_ms(view, scarce[key]))}
+    if not left:
+        return Decision(None, strict, view.debts, scarce=scarce)
+    whose, left_ms = ", ".join(f"environment {key}" for key in sorted(left)), max(left.values())
+    detail = f"{strict.detail}; relaxing the minimum of {whose} in {left_ms / 1000:.1f} s"
+    return Decision(None, replace(strict, detail=detail), view.debts, relaxes_in_ms=left_ms, scarce=scarce)
+
+
+def _without_conflict(
+    view: RunView,
+    batch_size: int,
+    lanes: Sequence[Lane],
+    bounds: Mapping[int, Bounds],
+    strict: NotReady,
+    sizes: Mapping[int | None, set[int]],
+    scarce: Mapping[int, int],
+    relax_after_ms: int,
+) -> Decision:
+    """Choose a batch without minimums that sizes make impossible together, if it was waited for long enough."""
     least = queued_shortfall(batch_size, lanes, bounds)
     if least is None:
-        return Decision(None, strict, view.debts)
+        return Decision(None, strict, view.debts, scarce=scarce)
     since = view.clock_ms if view.conflict_since_ms is None else view.conflict_since_ms
     waited_from = max(since, view.last_batch_ms or since)
     if waited_from > since and least <= (smallest_shortfall(batch_size, sizes, bounds) or 0):
@@ -77,11 +126,18 @@ def _decide(view: RunView, batch_size: int, lanes: Sequence[Lane], ttl_ms: int, 
     if left_ms > 0:
         detail = f"group sizes make the minimums impossible together; relaxing in {left_ms / 1000:.1f} s"
         conflict = replace(strict, blocker=Blocker.MINIMUMS_CONFLICT, detail=detail)
-        return Decision(None, conflict, view.debts, since, left_ms)
+        return Decision(None, conflict, view.debts, since, left_ms, scarce=scarce)
     # Only now: which groups it would be costs far more than that there are some.
     relaxed = select_relaxed(batch_size, lanes, bounds, view.debts)
     assert isinstance(relaxed, BatchPlan), "there is an exact batch, whatever is owed"  # noqa: S101
-    return Decision(relaxed, None, _debts_after(view.debts, bounds, relaxed), since)
+    return replace(_planned(view, bounds, relaxed, scarce), conflict_since_ms=since)
+
+
+def _planned(view: RunView, bounds: Mapping[int, Bounds], plan: BatchPlan, scarce: Mapping[int, int]) -> Decision:
+    got: defaultdict[int | None, int] = defaultdict(int)
+    for group in plan.groups:
+        got[group.environment] += group.size
+    return Decision(plan, debts=settle_debts(view.debts, bounds, got), scarce=scarce_after(scarce, bounds, got))
 
 
 def with_returned(view: RunView, lanes: Sequence[Lane], groups: Iterable[LeasedGroup]) -> list[Lane]:
@@ -109,10 +165,3 @@ def _known_sizes(view: RunView, lanes: Sequence[Lane]) -> dict[int | None, set[i
     for key, environment in view.environments.items():
         sizes[key].add(environment.group_size)
     return dict(sizes)
-
-
-def _debts_after(debts: Mapping[int, int], bounds: Mapping[int, Bounds], plan: BatchPlan) -> dict[int, int]:
-    got: defaultdict[int | None, int] = defaultdict(int)
-    for group in plan.groups:
-        got[group.environment] += group.size
-    return settle_debts(debts, bounds, got)

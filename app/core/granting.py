@@ -14,6 +14,7 @@ from app.core.leasing import LeaseState
 from app.core.mixing import fresh_needed
 from app.core.model import Bounds, Environment, Lane, RunView
 from app.core.pacing import live_shares
+from app.core.scarcity import no_longer_awaited, scarce_now
 
 _MOST_UNCERTAIN = 2
 """Horizons' worth of sequences of an environment that wait for groups of a size that it did not declare."""
@@ -114,6 +115,8 @@ class _Seen:
     @classmethod
     def of(cls, view: RunView, whole: int, ttl_ms: int, caller: int | None = None) -> "_Seen":
         shares = live_shares(view, ttl_ms)
+        for key in no_longer_awaited(view, scarce_now(view, ttl_ms)) - {caller}:
+            del shares[key]  # others make what it does not
         alive = {key: env for key, env in view.environments.items() if key in shares or key == caller}
         limits = bounds_for(whole, shares)
         usable = _usable(view, alive, whole, limits)

@@ -82,7 +82,7 @@ class BatchPlan:
 
     Attributes:
         groups: The chosen groups, oldest first.
-        relaxed: Whether some minimum is not kept (only after ``relax_after_s``).
+        relaxed: Whether some minimum is not kept (only after ``relax_after_s`` or ``relax_scarce_after_s``).
         shortfall: Sequences missing to the minimum, by environment; empty unless relaxed.
     """
 
@@ -248,6 +248,7 @@ class RunView:
         unfilled: Whether there was no batch when a trainer asked last, though what must be fresh of one was queued: the
             replay buffer could not fill it up.
         trained: Batches trained on that are in no policy version yet.
+        scarce: Since when batches wait for environments that send too little, run clock, by id (`app.core.scarcity`).
     """
 
     config: RunConfig | None
@@ -281,6 +282,7 @@ class RunView:
     unfilled: bool = False
     undivided: Undivided | None = None
     trained: Trained = field(default_factory=Trained)
+    scarce: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def alert(self) -> Drought | None:

@@ -60,6 +60,7 @@ class Policy:
     max_sequence_tokens: int | None = None
     long_sequences: LongSequences = LongSequences.REFUSE
     relax_after_s: float | None = None
+    relax_scarce_after_s: float | None = None
     max_queued_groups: int | None = None
     max_queued_bytes: int | None = None
     lease_s: float = 600.0

@@ -58,7 +58,7 @@ def select_relaxed(
     if lowest is None:
         return explain(batch_size, lanes, without_minimums(bounds), {})
     groups = pools.groups(_oldest(pools, price, lowest))
-    shortfall = _shortfall(groups, bounds)
+    shortfall = shortfall_of(groups, bounds)
     return BatchPlan(groups, relaxed=bool(shortfall), shortfall=shortfall)
 
 
@@ -150,7 +150,8 @@ def _below(wanted: int, got: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.maximum(wanted - got, 0)
 
 
-def _shortfall(groups: Sequence[PlannedGroup], bounds: Mapping[int, Bounds]) -> dict[int, int]:
+def shortfall_of(groups: Sequence[PlannedGroup], bounds: Mapping[int, Bounds]) -> dict[int, int]:
+    """Return how many sequences groups fall short of each minimum that they do not keep."""
     got: Counter[int | None] = Counter()
     for group in groups:
         got[group.environment] += group.size

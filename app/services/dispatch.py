@@ -291,6 +291,8 @@ class Dispatch:
         if decision.unfilled != view.unfilled:
             await self._runs.note_unfilled(run, decision.unfilled)
         if decision.plan is None:
+            if decision.scarce != view.scarce:
+                await self._runs.note_scarce(run, decision.scarce)
             why = decision.not_ready
             return why if seat is None or why is None else awaiting(why, view.leases)
         plan, delays = await self._window.choose(run, view, decision.plan, None if seat is None else seat.split)
@@ -334,6 +336,7 @@ class Dispatch:
             clock_ms=view.clock_ms,
             balance=None if batch.lease.shards is None else recorded(view.balance, batch.lease.shards),
             delays=delays,
+            scarce=decision.scarce,
         )
         if await self._have(batch.lease, commit):
             if plan.relaxed:

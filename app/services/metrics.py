@@ -27,6 +27,7 @@ from app.core.model import DropReason, Environment, RunView
 from app.core.ranks import BalanceHistory
 from app.core.rate_limiter import error, may_insert, may_sample
 from app.core.replay import Unfit
+from app.core.scarcity import alarming
 from app.services.dispatch import Dispatch
 from app.services.isolation import Failure, RunTroubles, each
 from app.services.replay.insertion import ReplayInsertion
@@ -204,6 +205,7 @@ def _of_run(run: str, view: RunView, ttl_ms: int) -> Samples:
     page.add_each(telemetry.GROUPS, run, groups)
     page.add_each(telemetry.GROUPS_DROPPED, run, {reason: dropped.get(reason, 0) for reason in DropReason})
     page.add(telemetry.DROUGHT, (run,), view.alert is not None)
+    page.add_each(telemetry.SCARCE, run, _scarce(view, ttl_ms))
     page.add_each(telemetry.PAYLOAD, run, payload)
     page.add_each(telemetry.ENVIRONMENTS, run, {state: environments[state] for state in _STATES})
     page.add(telemetry.MEMBERS, (run,), sum(environment.members for environment in view.environments.values()))
@@ -236,6 +238,16 @@ def _served(view: RunView) -> Counter[str]:
     for key, sequences in view.served.items():
         served["" if key is None else named.get(key, "")] += sequences
     return served
+
+
+def _scarce(view: RunView, ttl_ms: int) -> dict[str, float]:
+    """Seconds that batches have waited for environments, by their names; 0 of those that are worth no alert."""
+    first = islice(view.environments.values(), _MOST_ENVIRONMENTS)
+    seconds = dict.fromkeys((environment.name[:_MOST_CHARACTERS] for environment in first), 0.0)
+    for key, since_ms in islice(alarming(view, ttl_ms).items(), _MOST_ENVIRONMENTS):
+        name = view.environments[key].name[:_MOST_CHARACTERS]
+        seconds[name] = max(seconds.get(name, 0.0), (view.clock_ms - since_ms) / 1000)
+    return seconds
 
 
 def _of_buffer(run: str, summary: ReplaySummary) -> Samples:

@@ -7,6 +7,7 @@ from app.core.allocation import bounds_for
 from app.core.model import Bounds, Environment, RunView
 from app.core.pacing import live_shares
 from app.core.ranks import BalanceHistory
+from app.core.scarcity import alarming, relaxed_in_ms
 from app.services.explain import Explain, Reason
 from app.services.isolation import RunTroubles
 from app.store.groups import GroupStore
@@ -23,6 +24,8 @@ from lachesis.wire.status import (
     RunStatus,
     UpkeepStatus,
 )
+
+_MOST_NAMED = 8  # environments in a sentence
 
 
 class Status:
@@ -78,7 +81,7 @@ class Status:
             policy_version=view.policy_version,
             kept_batches=view.kept.batches,
             dropped=view.dropped_by_reason,
-            alert=alert_of(view),
+            alert=alert_of(view, self._ttl_ms),
             leases=[
                 LeaseStatus(batch=lease.batch_id, state=lease.state.value, step=lease.step, deliveries=lease.deliveries)
                 for lease in view.leases
@@ -127,13 +130,29 @@ def _ranks(history: BalanceHistory) -> RanksStatus:
     )
 
 
-def alert_of(view: RunView) -> Alert | None:
-    """Say that nothing trainable has come for long, if so."""
-    drought = view.alert
-    if drought is None:
+def alert_of(view: RunView, ttl_ms: int) -> Alert | None:
+    """Say that nothing trainable has come for long, or too little of an environment, if so."""
+    drought, scarce = view.alert, alarming(view, ttl_ms)
+    if drought is None and not scarce:
         return None
-    since_s = max(0, view.clock_ms - drought.since_ms) / 1000
-    return Alert(since_s=since_s, sequences=drought.sequences, dropped=dict(drought.dropped), detail=str(drought))
+    since_ms = min([*scarce.values(), *([] if drought is None else [drought.since_ms])])
+    details = [_scarce_detail(view, key, ms) for key, ms in list(scarce.items())[:_MOST_NAMED]]
+    return Alert(
+        since_s=max(0, view.clock_ms - since_ms) / 1000,
+        sequences=0 if drought is None else drought.sequences,
+        dropped={} if drought is None else dict(drought.dropped),
+        environments=list(scarce),
+        detail="; ".join([*([] if drought is None else [str(drought)]), *details]),
+    )
+
+
+def _scarce_detail(view: RunView, key: int, since_ms: int) -> str:
+    left_ms = relaxed_in_ms(view, since_ms)
+    ends = "for ever, as relax_scarce_after_s is null" if left_ms is None else f"for {left_ms / 1000:.1f} s more"
+    waits = "no longer wait" if left_ms == 0 else f"wait {ends}"
+    seconds = (view.clock_ms - since_ms) / 1000
+    name = view.environments[key].name
+    return f"environment {key} ({name}) has sent too little for its minimum for {seconds:.0f} s: batches {waits}"
 
 
 def set_aside_groups(view: RunView) -> int:

@@ -69,6 +69,7 @@ class BatchStore:
         clock_ms: int,
         balance: BalanceHistory | None = None,
         delays: Mapping[str, int] | None = None,
+        scarce: Mapping[int, int] | None = None,
     ) -> bool:
         """Take the planned groups out of the queue, all or none, into a new lease.
 
@@ -84,6 +85,7 @@ class BatchStore:
             clock_ms: Run clock at planning.
             balance: Of a batch that is divided: how evenly those so far were, and this. Its ranks are woken.
             delays: How often groups were passed over so far; None: as before.
+            scarce: Since when batches wait for environments that send too little; None: for none.
 
         Returns:
             False if the run or its queue moved on since the plan was made: look again, plan again.
@@ -94,6 +96,7 @@ class BatchStore:
         arguments.append("" if balance is None else balance_text(balance))
         arguments.append("" if delays is None else json.dumps(delays))
         arguments.append(json.dumps([group.group_id for group in groups if group.replayed]))
+        arguments.append(json.dumps(scarce or {}))
         lanes = []
         for group in _from_queue(groups):
             name = lane_name(group.environment, group.size)

@@ -252,6 +252,7 @@ def _view(
         next_environment=int(run.get("next_environment", 0)),
         unfilled="unfilled" in run,
         undivided=Undivided(**json.loads(run["undivided"])) if "undivided" in run else None,
+        scarce={int(key): since_ms for key, since_ms in json.loads(run.get("scarce", "{}")).items()},
         trained=Trained(
             int(run.get("trained_batches", 0)),
             int(run.get("trained_ms", 0)),

@@ -222,6 +222,14 @@ class RunStore:
         else:
             await self._connection.call("HDEL", keys.run, "unfilled")
 
+    async def note_scarce(self, run: str, since_ms: Mapping[int, int]) -> None:
+        """Remember since when batches wait for environments that send too little."""
+        keys = RunKeys(run)
+        if since_ms:
+            await self._connection.run("note_field", [keys.run], ["scarce", json.dumps(since_ms), 0])
+        else:
+            await self._connection.call("HDEL", keys.run, "scarce")
+
     async def forget_environments(self, run: str, environments: Sequence[Environment], view: RunView) -> bool:
         """Forget environments that have no members and hold no groups. What is counted of them, no environment has.
 

@@ -42,6 +42,7 @@ class RunLimits(TypedDict, total=False):
     max_sequence_tokens: int | None
     long_sequences: LongSequences
     relax_after_s: float | None
+    relax_scarce_after_s: float | None
     max_queued_groups: int | None
     max_queued_bytes: int | None
     lease_s: float

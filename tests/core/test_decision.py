@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from app.core.decision import Decision, decide
 from app.core.model import Blocker, Lane, QueuedGroup, RunView
+from app.core.policy import Policy
 from tests.core.cost import calls_of
 from tests.core.views import EMPTY, environment
 
@@ -125,3 +126,63 @@ def test_a_batch_that_keeps_every_minimum_pays_debts_back() -> None:
     assert decision.plan is not None
     assert not decision.plan.relaxed
     assert decision.debts == {}
+
+
+def scarce(**changes: object) -> RunView:
+    """Environment 0 is promised half of a batch of 8, environment 2 a quarter; a batch waits 10 s for either."""
+    environments = {0: environment(0, 2, 0.5), 1: environment(1, 2), 2: environment(2, 2, 0.25)}
+    policy = Policy(relax_scarce_after_s=10.0)
+    return replace(EMPTY, environments=environments, policy=policy, **changes)  # type: ignore[arg-type]
+
+
+def test_a_batch_waits_for_each_environment_by_itself() -> None:
+    queue = [(1, 2)] * 4
+    first = at(scarce(clock_ms=1000), queue)
+    assert (first.plan, first.scarce, first.relaxes_in_ms) == (None, {0: 1000, 2: 1000}, 10_000)
+    later = at(scarce(clock_ms=11_000, scarce={0: 1000, 2: 4000}), queue)
+    assert (later.plan, later.scarce, later.relaxes_in_ms) == (None, {0: 1000, 2: 4000}, 3000)
+    assert later.not_ready is not None
+    assert "environment 2" in later.not_ready.detail
+    kept = at(scarce(clock_ms=11_000, scarce={0: 1000, 2: 4000}), [*queue, (2, 2)])
+    assert kept.plan is not None
+    assert [group.environment for group in kept.plan.groups] == [1, 1, 1, 2]
+    assert (kept.plan.relaxed, kept.plan.shortfall) == (True, {0: 4})
+    assert (kept.debts, kept.scarce) == ({0: 4}, {0: 1000})
+
+
+def test_what_it_has_is_in_the_batch_where_it_fits() -> None:
+    waited = scarce(clock_ms=11_000, scarce={0: 1000})
+    some = at(waited, [(1, 2), (1, 2), (1, 2), (2, 2), (0, 2)])
+    assert some.plan is not None
+    assert some.plan.shortfall == {0: 2}
+    odd = at(waited, [(1, 2), (1, 2), (1, 2), (2, 2), (0, 1)])
+    assert odd.plan is not None
+    assert odd.plan.shortfall == {0: 4}
+
+
+def test_nobody_waits_for_an_environment_while_no_other_one_has_sent_its_part() -> None:
+    """Of what no minimum takes, one sequence is wanted of the environment without a minimum."""
+    assert at(scarce(clock_ms=1000), []).scarce == {}
+    assert at(scarce(clock_ms=1000), [(0, 2), (2, 1)]).scarce == {}
+    assert at(scarce(clock_ms=1000), [(1, 2), (2, 1)]).scarce == {0: 1000, 2: 1000}
+    assert at(scarce(clock_ms=1000), [(1, 2), (2, 2)]).scarce == {0: 1000}
+    before = {0: 1000}
+    assert at(scarce(clock_ms=2000, scarce=before), []).scarce == before, "it is as silent as before"
+    assert at(scarce(clock_ms=2000, scarce=before), [(0, 2)] * 2).scarce == {1: 2000, 2: 2000}
+    assert at(scarce(clock_ms=2000, scarce=before), [(0, 2), (0, 2), (1, 2), (2, 2)]).scarce == {}
+
+
+def test_an_environment_without_a_minimum_that_sends_nothing_is_noted_and_keeps_no_batch_from_forming() -> None:
+    view = replace(scarce(clock_ms=5000), environments={0: environment(0, 2), 1: environment(1, 2)})
+    assert at(view, [(0, 2), (0, 2)]).scarce == {1: 5000}
+    without = at(replace(view, scarce={1: 1000}), [(0, 2)] * 4)
+    assert without.plan is not None
+    assert (without.plan.relaxed, without.scarce) == (False, {1: 1000})
+    with_it = at(replace(view, scarce={1: 1000}), [(1, 2), *[(0, 2)] * 3])
+    assert with_it.scarce == {}
+
+
+def test_without_the_setting_batches_wait_for_ever() -> None:
+    for_ever = replace(scarce(clock_ms=100_000, scarce={0: 0, 2: 0}), policy=Policy())
+    decision = at(for_ever, [(1, 2)] * 9)
+    assert (decision.plan, decision.relaxes_in_ms, decision.scarce) == (None, None, {0: 0, 2: 0})

@@ -15,13 +15,13 @@
 -- version planned on   ARGV[7] debts after this batch, JSON   ARGV[8] run clock at planning, ms   ARGV[9] 1 if relaxed,
 -- else 0   ARGV[10] JSON of how evenly batches were divided so far, this one among them; or nothing, if it
 -- is not divided   ARGV[11] JSON of how often groups were passed over, or nothing, if it is as before   ARGV[12] JSON
--- list of ids of the groups that it has from the replay buffer   ARGV per group from the queue, from 13 on: group id, lane, environment id or '-', size
+-- list of ids of the groups that it has from the replay buffer   ARGV[13] JSON of whom batches wait for   ARGV per group from the queue, from 14 on: group id, lane, environment id or '-', size
 --
 -- Returns 1, also if it was committed before and is in that state still, or 0; then nothing has changed.
 -- Cost: O(n log m), n the groups of the batch, m the groups in a lane.
 -- include many
 -- include planned_groups
-local FIRST, FIELDS = 13, 4
+local FIRST, FIELDS = 14, 4
 local known = redis.call('HGET', KEYS[6], ARGV[1])
 if known then return known == ARGV[2] and 1 or 0 end
 local now = redis.call('HMGET', KEYS[1], 'epoch', 'step', 'policy_version')
@@ -49,7 +49,7 @@ redis.call('HINCRBY', KEYS[1], 'queued_bytes', -bytes)
 redis.call('HINCRBY', KEYS[1], 'leased_groups', #planned)
 redis.call('HINCRBY', KEYS[1], 'leased_bytes', bytes)
 redis.call('HINCRBY', KEYS[1], 'relaxed_batches', ARGV[9])
-redis.call('HSET', KEYS[1], 'debts', ARGV[7], 'last_batch_ms', ARGV[8])
+redis.call('HSET', KEYS[1], 'debts', ARGV[7], 'last_batch_ms', ARGV[8], 'scarce', ARGV[13])
 redis.call('HSET', KEYS[5], ARGV[1], ARGV[3])
 redis.call('HSET', KEYS[6], ARGV[1], ARGV[2])
 if ARGV[11] ~= '' then redis.call('HSET', KEYS[1], 'delays', ARGV[11]) end

@@ -26,5 +26,5 @@ if redis.call('HGET', KEYS[1], 'config') == ARGV[2] then return 0 end
 redis.call('HSET', KEYS[1], 'config', ARGV[2], 'step', ARGV[3], 'started', 0)
 next_epoch(KEYS[1])
 redis.call('HDEL', KEYS[1], 'conflict_since_ms', 'unfilled', 'undivided', 'debts', 'last_batch_ms', 'checkpoint',
-  'checkpoint_version', 'unkept_step', 'trained_batches', 'trained_per_version')
+  'checkpoint_version', 'unkept_step', 'trained_batches', 'trained_per_version', 'scarce')
 return 1

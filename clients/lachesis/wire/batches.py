@@ -210,7 +210,9 @@ class Explanation(BaseModel):
         description="Groups that came in the last minute, as far as this process knows; or in all, if none did."
     )
     filtered_groups: dict[str, int] = Field(description="Those of them that filters dropped, by filter.")
-    alert: Alert | None = Field(description="That nothing trainable has come for long, as in `/status`; or null.")
+    alert: Alert | None = Field(
+        description="That nothing trainable has come for long, or too little of an environment, as in `/status`."
+    )
     environments: list[LastSubmission] = Field(description="Who last sent what.")
     dry_run: dict[str, int | float] = Field(
         default_factory=dict, description="The settings this was tried with instead."

@@ -60,6 +60,15 @@ RelaxAfter = Annotated[
         description="Patience with minimums that group sizes make impossible together. Null: the service's setting.",
     ),
 ]
+RelaxScarceAfter = Annotated[
+    float | None,
+    Field(
+        ge=0,
+        le=YEAR_S,
+        description="How long batches wait for a live environment whose minimum is not queued while all else is, "
+        "seconds. Then they have less of it, are marked relaxed, and owe it the rest. Null: they wait for ever.",
+    ),
+]
 MaxQueuedGroups = Annotated[
     int | None,
     Field(
@@ -169,6 +178,7 @@ class RunCreate(Body):
     max_sequence_tokens: MaxSequenceTokens = None
     long_sequences: LongSequences = "refuse"
     relax_after_s: RelaxAfter = None
+    relax_scarce_after_s: RelaxScarceAfter = None
     max_queued_groups: MaxQueuedGroups = None
     max_queued_bytes: MaxQueuedBytes = None
     lease_s: LeaseSeconds = 600.0
@@ -199,6 +209,7 @@ class RunChange(Change):
     max_sequence_tokens: MaxSequenceTokens = None
     long_sequences: LongSequences = "refuse"
     relax_after_s: RelaxAfter = None
+    relax_scarce_after_s: RelaxScarceAfter = None
     max_queued_groups: MaxQueuedGroups = None
     max_queued_bytes: MaxQueuedBytes = None
     lease_s: LeaseSeconds = 600.0

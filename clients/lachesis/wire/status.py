@@ -56,11 +56,18 @@ class Blocked(_Answer):
 
 
 class Alert(_Answer):
-    """That nothing trainable has come for `alert_after_batches` batches' worth of sequences; one group ends it."""
+    """That somebody should look at the run.
 
-    since_s: float = Field(description="Seconds since the first of the groups that came in vain.")
-    sequences: int = Field(description="Sequences in them.")
+    Nothing trainable has come for `alert_after_batches` batches' worth of sequences, until one group does. Or batches
+    have waited for a minute for environments that send too little, or no longer wait for them (`relax_scarce_after_s`).
+    """
+
+    since_s: float = Field(
+        description="Seconds since the first of the groups that came in vain, or since batches wait for an environment."
+    )
+    sequences: int = Field(description="Sequences in groups that came in vain; 0 if that is not the reason.")
     dropped: dict[str, int] = Field(description="How many groups these were, by why they were dropped.")
+    environments: list[int] = Field(description="Environments that send too little for their minimums.")
     detail: str = Field(description="The same as a sentence.")
 
 
@@ -135,7 +142,9 @@ class RunStatus(_Answer):
         description="Groups dropped, by reason: `stale`, `expired`, `future_version`, `quarantined`, `deleted`, "
         "`too_long`, `payload_lost`, `corrupt`; by filters `zero_variance`, `reward_range`, `pass_rate`."
     )
-    alert: Alert | None = Field(description="That nothing trainable has come for long; null otherwise.")
+    alert: Alert | None = Field(
+        description="That nothing trainable has come for long, or too little of an environment; null otherwise."
+    )
     leases: list[LeaseStatus] = Field(description="Batches handed out and not yet acknowledged.")
     relaxed_batches: int = Field(description="Batches served without keeping every minimum.")
     ranks: RanksStatus | None = Field(description="How evenly batches are divided between ranks; null before any is.")

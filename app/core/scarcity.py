@@ -1,0 +1,96 @@
+"""Environments that send too little: batches wait for them, as long as the run says.
+
+A batch waits for an environment that has sent less than its part, while another one has sent its part. That is its
+minimum or, without one, what is wanted of it for one batch (`app.core.credits`). The run's `relax_scarce_after_s`
+counts from the first request of a trainer that gets no batch meanwhile. After it, nothing is wanted of the environment
+until it has sent its part again: its minimum is what it has queued, credits for its part go to others, and what a batch
+falls short by is owed to it. The minimums of others bind as before. Without the setting, batches wait for ever.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from app.core.allocation import bounds_for
+from app.core.blockers import limit_of
+from app.core.credits import Claim, wanted_of_batch
+from app.core.model import Bounds, Lane, RunView
+from app.core.pacing import live_shares
+
+ALERT_AFTER_MS = 60_000
+"""How long batches wait for an environment before that is worth an alert, milliseconds of run clock."""
+
+ALERT_AFTER_RUNNING_MS = 600_000
+"""The same of an environment that says that groups of it run."""
+
+
+def scarce_since(view: RunView, lanes: Sequence[Lane], bounds: Mapping[int, Bounds]) -> dict[int, int]:
+    """Return since when batches wait for environments, by id, milliseconds of run clock, where there is no batch.
+
+    Args:
+        view: The run; ``view.config`` must be set.
+        lanes: The queue; only counts are read.
+        bounds: What each environment that is alive must and may have.
+    """
+    batch_size = 0 if view.config is None else view.config.batch_size
+    queued = Counter[int | None]()
+    for lane in lanes:
+        if lane.size <= limit_of(lane.environment, batch_size, bounds):
+            queued[lane.environment] += lane.size * lane.queued
+    claims = {key: Claim(max(0.0, view.environments[key].weight), own, 0) for key, own in bounds.items()}
+    wanted = wanted_of_batch(batch_size, claims)
+    parts = {key: bounds[key].minimum or sequences for key, sequences in wanted.items() if sequences > 0}
+    lacking = [key for key, sequences in parts.items() if queued[key] < sequences]
+    wait = len(lacking) < len(parts)
+    return {key: view.scarce.get(key, view.clock_ms) for key in lacking if wait or key in view.scarce}
+
+
+def scarce_after(
+    scarce: Mapping[int, int], bounds: Mapping[int, Bounds], got: Mapping[int | None, int]
+) -> dict[int, int]:
+    """Return, of the environments that batches wait for, those that a batch does without: the next does not wait anew.
+
+    Args:
+        scarce: Since when batches wait for environments.
+        bounds: What each environment must and may have.
+        got: Sequences that each environment has in the batch.
+    """
+    return {key: ms for key, ms in scarce.items() if key in bounds and got.get(key, 0) < max(1, bounds[key].minimum)}
+
+
+def scarce_now(view: RunView, ttl_ms: int) -> dict[int, int]:
+    """Return since when batches wait for environments, of those that are alive and have not sent their part since."""
+    if view.config is None or not view.scarce:
+        return {}
+    bounds = bounds_for(view.config.batch_size, live_shares(view, ttl_ms))
+    lanes = [Lane(*lane, groups, ()) for lane, groups in view.lanes.items()]
+    return {key: since_ms for key, since_ms in scarce_since(view, lanes, bounds).items() if key in view.scarce}
+
+
+def relaxed_in_ms(view: RunView, since_ms: int) -> int | None:
+    """Return how long batches still wait for an environment, 0 if they no longer do; None if they do for ever."""
+    patience_s = view.policy.relax_scarce_after_s
+    return None if patience_s is None else max(0, since_ms + round(1000 * patience_s) - view.clock_ms)
+
+
+def no_longer_awaited(view: RunView, scarce: Mapping[int, int]) -> set[int]:
+    """Return the environments that batches no longer wait for."""
+    return {key for key, since_ms in scarce.items() if relaxed_in_ms(view, since_ms) == 0}
+
+
+def alarming(view: RunView, ttl_ms: int) -> dict[int, int]:
+    """Return, of `scarce_now`, what is worth an alert: after a minute, or once batches no longer wait.
+
+    Batches form without an environment that has no minimum; it is worth an alert only while none does.
+    """
+    return {
+        key: since_ms
+        for key, since_ms in scarce_now(view, ttl_ms).items()
+        if view.environments[key].min_share or (view.last_batch_ms or 0) < since_ms
+        if view.clock_ms - since_ms >= (ALERT_AFTER_RUNNING_MS if view.running.get(key) else ALERT_AFTER_MS)
+        or relaxed_in_ms(view, since_ms) == 0
+    }
+
+
+def lowered(bounds: Mapping[int, Bounds], minimums: Mapping[int, int]) -> dict[int, Bounds]:
+    """Return bounds with other minimums for some environments."""
+    return {key: Bounds(minimums.get(key, bound.minimum), bound.maximum) for key, bound in bounds.items()}
