@@ -20,14 +20,13 @@ from tests.scenarios.native_calls import (
 
 
 async def join(client: httpx.AsyncClient, name: str, group_size: int = 2, **settings: Any) -> int:
-    reply = await client.post(f"{RUN}/environments", json={"name": name, "group_size": group_size, **settings})
+    reply = await client.post(f"{RUN}/environments", json={"name": name, "member": "one", "group_size": group_size, **settings})
     assert reply.status_code in (200, 201), reply.text
     return int(reply.json()["environment"])
 
 
-async def credits_of(client: httpx.AsyncClient, environment: int = 0, running_groups: int = 0) -> dict[str, Any]:
-    path = f"{RUN}/environments/{environment}/credits"
-    reply = await client.get(path, params={"running_groups": running_groups})
+async def credits_of(client: httpx.AsyncClient, environment: int = 0) -> dict[str, Any]:
+    reply = await client.get(f"{RUN}/environments/{environment}/credits")
     assert reply.status_code == 200, reply.text
     answer: dict[str, Any] = reply.json()
     return answer
@@ -60,7 +59,8 @@ async def test_sizes_that_sum_to_no_batch_leave_credits_for_the_group_that_expla
     assert (await explained(client))["unblocked_by"] == [[0, 8]]
     assert (await credits_of(client))["credits_sequences"] == 8
     assert await groups_for(client) == 1
-    assert (await credits_of(client, running_groups=1))["credits_groups"] == 0, "it is being made"
+    beat = {"member": "one", "running_groups": 1}
+    assert (await client.post(f"{RUN}/environments/0/heartbeat", json=beat)).json()["credits_groups"] == 0
     await submit(client, group("c", 8, environment=0))
     assert (await taken(client))["batch_size"] == 8
 

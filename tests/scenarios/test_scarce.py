@@ -42,12 +42,9 @@ async def owed(client: httpx.AsyncClient) -> int:
 
 async def a_minute_passes(client: httpx.AsyncClient, redis: Redis) -> None:
     await redis.hincrby(RunKeys("run").run, "clock_ms", 60_000)
-
-    async def is_heard_of() -> bool:
-        await groups_for(client)
-        return all(one["alive"] for one in (await status(client))["environments"][:1])
-
-    await wait_until(is_heard_of)
+    for environment in (0, 1):
+        beat = await client.post(f"{RUN}/environments/{environment}/heartbeat", json={"member": "one"})
+        assert beat.status_code == 200, beat.text
 
 
 async def test_batches_wait_for_ever_unless_the_run_says_otherwise_and_an_alert_names_the_environment(

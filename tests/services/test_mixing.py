@@ -37,9 +37,9 @@ async def set_up(
     return buffer
 
 
-async def submit(services: Services, *marks: int, environment: int | None = None) -> None:
+async def submit(services: Services, *marks: int, environment: int | None = None, version: int = 0) -> None:
     for mark in marks:
-        group = replace(encoded(2, mark), group_id=f"g{mark}", environment=environment, policy_version=0)
+        group = replace(encoded(2, mark), group_id=f"g{mark}", environment=environment, policy_version=version)
         await services.submissions.submit(RUN, [group])
 
 
@@ -255,10 +255,11 @@ async def test_where_the_buffer_cannot_fill_batches_up_environments_make_the_res
 
     async def make() -> int:
         nonlocal made
-        groups = (await services.registry.heartbeat(RUN, environment, "one", None)).grant.groups
-        await submit(services, *range(made, made + groups), environment=environment)
-        made += groups
-        return groups
+        grant = (await services.registry.heartbeat(RUN, environment, "one", None)).grant
+        marks = range(made, made + grant.groups)
+        await submit(services, *marks, environment=environment, version=grant.policy_version)
+        made += grant.groups
+        return grant.groups
 
     assert [await make(), await make()] == [1, 0], "half of a batch of four is fresh"
     assert (await services.dispatch.take(RUN, Holder())).not_ready is not None
@@ -266,6 +267,8 @@ async def test_where_the_buffer_cannot_fill_batches_up_environments_make_the_res
     batch = await taken(services)
     assert len(fresh(batch)) == 2
     await ack(services, batch)
+    assert await make() == 0, "a group of this version would be too old for the next batch"
+    await services.administration.set_policy_version(RUN, 1)
     assert [await make(), await make()] == [1, 0]
     assert (len(fresh(again := await taken(services))), len(replayed(again))) == (1, 1)
 
