@@ -20,7 +20,9 @@ from tests.scenarios.native_calls import (
 
 
 async def join(client: httpx.AsyncClient, name: str, group_size: int = 2, **settings: Any) -> int:
-    reply = await client.post(f"{RUN}/environments", json={"name": name, "member": "one", "group_size": group_size, **settings})
+    reply = await client.post(
+        f"{RUN}/environments", json={"name": name, "member": "one", "group_size": group_size, **settings}
+    )
     assert reply.status_code in (200, 201), reply.text
     return int(reply.json()["environment"])
 
