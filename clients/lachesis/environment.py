@@ -40,6 +40,7 @@ from lachesis.wire.environments import Credits, EnvironmentCreate
 from lachesis.wire.groups import MAX_GROUPS, GroupOutcome
 
 _LEAVING_S = 5.0
+_GATHERED_S = 0.3  # groups that arrive within this are reported together
 
 log = logging.getLogger(__name__)
 
@@ -142,6 +143,7 @@ class Environment(OwnsSender, ForAsyncio):
         self._tasks: list[asyncio.Task[None]] = []
         self._id: int | None = None
         self._reporting = asyncio.Lock()
+        self._reported = 0  # running groups, as the service counts them
         self._permits = Permits(name, functools.partial(self._report, start_groups=1))
         self._trouble: LachesisError | None = None
         self.outcomes: Counter[GroupOutcome] = Counter()
@@ -233,7 +235,9 @@ class Environment(OwnsSender, ForAsyncio):
 
     async def _beat(self, start_groups: int, budget_s: float | None) -> Credits:
         call = self._calls.heartbeat(self.id, self.member, self.running_groups, start_groups)
-        return await self._sender.send(call, budget_s)
+        told = await self._sender.send(call, budget_s)
+        self._reported = self.running_groups + told.granted_groups
+        return told
 
     async def _join_again(self) -> None:
         try:
@@ -354,9 +358,16 @@ class Environment(OwnsSender, ForAsyncio):
     def _note(self, trouble: LachesisError) -> None:
         self._trouble = trouble
 
+    async def _until_beat(self) -> None:
+        """Wait for `heartbeat_s`, or until groups have arrived: other members may start as many instead."""
+        with contextlib.suppress(TimeoutError):
+            async with timeout(self._heartbeat_s), self._changed:
+                await self._changed.wait_for(lambda: self.running_groups < self._reported)
+        await asyncio.sleep(min(_GATHERED_S, self._heartbeat_s))
+
     async def _keep_alive(self) -> None:
         while True:
-            await asyncio.sleep(self._heartbeat_s)
+            await self._until_beat()
             try:
                 await self._report(budget_s=self._heartbeat_s)
             except LachesisError as error:

@@ -66,6 +66,28 @@ async def test_workers_together_start_no_more_groups_than_are_wanted(run: Settin
             task.cancel()
 
 
+async def test_a_worker_that_is_done_makes_way_before_its_next_heartbeat(run: Settings, trainer: AsyncTrainer) -> None:
+    """Neither beats of itself while this lasts."""
+    first, second = (Environment("gsm8k", run, heartbeat_s=600) for _ in range(2))
+    async with first, second:
+        for policy_version in (0, 1):
+            for _ in range(2):
+                async with first.permit(wait_s=60):
+                    await first.submit(group(1, policy_version=policy_version))
+            await first.flush()
+            await wait_until(lambda: _running(trainer, 0))
+            batch = await trainer.take()
+            assert batch is not None
+            await batch.ack()
+            await trainer.set_policy_version(policy_version + 1)
+        async with second.permit(wait_s=60):
+            assert (await shown(trainer)).running_groups == 1
+
+
+async def _running(trainer: AsyncTrainer, number: int) -> bool:
+    return (await shown(trainer)).running_groups == number
+
+
 async def _members_are(trainer: AsyncTrainer, number: int) -> bool:
     return (await shown(trainer)).members == number
 
