@@ -104,20 +104,25 @@ class Bookmarks:
         """Let go of every kept batch: the run begins anew."""
         await self._batches.release_kept(run, [batch_id for batch_id, _ in (await self._batches.kept(run)).batches])
 
-    async def checkpoint(self, run: str, step: int, policy_version: int | None = None) -> RunView:
+    async def checkpoint(
+        self, run: str, step: int, policy_version: int | None = None, rewinds: int | None = None
+    ) -> RunView:
         """Let go of every kept batch up to ``step``: the trainer has saved a state that contains them.
 
         Args:
             run: The run's name.
             step: Step of the last batch in that state.
             policy_version: The policy version of that state, which a rewind restores; None: the one in force.
+            rewinds: How often the run had been rewound when the trainer began; None: it does not say.
 
         Raises:
             InvalidField: No batch of that step was taken yet.
+            RunRewound: The run was rewound since; nothing has changed.
         """
         _check_taken(await self._runs.view(run), step)
         kept = (await self._batches.kept(run)).batches
-        await self._batches.release_kept(run, [batch_id for batch_id, at in kept if at <= step], step, policy_version)
+        saved = [batch_id for batch_id, at in kept if at <= step]
+        await self._batches.release_kept(run, saved, step, policy_version, rewinds)
         await self._groups.sweep(run)
         return await self._runs.view(run)
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, fields, replace
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from app.core.errors import RunNotFound
+from app.core.errors import RunNotFound, RunRewound
 from app.core.leasing import Lease, LeasedGroup, LeaseState, Replayed, returned
 from app.core.model import DropReason, RunView
 from app.core.policy import Policy
@@ -235,7 +235,12 @@ class BatchStore:
         return [_kept_lease(batch_id, text.decode()) for batch_id, text in zip(batch_ids, found, strict=True) if text]
 
     async def release_kept(
-        self, run: str, batch_ids: Sequence[str], checkpoint: int | None = None, policy_version: int | None = None
+        self,
+        run: str,
+        batch_ids: Sequence[str],
+        checkpoint: int | None = None,
+        policy_version: int | None = None,
+        rewinds: int | None = None,
     ) -> int:
         """Let go of kept batches; returns how many.
 
@@ -244,13 +249,19 @@ class BatchStore:
             batch_ids: The batches.
             checkpoint: Step of a checkpoint that made them safe, which is noted.
             policy_version: The policy version of that checkpoint; None: the one in force.
+            rewinds: How often the run had been rewound when the trainer began; None: it does not say.
+
+        Raises:
+            RunRewound: It was rewound since; nothing has changed.
         """
         keys = RunKeys(run)
         released = await self._connection.run(
             "release_kept",
             [keys.run, keys.groups, keys.unindexed, keys.kept, keys.kept_steps, keys.kept_leases, keys.replayed],
-            [_or_empty(checkpoint), _or_empty(policy_version), *batch_ids],
+            [_or_empty(checkpoint), _or_empty(policy_version), _or_empty(rewinds), *batch_ids],
         )
+        if released < 0:
+            raise RunRewound(f"run {run} was rewound since this trainer began")
         return int(released)
 
     async def rewind(

@@ -183,6 +183,9 @@ class Trainer(ShownAsync, ForThreads):
         Args:
             step: Step of the last batch in that state.
             policy_version: The policy version of that state, which `rewind` restores; None: the one in force.
+
+        Raises:
+            RunRewound: Another trainer has rewound the run since this one began; nothing has changed.
         """
         return self._portal.run(self._async.checkpoint(step, policy_version))
 

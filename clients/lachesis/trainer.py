@@ -241,8 +241,12 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
         Args:
             step: Step of the last batch in that state.
             policy_version: The policy version of that state, which `rewind` restores; None: the one in force.
+
+        Raises:
+            RunRewound: Another trainer has rewound the run since this one began; nothing has changed.
         """
-        return await self._sender.send(self._calls.checkpoint(step, policy_version))
+        call = self._calls.checkpoint(step, policy_version, self._taker.rewinds)
+        return await self._taker.fenced(self._sender.send(call))
 
     async def rewind(self, step: int) -> Rewound:
         """Go back to the state that was saved after ``step``: the batches since are handed out again, in order.

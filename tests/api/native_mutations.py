@@ -91,14 +91,14 @@ def mutated_call(rnd: Random) -> Request:
 
 _CALLS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("PATCH", "", {"batch_size": 4, "max_staleness": 2, "lease_s": 5, "max_queued_groups": None, "max_age_s": 60}),
-    ("PUT", "/policy-version", {"policy_version": 2}),
-    ("POST", "/checkpoints", {"step": 1}),
+    ("PUT", "/policy-version", {"policy_version": 2, "rewinds": 0}),
+    ("POST", "/checkpoints", {"step": 1, "policy_version": 1, "rewinds": 0}),
     ("POST", "/rewind", {"step": 1}),
     ("POST", "/environments", {"name": "math", "group_size": 2, "min_share": 0.1, "weight": 1.0}),
     ("POST", "/environments", {"name": "math", "member": "m", "max_share": 0.5, "change_settings": True}),
     ("PATCH", "/environments/{}", {"min_share": 0.1, "group_size": 3}),
     ("POST", "/environments/{}/heartbeat", {"member": "m", "running_groups": 3, "start_groups": 1}),
-    ("POST", "/batches?wait_s={}", {"request_id": "r", "lease_s": 1, "trainer": "t"}),
+    ("POST", "/batches?wait_s={}", {"request_id": "r", "lease_s": 1, "trainer": "t", "rewinds": 0}),
     ("POST", "/batches/{}/ack", {"lease": "x"}),
     ("POST", "/batches/{}/nack", {"lease": None, "reason": "why\nnot"}),
     ("GET", "/batches/explain?batch_size={}", {}),

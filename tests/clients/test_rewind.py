@@ -152,6 +152,8 @@ async def test_a_trainer_that_survived_cannot_change_what_comes_again(run: Setti
                     await prefetched.nack()
             with pytest.raises(RunRewound):
                 await survivor.set_policy_version(3)
+            with pytest.raises(RunRewound):
+                await survivor.checkpoint(2)
             with pytest.raises(RunRewound, match="it was rewound 1 times by now, and 0 times when this trainer began"):
                 await anext(batches)
         assert (await trainer.run()).policy_version == 0

@@ -182,11 +182,13 @@ async def test_a_trainer_from_before_the_rewind_is_refused(client: httpx.AsyncCl
         await client.post(f"{RUN}/batches", json={"rewinds": 0}),
         await client.post(f"{RUN}/batches", json={"rewinds": 0}, params={"rank": 0, "world_size": 2}),
         await client.put(f"{RUN}/policy-version", json={"policy_version": 3, "rewinds": 0}),
+        await client.post(f"{RUN}/checkpoints", json={"step": 2, "rewinds": 0}),
     ):
         assert (reply.status_code, reply.json()["code"]) == (409, "run_rewound")
     assert await version_of(client) == 0
-    assert [held["state"] for held in await in_hands(client)] == ["returned", "returned"]
-    assert (await taken(client, rewinds=1))["step"] == 1
+    assert (await rewind(client, 0))["steps"] == [1, 2], "no checkpoint has taken that away"
+    assert [(held["state"], held["rewound"]) for held in await in_hands(client)] == [("returned", True)] * 2
+    assert (await taken(client, rewinds=2))["step"] == 1
 
 
 @pytest.mark.parametrize("waiting", ["a batch that waits to be handed out again", "new groups"])

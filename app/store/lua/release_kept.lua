@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- release_kept: let go of delivered batches that were kept for a rewind.
 --
--- KEYS[1] run         hash  totals, latest group, policy version, checkpoint and its version
+-- KEYS[1] run         hash  totals, latest group, rewinds, policy version, checkpoint and its version
 -- KEYS[2] groups      hash  group id -> entry
 -- KEYS[3] unindexed   zset  payloads to remove
 -- KEYS[4] kept        hash  batch id -> JSON list of groups
@@ -9,21 +9,23 @@
 -- KEYS[6] kept_leases hash  batch id -> JSON of its lease
 -- KEYS[7] replayed    hash  group id -> batches that have it from the replay buffer
 -- ARGV[1] step of a checkpoint to note, or ''   ARGV[2] its policy version, or '' for the one in force
--- ARGV[3..] batch ids
+-- ARGV[3] how often the run had been rewound when its trainer began, or ''   ARGV[4..] batch ids
 --
--- Returns the number let go; one that is not kept any more is passed over. A run that is not there stays so: 0.
+-- Returns the number let go; one that is not kept any more is passed over. A run that is not there stays so: 0. -1 if it
+-- was rewound since; then nothing has changed.
 -- Cost: O(n log m), n the groups of the batches, m the unindexed payloads.
 --
 -- include many
 -- include forget_payload
 -- include replayed_groups
 if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
+if ARGV[3] ~= '' and ARGV[3] ~= (redis.call('HGET', KEYS[1], 'rewinds') or '0') then return -1 end
 local contents, released = {}, 0
-for i = 3, #ARGV do
+for i = 4, #ARGV do
   local manifest = redis.call('HGET', KEYS[4], ARGV[i])
   contents[i] = manifest and cjson.decode(manifest)
 end
-for i = 3, #ARGV do
+for i = 4, #ARGV do
   if contents[i] and redis.call('HDEL', KEYS[4], ARGV[i]) == 1 then
     local fresh, _, bytes = parted(contents[i])
     forget_payloads(KEYS[1], KEYS[2], KEYS[3], ids_of(fresh))

@@ -109,6 +109,7 @@ class LeasedBatch(BaseModel):
         "or set aside because its leases ran out too often."
     )
     delivery: int = Field(description="How often it was handed out.")
+    rewound: bool = Field(default=False, description="Whether it came back by a rewind.")
     expires_s: float | None = Field(description="Seconds until its lease runs out, if it is held.")
     trainer: str | None = Field(description="Who holds it, if they said.")
     groups: int = Field(description="Its groups.")

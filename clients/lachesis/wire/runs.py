@@ -283,6 +283,12 @@ class Checkpoint(Body):
         examples=[5],
         description="The policy version of that state, which a rewind restores; null: the one in force.",
     )
+    rewinds: Rewinds | None = Field(
+        default=None,
+        examples=[0],
+        description="`rewinds` of the run when this trainer began. If the run was rewound since, nothing changes: 409 "
+        "`run_rewound`.",
+    )
 
 
 class Bookmarks(BaseModel):

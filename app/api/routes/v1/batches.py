@@ -209,6 +209,7 @@ def _leased(lease: Lease, clock_ms: int) -> LeasedBatch:
             "step": lease.step,
             "state": lease.state.value,
             "delivery": lease.deliveries,
+            "rewound": lease.rewound > 0,
             "expires_s": max(0, lease.deadline_ms - clock_ms) / 1000 if lease.state is LeaseState.HELD else None,
             "trainer": lease.trainer or None,
             "groups": sum(groups for _, groups, _ in lease.contents),

@@ -129,14 +129,14 @@ async def put_policy_version(run: NamedRun, found: Found, body: SmallBody) -> Re
     "/{run}/checkpoints",
     summary="The trainer saved its state",
     response_model=Bookmarks,
-    responses=sending(errors.RunNotFound),
+    responses=sending(errors.RunNotFound, errors.RunRewound),
     openapi_extra=takes(Checkpoint),
 )
 async def post_checkpoint(run: NamedRun, found: Found, body: SmallBody) -> Response:
     """Let go of the batches up to a step: the trainer has saved a state that contains them."""
     asked = parse(Checkpoint, body)
     await found.administration.get(run)
-    kept = (await found.bookmarks.checkpoint(run, asked.step, asked.policy_version)).kept
+    kept = (await found.bookmarks.checkpoint(run, asked.step, asked.policy_version, asked.rewinds)).kept
     return model_reply(
         Bookmarks(
             checkpoint=kept.checkpoint,
