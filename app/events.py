@@ -88,6 +88,16 @@ class RunRewound(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunWarned(Event):
+    """Something cannot work in a run, found for the first time; `kind` and `detail` are those of the status."""
+
+    level: ClassVar[int] = logging.WARNING
+
+    kind: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerRegistered(Event):
     """A trainer of Atropos registered; `config` is ``new`` or, after a restart, ``same``."""
 

@@ -69,6 +69,7 @@ from app.services.replay.reservations import Reservations
 from app.services.replay.samples import ReplaySamples
 from app.services.replay.upkeep import ReplayUpkeep
 from app.services.retrieval import Retrieval
+from app.services.run_warnings import RunWarnings
 from app.services.sending import Sending
 from app.services.shard_plans import ShardPlanner
 from app.services.staleness import Staleness
@@ -173,7 +174,8 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
     capacity = Capacity(runs, groups, ttl_ms)
     replay_store, samples, bell = ReplayStore(connection), SampleStore(connection), Bell(partial(changes, connection))
     relief = ReplayRelief(runs, groups, replay_store)
-    admission = Admission(runs, groups, capacity, relief)
+    warnings = RunWarnings(runs, ttl_ms)
+    admission = Admission(runs, groups, capacity, relief, warnings)
     intake = Intake(runs, groups, admission)
     entering = ReplayGroups(EnteringStore(connection))
     reservations = Reservations(replay_store, samples, batches)
@@ -199,7 +201,7 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
         timing,
     )
     lineages = Lineages(runs, groups, batches)
-    explain = Explain(runs, dispatch, arrivals, replay_store, capacity, ttl_ms)
+    explain = Explain(runs, dispatch, arrivals, replay_store, capacity, warnings, ttl_ms)
     traffic, troubles = Traffic(), RunTroubles("upkeep of a run")
     waiting = WaitingRoom(dispatch, partial(changes, connection))
     insertion = ReplayInsertion(replay_store, bell)
@@ -248,6 +250,7 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
         maintenance=maintenance,
         lineages=lineages,
         deletion=Deletion(runs, groups, lineages),
+        warnings=warnings,
         shard_planner=ShardPlanner(settings.datasets_dir),
         traffic=traffic,
         metrics=Metrics(

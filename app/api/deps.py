@@ -35,6 +35,7 @@ from app.services.replay.buffer import Replay
 from app.services.replay.checkpoints import ReplayCheckpoints
 from app.services.replay.insertion import ReplayInsertion
 from app.services.replay.samples import ReplaySamples
+from app.services.run_warnings import RunWarnings
 from app.services.sending import Sending
 from app.services.shard_plans import ShardPlanner
 from app.services.status import Status
@@ -75,6 +76,7 @@ class Services:
     maintenance: Maintenance
     lineages: Lineages
     deletion: Deletion
+    warnings: RunWarnings
     shard_planner: ShardPlanner
     traffic: Traffic
     metrics: Metrics

@@ -1,7 +1,7 @@
 """Why there is no batch, as `GET …/batches/explain` answers it."""
 
 from app.services.explain import Reason, stale_groups
-from app.services.status import alert_of
+from app.services.status import alert_of, shown_warnings
 from lachesis.wire.batches import Explanation, LastSubmission
 
 
@@ -29,6 +29,7 @@ def explanation(reason: Reason, ttl_ms: int, instead: dict[str, int | float]) ->
         arrived_groups=reason.arrived.groups,
         filtered_groups=dict(reason.arrived.filtered),
         alert=alert_of(view, ttl_ms),
+        warnings=shown_warnings(reason.warnings),
         environments=[
             LastSubmission(
                 environment=key,

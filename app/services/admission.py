@@ -12,6 +12,7 @@ from app.core.policy import LongSequences, Policy
 from app.services.capacity import Capacity
 from app.services.commits import Commits, Placed
 from app.services.replay.relief import ReplayRelief
+from app.services.run_warnings import RunWarnings
 from app.store.codec import EncodedGroup
 from app.store.group_entries import Outcome, Placement
 from app.store.groups import GroupStore
@@ -35,11 +36,19 @@ class Admitted:
 class Admission:
     """Remembers who is registered where, so that a submission costs one round trip."""
 
-    def __init__(self, runs: RunStore, groups: GroupStore, capacity: Capacity, relief: ReplayRelief) -> None:
+    def __init__(
+        self,
+        runs: RunStore,
+        groups: GroupStore,
+        capacity: Capacity,
+        relief: ReplayRelief,
+        warnings: RunWarnings,
+    ) -> None:
         self._runs = runs
         self._commits = Commits(groups)
         self._capacity = capacity
         self._relief = relief
+        self._warnings = warnings
         self._announced: set[str] = set()
         self._rosters: dict[str, Roster] = {}
 
@@ -86,6 +95,8 @@ class Admission:
                 outcomes = None  # things may have changed since we last looked
             if outcomes is not None:
                 self._capacity.admitted(run, lanes)
+                too_long = any(place.dropped is DropReason.TOO_LONG for place in placements)
+                await self._warnings.admitted(run, roster.epoch, lanes, too_long=too_long)
                 return Admitted(roster, placements, outcomes)
             roster, fresh = await self._roster(run), True
 
@@ -97,6 +108,7 @@ class Admission:
         """Forget what is remembered of runs that are no more: anybody can make up names."""
         self._announced.intersection_update(runs)
         self._capacity.keep_only(runs)
+        self._warnings.keep_only(runs)
         self._rosters = {run: roster for run, roster in self._rosters.items() if run in runs}
 
 

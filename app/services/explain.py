@@ -8,9 +8,11 @@ from app.core.filters import Arrived
 from app.core.forecast import expected_s
 from app.core.granting import who_must_act
 from app.core.model import DropReason, NotReady, RunConfig, RunView
+from app.core.run_warnings import RunWarning
 from app.services.arrivals import Arrivals
 from app.services.capacity import Capacity
 from app.services.dispatch import Dispatch
+from app.services.run_warnings import RunWarnings
 from app.store.replay import ReplayStore
 from app.store.runs import RunStore
 
@@ -26,6 +28,7 @@ class Reason:
         relaxes_s: Seconds until minimums that conflict are relaxed, if they do.
         rates: Sequences that can be trained on per second, by environment.
         arrived: Which groups came lately, and what filters dropped of them.
+        warnings: What cannot work, however many groups arrive.
     """
 
     view: RunView
@@ -34,6 +37,7 @@ class Reason:
     relaxes_s: float | None
     rates: Mapping[int, float]
     arrived: Arrived
+    warnings: tuple[RunWarning, ...] = ()
 
 
 class Explain:
@@ -46,6 +50,7 @@ class Explain:
         arrivals: Arrivals,
         buffers: ReplayStore,
         capacity: Capacity,
+        warnings: RunWarnings,
         environment_ttl_ms: int,
     ) -> None:
         self._runs = runs
@@ -53,6 +58,7 @@ class Explain:
         self._arrivals = arrivals
         self._buffers = buffers
         self._capacity = capacity
+        self._warnings = warnings
         self._ttl_ms = environment_ttl_ms
 
     def expected_s(self, run: str, not_ready: NotReady) -> float | None:
@@ -68,6 +74,11 @@ class Explain:
             run: The run's name.
             instead: Settings to try instead of the run's: ``batch_size``, ``relax_after_s``.
         """
+        reason = await self._of(run, instead)
+        found = self._warnings.tried(reason.view) if instead else self._warnings.note(run, reason.view)
+        return replace(reason, warnings=found)
+
+    async def _of(self, run: str, instead: Mapping[str, float] | None) -> Reason:
         decision = None
         while decision is None:
             view = await self._runs.view(run)

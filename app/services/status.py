@@ -1,12 +1,13 @@
 """What operators see of a run."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 
 from app.core.allocation import bounds_for
 from app.core.model import Bounds, Environment, RunView
 from app.core.pacing import live_shares
 from app.core.ranks import BalanceHistory
+from app.core.run_warnings import RunWarning
 from app.core.scarcity import alarming, relaxed_in_ms
 from app.services.explain import Explain, Reason
 from app.services.isolation import RunTroubles
@@ -23,6 +24,7 @@ from lachesis.wire.status import (
     RanksStatus,
     RunStatus,
     UpkeepStatus,
+    Warned,
 )
 
 _MOST_NAMED = 8  # environments in a sentence
@@ -82,6 +84,7 @@ class Status:
             kept_batches=view.kept.batches,
             dropped=view.dropped_by_reason,
             alert=alert_of(view, self._ttl_ms),
+            warnings=shown_warnings(reason.warnings),
             leases=[
                 LeaseStatus(batch=lease.batch_id, state=lease.state.value, step=lease.step, deliveries=lease.deliveries)
                 for lease in view.leases
@@ -117,6 +120,11 @@ class Status:
             return None
         (entry,) = await self._groups.entries(run, [min(heads).group_id])
         return None if entry is None else (view.clock_ms - entry.accepted_ms) / 1000
+
+
+def shown_warnings(warnings: Sequence[RunWarning]) -> list[Warned]:
+    """Describe what cannot work in a run."""
+    return [Warned(kind=one.kind.value, detail=one.detail, environments=list(one.environments)) for one in warnings]
 
 
 def _ranks(history: BalanceHistory) -> RanksStatus:

@@ -191,3 +191,19 @@ async def test_what_is_written_for_many_chunks_takes_as_many_commands_as_for_one
         ]
 
     assert await life(40) == await life(1)
+
+
+async def test_a_submission_like_those_before_looks_for_no_warnings(services: Services, redis_client: Redis) -> None:
+    """Also if its groups are taken at once, so that the queue has none of their size; and if there are warnings."""
+    names = (f"g{n}" for n in count())
+
+    async def submit(size: int) -> dict[str, int]:
+        group = replace(encoded(size, 0), group_id=next(names))
+        return await calls(redis_client, lambda: services.submissions.submit(RUN, [group]))
+
+    assert (await submit(2))["hgetall"] > 0
+    await services.dispatch.take(RUN, Holder())
+    assert "hgetall" not in await submit(2)
+    assert (await submit(3))["hgetall"] > 0
+    assert services.warnings.of(RUN) != ()
+    assert "hgetall" not in await submit(3)

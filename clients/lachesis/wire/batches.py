@@ -8,7 +8,7 @@ from lachesis.wire.body import Body
 from lachesis.wire.groups import GroupContents
 from lachesis.wire.ranks import RankNumber, ShardInfo
 from lachesis.wire.runs import LeaseSeconds, Rewinds
-from lachesis.wire.status import Alert
+from lachesis.wire.status import Alert, Warned
 
 LeaseId = Annotated[str, Field(min_length=1, max_length=64, description="The lease the batch is held under.")]
 
@@ -213,6 +213,9 @@ class Explanation(BaseModel):
     filtered_groups: dict[str, int] = Field(description="Those of them that filters dropped, by filter.")
     alert: Alert | None = Field(
         description="That nothing trainable has come for long, or too little of an environment, as in `/status`."
+    )
+    warnings: list[Warned] = Field(
+        default_factory=list, description="What cannot work in the run, however many groups arrive, as in `/status`."
     )
     environments: list[LastSubmission] = Field(description="Who last sent what.")
     dry_run: dict[str, int | float] = Field(

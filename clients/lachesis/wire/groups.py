@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from lachesis.wire.body import MAX_INTEGER
+from lachesis.wire.status import Warned
 
 SAFETENSORS = "application/x-safetensors"
 """Media type of groups and batches in binary."""
@@ -144,6 +145,10 @@ class Receipts(BaseModel):
     """What became of the groups of one request, in its order. A repeated group gets the answer it got first."""
 
     groups: list[GroupReceipt]
+    warnings: list[Warned] = Field(
+        default_factory=list,
+        description="What cannot work in the run, as far as the process that answers knows; left out if nothing is.",
+    )
 
 
 MAX_LOOKED_AT = 1000

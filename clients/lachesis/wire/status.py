@@ -9,6 +9,16 @@ class _Answer(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
+class Warned(_Answer):
+    """Something that cannot work in a run, however many groups arrive."""
+
+    kind: str = Field(
+        description="`groups_too_large`, `sizes_do_not_fit`, `minimums_above_one` or `sequences_too_long`."
+    )
+    detail: str = Field(description="What is wrong, with the values in it, and what to do.")
+    environments: list[int | None] = Field(description="Whose groups or minimums it is about; null: of no environment.")
+
+
 class EnvironmentStatus(_Answer):
     """One environment, as operators see it."""
 
@@ -145,6 +155,7 @@ class RunStatus(_Answer):
     alert: Alert | None = Field(
         description="That nothing trainable has come for long, or too little of an environment; null otherwise."
     )
+    warnings: list[Warned] = Field(description="What cannot work in the run, one warning of each kind.")
     leases: list[LeaseStatus] = Field(description="Batches handed out and not yet acknowledged.")
     relaxed_batches: int = Field(description="Batches served without keeping every minimum.")
     ranks: RanksStatus | None = Field(description="How evenly batches are divided between ranks; null before any is.")

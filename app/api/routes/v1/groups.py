@@ -1,6 +1,6 @@
 """Groups on the native API."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import orjson
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
@@ -15,6 +15,7 @@ from app.core import errors
 from app.core.deletion import GroupFilter, parse_position
 from app.core.filters import FILTERS
 from app.core.model import DropReason
+from app.services.status import shown_warnings
 from app.store.codec import EncodedGroup
 from app.store.group_entries import Outcome
 from lachesis.wire.body import MAX_INTEGER
@@ -63,7 +64,10 @@ async def submit_groups(request: Request) -> Response:
             )
         outcomes = await found.submissions.submit(run, groups)
     headers = {"Idempotent-Replay": "true"} if all(outcome.repeated for outcome in outcomes) else {}
-    return Response(orjson.dumps({"groups": list(map(_receipt, groups, outcomes))}), 201, headers, "application/json")
+    answer: dict[str, Any] = {"groups": list(map(_receipt, groups, outcomes))}
+    if warnings := found.warnings.of(run):
+        answer["warnings"] = [warned.model_dump() for warned in shown_warnings(warnings)]
+    return Response(orjson.dumps(answer), 201, headers, "application/json")
 
 
 @router.get(

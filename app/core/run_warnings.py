@@ -1,0 +1,150 @@
+"""What cannot work in a run, found as soon as it is known: before a trainer waits for a batch that never comes.
+
+A warning is about what would go wrong however many groups arrive. Why there is no batch now is `app.core.blockers`.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from app.core.allocation import bounds_for
+from app.core.blockers import limit_of, parts_of, unlimited
+from app.core.limits import sequence_limit
+from app.core.model import Bounds, DropReason, RunView, Share
+from app.core.pacing import live_shares
+from app.core.sums import attainable
+
+_MOST_NAMED = 8
+_FLOAT_ERROR = 1e-9  # 0.1 + 0.2 + 0.7 is 1.0000000000000002 and means 1
+
+Sizes = Mapping[int | None, Collection[int]]
+"""Group sizes that an environment (None: none) declared or has queued, in sequences."""
+
+
+class WarningKind(StrEnum):
+    """What cannot work."""
+
+    GROUPS_TOO_LARGE = "groups_too_large"
+    SIZES_DO_NOT_FIT = "sizes_do_not_fit"
+    MINIMUMS_ABOVE_ONE = "minimums_above_one"
+    SEQUENCES_TOO_LONG = "sequences_too_long"
+
+
+@dataclass(frozen=True, slots=True)
+class RunWarning:
+    """What cannot work in a run, as a sentence with the values in it, and whose groups it is about."""
+
+    kind: WarningKind
+    detail: str
+    environments: tuple[int | None, ...] = ()
+
+
+def warnings_of(view: RunView, ttl_ms: int) -> tuple[RunWarning, ...]:
+    """Return what cannot work in a run, at most one warning of each kind.
+
+    Args:
+        view: The run.
+        ttl_ms: Silence after which an environment no longer counts, milliseconds.
+    """
+    if view.config is None:
+        return ()
+    batch_size, shares = view.config.batch_size, live_shares(view, ttl_ms)
+    bounds, sizes = bounds_for(batch_size, shares), _known_sizes(view, ttl_ms)
+    found = (
+        groups_too_large(batch_size, sizes, bounds),
+        sizes_do_not_fit(batch_size, sizes, bounds) if view.policy.fresh_fraction >= 1 else None,
+        minimums_above_one(shares),
+        _sequences_too_long(view),
+    )
+    return tuple(warning for warning in found if warning is not None)
+
+
+def groups_too_large(batch_size: int, sizes: Sizes, bounds: Mapping[int, Bounds]) -> RunWarning | None:
+    """Warn of groups that are larger than a batch, or than what their environment may have of one."""
+    large = {
+        environment: sorted(size for size in own if size > limit_of(environment, batch_size, bounds))
+        for environment, own in sizes.items()
+    }
+    whose = _ordered(environment for environment, own in large.items() if own)
+    if not whose:
+        return None
+    named = [
+        f"{_name(environment)} has groups of {_listed(large[environment])}, may have "
+        f"{limit_of(environment, batch_size, bounds)} of a batch of {batch_size}"
+        for environment in whose
+    ]
+    detail = f"groups are too large for any batch: {_listed(named, '; ')}. Send smaller groups or raise batch_size"
+    return RunWarning(WarningKind.GROUPS_TOO_LARGE, detail, whose)
+
+
+def sizes_do_not_fit(batch_size: int, sizes: Sizes, bounds: Mapping[int, Bounds]) -> RunWarning | None:
+    """Warn if no groups of these sizes sum to exactly the batch size within the maximums, however many arrive.
+
+    No warning where no size is known that fits into a batch at all.
+    """
+    usable = {
+        environment: [size for size in own if 0 < size <= limit_of(environment, batch_size, bounds)]
+        for environment, own in sizes.items()
+    }
+    whose = _ordered(environment for environment, own in usable.items() if own)
+    if not whose:
+        return None
+    maximums = {key: bound for key, bound in bounds.items() if usable.get(key)}
+    supply = unlimited(batch_size, {key: usable[key] for key in whose}, maximums)
+    parts = [part._replace(least=0) for part in parts_of(batch_size, supply, maximums)]
+    if attainable(batch_size, parts):
+        return None
+    known = _listed(sorted({size for own in usable.values() for size in own}))
+    within = " within every max_share" if any(bound.maximum is not None for bound in maximums.values()) else ""
+    detail = (
+        f"no groups of the sizes that environments declared or sent ({known}) sum to exactly {batch_size} sequences"
+        f"{within}, however many arrive. Send other sizes or change batch_size"
+    )
+    return RunWarning(WarningKind.SIZES_DO_NOT_FIT, detail, whose)
+
+
+def minimums_above_one(shares: Mapping[int, Share]) -> RunWarning | None:
+    """Warn of minimum shares that sum to more than a whole batch."""
+    minimums = {key: share.min_share for key, share in shares.items() if share.min_share}
+    total = sum(minimums.values())
+    if total <= 1 + _FLOAT_ERROR:
+        return None
+    named = _listed([f"{_name(key)} {share:g}" for key, share in sorted(minimums.items())], ", ")
+    detail = f"minimum shares sum to {total:.4g}, more than 1: {named}. They are scaled down in proportion; lower some"
+    return RunWarning(WarningKind.MINIMUMS_ABOVE_ONE, detail, tuple(sorted(minimums)))
+
+
+def _sequences_too_long(view: RunView) -> RunWarning | None:
+    counts = {key: count for (reason, key), count in view.dropped.items() if reason == DropReason.TOO_LONG and count}
+    limit = sequence_limit(view.config, view.policy)
+    if not counts or limit is None:
+        return None
+    detail = (
+        f"{sum(counts.values())} groups were dropped because a sequence has more than {limit} tokens "
+        "(max_sequence_tokens, or max_token_len of Atropos). Send shorter sequences or raise the limit"
+    )
+    return RunWarning(WarningKind.SEQUENCES_TOO_LONG, detail, _ordered(counts))
+
+
+def _known_sizes(view: RunView, ttl_ms: int) -> dict[int | None, set[int]]:
+    sizes: defaultdict[int | None, set[int]] = defaultdict(set)
+    for environment, size in view.lanes:
+        sizes[environment].add(size)
+    for key, environment in view.environments.items():
+        if environment.alive(view.clock_ms, ttl_ms):
+            sizes[key].add(environment.group_size)
+    return dict(sizes)
+
+
+def _ordered(environments: Iterable[int | None]) -> tuple[int | None, ...]:
+    return tuple(sorted(environments, key=lambda key: -1 if key is None else key))
+
+
+def _name(environment: int | None) -> str:
+    return "no environment" if environment is None else f"environment {environment}"
+
+
+def _listed(values: Sequence[object], between: str = ", ") -> str:
+    more = f"{between}…" if len(values) > _MOST_NAMED else ""
+    return between.join(map(str, values[:_MOST_NAMED])) + more

@@ -1,0 +1,101 @@
+"""Tells what cannot work in a run: in answers as long as it is so, in the log once."""
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from app.core.errors import LachesisError
+from app.core.model import LaneId, RunView
+from app.core.run_warnings import RunWarning, WarningKind, warnings_of
+from app.events import RunWarned, emit
+from app.store.runs import RunStore
+
+_MOST_LANES = 1024  # remembered of a run: whoever sends groups of ever new sizes is not looked at each time
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What was found when a run was looked at.
+
+    Attributes:
+        epoch: Of the run then: with another one, there are other environments or settings.
+        lanes: The lanes it had then, and those that groups came for since.
+        warnings: What cannot work.
+    """
+
+    epoch: int
+    lanes: frozenset[LaneId]
+    warnings: tuple[RunWarning, ...]
+
+    def is_of(self, epoch: int, lanes: Sequence[LaneId]) -> bool:
+        """Whether nothing is new: groups of lanes like these came before, and the run's settings are the same."""
+        return self.epoch == epoch and (len(self.lanes) >= _MOST_LANES or self.lanes.issuperset(lanes))
+
+    def kinds(self) -> set[WarningKind]:
+        """Return the kinds of warnings."""
+        return {warning.kind for warning in self.warnings}
+
+
+class RunWarnings:
+    """Looks at runs when something new comes, so that submissions like those before cost nothing more."""
+
+    def __init__(self, runs: RunStore, environment_ttl_ms: int) -> None:
+        self._runs = runs
+        self._ttl_ms = environment_ttl_ms
+        self._looks: dict[str, _Look] = {}
+        self._looking: set[str] = set()
+        self._logged: defaultdict[str, set[WarningKind]] = defaultdict(set)
+
+    def of(self, run: str) -> tuple[RunWarning, ...]:
+        """Return what was found when the run was last looked at."""
+        look = self._looks.get(run)
+        return () if look is None else look.warnings
+
+    def tried(self, view: RunView) -> tuple[RunWarning, ...]:
+        """Return what could not work if the run was like this, and remember nothing."""
+        return warnings_of(view, self._ttl_ms)
+
+    def note(self, run: str, view: RunView, lanes: Collection[LaneId] = ()) -> tuple[RunWarning, ...]:
+        """Find what cannot work in a run, and log each kind the first time.
+
+        Args:
+            run: The run's name.
+            view: The run.
+            lanes: Lanes that groups have just come for, which may be gone again.
+        """
+        found = warnings_of(view, self._ttl_ms)
+        before = self._looks.get(run)
+        known = before.lanes if before is not None and before.epoch == view.epoch else frozenset()
+        self._looks[run] = _Look(view.epoch, known.union(view.lanes, lanes), found)
+        for warning in found:
+            if warning.kind not in self._logged[run]:
+                self._logged[run].add(warning.kind)
+                emit(RunWarned(run=run, kind=warning.kind.value, detail=warning.detail))
+        return found
+
+    async def admitted(self, run: str, epoch: int, lanes: Sequence[LaneId], *, too_long: bool) -> None:
+        """Look at a run that has taken groups in, if there is anything new about them.
+
+        Args:
+            run: The run's name.
+            epoch: The run's epoch by which the groups were placed.
+            lanes: Their lanes.
+            too_long: Whether some were dropped for the length of a sequence.
+        """
+        look = self._looks.get(run)
+        told = look is not None and (not too_long or WarningKind.SEQUENCES_TOO_LONG in look.kinds())
+        if (look is not None and told and look.is_of(epoch, lanes)) or run in self._looking:
+            return
+        self._looking.add(run)
+        try:
+            self.note(run, await self._runs.view(run), lanes)
+        except LachesisError:
+            pass  # the groups are stored, and that is what the answer is about; the next ones look again
+        finally:
+            self._looking.discard(run)
+
+    def keep_only(self, runs: Collection[str]) -> None:
+        """Forget what is remembered of runs that are no more."""
+        self._looks = {run: look for run, look in self._looks.items() if run in runs}
+        for run in self._logged.keys() - set(runs):
+            del self._logged[run]

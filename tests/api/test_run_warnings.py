@@ -1,0 +1,111 @@
+"""What cannot work is told when it begins: in answers and in the log, before a trainer waits in vain."""
+
+from typing import Any
+
+import httpx
+
+from tests.api import atropos_calls
+from tests.api.log_capture import LogLines
+from tests.scenarios.native_calls import RUN, change_run, group, make_run, status, submit
+
+
+async def join(client: httpx.AsyncClient, name: str, **settings: Any) -> list[str]:
+    """Join an environment; the kinds of warnings then."""
+    reply = await client.post(f"{RUN}/environments", json={"name": name, **settings})
+    assert reply.status_code == 201, reply.text
+    return await told(client)
+
+
+async def send(client: httpx.AsyncClient, *groups: dict[str, Any]) -> list[str]:
+    """Submit groups; the kinds of warnings in the answer."""
+    reply = await client.post(f"{RUN}/groups", json={"groups": list(groups)})
+    assert reply.status_code == 201, reply.text
+    return kinds(reply.json())
+
+
+async def told(client: httpx.AsyncClient, **instead: Any) -> list[str]:
+    """What explain and the status say, which must be the same."""
+    explained = (await client.get(f"{RUN}/batches/explain", params=instead)).json()
+    assert instead or explained["warnings"] == (await status(client))["warnings"]
+    return kinds(explained)
+
+
+def kinds(answer: dict[str, Any]) -> list[str]:
+    return [warning["kind"] for warning in answer.get("warnings", [])]
+
+
+async def test_a_group_larger_than_the_batch_is_warned_of_in_its_receipt(
+    client: httpx.AsyncClient, log_lines: LogLines
+) -> None:
+    await make_run(client, batch_size=4)
+    assert await send(client, group("good")) == []
+    assert await told(client) == []
+    for n in range(3):
+        reply = await client.post(f"{RUN}/groups", json=group(f"large{n}", size=5))
+        (warning,) = reply.json()["warnings"]
+        assert warning["kind"] == "groups_too_large"
+        assert "groups of 5" in warning["detail"]
+        assert warning["environments"] == [None]
+    assert await told(client) == ["groups_too_large"]
+    assert [(line["run"], line["kind"]) for line in log_lines.of("run warned")] == [("run", "groups_too_large")]
+    await change_run(client, batch_size=5)
+    assert await send(client, group("later", size=5)) == []
+    assert await told(client) == []
+
+
+async def test_sizes_that_fit_no_batch_are_warned_of_when_an_environment_joins(
+    client: httpx.AsyncClient, log_lines: LogLines
+) -> None:
+    await make_run(client, batch_size=8)
+    assert await join(client, "math", group_size=3) == ["sizes_do_not_fit"]
+    assert await told(client) == ["sizes_do_not_fit"]
+    assert await told(client, batch_size=9) == []
+    assert await send(client, group("a", size=3, environment=0)) == ["sizes_do_not_fit"]
+    assert await send(client, group("b", size=2, environment=0)) == [], "3 + 3 + 2"
+    assert len(log_lines.of("run warned")) == 1
+
+
+async def test_minimums_that_sum_to_more_than_one_are_warned_of_when_an_environment_joins(
+    client: httpx.AsyncClient, log_lines: LogLines
+) -> None:
+    await make_run(client, batch_size=8)
+    assert await join(client, "math", min_share=0.6) == []
+    assert await join(client, "code", min_share=0.6) == ["minimums_above_one"]
+    assert await told(client) == ["minimums_above_one"]
+    assert len(log_lines.of("run warned")) == 1
+
+
+async def test_sequences_that_are_dropped_for_their_length_are_warned_of(
+    client: httpx.AsyncClient, log_lines: LogLines
+) -> None:
+    await make_run(client, batch_size=2, max_sequence_tokens=2, long_sequences="drop")
+    assert await send(client, group("a")) == []
+    long = [[1, 2, 3], [1, 2, 3]]
+    for n in range(3):
+        assert await send(client, group(f"long{n}") | {"tokens": long, "masks": long}) == ["sequences_too_long"]
+    assert await told(client) == ["sequences_too_long"]
+    assert len(log_lines.of("run warned")) == 1
+
+
+async def test_environments_of_atropos_are_warned_of_in_the_log_and_in_the_status(
+    client: httpx.AsyncClient, log_lines: LogLines
+) -> None:
+    await atropos_calls.register(client, batch_size=8)
+    answer = await atropos_calls.register_env(client, group_size=3)
+    assert set(answer) == {
+        *("status", "env_id", "wandb_name", "checkpoint_dir", "starting_step", "checkpoint_interval", "num_steps")
+    }
+    assert kinds(await atropos_calls.status(client)) == ["sizes_do_not_fit"]
+    for mark in range(3):
+        assert await atropos_calls.post(client, atropos_calls.group(9, mark, env_id=answer["env_id"])) == {
+            "status": "buffered",
+            "buffer_size": 0,
+        }
+    assert kinds(await atropos_calls.status(client)) == ["groups_too_large", "sizes_do_not_fit"]
+    assert [line["kind"] for line in log_lines.of("run warned")] == ["sizes_do_not_fit", "groups_too_large"]
+
+
+async def test_a_flood_of_sizes_is_one_line_of_the_log(client: httpx.AsyncClient, log_lines: LogLines) -> None:
+    await make_run(client, batch_size=2)
+    await submit(client, *(group(f"g{size}", size=size) for size in range(3, 60)))
+    assert len(log_lines.of("run warned")) == 1

@@ -1,0 +1,108 @@
+"""What cannot work is found before anybody waits for it."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core.model import Bounds, RunView, Share
+from app.core.policy import Policy
+from app.core.run_warnings import (
+    WarningKind,
+    groups_too_large,
+    minimums_above_one,
+    sizes_do_not_fit,
+    warnings_of,
+)
+from tests.core.views import EMPTY, environment
+from tests.properties import examples
+
+TTL_MS = 1000
+sizes_of_a_run = st.dictionaries(
+    st.sampled_from([None, 0, 1]), st.sets(st.integers(1, 7), min_size=1, max_size=3), min_size=1
+)
+maximums = st.dictionaries(st.integers(0, 1), st.builds(Bounds, st.just(0), st.none() | st.integers(0, 9)))
+
+
+def largest(key: int | None, batch_size: int, bounds: Mapping[int, Bounds]) -> int:
+    maximum = bounds[key].maximum if key is not None and key in bounds else None
+    return batch_size if maximum is None else min(batch_size, maximum)
+
+
+def fits(batch_size: int, sizes: Mapping[int | None, set[int]], bounds: Mapping[int, Bounds]) -> bool:
+    """Try every number of groups of every size."""
+    totals = []
+    for key, own in sizes.items():
+        counts = product(*(range(batch_size // size + 1) for size in own))
+        got = {sum(n * size for n, size in zip(numbers, own, strict=True)) for numbers in counts}
+        totals.append({total for total in got if total <= largest(key, batch_size, bounds)})
+    return any(sum(one) == batch_size for one in product(*totals))
+
+
+@examples(300)
+@given(st.integers(1, 10), sizes_of_a_run, maximums)
+def test_sizes_are_warned_of_if_and_only_if_no_number_of_groups_fits(
+    batch_size: int, sizes: dict[int | None, set[int]], bounds: dict[int, Bounds]
+) -> None:
+    usable = any(size <= largest(key, batch_size, bounds) for key, own in sizes.items() for size in own)
+    warned = sizes_do_not_fit(batch_size, sizes, bounds)
+    assert (warned is not None) == (usable and not fits(batch_size, sizes, bounds))
+
+
+@examples(200)
+@given(st.integers(1, 10), sizes_of_a_run, maximums)
+def test_whoever_has_groups_that_fit_no_batch_is_named(
+    batch_size: int, sizes: dict[int | None, set[int]], bounds: dict[int, Bounds]
+) -> None:
+    expected = {key for key, own in sizes.items() if max(own) > largest(key, batch_size, bounds)}
+    warned = groups_too_large(batch_size, sizes, bounds)
+    assert (set() if warned is None else set(warned.environments)) == expected
+
+
+@pytest.mark.parametrize(("minimums", "warned"), [((0.1, 0.2, 0.7), False), ((0.5, 0.6), True), ((1.0,), False)])
+def test_minimums_may_sum_to_one_and_no_more(minimums: tuple[float, ...], warned: bool) -> None:
+    assert (minimums_above_one({key: Share(share) for key, share in enumerate(minimums)}) is not None) == warned
+
+
+def kinds(view: RunView) -> list[WarningKind]:
+    return [warning.kind for warning in warnings_of(view, TTL_MS)]
+
+
+def test_each_warning_says_what_is_wrong_with_the_values_and_what_to_do() -> None:
+    view = replace(
+        EMPTY,
+        environments={0: environment(0, group_size=12, min_share=0.5), 1: environment(1, group_size=3, min_share=0.75)},
+        lanes={(None, 6): 1},
+        dropped={("too_long", 1): 2, ("stale", 0): 5},
+    )
+    assert [warning.detail for warning in warnings_of(view, TTL_MS)] == [
+        "groups are too large for any batch: environment 0 has groups of 12, may have 8 of a batch of 8. Send smaller "
+        "groups or raise batch_size",
+        "no groups of the sizes that environments declared or sent (3, 6) sum to exactly 8 sequences, however many "
+        "arrive. Send other sizes or change batch_size",
+        "minimum shares sum to 1.25, more than 1: environment 0 0.5, environment 1 0.75. They are scaled down in "
+        "proportion; lower some",
+        "2 groups were dropped because a sequence has more than 512 tokens (max_sequence_tokens, or max_token_len of "
+        "Atropos). Send shorter sequences or raise the limit",
+    ]
+
+
+def test_environments_that_are_gone_do_not_count_but_their_queued_groups_do() -> None:
+    gone = {key: environment(key, group_size=12, min_share=0.8, connected=False) for key in range(2)}
+    assert kinds(replace(EMPTY, environments=gone)) == []
+    assert kinds(replace(EMPTY, environments=gone, lanes={(0, 12): 1})) == [WarningKind.GROUPS_TOO_LARGE]
+    assert kinds(replace(EMPTY, config=None, lanes={(0, 12): 1})) == []
+
+
+def test_sizes_are_not_warned_of_where_the_replay_buffer_fills_batches_up() -> None:
+    view = replace(EMPTY, lanes={(None, 3): 1})
+    assert kinds(view) == [WarningKind.SIZES_DO_NOT_FIT]
+    assert kinds(replace(view, policy=Policy(fresh_fraction=0.5))) == []
+
+
+def test_a_warning_about_many_environments_names_some() -> None:
+    many = {key: environment(key, group_size=9, min_share=0.5) for key in range(100)}
+    assert all(len(warning.detail) < 800 for warning in warnings_of(replace(EMPTY, environments=many), TTL_MS))
