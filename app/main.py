@@ -182,7 +182,7 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
     staleness = Staleness(runs, groups)
     bookmarks = Bookmarks(runs, groups, batches, entering, reservations)
     arrivals = Arrivals()
-    registry = Registry(runs, MemberStore(connection), bookmarks, presence, ttl_ms)
+    registry = Registry(runs, MemberStore(connection), bookmarks, presence, warnings, ttl_ms)
     timing = Timing(ttl_ms, round(settings.relax_after_s * 1000))
     sending = Sending(batches, bookmarks)
     retrieval = Retrieval(groups)

@@ -10,6 +10,7 @@ from app.core.errors import EnvironmentNotFound, InvalidField, MemberNotFound, N
 from app.core.granting import Grant, granted
 from app.core.model import Environment, RunConfig, RunView
 from app.core.pacing import Pace, pace
+from app.core.run_warnings import RunWarning
 from app.events import (
     EnvironmentExpired,
     EnvironmentJoined,
@@ -23,6 +24,7 @@ from app.events import (
 )
 from app.services.bookmarks import Bookmarks
 from app.services.presence import Presence
+from app.services.run_warnings import RunWarnings
 from app.store.members import Member, MemberStore, not_a_member
 from app.store.runs import RunStore
 
@@ -41,12 +43,14 @@ class Joined:
         member: The member's id.
         view: The run it joined.
         new: Whether the environment is new.
+        warnings: What cannot work in the run.
     """
 
     environment: int
     member: str
     view: RunView
     new: bool
+    warnings: tuple[RunWarning, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +70,19 @@ class Registry:
     """Registers trainers, environments and members, and answers what they ask about the run."""
 
     def __init__(
-        self, runs: RunStore, members: MemberStore, bookmarks: Bookmarks, presence: Presence, environment_ttl_ms: int
+        self,
+        runs: RunStore,
+        members: MemberStore,
+        bookmarks: Bookmarks,
+        presence: Presence,
+        warnings: RunWarnings,
+        environment_ttl_ms: int,
     ) -> None:
         self._runs = runs
         self._members = members
         self._bookmarks = bookmarks
         self._presence = presence
+        self._warnings = warnings
         self._ttl_ms = environment_ttl_ms
 
     async def view(self, run: str) -> RunView:
@@ -105,6 +116,8 @@ class Registry:
             environment = enrol(application, view.environments, view.next_environment, view.clock_ms, self._ttl_ms)
             if await self._put(run, environment, view):
                 emit(EnvironmentJoined(run=run, environment=environment.environment, name=environment.name))
+                registered = {**view.environments, environment.environment: environment}
+                self._warnings.note(run, replace(view, environments=registered))
                 return environment, view
 
     def answered(self, run: str, environment: int) -> None:
@@ -204,7 +217,8 @@ class Registry:
                 emit(EnvironmentJoined(run=run, environment=key, name=name))
             if new_member:
                 emit(MemberJoined(run=run, environment=key, name=name, member=member))
-            return Joined(key, member, await self._runs.view(run), known is None)
+            view = await self._runs.view(run)
+            return Joined(key, member, view, known is None, self._warnings.note(run, view))
 
     async def leave(self, run: str, environment: int, member: str | None) -> None:
         """Let a member leave, or (None) all of them. With the last one the environment says goodbye.

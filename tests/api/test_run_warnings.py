@@ -10,10 +10,10 @@ from tests.scenarios.native_calls import RUN, change_run, group, make_run, statu
 
 
 async def join(client: httpx.AsyncClient, name: str, **settings: Any) -> list[str]:
-    """Join an environment; the kinds of warnings then."""
+    """Join an environment; the kinds of warnings in the answer."""
     reply = await client.post(f"{RUN}/environments", json={"name": name, **settings})
     assert reply.status_code == 201, reply.text
-    return await told(client)
+    return kinds(reply.json())
 
 
 async def send(client: httpx.AsyncClient, *groups: dict[str, Any]) -> list[str]:
@@ -95,7 +95,8 @@ async def test_environments_of_atropos_are_warned_of_in_the_log_and_in_the_statu
     assert set(answer) == {
         *("status", "env_id", "wandb_name", "checkpoint_dir", "starting_step", "checkpoint_interval", "num_steps")
     }
-    assert kinds(await atropos_calls.status(client)) == ["sizes_do_not_fit"]
+    (line,) = log_lines.of("run warned")
+    assert line["kind"] == "sizes_do_not_fit"
     for mark in range(3):
         assert await atropos_calls.post(client, atropos_calls.group(9, mark, env_id=answer["env_id"])) == {
             "status": "buffered",

@@ -91,7 +91,7 @@ def test_each_warning_says_what_is_wrong_with_the_values_and_what_to_do() -> Non
 
 
 def test_environments_that_are_gone_do_not_count_but_their_queued_groups_do() -> None:
-    gone = {key: environment(key, group_size=12, min_share=0.8, connected=False) for key in range(2)}
+    gone = {key: environment(key, group_size=12, min_share=0.8, heard_ms=-2 * TTL_MS) for key in range(2)}
     assert kinds(replace(EMPTY, environments=gone)) == []
     assert kinds(replace(EMPTY, environments=gone, lanes={(0, 12): 1})) == [WarningKind.GROUPS_TOO_LARGE]
     assert kinds(replace(EMPTY, config=None, lanes={(0, 12): 1})) == []

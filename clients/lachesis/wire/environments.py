@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from lachesis.wire.atropos import MAX_BATCH_SIZE
 from lachesis.wire.body import MAX_INTEGER, Body, Change
-from lachesis.wire.status import EnvironmentStatus
+from lachesis.wire.status import EnvironmentStatus, Warned
 
 _Share = Annotated[float | None, Field(ge=0, le=1)]
 Weight = Annotated[
@@ -76,6 +76,7 @@ class Joined(EnvironmentStatus):
     """The environment that a process joined, and its id as a member."""
 
     member: str = Field(description="The member's id: heartbeats, credits and goodbye name it.")
+    warnings: list[Warned] = Field(default_factory=list, description="What cannot work in the run, as in `/status`.")
 
 
 class Member(BaseModel):

@@ -11,6 +11,7 @@ from app.api.routes.answer_docs import reading, sending, with_headers, writing
 from app.api.routes.body_docs import takes
 from app.core import errors
 from app.core.granting import Grant
+from app.services.status import shown_warnings
 from lachesis.wire.body import MAX_INTEGER
 from lachesis.wire.environments import (
     Credits,
@@ -57,7 +58,7 @@ async def join(run: NamedRun, found: Found, body: SmallBody) -> Response:
     joined = await found.registry.join(run, asked.name, settings, asked.member, change_settings=asked.change_settings)
     (shown,) = found.status.environments(joined.view, {joined.environment})
     location = f"/v1/runs/{run}/environments/{joined.environment}"
-    reply = Joined(**shown.model_dump(), member=joined.member)
+    reply = Joined(**shown.model_dump(), member=joined.member, warnings=shown_warnings(joined.warnings))
     return model_reply(reply, 201 if joined.new else 200, {"Location": location})
 
 
