@@ -131,9 +131,9 @@ def _known_sizes(view: RunView, ttl_ms: int) -> dict[int | None, set[int]]:
     sizes: defaultdict[int | None, set[int]] = defaultdict(set)
     for environment, size in view.lanes:
         sizes[environment].add(size)
-    for key, environment in view.environments.items():
-        if environment.alive(view.clock_ms, ttl_ms):
-            sizes[key].add(environment.group_size)
+    for key, registered in view.environments.items():
+        if registered.alive(view.clock_ms, ttl_ms):
+            sizes[key].add(registered.group_size)
     return dict(sizes)
 
 
