@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from lachesis.environment import Environment
     from lachesis.errors import LachesisError, LeaseLost, NoBatch, NoItem, NoPermit, NotSent, ServiceError, Unreachable
     from lachesis.group import Group
-    from lachesis.group_view import GroupView
+    from lachesis.group_view import GroupView, SequenceView
     from lachesis.replay import Replay
     from lachesis.sample import AsyncSample
     from lachesis.sync import Batch, Trainer
@@ -71,6 +71,7 @@ __all__ = [
     "Rank",
     "Replay",
     "Sample",
+    "SequenceView",
     "ServiceError",
     "Settings",
     "SyncCurriculum",
@@ -89,7 +90,7 @@ _HOMES = {
     "environment": ("Environment",),
     "errors": ("LachesisError", "LeaseLost", "NoBatch", "NoItem", "NoPermit", "NotSent", "ServiceError", "Unreachable"),
     "group": ("Group",),
-    "group_view": ("GroupView",),
+    "group_view": ("GroupView", "SequenceView"),
     "replay": ("Replay",),
     "sample": ("AsyncSample",),
     "sync": ("Batch", "Trainer"),

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from math import inf
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +14,14 @@ from numpy.typing import NDArray
 from lachesis._rows import Path, invalid, ragged
 from lachesis._torch import labelled
 from lachesis.wire.body import MAX_INTEGER
-from lachesis.wire.columns import DETAIL_FIELDS, DETAILS, LENGTHS, NATIVE_COLUMNS, Ragged, pack
+from lachesis.wire.columns import DETAIL_FIELDS, DETAILS, LENGTHS, NATIVE_COLUMNS, Column, Ragged, pack
 from lachesis.wire.groups import GROUP_ID
 
 PerToken = NDArray[Any] | Sequence[Sequence[float]] | Sequence[NDArray[Any]]
 """A row per sequence, a number per token: lists, arrays of one dimension, or one of two."""
+
+PerSequence = NDArray[Any] | Sequence[float]
+"""A number per sequence."""
 
 PerRank = NDArray[Any] | Sequence[Sequence[Sequence[float]]] | Sequence[NDArray[Any]] | Sequence[Sequence[NDArray[Any]]]
 """The same with several numbers per token."""
@@ -38,7 +41,9 @@ class Group:
         tokens: Token ids of each sequence, prompt and completion.
         masks: Labels, a row per row of ``tokens``: the token id, or -100 where the loss is masked.
         scores: One per sequence, finite.
-        advantages, ref_logprobs, inference_logprobs: Optional; usually per token, but rows may have other lengths.
+        advantages: Optional; a row per sequence, or one number per sequence, as of GRPO. `Packed.per_token` of a batch
+            reads both.
+        ref_logprobs, inference_logprobs: Optional; usually per token, but rows may have other lengths.
         distill_token_ids, distill_logprobs: Optional: a teacher's likeliest tokens: sequence, position, rank.
         policy_versions: The policy version that sampled each token, where that changed on the way.
         policy_version: The one that sampled the group, if it is known; with it, a group can become too old.
@@ -54,9 +59,9 @@ class Group:
 
     tokens: PerToken
     masks: PerToken
-    scores: NDArray[Any] | Sequence[float]
+    scores: PerSequence
     _: KW_ONLY
-    advantages: PerToken | None = None
+    advantages: PerToken | PerSequence | None = None
     ref_logprobs: PerToken | None = None
     inference_logprobs: PerToken | None = None
     distill_token_ids: PerRank | None = None
@@ -90,11 +95,14 @@ class Group:
             InvalidField: A value is wrong; ``errors`` says where.
         """
         columns = {
-            column.name: ragged(value, column)
+            column.name: ragged(_with_rows(column, value), column)
             for column in NATIVE_COLUMNS
             if (value := getattr(self, column.name)) is not None or column.required
         }
         _check_rows(columns)
+        if _is_per_sequence(self.advantages) and len(self.advantages) != len(columns["scores"].values):
+            told = f"has {len(self.advantages)} values for {len(columns['scores'].values)} sequences"
+            raise invalid(told, ("advantages",))
         keys = self._keys(columns.get("policy_versions"))
         if environment is not None:
             keys["environment"] = str(environment)
@@ -128,6 +136,23 @@ class Group:
         for name, value in given.items():
             _DETAIL_CHECKS.get(name, _anything)(value, (name,))
         return _json_text(given, (DETAILS,)).encode()
+
+
+def _with_rows(column: Column, value: Any) -> Any:
+    """Make a row of one value of each, where there is one for each sequence."""
+    if column.name == "advantages" and _is_per_sequence(value):
+        return np.asarray(value).reshape(-1, 1)
+    return value
+
+
+def _is_per_sequence(rows: Any) -> TypeGuard[Any]:
+    if hasattr(rows, "__array__"):
+        return np.ndim(rows) == 1 and np.asarray(rows).dtype != object
+    return isinstance(rows, list | tuple) and bool(rows) and all(_is_number(row) for row in rows)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) or (hasattr(value, "__array__") and np.ndim(value) == 0)
 
 
 def _count(rows: Any) -> int | None:

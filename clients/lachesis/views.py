@@ -6,17 +6,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lachesis._public import Shown
+from lachesis._packed import Packed
 from lachesis._torch import shared
-from lachesis.group_view import GroupView
+from lachesis.group_view import GroupView, SequenceView
 from lachesis.wire.batch_file import BatchFile
 from lachesis.wire.batches import BatchInfo
 from lachesis.wire.columns import DETAILS, lengths_name
 
-_INT32_MOST = 2**31 - 1
 
-
-class Columns(Shown):
+class Columns(Packed):
     """All sequences of a batch, in training order.
 
     ``column`` lays the values of all groups end to end (packed), ``padded`` gives each sequence a row. What is
@@ -50,26 +48,6 @@ class Columns(Shown):
             if self.file.whole(name) is not None or all(name in group for group in self.groups)
         ]
 
-    @property
-    def tokens(self) -> NDArray[Any]:
-        """Token ids of all sequences, end to end: [tokens]."""
-        return self.column("tokens")
-
-    @property
-    def masks(self) -> NDArray[Any]:
-        """Labels, -100 where the loss is masked: [tokens]."""
-        return self.column("masks")
-
-    @property
-    def scores(self) -> NDArray[Any]:
-        """One score per sequence: [sequences]."""
-        return self.column("scores")
-
-    @cached_property
-    def lengths(self) -> NDArray[Any]:
-        """Tokens in each sequence: [sequences]."""
-        return self.lengths_of("tokens")
-
     @cached_property
     def group_lengths(self) -> NDArray[np.int32]:
         """Sequences in each group: [groups]."""
@@ -79,11 +57,6 @@ class Columns(Shown):
     def loss_weights(self) -> NDArray[np.float64]:
         """What each sequence's loss is to be multiplied by, as filters of the run say: [sequences]."""
         return np.repeat([group.loss_weight for group in self.groups], self.group_lengths).astype(np.float64)
-
-    @cached_property
-    def cu_seqlens(self) -> NDArray[np.int32]:
-        """Where each sequence begins in `tokens`, and where the last ends: [sequences + 1]."""
-        return cumulated(self.lengths)
 
     @property
     def micro_batches(self) -> list[NDArray[np.int64]]:
@@ -114,28 +87,11 @@ class Columns(Shown):
         whole = self.file.whole(lengths_name(name if own else "tokens"))
         if whole is not None:
             return whole
-        return np.concatenate([group.lengths(name) for group in self.groups] or [np.empty(0, np.int32)])
+        return np.concatenate([group.lengths_of(name) for group in self.groups] or [np.empty(0, np.int32)])
 
-    def padded(self, name: str, fill: float) -> NDArray[Any]:
-        """Return a row of a column for each sequence, filled up at its end: [sequences, longest].
-
-        Raises:
-            KeyError: Some group has no such column.
-            ValueError: It does not hold a value per token, nor lengths of its own.
-        """
-        flat, lengths = self.column(name), self.lengths_of(name)
-        if flat.ndim != 1 or len(flat) != lengths.sum(dtype=np.int64):
-            raise ValueError(f"{name}: its values, of shape {flat.shape}, are not rows of the lengths of the sequences")
-        rows = np.full((len(lengths), int(lengths.max(initial=0))), fill, flat.dtype)
-        end = 0
-        for row, length in zip(rows, lengths.tolist(), strict=True):
-            row[:length] = flat[end : end + length]
-            end += length
-        return rows
-
-    def tokens_padded(self, pad_id: int) -> NDArray[Any]:
-        """Return the token ids of each sequence, filled up with ``pad_id``: [sequences, longest]."""
-        return self.padded("tokens", pad_id)
+    def sequences(self) -> list[SequenceView]:
+        """Return all sequences, one by one: the rows of `padded`, in order."""
+        return [sequence for group in self.groups for sequence in group.sequences()]
 
     def to_torch(self) -> dict[str, Any]:
         """Return the columns that all groups have, packed, as tensors that share memory with `column`.
@@ -175,19 +131,6 @@ class Columns(Shown):
         if len(dtypes := {group.dtype(name) for group in self.groups}) > 1 and any(map(_is_bits, dtypes)):
             raise ValueError(f"{name}: {' and '.join(sorted(dtypes))} cannot be joined")
         return np.concatenate([group.column(name) for group in self.groups])
-
-
-def cumulated(lengths: NDArray[Any]) -> NDArray[np.int32]:
-    """Turn lengths into boundaries, from 0 on: one more than there are lengths.
-
-    Raises:
-        OverflowError: They sum to more than an int32 holds, which kernels expect.
-    """
-    bounds = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=bounds[1:])
-    if bounds[-1] > _INT32_MOST:
-        raise OverflowError(f"{bounds[-1]} tokens are more than cu_seqlens can count")
-    return bounds.astype(np.int32)
 
 
 def _is_bits(dtype: str) -> bool:

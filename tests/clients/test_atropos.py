@@ -108,7 +108,7 @@ async def test_a_native_trainer_is_served_every_field_as_it_was_scored(env: Env,
     assert set(served.names) >= {name for name in WHOLE if name not in DETAIL_FIELDS}
     assert served.column("scores").tolist() == WHOLE["scores"]
     assert served.column("tokens").tolist() == [token for row in WHOLE["tokens"] for token in row]
-    assert served.lengths("advantages").tolist() == [4, 0]
+    assert served.lengths_of("advantages").tolist() == [4, 0]
 
 
 async def test_groups_of_another_size_than_declared_wait_for_no_others(env: Env, trainer: AsyncTrainer) -> None:

@@ -66,6 +66,7 @@ async def test_every_public_object_shows_what_it_is(run: Settings) -> None:
         show(Columns(batch.info, batch.file), f"<Columns {what}>")
         view = f"<GroupView id={first} environment={environment.id} item=i1 sequences=1 tokens=2 staleness=0>"
         show(batch.groups[0], view)
+        show(batch.groups[0].sequences()[0], f"<SequenceView group={first} index=0 tokens=2 score=2.0>")
         show(trainer, f"<AsyncTrainer name=rank-0 run=math url={url} batches_held=1>")
         await batch.nack()
 

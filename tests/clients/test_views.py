@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lachesis import Group
+from lachesis._packed import cumulated
 from lachesis._protocol import NothingYet, Reply, read_reply
-from lachesis.errors import ServiceError
-from lachesis.views import cumulated
+from lachesis.errors import InvalidField, ServiceError
 from lachesis.wire import blob
 from tests.clients.batches import TAKE, body_of, columns_of
 from tests.properties import examples
@@ -208,3 +208,106 @@ def test_a_damaged_reply_is_an_error_of_ours_and_no_other(data: st.DataObject) -
         del body[position:]
     with contextlib.suppress(ServiceError):
         columns_of([], body)
+
+
+ROWS = [[5, 6, 7], [8], [9, 9]]
+
+
+def grpo(**more: Any) -> bytes:
+    return Group(ROWS, ROWS, [1.0, 0.5, 0.0], **more).packed(0)
+
+
+def test_a_group_has_the_columns_of_a_batch() -> None:
+    columns = columns_of([grpo(), packed([[1, 2]])])
+    first, second = columns.groups
+    for name in ("tokens", "masks", "scores", "lengths"):
+        assert np.concatenate([getattr(first, name), getattr(second, name)]).tolist() == getattr(columns, name).tolist()
+    assert first.cu_seqlens.tolist() == [0, 3, 4, 6]
+    assert first.tokens_padded(0).tolist() == [[5, 6, 7], [8, 0, 0], [9, 9, 0]]
+    assert first.padded("masks", -100)[1].tolist() == [8, -100, -100]
+    assert first.lengths_of("tokens").tolist() == first.lengths.tolist() == [3, 1, 2]
+
+
+def test_sequences_of_a_group_are_views_of_its_columns() -> None:
+    messages = [[{"role": "user", "content": str(row)}] for row in range(3)]
+    more = {
+        "messages": messages,
+        "overrides": [{"n": row} for row in range(3)],
+        "inference_logprobs": [[-0.5, -1.0, -2.0], [-3.0], [-4.0, -5.0]],
+        "policy_versions": [[1, 2, 2], [1], [2, 2]],
+        "distill_token_ids": [[[1, 2], [3], []], [[4]], [[5], [6, 7]]],
+        "distill_logprobs": [[[-1, -2], [-3], []], [[-4]], [[-5], [-6, -7]]],
+        "tensors": {
+            "values": np.arange(6.0),
+            "hints": np.arange(6).reshape(3, 2),
+            "own": np.arange(4),
+            "own.lengths": np.int32([0, 3, 1]),
+            "whole": np.arange(7),
+            "number": np.float32(1),
+        },
+    }
+    columns = columns_of([packed([[1, 2]]), grpo(**more)])
+    group = columns.groups[1]
+    sequences = group.sequences()
+    assert [(one.group is group, one.index, len(one), one.score) for one in sequences] == [
+        (True, 0, 3, 1.0),
+        (True, 1, 1, 0.5),
+        (True, 2, 2, 0.0),
+    ]
+    assert [one.tokens.tolist() for one in sequences] == [one.masks.tolist() for one in sequences] == ROWS
+    assert [one.messages for one in sequences] == messages
+    assert [one.overrides for one in sequences] == [{"n": 0}, {"n": 1}, {"n": 2}]
+    assert [one.images for one in sequences] == [None] * 3
+    assert [one.inference_logprobs.tolist() for one in sequences] == more["inference_logprobs"]  # type: ignore[union-attr]
+    assert [one.policy_versions.tolist() for one in sequences] == more["policy_versions"]  # type: ignore[union-attr]
+    assert [[list(token) for token in one.column("distill_token_ids")] for one in sequences] == more[
+        "distill_token_ids"
+    ]
+    assert [[list(token) for token in one.column("distill_logprobs")] for one in sequences] == more["distill_logprobs"]
+    assert [one.column("values").tolist() for one in sequences] == [[0, 1, 2], [3], [4, 5]]
+    assert [one.column("hints").tolist() for one in sequences] == [[[0, 1]], [[2, 3]], [[4, 5]]]
+    assert [one.column("own").tolist() for one in sequences] == [[], [0, 1, 2], [3]]
+    assert (sequences[0].advantages, sequences[0].ref_logprobs) == (None, None)
+    assert {"tokens", "scores", "hints", "own"} <= set(sequences[0].names)
+    assert not {"whole", "number", "own.lengths"} & set(sequences[0].names)
+    for name in ("whole", "number"):
+        with pytest.raises(ValueError, match=f"^{name}: belongs to group .* as a whole"):
+            sequences[0].column(name)
+    with pytest.raises(KeyError, match="has no column 'absent'"):
+        sequences[0].column("absent")
+    assert np.shares_memory(sequences[0].tokens, columns.tokens), "nothing is copied"
+    assert not sequences[0].tokens.flags.writeable
+    assert [one.tokens.tolist() for one in columns.sequences()] == [[1, 2], *ROWS]
+
+
+def test_advantages_per_sequence_come_back_as_they_went_in_and_per_token_where_that_is_asked_for() -> None:
+    """The GRPO form: a number for each sequence."""
+    for advantages in ([0.1, -0.5, 2.0], np.array([0.1, -0.5, 2.0]), (0.1, -0.5, 2), [np.float64(0.1), -0.5, 2.0]):
+        columns = columns_of([grpo(advantages=advantages)])
+        assert (
+            columns.column("advantages").tolist() == columns.groups[0].column("advantages").tolist() == [0.1, -0.5, 2.0]
+        )
+        assert [one.advantages.tolist() for one in columns.sequences()] == [[0.1], [-0.5], [2.0]]  # type: ignore[union-attr]
+        assert columns.per_token("advantages").tolist() == [0.1, 0.1, 0.1, -0.5, 2.0, 2.0]
+    per_token = [[0.5, 1.5, 2.5], [3.5], [4.5, 5.5]]
+    both = columns_of([grpo(advantages=per_token), grpo(advantages=[1, 2, 3])])
+    assert both.per_token("advantages").tolist() == [0.5, 1.5, 2.5, 3.5, 4.5, 5.5, 1, 1, 1, 2, 3, 3]
+    assert both.per_token("tokens") is both.tokens
+    assert both.groups[1].per_token("scores").tolist() == [1, 1, 1, 0.5, 0, 0]
+    with pytest.raises(ValueError, match="advantages: has neither one value per token nor one per sequence"):
+        columns_of([grpo(advantages=[[1, 2], [3], [4, 5]])]).per_token("advantages")
+
+
+@pytest.mark.parametrize(
+    ("advantages", "said"),
+    [
+        ([1.0, 2.0], "advantages: has 2 values for 3 sequences"),
+        (np.zeros(4), "advantages: has 4 values for 3 sequences"),
+        ([1.0, [2.0], 3.0], r"advantages\[0\]: has 0 dimensions where 1 belong"),
+        ([1.0, float("nan"), 3.0], r"advantages\[1\]: not a finite number"),
+        (["1", "2", "3"], r"advantages\[0\]: is text where numbers belong"),
+    ],
+)
+def test_advantages_that_do_not_fit_are_refused_with_their_place(advantages: Any, said: str) -> None:
+    with pytest.raises(InvalidField, match=f"^{said}$"):
+        grpo(advantages=advantages)

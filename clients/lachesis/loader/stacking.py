@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from lachesis._packed import cumulated
 from lachesis.loader.nested import Nested, flatten, nest
-from lachesis.views import cumulated
 
 
 @dataclass(frozen=True, slots=True)
