@@ -1,17 +1,17 @@
 """Where the service is, and how patient to be with it."""
 
-import difflib
 import logging
 import os
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from typing import Any
 
-from lachesis.wire.address import without_password, wrong_run, wrong_url
+from lachesis.wire.address import split_run, without_password, wrong_run, wrong_url
 
 _PREFIX = "LACHESIS_"
-_NEAR = 0.8
-"""From here on two names are alike, as difflib measures it: the service's own variables are less like ours."""
+_DEFAULT_RUN = "default"
+_MOST_EDITS = 2
+"""As far as that from one of our variables, a name is taken for misspelt: the service's own are further away."""
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +21,8 @@ class Settings:
     """How to reach the service. `from_env` reads each from the variable ``LACHESIS_`` and its name in capitals.
 
     Attributes:
-        url: The service, such as ``http://lachesis:8000``. A path in it is kept; ``/v1`` is no part of it.
+        url: The service, such as ``http://lachesis:8000``. A path in it is kept; ``/v1`` is no part of it. Or the base
+            URL of an Atropos client, ``http://lachesis:8000/runs/NAME/atropos``: it names the run as well.
         run: The run that is meant.
         connect_timeout_s: For a connection to be made.
         timeout_s: For the service to go on with a request or reply that has stopped. A wait for a batch is added to it.
@@ -31,12 +32,15 @@ class Settings:
 
     url: str = "http://127.0.0.1:8000"
     _: KW_ONLY
-    run: str = "default"
+    run: str = _DEFAULT_RUN
     connect_timeout_s: float = 5.0
     timeout_s: float = 30.0
     retry_budget_s: float = 60.0
 
     def __post_init__(self) -> None:
+        given = {"url": self.url} if self.run == _DEFAULT_RUN else {"url": self.url, "run": self.run}
+        for name, value in _apart(given).items():
+            object.__setattr__(self, name, value)
         for field in fields(self):
             if wrong := _wrong(field.name, getattr(self, field.name)):
                 raise ValueError(f"{field.name}: {wrong}")
@@ -71,7 +75,7 @@ class Settings:
                 values[field.name] = text if field.type is str else _number(variable, text)
                 if wrong := _wrong(field.name, values[field.name]):
                     raise ValueError(f"{variable}: {wrong}")
-        return cls(**(values | given))  # type: ignore[arg-type]
+        return cls(**(_apart(values) | _apart(given)))
 
 
 def settings_from(settings: Settings | str | None, url: str | None, run: str | None) -> Settings:
@@ -87,7 +91,7 @@ def settings_from(settings: Settings | str | None, url: str | None, run: str | N
     """
     given: dict[str, Any] = {name: value for name, value in (("url", url), ("run", run)) if value is not None}
     if isinstance(settings, Settings):
-        return replace(settings, **given)
+        return replace(settings, **_apart(given))
     if isinstance(settings, str):
         if url is not None:
             raise TypeError(f"two URLs are given: {settings!r} and url={url!r}")
@@ -97,14 +101,44 @@ def settings_from(settings: Settings | str | None, url: str | None, run: str | N
     return Settings.from_env(**given)
 
 
+def _apart(given: dict[str, Any]) -> dict[str, Any]:
+    """Take the run out of a URL of the Atropos surface.
+
+    Raises:
+        ValueError: Another run is given beside it.
+    """
+    url, run = split_run(given["url"]) if isinstance(given.get("url"), str) else (None, None)
+    if run is None:
+        return given
+    if given.get("run", run) != run:
+        raise ValueError(f"run: should be {run!r} as in the URL, or the URL without it, not {given['run']!r}")
+    return {**given, "url": url, "run": run}
+
+
 def _warn_of_misspelt(variables: Mapping[str, str]) -> None:
     """Warn of names close to ours. Others may be the service's, whose environment this may be as well."""
-    ours = [field.name.upper() for field in fields(Settings)]
-    for variable in sorted(variables):
-        name = variable.removeprefix(_PREFIX)
-        if variable.startswith(_PREFIX) and name not in ours:
-            for near in difflib.get_close_matches(name, ours, n=1, cutoff=_NEAR):
-                log.warning("%s is not a setting; did you mean %s?", variable, _PREFIX + near)
+    ours = [_PREFIX + field.name.upper() for field in fields(Settings)]
+    for variable in sorted(set(variables) - set(ours)):
+        edits, near = min((edit_distance(variable.upper(), name), name) for name in ours)
+        if edits <= _MOST_EDITS:
+            log.warning("%s is not a setting; did you mean %s?", variable, near)
+
+
+def edit_distance(one: str, other: str) -> int:
+    """Count the characters to insert, remove, replace or swap with the next to turn one string into the other.
+
+    Source: optimal string alignment; F. Damerau, *A technique for computer detection and correction of spelling
+    errors* (1964).
+    """
+    before: list[int] = []
+    row = list(range(len(other) + 1))
+    for i, a in enumerate(one, start=1):
+        before, last, row = row, before, [i]
+        for j, b in enumerate(other, start=1):
+            row.append(min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (a != b)))
+            if i > 1 and j > 1 and a == other[j - 2] and one[i - 2] == b:
+                row[j] = min(row[j], last[j - 2] + 1)
+    return row[-1]
 
 
 def _wrong(name: str, value: Any) -> str | None:

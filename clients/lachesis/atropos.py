@@ -5,10 +5,8 @@ Nothing of ``atroposlib`` is imported; what is used of its ``BaseEnv`` stands in
 
 import asyncio
 import math
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, cast
-from urllib.parse import unquote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +15,10 @@ from lachesis._http import Sender
 from lachesis._protocol import RunCalls
 from lachesis._settings import Settings
 from lachesis.group import Group
+from lachesis.wire.address import split_run
 from lachesis.wire.columns import COLUMNS, DETAIL_FIELDS, Column
 from lachesis.wire.groups import GroupReceipt
 
-_ADDRESS = re.compile(r"(?P<url>.+?)(/runs/(?P<run>[^/]+)/atropos)?/*")
 _EXACT = 2.0**53  # floats beyond it stand for several integers
 _DETAILS = tuple(name for name in DETAIL_FIELDS if name != "env_id")
 
@@ -116,10 +114,10 @@ def settings_of(rollout_server_url: str) -> Settings:
     Raises:
         ValueError: It is no such URL, or a variable that `Settings.from_env` reads is wrong.
     """
-    address = _ADDRESS.fullmatch(rollout_server_url)
-    if address is None:
+    if not rollout_server_url:
         raise ValueError("rollout_server_url: is empty")
-    return Settings.from_env(url=address["url"], run=unquote(address["run"] or "default"))
+    url, run = split_run(rollout_server_url)
+    return Settings.from_env(url=url, run=run or "default")
 
 
 def _numbers(rows: Any, column: Column, depth: int) -> Any:

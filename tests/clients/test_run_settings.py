@@ -8,6 +8,8 @@ from pydantic.fields import FieldInfo
 
 from app.core.model import RunConfig
 from app.core.policy import Policy
+from app.settings import Settings as ServiceSettings
+from lachesis import Settings
 from lachesis.trainer import NewRun, RunChanges, RunLimits
 from lachesis.wire.environments import EnvironmentChange, EnvironmentCreate
 from lachesis.wire.runs import AtroposSettings, Run, RunChange, RunCreate
@@ -54,3 +56,8 @@ def test_a_setting_has_the_same_default_wherever_it_has_one(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(LIMITS))
 def test_the_sdk_gives_a_setting_the_type_that_the_service_takes(name: str) -> None:
     assert get_type_hints(RunLimits)[name] == CREATED[name].annotation
+
+
+def test_no_variable_of_the_service_is_taken_for_a_misspelt_one_of_the_sdk(caplog: pytest.LogCaptureFixture) -> None:
+    Settings.from_env({f"LACHESIS_{name.upper()}": "1" for name in ServiceSettings.model_fields})
+    assert caplog.records == []

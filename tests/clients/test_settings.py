@@ -1,5 +1,6 @@
 """Settings of the SDK, from code and from the environment."""
 
+import functools
 import re
 from collections.abc import Callable
 from dataclasses import fields
@@ -8,8 +9,11 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lachesis import AsyncTrainer, Environment, Settings, SyncEnvironment, Trainer
+from lachesis._settings import edit_distance
 from lachesis.errors import InvalidField
 
 PAGE = Path(__file__).parents[2] / "docs/sdk.md"
@@ -39,6 +43,66 @@ def test_a_misspelt_variable_is_warned_of_with_the_one_that_was_meant(caplog: py
         "LACHESIS_RETRY_BUDGET is not a setting; did you mean LACHESIS_RETRY_BUDGET_S?",
         "LACHESIS_TIMEOUT is not a setting; did you mean LACHESIS_TIMEOUT_S?",
     ]
+
+
+@pytest.mark.parametrize(
+    ("variable", "meant"),
+    [
+        ("LACHESIS_URI", "LACHESIS_URL"),
+        ("LACHESIS_ULR", "LACHESIS_URL"),
+        ("LACHESIS_URLS", "LACHESIS_URL"),
+        ("LACHESSIS_URL", "LACHESIS_URL"),
+        ("LACHSIS_RUN", "LACHESIS_RUN"),
+        ("LACHESISRUN", "LACHESIS_RUN"),
+        ("lachesis_run", "LACHESIS_RUN"),
+        ("LACHESIS_RNU", "LACHESIS_RUN"),
+        ("LACHESIS_TIMOUT_S", "LACHESIS_TIMEOUT_S"),
+        ("LACHESIS_CONECT_TIMEOUT", None),
+        ("LACHESIS_PORT", None),
+        ("URL", None),
+    ],
+)
+def test_variables_are_taken_for_misspelt_by_their_edit_distance(
+    variable: str, meant: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    Settings.from_env({variable: "1"})
+    said = [] if meant is None else [f"{variable} is not a setting; did you mean {meant}?"]
+    assert [record.getMessage() for record in caplog.records] == said
+
+
+@given(st.text("abc", max_size=5), st.text("abc", max_size=5))
+def test_the_edit_distance_is_the_fewest_edits(one: str, other: str) -> None:
+    """Held against the definition, by recursion."""
+
+    @functools.cache
+    def fewest(a: str, b: str) -> int:
+        if not a or not b:
+            return len(a) + len(b)
+        edits = [fewest(a[1:], b) + 1, fewest(a, b[1:]) + 1, fewest(a[1:], b[1:]) + (a[0] != b[0])]
+        if len(a) > 1 and len(b) > 1 and a[:2] == b[1::-1]:
+            edits.append(fewest(a[2:], b[2:]) + 1)
+        return min(edits)
+
+    assert edit_distance(one, other) == fewest(one, other)
+
+
+def test_a_url_of_the_atropos_surface_names_the_run_as_well(make: Callable[..., Settings]) -> None:
+    url, plain = "http://gate/base/runs/x%2Dy/atropos", Settings("http://gate/base", run="x-y")
+    for said_so in (url, f"{url}/"):
+        assert make(said_so) == make(url=said_so) == make(Settings(said_so)) == plain
+        assert make(said_so, run="x-y") == make(Settings("http://b", run="c"), url=said_so) == plain
+        assert Settings(said_so) == Settings(said_so, run="x-y") == Settings.from_env({}, url=said_so) == plain
+    assert Settings.from_env({"LACHESIS_URL": url}) == plain
+    assert Settings.from_env({"LACHESIS_URL": url}, run="z") == Settings("http://gate/base", run="z")
+    assert Settings.from_env({"LACHESIS_RUN": "z"}, url=url) == plain
+    said = "^run: should be 'x-y' as in the URL, or the URL without it, not 'z'$"
+    for wrong in (lambda: make(url, run="z"), lambda: Settings(url, run="z")):
+        with pytest.raises(ValueError, match=said):
+            wrong()
+    with pytest.raises(ValueError, match=said):
+        Settings.from_env({"LACHESIS_URL": url, "LACHESIS_RUN": "z"})
+    with pytest.raises(ValueError, match="run: should be the name of a run"):
+        Settings("http://gate/runs/a b/atropos")
 
 
 def test_a_path_that_a_proxy_put_before_the_service_is_kept() -> None:

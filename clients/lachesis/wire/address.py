@@ -2,11 +2,24 @@
 
 import re
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from lachesis.wire.runs import RUN_NAME
 
+_ATROPOS = re.compile(r"(?P<url>.+?)(/runs/(?P<run>[^/]+)/atropos)?/*")
 _OF_THE_SERVICE = re.compile(r"/v1(/runs(/.*)?)?/?$")
+
+
+def split_run(url: str) -> tuple[str, str | None]:
+    """Split the base URL of an Atropos client, ``http://HOST:PORT/runs/NAME/atropos``: the service's URL, and the run.
+
+    Returns:
+        The URL without slashes at its end, and the run; None where it names none.
+    """
+    found = _ATROPOS.fullmatch(url)
+    if found is None:
+        return url, None
+    return found["url"], None if found["run"] is None else unquote(found["run"])
 
 
 def wrong_run(name: Any) -> str | None:
