@@ -213,9 +213,9 @@ async def test_a_reset_that_was_planned_on_other_lanes_changes_nothing(
     keys = RunKeys(RUN)
     reset = scripts.load("reset_run")
     await redis_client.script_load(reset.source)
-    run_keys = [keys.run, keys.trash, keys.unindexed, keys.lanes, keys.buffers, keys.groups, keys.trashed("t")]
-    arguments = [*run_keys, keys.lane("-:3"), "1", "t", "lane -:3"]
-    assert await redis_client.evalsha(reset.digest, 8, *arguments) == 0
+    run_keys = [keys.run, keys.trash, keys.unindexed, keys.lanes, keys.buffers, keys.curricula, keys.curricula_loading]
+    run_keys += [keys.groups, keys.trashed("t"), keys.lane("-:3")]
+    assert await redis_client.evalsha(reset.digest, len(run_keys), *run_keys, 0, 1, "t", "lane -:3") == 0
     assert len((await books_of(redis_client, RUN))["queued"]) == 1
 
 
