@@ -153,10 +153,12 @@ class RunCalls:
         path = self._path("environments", environment, "heartbeat")
         return Call("POST", path, model_reader(environments.Credits), **json_body(beat))
 
-    def submit(self, blobs: Sequence[Buffer]) -> Call[list[groups.GroupReceipt]]:
+    def submit(self, blobs: Sequence[Buffer]) -> Call[groups.Receipts]:
         """Build the submission of groups, each with an id of its own, in one request."""
         body = blobs[0] if len(blobs) == 1 else frame.frame(blobs, "groups")
-        return Call("POST", self._path("groups"), _receipts, body=body, content_type=groups.SAFETENSORS)
+        return Call(
+            "POST", self._path("groups"), model_reader(groups.Receipts), body=body, content_type=groups.SAFETENSORS
+        )
 
     def find_group(self, group: str) -> Call[groups.Lineage]:
         return Call("GET", self._path("groups", group), model_reader(groups.Lineage))
@@ -254,10 +256,6 @@ def json_body(body: BaseModel) -> dict[str, Any]:
 def model_reader(cls: type[M]) -> Callable[[Reply], M]:
     """Return what reads a reply in JSON."""
     return lambda reply: cls.model_validate_json(bytes(reply.body))
-
-
-def _receipts(reply: Reply) -> list[groups.GroupReceipt]:
-    return groups.Receipts.model_validate_json(bytes(reply.body)).groups
 
 
 def read_nothing(_: Reply) -> None:

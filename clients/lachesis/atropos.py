@@ -17,7 +17,7 @@ from lachesis._settings import Settings
 from lachesis.group import Group
 from lachesis.wire.address import split_run
 from lachesis.wire.columns import COLUMNS, DETAIL_FIELDS, Column
-from lachesis.wire.groups import GroupReceipt
+from lachesis.wire.groups import Receipts
 
 _EXACT = 2.0**53  # floats beyond it stand for several integers
 _DETAILS = tuple(name for name in DETAIL_FIELDS if name != "env_id")
@@ -87,7 +87,7 @@ class _Line:
     def __init__(self, settings: Settings) -> None:
         self._calls = RunCalls(settings.run)
         self._sender = Sender(settings)
-        self._underway: set[asyncio.Task[list[GroupReceipt]]] = set()
+        self._underway: set[asyncio.Task[Receipts]] = set()
 
     async def send(self, payloads: Sequence[bytes]) -> None:
         """Send groups, and go on with it if the caller is cancelled.

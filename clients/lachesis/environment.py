@@ -10,7 +10,7 @@ import re
 import socket
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
 from typing import TypedDict
 
@@ -38,6 +38,7 @@ from lachesis.errors import (
 from lachesis.group import Group
 from lachesis.wire.environments import Credits, EnvironmentCreate
 from lachesis.wire.groups import MAX_GROUPS, GroupOutcome
+from lachesis.wire.status import Warned
 
 _LEAVING_S = 5.0
 _GATHERED_S = 0.3  # groups that arrive within this are reported together
@@ -133,6 +134,7 @@ class Environment(OwnsSender, ForAsyncio):
             **{setting: value for setting, value in said.items() if value is not None},
         )
         self._wait_for_run_s = wait_for_run_s
+        self._warned: set[str] = set()
         self._heartbeat_s = heartbeat_s
         self._drain_s = drain_s
         self._calls = RunCalls(self.settings.run)
@@ -275,6 +277,7 @@ class Environment(OwnsSender, ForAsyncio):
             await self._sender.aclose()
             raise
         self._id = joined.environment
+        self._warn(joined.warnings)
         self._tasks = [in_background(self._keep_sending()), in_background(self._keep_alive())]
         for task in self._tasks:
             task.add_done_callback(self._wake_all)
@@ -350,10 +353,18 @@ class Environment(OwnsSender, ForAsyncio):
             except LachesisError as error:
                 self._outbox.refused(parcels, error)
             else:
-                self.outcomes.update(receipt.status for receipt in receipts)
+                self.outcomes.update(receipt.status for receipt in receipts.groups)
+                self._warn(receipts.warnings)
                 self._outbox.arrived(parcels)
             self._trouble = None
             await self._tell()
+
+    def _warn(self, warnings: Sequence[Warned]) -> None:
+        """Log what cannot work in the run because of this environment, each kind once."""
+        for warned in warnings:
+            if self._id in warned.environments and warned.kind not in self._warned:
+                self._warned.add(warned.kind)
+                log.warning("environment %s: %s", self._joining.name, warned.detail)
 
     def _note(self, trouble: LachesisError) -> None:
         self._trouble = trouble
