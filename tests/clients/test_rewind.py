@@ -58,7 +58,7 @@ def as_on_the_page(prefetch: int, max_staleness: int | None, every: int) -> str:
         ("prefetch=2", f"prefetch={prefetch}"),
         ("max_staleness=4", f"max_staleness={max_staleness}"),
         ("batch_size=128", "batch_size=1"),
-        ("% 100", f"% {every}"),
+        ("% 10 ", f"% {every} "),
     ):
         assert page.count(written) == 1
         page = page.replace(written, meant)
