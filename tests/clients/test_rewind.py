@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from lachesis import AsyncTrainer, Environment, Settings
-from lachesis.errors import LachesisError, LeaseLost, RewindImpossible, RunRewound
+from lachesis.errors import LeaseLost, RewindImpossible, RunRewound
 from tests.clients.run import counts, group, submitted
 from tests.clients.test_snippets import snippets
 from tests.waiting import wait_until
@@ -79,31 +79,26 @@ class Story:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", code, self._folder / "saved", log, str(batches)), env=environment
         )
-        sending = asyncio.create_task(self._send())
+        over = asyncio.Event()
+        sending = asyncio.create_task(self._send(over))
         try:
             assert await process.wait() == 9
         finally:
-            sending.cancel()
-            await asyncio.gather(sending, return_exceptions=True)
+            over.set()
+            await sending
         return [json.loads(line) for line in log.read_text().splitlines()]
 
-    async def _send(self) -> None:
+    async def _send(self, over: asyncio.Event) -> None:
         """Send groups of the version in force, one whenever none waits."""
-        async with AsyncTrainer(self._settings) as watching:
-            while True:
-                try:
-                    status = await watching.status()
-                    if status.groups.queued == 0:
-                        run = await watching.run()
-                        await self._submit(run.policy_version)
-                except LachesisError:  # not made yet
-                    pass
+        async with (
+            AsyncTrainer(self._settings) as watching,
+            Environment("math", self._settings, wait_for_run_s=60) as environment,
+        ):
+            while not over.is_set():
+                if (await watching.status()).groups.queued == 0:
+                    await environment.submit(group(1, policy_version=(await watching.run()).policy_version))
+                    await environment.flush()
                 await asyncio.sleep(0.01)
-
-    async def _submit(self, version: int) -> None:
-        async with Environment("math", self._settings) as environment:
-            await environment.submit(group(1, policy_version=version))
-            await environment.flush()
 
 
 @pytest.mark.parametrize("max_staleness", [None, 0, 1, 2, 3])
