@@ -1,25 +1,21 @@
 """What one loop, or several tasks, take from the service ahead of the work on it."""
 
 import asyncio
-import logging
-import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import ClassVar, Generic, TypeVar
 
 from lachesis._compat import timeout
 from lachesis._protocol import NothingYet
 from lachesis._public import in_background
-from lachesis._retry import Seldom
+from lachesis._wait_notice import WaitNotice
 from lachesis.errors import LachesisError, NoBatch
 
 _LONGEST_POLL_S = 30.0  # what stands between us and the service gives up on requests that wait longer
-_SAID_AFTER_S, _SAID_EVERY_S = 4.9, 300.0
 
 T = TypeVar("T")
-
-log = logging.getLogger(__name__)
 
 
 class Ahead(ABC, Generic[T]):
@@ -30,12 +26,13 @@ class Ahead(ABC, Generic[T]):
     none_came: ClassVar[type[LachesisError]] = NoBatch
     """What is raised where none came in time."""
 
-    def __init__(self, prefetch: int, patience_s: float | None, what: str, slack: int = 0) -> None:
+    def __init__(self, prefetch: int, patience_s: float | None, where: str, what: str, slack: int = 0) -> None:
         """Begin to take when the first is asked for.
 
         Args:
             prefetch: How many to keep ready, ``>= 0``.
             patience_s: How long `next` waits; None: for ever.
+            where: Whose they are, such as ``run math``.
             what: What one is called.
             slack: How many may be missing before more are taken.
         """
@@ -45,9 +42,9 @@ class Ahead(ABC, Generic[T]):
         self._slack = slack
         # Half of what `next` waits: so it knows by then what the service waits for.
         self._poll_s = _LONGEST_POLL_S if patience_s is None else min(_LONGEST_POLL_S, patience_s / 2)
-        self._awaited, self._awaited_since_s = 0, 0.0
+        self._awaited = 0
         self._ready: deque[T] = deque()
-        self._notice = Seldom(_SAID_EVERY_S)
+        self._notice = WaitNotice(where, what, self._why)
         self._waiting_for = "the service has not answered yet"
         self._room, self._news = asyncio.Event(), asyncio.Event()
         self._filling: asyncio.Task[None] | None = None
@@ -66,16 +63,15 @@ class Ahead(ABC, Generic[T]):
             ServiceError, Unreachable: None can be taken.
             StopAsyncIteration: It was closed.
         """
-        if not self._awaited:
-            self._awaited_since_s = time.monotonic()
         self._awaited += 1
         self._room.set()
         try:
-            async with timeout(self._patience_s):
-                while not self._has_one():
-                    if self._closed:
-                        raise StopAsyncIteration
-                    await self._something_new(self.start())
+            with nullcontext() if self._has_one() else self._notice.watching():
+                async with timeout(self._patience_s):
+                    while not self._has_one():
+                        if self._closed:
+                            raise StopAsyncIteration
+                        await self._something_new(self.start())
         except TimeoutError:
             raise self.none_came(f"no {self._what} in {self._patience_s:g} s: {self._waiting_for}") from None
         finally:
@@ -94,6 +90,10 @@ class Ahead(ABC, Generic[T]):
     @abstractmethod
     async def _more(self, missing: int, poll_s: float) -> Sequence[T] | NothingYet:
         """Take up to ``missing``, or wait for some as long as ``poll_s``."""
+
+    async def _why(self) -> str:
+        """Return why there is none: what the service said last."""
+        return self._waiting_for
 
     def _has_one(self) -> bool:
         return bool(self._ready)
@@ -126,13 +126,6 @@ class Ahead(ABC, Generic[T]):
             taken = await self._more(missing, self._poll_s)
             if isinstance(taken, NothingYet):
                 self._waiting_for = taken.reason
-                self._say(taken.reason)
             elif taken:
                 self._ready.extend(taken)
                 self._news.set()
-
-    def _say(self, reason: str) -> None:
-        now_s = time.monotonic()
-        waited_s = now_s - self._awaited_since_s if self._awaited else 0.0
-        if waited_s >= _SAID_AFTER_S and self._notice.due(now_s):
-            log.warning("still no %s after a wait of %.0f s: %s", self._what, waited_s, reason)

@@ -33,7 +33,14 @@ class Feed(Ahead[H]):
     grace_s: ClassVar[float] = 0.5  # a batch that is on its way is better had than asked for again
 
     def __init__(
-        self, take: Take[H], prefetch: int, patience_s: float | None, what: str = "batch", instead: str = ""
+        self,
+        take: Take[H],
+        prefetch: int,
+        patience_s: float | None,
+        where: str,
+        what: str,
+        instead: str = "",
+        explain: Callable[[], Awaitable[str | None]] | None = None,
     ) -> None:
         """Begin to take batches when the first is asked for.
 
@@ -41,11 +48,14 @@ class Feed(Ahead[H]):
             take: Takes one, or waits for one as long as it is told.
             prefetch: How many to keep ready, ``>= 0``.
             patience_s: How long `next` waits; None: for ever.
+            where: Whose they are, such as ``run math``.
             what: What one is called.
             instead: What to do to have one without a loop.
+            explain: Asks why there is none now; None: the last answer says it.
         """
         self._instead = instead
-        super().__init__(prefetch, patience_s, what)
+        self._explain = explain
+        super().__init__(prefetch, patience_s, where, what)
         self._take = take
         self._handed_out: list[H] = []
         self._fresh_from = (0, 0)
@@ -103,6 +113,9 @@ class Feed(Ahead[H]):
             await taken.lease.give_back("too old by now")
             return ()
         return (taken,)
+
+    async def _why(self) -> str:
+        return (self._explain and await self._explain()) or self._waiting_for
 
     def _is_stale(self, batch: H) -> bool:
         return batch.is_stale(*self._fresh_from)

@@ -45,6 +45,7 @@ class ItemsAhead(Ahead[Drawn]):
         freed: asyncio.Event,
         prefetch: int,
         patience_s: float | None,
+        where: str,
     ) -> None:
         """Begin to draw when the first is asked for.
 
@@ -54,8 +55,9 @@ class ItemsAhead(Ahead[Drawn]):
             freed: Is set when items in flight may have become free.
             prefetch: How many to keep ready, ``>= 0``.
             patience_s: How long `next` waits; None: for ever.
+            where: The run and the curriculum, for the log.
         """
-        super().__init__(prefetch, patience_s, "item", slack=prefetch // 2)
+        super().__init__(prefetch, patience_s, where, "item", slack=prefetch // 2)
         self._sample = sample
         self._release = release
         self._freed = freed

@@ -104,7 +104,8 @@ class Curriculum(CurriculumUpkeep, OwnsSender, ForAsyncio):
             asked = _asked(count, step=come(), total_steps=total_steps, strategy=strategy, request_id=request_id)
             return await self._sender.send(self._calls.sample(asked), budget_s)
 
-        ahead = ItemsAhead(sample, self._release, self._observer.counted, prefetch, wait_s)
+        where = f"run {self.settings.run}, curriculum {self.name}"
+        ahead = ItemsAhead(sample, self._release, self._observer.counted, prefetch, wait_s, where)
         self._streams = [*(stream for stream in self._streams if not stream.closed), ahead]
         return ItemStream(ahead)
 

@@ -217,7 +217,7 @@ class Replay(ReplayUpkeep, OwnsSender, ForAsyncio):
         asked: dict[str, Any] = {"num_chunks": num_chunks, "num_fragments": num_fragments, "trainer": self._name}
         said = {name: value for name, value in {**asked, **drawn}.items() if value is not None}
         taker = SampleTaker(self._calls, self._sender, said)
-        feed = Feed(taker.take, prefetch, wait_s, "sample")
+        feed = Feed(taker.take, prefetch, wait_s, f"run {self.settings.run}", "sample")
         self._feeds[feed] = taker
         try:
             while True:

@@ -15,8 +15,10 @@ from lachesis._public import ForAsyncio
 from lachesis._rank import Rank
 from lachesis._settings import Settings, settings_from
 from lachesis._taking import Held, Seat, Taker
+from lachesis._wait_notice import WaitNotice
 from lachesis.batch import AsyncBatch
 from lachesis.curriculum import Curricula, Curriculum, tell_troubles
+from lachesis.errors import LachesisError
 from lachesis.wire.batches import Explanation, LeasedBatches
 from lachesis.wire.filters import PassRateFilter, RewardRangeFilter, ZeroVarianceFilter
 from lachesis.wire.groups import Lineage
@@ -108,6 +110,7 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
         self._taker = Taker(self._calls, self._sender, name)
         self._feeds: dict[Feed[Held], Seat | None] = {}
         self._taken: set[Lease] = set()
+        self._notice = WaitNotice(f"run {self.settings.run}", "batch", self._why)
 
     async def create_run(self, batch_size: int, **settings: Unpack[NewRun]) -> Run:
         """Make the run; if it is there and is as asked, nothing changes.
@@ -302,10 +305,11 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
             RanksDisagree: Other ranks that have the batch divide it otherwise.
         """
         self._taker.begin()
-        if rank is None:
-            taken = await self._taker.take(wait_s, lease_s)
-        else:
-            taken = await self._taker.take_shard(Seat(rank), wait_s, lease_s)
+        with self._notice.watching():
+            if rank is None:
+                taken = await self._taker.take(wait_s, lease_s)
+            else:
+                taken = await self._taker.take_shard(Seat(rank), wait_s, lease_s)
         if isinstance(taken, NothingYet):
             return None
         self._taken = {taken.lease, *(lease for lease in self._taken if lease.held)}
@@ -377,9 +381,21 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
                 return await self._taker.take_next(poll_s, lease_s)
             return await self._taker.take_shard(seat, poll_s, lease_s)
 
-        feed = Feed(take, prefetch, wait_s, instead=", or take one without a loop with take()")
+        where, instead = f"run {self.settings.run}", ", or take one without a loop with take()"
+        feed = Feed(take, prefetch, wait_s, where, "batch", instead, self._explained)
         self._feeds[feed] = seat
         return feed
+
+    async def _explained(self) -> str | None:
+        """Ask why there is no batch; None: there is one."""
+        try:
+            explained = await self._sender.send(self._calls.explain(), 0.0)
+        except LachesisError as error:
+            return str(error)
+        return None if explained.ready else f"{explained.reason}: {explained.detail}"
+
+    async def _why(self) -> str:
+        return await self._explained() or "one is ready and on its way"
 
     async def _close_feed(self, feed: Feed[Held]) -> None:
         await feed.aclose()

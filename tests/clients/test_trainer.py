@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 
@@ -81,12 +82,28 @@ async def test_a_wrong_value_is_an_error_of_ours_that_names_the_field(
 
 
 async def test_a_loop_that_waits_for_ever_says_what_for(run: Settings, caplog: pytest.LogCaptureFixture) -> None:
-    """Nobody should look at a program that stands still without a word."""
-    async with AsyncTrainer(run) as trainer, aclosing(trainer.batches(wait_s=10)) as batches:
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(anext(batches), 6)
-    (said,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert said.startswith("still no batch after a wait of 5 s: too_few_sequences")
+    """The run and the reason, after 5 s; also where it waits in `take`, and where a request began before the wait."""
+
+    async def waits(trainer: AsyncTrainer) -> None:
+        async with aclosing(trainer.batches()) as batches:
+            await anext(batches)
+
+    async with AsyncTrainer(run) as trainer:
+        waiting = [asyncio.create_task(waits(trainer)), asyncio.create_task(trainer.take(wait_s=60))]
+        await wait_until(lambda: _were_logged(caplog, 2))
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+    for said in _logged(caplog):
+        assert re.match("run math: no batch for [5-9] s: too_few_sequences: a batch needs 2 sequences", said)
+
+
+def _logged(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name == "lachesis._wait_notice"]
+
+
+async def _were_logged(caplog: pytest.LogCaptureFixture, count: int) -> bool:
+    return len(_logged(caplog)) == count
 
 
 async def test_no_batch_in_time_says_what_is_missing(run: Settings) -> None:
