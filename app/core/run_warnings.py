@@ -3,17 +3,16 @@
 A warning is about what would go wrong however many groups arrive. Why there is no batch now is `app.core.blockers`.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from app.core.allocation import bounds_for
-from app.core.blockers import limit_of, parts_of, unlimited
 from app.core.limits import sequence_limit
-from app.core.model import Bounds, DropReason, RunView, Share
+from app.core.model import DropReason, RunView, Share
 from app.core.pacing import live_shares
-from app.core.sums import attainable
+from app.core.sums import ever_attainable
 
 _MOST_NAMED = 8
 _FLOAT_ERROR = 1e-9  # 0.1 + 0.2 + 0.7 is 1.0000000000000002 and means 1
@@ -50,53 +49,58 @@ def warnings_of(view: RunView, ttl_ms: int) -> tuple[RunWarning, ...]:
     if view.config is None:
         return ()
     batch_size, shares = view.config.batch_size, live_shares(view, ttl_ms)
-    bounds, sizes = bounds_for(batch_size, shares), _known_sizes(view, ttl_ms)
+    capped = {key: Share(None, share.max_share) for key, share in shares.items() if share.max_share is not None}
+    bounds = bounds_for(batch_size, capped).items()
+    limits = {key: bound.maximum for key, bound in bounds if bound.maximum is not None}
+    sizes = _known_sizes(view, ttl_ms)
     found = (
-        groups_too_large(batch_size, sizes, bounds),
-        sizes_do_not_fit(batch_size, sizes, bounds) if view.policy.fresh_fraction >= 1 else None,
+        groups_too_large(batch_size, sizes, limits),
+        sizes_do_not_fit(batch_size, sizes, limits) if view.policy.fresh_fraction >= 1 else None,
         minimums_above_one(shares),
         _sequences_too_long(view),
     )
     return tuple(warning for warning in found if warning is not None)
 
 
-def groups_too_large(batch_size: int, sizes: Sizes, bounds: Mapping[int, Bounds]) -> RunWarning | None:
-    """Warn of groups that are larger than a batch, or than what their environment may have of one."""
-    large = {
-        environment: sorted(size for size in own if size > limit_of(environment, batch_size, bounds))
-        for environment, own in sizes.items()
-    }
-    whose = _ordered(environment for environment, own in large.items() if own)
+def groups_too_large(batch_size: int, sizes: Sizes, limits: Mapping[int, int]) -> RunWarning | None:
+    """Warn of groups that are larger than a batch, or than what their environment may have of one.
+
+    Args:
+        batch_size: Sequences in a batch, ``>= 1``.
+        sizes: What is known of groups.
+        limits: The most sequences of a batch that environments with a maximum may have.
+    """
+    large = {key: sorted(size for size in own if size > _limit(key, batch_size, limits)) for key, own in sizes.items()}
+    whose = _ordered(key for key, own in large.items() if own)
     if not whose:
         return None
     named = [
-        f"{_name(environment)} has groups of {_listed(large[environment])}, may have "
-        f"{limit_of(environment, batch_size, bounds)} of a batch of {batch_size}"
-        for environment in whose
+        f"{_name(key)} has groups of {_listed(large[key])}, may have {_limit(key, batch_size, limits)} of a batch of "
+        f"{batch_size}"
+        for key in whose[: _MOST_NAMED + 1]
     ]
     detail = f"groups are too large for any batch: {_listed(named, '; ')}. Send smaller groups or raise batch_size"
     return RunWarning(WarningKind.GROUPS_TOO_LARGE, detail, whose)
 
 
-def sizes_do_not_fit(batch_size: int, sizes: Sizes, bounds: Mapping[int, Bounds]) -> RunWarning | None:
-    """Warn if no groups of these sizes sum to exactly the batch size within the maximums, however many arrive.
+def sizes_do_not_fit(batch_size: int, sizes: Sizes, limits: Mapping[int, int]) -> RunWarning | None:
+    """Warn if no groups of these sizes sum to exactly the batch size within the limits, however many arrive.
 
-    No warning where no size is known that fits into a batch at all.
+    No warning where no size is known that fits into a batch at all. The arguments are those of `groups_too_large`.
     """
     usable = {
-        environment: [size for size in own if 0 < size <= limit_of(environment, batch_size, bounds)]
-        for environment, own in sizes.items()
+        key: frozenset(size for size in own if 0 < size <= _limit(key, batch_size, limits))
+        for key, own in sizes.items()
     }
-    whose = _ordered(environment for environment, own in usable.items() if own)
-    if not whose:
+    free = frozenset[int]().union(*(own for key, own in usable.items() if key not in limits))
+    senders = Counter((_limit(key, batch_size, limits), own) for key, own in usable.items() if key in limits and own)
+    if free:
+        senders[batch_size, free] = 1
+    if not senders or ever_attainable(batch_size, senders):
         return None
-    maximums = {key: bound for key, bound in bounds.items() if usable.get(key)}
-    supply = unlimited(batch_size, {key: usable[key] for key in whose}, maximums)
-    parts = [part._replace(least=0) for part in parts_of(batch_size, supply, maximums)]
-    if attainable(batch_size, parts):
-        return None
+    whose = _ordered(key for key, own in usable.items() if own)
     known = _listed(sorted({size for own in usable.values() for size in own}))
-    within = " within every max_share" if any(bound.maximum is not None for bound in maximums.values()) else ""
+    within = " within every max_share" if any(key in limits for key in whose) else ""
     detail = (
         f"no groups of the sizes that environments declared or sent ({known}) sum to exactly {batch_size} sequences"
         f"{within}, however many arrive. Send other sizes or change batch_size"
@@ -135,6 +139,10 @@ def _known_sizes(view: RunView, ttl_ms: int) -> dict[int | None, set[int]]:
         if registered.alive(view.clock_ms, ttl_ms):
             sizes[key].add(registered.group_size)
     return dict(sizes)
+
+
+def _limit(environment: int | None, batch_size: int, limits: Mapping[int, int]) -> int:
+    return batch_size if environment is None else min(batch_size, limits.get(environment, batch_size))
 
 
 def _ordered(environments: Iterable[int | None]) -> tuple[int | None, ...]:

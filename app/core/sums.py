@@ -118,6 +118,23 @@ def fewest_missing(total: int, parts: Sequence[Part]) -> int:
     return missing + int((best - np.arange(len(best))).min()) + slack
 
 
+def ever_attainable(total: int, senders: Mapping[tuple[int, frozenset[int]], int]) -> bool:
+    """Whether groups can sum to exactly ``total`` sequences if enough of them arrive.
+
+    Args:
+        total: Sequences in all.
+        senders: How many senders there are of each kind: the most sequences that one may bring, and its group sizes.
+    """
+    sums = 1
+    for (most, sizes), times in senders.items():
+        own = reachable({size: most // size for size in sizes}, min(most, total))
+        for _ in range(times):
+            before, sums = sums, _sumset(sums, own, gcd(*sizes), (2 << total) - 1)
+            if sums == before:
+                break  # further ones of this kind add nothing
+    return bool(sums >> total & 1)
+
+
 def reachable(counts: Mapping[int, int], limit: int) -> int:
     """Return the totals from 0 to ``limit`` that groups of these sizes sum to, as bits."""
     mask = (2 << limit) - 1

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.model import Bounds, RunView, Share
+from app.core.model import RunView, Share
 from app.core.policy import Policy
 from app.core.run_warnings import (
     WarningKind,
@@ -24,41 +24,40 @@ TTL_MS = 1000
 sizes_of_a_run = st.dictionaries(
     st.sampled_from([None, 0, 1]), st.sets(st.integers(1, 7), min_size=1, max_size=3), min_size=1
 )
-maximums = st.dictionaries(st.integers(0, 1), st.builds(Bounds, st.just(0), st.none() | st.integers(0, 9)))
+maximums = st.dictionaries(st.integers(0, 1), st.integers(0, 9))
 
 
-def largest(key: int | None, batch_size: int, bounds: Mapping[int, Bounds]) -> int:
-    maximum = bounds[key].maximum if key is not None and key in bounds else None
-    return batch_size if maximum is None else min(batch_size, maximum)
+def largest(key: int | None, batch_size: int, limits: Mapping[int, int]) -> int:
+    return batch_size if key is None else min(batch_size, limits.get(key, batch_size))
 
 
-def fits(batch_size: int, sizes: Mapping[int | None, set[int]], bounds: Mapping[int, Bounds]) -> bool:
+def fits(batch_size: int, sizes: Mapping[int | None, set[int]], limits: Mapping[int, int]) -> bool:
     """Try every number of groups of every size."""
     totals = []
     for key, own in sizes.items():
         counts = product(*(range(batch_size // size + 1) for size in own))
         got = {sum(n * size for n, size in zip(numbers, own, strict=True)) for numbers in counts}
-        totals.append({total for total in got if total <= largest(key, batch_size, bounds)})
+        totals.append({total for total in got if total <= largest(key, batch_size, limits)})
     return any(sum(one) == batch_size for one in product(*totals))
 
 
 @examples(300)
 @given(st.integers(1, 10), sizes_of_a_run, maximums)
 def test_sizes_are_warned_of_if_and_only_if_no_number_of_groups_fits(
-    batch_size: int, sizes: dict[int | None, set[int]], bounds: dict[int, Bounds]
+    batch_size: int, sizes: dict[int | None, set[int]], limits: dict[int, int]
 ) -> None:
-    usable = any(size <= largest(key, batch_size, bounds) for key, own in sizes.items() for size in own)
-    warned = sizes_do_not_fit(batch_size, sizes, bounds)
-    assert (warned is not None) == (usable and not fits(batch_size, sizes, bounds))
+    usable = any(size <= largest(key, batch_size, limits) for key, own in sizes.items() for size in own)
+    warned = sizes_do_not_fit(batch_size, sizes, limits)
+    assert (warned is not None) == (usable and not fits(batch_size, sizes, limits))
 
 
 @examples(200)
 @given(st.integers(1, 10), sizes_of_a_run, maximums)
 def test_whoever_has_groups_that_fit_no_batch_is_named(
-    batch_size: int, sizes: dict[int | None, set[int]], bounds: dict[int, Bounds]
+    batch_size: int, sizes: dict[int | None, set[int]], limits: dict[int, int]
 ) -> None:
-    expected = {key for key, own in sizes.items() if max(own) > largest(key, batch_size, bounds)}
-    warned = groups_too_large(batch_size, sizes, bounds)
+    expected = {key for key, own in sizes.items() if max(own) > largest(key, batch_size, limits)}
+    warned = groups_too_large(batch_size, sizes, limits)
     assert (set() if warned is None else set(warned.environments)) == expected
 
 
@@ -101,6 +100,16 @@ def test_sizes_are_not_warned_of_where_the_replay_buffer_fills_batches_up() -> N
     view = replace(EMPTY, lanes={(None, 3): 1})
     assert kinds(view) == [WarningKind.SIZES_DO_NOT_FIT]
     assert kinds(replace(view, policy=Policy(fresh_fraction=0.5))) == []
+
+
+def test_an_environment_that_may_have_little_of_a_batch_is_warned_of_larger_groups() -> None:
+    capped = environment(0, group_size=6, max_share=0.5)
+    view = replace(EMPTY, environments={0: capped, 1: environment(1, group_size=8)})
+    assert kinds(view) == [WarningKind.GROUPS_TOO_LARGE]
+    alone = replace(EMPTY, environments={0: replace(capped, group_size=2)})
+    assert kinds(alone) == [WarningKind.SIZES_DO_NOT_FIT], "half of each batch is nobody's"
+    none = replace(EMPTY, environments={0: replace(capped, max_share=0.0)})
+    assert kinds(none) == [WarningKind.GROUPS_TOO_LARGE]
 
 
 def test_a_warning_about_many_environments_names_some() -> None:
