@@ -172,7 +172,7 @@ async def test_a_server_that_takes_connections_and_says_nothing_is_given_up_in_t
     with socket.create_server(("127.0.0.1", 0)) as server:
         connection = Connection(f"redis://127.0.0.1:{server.getsockname()[1]}", 0.1)
         with pytest.raises(StoreUnavailable, match="no connection in time"):
-            await connection.ping()
+            await connection.check_ready()
         with pytest.raises(StoreUnavailable, match=r"within 0\.1 s: no connection in time"):
             await connection.call("GET", "a")
         await connection.aclose()
