@@ -15,6 +15,7 @@ from typing_extensions import Self
 from lachesis._ahead import Ahead
 from lachesis._compat import timeout
 from lachesis._protocol import NothingYet
+from lachesis._public import ForAsyncio
 from lachesis.errors import LachesisError, NoItem
 from lachesis.wire.curriculum_items import MAX_SAMPLE, SampledItem, SampledItems
 
@@ -117,12 +118,14 @@ class ItemsAhead(Ahead[Drawn]):
         return uniform(0.5, 1) * min(longest_s, longest_s if free_s is None else free_s)
 
 
-class ItemStream:
+class ItemStream(ForAsyncio):
     """Items to try, one after the other, drawn ahead; made by `Curriculum.items`.
 
     Any number of tasks may take items of one stream, and a loop that was left may be taken up again. It ends when the
     stream or its curriculum is closed. What is ready then is given back.
     """
+
+    _twin = "SyncItemStream"
 
     def __init__(self, ahead: ItemsAhead) -> None:
         """Draw none yet; see `Curriculum.items`."""

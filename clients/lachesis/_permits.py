@@ -4,9 +4,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from random import uniform
+from types import TracebackType
 
 from lachesis._compat import timeout
+from lachesis._public import ForAsyncio
 from lachesis._retry import Seldom
 from lachesis.errors import NoPermit
 from lachesis.wire.environments import Credits
@@ -15,6 +18,24 @@ _PAUSE_S = 0.5
 _SAID_AFTER_S, _SAID_EVERY_S = 5.0, 300.0
 
 log = logging.getLogger(__name__)
+
+
+class Permit(AbstractAsyncContextManager[Credits], ForAsyncio):
+    """Waits for a permit on entering, and holds it until the block ends; made by `Environment.permit`."""
+
+    _twin = "SyncEnvironment.permit"
+
+    def __init__(self, permits: "Permits", wait_s: float | None) -> None:
+        self._permits = permits
+        self._wait_s = wait_s
+
+    async def __aenter__(self) -> Credits:
+        return await self._permits.take(self._wait_s)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._permits.give_back()
 
 
 class Permits:

@@ -10,7 +10,7 @@ import re
 import socket
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import TypedDict
 
@@ -21,7 +21,7 @@ from lachesis._compat import timeout
 from lachesis._http import OwnsSender, Sender
 from lachesis._joining import join
 from lachesis._outbox import Outbox, Parcel
-from lachesis._permits import Permits
+from lachesis._permits import Permit, Permits
 from lachesis._protocol import RunCalls
 from lachesis._public import ForAsyncio, in_background
 from lachesis._retry import passes
@@ -249,8 +249,7 @@ class Environment(OwnsSender, ForAsyncio):
             joined = await join(self._calls, self._sender, in_force, 0)
         self._id = joined.environment
 
-    @contextlib.asynccontextmanager
-    async def permit(self, wait_s: float | None = None) -> AsyncIterator[Credits]:
+    def permit(self, wait_s: float | None = None) -> Permit:
         """Wait until another group is wanted, and count it as running until the block ends.
 
         Submit the group in the block. Many tasks may hold permits at once. A long wait is logged, with its reason.
@@ -258,17 +257,13 @@ class Environment(OwnsSender, ForAsyncio):
         Args:
             wait_s: How long to wait, ``> 0``; None: for ever.
 
-        Yields:
-            What the service said: ``policy_version`` is the one to sample with.
+        Returns:
+            An asynchronous context manager of what the service said: ``policy_version`` is the one to sample with.
 
         Raises:
             NoPermit: No group was wanted in time; the message says why.
         """
-        granted = await self._permits.take(wait_s)
-        try:
-            yield granted
-        finally:
-            self._permits.give_back()
+        return Permit(self._permits, wait_s)
 
     async def __aenter__(self) -> Self:
         try:

@@ -18,12 +18,14 @@ from lachesis.wire.curricula import StrategyName
 from lachesis.wire.curriculum_items import SampledItem, SampledItems
 
 
-class SyncItemStream:
+class SyncItemStream(ForThreads):
     """Items to try, one after the other, drawn ahead; made by `SyncCurriculum.items`.
 
     Any number of threads may take items of one stream, and a loop that was left may be taken up again. It ends when
     the stream or its curriculum is closed. What is ready then is given back.
     """
+
+    _twin = "ItemStream"
 
     def __init__(self, stream: ItemStream, portal: Portal) -> None:
         self._async = stream

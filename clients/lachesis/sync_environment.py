@@ -2,11 +2,11 @@
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator
 from types import TracebackType
 
 from typing_extensions import Self, Unpack
 
+from lachesis._permits import Permit
 from lachesis._portal import Portal
 from lachesis._public import ForThreads, ShownAsync
 from lachesis._settings import Settings
@@ -16,6 +16,24 @@ from lachesis.group import Group
 from lachesis.sync_curriculum import SyncCurriculum, shared
 from lachesis.wire.environments import Credits
 from lachesis.wire.groups import GroupOutcome
+
+
+class SyncPermit(contextlib.AbstractContextManager[Credits], ForThreads):
+    """Waits for a permit on entering, and holds it until the block ends; made by `SyncEnvironment.permit`."""
+
+    _twin = "Environment.permit"
+
+    def __init__(self, permit: Permit, portal: Portal) -> None:
+        self._async = permit
+        self._portal = portal
+
+    def __enter__(self) -> Credits:
+        return self._portal.run(self._async.__aenter__())
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._portal.run(self._async.__aexit__(kind, error, trace))
 
 
 class SyncEnvironment(ShownAsync, ForThreads):
@@ -98,8 +116,7 @@ class SyncEnvironment(ShownAsync, ForThreads):
         """Ask how many groups all members may start now, beside those that are running; to start one, use `permit`."""
         return self._portal.run(self._async.credits())
 
-    @contextlib.contextmanager
-    def permit(self, wait_s: float | None = None) -> Iterator[Credits]:
+    def permit(self, wait_s: float | None = None) -> SyncPermit:
         """Wait until another group is wanted, and count it as running until the block ends. Submit it in the block.
 
         A long wait is logged, with its reason. The block gets what the service said: ``policy_version`` is the one to
@@ -111,12 +128,7 @@ class SyncEnvironment(ShownAsync, ForThreads):
         Raises:
             NoPermit: No group was wanted in time; the message says why.
         """
-        permit = self._async.permit(wait_s)
-        granted = self._portal.run(_entered(permit))
-        try:
-            yield granted
-        finally:
-            self._portal.run(_left(permit))
+        return SyncPermit(self._async.permit(wait_s), self._portal)
 
     def __enter__(self) -> Self:
         try:
@@ -133,11 +145,3 @@ class SyncEnvironment(ShownAsync, ForThreads):
             self._portal.run(self._async.__aexit__(kind, error, trace))
         finally:
             self._portal.close()
-
-
-async def _entered(permit: contextlib.AbstractAsyncContextManager[Credits]) -> Credits:
-    return await permit.__aenter__()
-
-
-async def _left(permit: contextlib.AbstractAsyncContextManager[Credits]) -> None:
-    await permit.__aexit__(None, None, None)

@@ -126,6 +126,8 @@ WITH = {
     "AsyncTrainer": (lambda: AsyncTrainer(SECRET), "Trainer"),
     "Replay": (lambda: Replay(SECRET), "SyncReplay"),
     "Curriculum": (lambda: Curriculum("sums", SECRET), "SyncCurriculum"),
+    "Permit": (lambda: Environment("gsm8k", SECRET).permit(), "SyncEnvironment.permit"),
+    "ItemStream": (lambda: Curriculum("sums", SECRET).items(), "SyncItemStream"),
     "Worker": (lambda: Replay(SECRET).worker("w", 2), "SyncWorker"),
 }
 
@@ -144,6 +146,8 @@ SYNC: dict[str, tuple[Callable[[], Any], str]] = {
     "SyncEnvironment": (lambda: SyncEnvironment("gsm8k", SECRET), "Environment"),
     "SyncReplay": (lambda: SyncReplay(SECRET), "Replay"),
     "SyncCurriculum": (lambda: SyncCurriculum("sums", SECRET), "Curriculum"),
+    "SyncPermit": (lambda: SyncEnvironment("gsm8k", SECRET).permit(), "Environment.permit"),
+    "SyncItemStream": (lambda: SyncCurriculum("sums", SECRET).items(), "ItemStream"),
     "SyncWorker": (lambda: SyncReplay(SECRET).worker("w", 2), "Worker"),
 }
 

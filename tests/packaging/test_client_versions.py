@@ -20,8 +20,8 @@ LAST_WITH_NUMPY_1 = (3, 12)
 
 PACKAGES = ("pytest", "pytest-asyncio", "pytest-timeout", "hypothesis", "safetensors", "ml-dtypes")
 TESTS = [
-    *(f"tests/clients/test_{name}.py" for name in ("batch_file", "blob", "columns", "outbox", "portal", "retry")),
-    *(f"tests/clients/test_{name}.py" for name in ("sequences", "settings", "sync", "views")),
+    *(f"tests/clients/test_{name}.py" for name in ("batch_file", "blob", "columns", "outbox", "portal", "public")),
+    *(f"tests/clients/test_{name}.py" for name in ("retry", "sequences", "settings", "sync", "views")),
     *(f"tests/clients/loader/test_{name}.py" for name in ("nested", "order", "window")),
 ]
 
