@@ -78,7 +78,7 @@ class Admission:
                     raise RunArchived(f"run {run} is archived: it takes no groups")
                 placements = [place(group, roster) for group in groups]
                 lanes = _lanes(groups, placements)
-                room = await self._capacity.room(run, roster.policy, lanes) if limited else NO_LIMIT
+                room = await self._capacity.room(run, roster, lanes) if limited else NO_LIMIT
                 outcomes = await self._commits.commit(run, Placed(roster, groups, placements, room))
             except QueueFull:
                 if not await self._capacity.look_again(run):

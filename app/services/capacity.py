@@ -8,11 +8,11 @@ from app.core.allocation import bounds_for
 from app.core.capacity import NO_LIMIT, Room, Waiting, is_oversized, reached_limit, room_for
 from app.core.model import Bounds, LaneId, RunView
 from app.core.pacing import live_shares
-from app.core.policy import Policy
 from app.store.groups import GroupStore
+from app.store.roster import Roster
 from app.store.runs import RunStore
 
-_LOOK_EVERY_S = 1.0  # a run that is full refuses many submissions, each of which would look
+_LOOK_EVERY_S = 0.25  # a run that is full refuses many submissions, each of which would look
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,7 @@ class _Look:
     """What a run looked like at a time of this process's clock."""
 
     at_s: float
+    epoch: int
     batch_size: int
     bounds: Mapping[int, Bounds]
     oversized: Waiting
@@ -34,12 +35,17 @@ class Capacity:
         self._ttl_ms = environment_ttl_ms
         self._looks: dict[str, _Look] = {}
 
-    async def room(self, run: str, policy: Policy, lanes: Sequence[LaneId]) -> Room:
-        """Return what admits a submission of groups of these lanes."""
+    async def room(self, run: str, roster: Roster, lanes: Sequence[LaneId]) -> Room:
+        """Return what admits a submission of groups of these lanes, placed by a roster."""
+        policy = roster.policy
         if policy.max_queued_groups is None and policy.max_queued_bytes is None:
             return NO_LIMIT
         look = self._looks.get(run)
-        if look is None or ((look.oversized.groups or _any_oversized(look, lanes)) and _is_old(look)):
+        if (
+            look is None
+            or look.epoch != roster.epoch
+            or ((look.oversized.groups or _any_oversized(look, lanes)) and _is_old(look))
+        ):
             look = await self._look(run)
         return room_for(policy, look.oversized, brings_oversized=_any_oversized(look, lanes))
 
@@ -58,14 +64,17 @@ class Capacity:
         return True
 
     async def reached(self, run: str, view: RunView) -> str | None:
-        """Name the limit because of which a run refuses groups now, with its value; None if it refuses none."""
+        """Say which limit a run refuses groups for now, with its value; None if it refuses none."""
         totals = view.totals
         waiting = totals.queued_groups + totals.buffered_groups, totals.queued_bytes + totals.buffered_bytes
         if reached_limit(view.policy, Waiting(*waiting)) is None:
             return None
         oversized = await self._oversized(run, view, self._bounds(view))
         others = Waiting(waiting[0] - oversized.groups, waiting[1] - oversized.payload_bytes)
-        return reached_limit(view.policy, others)
+        if (limit := reached_limit(view.policy, others)) is not None:
+            return f"{limit} is reached: groups are refused (429)"
+        limit = reached_limit(view.policy, oversized)
+        return limit and f"{limit} is reached by groups that fit no batch: more of them are refused (429)"
 
     def keep_only(self, runs: Collection[str]) -> None:
         """Forget what is remembered of runs that are no more."""
@@ -75,7 +84,7 @@ class Capacity:
         view = await self._runs.view(run)
         batch_size, bounds = 0 if view.config is None else view.config.batch_size, self._bounds(view)
         oversized = await self._oversized(run, view, bounds)
-        look = self._looks[run] = _Look(asyncio.get_running_loop().time(), batch_size, bounds, oversized)
+        look = self._looks[run] = _Look(asyncio.get_running_loop().time(), view.epoch, batch_size, bounds, oversized)
         return look
 
     def _bounds(self, view: RunView) -> dict[int, Bounds]:

@@ -105,7 +105,7 @@ class Explain:
             idle = f"fresh_fraction is {policy.fresh_fraction}, but no replay buffer takes groups to fill batches up"
             why = replace(why, detail=f"{why.detail}; {idle}")
         if (limit := await self._capacity.reached(run, view)) is not None:
-            why = replace(why, detail=f"{why.detail}; {limit} is reached: groups are refused (429)")
+            why = replace(why, detail=f"{why.detail}; {limit}")
         if (waiting := who_must_act(view, self._ttl_ms)) is not None:
             why = replace(why, detail=f"{why.detail}; {waiting}")
         left_ms = decision.relaxes_in_ms
