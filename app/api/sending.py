@@ -70,7 +70,7 @@ def registration_reply(
     """Answer `POST /register-env`: an environment that has the answer is alive, one that has not will ask anew."""
 
     async def sent() -> None:
-        registry.answered(run, environment.environment)
+        registry.answered(run, environment)
 
     async def broke_off() -> None:
         registry.answer_lost(run, environment.environment)

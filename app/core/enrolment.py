@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from app.core.errors import EnvironmentSettingsDiffer
+from app.core.errors import EnvironmentSettingsDiffer, InvalidField
 from app.core.model import Environment, RunView
 
 TAKEOVER_FRACTION = 4
@@ -46,7 +46,7 @@ def enrol(
     """
     namesakes = [env for _, env in sorted(environments.items()) if env.desired_name == application.desired_name]
     for old in namesakes:
-        if not old.alive(clock_ms, ttl_ms // TAKEOVER_FRACTION):
+        if old.of_atropos and not old.alive(clock_ms, ttl_ms // TAKEOVER_FRACTION):
             return replace(old, **asdict(application), registered_ms=clock_ms, left_ms=None, heard_ms=None)
     names = {env.name for env in environments.values()}
     number = next(n for n in range(len(names) + 1) if f"{application.desired_name}_{n}" not in names)
@@ -72,6 +72,7 @@ def joined(
 
     Raises:
         EnvironmentSettingsDiffer: They differ from those in force; the message names both.
+        InvalidField: A client of Atropos registered an environment of this name.
     """
     known = next((env for env in view.environments.values() if env.name == name), None)
     if known is None:
@@ -84,7 +85,12 @@ def joined(
             registered_ms=clock_ms,
             **{**defaults, **settings},
         )
-    if known.alive(clock_ms, ttl_ms) and not change_settings:
+    if known.of_atropos:
+        why = f"{name} is the name of an environment that a client of Atropos registered; workers do not join it"
+        raise InvalidField(f"{why}: choose another name", ("name",))
+    if not known.alive(clock_ms, ttl_ms):  # it comes back, and is alive from now on: the next to join must agree
+        return replace(known, **settings, registered_ms=clock_ms, left_ms=None, heard_ms=None)
+    if not change_settings:
         _refuse_differences(known, settings)
     return replace(known, **settings, left_ms=None)
 

@@ -147,7 +147,7 @@ class Environment:
     Attributes:
         environment: Its id, ``>= 0``, unique in the run.
         desired_name: The name it asked for.
-        name: The name it got, ``<desired_name>_<n>``; also its checkpoint folder.
+        name: The name it got: of Atropos, ``<desired_name>_<n>``, which is its checkpoint folder; otherwise the same.
         group_size: Sequences it declared per group.
         max_token_length: Context length it declared, tokens.
         weight: Relative inference weight it declared.
@@ -172,6 +172,11 @@ class Environment:
     left_ms: int | None = None
     heard_ms: int | None = None
     members: int = 0
+
+    @property
+    def of_atropos(self) -> bool:
+        """Whether a client of Atropos registered it. Otherwise workers join it: its name is the one they ask for."""
+        return self.name != self.desired_name
 
     @property
     def connected(self) -> bool:

@@ -11,7 +11,7 @@ from app.store.run_tick import HeardOf
 
 @dataclass(frozen=True, slots=True)
 class _Heard:
-    environments: set[int] = field(default_factory=set)
+    environments: dict[int, int] = field(default_factory=dict)
     members: set[tuple[int, str]] = field(default_factory=set)
 
 
@@ -21,9 +21,10 @@ class Presence:
     def __init__(self) -> None:
         self._heard: defaultdict[str, _Heard] = defaultdict(_Heard)
 
-    def heard(self, run: str, environment: int) -> None:
-        """Note a sign of life of an environment without members."""
-        self._heard[run].environments.add(environment)
+    def heard(self, run: str, environment: int, clock_ms: int) -> None:
+        """Note a sign of life of an environment without members, at this run clock."""
+        known = self._heard[run].environments
+        known[environment] = max(clock_ms, known.get(environment, 0))
 
     def heard_member(self, run: str, environment: int, member: str) -> None:
         """Note a sign of life of a member."""
@@ -32,7 +33,7 @@ class Presence:
     def forget(self, run: str, environment: int) -> None:
         """Take back what was noted of an environment since the last tick."""
         if run in self._heard:
-            self._heard[run].environments.discard(environment)
+            self._heard[run].environments.pop(environment, None)
 
     def drain(self, run: str) -> HeardOf:
         """Return and forget who was heard of in ``run``."""
@@ -41,5 +42,6 @@ class Presence:
 
     def put_back(self, run: str, heard: HeardOf) -> None:
         """Note again what `drain` returned: it could not be written."""
-        self._heard[run].environments.update(heard.environments)
+        for environment, clock_ms in heard.environments.items():
+            self.heard(run, environment, clock_ms)
         self._heard[run].members.update(heard.members)

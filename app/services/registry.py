@@ -120,23 +120,23 @@ class Registry:
                 self._warnings.note(run, replace(view, environments=registered))
                 return environment, view
 
-    def answered(self, run: str, environment: int) -> None:
+    def answered(self, run: str, environment: Environment) -> None:
         """Note that an environment has the answer to its registration: only now it is heard of."""
-        self._presence.heard(run, environment)
+        self._presence.heard(run, environment.environment, environment.registered_ms)
 
     def answer_lost(self, run: str, environment: int) -> None:
         """Note that the answer to a registration did not arrive, whatever was noted before."""
         self._presence.forget(run, environment)
 
     async def disconnect_environment(self, run: str, environment: int) -> bool:
-        """Note that an environment said goodbye; False if there is none of that id."""
+        """Note that an environment said goodbye, unless it has members; False if there is none of that id."""
         self._presence.forget(run, environment)
         while True:
             view = await self._runs.view(run)
             known = view.environments.get(environment)
             if known is None:
                 return False
-            if not known.connected:
+            if known.members or not known.connected:
                 return True
             if await self._put(run, replace(known, left_ms=view.clock_ms), view):
                 emit(EnvironmentLeft(run=run, environment=environment, name=known.name))
@@ -155,7 +155,7 @@ class Registry:
         if known == environment:
             return True
         if known is None and len(view.environments) >= MOST_ENVIRONMENTS:
-            if not await self._forget(run, view, at_once=True):
+            if await self._forget(run, view, at_once=True) == []:
                 raise InvalidField(
                     f"the run has {MOST_ENVIRONMENTS} environments that are alive or have groups, and takes no more"
                 )
@@ -171,15 +171,18 @@ class Registry:
 
     async def forget_idle(self, run: str) -> list[Environment]:
         """Forget environments that have had no members, no groups and no history for long; returns them."""
-        return await self._forget(run, await self._runs.view(run), at_once=False)
+        return await self._forget(run, await self._runs.view(run), at_once=False) or []
 
-    async def _forget(self, run: str, view: RunView, *, at_once: bool) -> list[Environment]:
+    async def _forget(self, run: str, view: RunView, *, at_once: bool) -> list[Environment] | None:
+        """Forget environments that may be forgotten; None if the run changed since ``view``: look again."""
         if not forgettable(view, self._ttl_ms, at_once=at_once):
             return []
         kept: Collection[int] = await self._bookmarks.environments(run) if view.kept.batches else ()
         idle = forgettable(view, self._ttl_ms, kept=kept, at_once=at_once)[:_MOST_FORGOTTEN]
-        if not idle or not await self._runs.forget_environments(run, idle, view):
-            return []  # something came meanwhile; the next look finds the rest
+        if not idle:
+            return []
+        if not await self._runs.forget_environments(run, idle, view):
+            return None
         for env in idle:
             emit(EnvironmentExpired(run=run, environment=env.environment, name=env.name))
         return idle
@@ -201,7 +204,7 @@ class Registry:
         Raises:
             RunNotFound: There is no such run.
             EnvironmentSettingsDiffer: Other members are alive, and have other settings.
-            InvalidField: The run is full.
+            InvalidField: The run is full, or a client of Atropos registered an environment of this name.
         """
         member = uuid.uuid4().hex[:16] if member is None else member
         while True:
@@ -320,7 +323,7 @@ class Registry:
         """Tell an environment how full the queue is; a sign of life."""
         view = await self._runs.view(run)
         if environment in view.environments:
-            self._presence.heard(run, environment)
+            self._presence.heard(run, environment, view.clock_ms)
         return pace(view, environment, self._ttl_ms)
 
     async def reset(self, run: str) -> None:

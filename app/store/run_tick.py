@@ -1,7 +1,7 @@
 """What maintenance says of a run each second, and what it learns."""
 
-from collections.abc import Set
-from dataclasses import dataclass
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -9,11 +9,12 @@ class HeardOf:
     """Who gave signs of life in a run since the last tick.
 
     Attributes:
-        environments: Ids of environments that have no members, as those of Atropos.
+        environments: Environments that have no members, as those of Atropos, by id, and the run clock at the last of
+            the signs, milliseconds. One that said goodbye since to another process stays away.
         members: Members, each with its environment's id.
     """
 
-    environments: Set[int] = frozenset()
+    environments: Mapping[int, int] = field(default_factory=dict)
     members: Set[tuple[int, str]] = frozenset()
 
 

@@ -278,7 +278,8 @@ class RunStore:
                 *keys.membership(),
             ]
             arguments: list[Argument] = [worker, _RECOGNISED_FOR_MS, member_ttl_ms, len(heard.environments)]
-            arguments += [*heard.environments, *(member_name(*member) for member in heard.members)]
+            arguments += [*chain.from_iterable(heard.environments.items())]
+            arguments += [member_name(*member) for member in heard.members]
             commands.append(scripts.command("tick", own, arguments))
         replies = await self._connection.exchange(commands) if commands else []
         return {

@@ -6,6 +6,10 @@ from typing import Any
 import httpx
 import pytest
 
+from app.store.members import MOST_MEMBERS
+from lachesis.wire.atropos import MAX_BATCH_SIZE
+from lachesis.wire.environments import MOST_RUNNING
+from tests.api.atropos_calls import batch, register, register_env
 from tests.api.conftest import Start
 from tests.waiting import wait_until
 
@@ -233,3 +237,37 @@ async def test_an_operator_lets_all_members_leave(run: httpx.AsyncClient) -> Non
     environment = await shown(run)
     assert (environment["members"], environment["connected"]) == (0, False)
     assert (await run.delete(PLACE)).status_code == 204, "however often"
+
+
+async def test_what_members_say_they_run_never_adds_up_to_too_much(run: httpx.AsyncClient) -> None:
+    """The sum of all members that a run takes is a number that Redis counts with."""
+    await join(run, "one")
+    for field in ("running_groups", "start_groups"):
+        refused = await run.post(f"{PLACE}/heartbeat", json={"member": "one", field: MOST_RUNNING + 1})
+        assert (refused.status_code, refused.json()["errors"][0]["loc"]) == (422, [field])
+        await beat(run, "one", **{field: MOST_RUNNING})
+    refused = await run.get(f"{PLACE}/credits", params={"member": "one", "running_groups": MOST_RUNNING + 1})
+    assert refused.status_code == 422
+    assert (await shown(run))["running_groups"] == MOST_RUNNING
+    assert MOST_RUNNING * MOST_MEMBERS * MAX_BATCH_SIZE < 2**63
+
+
+async def test_workers_and_clients_of_atropos_have_environments_of_their_own(client: httpx.AsyncClient) -> None:
+    """Names do not mix them up: neither takes the place of the other."""
+    await register(client, 8)
+    await batch(client)
+    place = "/v1/runs/default/environments"
+    await client.post(place, json={"name": "math", "member": "one"})
+    assert (await client.delete(f"{place}/0")).status_code == 204
+    registered = await register_env(client, "math", 4)
+    assert (registered["env_id"], registered["wandb_name"]) == (1, "math_0")
+    refused = await client.post(place, json={"name": "math_0", "member": "one"})
+    assert (refused.status_code, refused.json()["errors"][0]["loc"]) == (422, ["name"])
+    assert "client of Atropos" in refused.json()["detail"]
+    again = await client.post(place, json={"name": "math", "member": "one", "group_size": 8})
+    assert (again.status_code, again.json()["environment"]) == (200, 0)
+    await client.post("/disconnect-env", json={"env_id": 0})
+    assert [(env["connected"], env["members"]) for env in (await client.get(place)).json()["environments"]] == [
+        (True, 1),
+        (True, 0),
+    ]

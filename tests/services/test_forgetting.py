@@ -106,7 +106,7 @@ async def test_a_run_that_nobody_made_or_that_was_forgotten_stays_away_whatever_
         lambda: runs.note_conflict(RUN, 5),
         lambda: runs.note_conflict(RUN, None),
         lambda: services.registry.reset(RUN),
-        lambda: runs.tick(RUN, "host/1/x", HeardOf({0}, {(0, "one")}), 1000),
+        lambda: runs.tick(RUN, "host/1/x", HeardOf({0: 0}, {(0, "one")}), 1000),
         lambda: runs.forget(RUN),
         lambda: maintenance.look_after(RUN),
     ]

@@ -1,5 +1,6 @@
 """Environments that nothing is left of are forgotten, and members add up whatever they do."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
@@ -7,10 +8,12 @@ from random import Random
 import pytest
 from redis.asyncio import Redis
 
-from app.core.errors import InvalidField, RunNotFound
+from app.core.enrolment import Application
+from app.core.errors import EnvironmentSettingsDiffer, InvalidField, RunNotFound
 from app.core.policy import Policy
 from app.services import registry
 from app.services.handout import Holder
+from app.services.registry import Joined
 from app.store.keys import RunKeys
 from tests.services.conftest import RUN, Process, config, encoded, join
 
@@ -94,6 +97,47 @@ async def test_names_that_were_used_once_do_not_close_a_run(alone: Process, monk
     with pytest.raises(InvalidField, match="3 environments that are alive or have groups"):
         await join(alone[0], "one-too-many")
     assert await names(alone) == ["live-0", "live-1", "live-2"]
+
+
+async def test_names_that_take_the_room_of_others_at_the_same_time_all_join(
+    alone: Process, process: Callable[..., Process], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "MOST_ENVIRONMENTS", 4)
+    processes = [process()[0] for _ in range(4)]
+    for number in range(4):
+        await come_and_go(alone, f"pod-{number}")
+    await asyncio.gather(*(each.registry.view(RUN) for each in processes))
+    await asyncio.gather(*(join(each, f"live-{number}") for number, each in enumerate(processes)))
+    assert sorted(await names(alone)) == ["live-0", "live-1", "live-2", "live-3"]
+
+
+async def test_of_members_that_come_back_at_once_with_other_settings_one_sets_them(
+    alone: Process, process: Callable[..., Process], redis_client: Redis
+) -> None:
+    """The environment was silent for long. Its first member sets what the others must agree with."""
+    processes = [process()[0] for _ in range(6)]
+    await come_and_go(alone, "math")
+    await pass_time(redis_client, 60)
+    await asyncio.gather(*(each.registry.view(RUN) for each in processes))
+    joins = [join(each, "math", f"m{size}", group_size=size) for size, each in enumerate(processes, 1)]
+    answers = await asyncio.gather(*joins, return_exceptions=True)
+    (one,) = [answer for answer in answers if isinstance(answer, Joined)]
+    refused = [answer for answer in answers if isinstance(answer, EnvironmentSettingsDiffer)]
+    assert len(refused) == 5
+    view = await alone[0].registry.view(RUN)
+    assert (view.environments[0].members, f"m{view.environments[0].group_size}") == (1, one.member)
+
+
+async def test_a_goodbye_that_another_process_hears_of_is_not_taken_back(process: Callable[..., Process]) -> None:
+    """A client of Atropos polls one process, and says goodbye to another, before the first one ticks."""
+    (services, maintenance), (others, _) = process(), process()
+    await services.registry.register_trainer(RUN, config(4))
+    await services.dispatch.take(RUN)
+    assert await services.registry.register_environment(RUN, Application("math", 4, 512, 1.0, 0.5))
+    await services.registry.pace(RUN, 0)
+    assert await others.registry.disconnect_environment(RUN, 0)
+    await maintenance.look_after(RUN)
+    assert not (await services.registry.view(RUN)).environments[0].connected
 
 
 MOVES = ("join", "leave", "run", "start", "expire")

@@ -20,7 +20,8 @@
 -- KEYS[17] member_counts   hash  environment id -> its live members
 -- KEYS[18] running         hash  environment id -> groups that its members run
 -- ARGV[1] this API process   ARGV[2] ms a repeated submission is recognised for   ARGV[3] ms of silence after which a
--- member is gone   ARGV[4] environments heard of   ARGV[5..] their ids, then 'environment:member' of each member heard of
+-- member is gone   ARGV[4] environments heard of   ARGV[5..] pairs: their ids, and the run clock then; then
+-- 'environment:member' of each member heard of
 --
 -- Returns {run clock in ms, list of the members that are gone, then 1 or 0 each: are there buffers, unindexed payloads, trash, leases, things whose time to be
 -- forgotten has come, groups that grow too old by waiting, a replay buffer, states of
@@ -35,9 +36,10 @@ if redis.call('EXISTS', KEYS[1]) == 0 then return {0, {}, 0, 0, 0, 0, 0, 0, 0, 0
 local clock = advance_clock(KEYS[1])
 redis.call('ZADD', KEYS[2], clock, ARGV[1])
 redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', clock - 600000)
-local m, polled = membership(15), 4 + ARGV[4]
-for i = 5, polled do
-  if redis.call('HEXISTS', KEYS[4], ARGV[i]) == 1 then redis.call('HSET', KEYS[3], ARGV[i], clock) end
+local m, polled = membership(15), 4 + 2 * ARGV[4]
+for i = 5, polled, 2 do
+  local heard = math.max(tonumber(ARGV[i + 1]), tonumber(redis.call('HGET', KEYS[3], ARGV[i]) or 0))
+  if redis.call('HEXISTS', KEYS[4], ARGV[i]) == 1 then redis.call('HSET', KEYS[3], ARGV[i], heard) end
 end
 beat_members(m, KEYS[3], polled + 1, clock)
 local expired = expire_members(m, clock - ARGV[3])

@@ -5,8 +5,11 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from lachesis.wire.atropos import MAX_BATCH_SIZE
-from lachesis.wire.body import MAX_INTEGER, Body, Change
+from lachesis.wire.body import Body, Change
 from lachesis.wire.status import EnvironmentStatus, Warned
+
+MOST_RUNNING = 1_000_000
+"""Groups that a member may say it runs. What all members of a run say adds up to a number that Redis counts with."""
 
 _Share = Annotated[float | None, Field(ge=0, le=1)]
 Weight = Annotated[
@@ -104,13 +107,13 @@ class Heartbeat(Body):
     start_groups: int = Field(
         default=0,
         ge=0,
-        le=MAX_INTEGER,
+        le=MOST_RUNNING,
         description="Groups that it wants to start now, beside those that run. It may start `granted_groups` of them.",
     )
     running_groups: int | None = Field(
         default=None,
         ge=0,
-        le=MAX_INTEGER,
+        le=MOST_RUNNING,
         description="Groups it has started and not submitted yet; null: as said before.",
     )
 

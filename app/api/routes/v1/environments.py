@@ -14,6 +14,7 @@ from app.core.granting import Grant
 from app.services.status import shown_warnings
 from lachesis.wire.body import MAX_INTEGER
 from lachesis.wire.environments import (
+    MOST_RUNNING,
     Credits,
     EnvironmentChange,
     EnvironmentCreate,
@@ -167,7 +168,7 @@ async def get_credits(
         MemberId | None, Query(description="The member that asks, which is a sign of life; without one, none is.")
     ] = None,
     running_groups: Annotated[
-        int | None, Query(ge=0, le=MAX_INTEGER, description="Groups the member has started and not submitted yet.")
+        int | None, Query(ge=0, le=MOST_RUNNING, description="Groups the member has started and not submitted yet.")
     ] = None,
 ) -> Response:
     """Answer how many groups all members together may start so that they are fresh and wanted when trained on.
