@@ -310,7 +310,7 @@ async def test_curricula_end_with_their_run_and_no_key_is_left(process: Start, r
         await observe(services, {"a": [1.0]})
         await sample(services, 1)
         if reset:
-            await services.registry.reset(RUN)
+            await RunStore(services.connection).reset(RUN, "token")
             assert not [key async for key in redis_client.scan_iter("*curricul*")]
         else:
             await services.administration.delete(RUN)
