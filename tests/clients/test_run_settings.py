@@ -24,7 +24,7 @@ ONLY_NATIVE = {"keep_batches", "keep_bytes"}
 def test_every_setting_is_in_each_list() -> None:
     assert CREATED.keys() - {"name", "batch_size", "atropos"} == LIMITS
     assert CHANGED.keys() - {"batch_size"} == LIMITS | {"archived"}
-    assert Run.model_fields.keys() == CREATED.keys() | {"archived", "step", "policy_version"}
+    assert Run.model_fields.keys() == CREATED.keys() | {"archived", "step", "policy_version", "rewinds"}
     assert RunLimits.__annotations__.keys() == LIMITS
     assert get_type_hints(NewRun).keys() == CREATED.keys() - {"name", "batch_size"}
     assert get_type_hints(RunChanges).keys() == CHANGED.keys()
@@ -42,7 +42,11 @@ def test_a_setting_has_the_same_bounds_wherever_it_is_given(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(EnvironmentChange.model_fields))
 def test_a_setting_of_an_environment_has_the_same_bounds_wherever_it_is_given(name: str) -> None:
-    assert EnvironmentChange.model_fields.keys() == EnvironmentCreate.model_fields.keys() - {"name"}
+    assert EnvironmentChange.model_fields.keys() == EnvironmentCreate.model_fields.keys() - {
+        "name",
+        "member",
+        "change_settings",
+    }
     assert bounds(EnvironmentCreate.model_fields[name]) == bounds(EnvironmentChange.model_fields[name])
 
 
