@@ -108,8 +108,9 @@ def credit(batch_size: int, horizon: int, claims: Mapping[int, Claim], caller: i
         the caller's minimum is not in hand: others that sent too much must not keep a promise from being kept.
     """
     own = claims[caller]
-    wanted = horizon * wanted_of_batch(batch_size, claims)[caller]
-    allowed = allowed_sequences(batch_size, horizon, claims, others_in_hand)[caller]
+    of_batch = wanted_of_batch(batch_size, claims)
+    wanted = horizon * of_batch[caller]
+    allowed = _allowed(batch_size, horizon, claims, others_in_hand, of_batch)[caller]
     if allowed > 0:
         return Credit(allowed, wanted, own.in_hand, f"{own.in_hand} of {wanted} sequences wanted are in hand")
     if own.in_hand >= wanted:
@@ -123,11 +124,16 @@ def allowed_sequences(
     batch_size: int, horizon: int, claims: Mapping[int, Claim], others_in_hand: int = 0
 ) -> dict[int, int]:
     """Return what `credit` allows each environment; 0 or less where that is none."""
+    return _allowed(batch_size, horizon, claims, others_in_hand, wanted_of_batch(batch_size, claims))
+
+
+def _allowed(
+    batch_size: int, horizon: int, claims: Mapping[int, Claim], others_in_hand: int, wanted: Mapping[int, int]
+) -> dict[int, int]:
     minimums = sum(claim.bounds.minimum for claim in claims.values())
     in_hand = min(others_in_hand, horizon * max(0, batch_size - minimums))
     in_hand += sum(min(claim.in_hand, horizon * _limit(claim, batch_size)) for claim in claims.values())
     room = horizon * batch_size - in_hand
-    wanted = wanted_of_batch(batch_size, claims)
     return {
         key: min(horizon * wanted[key] - own.in_hand, max(room, horizon * own.bounds.minimum - own.in_hand))
         for key, own in claims.items()

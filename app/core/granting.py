@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from app.core.allocation import bounds_for
-from app.core.blockers import limit_of
+from app.core.blockers import limit_of, parts_of, supply_of
 from app.core.completion import Completion, Maker, Needed, completion
 from app.core.credits import Claim, Credit, allowed_sequences, credit, horizon_of
 from app.core.errors import RunNotFound
@@ -15,6 +15,7 @@ from app.core.mixing import fresh_needed
 from app.core.model import Bounds, Environment, Lane, RunView
 from app.core.pacing import live_shares
 from app.core.scarcity import no_longer_awaited, scarce_now
+from app.core.sums import attainable
 
 _MOST_UNCERTAIN = 2
 """Horizons' worth of sequences of an environment that wait for groups of a size that it did not declare."""
@@ -58,7 +59,7 @@ def granted(run: str, view: RunView, caller: int, ttl_ms: int) -> Grant:
         return Grant(0, nothing, seen.horizon, view.policy_version)
     answer = credit(seen.batch_size, seen.horizon, seen.claims, caller, seen.others)
     groups = -(-answer.sequences // group_size)
-    if groups == 0 and seen.nobody_may_start(view):
+    if groups == 0 and seen.nobody_may_start(view) and not seen.holds_a_batch(view):
         needed = seen.completion(view).needed
         if needed is not None:
             groups = needed.groups if needed.environment == caller and seen.may_be_asked(view, needed) else 0
@@ -140,6 +141,11 @@ class _Seen:
         allowed = allowed_sequences(self.batch_size, self.horizon, self.claims, self.others)
         return max(allowed.values(), default=0) <= 0
 
+    def holds_a_batch(self, view: RunView) -> bool:
+        """Whether what is in hand holds a batch that keeps all bounds: what a run without a trainer comes to."""
+        supply = supply_of(self.batch_size, _lanes(view, self.alive), self.limits)
+        return attainable(self.batch_size, parts_of(self.batch_size, supply, self.limits))
+
     def completion(self, view: RunView) -> Completion:
         """Say who makes what so that a batch forms. This costs about as much as to choose a batch."""
         return completion(self.batch_size, _lanes(view, self.alive), self.limits, _makers(view, self.alive))
@@ -193,7 +199,8 @@ def _usable(
 def _lanes(view: RunView, alive: Mapping[int, Environment]) -> list[Lane]:
     """Return what waits and what is being made, as lanes without heads."""
     waiting = [Lane(*lane, groups, ()) for lane, groups in chain(view.lanes.items(), view.buffers.items())]
-    return waiting + [Lane(key, env.group_size, view.running.get(key, 0), ()) for key, env in alive.items()]
+    made = ((alive[key], groups) for key, groups in view.running.items() if key in alive and groups > 0)
+    return waiting + [Lane(env.environment, env.group_size, groups, ()) for env, groups in made]
 
 
 def _makers(view: RunView, alive: Mapping[int, Environment]) -> list[Maker]:

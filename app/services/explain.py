@@ -1,5 +1,6 @@
 """Would a batch form now; if not, what is missing, who is to blame, and when it should be there."""
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -106,7 +107,7 @@ class Explain:
             why = replace(why, detail=f"{why.detail}; {idle}")
         if (limit := await self._capacity.reached(run, view)) is not None:
             why = replace(why, detail=f"{why.detail}; {limit}")
-        if (waiting := who_must_act(view, self._ttl_ms)) is not None:
+        if (waiting := await asyncio.to_thread(who_must_act, view, self._ttl_ms)) is not None:
             why = replace(why, detail=f"{why.detail}; {waiting}")
         left_ms = decision.relaxes_in_ms
         relaxes_s = None if left_ms is None else left_ms / 1000
