@@ -293,7 +293,7 @@ class Registry:
             RunNotFound: There is no such run.
             EnvironmentNotFound, MemberNotFound: There is none of that id.
         """
-        view, known = await self._members.view(run, environment, member)
+        view, known, started = await self._members.view(run, environment, member)
         _check_known(run, environment, view)
         if known is None:
             raise MemberNotFound(not_a_member(run, environment, member))
@@ -304,7 +304,7 @@ class Registry:
         if said == known.running_groups and not min(start_groups, grant.groups):
             return Credited(grant, 0)
         noted = await self._members.note_running(
-            run, environment, member, running=said, start=start_groups, most=running + grant.groups
+            run, environment, member, running=said, start=start_groups, allowed=grant.groups, after=started
         )
         if noted.running != running:
             grant = granted(run, _running(view, environment, noted.running), environment, self._ttl_ms)

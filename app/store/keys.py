@@ -14,6 +14,7 @@
 | `…:members_heard` | zset | those members by the run clock at their last sign of life, ms |
 | `…:member_counts` | hash | environment id -> its live members |
 | `…:running` | hash | environment id -> groups that its members have started and not submitted |
+| `…:started` | hash | environment id -> groups that its members have started, submitted or not |
 | `…:groups` | hash | group id -> its entry, for every group held (`app.store.group_entries`) |
 | `…:lanes` | hash | `environment:size` -> groups queued in that lane |
 | `…:lane:{environment}:{size}` | zset | queued group ids by arrival |
@@ -200,6 +201,7 @@ class RunKeys:
     members = _Key()
     members_heard = _Key()
     member_counts = _Key()
+    started = _Key()
     unindexed = _Key()
     leases = _Key()
     lease_states = _Key()
@@ -273,7 +275,7 @@ class RunKeys:
 
     def membership(self) -> tuple[str, ...]:
         """The keys of members, in the order `lua/members.lua` names them."""
-        return (self.members, self.members_heard, self.member_counts, self.running)
+        return (self.members, self.members_heard, self.member_counts, self.running, self.started)
 
     def lane(self, name: str) -> str:
         return self.called(f"lane:{name}")

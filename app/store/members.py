@@ -66,12 +66,18 @@ class MemberStore:
             raise InvalidField(f"the run has {MOST_MEMBERS} members, and takes no more; silent ones expire")
         return bool(put - 1) if put else None
 
-    async def view(self, run: str, environment: int, member: str) -> tuple[RunView, Member | None]:
-        """Read a run and one of its members, in one round trip; None if the environment has no such member."""
+    async def view(self, run: str, environment: int, member: str) -> tuple[RunView, Member | None, int]:
+        """Read a run and one of its members, in one round trip.
+
+        Returns:
+            The run; the member, None if the environment has no such member; and how many groups the environment's
+            members had started before the run was read.
+        """
         keys = RunKeys(run)
+        of_environment = ("HGET", keys.started, environment)
         of_member = ("HGET", keys.members, member_name(environment, member))
-        *replies, record = await self._connection.exchange([*view_commands(keys), of_member])
-        return read_view(replies), None if record is None else _parse(member, record)
+        started, *replies, record = await self._connection.exchange([of_environment, *view_commands(keys), of_member])
+        return read_view(replies), None if record is None else _parse(member, record), int(started or 0)
 
     async def of_environment(self, run: str, environment: int) -> list[Member]:
         """Return an environment's members by id."""
@@ -88,7 +94,7 @@ class MemberStore:
         return sorted(members, key=lambda member: member.member)
 
     async def note_running(
-        self, run: str, environment: int, member: str, *, running: int | None, start: int, most: int
+        self, run: str, environment: int, member: str, *, running: int | None, start: int, allowed: int, after: int
     ) -> Started:
         """Note how many groups a member runs, and let it start more.
 
@@ -98,13 +104,14 @@ class MemberStore:
             member: The member's id.
             running: Groups that it runs; None: as many as it said before.
             start: Groups that it wants to start beside them.
-            most: Groups that all members of the environment may run then.
+            allowed: Groups that the environment might start when this was decided.
+            after: Groups that its members had started by then (`view`); those that were started since count against it.
 
         Raises:
             MemberNotFound: The environment has no such member.
         """
         said = "" if running is None else running
-        arguments = [member_name(environment, member), said, start, most]
+        arguments = [member_name(environment, member), said, start, allowed, after]
         answer = await self._connection.run("note_running", RunKeys(run).membership(), arguments)
         if not answer:
             raise MemberNotFound(not_a_member(run, environment, member))

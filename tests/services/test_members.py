@@ -1,19 +1,25 @@
 """Environments that nothing is left of are forgotten, and members add up whatever they do."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
+from pydantic import SecretStr
 from redis.asyncio import Redis
 
 from app.core.enrolment import Application
 from app.core.errors import EnvironmentSettingsDiffer, InvalidField, RunNotFound
 from app.core.policy import Policy
+from app.main import wire
 from app.services import registry
 from app.services.handout import Holder
 from app.services.registry import Joined
+from app.settings import Settings
+from app.store.connection import Connection
 from app.store.keys import RunKeys
 from tests.services.conftest import RUN, Process, config, encoded, join
 
@@ -138,6 +144,41 @@ async def test_a_goodbye_that_another_process_hears_of_is_not_taken_back(process
     assert await others.registry.disconnect_environment(RUN, 0)
     await maintenance.look_after(RUN)
     assert not (await services.registry.view(RUN)).environments[0].connected
+
+
+class Interrupted(Connection):
+    """Does something else, once, before a member's groups are noted."""
+
+    meanwhile: Callable[[], Awaitable[object]] | None = None
+
+    async def run(self, script: str, *arguments: Any) -> Any:
+        if script == "note_running" and self.meanwhile is not None:
+            meanwhile, self.meanwhile = self.meanwhile, None
+            await meanwhile()
+        return await super().run(script, *arguments)
+
+
+async def test_groups_that_end_while_a_member_asks_give_no_room_twice(
+    process: Callable[..., Process], redis_url: str
+) -> None:
+    """Its credits were computed before another's group was queued, and a third one has got that group's place."""
+    services, _ = process()
+    await services.administration.create(RUN, config(4), Policy(max_staleness=0))
+    for member in "abc":
+        await join(services, "math", member)
+    registry = services.registry
+    assert (await registry.heartbeat(RUN, 0, "a", 0, 1)).started == 1
+
+    async def meanwhile() -> None:
+        await services.submissions.submit(RUN, [replace(encoded(2, 0, 0), group_id="g")])
+        await registry.heartbeat(RUN, 0, "a", 0)
+        assert (await registry.heartbeat(RUN, 0, "c", 0, 1)).started == 1
+
+    async with aclosing(Interrupted(redis_url, 5.0)) as connection:
+        slow, _ = wire(Settings(redis_url=SecretStr(redis_url)), connection, "slow")
+        connection.meanwhile = meanwhile
+        assert (await slow.registry.heartbeat(RUN, 0, "b", 0, 1)).started == 0
+        assert connection.meanwhile is None
 
 
 MOVES = ("join", "leave", "run", "start", "expire")

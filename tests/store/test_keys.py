@@ -37,7 +37,7 @@ async def test_every_key_is_in_the_table_and_every_row_of_the_table_is_a_key(sto
             seen[key.decode()] = str(await store.redis.type(key), "ascii")  # type: ignore[arg-type]
 
     await store.members.put(RUN, 0, "one")
-    await store.members.note_running(RUN, 0, "one", running=3, start=0, most=0)
+    await store.members.note_running(RUN, 0, "one", running=3, start=0, allowed=0, after=0)
     await store.tick(HeardOf({0: 1}, {(0, "one")}))
     own = [encoded(given="given", version=0), encoded(), encoded(), encoded()]
     await store.admit(*own, ids=["kept", "taken", "lost", "entered"])

@@ -17,8 +17,8 @@ async def environment(store: Store) -> tuple[int, int]:
     return view.environments[0].members, view.running.get(0, 0)
 
 
-async def run_groups(store: Store, member: str, running: int | None, start: int = 0, most: int = 0) -> Started:
-    return await store.members.note_running(RUN, 0, member, running=running, start=start, most=most)
+async def run_groups(store: Store, member: str, running: int | None, start: int = 0, allowed: int = 0) -> Started:
+    return await store.members.note_running(RUN, 0, member, running=running, start=start, allowed=allowed, after=0)
 
 
 async def test_a_member_is_new_once(store: Store) -> None:
@@ -43,10 +43,11 @@ async def test_running_groups_are_summed_over_members(store: Store) -> None:
 async def test_groups_start_as_long_as_the_environment_may_run_more(store: Store) -> None:
     for member in ("one", "two", "three"):
         await store.members.put(RUN, 0, member)
-    assert await run_groups(store, "one", 0, start=1, most=2) == Started(1, 1)
-    assert await run_groups(store, "two", 0, start=5, most=2) == Started(1, 2)
-    assert await run_groups(store, "three", 0, start=1, most=2) == Started(0, 2)
-    assert await run_groups(store, "two", 0, start=5, most=2) == Started(1, 2), "the answer was lost: the same again"
+    assert await run_groups(store, "one", 0, start=1, allowed=2) == Started(1, 1)
+    assert await run_groups(store, "two", 0, start=5, allowed=2) == Started(1, 2)
+    assert await run_groups(store, "three", 0, start=1, allowed=2) == Started(0, 2)
+    assert await run_groups(store, "one", 0) == Started(0, 1)
+    assert await run_groups(store, "three", 0, start=1, allowed=2) == Started(0, 1), "a group that ended gives no room"
 
 
 async def test_a_member_that_leaves_takes_its_groups_with_it_and_no_others(store: Store) -> None:

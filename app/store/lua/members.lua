@@ -4,13 +4,17 @@
 -- members_heard  zset  those members by the run clock at their last sign of life, ms
 -- member_counts  hash  environment id -> its live members
 -- running        hash  environment id -> groups that its members run
+-- started        hash  environment id -> groups that its members have started, those that ended too; goes with the last one
 local function membership(first)
-  return {members = KEYS[first], heard = KEYS[first + 1], counts = KEYS[first + 2], running = KEYS[first + 3]}
+  return {members = KEYS[first], heard = KEYS[first + 1], counts = KEYS[first + 2], running = KEYS[first + 3],
+    started = KEYS[first + 4]}
 end
 
--- Add to a counter; one that reaches 0 goes.
+-- Add to a counter; one that reaches 0 goes. Returns whether it went.
 local function count(key, environment, by)
-  if by ~= 0 and redis.call('HINCRBY', key, environment, by) == 0 then redis.call('HDEL', key, environment) end
+  if by == 0 or redis.call('HINCRBY', key, environment, by) ~= 0 then return false end
+  redis.call('HDEL', key, environment)
+  return true
 end
 
 -- Returns what is known of a member: its environment, when it joined and how many groups it runs; nil of none.
@@ -33,7 +37,7 @@ local function remove_member(m, name)
   redis.call('ZREM', m.heard, name)
   if not member then return false end
   count(m.running, member.environment, -member.running)
-  count(m.counts, member.environment, -1)
+  if count(m.counts, member.environment, -1) then redis.call('HDEL', m.started, member.environment) end
   redis.call('HDEL', m.members, name)
   return true
 end

@@ -7,6 +7,7 @@
 -- KEYS[4] members_heard  zset  members by the run clock at their last sign of life, ms
 -- KEYS[5] member_counts  hash  environment id -> its live members
 -- KEYS[6] running        hash  environment id -> groups that its members run
+-- KEYS[7] started        hash  environment id -> groups that its members have started, those that ended too
 -- ARGV[1] environment id   ARGV[2] 'environment:member'   ARGV[3] most members that a run may have
 --
 -- Returns 2 for a new member, 1 for one that was there (it runs no groups now), 0 if there is no such environment, -1 if

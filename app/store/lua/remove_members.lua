@@ -5,6 +5,7 @@
 -- KEYS[2] members_heard  zset  members by the run clock at their last sign of life, ms
 -- KEYS[3] member_counts  hash  environment id -> its live members
 -- KEYS[4] running        hash  environment id -> groups that its members run
+-- KEYS[5] started        hash  environment id -> groups that its members have started, those that ended too
 -- ARGV[1] environment id   ARGV[2..] 'environment:member' of each
 --
 -- Returns {list of those that left, how many members the environment has left}.

@@ -19,6 +19,7 @@
 -- KEYS[16] members_heard   zset  members by the run clock at their last sign of life, ms
 -- KEYS[17] member_counts   hash  environment id -> its live members
 -- KEYS[18] running         hash  environment id -> groups that its members run
+-- KEYS[19] started         hash  environment id -> groups that its members have started
 -- ARGV[1] this API process   ARGV[2] ms a repeated submission is recognised for   ARGV[3] ms of silence after which a
 -- member is gone   ARGV[4] environments heard of   ARGV[5..] pairs: their ids, and the run clock then; then
 -- 'environment:member' of each member heard of
