@@ -216,11 +216,13 @@ class Registry:
             new_member = await self._members.put(run, key, member)
             if new_member is None:
                 continue  # the environment was forgotten meanwhile
-            if known is None or not known.alive(view.clock_ms, self._ttl_ms):
+            came, view = known is None or not known.alive(view.clock_ms, self._ttl_ms), await self._runs.view(run)
+            if key not in view.environments or view.environments[key].name != name:
+                continue  # the run was deleted meanwhile, and maybe made again
+            if came:
                 emit(EnvironmentJoined(run=run, environment=key, name=name))
             if new_member:
                 emit(MemberJoined(run=run, environment=key, name=name, member=member))
-            view = await self._runs.view(run)
             return Joined(key, member, view, known is None, self._warnings.note(run, view))
 
     async def leave(self, run: str, environment: int, member: str | None) -> None:
@@ -257,13 +259,14 @@ class Registry:
         """Change an environment's shares, weight or group size; returns the run.
 
         Raises:
+            RunNotFound: There is no such run, or it was deleted meanwhile.
             EnvironmentNotFound: There is none of that id.
         """
         while True:
             view = await self.known(run, environment)
             changed = replace(view.environments[environment], **changes)
             if await self._put(run, changed, view):
-                return await self._runs.view(run)
+                return await self.known(run, environment)
 
     async def known(self, run: str, environment: int) -> RunView:
         """Read a run that has this environment.

@@ -1,7 +1,7 @@
 """Environments that nothing is left of are forgotten, and members add up whatever they do."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import replace
 from random import Random
@@ -11,6 +11,7 @@ import pytest
 from pydantic import SecretStr
 from redis.asyncio import Redis
 
+from app.api.deps import Services
 from app.core.enrolment import Application
 from app.core.errors import EnvironmentSettingsDiffer, InvalidField, RunNotFound
 from app.core.policy import Policy
@@ -147,19 +148,54 @@ async def test_a_goodbye_that_another_process_hears_of_is_not_taken_back(process
 
 
 class Interrupted(Connection):
-    """Does something else, once, before a member's groups are noted."""
+    """Does something else, once, before or after it runs a script."""
 
-    meanwhile: Callable[[], Awaitable[object]] | None = None
+    before: str | None = None
+    after: str | None = None
+    meanwhile: Callable[[], Awaitable[object]]
 
     async def run(self, script: str, *arguments: Any) -> Any:
-        if script == "note_running" and self.meanwhile is not None:
-            meanwhile, self.meanwhile = self.meanwhile, None
-            await meanwhile()
-        return await super().run(script, *arguments)
+        if script == self.before:
+            self.before = None
+            await self.meanwhile()
+        answer = await super().run(script, *arguments)
+        if script == self.after:
+            self.after = None
+            await self.meanwhile()
+        return answer
+
+
+@pytest.fixture
+async def interrupted(redis_url: str, redis_client: Redis) -> AsyncIterator[tuple[Services, Interrupted]]:
+    """One more process, and its connection."""
+    async with aclosing(Interrupted(redis_url, 5.0)) as connection:
+        services, _ = wire(Settings(redis_url=SecretStr(redis_url)), connection, "interrupted")
+        yield services, connection
+
+
+async def test_a_run_that_is_deleted_while_a_member_joins_is_not_there(
+    alone: Process, interrupted: tuple[Services, Interrupted]
+) -> None:
+    services, connection = interrupted
+    connection.after, connection.meanwhile = "put_member", lambda: alone[0].administration.delete(RUN)
+    with pytest.raises(RunNotFound):
+        await join(services, "math")
+    assert connection.after is None
+
+
+async def test_an_environment_whose_run_is_deleted_while_it_is_changed_is_not_there(
+    alone: Process, interrupted: tuple[Services, Interrupted]
+) -> None:
+    await join(alone[0], "math")
+    services, connection = interrupted
+    connection.after, connection.meanwhile = "put_environment", lambda: alone[0].administration.delete(RUN)
+    with pytest.raises(RunNotFound):
+        await services.registry.change_environment(RUN, 0, {"weight": 2.0})
+    assert connection.after is None
 
 
 async def test_groups_that_end_while_a_member_asks_give_no_room_twice(
-    process: Callable[..., Process], redis_url: str
+    process: Callable[..., Process], interrupted: tuple[Services, Interrupted]
 ) -> None:
     """Its credits were computed before another's group was queued, and a third one has got that group's place."""
     services, _ = process()
@@ -174,11 +210,10 @@ async def test_groups_that_end_while_a_member_asks_give_no_room_twice(
         await registry.heartbeat(RUN, 0, "a", 0)
         assert (await registry.heartbeat(RUN, 0, "c", 0, 1)).started == 1
 
-    async with aclosing(Interrupted(redis_url, 5.0)) as connection:
-        slow, _ = wire(Settings(redis_url=SecretStr(redis_url)), connection, "slow")
-        connection.meanwhile = meanwhile
-        assert (await slow.registry.heartbeat(RUN, 0, "b", 0, 1)).started == 0
-        assert connection.meanwhile is None
+    slow, connection = interrupted
+    connection.before, connection.meanwhile = "note_running", meanwhile
+    assert (await slow.registry.heartbeat(RUN, 0, "b", 0, 1)).started == 0
+    assert connection.before is None
 
 
 MOVES = ("join", "leave", "run", "start", "expire")
