@@ -1,4 +1,4 @@
-"""What happens to runs, in one place: an event is one class, and one line of the log.
+"""The events of runs: each event is one class, and one line of the log.
 
 Services call `emit`; rules in the core do not log. The API sets `caller` for each request (`app.api.caller`), so that a
 line says who asked. A line without a caller is of something that the service did by itself.
@@ -12,10 +12,10 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 MOST_CHARACTERS = 200
-"""Of a name or reason in a line; what is longer is cut."""
+"""Most characters of a name or reason in a line; longer ones are cut."""
 
 Caller = Callable[[], Mapping[str, str]] | None
-"""Describes who asked for what is being done, as fields of a line; None: nobody, the service does it by itself."""
+"""Returns fields that describe who asked; None: the service acts by itself."""
 
 caller: ContextVar[Caller] = ContextVar("caller", default=None)
 
@@ -24,7 +24,7 @@ log = logging.getLogger("lachesis.events")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something that happened to a run. The class's name, in words, is the message; the other fields follow it."""
+    """Something that happened to a run. The message is the class's name in words; the fields follow it."""
 
     level: ClassVar[int] = logging.INFO
 
@@ -57,14 +57,14 @@ def _cut(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunCreated(Event):
-    """Somebody made a run."""
+    """A run was created."""
 
     batch_size: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunChanged(Event):
-    """Somebody changed settings of a run; `changes` are their new values."""
+    """Settings of a run were changed; `changes` has the new values."""
 
     changes: Mapping[str, Any]
 
@@ -76,7 +76,7 @@ class RunReset(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunDeleted(Event):
-    """Somebody removed a run with all it owned."""
+    """A run was deleted with everything it owned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +89,7 @@ class RunRewound(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunWarned(Event):
-    """Something cannot work in a run, found for the first time; `kind` and `detail` are those of the status."""
+    """Something cannot work in a run, logged when first found; `kind` and `detail` are those of the status."""
 
     level: ClassVar[int] = logging.WARNING
 
@@ -164,14 +164,14 @@ class MemberExpired(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDeleted(Event):
-    """An operator deleted a group that waited."""
+    """An operator deleted a waiting group."""
 
     group: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupsDeleted(Event):
-    """An operator deleted groups that waited by a filter; `groups` is how many, the other fields are the filter."""
+    """An operator deleted waiting groups by a filter; `groups` is how many, the other fields are the filter."""
 
     groups: int
     environment: int | str | None
@@ -184,7 +184,7 @@ class GroupsDeleted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchRelaxed(Event):
-    """A batch was handed out that does not keep every minimum; `owed_sequences` are what environments are owed now."""
+    """A batch does not keep every minimum; `owed_sequences` says what environments are owed now."""
 
     level: ClassVar[int] = logging.WARNING
 
@@ -195,7 +195,7 @@ class BatchRelaxed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchGivenBack(Event):
-    """A trainer gave a batch back: its groups are queued again."""
+    """A trainer or an operator gave a batch back."""
 
     batch: str
     step: int
@@ -214,7 +214,7 @@ class BatchRedelivered(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchQuarantined(Event):
-    """A batch was set aside: its leases ran out as often as the run allows."""
+    """A batch was quarantined: its leases ran out as often as the run allows."""
 
     level: ClassVar[int] = logging.WARNING
 
@@ -236,12 +236,12 @@ class BatchDiscarded(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayDeleted(Event):
-    """Somebody removed a run's replay buffer with all it held."""
+    """A run's replay buffer was deleted with all it held."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaySessionStarted(Event):
-    """A session of a replay buffer began, which retired chunks of former ones."""
+    """A session of a replay buffer began; chunks of earlier sessions were retired."""
 
     session: int
     retired_chunks: int
@@ -249,7 +249,7 @@ class ReplaySessionStarted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayChunksDeleted(Event):
-    """Somebody deleted chunks of a replay buffer; `chunks` is how many, the other fields are the filter."""
+    """Chunks of a replay buffer were deleted; `chunks` is how many, the other fields are the filter."""
 
     chunks: int
     worker: str | None
@@ -260,14 +260,14 @@ class ReplayChunksDeleted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaySnapshotRestored(Event):
-    """Somebody put a snapshot in place of a replay buffer."""
+    """A replay buffer was replaced by a snapshot."""
 
     snapshot: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaySnapshotDeleted(Event):
-    """Somebody removed a snapshot of a replay buffer."""
+    """A snapshot of a replay buffer was deleted."""
 
     snapshot: str
 
@@ -277,14 +277,14 @@ class ReplaySnapshotDeleted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurriculumDeleted(Event):
-    """Somebody removed a curriculum with all that was known of its items."""
+    """A curriculum was deleted with the records of its items."""
 
     curriculum: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurriculumRestored(Event):
-    """Somebody put a saved state in place of a curriculum, or made one from it."""
+    """A curriculum was replaced by a saved state, or created from one."""
 
     curriculum: str
     items: int
@@ -292,7 +292,7 @@ class CurriculumRestored(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurriculumItemDeleted(Event):
-    """Somebody removed an item of a curriculum."""
+    """An item of a curriculum was deleted."""
 
     curriculum: str
     item: str

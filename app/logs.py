@@ -15,13 +15,13 @@ from typing import Any, Literal
 LogFormat = Literal["text", "json"]
 
 RESERVED = ("time", "level", "logger", "process", "message", "exception")
-"""What JSON lines call their own members; fields have other names."""
+"""Member names that JSON lines use themselves; fields must have other names."""
 
 _PLAIN = re.compile(r"[^\s\"'=\\]+")
 
 
 class _Lines(logging.Formatter):
-    """What both formats share."""
+    """The parts that both formats share."""
 
     def _time(self, record: logging.LogRecord) -> str:
         return datetime.fromtimestamp(record.created, UTC).astimezone().isoformat(timespec="milliseconds")
@@ -38,7 +38,7 @@ class TextLines(_Lines):
     """Lines for people. Only a traceback has more than one; its further lines are indented."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Write a record down."""
+        """Return the line of a record."""
         parts = [self._time(record), record.levelname, record.name, f"[{record.process}]", record.getMessage()]
         parts += [f"{key}={_value(value)}" for key, value in self._fields(record).items()]
         lines = [" ".join(parts), *self._traceback(record).splitlines()]
@@ -49,7 +49,7 @@ class JsonLines(_Lines):
     """Lines for machines: one JSON object each."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Write a record down."""
+        """Return the line of a record."""
         own = (self._time(record), record.levelname.lower(), record.name, record.process, record.getMessage())
         members: dict[str, Any] = dict(zip(RESERVED, own, strict=False))
         if traceback := self._traceback(record):
@@ -87,7 +87,7 @@ def _printable(text: str) -> str:
 
 
 class Backoff:
-    """Says which lines of a kind are worth writing: the first, then one after longer and longer pauses.
+    """Limits lines of a kind: the first is written, then one after each of ever longer pauses.
 
     Args:
         first_s: Pause after the first line, seconds.
@@ -99,10 +99,10 @@ class Backoff:
         self._first_s = first_s
         self._longest_s = longest_s
         self._clock = clock
-        self._pauses: dict[Hashable, tuple[float, float]] = {}  # kind -> until when, and how long that was
+        self._pauses: dict[Hashable, tuple[float, float]] = {}  # kind -> end of its pause, and length of the pause
 
     def is_due(self, kind: Hashable) -> bool:
-        """Whether to write a line of this kind now; the answer counts as written."""
+        """Whether to write a line of this kind now; True counts as written."""
         now = self._clock()
         until, pause_s = self._pauses.get(kind, (now, 0.0))
         if now < until:
@@ -112,5 +112,5 @@ class Backoff:
         return True
 
     def forget(self, kind: Hashable) -> None:
-        """Begin anew with a kind: what it was about is over."""
+        """Start again with the first line of a kind: the problem is over."""
         self._pauses.pop(kind, None)

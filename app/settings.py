@@ -18,13 +18,13 @@ def _lowered(value: Any) -> Any:
 
 
 def _host_names(value: Any) -> Any:
-    """Split a list of host names, and refuse what cannot be one."""
+    """Split a list of host names, and refuse values that cannot be one."""
     if not isinstance(value, str):
         return value
     names = tuple(name.strip().lower() for name in value.split(",") if name.strip())
     for name in names:
         if not _HOST_NAME.fullmatch(name):
-            raise ValueError(f"{name!r} is no host name: give names without scheme and port, *.suffix, or *")
+            raise ValueError(f"{name!r} is not a host name: give names without scheme and port, *.suffix, or *")
     return names
 
 
@@ -45,8 +45,8 @@ class Settings(BaseSettings):
         NoDecode,
         BeforeValidator(_host_names),
         Field(
-            description="Host names, separated by commas, under which the service may be asked besides loopback names, "
-            "addresses, this machine's name and LACHESIS_HOST; `*.suffix` for all below one, `*` for any."
+            description="Host names that clients may use besides addresses, localhost, this machine's name and "
+            "LACHESIS_HOST; separated by commas. `*.suffix` allows all names below it, `*` any name."
         ),
     ] = None
     port: Annotated[int, Field(ge=0, le=65535, description="Port to listen on; 0 picks a free one.")] = 8000
@@ -77,8 +77,8 @@ class Settings(BaseSettings):
         float,
         Field(
             gt=0,
-            description="How long a command to Redis may make no progress, neither sent nor answered by one byte, "
-            "before it is repeated. A large batch on a slow line takes as long as it takes.",
+            description="How long a command to Redis may make no progress (no byte sent or received) before it is "
+            "repeated. A large batch on a slow connection may take longer.",
         ),
     ] = 5.0
     max_body_bytes: Annotated[
@@ -135,5 +135,5 @@ class Settings(BaseSettings):
     log_format: Annotated[
         LogFormat,
         BeforeValidator(_lowered),
-        Field(description="Lines of the log: text for people, or a JSON object each."),
+        Field(description="Format of log lines: text for people, or one JSON object each."),
     ] = "text"

@@ -77,7 +77,7 @@ UPKEEP_FAILING = Metric(
     "lachesis_upkeep_failing",
     Kind.GAUGE,
     ("process", "run"),
-    "Whether this process fails to look after the run: 1 or 0.",
+    "Whether maintenance of the run fails in this process: 1 or 0.",
 )
 
 # Of runs, the same from every API process.
@@ -85,7 +85,7 @@ RUN_READABLE = Metric(
     "lachesis_run_readable",
     Kind.GAUGE,
     ("run",),
-    "Whether this scrape could read all of the run: 1, or 0 and metrics of it are missing.",
+    "Whether this scrape could read the whole run: 1, or 0 if metrics of it are missing.",
 )
 STEP = Metric("lachesis_step", Kind.GAUGE, ("run",), "Batches taken, counted from the starting step.")
 POLICY_VERSION = Metric("lachesis_policy_version", Kind.GAUGE, ("run",), "The policy version in force.")
@@ -104,7 +104,7 @@ SCARCE = Metric(
     "lachesis_scarce_seconds",
     Kind.GAUGE,
     ("run", "environment"),
-    "Seconds that batches have waited for an environment that sends too little; 0 until that is worth an alert.",
+    "Seconds that batches have waited for an environment that sends too little; 0 before the alert.",
 )
 PAYLOAD = Metric("lachesis_payload_bytes", Kind.GAUGE, ("run", "state"), "Bytes of payload held.")
 ENVIRONMENTS = Metric("lachesis_environments", Kind.GAUGE, ("run", "state"), "Registered environments.")

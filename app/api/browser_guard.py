@@ -1,6 +1,6 @@
-"""Keeps web pages out: a page that a browser shows can send requests to any address that the browser can reach.
+"""Refuse requests of web pages: a page can send requests to any address that its browser can reach.
 
-There are three ways in, and a header that gives each away:
+There are three ways in, and a header that reveals each:
 
     the page of another site      Sec-Fetch-Site, which browsers send to loopback addresses and over HTTPS
     the same, where that is left  Origin, with whatever may change something; but for GETs, see `refuse_browsers`
@@ -24,7 +24,7 @@ from app.core.errors import CrossSiteRequest, Forbidden, ForeignHost
 from app.logs import Backoff
 
 _OWN_SITES = (b"same-origin", b"none")  # our own pages; an address that a person typed
-_PAGES = ("/", "/docs")  # what links of other pages may lead to
+_PAGES = ("/", "/docs")  # other pages may link to these
 _MOST_KNOWN = 1000
 _MOST_SHOWN = 200
 _HOST = re.compile(r"(?:\[(?P<address>[^\[\]]+)\]|(?P<name>[^\[\]:@/\s]+))(?::\d+)?")
@@ -34,7 +34,7 @@ log = logging.getLogger("lachesis.api")
 
 
 class HostNames:
-    """The names under which the service may be asked."""
+    """The host names that clients may use for this service."""
 
     def __init__(self, listed: Collection[str], bound: str) -> None:
         own = socket.gethostname().lower()
@@ -49,7 +49,7 @@ class HostNames:
         """Check a request's ``Host``.
 
         Raises:
-            ForeignHost: It is a name that is not listed; the message says how to list it.
+            ForeignHost: The name is not known; the message says how to list it.
         """
         if host in self._known:
             return
@@ -102,10 +102,12 @@ class BrowserGuard:
             elif name == b"origin":
                 origin = value
             elif name == b"sec-fetch-site" and value not in _OWN_SITES and not _follows_a_link(scope):
-                raise CrossSiteRequest("a web page of another site sent this; open the service's own page instead")
+                raise CrossSiteRequest(
+                    "a web page of another site sent this request; open the service's own page instead"
+                )
         if origin is not None and origin.lower().partition(b"://")[2] != host.lower():
             shown = origin.decode("latin-1")[:_MOST_SHOWN]
-            raise CrossSiteRequest(f"a web page of {shown!r} sent this, which is not where the service is asked")
+            raise CrossSiteRequest(f"a web page of {shown!r} sent this request; open a page of this service instead")
 
     def _log(self, scope: Scope, refused: Forbidden) -> None:
         if self._refusals.is_due(refused.code):
@@ -114,19 +116,19 @@ class BrowserGuard:
 
 
 def refuse_browsers(request: Request) -> None:
-    """Refuse a GET that changes something, if a browser sent it without a word on where it comes from.
+    """Refuse a GET that changes something if a browser sent it without saying which page it comes from.
 
-    Over plain HTTP to another machine browsers leave `Sec-Fetch-Site` out, and an image has no `Origin`.
+    Over plain HTTP to another machine, browsers leave `Sec-Fetch-Site` out, and requests for images have no `Origin`.
 
     Raises:
-        CrossSiteRequest: It may be of a web page of another site.
+        CrossSiteRequest: A web page of another site may have sent it.
     """
     if "sec-fetch-site" not in request.headers and request.headers.get("user-agent", "").startswith("Mozilla/"):
-        raise CrossSiteRequest("a browser sent this, and does not say for which page; send it with a program, as curl")
+        raise CrossSiteRequest("a browser sent this request without saying for which page; use a program such as curl")
 
 
 def _follows_a_link(scope: Scope) -> bool:
-    """Whether a person follows a link to one of our pages: it is shown to them alone."""
+    """Whether a person follows a link to one of our pages; the linking page cannot read the answer."""
     if scope["path"] not in _PAGES or scope["method"] != "GET":
         return False
     headers = dict(scope["headers"])

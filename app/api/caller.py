@@ -10,7 +10,7 @@ _SHOWN = {b"user-agent": "agent", b"x-forwarded-for": "forwarded_for"}
 
 
 def note_caller(scope: Scope) -> None:
-    """Let events that this request causes name who sent it. What is said of them is read only if there are any."""
+    """Add the sender of this request to its events. The headers are read only if there is an event."""
     caller.set(partial(described, scope))
 
 
@@ -18,8 +18,8 @@ def described(scope: Scope) -> dict[str, str]:
     """Describe who sent a request.
 
     Returns:
-        ``caller``, the address, and what the request says of itself, true or not: ``agent`` (its software) and
-        ``forwarded_for`` (the client behind a proxy).
+        ``caller`` (the address), and what the request claims: ``agent`` (its software) and ``forwarded_for`` (the
+        client behind a proxy).
     """
     client = scope.get("client")
     said = {_SHOWN[name]: value.decode("latin-1") for name, value in scope["headers"] if name in _SHOWN}

@@ -23,7 +23,7 @@ SampleName = Annotated[str, Path(pattern="^[0-9a-f]{1,32}$", description="The sa
 
 
 class _Text(Convertor[str]):
-    """What is left of a path, whatever it is: Starlette's own `path` takes no newline, and passes over a last one."""
+    """The rest of a path, newlines included: Starlette's own `path` accepts none, and ignores one at the end."""
 
     regex = "(?s:.*)"
 
@@ -38,7 +38,7 @@ register_url_convertor("text", _Text())
 
 
 class CurriculumRoute(NativeRoute):
-    """A route that looks for the run once a curriculum of it was not found, and takes no key that is not UTF-8."""
+    """A route that reports a missing run before a missing curriculum, and refuses keys that are not UTF-8."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Answer, or raise `RunNotFound` instead of what else there cannot be either."""
@@ -57,7 +57,7 @@ class CurriculumRoute(NativeRoute):
 
 
 def _check_encoding(path: bytes) -> None:
-    """Refuse a path that would be read with replacement characters, which another key may have."""
+    """Refuse a path that is not UTF-8: decoded with replacement characters, it could equal another key."""
     try:
         unquote_to_bytes(path).decode()
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""The page that a browser gets at `/`: what this is, and where things are. It needs nothing from outside."""
+"""The page that a browser gets at `/`: what the service is, and its links. It loads nothing else."""
 
 from html import escape
 
@@ -52,14 +52,14 @@ address, or with <code>{url}/runs/NAME/atropos</code> for the run <code>NAME</co
 
 
 def prefers_html(request: Request) -> bool:
-    """Whether a client wants a page: it names HTML, and JSON, by name or by a range, with a smaller weight."""
+    """Whether a client prefers HTML: its `Accept` names `text/html` with a larger weight than JSON."""
     accepted = weights(",".join(request.headers.getlist("accept")))
     json = next((accepted[name] for name in ("application/json", "application/*", "*/*") if name in accepted), 0.0)
     return accepted.get("text/html", 0.0) > json
 
 
 def front_page(request: Request) -> HTMLResponse:
-    """Build the page, for the host name that the browser knows."""
+    """Build the page, with the host name that the browser used."""
     links = "\n".join(f'<dt><a href="{path}">{path}</a></dt><dd>{escape(what)}</dd>' for path, what in _LINKS)
     scheme = "https" if request.headers.get("x-forwarded-proto") == "https" else "http"  # a proxy may end TLS
     url = escape(f"{scheme}://{request.headers.get('host', '')}")

@@ -230,7 +230,7 @@ async def status_env(
     "/reset_data", summary="Start over", response_class=PlainTextResponse, responses=sending(errors.NotAnAtroposRun)
 )
 async def reset_data(run: Run, found: Found, request: Request) -> Response:
-    """Forget the run's configuration, environments and groups. A run that was made under `/v1` is left alone (409)."""
+    """Forget the run's configuration, environments and groups. A run made under `/v1` is not reset (409)."""
     refuse_browsers(request)
     await found.registry.reset(run)
     return PlainTextResponse("Reset successful")

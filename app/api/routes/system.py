@@ -21,12 +21,12 @@ async def healthz() -> Response:
 @router.get(
     "/readyz",
     summary="Can this process serve?",
-    responses={503: {"description": "Redis does not answer or is a replica, or this process has to be restarted."}},
+    responses={503: {"description": "Redis does not answer or is a replica, or this process must be restarted."}},
 )
 async def readyz(found: Found) -> Response:
-    """Answer 200 if Redis takes writes now and this process looks after runs, and 503 otherwise."""
+    """Answer 200 if Redis takes writes and maintenance runs in this process, and 503 otherwise."""
     if not found.maintenance.goes_on:
-        return problem(503, "maintenance_ended", "this process no longer looks after runs: restart it")
+        return problem(503, "maintenance_ended", "maintenance has ended in this process: restart it")
     await found.connection.check_ready()
     return json_reply({"status": "ready"})
 

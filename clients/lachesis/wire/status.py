@@ -16,7 +16,9 @@ class Warned(_Answer):
         description="`groups_too_large`, `sizes_do_not_fit`, `minimums_above_one` or `sequences_too_long`."
     )
     detail: str = Field(description="What is wrong, with the values in it, and what to do.")
-    environments: list[int | None] = Field(description="Whose groups or minimums it is about; null: of no environment.")
+    environments: list[int | None] = Field(
+        description="The environments it is about, by id; null stands for groups without one."
+    )
 
 
 class EnvironmentStatus(_Answer):
@@ -25,11 +27,12 @@ class EnvironmentStatus(_Answer):
     environment: int = Field(description="Its id (`env_id` on the Atropos surface).")
     name: str = Field(description="Its name, `<desired_name>_<n>`; also its checkpoint folder.")
     alive: bool = Field(
-        description="Whether it binds: a member is alive, or it was heard of within `LACHESIS_ENVIRONMENT_TTL_S`."
+        description="Whether its shares bind: a member is alive, or it gave a sign of life within "
+        "`LACHESIS_ENVIRONMENT_TTL_S`."
     )
     connected: bool = Field(description="False once it, or the last of its members, said goodbye.")
     members: int = Field(description="Its live members: worker processes that joined under its name.")
-    running_groups: int = Field(description="Groups that they have started and not submitted yet.")
+    running_groups: int = Field(description="Groups that its members have started and not submitted yet.")
     last_seen_s: float = Field(description="Seconds since its last sign of life, or since it registered.")
     group_size: int = Field(description="Sequences it declared per group.")
     weight: float = Field(description="Inference weight it declared.")
@@ -66,18 +69,23 @@ class Blocked(_Answer):
 
 
 class Alert(_Answer):
-    """That somebody should look at the run.
+    """A problem of the run that an operator should look at.
 
-    Nothing trainable has come for `alert_after_batches` batches' worth of sequences, until one group does. Or batches
-    have waited for a minute for environments that send too little, or no longer wait for them (`relax_scarce_after_s`).
+    Either nothing trainable has arrived for `alert_after_batches` batches' worth of sequences. Or batches have waited
+    for a minute for environments that send too little, or no longer wait for them (`relax_scarce_after_s`).
     """
 
     since_s: float = Field(
-        description="Seconds since the first of the groups that came in vain, or since batches wait for an environment."
+        description="Seconds since the first group that could not be trained on, or since batches wait for an "
+        "environment."
     )
-    sequences: int = Field(description="Sequences in groups that came in vain; 0 if that is not the reason.")
+    sequences: int = Field(
+        description="Sequences in the groups that could not be trained on; 0 if an environment is the reason."
+    )
     dropped: dict[str, int] = Field(description="How many groups these were, by why they were dropped.")
-    environments: list[int] = Field(description="Environments that send too little for their minimums.")
+    environments: list[int] = Field(
+        description="Environments that send too little for their minimums, or for their part of a batch."
+    )
     detail: str = Field(description="The same as a sentence.")
 
 
@@ -124,11 +132,11 @@ class RanksStatus(_Answer):
 
 
 class UpkeepStatus(_Answer):
-    """What keeps failing when the process that answers looks after the run."""
+    """Why maintenance of the run keeps failing in the process that answers."""
 
     detail: str = Field(description="The last failure, as a sentence.")
-    attempts: int = Field(description="How often it failed in a row.")
-    failing_s: float = Field(description="Seconds since it failed first.")
+    attempts: int = Field(description="Failures in a row.")
+    failing_s: float = Field(description="Seconds since the first of them.")
 
 
 class RunStatus(_Answer):
@@ -153,13 +161,13 @@ class RunStatus(_Answer):
         "`too_long`, `payload_lost`, `corrupt`; by filters `zero_variance`, `reward_range`, `pass_rate`."
     )
     alert: Alert | None = Field(
-        description="That nothing trainable has come for long, or too little of an environment; null otherwise."
+        description="Set while nothing trainable arrives, or while an environment sends too little; null otherwise."
     )
-    warnings: list[Warned] = Field(description="What cannot work in the run, one warning of each kind.")
+    warnings: list[Warned] = Field(description="What cannot work in the run, at most one warning of each kind.")
     leases: list[LeaseStatus] = Field(description="Batches handed out and not yet acknowledged.")
     relaxed_batches: int = Field(description="Batches served without keeping every minimum.")
     ranks: RanksStatus | None = Field(description="How evenly batches are divided between ranks; null before any is.")
     upkeep: UpkeepStatus | None = Field(
-        description="What keeps failing when this process looks after the run; null while nothing does."
+        description="Why maintenance of the run keeps failing in this process; null while it works."
     )
     durability: str = Field(description="What an acknowledged write survives, as found when this process started.")

@@ -184,7 +184,7 @@ async def nack(run: NamedRun, batch: BatchId, found: Found, body: SmallBody) -> 
     openapi_extra=takes(Extend),
 )
 async def extend(run: NamedRun, batch: BatchId, found: Found, body: SmallBody) -> Response:
-    """Hold a batch longer, counted from now. A lease that lasts longer than asked for stays as it is."""
+    """Hold a batch longer, counted from now. A lease never gets shorter."""
     asked = parse(Extend, body)
     lease_s = await found.leases.extend(run, batch, asked.lease, asked.lease_s)
     return model_reply(LeaseEnd(batch=batch, state="held", lease_s=lease_s))

@@ -45,7 +45,7 @@ EnvironmentId = Annotated[int, Path(ge=0, le=MAX_INTEGER, description="The envir
     response_model=Joined,
     responses=sending(errors.RunNotFound, errors.EnvironmentSettingsDiffer)
     | _MADE
-    | {200: _THERE[200] | {"model": Joined, "description": "The environment is there; the process is a member of it."}},
+    | {200: _THERE[200] | {"model": Joined, "description": "The environment exists; the process is a member of it."}},
     openapi_extra=takes(EnvironmentCreate),
 )
 async def join(run: NamedRun, found: Found, body: SmallBody) -> Response:
@@ -107,10 +107,10 @@ async def list_members(
     run: NamedRun,
     environment: EnvironmentId,
     found: Found,
-    after: Annotated[MemberId | None, Query(description="Begin behind this member.")] = None,
+    after: Annotated[MemberId | None, Query(description="List members after this id.")] = None,
     limit: Annotated[int, Query(ge=1, le=_MOST_LISTED, description="Members on a page.")] = _MOST_LISTED,
 ) -> Response:
-    """List the live members of an environment by id, with what each runs."""
+    """List the live members of an environment by id, with their running groups."""
     members, clock_ms = await found.registry.members(run, environment)
     rest = [member for member in members if after is None or member.member > after]
     shown = [
@@ -148,7 +148,7 @@ async def leave(
     openapi_extra=takes(Heartbeat),
 )
 async def heartbeat(run: NamedRun, environment: EnvironmentId, found: Found, body: SmallBody) -> Response:
-    """Say that a member is alive, how many groups it runs, and how many it wants to start; answered with credits."""
+    """Report that a member is alive, how many groups it runs and how many it wants to start; returns credits."""
     beat = parse(Heartbeat, body)
     credited = await found.registry.heartbeat(run, environment, beat.member, beat.running_groups, beat.start_groups)
     return model_reply(_credits(credited.grant, credited.started))
@@ -165,19 +165,21 @@ async def get_credits(
     environment: EnvironmentId,
     found: Found,
     member: Annotated[
-        MemberId | None, Query(description="The member that asks, which is a sign of life; without one, none is.")
+        MemberId | None, Query(description="The member that asks; the request is a sign of life of it.")
     ] = None,
     running_groups: Annotated[
         int | None, Query(ge=0, le=MOST_RUNNING, description="Groups the member has started and not submitted yet.")
     ] = None,
 ) -> Response:
-    """Answer how many groups all members together may start so that they are fresh and wanted when trained on.
+    """Return how many groups all members together may start so that they are fresh and wanted when trained on.
 
     The rule is AReaL's, split by share (docs/api.md). To start some, send a heartbeat with `start_groups`.
     """
     if member is None:
         if running_groups is not None:
-            raise errors.InvalidField("needs member: the groups are those of a member", ("query", "running_groups"))
+            raise errors.InvalidField(
+                "needs member as well: running groups are those of one member", ("query", "running_groups")
+            )
         return model_reply(_credits(await found.registry.credits(run, environment)))
     return model_reply(_credits((await found.registry.heartbeat(run, environment, member, running_groups)).grant))
 

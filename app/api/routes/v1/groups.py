@@ -102,14 +102,14 @@ async def get_group(run: NamedRun, group: GroupId, found: Found) -> Response:
 
 @router.delete(
     "/{group}",
-    summary="Delete a group that waits",
+    summary="Delete a waiting group",
     status_code=204,
     responses=writing(errors.RunNotFound, errors.GroupNotFound, errors.GroupNotWaiting),
 )
 async def delete_group(run: NamedRun, group: GroupId, found: Found) -> Response:
-    """Delete a group that waits: it is dropped for the reason `deleted`. The same again is answered the same.
+    """Delete a waiting group: it is dropped for the reason `deleted`. Safe to repeat.
 
-    A group in a batch is the trainer's, and one that has left is gone: 409.
+    A group that is in a batch, or has left, cannot be deleted: 409.
     """
     await found.deletion.delete(run, group)
     return Response(status_code=204)
@@ -117,7 +117,7 @@ async def delete_group(run: NamedRun, group: GroupId, found: Found) -> Response:
 
 @router.delete(
     "",
-    summary="Delete groups that wait",
+    summary="Delete waiting groups",
     response_model=GroupsDeleted,
     responses=writing(errors.RunNotFound),
 )
@@ -125,21 +125,22 @@ async def delete_groups(
     run: NamedRun,
     found: Found,
     environment: Annotated[
-        _Whole | Literal["none"] | None, Query(description="Whose groups; `none`: those of no environment.")
+        _Whole | Literal["none"] | None,
+        Query(description="Groups of this environment; `none`: groups without an environment."),
     ] = None,
-    size: Annotated[int | None, Query(ge=1, le=MAX_INTEGER, description="Groups of so many sequences.")] = None,
+    size: Annotated[int | None, Query(ge=1, le=MAX_INTEGER, description="Groups with this many sequences.")] = None,
     older_than_version: Annotated[
-        int | None, Query(ge=0, le=MAX_INTEGER, description="Groups that earlier policy versions sampled.")
+        int | None, Query(ge=0, le=MAX_INTEGER, description="Groups sampled by an earlier policy version.")
     ] = None,
-    limit: Annotated[
-        int, Query(ge=1, le=MAX_LOOKED_AT, description="How many groups to look at, at most.")
-    ] = MAX_LOOKED_AT,
-    cursor: Annotated[str | None, Query(max_length=128, description="Go on where the last answer stopped.")] = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_LOOKED_AT, description="Most groups to look at.")] = MAX_LOOKED_AT,
+    cursor: Annotated[
+        str | None, Query(max_length=128, description="`cursor` of the last answer, to go on from there.")
+    ] = None,
 ) -> Response:
-    """Delete groups that wait and meet every criterion that the query names; it must name one.
+    """Delete waiting groups that match every criterion of the query; at least one is required.
 
-    Each is dropped for the reason `deleted`. A request looks at `limit` groups at most: ask again with the `cursor` of
-    the answer until it is null.
+    Each is dropped for the reason `deleted`. A request looks at `limit` groups at most. Repeat it with the `cursor` of
+    the answer until that is null.
     """
     wanted = GroupFilter(environment, size, older_than_version)
     after = None if cursor is None else parse_position(cursor)
