@@ -94,7 +94,7 @@ class Lease:
         debts: By how much it changed what environments are owed (`app.core.allocation.debt_changes`).
         rewound: Which of the run's rewinds brought it back, from 1; 0: none. Such a batch stays whole until it is
             trained on: given back, it waits to be handed out again.
-        given_back: Of a batch that was given back and stayed whole: the lease that gave it back last.
+        given_back: Of a batch that was given back and stayed whole: the lease that gave it back last, since the rewind.
     """
 
     batch_id: str
@@ -139,7 +139,18 @@ def returned(lease: Lease) -> Lease:
 
 def rewound(lease: Lease, rewind: int) -> Lease:
     """Return a lease that a rewind of this number takes away: its batch waits to be handed out again, whole."""
-    return replace(returned(lease), rewound=rewind)
+    return replace(returned(lease), rewound=rewind, given_back="")
+
+
+def in_saved_state(lease: Lease) -> bool:
+    """Whether a trainer that saved its state after a later batch, and goes back to it, had trained on this one.
+
+    It had if the batch is in its hands, or if an earlier rewind brought the batch back and no trainer took it since. It
+    had not if the batch was given back, or never reached a trainer.
+    """
+    if lease.state is LeaseState.RETURNED:
+        return lease.rewound > 0 and not lease.given_back
+    return lease.state is not LeaseState.QUARANTINED
 
 
 def given_back(lease: Lease) -> Lease:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from app.core.bookmarks import beyond_limits, restored_version
 from app.core.errors import InvalidField, RewindImpossible
-from app.core.leasing import Lease, LeaseState, exhausted, rewound
+from app.core.leasing import Lease, LeaseState, exhausted, in_saved_state, rewound
 from app.core.model import RunView
 from app.core.policy import Policy
 from app.events import RunRewound, emit
@@ -14,8 +14,6 @@ from app.services.replay.reservations import Reservations
 from app.store.batches import Acknowledged, BatchStore, Kept
 from app.store.groups import GroupStore
 from app.store.runs import RunStore
-
-_IN_HANDS = (LeaseState.SENDING, LeaseState.SENT, LeaseState.HELD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +127,10 @@ class Bookmarks:
     async def rewind(self, run: str, step: int) -> Rewound:
         """Hand out every batch after ``step`` again, the same groups in the same order, before any new one.
 
-        The policy version goes back with it (`app.core.bookmarks.restored_version`). Batches up to ``step`` that the
-        trainer still had in its hands are in its saved state: they count as trained on. A trainer that is still at it
-        can end none of the batches after it, and is refused when it asks for more. Safe to repeat.
+        The policy version goes back with it (`app.core.bookmarks.restored_version`). Batches up to ``step`` that are in
+        the saved state count as trained on (`app.core.leasing.in_saved_state`); those that wait to be handed out again
+        and are not in it go first. A trainer that is still at it can end none of the batches after ``step``, and is
+        refused when it asks for more. Safe to repeat.
 
         Raises:
             InvalidField: No batch of that step was taken yet.
@@ -143,7 +142,8 @@ class Bookmarks:
             earliest = view.kept.unkept_step
             if earliest is not None and step < earliest:
                 raise RewindImpossible(f"batches up to step {earliest} are not kept; the run can go back to that step")
-            trained = [lease for lease in view.leases if lease.step <= step and lease.state in _IN_HANDS]
+            before = [lease for lease in view.leases if lease.step <= step]
+            trained = [lease for lease in before if in_saved_state(lease)]
             if trained:  # not trimmed yet: that may let go of what is to come back
                 await self._end(run, trained, view.policy)
             kept_ids = [batch_id for batch_id, at in (await self._batches.kept(run)).batches if at > step]
@@ -153,7 +153,8 @@ class Bookmarks:
             number = view.rewinds + 1
             after = [lease for lease in view.leases if lease.step > step]
             left_out = [lease for lease in after if _is_quarantined(lease, view)]
-            again: list[tuple[Lease | None, Lease]] = []
+            waiting = [lease for lease in before if lease.state is LeaseState.RETURNED and lease not in trained]
+            again: list[tuple[Lease | None, Lease]] = [(lease, lease) for lease in waiting]
             again += [(lease, rewound(lease, number)) for lease in after if lease not in left_out]
             again += [(None, replace(rewound(own.lease, number), deliveries=1)) for own in kept]
             again.sort(key=lambda pair: pair[1].step)

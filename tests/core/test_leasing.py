@@ -6,7 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.leasing import Lease, LeaseState, exhausted, expired, quarantined, returned, waits
+from app.core.leasing import (
+    Lease,
+    LeaseState,
+    exhausted,
+    expired,
+    given_back,
+    in_saved_state,
+    quarantined,
+    returned,
+    rewound,
+    waits,
+)
 
 moments = st.integers(0, 20)
 leases = st.builds(
@@ -68,3 +79,10 @@ def test_a_batch_waits_once_returned_and_never_once_quarantined(
 ) -> None:
     assert waits(returned(lease), clock_ms, most, being_sent=being_sent)
     assert not waits(quarantined(lease), clock_ms, most, being_sent=being_sent)
+
+
+def test_a_later_saved_state_has_what_is_in_hand_and_what_a_rewind_brought_back_untouched() -> None:
+    again = rewound(held(), 1)
+    given = given_back(replace(again, state=LeaseState.HELD, lease_id="second"))
+    assert [in_saved_state(lease) for lease in (held(), again, rewound(given, 2))] == [True] * 3
+    assert [in_saved_state(lease) for lease in (returned(held()), given, quarantined(held()))] == [False] * 3

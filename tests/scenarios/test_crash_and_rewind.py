@@ -153,6 +153,37 @@ async def test_a_rewind_names_the_quarantined_batches_that_it_leaves_out(client:
     assert await take(client) is None
 
 
+async def test_a_rewind_to_a_later_step_than_the_one_before_brings_no_batch_of_its_saved_state_back(
+    client: httpx.AsyncClient,
+) -> None:
+    """Somebody goes back too far, notices it, and names the right step before any batch is taken."""
+    await make_run(client, batch_size=2)
+    await submit(client, *EVERYTHING[:5])
+    lost = [await trained(client) for _ in range(4)]
+    assert (await client.post(f"{RUN}/rewind", json={"step": 0})).json()["steps"] == [1, 2, 3, 4]
+    assert (await client.post(f"{RUN}/rewind", json={"step": 2})).json()["steps"] == [3, 4]
+    again = [await trained(client) for _ in range(3)]
+    assert [one for batch in again for one in ids(batch)] == EVERYTHING[2:5]
+    assert [content(batch) for batch in again[:2]] == [content(batch) for batch in lost[2:]]
+    assert (await status(client))["groups"]["delivered"] == 5
+
+
+async def test_a_batch_that_was_given_back_after_a_rewind_comes_again_whatever_step_is_next_named(
+    client: httpx.AsyncClient,
+) -> None:
+    """One trainer gave batch 1 back, another one trained on batch 2 and saved its state, which lacks batch 1."""
+    await make_run(client, batch_size=2)
+    await submit(client, *EVERYTHING[:3])
+    for _ in range(3):
+        await trained(client)
+    await client.post(f"{RUN}/rewind", json={"step": 0})
+    one, two = await taken(client), await taken(client)
+    assert (await end(client, one, "nack")).status_code == (await end(client, two)).status_code == 200
+    for _ in range(2):
+        assert (await client.post(f"{RUN}/rewind", json={"step": 2})).json()["steps"] == [1, 3]
+    assert [ids(await trained(client))[0] for _ in range(2)] == [EVERYTHING[0], EVERYTHING[2]]
+
+
 async def test_an_operator_can_dissolve_a_rewound_batch(client: httpx.AsyncClient) -> None:
     """As one that no trainer can use would be handed out first for ever."""
     await make_run(client, batch_size=2)

@@ -230,8 +230,10 @@ class RunModel:
         self._check_taken(step)
         if self.unkept_step is not None and step < self.unkept_step:
             raise Refused("rewind_impossible", f"up to step {self.unkept_step}")
-        trained = [batch for batch in self.batches if batch.step <= step and batch.state in ("held", "sent")]
-        for batch in trained:
+        before = [batch for batch in self.batches if batch.step <= step]
+        brought_back = [batch for batch in before if batch.state == "returned" and batch.rewound]
+        trained = [batch for batch in before if batch.state in ("held", "sent")]
+        for batch in trained + [batch for batch in brought_back if batch.given_back is None]:
             self._deliver(batch)
         later = [batch for batch in self.kept if batch.step > step]
         version = later[0].trained_version if later else self.version
@@ -244,12 +246,14 @@ class RunModel:
             self.batches.append(batch)
         self.batches.sort(key=lambda batch: batch.step)
         again = [batch for batch in self.batches if batch.step > step and batch.state != "quarantined"]
+        waiting = [batch for batch in self.batches if batch.step <= step and batch.state == "returned"]
         for batch in again:
             batch.state, batch.request, batch.lease, batch.rewound = "returned", None, None, True
+            batch.given_back = None
         self._trim()
         self.set_version(version)
         left_out = [batch.id for batch in self.batches if batch.step > step and batch not in again]
-        return [batch.id for batch in again], left_out, version
+        return [batch.id for batch in waiting + again], left_out, version
 
     def where(self, group: Group) -> str:
         """Say where a group is: ``queued``, or in which batch, or that it is gone."""
