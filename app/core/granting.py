@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from app.core.allocation import bounds_for
@@ -116,9 +116,9 @@ class _Seen:
     @classmethod
     def of(cls, view: RunView, whole: int, ttl_ms: int, caller: int | None = None) -> "_Seen":
         shares = live_shares(view, ttl_ms)
-        for key in no_longer_awaited(view, scarce_now(view, ttl_ms)) - {caller}:
-            del shares[key]  # others make what it does not
-        alive = {key: env for key, env in view.environments.items() if key in shares or key == caller}
+        gone = no_longer_awaited(view, scarce_now(view, ttl_ms)) - {caller}
+        alive = {key: env for key, env in view.environments.items() if key in shares.keys() - gone or key == caller}
+        shares |= {key: replace(shares[key], min_share=None) for key in gone}  # others make what it does not
         limits = bounds_for(whole, shares)
         usable = _usable(view, alive, whole, limits)
         batch_size = whole if view.unfilled else fresh_needed(whole, view.policy.fresh_fraction)  # the rest is replayed

@@ -124,6 +124,20 @@ async def test_credits_let_others_make_what_it_does_not(client: httpx.AsyncClien
     assert made <= 4 * (staleness + 1)
 
 
+async def test_groups_above_the_maximum_of_an_environment_that_is_not_awaited_take_no_credits(
+    client: httpx.AsyncClient,
+) -> None:
+    """Its groups of 3 fit no batch, though 3 + 3 + 2 are 8."""
+    await make_run(client, batch_size=8, max_staleness=0, relax_scarce_after_s=0)
+    await join(client, "silent", 2, min_share=0.25, max_share=0.25)
+    await join(client, "busy", 2)
+    await submit(client, *(group(name, 3, environment=0) for name in "xy"), *busy(*"abc"))
+    assert await take(client) is None
+    assert await groups_for(client, 1) == 1
+    await submit(client, *busy("d"))
+    assert ids(await taken(client)) == [*"abcd"]
+
+
 async def test_an_environment_that_leaves_or_is_merely_not_alone_is_not_waited_for(client: httpx.AsyncClient) -> None:
     await two(client, relax_scarce_after_s=0)
     assert await take(client) is None
