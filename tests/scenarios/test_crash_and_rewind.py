@@ -184,6 +184,18 @@ async def test_a_batch_that_was_given_back_after_a_rewind_comes_again_whatever_s
     assert [ids(await trained(client))[0] for _ in range(2)] == [EVERYTHING[0], EVERYTHING[2]]
 
 
+async def test_a_checkpoint_that_arrives_after_a_later_one_changes_nothing(client: httpx.AsyncClient) -> None:
+    await make_run(client, batch_size=2)
+    await submit(client, *EVERYTHING[:3])
+    for version in range(1, 4):
+        await trained(client)
+        await set_version(client, version)
+    checkpoints = [{"step": 2, "policy_version": 7}, {"step": 1, "policy_version": 1}]
+    answers = [(await client.post(f"{RUN}/checkpoints", json=one)).json() for one in checkpoints]
+    assert answers[0] == answers[1]
+    assert (await client.post(f"{RUN}/rewind", json={"step": 2})).json()["policy_version"] == 7
+
+
 async def test_an_operator_can_dissolve_a_rewound_batch(client: httpx.AsyncClient) -> None:
     """As one that no trainer can use would be handed out first for ever."""
     await make_run(client, batch_size=2)

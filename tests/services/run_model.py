@@ -220,7 +220,8 @@ class RunModel:
         """Returns the step that the run can still go back to, and how many batches it keeps."""
         self._check_taken(step)
         self.kept = [batch for batch in self.kept if batch.step > step]
-        self.checkpointed = step, self.version
+        if self.checkpointed is None or self.checkpointed[0] <= step:
+            self.checkpointed = step, self.version
         self._note_unkept(step)
         assert self.unkept_step is not None
         return self.unkept_step, len(self.kept)

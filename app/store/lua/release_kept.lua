@@ -8,7 +8,8 @@
 -- KEYS[5] kept_steps  zset  batch id -> step
 -- KEYS[6] kept_leases hash  batch id -> JSON of its lease
 -- KEYS[7] replayed    hash  group id -> batches that have it from the replay buffer
--- ARGV[1] step of a checkpoint to note, or ''   ARGV[2] its policy version, or '' for the one in force
+-- ARGV[1] step of a checkpoint to note unless there is a later one, or ''
+-- ARGV[2] its policy version, or '' for the one in force
 -- ARGV[3] how often the run had been rewound when its trainer began, or ''   ARGV[4..] batch ids
 --
 -- Returns the number let go; one that is not kept any more is passed over. A run that is not there stays so: 0. -1 if it
@@ -38,7 +39,8 @@ for i = 4, #ARGV do
   end
 end
 flush()
-if ARGV[1] ~= '' then
+local last = tonumber(redis.call('HGET', KEYS[1], 'checkpoint') or ARGV[1])
+if ARGV[1] ~= '' and tonumber(ARGV[1]) >= last then
   local version = ARGV[2] ~= '' and ARGV[2] or redis.call('HGET', KEYS[1], 'policy_version') or 0
   redis.call('HSET', KEYS[1], 'checkpoint', ARGV[1], 'checkpoint_version', version)
   note_unkept(KEYS[1], ARGV[1])
