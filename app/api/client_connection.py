@@ -5,20 +5,33 @@ from collections.abc import Callable, MutableMapping
 from typing import Any, cast
 
 SCOPE_KEY = "lachesis.connection"
+_UNSENT_PAUSE_S = 0.005
 
 
 class Connection:
     """What a request may ask of the connection it came on."""
 
-    __slots__ = ("_broken", "_callbacks", "_close", "_last_orders", "request_arrived")
+    __slots__ = ("_broken", "_callbacks", "_close", "_last_orders", "_unsent_bytes", "request_arrived")
 
     # A watched reply that broke off also ends the connection: ``close`` does that.
-    def __init__(self, close: Callable[[], None]) -> None:
+    def __init__(self, close: Callable[[], None], unsent_bytes: Callable[[], int]) -> None:
         self._close = close
+        self._unsent_bytes = unsent_bytes
         self._callbacks: list[Callable[[], None]] = []
         self._last_orders: list[Callable[[], None]] = []
         self._broken = False
         self.request_arrived = False  # to its last byte
+
+    async def flushed(self) -> None:
+        """Wait until all that was written has left this process, or the connection is broken.
+
+        The operating system delivers it from then on, also if this process is killed. And a client that had gone
+        before has been noticed by then, where its end of the connection is on this machine.
+        """
+        await asyncio.sleep(0)  # what is held back for this turn is written
+        await asyncio.sleep(0)  # the event loop has sent it, and looked who is gone
+        while self._unsent_bytes() and not self._broken:  # noqa: ASYNC110 - a transport does not say when it is empty
+            await asyncio.sleep(_UNSENT_PAUSE_S)
 
     def on_shutdown(self, callback: Callable[[], None]) -> None:
         """Call back when the server is about to end: a request that waits for something should answer now."""

@@ -87,6 +87,10 @@ class _Gathering:
         if self._held_bytes >= _GATHERED_BYTES:
             self.flush()
 
+    def unsent_bytes(self) -> int:
+        """Return how much was written and is still in this process."""
+        return self._held_bytes + self._transport.get_write_buffer_size()
+
     def is_closing(self) -> bool:
         return self._transport.is_closing()
 
@@ -269,7 +273,7 @@ class Protocol(HttpToolsProtocol):
         if not self._replying:
             # The client asks for more, so it has what it asked for before (unless it is pipelining).
             self._unread.clear()
-        connection = self._unfinished = Connection(self._give_up_reply)
+        connection = self._unfinished = Connection(self._give_up_reply, self._writer.unsent_bytes)
         self._unread.append(connection)
         cast("dict[str, Any]", self.scope)[SCOPE_KEY] = connection
 

@@ -68,7 +68,7 @@ class WatchedReply(Response):
     Args:
         parts: The body, in parts of any size; see `pieces`.
         headers: Its headers.
-        sent: Awaited once the last byte was handed to the connection.
+        sent: Awaited once the last byte has left this process.
         broke_off: Awaited if the connection was lost before that, or reset after it with bytes unread, or if
             sending failed. Perhaps twice.
     """
@@ -111,6 +111,8 @@ class WatchedReply(Response):
         except BaseException:
             await self._broke_off()
             raise
+        if connection is not None:
+            await connection.flushed()
         if not lost.is_set():
             await self._sent()
 

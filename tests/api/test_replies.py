@@ -1,19 +1,24 @@
 """A reply that must know whether it arrived."""
 
 import asyncio
+import contextlib
 import gc
+import socket
 from collections.abc import Iterator
 
 import httpx
 import pytest
+import uvicorn
 from hypothesis import given
 from hypothesis import strategies as st
-from starlette.types import Message
+from starlette.types import Message, Receive, Scope, Send
 
+from app.api.protocol import make_protocol
 from app.api.replies import WatchedReply, pieces
 from app.services.handout import Batch
 from lachesis.wire.groups import SAFETENSORS
 from tests.api.atropos_calls import group, post, register
+from tests.api.conftest import serving
 from tests.waiting import wait_until
 
 KB = 1024
@@ -62,6 +67,33 @@ async def test_a_reply_whose_sending_is_cancelled_has_broken_off() -> None:
     await asyncio.wait({sending})
     assert sending.cancelled()
     assert heard == ["broke off"]
+
+
+async def test_a_reply_counts_as_sent_once_it_has_left_this_process() -> None:
+    """If a process were killed in between, a batch would count as sent that its trainer never gets."""
+    body = b"x" * 10 * KB
+    arrived: list[bytes] = []
+    counted = asyncio.Event()
+
+    async def sent() -> None:
+        with contextlib.suppress(BlockingIOError):
+            arrived.append(client.recv(100 * KB))
+        counted.set()
+
+    async def broke_off() -> None:
+        counted.set()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await WatchedReply([body], {}, sent, broke_off)(scope, receive, send)
+
+    config = uvicorn.Config(app, http=make_protocol(5.0), lifespan="off", log_level="warning")
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as client:
+        async with serving(config, listener):
+            client.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(client, listener.getsockname())
+            client.send(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            await counted.wait()
+            assert b"".join(arrived).endswith(b"\r\n\r\n" + body)
 
 
 @pytest.mark.usefixtures("no_collector")
