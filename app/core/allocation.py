@@ -39,8 +39,8 @@ def settle_debts(
 ) -> dict[int, int]:
     """Return what each environment is owed after a batch: ``max(0, debt + minimum - got)`` sequences.
 
-    A debt below 0 is what an environment got in repayment of a debt that was taken back since, because the relaxed
-    batch was not trained on. It is offset against later shortfalls: ``max(min(debt, 0), debt + minimum - got)``.
+    A debt below 0 is an overpayment: the environment was repaid for a relaxed batch that was then not trained on. It
+    is offset against later shortfalls: ``max(min(debt, 0), debt + minimum - got)``.
 
     Args:
         debts: Sequences owed before the batch, by environment.
@@ -59,10 +59,10 @@ def settle_debts(
 
 
 def debt_changes(before: Mapping[int, int], after: Mapping[int, int]) -> tuple[tuple[int, int], ...]:
-    """Return by how much a batch changes what environments are owed; by environment id, without those it does not.
+    """Return by how much a batch changes the debts to environments, by environment id, without zeros.
 
-    They are part of the batch's lease. When it ends without being trained on, they are taken back, whatever other
-    batches were taken meanwhile (`lua/take_back_debts.lua`).
+    The changes are part of the batch's lease. If the batch is not trained on, they are undone, whatever other batches
+    were taken meanwhile (`lua/take_back_debts.lua`).
     """
     changes = ((key, after.get(key, 0) - before.get(key, 0)) for key in sorted(before.keys() | after.keys()))
     return tuple((key, change) for key, change in changes if change)

@@ -20,17 +20,17 @@ def unregistered() -> NotReady:
 
 
 def archived() -> NotReady:
-    """Say that the run is archived."""
+    """Return that the run is archived."""
     return NotReady(Blocker.ARCHIVED, "the run is archived: it hands out no batches until `archived` is false again")
 
 
 def undivided(last: Undivided | None, batch_id: str | None, group_ids: Collection[str]) -> NotReady | None:
-    """Say why ranks that ask again as they did last do not get a batch; None if they may get it.
+    """Return why ranks that repeat their last request do not get a batch; None if they may get it.
 
     Args:
-        last: Why they did not get the one they asked for last; None if they got it.
-        batch_id: The batch that is handed out again next; None: the next one is new.
-        group_ids: The groups of the next one, if it is new.
+        last: Why they did not get the last batch they asked for; None if they got it.
+        batch_id: The batch that is handed out again next; None if the next one is new.
+        group_ids: The groups of the next batch, if it is new.
     """
     if last is None or last.batch_id != batch_id or (batch_id is None and last.group_id not in group_ids):
         return None
@@ -50,7 +50,7 @@ def account_of(environment: int | None, batch_size: int, bounds: Mapping[int, Bo
 
 
 def without_minimums(bounds: Mapping[int, Bounds]) -> dict[int, Bounds]:
-    """Return bounds of which only the maximums bind."""
+    """Return the bounds with all minimums 0."""
     return {environment: Bounds(0, bound.maximum) for environment, bound in bounds.items()}
 
 

@@ -24,13 +24,13 @@ def beyond_limits(sizes_bytes: Sequence[int], keep_batches: int, keep_bytes: int
 def restored_version(step: int, view: RunView, trained: Iterable[tuple[int, int]]) -> int:
     """Return the policy version of the state that a trainer saved after ``step``.
 
-    It is the one that was told with the checkpoint of that step. For a step without one it is what the batch after it
-    was trained with: the version in force when that was acknowledged. If none was acknowledged, the version stays.
+    It is the version stored with the checkpoint of that step. A step without a checkpoint has the version in force when
+    the batch after it was acknowledged. If no batch after it was acknowledged, the version stays.
 
     Args:
         step: The step the trainer goes back to.
         view: The run.
-        trained: Of kept batches after that step: their step, and the version in force when they were acknowledged.
+        trained: For each kept batch after that step: its step, and the version in force when it was acknowledged.
     """
     if view.kept.checkpoint == step and view.kept.checkpoint_version is not None:
         return view.kept.checkpoint_version

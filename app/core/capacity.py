@@ -1,4 +1,4 @@
-"""How much of a run's limits is taken: groups that can never enter a batch take none of the room of the others."""
+"""How full a run is: groups that can never enter a batch are counted apart, up to the same limits."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from app.core.policy import Policy
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Groups that wait, and their payload."""
+    """Waiting groups, and the bytes of their payload."""
 
     groups: int = 0
     payload_bytes: int = 0
@@ -18,7 +18,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Groups and bytes of payload that wait at which no group is admitted; None for no limit."""
+    """Waiting groups and payload bytes from which on no group is admitted; None for no limit."""
 
     max_groups: int | None = None
     max_bytes: int | None = None
@@ -28,12 +28,12 @@ NO_LIMIT, FULL = Room(), Room(max_groups=0)
 
 
 def is_oversized(lane: LaneId, batch_size: int, bounds: Mapping[int, Bounds]) -> bool:
-    """Whether groups of an environment and size can never enter a batch, as long as bounds are these."""
+    """Whether groups of an environment and size can never enter a batch under these bounds."""
     return lane[1] > limit_of(lane[0], batch_size, bounds)
 
 
 def reached_limit(policy: Policy, waiting: Waiting) -> str | None:
-    """Name the limit that so many groups reach, with its value; None if they reach none."""
+    """Return the limit that the waiting groups reach, with its value; None if they reach none."""
     for name, limit, count in (
         ("max_queued_groups", policy.max_queued_groups, waiting.groups),
         ("max_queued_bytes", policy.max_queued_bytes, waiting.payload_bytes),
@@ -44,12 +44,12 @@ def reached_limit(policy: Policy, waiting: Waiting) -> str | None:
 
 
 def room_for(policy: Policy, oversized: Waiting, *, brings_oversized: bool) -> Room:
-    """Return what admits a submission.
+    """Return the limits for a submission.
 
     Args:
         policy: The run's limits.
-        oversized: The waiting groups that can never enter a batch. They have as much room as all others, of their own.
-        brings_oversized: Whether the submission has such groups.
+        oversized: The waiting groups that can never enter a batch. They may take as much room as all others.
+        brings_oversized: Whether the submission contains such groups.
     """
     if brings_oversized and reached_limit(policy, oversized):
         return FULL

@@ -5,8 +5,8 @@ numbers    0 1 2 3   4 5 6 7   8 9        10             11 12 14
                                           a gap
 
 A fragment that was stored is in exactly one place: a chunk, the open part, what waits, what was dropped for a reason. A
-gap holds up its worker's later fragments for `reorder_window_s` at most, and never anybody else's. A fragment that is
-too stale is dropped with the open part before it, and the next chunk begins behind it.
+gap delays its worker's later fragments for at most `reorder_window_s`, and never those of other workers. A fragment
+that is too stale is dropped with the open part before it, and the next chunk begins after it.
 """
 
 import math
@@ -59,7 +59,7 @@ class Arrival(StrEnum):
 class Dropped(StrEnum):
     """Why a fragment that was stored will be in no chunk.
 
-    The gap behind it was given up before its chunk was full, or what follows it is too stale; its worker fell silent;
+    The gap after it was given up before its chunk was full, or the next fragment is too stale; its worker fell silent;
     its session is over.
     """
 
@@ -192,7 +192,7 @@ def _settled(state: WorkerState, version: int, policy: ReplayPolicy) -> Step:
 
 
 def _in_order(state: WorkerState, version: int, policy: ReplayPolicy) -> Step:
-    """Move what goes on from the open part there, drop what no chunk can hold, and cut off chunks."""
+    """Move consecutive fragments to the open part, drop those that no chunk can hold, and cut off chunks."""
     number, moved = state.next_number, 0
     while moved < len(state.waiting) and state.waiting[moved].number == number + moved:
         moved += 1

@@ -1,14 +1,15 @@
-"""Who makes another group where what is in hand holds no batch, although there is as much of it as credits allow.
+"""Choose the environment that makes further groups if the groups in hand complete no batch.
 
-Sizes may not sum to a batch: two groups of 7 for a batch of 8. Then one environment is asked for more.
+Credits can be used up although no batch is possible, because sizes do not sum to one: two groups of 7 for a batch of 8.
+Then one environment gets credits for more.
 
-The law. Put the environments in an order. Find the first one with which a batch becomes possible, if it and those
-before it make as many groups as a batch can take. That environment makes the fewest groups that are enough with all
-that those before it could make.
+The rule. Put the environments in an order. Let the first environments of that order each make as many groups as a batch
+can take, and find the first one with which a batch becomes possible. That one makes the fewest groups that suffice,
+given all that those before it could make.
 
-The answer is the same whoever asks, so two environments never make what one of them is enough for. Once those groups
-are there, those before it are enough: each environment is asked once, and then a batch is possible. All questions are
-about counts and sizes (`app.core.sums`), never about the queue.
+The answer does not depend on who asks, so two environments never both make what one of them can. Once these groups are
+there, the environments before it suffice: each environment is asked at most once. The rule reads only counts and sizes
+(`app.core.sums`), never the queue.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -21,7 +22,7 @@ from app.core.sums import attainable
 
 
 class Maker(NamedTuple):
-    """An environment that can make groups: its id, the size it declared, and the sizes of those of it that wait."""
+    """An environment that can make groups: its id, its declared size, and the sizes of its waiting groups."""
 
     environment: int
     declared: int
@@ -29,7 +30,7 @@ class Maker(NamedTuple):
 
 
 class Needed(NamedTuple):
-    """What one environment is asked to make, in groups of a size; if several sizes are possible, the smallest."""
+    """The groups that one environment is asked to make; of several possible sizes, the smallest."""
 
     environment: int
     groups: int
@@ -37,7 +38,7 @@ class Needed(NamedTuple):
 
 
 class Completion(NamedTuple):
-    """What lets a batch form.
+    """What would complete a batch.
 
     Attributes:
         possible: Whether the environments can complete a batch at all with groups of their sizes.
@@ -51,16 +52,16 @@ class Completion(NamedTuple):
 def completion(
     batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, Bounds], makers: Sequence[Maker]
 ) -> Completion:
-    """Say who makes how many groups so that a batch forms.
+    """Decide which environment makes how many groups so that a batch forms.
 
-    Groups of the sizes that environments declared are tried first, within all bounds; then without the minimums, which
-    are relaxed if sizes make them impossible; then the same with the sizes that their waiting groups have.
+    Try declared sizes within all bounds first. Then try without minimums, which are relaxed if sizes make them
+    impossible. Then try the same with the sizes of waiting groups.
 
     Args:
         batch_size: Sequences in a batch, ``>= 1``.
         lanes: What is in hand; only counts are read.
         bounds: What each environment must and may have.
-        makers: The environments that can make groups, each once.
+        makers: The environments that can make groups, without duplicates.
     """
     for sizes in ([(one.declared,) for one in makers], [(one.declared, *one.seen) for one in makers]):
         for kept in (bounds, without_minimums(bounds)):
@@ -73,7 +74,7 @@ def completion(
 
 
 class _Chain:
-    """Environments in an order, of which the first ones make as many groups as a batch can take."""
+    """Environments in order, the first of which make as many groups as a batch can take."""
 
     def __init__(
         self,
@@ -92,7 +93,7 @@ class _Chain:
         ]
 
     def possible(self, makers: int, groups: int = 0) -> bool:
-        """Whether a batch is possible with the first environments, and so many declared groups of the one after."""
+        """Whether a batch is possible with the first environments and this many groups of the next one."""
         made: dict[int | None, dict[int, int]] = {key: dict(own) for key, own in self._supply.items()}
         for environment, sizes in self._makers[:makers]:
             for size in sizes:
@@ -103,7 +104,7 @@ class _Chain:
         return attainable(self._batch_size, parts_of(self._batch_size, made, self._bounds))
 
     def needed(self) -> Needed:
-        """Return what the last environment that is needed makes. Only ask where all together make a batch possible."""
+        """Return what the last environment needed makes; all together must make a batch possible."""
         before = last(0, len(self._makers) - 1, lambda makers: not self.possible(makers))
         environment, sizes = self._makers[before]
         most = self._batch_size // sizes[0]

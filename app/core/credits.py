@@ -1,19 +1,19 @@
 """How many groups an environment may start, so that what it makes is still fresh and wanted when trained on.
 
 AReaL's admission rule gives a run ``(max_staleness + version + 1) * batch_size - (accepted + running)`` sequences,
-where ``accepted`` counts from the beginning. Counts from the beginning drift: a rewind, a dropped group or a version
-set by hand is in one of them and not in the other (AReaL issue 1345). So we count what is there:
+where ``accepted`` counts from the beginning. Such counts drift: a rewind, a dropped group or a version set by hand
+changes one of them and not the other (AReaL issue 1345). So we count the groups that exist now:
 
     (max_staleness + 1) * batches per version - batches trained on and not yet in a version        batches to look ahead
     batches to look ahead * batch_size - (queued + with the trainer + running)                     sequences
 
-With one batch per version, acknowledged before or after its version is set, this is AReaL's number: `after_version` and
-`Trained` tell how the batches between an acknowledgement and the next version are counted. Without a limit of staleness
-nothing depends on versions. What the run wants is split by minimum shares first, and the rest by weight.
+With one batch per version, acknowledged before or after its version is set, this is AReaL's number. `after_version` and
+`Trained` count the batches between an acknowledgement and the next version. Without a staleness limit nothing depends
+on versions. The sequences are split by minimum shares first, and the rest by weight.
 
-Only what can still enter a batch counts: of an environment no more than its maximum, of groups without an owner no
-more than minimums leave. What is in hand may still hold no batch, as sizes may not sum to one: then
-`app.core.completion` says who makes another group.
+Only groups that can still enter a batch count: of an environment up to its maximum, of groups without an owner up to
+what minimums leave. Sizes in hand may still sum to no batch; then `app.core.completion` decides which environment makes
+another group.
 
 Source: Fu et al., *AReaL: A Large-Scale Asynchronous Reinforcement Learning System* (2025), section 5.1.
 """
@@ -30,8 +30,9 @@ UNLIMITED_HORIZON = 4
 done for a policy long gone."""
 
 VERSION_PATIENCE_MS = 60_000
-"""How long credits wait for the version of an acknowledged batch, milliseconds of run clock: a trainer that waits for a
-batch before it sets a version, or sets none, must get one."""
+"""How long credits wait for the version of an acknowledged batch, milliseconds of run clock.
+
+The wait must end: a trainer may set no version, or wait for a batch before it sets one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class Claim:
     Attributes:
         weight: Its part of what no minimum takes, relative to others, ``>= 0``.
         bounds: What it must and may have of one batch.
-        in_hand: Sequences of it queued, buffered, with the trainer, or running, that can still enter a batch.
+        in_hand: Its sequences that can still enter a batch: queued, buffered, with the trainer, or running.
     """
 
     weight: float
@@ -64,26 +65,26 @@ def horizon_of(max_staleness: int | None, trained: Trained, clock_ms: int) -> in
 
     Args:
         max_staleness: Most versions between sampling and training, or None for no limit.
-        trained: The batches that were trained on and are in no version yet.
+        trained: Batches that were trained on and are in no version yet.
         clock_ms: The run clock.
     """
     if max_staleness is None:
         return UNLIMITED_HORIZON
     batches = (max_staleness + 1) * trained.per_version
     if trained.batches > batches:
-        return batches  # the trainer goes on without a version: it may never set one
+        return batches  # the trainer continues without a version: it may never set one
     stalled = trained.batches == batches and clock_ms - trained.last_ms >= VERSION_PATIENCE_MS
     return 1 if stalled else batches - trained.batches
 
 
 def after_version(trained: Trained, before: int, after: int, held: int) -> Trained:
-    """Return what is trained on and in no version yet once another version is in force.
+    """Return the batches that are in no version yet after the version has changed.
 
     Args:
-        trained: What it was before.
-        before: The version that was in force.
+        trained: The batches before the change.
+        before: The version before the change.
         after: The version in force now.
-        held: Batches with trainers: one of them may be trained on already, and be in this version.
+        held: Batches held by trainers. Each may be trained on already, and be in this version.
     """
     if after <= before:
         return Trained(per_version=trained.per_version)
@@ -123,7 +124,7 @@ def credit(batch_size: int, horizon: int, claims: Mapping[int, Claim], caller: i
 def allowed_sequences(
     batch_size: int, horizon: int, claims: Mapping[int, Claim], others_in_hand: int = 0
 ) -> dict[int, int]:
-    """Return what `credit` allows each environment; 0 or less where that is none."""
+    """Return the sequences that `credit` allows each environment; 0 or less allows none."""
     return _allowed(batch_size, horizon, claims, others_in_hand, wanted_of_batch(batch_size, claims))
 
 

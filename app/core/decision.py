@@ -25,8 +25,8 @@ class Decision:
         not_ready: Why there is none, or None.
         debts: Sequences owed to environments once the plan is carried out.
         conflict_since_ms: Since when minimums have been impossible together, or None if they are not.
-        relaxes_in_ms: How long until minimums are relaxed, if they are impossible together, or until that of an
-            environment that sends too little is.
+        relaxes_in_ms: Time until minimums that are impossible together are relaxed, or the minimum of an environment
+            that sends too little.
         unfilled: Whether there is none though what must be fresh of it is queued (`app.core.mixing.unfilled`).
         scarce: Since when batches wait for environments that send too little (`app.core.scarcity`).
     """
@@ -47,8 +47,8 @@ def decide(view: RunView, lanes: Sequence[Lane], ttl_ms: int, relax_after_ms: in
     to send, or those that are queued although nothing is missing), the batch waits ``relax_after_ms`` from the first
     time that was seen; then batches come that leave the least owed, and what they fall short by is owed to later ones.
     A shortfall larger than sizes force, because a live environment has not sent enough, is accepted only after
-    another ``relax_after_ms`` without a batch. Where nothing is missing but the minimums of environments that send too
-    little, batches wait for them as long as the run says (`app.core.scarcity`).
+    another ``relax_after_ms`` without a batch. If only minimums of environments that send too little
+    are missing, batches wait for them as long as the run says (`app.core.scarcity`).
 
     Args:
         view: The run; ``view.config`` must be set.
@@ -83,9 +83,9 @@ def _without_scarce(
     strict: NotReady,
     scarce: Mapping[int, int],
 ) -> Decision:
-    """Choose a batch that keeps all minimums but those of environments that batches no longer wait for.
+    """Choose a batch that keeps all minimums, except of environments that batches no longer wait for.
 
-    They bring all that they have, where that fits.
+    Those environments contribute all they have, if that fits.
     """
     missing = strict.missing_by_environment
     gone = no_longer_awaited(view, scarce) & missing.keys()
@@ -114,7 +114,7 @@ def _without_conflict(
     scarce: Mapping[int, int],
     relax_after_ms: int,
 ) -> Decision:
-    """Choose a batch without minimums that sizes make impossible together, if it was waited for long enough."""
+    """Choose a batch without the minimums that sizes make impossible together, after `relax_after_ms`."""
     least = queued_shortfall(batch_size, lanes, bounds)
     if least is None:
         return Decision(None, strict, view.debts, scarce=scarce)
@@ -141,9 +141,9 @@ def _planned(view: RunView, bounds: Mapping[int, Bounds], plan: BatchPlan, scarc
 
 
 def with_returned(view: RunView, lanes: Sequence[Lane], groups: Iterable[LeasedGroup]) -> list[Lane]:
-    """Return the lanes as they will be when groups of a dissolved batch are back in their places.
+    """Return the lanes after the groups of a dissolved batch are back in their places.
 
-    Groups from the replay buffer return to no lane. Groups that are too old by now are dropped from theirs.
+    Groups from the replay buffer go to no lane. Groups that are too old by now are left out.
     """
     heads: defaultdict[LaneId, list[QueuedGroup]] = defaultdict(list)
     for group in groups:

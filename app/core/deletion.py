@@ -1,7 +1,7 @@
-"""Which groups that wait an operator means to delete, and how far a search for them has come.
+"""The waiting groups that an operator deletes, and the position of a search for them.
 
-A search goes through lanes in a fixed order, and through each from its oldest group on. So it can stop at any group and
-go on behind it later, whatever has come or gone meanwhile.
+A search visits lanes in a fixed order, and each lane from its oldest group on. So it can stop after any group and
+continue from there later, even if groups arrived or left meanwhile.
 """
 
 import re
@@ -15,19 +15,19 @@ from app.core.model import LaneId
 QUEUED, BUFFERED = "queued", "buffered"
 NO_ENVIRONMENT: Literal["none"] = "none"
 LANE_END = 1 << 53
-"""Above every arrival."""
+"""Larger than every arrival."""
 
 _CURSOR = re.compile(rf"({QUEUED}|{BUFFERED}):(-|[0-9]{{1,16}}):([0-9]{{1,16}}):([0-9]{{1,16}})")
 
 
 @dataclass(frozen=True, slots=True)
 class GroupFilter:
-    """Which groups are meant. A group must meet every criterion that is not None.
+    """A filter of groups. A group must match every criterion that is not None.
 
     Attributes:
-        environment: Whose they are; `NO_ENVIRONMENT`: nobody's.
-        size: How many sequences they have.
-        older_than_version: They count as sampled by a policy version below this one; who names none is not meant.
+        environment: The environment they belong to; `NO_ENVIRONMENT`: none.
+        size: The number of their sequences.
+        older_than_version: Matches groups sampled by a policy version below this one, and no group without a version.
     """
 
     environment: int | Literal["none"] | None = None
@@ -36,29 +36,29 @@ class GroupFilter:
 
     def __post_init__(self) -> None:
         if self.environment is None and self.size is None and self.older_than_version is None:
-            raise InvalidField("say which groups: environment, size or older_than_version, or several", ("query",))
+            raise InvalidField("name at least one of environment, size and older_than_version", ("query",))
 
     def covers(self, lane: LaneId) -> bool:
-        """Whether groups of a lane may be meant."""
+        """Whether groups of a lane may match."""
         environment, size = lane
         whose = NO_ENVIRONMENT if environment is None else environment
         return self.environment in (None, whose) and self.size in (None, size)
 
     def means(self, policy_version: int | None) -> bool:
-        """Whether a group of such a lane is meant that counts as sampled by this policy version, or by none."""
+        """Whether a group of such a lane matches, given the policy version that sampled it, or None."""
         if self.older_than_version is None:
             return True
         return policy_version is not None and policy_version < self.older_than_version
 
 
 class Position(NamedTuple):
-    """How far a search has come: all lanes before this one, and in this one all groups up to an arrival, are behind it.
+    """The position of a search: it is done with all lanes before this one, and in this one up to an arrival.
 
     Attributes:
         state: ``queued`` or ``buffered``.
         environment: The lane's environment, or -1 for none.
         size: The lane's size.
-        arrival: The last group that was looked at; 0: none yet.
+        arrival: The arrival of the last group looked at; 0: none yet.
     """
 
     state: str
@@ -77,35 +77,35 @@ class Position(NamedTuple):
 
 
 def parse_position(text: str) -> Position:
-    """Invert ``str`` of a `Position`.
+    """Parse ``str`` of a `Position`.
 
     Raises:
-        InvalidField: It is none.
+        InvalidField: The text is not a position.
     """
     found = _CURSOR.fullmatch(text)
     if found is None:
-        raise InvalidField("is not the cursor of an answer to such a request", ("query", "cursor"))
+        raise InvalidField("is not a cursor: pass the cursor of the last answer, or none to begin", ("query", "cursor"))
     state, environment, size, arrival = found.groups()
     return Position(state, -1 if environment == "-" else int(environment), int(size), int(arrival))
 
 
 def stopped_at(start: Position, last: int | None) -> Position:
-    """Return how far a search has come in a lane: to the last group it looked at, or to the lane's end for None."""
+    """Return the position after the last group looked at in a lane; None stands for the lane's end."""
     return start._replace(arrival=LANE_END if last is None else last)
 
 
 def lanes_left(
     counts: Mapping[str, Mapping[LaneId, int]], wanted: GroupFilter, after: Position | None
 ) -> list[tuple[Position, int]]:
-    """Return which lanes a search has yet to look at, in its order.
+    """Return the lanes that a search has yet to visit, in order.
 
     Args:
-        counts: Groups that wait, by state and lane.
-        wanted: What is searched.
-        after: How far it has come; None: it begins.
+        counts: Waiting groups, by state and lane.
+        wanted: The filter.
+        after: The position of the search; None: it begins.
 
     Returns:
-        Where it goes on in each lane, and how many groups the lane holds.
+        The position to start from in each lane, and the number of groups in the lane.
     """
     starts = (
         (Position(state, -1 if environment is None else environment, size, 0), held)
@@ -119,7 +119,7 @@ def lanes_left(
 
 
 def first_groups(lanes: Iterable[tuple[Position, int]], limit: int) -> list[tuple[Position, int]]:
-    """Return from how many of the lanes to read groups, and how many of each: ``limit`` in all."""
+    """Return from how many lanes to read, and how many groups from each: ``limit`` in all."""
     chosen = []
     for start, held in lanes:
         if limit <= 0:

@@ -1,4 +1,4 @@
-"""Who an environment that registers or joins is, and which environments a run forgets."""
+"""The identity of environments that register or join, and the environments that a run forgets."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -12,7 +12,7 @@ TAKEOVER_FRACTION = 4
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """What an environment of Atropos says of itself when it registers; the fields are those of `Environment`."""
+    """The registration of an environment of Atropos; the fields are those of `Environment`."""
 
     desired_name: str
     group_size: int
@@ -59,12 +59,12 @@ def joined(
 ) -> Environment:
     """Return the environment that a member joins: the one of this name, or a new one.
 
-    Settings that the member leaves out stay as they are. If the environment is alive, those it names must be the
-    settings in force, unless it says that it changes them. Otherwise nobody disagrees, and they count from now on.
+    Settings that the member leaves out stay as they are. If the environment is alive, settings that it names must equal
+    those in force, unless ``change_settings``. If it is not alive, they replace those in force.
 
     Args:
         name: The environment's name: its identity.
-        settings: What the member says of group size, weight and shares; the keys are fields of `Environment`.
+        settings: Group size, weight and shares that the member names; the keys are fields of `Environment`.
         view: The run.
         clock_ms: The run clock, milliseconds.
         ttl_ms: Silence after which an environment no longer binds, milliseconds.
@@ -86,9 +86,9 @@ def joined(
             **{**defaults, **settings},
         )
     if known.of_atropos:
-        why = f"{name} is the name of an environment that a client of Atropos registered; workers do not join it"
+        why = f"a client of Atropos registered the environment {name}, so workers cannot join it"
         raise InvalidField(f"{why}: choose another name", ("name",))
-    if not known.alive(clock_ms, ttl_ms):  # it comes back, and is alive from now on: the next to join must agree
+    if not known.alive(clock_ms, ttl_ms):  # it is alive from now on, so the next member must agree
         return replace(known, **settings, registered_ms=clock_ms, left_ms=None, heard_ms=None)
     if not change_settings:
         _refuse_differences(known, settings)
@@ -111,14 +111,14 @@ def _refuse_differences(known: Environment, settings: Mapping[str, Any]) -> None
 def forgettable(view: RunView, ttl_ms: int, *, kept: Collection[int] = (), at_once: bool = False) -> list[Environment]:
     """Return the environments that a run may forget, the longest silent first.
 
-    Those are not alive, no group of them is held, and they have been silent for as long as the run remembers what
-    became of groups. Their ids are never given again.
+    These are not alive, none of their groups is held, and they have been silent for as long as the run keeps the
+    history of groups. Their ids are never used again.
 
     Args:
         view: The run.
         ttl_ms: Silence after which an environment no longer binds, milliseconds.
-        kept: Environments that have groups in batches that are kept for a rewind.
-        at_once: Whether the run needs the room, so that the time of silence does not count.
+        kept: Environments with groups in batches that are kept for a rewind.
+        at_once: Whether to ignore how long they have been silent, because the run needs the room.
     """
     holding = {environment for environment, _ in (*view.lanes, *view.buffers)} | set(kept)
     holding |= {environment for lease in view.leases for environment, _, _ in (*lease.contents, *lease.replayed)}

@@ -10,10 +10,10 @@
     │   ├── NotAcceptable           no media type that we write is accepted                    406
     │   ├── InvalidDataset          a dataset on disk is broken, or of no layout we read       422
     │   └── InvalidField            a value is wrong; `location` says where                    422
-    │       └── SequenceTooLong     the run, or a micro-batch of its ranks, takes no such one  422
+    │       └── SequenceTooLong     longer than the run, or a micro-batch of its ranks, takes  422
     ├── Forbidden                   the request is refused, whatever it asks for                   403
     │   ├── CrossSiteRequest        a web page of another site sent it
-    │   └── ForeignHost             it was sent to a host name that is not known here
+    │   └── ForeignHost             its `Host` is a name that this service does not know
     ├── NotFound                    what the path names is not there                           404
     │   ├── RunNotFound
     │   ├── EnvironmentNotFound
@@ -39,7 +39,7 @@
     │   ├── BatchInUse              the batch is not quarantined, so nobody may drop it
     │   ├── RunInUse                groups keep coming while the run is being removed
     │   ├── RewindImpossible        batches after that step are no longer kept
-    │   ├── RunRewound              the run went back to a saved state since this trainer began
+    │   ├── RunRewound              the run went back to a saved state after this trainer began
     │   ├── RanksDisagree           the ranks before this one divide the batch otherwise
     │   └── StepMismatch            the batch this rank would get is of another step
     ├── QueueFull                   the run's capacity is reached; come back later             429
@@ -47,7 +47,7 @@
     └── StoreUnavailable            Redis did not answer in time; the outcome is unknown       503
         ├── StoreFull               Redis is out of memory; nothing was stored                 507
         ├── StoreRefused            Redis took a command for wrong: look at its keys and ACL   500
-        ├── UnreadableRecord        what Redis holds of a run cannot be read: it was damaged             500
+        ├── UnreadableRecord        a record of a run in Redis cannot be read: it was damaged            500
         └── StoreMisconfigured      Redis cannot keep our promises; refuse to start
 
 Each class has a stable ``code``; the message says what was wrong with the values.
@@ -139,7 +139,7 @@ class CrossSiteRequest(Forbidden):
 
 
 class ForeignHost(Forbidden):
-    """The request was sent to a host name that is not known to be the service's; the message says how to list it."""
+    """The request names a host that the service does not know; the message says how to list it."""
 
     code = "foreign_host"
 
@@ -150,7 +150,7 @@ class SequenceTooLong(InvalidField):
     Args:
         message: What is wrong, with the group and the values in it.
         location: As for `InvalidField`.
-        group_id: The group, if it is stored: by the service's own id.
+        group_id: The service's own id of the group, if it is stored.
     """
 
     code = "sequence_too_long"
@@ -251,7 +251,7 @@ class RunExists(Conflict):
 
 
 class EnvironmentSettingsDiffer(Conflict):
-    """The environment is alive with other settings than those that a joining member names."""
+    """A joining member names other settings than those of the environment, which is alive."""
 
     code = "environment_settings_differ"
 
@@ -311,7 +311,7 @@ class RewindImpossible(Conflict):
 
 
 class RunRewound(Conflict):
-    """The run went back to a saved state since this trainer began: load that state and begin anew."""
+    """The run went back to a saved state after this trainer began: load that state and start again."""
 
     code = "run_rewound"
 
@@ -368,7 +368,7 @@ class StoreRefused(StoreUnavailable):
 
 
 class UnreadableRecord(StoreUnavailable):
-    """What Redis holds of a run cannot be read: something else wrote it. The message names the run."""
+    """A record of a run in Redis cannot be read: something else wrote it. The message names the run."""
 
     code = "unreadable_record"
 

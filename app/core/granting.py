@@ -18,8 +18,8 @@ from app.core.scarcity import no_longer_awaited, scarce_now
 from app.core.sums import attainable
 
 _MOST_UNCERTAIN = 2
-"""Horizons' worth of sequences of an environment that wait for groups of a size that it did not declare."""
-_MOST_SIZES = 8  # that a sentence names
+"""Most horizons of sequences in hand of an environment that is asked for groups of a size it did not declare."""
+_MOST_SIZES = 8  # in a sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +36,8 @@ def granted(run: str, view: RunView, caller: int, ttl_ms: int) -> Grant:
     """Return how many groups of its size an environment may start now: as many as hold the sequences that it may start.
 
     The last of them may hold some more. If it were left out, environments that each lack a part of a group would never
-    complete a batch. Where no environment may start any, although nothing is with a trainer and what is in hand holds
-    no batch, one of them gets the groups that complete it (`app.core.completion`).
+    complete a batch. If no environment may start any, no trainer holds a batch, and the groups in hand complete no
+    batch, one environment gets the groups that complete one (`app.core.completion`).
 
     Args:
         run: The run's name.
@@ -63,16 +63,16 @@ def granted(run: str, view: RunView, caller: int, ttl_ms: int) -> Grant:
         needed = seen.completion(view).needed
         if needed is not None:
             groups = needed.groups if needed.environment == caller and seen.may_be_asked(view, needed) else 0
-            reason = f"what is in hand holds no batch: {_asked(view, needed)}"
+            reason = f"the groups in hand complete no batch: {_asked(view, needed)}"
             answer = Credit(groups * needed.size, answer.wanted, usable, reason)
     return Grant(groups, answer, seen.horizon, view.policy_version)
 
 
 def who_must_act(view: RunView, ttl_ms: int) -> str | None:
-    """Say who must act where credits for what is wanted bring no batch, however long it is waited; None where they do.
+    """Return who must act if credits alone never lead to a batch; None if they do.
 
     Args:
-        view: The run, of which a trainer that asks now gets no batch.
+        view: The run; a trainer that asks now gets no batch.
         ttl_ms: Silence after which an environment no longer binds, milliseconds.
     """
     if view.config is None or not view.environments or _in_hands(view):
@@ -83,7 +83,7 @@ def who_must_act(view: RunView, ttl_ms: int) -> str | None:
     found = seen.completion(view)
     if not found.possible:
         sizes = sorted({env.group_size for env in seen.alive.values()})
-        said = f"groups of {', '.join(map(str, sizes[:_MOST_SIZES]))} as live environments make them complete no batch"
+        said = f"live environments make groups of {', '.join(map(str, sizes[:_MOST_SIZES]))}, which complete no batch"
         return f"{said}: start another environment, or change a group size, a max_share or the batch size"
     if seen.horizon == 0:
         return awaited_version(view)
@@ -93,16 +93,16 @@ def who_must_act(view: RunView, ttl_ms: int) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What credits follow from.
+    """The values that credits are computed from.
 
     Attributes:
         alive: The environments that are alive, the caller among them.
-        batch_size: Sequences of a batch that must be made.
+        batch_size: Sequences of a batch that environments must make.
         horizon: Batches looked ahead.
-        limits: What each environment must and may have of a whole batch.
+        limits: Minimum and maximum of each environment in a whole batch.
         usable: Sequences in hand that can still enter a batch, by environment.
-        claims: What credits are split by.
-        others: Sequences in hand of no environment that is alive.
+        claims: The claims that credits are split by.
+        others: Sequences in hand without an environment that is alive.
     """
 
     alive: Mapping[int, Environment]
@@ -118,7 +118,7 @@ class _Seen:
         shares = live_shares(view, ttl_ms)
         gone = no_longer_awaited(view, scarce_now(view, ttl_ms)) - {caller}
         alive = {key: env for key, env in view.environments.items() if key in shares.keys() - gone or key == caller}
-        shares |= {key: replace(shares[key], min_share=None) for key in gone}  # others make what it does not
+        shares |= {key: replace(shares[key], min_share=None) for key in gone}  # others make its part
         limits = bounds_for(whole, shares)
         usable = _usable(view, alive, whole, limits)
         batch_size = whole if view.unfilled else fresh_needed(whole, view.policy.fresh_fraction)  # the rest is replayed
@@ -128,7 +128,7 @@ class _Seen:
             own = bounds.get(key, Bounds())
             if env.group_size <= limit_of(key, whole, limits):
                 claims[key] = Claim(max(0.0, env.weight), own, usable[key])
-            else:  # nothing is wanted of it, so that others get its part
+            else:  # its groups fit no batch: others get its part
                 claims[key] = Claim(0.0, Bounds(0, own.maximum), usable[key])
         others = sum(sequences for key, sequences in usable.items() if key not in alive)
         horizon = horizon_of(view.policy.max_staleness, view.trained, view.clock_ms)
@@ -142,16 +142,16 @@ class _Seen:
         return max(allowed.values(), default=0) <= 0
 
     def holds_a_batch(self, view: RunView) -> bool:
-        """Whether what is in hand holds a batch that keeps all bounds: what a run without a trainer comes to."""
+        """Whether the groups in hand complete a batch within all bounds, as in a run that no trainer takes from."""
         supply = supply_of(self.batch_size, _lanes(view, self.alive), self.limits)
         return attainable(self.batch_size, parts_of(self.batch_size, supply, self.limits))
 
     def completion(self, view: RunView) -> Completion:
-        """Say who makes what so that a batch forms. This costs about as much as to choose a batch."""
+        """Decide which environment completes a batch. It costs about as much as choosing a batch."""
         return completion(self.batch_size, _lanes(view, self.alive), self.limits, _makers(view, self.alive))
 
     def may_be_asked(self, view: RunView, needed: Needed) -> bool:
-        """Whether an environment makes what it is asked for: of a size that it did not declare, one at a time."""
+        """Whether to ask an environment for groups: of a size that it did not declare, one request at a time."""
         if needed.size == view.environments[needed.environment].group_size:
             return True
         most = _MOST_UNCERTAIN * self.horizon * self.batch_size
@@ -159,7 +159,7 @@ class _Seen:
 
 
 def awaited_version(view: RunView) -> str | None:
-    """Say that credits wait for the version of batches that were trained on, if they do."""
+    """Return that credits wait for the version of acknowledged batches; None if they do not."""
     if horizon_of(view.policy.max_staleness, view.trained, view.clock_ms) > 0:
         return None
     count = view.trained.batches
@@ -171,11 +171,11 @@ def awaited_version(view: RunView) -> str | None:
 def _asked(view: RunView, needed: Needed) -> str:
     groups = "a group" if needed.groups == 1 else f"{needed.groups} groups"
     name = view.environments[needed.environment].name
-    return f"environment {needed.environment} ({name}) is to make {groups} of {needed.size}"
+    return f"environment {needed.environment} ({name}) must make {groups} of {needed.size}"
 
 
 def _in_hands(view: RunView) -> bool:
-    """Whether a trainer has a batch, or is to have one again."""
+    """Whether a trainer holds a batch, or a batch waits to be handed out again."""
     return any(lease.state is not LeaseState.QUARANTINED for lease in view.leases)
 
 
@@ -197,14 +197,14 @@ def _usable(
 
 
 def _lanes(view: RunView, alive: Mapping[int, Environment]) -> list[Lane]:
-    """Return what waits and what is being made, as lanes without heads."""
+    """Return waiting and running groups, as lanes without heads."""
     waiting = [Lane(*lane, groups, ()) for lane, groups in chain(view.lanes.items(), view.buffers.items())]
     made = ((alive[key], groups) for key, groups in view.running.items() if key in alive and groups > 0)
     return waiting + [Lane(env.environment, env.group_size, groups, ()) for env, groups in made]
 
 
 def _makers(view: RunView, alive: Mapping[int, Environment]) -> list[Maker]:
-    """Return who can make groups, those that have the most weight first."""
+    """Return the environments that can make groups, the largest weight first."""
     seen: defaultdict[int | None, set[int]] = defaultdict(set)
     for environment, size in chain(view.lanes, view.buffers):
         seen[environment].add(size)

@@ -91,10 +91,10 @@ class Lease:
         contents: What is in it, by environment: its id or None, groups, sequences.
         shards: How it is divided between ranks, if it is.
         replayed: What of its contents is from the replay buffer, in the same words; samples by themselves have none.
-        debts: By how much it changed what environments are owed (`app.core.allocation.debt_changes`).
-        rewound: Which of the run's rewinds brought it back, from 1; 0: none. Such a batch stays whole until it is
-            trained on: given back, it waits to be handed out again.
-        given_back: Of a batch that was given back and stayed whole: the lease that gave it back last, since the rewind.
+        debts: Its changes of the debts to environments (`app.core.allocation.debt_changes`).
+        rewound: Number of the rewind that brought it back, from 1; 0: none. Such a batch stays whole until it is
+            trained on: if it is given back, it waits to be handed out again.
+        given_back: The lease that gave it back last since the rewind, if it stayed whole.
     """
 
     batch_id: str
@@ -138,15 +138,15 @@ def returned(lease: Lease) -> Lease:
 
 
 def rewound(lease: Lease, rewind: int) -> Lease:
-    """Return a lease that a rewind of this number takes away: its batch waits to be handed out again, whole."""
+    """Return the lease after a rewind of this number: its batch waits to be handed out again, whole."""
     return replace(returned(lease), rewound=rewind, given_back="")
 
 
 def in_saved_state(lease: Lease) -> bool:
-    """Whether a trainer that saved its state after a later batch, and goes back to it, had trained on this one.
+    """Whether a batch is in the state that its trainer saved after a later batch.
 
-    It had if the batch is in its hands, or if an earlier rewind brought the batch back and no trainer took it since. It
-    had not if the batch was given back, or never reached a trainer.
+    It is if a trainer holds it, or if an earlier rewind brought it back and no trainer took it since then. It is not if
+    it was given back, or never reached a trainer.
     """
     if lease.state is LeaseState.RETURNED:
         return lease.rewound > 0 and not lease.given_back
@@ -154,9 +154,9 @@ def in_saved_state(lease: Lease) -> bool:
 
 
 def given_back(lease: Lease) -> Lease:
-    """Return a lease of a rewound batch that its trainer gave back: it waits whole, in its place.
+    """Return the lease after its trainer gave a rewound batch back: it waits whole, in its place.
 
-    Its groups alone could be dropped for their age, or come in another order.
+    Back in their lanes, its groups could be dropped for their age, or come in another order.
     """
     return replace(returned(lease), given_back=lease.lease_id)
 

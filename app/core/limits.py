@@ -1,4 +1,4 @@
-"""How long a sequence may be that a run takes."""
+"""The longest sequence that a run takes."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from app.core.policy import Policy
 def sequence_limit(config: RunConfig | None, policy: Policy) -> int | None:
     """Return the most tokens of a sequence that a run takes; None: there is no limit.
 
-    A trainer of Atropos says it when it registers (``max_token_len``); what the run is set to counts more.
+    A trainer of Atropos names one when it registers (``max_token_len``); the run's own setting has precedence.
     """
     if policy.max_sequence_tokens is not None:
         return policy.max_sequence_tokens
@@ -23,7 +23,7 @@ def too_long(lengths: NDArray[Any], limit: int | None) -> int | None:
 
     Args:
         lengths: Tokens of each sequence, integers of shape [sequences].
-        limit: The most that are taken; None: there is no limit.
+        limit: Most tokens of a sequence; None: there is no limit.
     """
     if limit is None or not len(lengths):
         return None

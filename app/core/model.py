@@ -147,7 +147,7 @@ class Environment:
     Attributes:
         environment: Its id, ``>= 0``, unique in the run.
         desired_name: The name it asked for.
-        name: The name it got: of Atropos, ``<desired_name>_<n>``, which is its checkpoint folder; otherwise the same.
+        name: Its name. For Atropos: ``<desired_name>_<n>``, which is its checkpoint folder; otherwise the desired one.
         group_size: Sequences it declared per group.
         max_token_length: Context length it declared, tokens.
         weight: Relative inference weight it declared.
@@ -175,12 +175,12 @@ class Environment:
 
     @property
     def of_atropos(self) -> bool:
-        """Whether a client of Atropos registered it. Otherwise workers join it: its name is the one they ask for."""
+        """Whether a client of Atropos registered it; otherwise workers join it under its name."""
         return self.name != self.desired_name
 
     @property
     def connected(self) -> bool:
-        """Whether it is here: a member is, or it never said goodbye, or it was heard of again since."""
+        """Whether a member is alive, it never said goodbye, or it was heard of after its goodbye."""
         if self.members or self.left_ms is None:
             return True
         return self.heard_ms is not None and self.heard_ms > self.left_ms
@@ -234,7 +234,7 @@ class RunView:
         workers: API processes and the run clock at their last tick, ms.
         served: Sequences handed out, by environment (None: no environment).
         dropped: Groups dropped, by reason and environment (None: no environment).
-        debts: Sequences owed to environments by relaxed batches; below 0, see `app.core.allocation.settle_debts`.
+        debts: Sequences owed to environments because of relaxed batches; below 0: `app.core.allocation.settle_debts`.
         conflict_since_ms: Run clock since which minimums are impossible together, or None.
         last_batch_ms: Run clock when the last batch was planned, or None.
         relaxed_batches: Batches served without keeping every minimum.
@@ -248,11 +248,11 @@ class RunView:
         balance: How evenly batches were divided between ranks, if any were.
         delays: How often groups that wait were passed over for others that balance better, by id.
         drought: What came since the last group that could be trained on, if anything.
-        undivided: Why ranks did not get the batch that they asked for last, if it could not be divided.
-        next_environment: The id of the next environment that is new. Ids are never given twice.
+        undivided: The last batch that ranks asked for, if it could not be divided.
+        next_environment: The id of the next new environment. Ids are never used twice.
         unfilled: Whether there was no batch when a trainer asked last, though what must be fresh of one was queued: the
             replay buffer could not fill it up.
-        trained: Batches trained on that are in no policy version yet.
+        trained: Batches that were trained on and are in no policy version yet.
         scarce: Since when batches wait for environments that send too little, run clock, by id (`app.core.scarcity`).
     """
 

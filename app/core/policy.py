@@ -7,7 +7,7 @@ from typing import Any
 
 
 class LongSequences(StrEnum):
-    """What becomes of groups with a sequence that is too long: the request is refused, or the group is dropped."""
+    """What happens to groups with a sequence that is too long: the request is refused, or the group is dropped."""
 
     REFUSE = "refuse"
     DROP = "drop"

@@ -19,10 +19,10 @@ class EndedBy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Undivided:
-    """A batch that ranks asked for and that could not be divided as they wanted.
+    """A batch that could not be divided as its ranks asked.
 
     Attributes:
-        group_id: The group that is in the way, by the service's own id.
+        group_id: The service's own id of the group that does not fit.
         batch_id: The batch, if it was taken before and waits to be handed out again; None: the next new one.
         detail: What is wrong, as a sentence.
     """

@@ -2,11 +2,11 @@
 
     error = inserts * samples_per_insert - samples + offset        stays within [min_diff, max_diff], in chunks
 
-Whoever would take it out of the band waits for the other side. Inserts are free, the whole of the last one, until there
-are `min_size_to_sample` chunks, and until a sample that was asked for can be taken (the demand). Otherwise a buffer
-that lost its chunks (to a new session, a jump of the version), or a large sample and a large insert, would leave both
-sides waiting. So both never wait for each other, as long as no sample is larger than `largest_sample` and no insert
-larger than `largest_insert`.
+A request that would take it out of the band waits for the other side. Inserts are not limited, the last one included,
+until there are `min_size_to_sample` chunks and a requested sample can be taken (the demand). Otherwise both sides could
+wait: after a buffer lost its chunks (to a new session, a jump of the version), or for a large sample and a large
+insert. So they never wait for each other if no sample is larger than `largest_sample` and no insert larger than
+`largest_insert`.
 
 Source: Cassirer et al., *Reverb: A Framework For Experience Replay* (2021), section 3.3.
 """
@@ -48,7 +48,7 @@ class Position:
         samples: Chunks sampled so far, those in trainers' hands included, those given back not.
         size: Chunks sampleable now.
         offset: Added to the error: makes up for the jump that a change of the settings would have made.
-        demand: Chunks in the largest sample that was asked for lately and could not be taken, 0 if there is none.
+        demand: Chunks in the largest recently requested sample that could not be taken; 0: none.
     """
 
     inserts: int = 0
@@ -72,7 +72,7 @@ class Blocked:
 
     Attributes:
         holdup: What it waits for.
-        missing: How many of them, ``>= 1``; of samples fewer will do where a demand frees inserts before.
+        missing: How many of them, ``>= 1``; fewer samples suffice if a demand allows inserts before.
         detail: The same as a sentence with the values in it.
     """
 
@@ -163,13 +163,13 @@ def samples_open(position: Position, settings: LimiterSettings | None, min_size_
 
 
 def demand_to_note(chunks: int, noted: tuple[int, int], clock_ms: int) -> tuple[int, int] | None:
-    """Return the demand of a sample that must wait, and until when it counts; None if what is noted is enough.
+    """Return the demand of a sample that must wait, and until when it counts; None if the stored one suffices.
 
-    It counts for a while after the request, as a trainer may poll instead of wait. A larger one is kept until then.
+    It counts for a while after the request, because a trainer may poll instead of wait. A larger one is kept that long.
 
     Args:
         chunks: Chunks in the sample.
-        noted: The demand noted last, and the run clock until which it counts, milliseconds.
+        noted: The stored demand, and the run clock until which it counts, milliseconds.
         clock_ms: The run clock, milliseconds.
     """
     known, until_ms = noted

@@ -151,7 +151,7 @@ def _below(wanted: int, got: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def shortfall_of(groups: Sequence[PlannedGroup], bounds: Mapping[int, Bounds]) -> dict[int, int]:
-    """Return how many sequences groups fall short of each minimum that they do not keep."""
+    """Return the missing sequences of each minimum that the groups do not keep."""
     got: Counter[int | None] = Counter()
     for group in groups:
         got[group.environment] += group.size

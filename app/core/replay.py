@@ -36,8 +36,8 @@ class ReplayPolicy:
         fragments_per_chunk: Consecutive fragments of one worker in a chunk, ``>= 1``.
         groups: Whether the groups of acknowledged batches become chunks, of one fragment each.
         max_chunks: Most chunks held.
-        max_bytes: Most bytes of payload held by chunks, or None for no limit; who sets up a buffer replaces None by
-            `app.core.store_memory.default_max_bytes`.
+        max_bytes: Most bytes of payload held by chunks, or None for no limit. When a buffer is set up, None is replaced
+            by `app.core.store_memory.default_max_bytes`.
         eviction: Who goes first when there is no room.
         max_staleness: Most versions between a chunk's and the one in force, or None for no limit.
         max_age_s: Longest time in the buffer, seconds, or None for no limit.
@@ -234,7 +234,7 @@ def unfit(chunk: Chunk, standing: Standing, policy: ReplayPolicy) -> Unfit | Non
 
 
 def unfit_versions(versions: Versions, current: int, policy: ReplayPolicy) -> Unfit | None:
-    """Say why nothing sampled by these versions may be in the buffer while ``current`` is in force, None if it may."""
+    """Return why data sampled by these versions may not be in the buffer at version ``current``; None if it may."""
     if versions.highest > current:
         return Unfit.FUTURE_VERSION
     return Unfit.STALE if freshness(versions.lowest, current, policy.max_staleness) is Freshness.STALE else None
@@ -269,7 +269,7 @@ def make_room(newcomer: Chunk, held: Held, candidates: Iterable[Chunk], policy: 
 
 
 def eviction_key(chunk: Chunk, policy: ReplayPolicy) -> tuple[bool, float, int]:
-    """Return a key that sorts chunks by who goes first. Whether samples hold a chunk makes no difference."""
+    """Return a key that sorts chunks in order of eviction. Samples that hold a chunk do not change it."""
     match policy.eviction:
         case Eviction.MOST_USED:
             return not chunk.retired, -chunk.uses, chunk.chunk_id

@@ -1,6 +1,6 @@
-"""What cannot work in a run, found as soon as it is known: before a trainer waits for a batch that never comes.
+"""Warnings of what cannot work in a run, before a trainer waits for a batch that never comes.
 
-A warning is about what would go wrong however many groups arrive. Why there is no batch now is `app.core.blockers`.
+A warning is about a problem that more groups do not solve. `app.core.blockers` says why there is no batch now.
 """
 
 from collections import Counter, defaultdict
@@ -18,7 +18,7 @@ _MOST_NAMED = 8
 _FLOAT_ERROR = 1e-9  # 0.1 + 0.2 + 0.7 is 1.0000000000000002 and means 1
 
 Sizes = Mapping[int | None, Collection[int]]
-"""Group sizes that an environment (None: none) declared or has queued, in sequences."""
+"""Sizes of groups, in sequences, that each environment (None: none) declared or has queued."""
 
 
 class WarningKind(StrEnum):
@@ -32,7 +32,7 @@ class WarningKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunWarning:
-    """What cannot work in a run, as a sentence with the values in it, and whose groups it is about."""
+    """Something that cannot work in a run: a sentence with the values, and the environments it is about."""
 
     kind: WarningKind
     detail: str
@@ -40,7 +40,7 @@ class RunWarning:
 
 
 def warnings_of(view: RunView, ttl_ms: int) -> tuple[RunWarning, ...]:
-    """Return what cannot work in a run, at most one warning of each kind.
+    """Return the warnings of a run, at most one of each kind.
 
     Args:
         view: The run.
@@ -63,12 +63,12 @@ def warnings_of(view: RunView, ttl_ms: int) -> tuple[RunWarning, ...]:
 
 
 def groups_too_large(batch_size: int, sizes: Sizes, limits: Mapping[int, int]) -> RunWarning | None:
-    """Warn of groups that are larger than a batch, or than what their environment may have of one.
+    """Warn of groups that are larger than a batch, or than their environment may contribute to one.
 
     Args:
         batch_size: Sequences in a batch, ``>= 1``.
-        sizes: What is known of groups.
-        limits: The most sequences of a batch that environments with a maximum may have.
+        sizes: The known group sizes.
+        limits: Most sequences of a batch for each environment with a maximum.
     """
     large = {key: sorted(size for size in own if size > _limit(key, batch_size, limits)) for key, own in sizes.items()}
     whose = _ordered(key for key, own in large.items() if own)
@@ -86,7 +86,7 @@ def groups_too_large(batch_size: int, sizes: Sizes, limits: Mapping[int, int]) -
 def sizes_do_not_fit(batch_size: int, sizes: Sizes, limits: Mapping[int, int]) -> RunWarning | None:
     """Warn if no groups of these sizes sum to exactly the batch size within the limits, however many arrive.
 
-    No warning where no size is known that fits into a batch at all. The arguments are those of `groups_too_large`.
+    There is no warning if no known size fits into a batch. The arguments are those of `groups_too_large`.
     """
     usable = {
         key: frozenset(size for size in own if 0 < size <= _limit(key, batch_size, limits))

@@ -1,10 +1,10 @@
-"""Environments that send too little: batches wait for them, as long as the run says.
+"""Environments that send too little: how long batches wait for them.
 
-A batch waits for an environment that has sent less than its part, while another one has sent its part. That is its
-minimum or, without one, what is wanted of it for one batch (`app.core.credits`). The run's `relax_scarce_after_s`
-counts from the first request of a trainer that gets no batch meanwhile. After it, nothing is wanted of the environment
-until it has sent its part again: its minimum is what it has queued, credits for its part go to others, and what a batch
-falls short by is owed to it. The minimums of others bind as before. Without the setting, batches wait for ever.
+A batch waits for an environment that has sent less than its part while another one has sent its part. The part is its
+minimum or, without one, its credits for one batch (`app.core.credits`). `relax_scarce_after_s` of the run counts from
+the first request of a trainer that gets no batch meanwhile. After that time the minimum of the environment is what it
+has queued, credits for its part go to others, and each batch owes it the rest, until it has sent its part again. The
+minimums of others bind as before. Without the setting, batches wait for ever.
 """
 
 from collections import Counter
@@ -17,19 +17,19 @@ from app.core.model import Bounds, Lane, RunView
 from app.core.pacing import live_shares
 
 ALERT_AFTER_MS = 60_000
-"""How long batches wait for an environment before that is worth an alert, milliseconds of run clock."""
+"""How long batches wait for an environment before there is an alert, milliseconds of run clock."""
 
 ALERT_AFTER_RUNNING_MS = 600_000
-"""The same of an environment that says that groups of it run."""
+"""The same for an environment that reports running groups."""
 
 
 def scarce_since(view: RunView, lanes: Sequence[Lane], bounds: Mapping[int, Bounds]) -> dict[int, int]:
-    """Return since when batches wait for environments, by id, milliseconds of run clock, where there is no batch.
+    """Return since when batches wait for environments, by id, in milliseconds of run clock; there is no batch now.
 
     Args:
         view: The run; ``view.config`` must be set.
         lanes: The queue; only counts are read.
-        bounds: What each environment that is alive must and may have.
+        bounds: Minimum and maximum of each live environment.
     """
     batch_size = 0 if view.config is None else view.config.batch_size
     queued = Counter[int | None]()
@@ -47,7 +47,7 @@ def scarce_since(view: RunView, lanes: Sequence[Lane], bounds: Mapping[int, Boun
 def scarce_after(
     scarce: Mapping[int, int], bounds: Mapping[int, Bounds], got: Mapping[int | None, int]
 ) -> dict[int, int]:
-    """Return, of the environments that batches wait for, those that a batch does without: the next does not wait anew.
+    """Return those of the awaited environments that this batch does without: the next batch does not wait again.
 
     Args:
         scarce: Since when batches wait for environments.
@@ -58,7 +58,7 @@ def scarce_after(
 
 
 def scarce_now(view: RunView, ttl_ms: int) -> dict[int, int]:
-    """Return since when batches wait for environments, of those that are alive and have not sent their part since."""
+    """Return since when batches wait for live environments that have still not sent their part."""
     if view.config is None or not view.scarce:
         return {}
     bounds = bounds_for(view.config.batch_size, live_shares(view, ttl_ms))
@@ -67,7 +67,7 @@ def scarce_now(view: RunView, ttl_ms: int) -> dict[int, int]:
 
 
 def relaxed_in_ms(view: RunView, since_ms: int) -> int | None:
-    """Return how long batches still wait for an environment, 0 if they no longer do; None if they do for ever."""
+    """Return how long batches still wait for an environment; 0: no longer, None: for ever."""
     patience_s = view.policy.relax_scarce_after_s
     return None if patience_s is None else max(0, since_ms + round(1000 * patience_s) - view.clock_ms)
 
@@ -78,9 +78,9 @@ def no_longer_awaited(view: RunView, scarce: Mapping[int, int]) -> set[int]:
 
 
 def alarming(view: RunView, ttl_ms: int) -> dict[int, int]:
-    """Return, of `scarce_now`, what is worth an alert: after a minute, or once batches no longer wait.
+    """Return the part of `scarce_now` that causes an alert: after a minute, or once batches no longer wait.
 
-    Batches form without an environment that has no minimum; it is worth an alert only while none does.
+    Batches can form without an environment that has no minimum; it causes an alert only while none forms.
     """
     return {
         key: since_ms

@@ -1,16 +1,16 @@
-"""How much memory of the store replay buffers may take, and how much must go when the store is full.
+"""How much memory of the store replay buffers may take, and how much they free when it is full.
 
-Fresh groups come first: a buffer holds what was delivered, or can be played again. The store itself evicts nothing.
+Fresh groups have priority: a buffer holds data that was delivered before. The store itself evicts nothing.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 _DEFAULT_PARTS = 4
-"""A buffer's payloads take one part of so many, unless it says otherwise: two checkpoints may hold as much each."""
+"""By default a buffer's payloads take one part in four: two checkpoints may hold as much each."""
 
 _FULL, _ROOMY = 0.95, 0.9
-"""Shares of the limit: above the first, chunks go until memory is below the second."""
+"""Shares of the limit: above the first, chunks are evicted until memory is below the second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +18,9 @@ class StoreMemory:
     """The memory of the server that holds all state.
 
     Attributes:
-        used_bytes: What its data take.
-        limit_bytes: The most they may take (``maxmemory``), or 0 for no limit.
-        machine_bytes: What its machine has.
+        used_bytes: Memory in use.
+        limit_bytes: Most memory it may use (``maxmemory``), or 0 for no limit.
+        machine_bytes: Memory of its machine.
     """
 
     used_bytes: int
@@ -29,30 +29,30 @@ class StoreMemory:
 
 
 def default_max_bytes(memory: StoreMemory) -> int:
-    """Return the most bytes of payload in a buffer that names no limit: a quarter of what its server may take."""
+    """Return the payload limit of a buffer that names none: a quarter of the memory that the server may use."""
     return max(1, (memory.limit_bytes or memory.machine_bytes) // _DEFAULT_PARTS)
 
 
 def is_full(memory: StoreMemory) -> bool:
-    """Whether chunks must make way for groups: before the server refuses what is written, at its limit."""
+    """Whether to evict chunks for groups: this is so before the server refuses writes at its limit."""
     return memory.limit_bytes > 0 and memory.used_bytes > _FULL * memory.limit_bytes
 
 
 def bytes_to_free(memory: StoreMemory) -> int:
-    """Return how many bytes must go until there is room again, once the store is full; 0 if there is."""
+    """Return how many bytes must be freed once the store is full; 0 if there is room."""
     return max(0, memory.used_bytes - int(_ROOMY * memory.limit_bytes)) if memory.limit_bytes else 0
 
 
 def shares(wanted_bytes: int, held: Mapping[str, int]) -> dict[str, int]:
-    """Divide what must go between buffers, in proportion to what each holds.
+    """Divide the bytes to free between buffers, in proportion to what each holds.
 
     Args:
-        wanted_bytes: What must go in all.
+        wanted_bytes: Bytes to free in all.
         held: Payload held, by buffer.
 
     Returns:
-        Of each buffer that holds anything, at least one byte and at most what it holds; together ``wanted_bytes`` or,
-        as shares are rounded up, a little more, if they hold so much.
+        For each buffer that holds anything, at least one byte and at most what it holds. The sum is ``wanted_bytes``, a
+        little more because shares are rounded up, or all that buffers hold.
     """
     total = sum(held.values())
     wanted_bytes = min(wanted_bytes, total)

@@ -74,7 +74,7 @@ def attainable(total: int, parts: Sequence[Part]) -> bool:
 
 
 def _parted(parts: Iterable[Part], slack: int) -> tuple[Counter[int], list[Part]]:
-    """Put the groups of all parts together whose bounds do not bind within ``slack``; return the others as they are."""
+    """Merge the groups of all parts whose bounds do not bind within ``slack``; return the others unchanged."""
     free: Counter[int] = Counter()
     bound: list[Part] = []
     for part in parts:
@@ -86,15 +86,15 @@ def _parted(parts: Iterable[Part], slack: int) -> tuple[Counter[int], list[Part]
 
 
 def fewest_missing(total: int, parts: Sequence[Part]) -> int:
-    """Return how many sequences must be added, at least, so that groups can sum to exactly ``total`` within all bounds.
+    """Return the fewest sequences to add so that groups can sum to exactly ``total`` within all bounds.
 
-    They may be added in groups of any size, to any part or to none. A part counts from its minimum on. One that cannot
-    bring exactly its minimum either brings more, which leaves less room for others, or as much as it can below it, and
-    the rest of its minimum is missing: so this is the cheapest way to some total, and what is left to ``total``.
+    They may be added in groups of any size, to any part or to none. A part that cannot contribute exactly its minimum
+    has two options. It contributes more, which leaves less room for others. Or it contributes as much as it can below
+    its minimum, and the rest is missing. The result is the cheapest combination plus what is left to ``total``.
 
     Args:
-        total: Sequences in all, at least the sum of what the parts must bring.
-        parts: What there is.
+        total: Sequences in all, at least the sum of the minimums of the parts.
+        parts: The groups there are, with bounds.
     """
     slack = max(0, total - sum(part.least for part in parts))
     free, bound = _parted(parts, slack)
@@ -112,7 +112,7 @@ def fewest_missing(total: int, parts: Sequence[Part]) -> int:
             torn.append(_Options(brought, np.where(brought == 0, short, 0), gcd(*part.counts)))
     best = np.full(sums.bit_length(), _UNREACHABLE, np.int64)
     best[_positions(sums)] = 0
-    for options in torn:  # only as far as totals go, often far below the slack
+    for options in torn:  # only up to the largest total, often far below the slack
         further = min(int(options.brought[-1]), slack + 1 - len(best))
         best = _combined(np.append(best, np.full(further, _UNREACHABLE)), options)
     return missing + int((best - np.arange(len(best))).min()) + slack
@@ -123,7 +123,7 @@ def ever_attainable(total: int, senders: Mapping[tuple[int, frozenset[int]], int
 
     Args:
         total: Sequences in all.
-        senders: How many senders there are of each kind: the most sequences that one may bring, and its group sizes.
+        senders: Number of senders of each kind. A kind is the most sequences that one may contribute, and its sizes.
     """
     sums = 1
     for (most, sizes), times in senders.items():

@@ -39,13 +39,13 @@ class KeptBatches:
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """Batches that were trained on and are in no policy version yet; `app.core.credits` says what follows from them.
+    """Batches that were trained on and are in no policy version yet, for `app.core.credits`.
 
     Attributes:
-        batches: Acknowledged batches with groups that name a version, less those that a version was set for; below 0
-            while a trainer that sets the version first has not acknowledged its batch.
+        batches: Acknowledged batches with groups that name a version, minus those that a version was set for. Below 0
+            while a trainer that sets the version first has not acknowledged its batch yet.
         last_ms: Run clock at the last of them, milliseconds.
-        per_version: Batches that made a version, as last seen, ``>= 1``.
+        per_version: Batches per version, as last seen, ``>= 1``.
     """
 
     batches: int = 0

@@ -86,10 +86,10 @@ class Administration:
         return await self._runs.existing(run)
 
     async def all(self) -> tuple[dict[str, RunSummary], dict[str, Failure]]:
-        """Look at all runs, by name; those that nobody has configured yet are left out.
+        """Look at all configured runs, by name.
 
         Returns:
-            The runs, and why others cannot be read.
+            The runs, and the errors of those that cannot be read.
         """
         return await each(self._runs.summaries, await self._runs.names())
 
@@ -135,11 +135,11 @@ class Administration:
         Args:
             run: Its name.
             version: The policy version.
-            rewinds: How often the run had been rewound when this trainer began; None: it does not say.
+            rewinds: Number of rewinds of the run when this trainer began; None: unknown.
 
         Raises:
             RunNotFound: There is no such run.
-            RunRewound: It was rewound since; nothing has changed.
+            RunRewound: It was rewound after that; nothing has changed.
         """
         view = await self.get(run)
         held = sum(lease.state is LeaseState.HELD for lease in view.leases)
@@ -164,7 +164,7 @@ class Administration:
         return await self._staleness.sweep_versions(run)
 
     async def delete(self, run: str) -> None:
-        """Remove a run with everything it owns, also one that cannot be read; no key is left.
+        """Delete a run with all its keys, even if it cannot be read.
 
         Raises:
             RunNotFound: There is no such run.

@@ -83,11 +83,11 @@ class Admission:
             except QueueFull:
                 if not await self._capacity.look_again(run):
                     raise
-                continue  # what was seen of it may be out of date
+                continue  # what we saw of it may be out of date
             except StoreFull:
                 if relieved or not await self._relief.make_way():
                     raise
-                relieved = True  # once: if it is full again by now, the sender is to wait
+                relieved = True  # once: if it is full again, the sender waits
                 continue
             except (InvalidField, RunArchived, RunNotFound):
                 if fresh:
@@ -118,10 +118,10 @@ def _lanes(groups: Sequence[EncodedGroup], placements: Sequence[Placement]) -> l
 
 
 def checked(group: EncodedGroup, place: Placement, roster: Roster, long_sequences: LongSequences) -> Placement:
-    """Return where a group goes: its place, with a mark or without, or nowhere, for its lengths and its rewards.
+    """Return where a group goes: its place, marked or not, or nowhere because of its lengths or rewards.
 
     Raises:
-        SequenceTooLong: A sequence is longer than the run takes, and such groups are refused.
+        SequenceTooLong: A sequence is longer than the run takes, and the run refuses such groups.
     """
     sequence = too_long(group.lengths, roster.max_sequence_tokens)
     if sequence is None:

@@ -18,13 +18,13 @@ from app.store.runs import RunStore
 
 @dataclass(frozen=True, slots=True)
 class Rewound:
-    """What a rewind did.
+    """The result of a rewind.
 
     Attributes:
         batches: Leases of the batches that are handed out again, in this order.
-        quarantined: Leases of those that are not, because they are quarantined.
+        quarantined: Leases of quarantined batches, which are not.
         policy_version: The policy version from now on.
-        rewinds: How often the run was rewound by now.
+        rewinds: Number of rewinds of the run, this one included.
     """
 
     batches: tuple[Lease, ...]
@@ -63,7 +63,7 @@ class Bookmarks:
         return ended.batches
 
     async def environments(self, run: str) -> set[int]:
-        """Return the environments that have groups in batches that are kept."""
+        """Return the environments with groups in kept batches."""
         kept = await self._batches.kept(run)
         leases = await self._batches.kept_leases(run, [batch_id for batch_id, _ in kept.batches])
         contents = (group for one in leases for group in one.lease.contents)
@@ -111,11 +111,11 @@ class Bookmarks:
             run: The run's name.
             step: Step of the last batch in that state.
             policy_version: The policy version of that state, which a rewind restores; None: the one in force.
-            rewinds: How often the run had been rewound when the trainer began; None: it does not say.
+            rewinds: Number of rewinds of the run when the trainer began; None: unknown.
 
         Raises:
             InvalidField: No batch of that step was taken yet.
-            RunRewound: The run was rewound since; nothing has changed.
+            RunRewound: The run was rewound after that; nothing has changed.
         """
         _check_taken(await self._runs.view(run), step)
         kept = (await self._batches.kept(run)).batches
@@ -128,9 +128,9 @@ class Bookmarks:
         """Hand out every batch after ``step`` again, the same groups in the same order, before any new one.
 
         The policy version goes back with it (`app.core.bookmarks.restored_version`). Batches up to ``step`` that are in
-        the saved state count as trained on (`app.core.leasing.in_saved_state`); those that wait to be handed out again
-        and are not in it go first. A trainer that is still at it can end none of the batches after ``step``, and is
-        refused when it asks for more. Safe to repeat.
+        the saved state count as trained on (`app.core.leasing.in_saved_state`). Those that are not in it and wait to be
+        handed out again go first. A trainer that still runs can end none of the batches after ``step``, and is refused
+        when it asks for more. Safe to repeat.
 
         Raises:
             InvalidField: No batch of that step was taken yet.
@@ -148,7 +148,7 @@ class Bookmarks:
                 await self._end(run, trained, view.policy)
             kept_ids = [batch_id for batch_id, at in (await self._batches.kept(run)).batches if at > step]
             kept = await self._batches.kept_leases(run, kept_ids)
-            if any(own.lease.replayed for own in kept):  # uses that whoever acknowledged them did not come to count
+            if any(own.lease.replayed for own in kept):  # uses that were not counted when they were acknowledged
                 await self._reservations.settle(run)
             number = view.rewinds + 1
             after = [lease for lease in view.leases if lease.step > step]
@@ -167,7 +167,7 @@ class Bookmarks:
 
 
 def _is_quarantined(lease: Lease, view: RunView) -> bool:
-    """Whether a batch is quarantined, or will be within the second."""
+    """Whether a batch is quarantined, or maintenance is about to quarantine it."""
     return lease.state is LeaseState.QUARANTINED or exhausted(lease, view.clock_ms, view.policy.max_deliveries)
 
 

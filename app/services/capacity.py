@@ -1,4 +1,4 @@
-"""Whether a run's limits leave room, of which groups that can never enter a batch take none."""
+"""Whether a run's limits leave room; groups that can never enter a batch are counted apart."""
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
@@ -12,12 +12,12 @@ from app.store.groups import GroupStore
 from app.store.roster import Roster
 from app.store.runs import RunStore
 
-_LOOK_EVERY_S = 0.25  # a run that is full refuses many submissions, each of which would look
+_LOOK_EVERY_S = 0.25  # a full run refuses many submissions, and each would look
 
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What a run looked like at a time of this process's clock."""
+    """The state of a run at a time of this process's clock."""
 
     at_s: float
     epoch: int
@@ -27,7 +27,7 @@ class _Look:
 
 
 class Capacity:
-    """Looks at runs with limits seldom, so that submissions to them cost no more than to others."""
+    """Checks runs with limits rarely, so that submissions to them cost no more than to others."""
 
     def __init__(self, runs: RunStore, groups: GroupStore, environment_ttl_ms: int) -> None:
         self._runs = runs
@@ -36,7 +36,7 @@ class Capacity:
         self._looks: dict[str, _Look] = {}
 
     async def room(self, run: str, roster: Roster, lanes: Sequence[LaneId]) -> Room:
-        """Return what admits a submission of groups of these lanes, placed by a roster."""
+        """Return the limits for a submission of groups to these lanes, placed by a roster."""
         policy = roster.policy
         if policy.max_queued_groups is None and policy.max_queued_bytes is None:
             return NO_LIMIT
@@ -50,13 +50,13 @@ class Capacity:
         return room_for(policy, look.oversized, brings_oversized=_any_oversized(look, lanes))
 
     def admitted(self, run: str, lanes: Sequence[LaneId]) -> None:
-        """Note that groups of these lanes were admitted."""
+        """Record that groups of these lanes were admitted."""
         look = self._looks.get(run)
         if look is not None and _any_oversized(look, lanes):
             del self._looks[run]
 
     async def look_again(self, run: str) -> bool:
-        """Look at a run that refused a submission as full; False if it was looked at a moment ago."""
+        """Check a run again that refused a submission as full; False if it was checked a moment ago."""
         look = self._looks.get(run)
         if look is not None and not _is_old(look):
             return False
@@ -64,7 +64,7 @@ class Capacity:
         return True
 
     async def reached(self, run: str, view: RunView) -> str | None:
-        """Say which limit a run refuses groups for now, with its value; None if it refuses none."""
+        """Return the limit for which a run refuses groups, with its value; None if it refuses none."""
         totals = view.totals
         waiting = totals.queued_groups + totals.buffered_groups, totals.queued_bytes + totals.buffered_bytes
         if reached_limit(view.policy, Waiting(*waiting)) is None:
@@ -77,7 +77,7 @@ class Capacity:
         return limit and f"{limit} is reached by groups that fit no batch: more of them are refused (429)"
 
     def keep_only(self, runs: Collection[str]) -> None:
-        """Forget what is remembered of runs that are no more."""
+        """Forget all runs but these."""
         self._looks = {run: look for run, look in self._looks.items() if run in runs}
 
     async def _look(self, run: str) -> _Look:

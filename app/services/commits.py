@@ -32,7 +32,7 @@ class Placed:
         roster: What they were placed by.
         groups: The groups; ids given by senders are unique among them.
         placements: Where each goes.
-        room: What may wait at most.
+        room: The limits of waiting groups.
     """
 
     roster: Roster
@@ -131,7 +131,7 @@ class Commits:
 def _divided(meeting: Sequence[_Waiting]) -> Iterator[list[_Waiting]]:
     """Divide submissions, in order, into what is committed together.
 
-    All were placed by one roster, and have the same room; they are of `_TOGETHER_BYTES` at
+    All were placed by one roster, and have the same limits; they are of `_TOGETHER_BYTES` at
     most, but for one that is larger by itself; and no two bring the same id.
     """
     together: list[_Waiting] = []

@@ -1,4 +1,4 @@
-"""Operators delete groups that wait: one by its id, or those that a filter finds, some at a time."""
+"""Delete waiting groups for operators: one by its id, or those that match a filter, page by page."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ from app.store.runs import RunStore
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """What one call did.
+    """The result of one call.
 
     Attributes:
-        groups: How many groups it deleted.
-        left: How many groups of the lanes in question it has not looked at.
-        position: Where to go on; None: all were looked at.
+        groups: Number of deleted groups.
+        left: Number of groups in the matching lanes that it has not looked at.
+        position: Where to continue; None: it looked at all.
     """
 
     groups: int
@@ -28,7 +28,7 @@ class Deleted:
 
 
 class Deletion:
-    """Drops groups that wait for the reason ``deleted``."""
+    """Drops waiting groups for the reason ``deleted``."""
 
     def __init__(self, runs: RunStore, groups: GroupStore, lineages: Lineages) -> None:
         self._runs = runs
@@ -36,11 +36,11 @@ class Deletion:
         self._lineages = lineages
 
     async def delete(self, run: str, given_id: str) -> None:
-        """Delete a group that waits. Safe to repeat.
+        """Delete a waiting group. Safe to repeat.
 
         Raises:
             RunNotFound: There is no such run.
-            GroupNotFound: The run knows no such group, or it left so long ago that it is forgotten.
+            GroupNotFound: The run knows no such group, or has forgotten it.
             GroupNotWaiting: It is in a batch, or has left; the message says where it is.
         """
         while True:
@@ -48,7 +48,7 @@ class Deletion:
             if life.reason == DropReason.DELETED:
                 return
             if life.state not in (QUEUED, BUFFERED):
-                raise GroupNotWaiting(f"group {given_id} {_where(life)}: only a group that waits can be deleted")
+                raise GroupNotWaiting(f"group {given_id} {_where(life)}: only a waiting group can be deleted")
             policy = (await self._runs.view(run)).policy
             found = [(life.group_id, life.entry.lane)]
             if await self._groups.drop(run, found, DropReason.DELETED, policy.history_ms):
@@ -58,12 +58,12 @@ class Deletion:
     async def delete_matching(
         self, run: str, wanted: GroupFilter, *, limit: int, after: Position | None = None
     ) -> Deleted:
-        """Delete groups that wait, as far as a filter means them.
+        """Delete waiting groups that match a filter.
 
         Args:
             run: The run's name.
-            wanted: Which groups are meant.
-            limit: Groups to look at in this call, at most.
+            wanted: The filter.
+            limit: Most groups to look at in this call.
             after: Where an earlier call stopped; None: begin.
 
         Raises:
@@ -96,7 +96,7 @@ class Deletion:
 
 
 def _stopped_at(chosen: Sequence[tuple[Position, int]], slices: Sequence[LaneSlice]) -> Position:
-    """Return where to go on: behind the last group that was looked at; or behind its lane, if that has no more."""
+    """Return where to continue: after the last group looked at, or after its lane, if that has no more."""
     (start, _), last = chosen[-1], slices[-1]
     return stopped_at(start, last.groups[-1].arrival if last.left and last.groups else None)
 

@@ -78,7 +78,7 @@ class Dispatch:
         Raises:
             RunArchived: The run hands out nothing.
             RunNotFound: There is no run for a lease to be of.
-            RunRewound: The run was rewound since the trainer began.
+            RunRewound: The run was rewound after the trainer began.
         """
         # Trainers that ask at the same time would plan the same batch; in one process they can simply queue up.
         turn = self._turns.setdefault(run, asyncio.Lock())
@@ -121,8 +121,8 @@ class Dispatch:
     async def due(self, run: str, holders: Sequence[Holder]) -> list[int]:
         """Find those for whom there is a batch that was taken before: in their ranks' hands, or to be handed out again.
 
-        Of those who take batches whole, no more than there are batches for; and those who will be told that their ranks
-        disagree, or that the run was rewound.
+        Of trainers that take whole batches, no more than there are batches for; and those that get an error because
+        their ranks disagree or the run was rewound.
 
         Returns:
             Their positions, ascending.
@@ -167,7 +167,7 @@ class Dispatch:
     async def decision(self, run: str, view: RunView) -> Decision | None:
         """Decide what would happen if a trainer asked now, without handing anything out.
 
-        Groups that are too old to be trained on count as little as when a batch is taken: they are dropped, as then.
+        Groups that are too old to be trained on are dropped, as when a batch is taken.
 
         Returns:
             What would happen; None if groups were dropped: look again.
@@ -180,19 +180,19 @@ class Dispatch:
         return decision if fit else None
 
     def again_first(self, view: RunView) -> Lease | None:
-        """Find the batch that is to be handed out again first, as it was."""
+        """Find the batch that is handed out again next, unchanged."""
         waiting = (lease for lease in view.leases if self._sending.waits(lease, view) and _is_whole(lease.size, view))
         return next(waiting, None)
 
     async def _decided(
         self, run: str, view: RunView, returning: Sequence[LeasedGroup] = (), *, mixing: bool = True
     ) -> tuple[Decision, Mixture | None]:
-        """Decide on the next batch, and on what it is to have from the replay buffer.
+        """Decide on the next batch, and on the groups that it gets from the replay buffer.
 
         Args:
             run: The run's name.
             view: The run.
-            returning: Groups of batches that will be dissolved, because they are of another size than the run's.
+            returning: Groups of batches that will be dissolved, because their size is not the run's.
             mixing: Whether it may have groups from the replay buffer.
         """
         lanes = await self._retrieval.lanes(run, view)
@@ -348,13 +348,13 @@ class Dispatch:
         return None
 
     async def _cannot_divide(self, run: str, view: RunView, error: InvalidField, batch_id: str | None) -> InvalidField:
-        """Remember which group keeps ranks from the batch they asked for, and return what to tell them.
+        """Store which group prevents the division of a batch, and return the error for its ranks.
 
         Args:
             run: The run's name.
             view: The run.
             error: What is wrong.
-            batch_id: The batch, if it was taken before; None: it is new.
+            batch_id: The batch, if it was taken before; None: a new one.
         """
         if not isinstance(error, SequenceTooLong):
             return error
@@ -374,7 +374,7 @@ class Dispatch:
 
 
 def _is_whole(size: int, view: RunView) -> bool:
-    """Whether a batch of so many sequences is one that the run hands out."""
+    """Whether the run hands out batches of this size."""
     return view.config is not None and size == view.config.batch_size
 
 

@@ -63,7 +63,7 @@ class Division:
         """Make a batch of its groups, or a rank's shard of it, by a division that is part of the lease from then on.
 
         Raises:
-            SequenceTooLong: A sequence is longer than the micro-batches that the rank wants.
+            SequenceTooLong: A sequence is longer than the micro-batches that the rank asks for.
             InvalidField: A sequence has no such cost.
         """
         groups, payloads = all_of_it.groups, all_of_it.payloads

@@ -42,7 +42,7 @@ class Reason:
 
 
 class Explain:
-    """Looks at a run. It changes nothing but what the next take would do first: groups that are too old are dropped."""
+    """Looks at a run. Like the next take, it drops groups that are too old; it changes nothing else."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Explain:
     async def of(self, run: str, instead: Mapping[str, float] | None = None) -> Reason:
         """Say whether a trainer that asked now would get a batch.
 
-        Payloads are not read: one that is damaged is found when its batch is taken.
+        Payloads are not read: a damaged one is found when its batch is taken.
 
         Args:
             run: The run's name.

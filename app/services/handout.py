@@ -28,7 +28,7 @@ class Holder:
         lease_s: How long to hold it, seconds; None: as the run says.
         trainer: Who asks, for operators.
         seat: The rank that asks, of a trainer that divides its batches.
-        rewinds: How often the run had been rewound when this trainer began; None: it does not say.
+        rewinds: Number of rewinds of the run when this trainer began; None: unknown.
         chosen: Called with a batch that is new when it is about to be taken, which may fail yet: what its reply needs
             can be made while Redis waits for the disk. Must not raise.
     """
@@ -41,14 +41,14 @@ class Holder:
     chosen: Callable[["Batch"], None] | None = field(default=None, compare=False)
 
     def check(self, view: RunView) -> None:
-        """Check that the run was not rewound since this trainer began.
+        """Check that the run was not rewound after this trainer began.
 
         Raises:
-            RunRewound: It was: what this one would take belongs to the trainer that rewound it.
+            RunRewound: It was: its batches belong to the trainer that rewound it.
         """
         if self.rewinds is not None and self.rewinds != view.rewinds:
-            since = f"it was rewound {view.rewinds} times by now, and {self.rewinds} times when this trainer began"
-            raise RunRewound(f"the run went back to a saved state: {since}; load that state and begin anew")
+            since = f"it has {view.rewinds} rewinds, and had {self.rewinds} when this trainer began"
+            raise RunRewound(f"the run was rewound: {since}; load the saved state and start again")
 
     def deadline_ms(self, view: RunView) -> int:
         """Return until when it holds what it takes now, run clock."""

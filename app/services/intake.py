@@ -101,8 +101,8 @@ class Intake:
 def _place(group: EncodedGroup, roster: Roster) -> Placement:
     """Decide whose account a group goes to, and whether it must wait for a set.
 
-    One with a sequence that is too long is dropped, whatever the run says: an environment of Atropos never sends again
-    what is refused, the other groups of the request neither.
+    A group with a sequence that is too long is always dropped: environments of Atropos never repeat a refused request,
+    so its other groups would be lost.
 
     An environment nobody registered has no share; a group larger than declared can never be part of a set.
     """

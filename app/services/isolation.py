@@ -1,7 +1,7 @@
-"""What is done for many runs: what fails for one of them is noted, logged and shown, and the others go on.
+"""Work for many runs: a failure of one is recorded, logged and shown, and the others go on.
 
-`isolated` is the boundary between runs, and so catches whatever goes wrong, as the outermost handlers do. An outage of
-Redis is no run's own: it is raised.
+`isolated` is the boundary between runs, so it catches every exception, as the outermost handlers do. An outage of Redis
+concerns all runs: it is raised.
 """
 
 import logging
@@ -15,7 +15,7 @@ from app.logs import Backoff
 
 T = TypeVar("T")
 
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0  # before something that failed for a run is tried again
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0  # pause before another attempt
 _LONGEST_SILENCE_S = 600.0
 
 log = logging.getLogger("lachesis.maintenance")
@@ -23,21 +23,21 @@ log = logging.getLogger("lachesis.maintenance")
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What went wrong for a run."""
+    """The failure of a run."""
 
     error: Exception
 
     @property
     def detail(self) -> str:
-        """What went wrong, in words."""
+        """The failure in words."""
         return str(self.error) if isinstance(self.error, LachesisError) else repr(self.error)
 
 
 async def isolated(work: Awaitable[T]) -> T | Failure:
-    """Do something for one run; return what goes wrong with it.
+    """Do something for one run; return its failure, if any.
 
     Raises:
-        StoreUnavailable: Redis cannot be had, which is not the run's fault.
+        StoreUnavailable: Redis is not available, which is not a failure of the run.
     """
     try:
         return await work
@@ -45,24 +45,24 @@ async def isolated(work: Awaitable[T]) -> T | Failure:
         return Failure(error)
     except StoreUnavailable:
         raise
-    except Exception as error:  # noqa: BLE001 - the boundary between runs: a bug that one of them meets is not the others'
+    except Exception as error:  # noqa: BLE001 - the boundary between runs: a bug in one must not stop the others
         return Failure(error)
 
 
 async def each(
     do: Callable[[Sequence[str]], Awaitable[dict[str, T]]], runs: Sequence[str]
 ) -> tuple[dict[str, T], dict[str, Failure]]:
-    """Do something for runs together, and if that fails, for each by itself.
+    """Do something for all runs together and, if that fails, for each by itself.
 
     Args:
         do: Takes names of runs and returns a result by name. It must be safe to repeat.
         runs: The names.
 
     Returns:
-        The results, and what failed, by the name of the run.
+        The results and the failures, by the name of the run.
 
     Raises:
-        StoreUnavailable: Redis cannot be had.
+        StoreUnavailable: Redis is not available.
     """
     together = await isolated(do(runs))
     if not isinstance(together, Failure):
@@ -80,12 +80,12 @@ async def each(
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Something that keeps failing for a run.
+    """A repeated failure of a run.
 
     Attributes:
         failure: The last failure.
-        attempts: How often it failed in a row, ``>= 1``.
-        since_s: When it failed first, on the clock of `RunTroubles`.
+        attempts: Failures in a row, ``>= 1``.
+        since_s: Time of the first failure, on the clock of `RunTroubles`.
         again_s: When to try again, on the same clock.
     """
 
@@ -96,7 +96,7 @@ class Trouble:
 
 
 class RunTroubles:
-    """What keeps failing for which runs in this process. The pause before another attempt doubles, up to a minute.
+    """Repeated failures of runs in this process. The pause before another attempt doubles, up to a minute.
 
     Args:
         what: What fails, for the log: ``upkeep of a run``.
@@ -110,12 +110,12 @@ class RunTroubles:
         self._lines = Backoff(_FIRST_PAUSE_S, _LONGEST_SILENCE_S, clock)
 
     def rests(self, run: str) -> bool:
-        """Whether to leave a run alone for now, since it failed lately."""
+        """Whether to skip a run for now, because it failed recently."""
         trouble = self._troubles.get(run)
         return trouble is not None and self._clock() < trouble.again_s
 
     def failed(self, run: str, failure: Failure) -> None:
-        """Note that something failed for a run."""
+        """Record a failure of a run."""
         now, before = self._clock(), self._troubles.get(run)
         attempts = 1 if before is None else before.attempts + 1
         pause_s = min(_FIRST_PAUSE_S * 2 ** min(attempts - 1, 10), _LONGEST_PAUSE_S)
@@ -127,21 +127,21 @@ class RunTroubles:
             log.error("%s fails", self._what, exc_info=trace, extra={"fields": fields})
 
     def went_well(self, run: str) -> None:
-        """Note that it did not fail for a run."""
+        """Record a success of a run."""
         if self._troubles.pop(run, None) is not None:
             self._lines.forget(run)
             log.info("%s goes on", self._what, extra={"fields": {"run": run}})
 
     def keep_only(self, runs: Collection[str]) -> None:
-        """Forget all runs but these: the others are gone."""
+        """Forget all runs but these."""
         for run in self._troubles.keys() - set(runs):
             del self._troubles[run]
             self._lines.forget(run)
 
     def of(self, run: str) -> Trouble | None:
-        """Return what fails for a run, if anything does."""
+        """Return the repeated failure of a run, if any."""
         return self._troubles.get(run)
 
     def failing_s(self, trouble: Trouble) -> float:
-        """Return for how long something has been failing."""
+        """Return the seconds since the first failure."""
         return self._clock() - trouble.since_s

@@ -70,14 +70,14 @@ class Leases:
     async def give_back(self, run: str, batch_id: str, lease_id: str | None, reason: str | None) -> None:
         """Give a batch back: its groups go to the front of their lanes, in their order. Safe to repeat.
 
-        Those that a newer policy version has made too old meanwhile are dropped, as they would have been in the queue.
-        A batch that came back by a rewind stays whole instead, and is handed out again before any new one, unless it is
-        an operator who gives it back.
+        Groups that a newer policy version has made too old are dropped, as they would have been in the queue.
+        A batch that a rewind brought back stays whole instead, and is handed out again before any new one, unless an
+        operator gives it back.
 
         Args:
             run: The run's name.
             batch_id: The batch.
-            lease_id: The lease it is held under; of a batch that nobody holds, none.
+            lease_id: The lease it is held under; None for a batch that no trainer holds.
             reason: Why; logged.
 
         Raises:
@@ -104,7 +104,7 @@ class Leases:
     async def extend(self, run: str, batch_id: str, lease_id: str, lease_s: float | None) -> float:
         """Hold a batch longer; returns for how many seconds from now.
 
-        The latest deadline counts: ranks share a lease, so a shorter extension by one must not end it for the others.
+        The latest deadline counts: ranks share a lease, so one must not shorten it for the others.
 
         Raises:
             RunNotFound, BatchNotFound, LeaseLost: As for `acknowledge`.
@@ -165,7 +165,7 @@ def _held(view: BatchView, run: str, batch_id: str, lease_id: str | None, repeat
 
 
 def _is_nobodys(lease: Lease, clock_ms: int) -> bool:
-    """Whether no trainer holds a batch: it is set aside, or waits to be handed out again."""
+    """Whether no trainer holds a batch: it is quarantined, or waits to be handed out again."""
     return lease.state in (LeaseState.QUARANTINED, LeaseState.RETURNED) or expired(lease, clock_ms)
 
 

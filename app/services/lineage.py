@@ -14,7 +14,7 @@ class Life:
     """A group's life so far.
 
     Attributes:
-        group_id: The service's own id of it.
+        group_id: The service's own id of the group.
         state: ``queued``, ``buffered``, ``leased``, ``delivered`` or ``dropped``.
         entry: What was noted when it came.
         received_s: Seconds since it came.

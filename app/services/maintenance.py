@@ -24,8 +24,8 @@ from app.store.run_tick import Tick
 from app.store.runs import MOST_FORGOTTEN, RunStore
 
 _PERIOD_S = 1.0
-_LONGEST_SILENCE_S = 600.0  # of the log, on an outage
-_IDLE_EVERY = 30  # passes over all runs between two looks for environments to forget
+_LONGEST_SILENCE_S = 600.0  # between lines of the log in an outage
+_IDLE_EVERY = 30  # passes over all runs between two checks for environments to forget
 
 log = logging.getLogger("lachesis.maintenance")
 
@@ -66,7 +66,7 @@ class Maintenance:
         self._registry = registry
         self._ttl_ms = environment_ttl_ms
         self._passes = 0
-        self._expired: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)  # members to be logged, by run
+        self._expired: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)  # expired members to log, by run
         self._replay = replay
         self._relief = relief
         self._curriculum_states = curriculum_states
@@ -91,7 +91,7 @@ class Maintenance:
 
     @property
     def goes_on(self) -> bool:
-        """Whether the task that `start` began still runs."""
+        """Whether the task that `start` began is running."""
         return self._task is not None and not self._task.done()
 
     def _report_end(self, task: asyncio.Task[None]) -> None:

@@ -63,10 +63,10 @@ class Samples:
         self.all: list[tuple[telemetry.Metric, Sequence[str], Sequence[Any]]] = []
 
     def add(self, metric: telemetry.Metric, labels: Sequence[str], *values: Any) -> None:
-        """Add a sample: of a counter or gauge its value, of a summary count and sum, of a histogram buckets and sum.
+        """Add a sample: the value of a counter or gauge; count and sum of a summary; buckets and sum of a histogram.
 
         Raises:
-            TypeError, ValueError: A value is no number.
+            TypeError, ValueError: A value is not a number.
         """
         self.all.append((metric, labels, [value if isinstance(value, list) else float(value) for value in values]))
 
@@ -77,7 +77,7 @@ class Samples:
 
 
 class Page(Samples, Collector):
-    """What one scrape is told."""
+    """The data of one scrape."""
 
     def collect(self) -> Iterable[Metric]:
         """Return the metrics, in the order they were declared."""
@@ -241,7 +241,7 @@ def _served(view: RunView) -> Counter[str]:
 
 
 def _scarce(view: RunView, ttl_ms: int) -> dict[str, float]:
-    """Seconds that batches have waited for environments, by their names; 0 of those that are worth no alert."""
+    """Return how long batches have waited for environments, by name; 0 for those without an alert."""
     first = islice(view.environments.values(), _MOST_ENVIRONMENTS)
     seconds = dict.fromkeys((environment.name[:_MOST_CHARACTERS] for environment in first), 0.0)
     for key, since_ms in islice(alarming(view, ttl_ms).items(), _MOST_ENVIRONMENTS):

@@ -1,4 +1,4 @@
-"""Signs of life of environments and members, gathered in memory and written once a second.
+"""Signs of life of environments and members, collected in memory and written once a second.
 
 An environment polls several times a second; a write for each, made durable, would cost more than the polls.
 """
@@ -16,22 +16,22 @@ class _Heard:
 
 
 class Presence:
-    """Who was heard of since the last tick, by run."""
+    """The environments and members heard of since the last tick, by run."""
 
     def __init__(self) -> None:
         self._heard: defaultdict[str, _Heard] = defaultdict(_Heard)
 
     def heard(self, run: str, environment: int, clock_ms: int) -> None:
-        """Note a sign of life of an environment without members, at this run clock."""
+        """Record a sign of life of an environment without members, at this run clock."""
         known = self._heard[run].environments
         known[environment] = max(clock_ms, known.get(environment, 0))
 
     def heard_member(self, run: str, environment: int, member: str) -> None:
-        """Note a sign of life of a member."""
+        """Record a sign of life of a member."""
         self._heard[run].members.add((environment, member))
 
     def forget(self, run: str, environment: int) -> None:
-        """Take back what was noted of an environment since the last tick."""
+        """Discard the signs of life of an environment since the last tick."""
         if run in self._heard:
             self._heard[run].environments.pop(environment, None)
 
@@ -41,7 +41,7 @@ class Presence:
         return HeardOf(heard.environments, heard.members)
 
     def put_back(self, run: str, heard: HeardOf) -> None:
-        """Note again what `drain` returned: it could not be written."""
+        """Put back what `drain` returned, because it could not be written."""
         for environment, clock_ms in heard.environments.items():
             self.heard(run, environment, clock_ms)
         self._heard[run].members.update(heard.members)

@@ -1,4 +1,4 @@
-"""Who takes part in a run: its trainer, its environments and their members."""
+"""The registry of a run: its trainer, its environments and their members."""
 
 import uuid
 from collections.abc import Collection, Mapping, Sequence
@@ -31,19 +31,19 @@ from app.store.runs import RunStore
 MOST_ENVIRONMENTS = 4096
 """Environments a run takes. Every view reads their records, so a worker gone mad must not add them without end."""
 
-_MOST_FORGOTTEN = 256  # environments, at once
+_MOST_FORGOTTEN = 256  # environments at once
 
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """A process that has become a member of an environment.
+    """A new membership of a process.
 
     Attributes:
         environment: The environment's id.
         member: The member's id.
         view: The run it joined.
         new: Whether the environment is new.
-        warnings: What cannot work in the run.
+        warnings: Warnings of what cannot work in the run.
     """
 
     environment: int
@@ -55,11 +55,11 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class Credited:
-    """What a member is told.
+    """The answer to a heartbeat.
 
     Attributes:
-        grant: How many groups its environment may start now, beside those that the member starts.
-        started: Groups that the member may start; they count as running already.
+        grant: How many more groups its environment may start now, without ``started``.
+        started: Groups that the member may start; they already count as running.
     """
 
     grant: Grant
@@ -67,7 +67,7 @@ class Credited:
 
 
 class Registry:
-    """Registers trainers, environments and members, and answers what they ask about the run."""
+    """Registers trainers, environments and members, and answers their questions about the run."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Registry:
         emit(TrainerRegistered(run=run, batch_size=config.batch_size, config="new" if new else "same"))
 
     async def register_environment(self, run: str, application: Application) -> tuple[Environment, RunView] | None:
-        """Register an environment of Atropos, or take an old one's place (`app.core.enrolment`).
+        """Register an environment of Atropos, or let it take the place of an old one (`app.core.enrolment`).
 
         Raises:
             InvalidField: The run is full.
@@ -129,7 +129,7 @@ class Registry:
         self._presence.forget(run, environment)
 
     async def disconnect_environment(self, run: str, environment: int) -> bool:
-        """Note that an environment said goodbye, unless it has members; False if there is none of that id."""
+        """Record the goodbye of an environment, unless it has members; False if the id is unknown."""
         self._presence.forget(run, environment)
         while True:
             view = await self._runs.view(run)
@@ -146,7 +146,7 @@ class Registry:
         """Write an environment's record if it says anything new: that outdates every plan in flight.
 
         Raises:
-            InvalidField: It is new, and the run is full.
+            InvalidField: The environment is new, and the run is full.
 
         Returns:
             False if the run changed since ``view``: look again, decide again.
@@ -157,24 +157,24 @@ class Registry:
         if known is None and len(view.environments) >= MOST_ENVIRONMENTS:
             if await self._forget(run, view, at_once=True) == []:
                 raise InvalidField(
-                    f"the run has {MOST_ENVIRONMENTS} environments that are alive or have groups, and takes no more"
+                    f"the run is full: it has {MOST_ENVIRONMENTS} environments that are alive or have groups"
                 )
             return False
         return await self._runs.put_environment(run, environment, view.epoch)
 
     async def note_expired(self, run: str, members: Sequence[tuple[int, str]]) -> None:
-        """Log which members were silent for too long, each with its environment's id."""
+        """Log the members that were silent for too long, each with its environment's id."""
         view = await self._runs.view(run)
         for key, member in members:
             name = view.environments[key].name if key in view.environments else str(key)
             emit(MemberExpired(run=run, environment=key, name=name, member=member))
 
     async def forget_idle(self, run: str) -> list[Environment]:
-        """Forget environments that have had no members, no groups and no history for long; returns them."""
+        """Forget environments without members, groups and history; returns them."""
         return await self._forget(run, await self._runs.view(run), at_once=False) or []
 
     async def _forget(self, run: str, view: RunView, *, at_once: bool) -> list[Environment] | None:
-        """Forget environments that may be forgotten; None if the run changed since ``view``: look again."""
+        """Forget unused environments; None if the run changed after ``view``: read it again."""
         if not forgettable(view, self._ttl_ms, at_once=at_once):
             return []
         kept: Collection[int] = await self._bookmarks.environments(run) if view.kept.batches else ()
@@ -197,8 +197,8 @@ class Registry:
         Args:
             run: The run's name.
             name: The environment's name.
-            settings: Settings of the environment that the process names; the others stay as they are.
-            member: The id it wants; joined again under it, it is the same member. None: it gets one.
+            settings: Settings that the process names; the others stay as they are.
+            member: The id it asks for; a process that joins again under its id is the same member. None: a new id.
             change_settings: Whether the settings may change for all members.
 
         Raises:
@@ -226,11 +226,11 @@ class Registry:
             return Joined(key, member, view, known is None, self._warnings.note(run, view))
 
     async def leave(self, run: str, environment: int, member: str | None) -> None:
-        """Let a member leave, or (None) all of them. With the last one the environment says goodbye.
+        """Let a member leave, or all of them (None). When the last one leaves, the environment leaves.
 
         Raises:
             RunNotFound: There is no such run.
-            EnvironmentNotFound, MemberNotFound: There is none of that id.
+            EnvironmentNotFound, MemberNotFound: There is none with this id.
         """
         name = (await self.known(run, environment)).environments[environment].name
         if member is None:
@@ -250,7 +250,7 @@ class Registry:
 
         Raises:
             RunNotFound: There is no such run.
-            EnvironmentNotFound: It has none of that id.
+            EnvironmentNotFound: It has none with this id.
         """
         view = await self.known(run, environment)
         return await self._members.of_environment(run, environment), view.clock_ms
@@ -273,7 +273,7 @@ class Registry:
 
         Raises:
             RunNotFound: There is no such run.
-            EnvironmentNotFound: It has none of that id.
+            EnvironmentNotFound: It has none with this id.
         """
         view = await self._runs.view(run)
         _check_known(run, environment, view)
@@ -282,19 +282,19 @@ class Registry:
     async def heartbeat(
         self, run: str, environment: int, member: str, running_groups: int | None, start_groups: int = 0
     ) -> Credited:
-        """Note a member's sign of life, and answer how many groups may start now.
+        """Record a member's sign of life, and return how many groups may start now.
 
         Args:
             run: The run's name.
             environment: The environment's id.
             member: The member's id.
             running_groups: Groups it has started and not submitted yet; None: as it said before.
-            start_groups: Groups that it wants to start. Those that it may count as running at once, so that members
-                that ask at the same time do not start more than is wanted.
+            start_groups: Groups that it wants to start. Granted ones count as running at once, so that members that ask
+                at the same time do not start too many.
 
         Raises:
             RunNotFound: There is no such run.
-            EnvironmentNotFound, MemberNotFound: There is none of that id.
+            EnvironmentNotFound, MemberNotFound: There is none with this id.
         """
         view, known, started = await self._members.view(run, environment, member)
         _check_known(run, environment, view)
@@ -314,11 +314,11 @@ class Registry:
         return Credited(grant, noted.groups)
 
     async def credits(self, run: str, environment: int) -> Grant:
-        """Answer how many groups an environment may start now; no sign of life.
+        """Return how many groups an environment may start now. This is not a sign of life.
 
         Raises:
             RunNotFound: There is no such run.
-            EnvironmentNotFound: It has none of that id.
+            EnvironmentNotFound: It has none with this id.
         """
         return granted(run, await self.known(run, environment), environment, self._ttl_ms)
 
@@ -330,10 +330,10 @@ class Registry:
         return pace(view, environment, self._ttl_ms)
 
     async def reset(self, run: str) -> None:
-        """Forget everything about a run, if no client of the native API made it.
+        """Forget everything about a run, unless it was made under ``/v1``.
 
         Raises:
-            NotAnAtroposRun: One did; nothing was changed.
+            NotAnAtroposRun: It was made under ``/v1``; nothing has changed.
         """
         if not await self._runs.reset(run, uuid.uuid4().hex, spare_native=True):
             how = f"DELETE /v1/runs/{run} removes it"

@@ -52,7 +52,7 @@ class Retrieval:
         return _checked((*groups, *replayed), payloads)
 
     async def still_fit(self, run: str, view: RunView, plan: BatchPlan) -> bool:
-        """Whether all that is planned should still be trained on; what should not is dropped, as when it is taken."""
+        """Whether all planned groups may still be trained on; drops those that may not, as a take does."""
         entries = await self._groups.entries(run, [group.group_id for group in plan.groups])
         return not await self._drop_unfit(run, view, plan, entries)
 

@@ -1,4 +1,4 @@
-"""Tells what cannot work in a run: in answers as long as it is so, in the log once."""
+"""Warnings of what cannot work in a run: in answers while a problem lasts, in the log once."""
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
@@ -10,17 +10,17 @@ from app.core.run_warnings import RunWarning, WarningKind, warnings_of
 from app.events import RunWarned, emit
 from app.store.runs import RunStore
 
-_MOST_LANES = 1024  # remembered of a run: whoever sends groups of ever new sizes is not looked at each time
+_MOST_LANES = 1024  # remembered per run: groups of ever new sizes do not cause a check each time
 
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What was found when a run was looked at.
+    """The result of a check of a run.
 
     Attributes:
-        epoch: Of the run then: with another one, there are other environments or settings.
-        lanes: The lanes it had then, and those that groups came for since.
-        warnings: What cannot work.
+        epoch: The run's epoch then; another epoch means other environments or settings.
+        lanes: The lanes it had then, and those that got groups since.
+        warnings: The warnings found.
     """
 
     epoch: int
@@ -28,7 +28,7 @@ class _Look:
     warnings: tuple[RunWarning, ...]
 
     def is_of(self, epoch: int, lanes: Sequence[LaneId]) -> bool:
-        """Whether nothing is new: groups of lanes like these came before, and the run's settings are the same."""
+        """Whether nothing is new: these lanes are known, and the run's settings are the same."""
         return self.epoch == epoch and (len(self.lanes) >= _MOST_LANES or self.lanes.issuperset(lanes))
 
     def kinds(self) -> set[WarningKind]:
@@ -37,7 +37,7 @@ class _Look:
 
 
 class RunWarnings:
-    """Looks at runs when something new comes, so that submissions like those before cost nothing more."""
+    """Checks runs only when something new arrives, so that other submissions cost nothing more."""
 
     def __init__(self, runs: RunStore, environment_ttl_ms: int) -> None:
         self._runs = runs
@@ -47,21 +47,21 @@ class RunWarnings:
         self._logged: defaultdict[str, set[WarningKind]] = defaultdict(set)
 
     def of(self, run: str) -> tuple[RunWarning, ...]:
-        """Return what was found when the run was last looked at."""
+        """Return the warnings of the last check."""
         look = self._looks.get(run)
         return () if look is None else look.warnings
 
     def tried(self, view: RunView) -> tuple[RunWarning, ...]:
-        """Return what could not work if the run was like this, and remember nothing."""
+        """Return the warnings of a run as it is in ``view``, and remember nothing."""
         return warnings_of(view, self._ttl_ms)
 
     def note(self, run: str, view: RunView, lanes: Collection[LaneId] = ()) -> tuple[RunWarning, ...]:
-        """Find what cannot work in a run, and log each kind the first time.
+        """Find the warnings of a run, and log each kind the first time.
 
         Args:
             run: The run's name.
             view: The run.
-            lanes: Lanes that groups have just come for, which may be gone again.
+            lanes: Lanes that just got groups; the groups may be gone again.
         """
         found = warnings_of(view, self._ttl_ms)
         before = self._looks.get(run)
@@ -74,7 +74,7 @@ class RunWarnings:
         return found
 
     async def admitted(self, run: str, epoch: int, lanes: Sequence[LaneId], *, too_long: bool) -> None:
-        """Look at a run that has taken groups in, if there is anything new about them.
+        """Check a run that has admitted groups, if they bring anything new.
 
         Args:
             run: The run's name.
@@ -90,12 +90,12 @@ class RunWarnings:
         try:
             self.note(run, await self._runs.view(run), lanes)
         except LachesisError:
-            pass  # the groups are stored, and that is what the answer is about; the next ones look again
+            pass  # the groups are stored, so the answer is a success; the next submission checks again
         finally:
             self._looking.discard(run)
 
     def keep_only(self, runs: Collection[str]) -> None:
-        """Forget what is remembered of runs that are no more."""
+        """Forget all runs but these."""
         self._looks = {run: look for run, look in self._looks.items() if run in runs}
         for run in self._logged.keys() - set(runs):
             del self._logged[run]

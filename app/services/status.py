@@ -123,7 +123,7 @@ class Status:
 
 
 def shown_warnings(warnings: Sequence[RunWarning]) -> list[Warned]:
-    """Describe what cannot work in a run."""
+    """Describe the warnings of a run."""
     return [Warned(kind=one.kind.value, detail=one.detail, environments=list(one.environments)) for one in warnings]
 
 
@@ -139,7 +139,7 @@ def _ranks(history: BalanceHistory) -> RanksStatus:
 
 
 def alert_of(view: RunView, ttl_ms: int) -> Alert | None:
-    """Say that nothing trainable has come for long, or too little of an environment, if so."""
+    """Return the alert that nothing trainable arrives, or that an environment sends too little; None if neither."""
     drought, scarce = view.alert, alarming(view, ttl_ms)
     if drought is None and not scarce:
         return None

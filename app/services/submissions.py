@@ -54,7 +54,7 @@ class Submissions:
             try:
                 return (await self._admission.admit(run, groups, place, announce=False, limited=True)).outcomes
             except InvalidField:
-                # What was taken once is answered as it was then, even if it would be refused by now.
+                # A known group gets its first answer again, even if it would be refused now.
                 found = await self._groups.known(run, [one for one in ids if one is not None])
                 if found <= known:
                     raise
@@ -62,7 +62,7 @@ class Submissions:
 
 
 def _place(group: EncodedGroup, roster: Roster, *, known: bool) -> Placement:
-    """Decide what becomes of a group; one that is ``known`` gets its first answer again, whatever is decided here."""
+    """Decide what happens to a group; a ``known`` one gets its first answer again, whatever is decided here."""
     sampled, current = group.policy_version, roster.policy_version
     dropped = unfit(sampled, current, roster.policy)
     if dropped is not None:

@@ -13,7 +13,7 @@ from app.services.handout import Answer, Holder
 
 _REST_FACTOR = 3  # rest so many times as long as an attempt took: a flood of arrivals costs a quarter of a core
 _SHORTEST_REST_S = 0.005
-_THEIR_OWN = (InvalidField, RanksDisagree, RunRewound, StepMismatch)  # errors of one who waits, not of all
+_THEIR_OWN = (InvalidField, RanksDisagree, RunRewound, StepMismatch)  # errors of one waiter, not of all
 
 Changes = Callable[[str], AsyncGenerator[None, None]]
 
@@ -162,7 +162,7 @@ class WaitingRoom:
 
     async def _give(self, run: str, room: _Room, waiter: _Waiter) -> Answer | None:
         """Take the next batch for one who waits; None if it did something wrong, and was told so."""
-        caller.set(waiter.caller)  # whose request this is; the task was made by another's
+        caller.set(waiter.caller)  # the sender of this request; another request started the task
         try:
             answer = await self._dispatch.take(run, waiter.holder)
         except _THEIR_OWN as error:

@@ -33,7 +33,7 @@ class Kept(NamedTuple):
 
 
 class KeptLease(NamedTuple):
-    """The lease that a kept batch was acknowledged under, and the policy version that was in force then."""
+    """The lease under which a kept batch was acknowledged, and the policy version in force then."""
 
     policy_version: int
     lease: Lease
@@ -85,7 +85,7 @@ class BatchStore:
             clock_ms: Run clock at planning.
             balance: Of a batch that is divided: how evenly those so far were, and this. Its ranks are woken.
             delays: How often groups were passed over so far; None: as before.
-            scarce: Since when batches wait for environments that send too little; None: for none.
+            scarce: Since when batches wait for environments that send too little; None: they wait for none.
 
         Returns:
             False if the run or its queue moved on since the plan was made: look again, plan again.
@@ -230,7 +230,7 @@ class BatchStore:
         return [_groups(manifest or "[]") for manifest in found]
 
     async def kept_leases(self, run: str, batch_ids: Sequence[str]) -> list[KeptLease]:
-        """Read what kept batches were acknowledged under; of one that is not kept any more, nothing."""
+        """Read the acknowledgements of kept batches; those no longer kept are left out."""
         found = await self._connection.call("HMGET", RunKeys(run).kept_leases, *batch_ids) if batch_ids else []
         return [_kept_lease(batch_id, text.decode()) for batch_id, text in zip(batch_ids, found, strict=True) if text]
 
@@ -242,17 +242,17 @@ class BatchStore:
         policy_version: int | None = None,
         rewinds: int | None = None,
     ) -> int:
-        """Let go of kept batches; returns how many.
+        """Release kept batches; returns how many.
 
         Args:
             run: The run's name.
             batch_ids: The batches.
-            checkpoint: Step of a checkpoint that made them safe, which is noted.
+            checkpoint: Step of the checkpoint that covers them; it is stored.
             policy_version: The policy version of that checkpoint; None: the one in force.
-            rewinds: How often the run had been rewound when the trainer began; None: it does not say.
+            rewinds: Number of rewinds of the run when the trainer began; None: unknown.
 
         Raises:
-            RunRewound: It was rewound since; nothing has changed.
+            RunRewound: It was rewound after that; nothing has changed.
         """
         keys = RunKeys(run)
         released = await self._connection.run(
@@ -261,26 +261,26 @@ class BatchStore:
             [_or_empty(checkpoint), _or_empty(policy_version), _or_empty(rewinds), *batch_ids],
         )
         if released < 0:
-            raise RunRewound(f"run {run} was rewound since this trainer began")
+            raise RunRewound(f"run {run} was rewound after this trainer began; load the saved state and start again")
         return int(released)
 
     async def rewind(
         self, run: str, step: int, view: RunView, leases: Iterable[tuple[Lease | None, Lease]], policy_version: int
     ) -> bool:
-        """Let every batch after ``step`` wait to be handed out again, and count the rewind.
+        """Make every batch after ``step`` wait to be handed out again, and count the rewind.
 
-        One atomic step (`lua/rewind_run.lua`). Who planned on the run as it was before is outdated, and so is every
-        lease of these batches: nobody who took one before can change what comes in which order.
+        This is one atomic step (`lua/rewind_run.lua`). It invalidates all decisions made before, and every lease of
+        these batches: trainers that held one before can no longer change which batches come, and in which order.
 
         Args:
             run: The run's name.
             step: The step to go back to.
             view: The run this was decided on.
-            leases: Of each batch after that step, its lease as it was seen, or None if it is kept; and from now on.
+            leases: For each batch after that step, its lease as read (None if it is kept), and its new lease.
             policy_version: The policy version from now on.
 
         Returns:
-            False if the run moved on: look again, decide again.
+            False if the run has changed: read it and decide again.
         """
         keys = RunKeys(run)
         arguments: list[Argument] = [step, view.step, view.rewinds, policy_version]

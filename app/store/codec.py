@@ -28,7 +28,7 @@ class EncodedGroup:
         versions: The policy versions that sampled its tokens, where it says so of each.
         place: Where it was in the body it came in: a path from the root.
         item: The dataset entry or task it comes from, if its sender said so.
-        lengths: Tokens of each sequence, as ``rewards``.
+        lengths: Tokens of each sequence, in the same order as ``rewards``.
         rewards: Its scores, finite, one per sequence; a view of the payload or of what it was made from.
     """
 

@@ -32,7 +32,7 @@ class Connection:
 
     Args:
         url: ``redis://``, ``rediss://`` or ``unix://``.
-        patience_s: How long one operation is repeated. An attempt that makes progress is not broken off.
+        patience_s: How long one operation is repeated. An attempt that makes progress is not cancelled.
         timeout_s: How long an attempt may make no progress.
 
     Attributes:
@@ -64,7 +64,7 @@ class Connection:
         """Ask Redis once whether it takes writes.
 
         Raises:
-            StoreUnavailable: It gave no answer.
+            StoreUnavailable: It did not answer.
             StoreMisconfigured: It is a replica.
         """
         try:
@@ -72,7 +72,7 @@ class Connection:
         except (RedisConnectionError, RedisTimeoutError, OSError) as error:
             raise StoreUnavailable(f"Redis does not answer: {_said(error)}") from error
         if b"role:master" not in replication:
-            raise StoreMisconfigured("this Redis is a replica now, which takes no writes; name its primary")
+            raise StoreMisconfigured("this Redis is a replica, which takes no writes: connect to its primary")
 
     async def _patiently(self, attempt: Callable[[], Awaitable[list[Any]]]) -> list[Any]:
         """Run ``attempt`` until Redis answers it.

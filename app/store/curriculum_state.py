@@ -66,7 +66,7 @@ class CurriculumStateStore:
     ) -> tuple[int, list[SavedItem]]:
         """Read about so many items in no order, each in one step, from a cursor, 0 at first; the next is 0 at the end.
 
-        Items that were there all the time come once, or more often where many others are deleted meanwhile.
+        Items that exist all the time come at least once; more often if many others are deleted meanwhile.
         """
         keys, own = RunKeys(view.run), view.curriculum_id
         key = keys.curriculum_part(own, "items")
@@ -118,11 +118,11 @@ class CurriculumStateStore:
         items: Sequence[SavedItem],
         before: int,
     ) -> tuple[str, int]:
-        """Put items into it, all or none, after ``before`` others. Safe to repeat.
+        """Put items into it after ``before`` others, all or none. Safe to repeat.
 
         Returns:
-            ``loaded``; or, with nothing changed, ``gone`` (nobody loads it any more), ``full``, or ``twice``, with the
-            number of the first item, from 0, whose key came before.
+            ``loaded``; or, with nothing changed, ``gone`` (the load has ended), ``full``, or ``twice``, with the index
+            of the first item with a repeated key.
         """
         keys = RunKeys(run)
         numbers = {"": 0} | {name: number for number, name in enumerate(categories, 1)}

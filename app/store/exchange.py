@@ -28,7 +28,7 @@ _INCOMPLETE = object()
 
 @dataclass(slots=True)
 class _Wait:
-    """Since when a round trip has made no progress, on the event loop's clock; and how far it was by then."""
+    """Since when a round trip has made no progress, on the event loop's clock, and its progress then."""
 
     since: float
     moved: int
@@ -41,7 +41,7 @@ class Exchange:
         factory: Makes them; none of them counts as one of this pool's.
         max_connections: Most round trips at a time; further ones wait.
         timeout_s: How long to wait for room and for a connection, and then without a byte sent or received; up to two
-            fifths longer. A large reply on a slow line takes as long as it takes.
+            fifths longer. A large reply on a slow connection may take longer.
     """
 
     def __init__(self, factory: ConnectionPool, max_connections: int, timeout_s: float) -> None:
@@ -98,7 +98,7 @@ class Exchange:
         return answered
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Give up round trips that have made no progress for too long."""
+        """Fail round trips that have made no progress for too long."""
         now = loop.time()
         for line, wait in self._waiting.items():
             if line.moved != wait.moved:
@@ -146,7 +146,7 @@ class _Line(asyncio.Protocol):
 
     @property
     def moved(self) -> int:
-        """A number that grows while commands are sent and replies received, and stands still while nothing moves."""
+        """A number that grows with each byte sent or received."""
         unsent_bytes = 0 if self._transport is None else self._transport.get_write_buffer_size()
         return self._received_bytes - unsent_bytes
 
@@ -162,7 +162,7 @@ class _Line(asyncio.Protocol):
         self._transport.set_protocol(self)
 
     def ask(self, pieces: Sequence[bytes | memoryview], replies: int) -> "asyncio.Future[list[Any]]":
-        """Send commands; the future has as many replies, among them may be errors.
+        """Send commands; the future has one reply for each, which may be an error.
 
         Raises:
             redis.exceptions.RedisError: The connection was lost, or (from the future) the server cannot serve anybody.

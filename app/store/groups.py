@@ -36,7 +36,7 @@ _SWEEP = 500  # payloads looked at per round trip: nobody else is served meanwhi
 
 @dataclass(frozen=True, slots=True)
 class LaneSlice:
-    """Groups of a lane or buffer behind a position, oldest first, and how many more are behind them."""
+    """Groups of a lane or buffer after a position, oldest first, and how many follow them."""
 
     groups: tuple[QueuedGroup, ...]
     left: int
@@ -107,7 +107,7 @@ class GroupStore:
 
         Args:
             run: The run's name.
-            wanted: Where to begin in each, and the most groups to read.
+            wanted: The position in each to start from, and the most groups to read.
         """
         keys = RunKeys(run)
         commands: list[Command] = []
@@ -171,7 +171,7 @@ class GroupStore:
         return (await self._connection.exchange([("MGET", *map(keys.payload, group_ids))]))[0] if group_ids else []
 
     async def payload_bytes(self, run: str, queued: Sequence[LaneId], buffered: Sequence[LaneId]) -> int:
-        """Add up the payload of all groups that wait in these lanes and buffers."""
+        """Return the sum of the payload of all waiting groups in these lanes and buffers."""
         keys = RunKeys(run)
         places = [
             *(keys.lane(lane_name(*lane)) for lane in queued),
@@ -233,7 +233,7 @@ class GroupStore:
         return None if found is None else str(found.decode().split()[0])
 
     async def known(self, run: str, given_ids: Sequence[str]) -> frozenset[str]:
-        """Tell which of the ids that a sender gave are those of groups that came before."""
+        """Return which of the sender's ids belong to groups that came before."""
         (found,) = await self._connection.exchange([("HMGET", RunKeys(run).given_ids, *given_ids)])
         return frozenset(given for given, first in zip(given_ids, found, strict=True) if first is not None)
 

@@ -11,7 +11,7 @@
 | `…:sent` | hash | environment id -> `clock_ms size sequences`: its last group, and sequences stored in all |
 | `…:drought` | hash | what came since groups were last stored: `since_ms`, `sequences`, dropped groups by reason |
 | `…:members` | hash | `environment:member` -> `joined_ms running_groups`, for every live member |
-| `…:members_heard` | zset | those members by the run clock at their last sign of life, ms |
+| `…:members_heard` | zset | the same members by the run clock at their last sign of life, ms |
 | `…:member_counts` | hash | environment id -> its live members |
 | `…:running` | hash | environment id -> groups that its members have started and not submitted |
 | `…:started` | hash | environment id -> groups that its members have started, submitted or not |
@@ -51,7 +51,7 @@
 | `…:replay:due` | zset | workers of whom something waits, by the run clock at which to look after it |
 | `…:replay:samples` | hash | sample id -> JSON: the chunks it was given, in order |
 | `…:replay:sample_states` | hash | sample id -> JSON of its lease |
-| `…:replay:requests` | hash | request id -> id of the sample that it took, while that is held |
+| `…:replay:requests` | hash | request id -> id of its sample, while that is held |
 | `…:checkpoint:{slot}:{part}` | copy | `replay` and each of its parts as they were at a checkpoint; of the same types |
 | `…:curricula` | hash | curriculum -> its id |
 | `…:curricula_loading` | zset | ids of curricula whose state is being loaded, by the run clock at their last progress |
@@ -133,7 +133,7 @@ CURRICULUM_PARTS: tuple[CurriculumPart, ...] = get_args(CurriculumPart)
 
 
 def member_name(environment: int, member: str) -> str:
-    """Name a member in the `members` hash."""
+    """Return the field of a member in the `members` hash."""
     return f"{environment}:{member}"
 
 
@@ -274,7 +274,7 @@ class RunKeys:
         return (*self.state(), *cataloged, *curricula, self.recent, self.unindexed, self.trash)
 
     def membership(self) -> tuple[str, ...]:
-        """The keys of members, in the order `lua/members.lua` names them."""
+        """The keys of members, in the order of `lua/members.lua`."""
         return (self.members, self.members_heard, self.member_counts, self.running, self.started)
 
     def lane(self, name: str) -> str:

@@ -1,4 +1,4 @@
-"""Members of environments: worker processes that join under one name, beat, and leave."""
+"""Members of environments: worker processes that join under one name, send heartbeats, and leave."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from app.store.keys import RunKeys, member_name, parse_member_name
 from app.store.run_view import read_view, view_commands
 
 MOST_MEMBERS = 262_144
-"""Members that a run takes. A job that restarts without end must not fill the store; silent members expire."""
+"""Most members of a run, so that a job that keeps restarting cannot fill the store; silent members expire."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +32,11 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """What `MemberStore.note_running` answers.
+    """The answer of `MemberStore.note_running`.
 
     Attributes:
-        groups: Groups that the member may start; they count as running already.
-        running: Groups that all members of the environment run now, those included.
+        groups: Groups that the member may start; they already count as running.
+        running: Groups that all members of the environment run, these included.
     """
 
     groups: int
@@ -50,7 +50,7 @@ class MemberStore:
         self._connection = connection
 
     async def put(self, run: str, environment: int, member: str) -> bool | None:
-        """Let a process become a member, or join again under its id; then it runs no groups.
+        """Make a process a member, or let it join again under its id. It starts with no running groups.
 
         Returns:
             Whether it is new; None if there is no such environment.
@@ -63,15 +63,15 @@ class MemberStore:
         own = [keys.run, keys.environments, *keys.membership()]
         put = int(await self._connection.run("put_member", own, [environment, name, MOST_MEMBERS]))
         if put < 0:
-            raise InvalidField(f"the run has {MOST_MEMBERS} members, and takes no more; silent ones expire")
+            raise InvalidField(f"the run is full: it has {MOST_MEMBERS} members; wait until silent ones expire")
         return bool(put - 1) if put else None
 
     async def view(self, run: str, environment: int, member: str) -> tuple[RunView, Member | None, int]:
         """Read a run and one of its members, in one round trip.
 
         Returns:
-            The run; the member, None if the environment has no such member; and how many groups the environment's
-            members had started before the run was read.
+            The run; the member, or None if the environment has no such member; and how many groups the members of the
+            environment had started before the run was read.
         """
         keys = RunKeys(run)
         of_environment = ("HGET", keys.started, environment)
@@ -96,16 +96,16 @@ class MemberStore:
     async def note_running(
         self, run: str, environment: int, member: str, *, running: int | None, start: int, allowed: int, after: int
     ) -> Started:
-        """Note how many groups a member runs, and let it start more.
+        """Store how many groups a member runs, and let it start more.
 
         Args:
             run: The run's name.
             environment: The environment's id.
             member: The member's id.
-            running: Groups that it runs; None: as many as it said before.
+            running: Groups that it runs; None: as many as it reported last.
             start: Groups that it wants to start beside them.
-            allowed: Groups that the environment might start when this was decided.
-            after: Groups that its members had started by then (`view`); those that were started since count against it.
+            allowed: Groups that the environment could start when this was decided.
+            after: Groups that its members had started by then (`view`). Groups started since then reduce ``allowed``.
 
         Raises:
             MemberNotFound: The environment has no such member.
@@ -130,7 +130,7 @@ def _parse(member: str, record: bytes, heard_ms: int = 0) -> Member:
 
 
 def not_a_member(run: str, environment: int, member: str) -> str:
-    """Say that an environment has no such member, and what to do."""
+    """Return the error for an unknown member."""
     return (
         f"environment {environment} of run {run} has no member {member}: it left, was silent for too long, or never "
         "joined; join again"

@@ -124,7 +124,7 @@ class ReplayStore:
         await self._connection.run("settle_replay", [RunKeys(run).replay], [revision])
 
     async def note_demand(self, run: str, chunks: int, until_ms: int) -> None:
-        """Note that a sample of so many chunks was asked for and must wait, and until when that counts."""
+        """Store that a requested sample of this many chunks must wait, and until when that counts."""
         await self._connection.run("note_field", [RunKeys(run).replay], ["demand", f"{chunks} {until_ms}", 0])
 
     async def insert(self, run: str, insertion: Insertion, view: ReplayView) -> str:
@@ -175,20 +175,20 @@ class ReplayStore:
         return int(await self._connection.run("retire_chunks", RunKeys(run).replay_keys(), arguments))
 
     async def memory(self) -> StoreMemory:
-        """Read how much memory the server uses, and may."""
+        """Read how much memory the server uses, and how much it may use."""
         text = await self._connection.call("INFO", "memory")
         lines = (text if isinstance(text, str) else text.decode()).splitlines()
         facts = dict(line.split(":", 1) for line in lines if ":" in line)
         return StoreMemory(int(facts["used_memory"]), int(facts["maxmemory"]), int(facts["total_system_memory"]))
 
     async def chunk_bytes(self, runs: Sequence[str]) -> dict[str, int]:
-        """Read how many bytes of payload each run's chunks hold; runs that have none are left out."""
+        """Read the bytes of payload that each run's chunks hold; runs without any are left out."""
         commands: list[Command] = [("HGET", RunKeys(run).replay, "chunk_bytes") for run in runs]
         found = await self._connection.exchange(commands) if commands else []
         return {run: int(size) for run, size in zip(runs, found, strict=True) if int(size or 0) > 0}
 
     async def named_elsewhere(self, run: str, fragment_ids: Sequence[str]) -> set[str]:
-        """Tell which payloads are needed beside the buffer: by the queue, batches, or checkpoints of the buffer."""
+        """Return which payloads the queue, batches or checkpoints of the buffer need, too."""
         keys = RunKeys(run)
         others = [key for key in keys.naming_payloads() if key != keys.replay_part("fragments")]
         commands: list[Command] = [("HMGET", key, *fragment_ids) for key in others]

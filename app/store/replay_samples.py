@@ -139,7 +139,7 @@ class SampleStore:
         return None if found is None else parse_lease(sample_id, found.decode())
 
     async def taken_by(self, run: str, request_id: str) -> Lease | None:
-        """Read the lease of the sample that a request took; None if it holds none."""
+        """Read the lease of the sample that a request holds; None if it holds none."""
         sample_id = await self._connection.call("HGET", RunKeys(run).replay_part("requests"), request_id)
         return None if sample_id is None else await self.lease(run, sample_id.decode())
 

@@ -36,7 +36,7 @@ class ReplayView:
         standing: What chunks are judged by now.
         size: Sampleable chunks.
         totals: What is counted, by name.
-        demand: Chunks in the largest sample that had to wait lately, and until when that counts, run clock.
+        demand: Chunks in the largest sample that recently had to wait, and until when that counts, run clock.
         lease_s: How long the run leases what it hands out, seconds.
         memory_ms: How long it is remembered who was there, and how a sample ended, run clock.
         unsettled: The revision whose consequences chunks have not all been looked over for, or None.
@@ -152,15 +152,15 @@ def read_summary(replies: Sequence[Any]) -> ReplaySummary | None:
 
 
 def candidate_commands(keys: RunKeys, eviction: Eviction, most: int) -> list[Command]:
-    """Return the commands that read who would be evicted first, which `read_candidates` reads."""
+    """Return the commands for the next chunks to evict; `read_candidates` parses their replies."""
     heads: tuple[ReplayPart, ...] = ("past", *_EVICTED_FROM[eviction])
     return [("ZRANGE", keys.replay_part(part), 0, most - 1, "WITHSCORES") for part in heads]
 
 
 def read_candidates(replies: Sequence[Sequence[tuple[bytes, float]]], most: int) -> list[str]:
-    """Read who would be evicted first, in the order of `app.core.replay.eviction_key`.
+    """Return the next chunks to evict, in the order of `app.core.replay.eviction_key`.
 
-    Chunks of former sessions go first. The others go by their score, whether samples hold all their uses or not.
+    Chunks of former sessions come first. The others follow by score, whether samples hold all their uses or not.
     """
     past, *live = replies
     ordered = sorted((score, key) for head in live for key, score in head)

@@ -31,7 +31,7 @@ class Roster:
         batch_size: Sequences in a batch; None before anybody has configured the run.
         policy_version: The policy version in force.
         policy: What the run does with groups.
-        max_sequence_tokens: The most tokens of a sequence that the run takes, or None.
+        max_sequence_tokens: Most tokens of a sequence that the run takes, or None for no limit.
         observers: By environment, where the run has a curriculum of the name that the environment asked for.
     """
 

@@ -1,4 +1,4 @@
-"""What maintenance says of a run each second, and what it learns."""
+"""What maintenance writes to a run each second, and what it reads."""
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class HeardOf:
-    """Who gave signs of life in a run since the last tick.
+    """The signs of life in a run since the last tick.
 
     Attributes:
-        environments: Environments that have no members, as those of Atropos, by id, and the run clock at the last of
-            the signs, milliseconds. One that said goodbye since to another process stays away.
+        environments: Environments without members, such as those of Atropos: by id, the run clock of the last sign,
+            milliseconds. One that said goodbye to another process since then stays away.
         members: Members, each with its environment's id.
     """
 
@@ -27,7 +27,7 @@ class Tick:
 
     Attributes:
         clock_ms: The run clock, milliseconds; 0 if the run is not there.
-        expired: Members that were silent for too long, and are gone: environment and member.
+        expired: Members that were silent for too long and were removed: environment and member.
         buffered: Whether groups wait in buffers.
         unindexed: Whether there are payloads that no index entry names.
         trash: Whether payloads of a reset are still to be removed.

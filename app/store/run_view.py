@@ -16,7 +16,7 @@ from app.core.totals import Drought, KeptBatches, Sent, Totals, Trained
 from app.store.exchange import Command
 from app.store.keys import NONE, RunKeys, parse_lane_name
 
-_MOST_SHOWN = 200  # characters of an error
+_MOST_SHOWN = 200  # characters of an error message
 _LONGEST_CLOCK_STEP_MS = 3000
 _LEASE_FIELDS = tuple(field.name for field in fields(Lease) if field.name != "batch_id")
 _lease_values = attrgetter(*_LEASE_FIELDS)  # `asdict` would copy them, at ten times the cost
@@ -73,10 +73,10 @@ def parse_environment(record: str | bytes, heard_ms: int | None = None, members:
 
 
 class reading:  # noqa: N801 - a context manager, as of the standard library
-    """Say of what cannot be read which run it is of.
+    """Name the run in errors of records that cannot be read.
 
     Raises:
-        UnreadableRecord: What Redis holds is nothing that this service writes.
+        UnreadableRecord: Redis holds a record that this service cannot have written.
     """
 
     __slots__ = ("_run",)
@@ -173,7 +173,7 @@ def parse_drought(a_hash: Mapping[str, str]) -> Drought:
 
 
 def parse_sent(text: str) -> Sent:
-    """Read what an environment has sent."""
+    """Parse what an environment has sent."""
     return Sent(*map(int, text.split()))
 
 

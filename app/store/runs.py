@@ -103,7 +103,7 @@ class RunStore:
         return summaries
 
     async def is_made(self, run: str) -> bool:
-        """Whether somebody has made a run, or a trainer has registered with it; also of one that cannot be read."""
+        """Whether a run was created, or a trainer registered with it; works even if it cannot be read."""
         return bool(await self._connection.call("HEXISTS", RunKeys(run).run, "config"))
 
     async def roster(self, run: str) -> Roster:
@@ -154,27 +154,27 @@ class RunStore:
             policy: Its policy.
             epoch: The epoch of the view this was decided on.
             step: The step from now on, or None to go on.
-            made_by: The request that makes the run, by an id of its own; empty to change a run.
+            made_by: Id of the request that creates the run; empty to change a run.
 
         Returns:
-            False if another request made the run, or it changed since ``epoch``: look again, decide again.
+            False if another request created the run, or it changed after ``epoch``: read it and decide again.
         """
         arguments: list[Argument] = [epoch, _config_text(config), json.dumps(asdict(policy), sort_keys=True)]
         arguments += ["" if step is None else step, int(policy.max_age_s is not None), made_by]
         return bool(await self._run_and_announce(run, "put_run", [RunKeys(run).run], arguments))
 
     async def set_policy_version(self, run: str, version: int, trained: Trained, rewinds: int | None = None) -> None:
-        """Note the policy version in force, and what is trained on and in none then, if it is another version.
+        """Store a new policy version, and the batches that are in no version then.
 
-        What that makes of groups and chunks is for the caller to see to.
+        The caller updates groups and chunks.
 
         Raises:
-            RunRewound: The run was not rewound as often as ``rewinds``, if that is given; nothing has changed.
+            RunRewound: The run has another number of rewinds than ``rewinds``, if that is given; nothing has changed.
         """
         keys = RunKeys(run)
         arguments: list[Argument] = [version, trained.batches, trained.per_version, "" if rewinds is None else rewinds]
         if await self._connection.run("set_policy_version", [keys.run, keys.replay], arguments) < 0:
-            raise RunRewound(f"run {run} was rewound since this trainer began")
+            raise RunRewound(f"run {run} was rewound after this trainer began; load the saved state and start again")
 
     async def start(self, run: str) -> None:
         """Note that the trainer has asked for its first batch: environments may register now."""
@@ -207,7 +207,7 @@ class RunStore:
             await self._connection.run("note_field", [keys.run], ["conflict_since_ms", since_ms, 1])
 
     async def note_undivided(self, run: str, undivided: Undivided | None) -> None:
-        """Remember which batch could not be divided as ranks wanted, or (None) that they got one."""
+        """Store which batch could not be divided as ranks asked, or (None) that they got one."""
         keys = RunKeys(run)
         if undivided is None:
             await self._connection.call("HDEL", keys.run, "undivided")
@@ -223,7 +223,7 @@ class RunStore:
             await self._connection.call("HDEL", keys.run, "unfilled")
 
     async def note_scarce(self, run: str, since_ms: Mapping[int, int]) -> None:
-        """Remember since when batches wait for environments that send too little."""
+        """Store since when batches wait for environments that send too little."""
         keys = RunKeys(run)
         if since_ms:
             await self._connection.run("note_field", [keys.run], ["scarce", json.dumps(since_ms), 0])
@@ -231,10 +231,10 @@ class RunStore:
             await self._connection.call("HDEL", keys.run, "scarce")
 
     async def forget_environments(self, run: str, environments: Sequence[Environment], view: RunView) -> bool:
-        """Forget environments that have no members and hold no groups. What is counted of them, no environment has.
+        """Forget environments without members and groups. Their counts move to no environment.
 
         Returns:
-            False if the run changed since ``view``, or one of them came back: look again, decide again.
+            False if the run changed after ``view``, or one of them came back: read it and decide again.
         """
         keys = RunKeys(run)
         reasons: defaultdict[int | None, list[str]] = defaultdict(list)
@@ -256,8 +256,8 @@ class RunStore:
 
         Args:
             worker: This API process.
-            heard_of: The runs, and who gave signs of life in each.
-            member_ttl_ms: Silence after which a member is gone, milliseconds of run clock.
+            heard_of: The runs, and the signs of life in each.
+            member_ttl_ms: Silence after which a member expires, milliseconds of run clock.
 
         Raises:
             StoreRefused: A key of one run is of another type; the others have been ticked.
@@ -318,15 +318,15 @@ class RunStore:
 
         Args:
             run: The run's name.
-            token: Names what is to be removed; unlike that of any other reset.
-            spare_native: Whether to leave a run alone that was made by a request of its own (`put`).
+            token: Unique name for the data to remove.
+            spare_native: Whether to leave a run alone that was created with `put`.
 
         Returns:
             False if the run was left alone.
         """
         keys = RunKeys(run)
         while True:
-            # Their names as they are: also a run that cannot be read may be removed.
+            # Raw names: a run that cannot be read can be removed, too.
             found = await self._connection.exchange([("HKEYS", keys.lanes), ("HKEYS", keys.buffers)])
             lanes, buffers = ([name.decode() for name in names] for names in found)
             queues = {f"lane {name}": keys.lane(name) for name in lanes}

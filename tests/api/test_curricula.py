@@ -394,7 +394,7 @@ DOCUMENTS: dict[str, tuple[list[str], int, str]] = {
     "an item twice, far apart": (
         [HEADER, ITEM, *(json.dumps({"key": f"k{n}"}) for n in range(1500)), ITEM, '{"items":1502}'],
         422,
-        "line[1503].key: the document names item 'a' before",
+        "line[1503].key: item 'a' is in the document twice",
     ),
     "a category nobody named": ([HEADER, ITEM[:-1] + ',"category":"d"}', '{"items":1}'], 422, "line[2].category: "),
     "a line without end": ([HEADER, "x" * 200_000], 413, "a line of more than"),

@@ -149,7 +149,7 @@ async def test_a_trainer_that_survived_cannot_change_what_comes_again(run: Setti
                 await survivor.set_policy_version(3)
             with pytest.raises(RunRewound):
                 await survivor.checkpoint(2)
-            with pytest.raises(RunRewound, match="it was rewound 1 times by now, and 0 times when this trainer began"):
+            with pytest.raises(RunRewound, match="it has 1 rewinds, and had 0 when this trainer began"):
                 await anext(batches)
         assert (await trainer.run()).policy_version == 0
         assert [await _trained(trainer) for _ in range(6)] == [1, 2, 3, 4, 5, 6]

@@ -76,7 +76,7 @@ def test_when_all_have_made_what_they_may_a_batch_is_there_or_none_of_their_size
         if number is None:
             break
         made[number] += 1
-        completing[number] += "holds no batch" in grants[number].credit.reason
+        completing[number] += "groups in hand complete no batch" in grants[number].credit.reason
         view = replace(view, lanes=Counter({(n, sizes[n]): groups for n, groups in made.items()}))
     wanted = (max_staleness + 1) * fresh_needed(batch_size, fresh_fraction)
     total = sum(groups * sizes[n] for n, groups in (made - completing).items())
@@ -107,7 +107,7 @@ def test_while_a_batch_is_with_a_trainer_or_a_group_that_completes_one_is_made_n
     assert granted("run", replace(view, running={0: 1}), 0, TTL_MS).groups == 0
     assert granted("run", replace(view, leases=(LEASE,)), 0, TTL_MS).groups == 0
     assert who_must_act(replace(view, leases=(LEASE,)), TTL_MS) is None
-    assert who_must_act(view, TTL_MS) == "environment 0 (env0_0) is to make a group of 8"
+    assert who_must_act(view, TTL_MS) == "environment 0 (env0_0) must make a group of 8"
 
 
 def test_who_cannot_be_counted_on_for_a_size_is_asked_one_by_one_and_not_for_ever() -> None:

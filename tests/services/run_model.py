@@ -176,7 +176,7 @@ class RunModel:
         if group in self.queue:
             self._delete(group)
         elif group.id not in self.deleted:
-            raise Refused("group_not_waiting", "only a group that waits")
+            raise Refused("group_not_waiting", "only a waiting group")
 
     def delete_matching(self, environment: int | str | None, size: int | None, older_than: int | None) -> int:
         """Returns how many groups that deletes."""

@@ -172,7 +172,7 @@ async def test_a_run_takes_only_so_many_environments(
     await services.dispatch.take(RUN)
     for name in ("one", "two"):
         await services.registry.register_environment(RUN, Application(name, 4, 512, 1.0))
-    with pytest.raises(InvalidField, match="takes no more"):
+    with pytest.raises(InvalidField, match="the run is full"):
         await services.registry.register_environment(RUN, Application("three", 4, 512, 1.0))
 
 

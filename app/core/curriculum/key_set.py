@@ -1,4 +1,4 @@
-"""Which keys came before, in 16 bytes each: a saved curriculum may name ten million."""
+"""A set of keys with 16 bytes for each: a saved curriculum may name ten million."""
 
 import hashlib
 from collections.abc import Sequence
@@ -8,17 +8,17 @@ from numpy.typing import NDArray
 
 
 class KeySet:
-    """Keys by their digests of 128 bits, in sorted arrays of which each is larger than the next.
+    """Digests of keys, 128 bits each, in sorted arrays of decreasing size.
 
-    As in a log-structured merge tree: arrays of about the same size are merged, so there are few, and a digest is
-    sorted few times. Two of ten million keys have one digest with a probability of 2**-82.
+    As in a log-structured merge tree, arrays of similar size are merged. So there are few arrays, and a digest is
+    sorted few times. Among ten million keys, two share a digest with a probability of 2**-82.
     """
 
     def __init__(self) -> None:
         self._sorted: list[NDArray[np.void]] = []
 
     def add(self, keys: Sequence[str]) -> list[bool]:
-        """Add keys; tells of each whether it is new, a key named twice the first time only."""
+        """Add keys; returns for each whether it is new. A repeated key is new only the first time."""
         if not keys:
             return []
         texts = [hashlib.blake2b(key.encode(), digest_size=16).digest() for key in keys]

@@ -14,7 +14,7 @@ from app.store.curriculum_entries import MAX_ITEMS
 from app.store.curriculum_state import CurriculumStateStore, SavedItem
 
 _AT_ONCE = 500
-_FIRST_LINE = 2  # of the first item in a document, behind the header
+_FIRST_LINE = 2  # line of the first item in a document, after the header
 _STRANDED_MS = 600_000  # a document of which nothing comes for so long, run clock, is given up
 
 
@@ -44,7 +44,7 @@ class CurriculumStates:
     async def save(self, run: str, name: str) -> Document:
         """Read a curriculum, item by item.
 
-        Of what happens meanwhile some is in it and some is not; each item is whole, and comes once.
+        Some of the changes made meanwhile are in it, others are not. Each item is whole, and comes once.
 
         Raises:
             CurriculumNotFound: The run has none of this name; or, while items are read, not any more.
@@ -69,8 +69,8 @@ class CurriculumStates:
 
         Raises:
             RunNotFound: There is no such run.
-            InvalidField: The run has as many curricula as it may, or the document too many items or one twice; or what
-                reading the document raises.
+            InvalidField: The run has too many curricula, or the document has too many items, a repeated item, or an
+                error.
             CurriculumNotFound: The run was reset meanwhile, or nothing of the document came for too long.
         """
         own = uuid.uuid4().hex
@@ -84,7 +84,7 @@ class CurriculumStates:
                     word, number = await self._states.load(run, own, document.categories, part, before)
                     if word == "twice":
                         where = ("line", _FIRST_LINE + before + number, "key")
-                        raise InvalidField(f"the document names item {part[number].key[:80]!r} before", where)
+                        raise InvalidField(f"item {part[number].key[:80]!r} is in the document twice", where)
                     _check(word, run, name)
                     before += len(part)
             while True:

@@ -74,7 +74,7 @@ class Replay:
 
         Args:
             run: The run's name.
-            changes: New values by field of `ReplayPolicy`; of ``max_bytes``, None stands for `default_max_bytes`.
+            changes: New values by field of `ReplayPolicy`. ``max_bytes`` None stands for `default_max_bytes`.
             keep: Whether to leave one that is there as it is.
 
         Raises:

@@ -18,7 +18,7 @@ _POWERS = range(MAX_WEIGHT.bit_length())
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """The request holds a sample already, which it is to get again."""
+    """The request already holds a sample, and gets it again."""
 
 
 class Drawing:
@@ -32,7 +32,7 @@ class Drawing:
     async def take(
         self, run: str, view: ReplayView, lease: Lease, wanted: int, sampling: Sampling
     ) -> Manifest | Blocked | Repeated:
-        """Take so many chunks into a new sample, or say why not.
+        """Take this many chunks into a new sample, or return why not.
 
         Args:
             run: The run's name.
@@ -42,7 +42,7 @@ class Drawing:
             sampling: How to draw them.
 
         Returns:
-            What was taken; what that would have to wait for; or `Repeated`.
+            The chunks; what the sample has to wait for; or `Repeated`.
 
         Raises:
             ReplayNotFound: The run has no replay buffer any more.

@@ -1,7 +1,7 @@
-"""Making way for fresh groups where the store's memory is full: chunks of replay buffers go, as they are evicted.
+"""Make room for fresh groups when the store's memory is full: evict chunks of replay buffers.
 
-The store refuses what is written at its limit, and a queue that is empty frees nothing. So chunks go before that, in
-maintenance, and at once when a submission was refused. What a sample or a checkpoint holds stays, as do batches.
+The store refuses writes at its limit, and an empty queue frees nothing. So chunks are evicted before that, in
+maintenance, and at once when a submission is refused. Chunks that a sample or a checkpoint holds stay.
 """
 
 import asyncio
@@ -18,13 +18,13 @@ from app.store.runs import RunStore
 
 log = logging.getLogger("lachesis.replay")
 
-_AT_ONCE = 300  # chunks of a buffer; then memory is read again, as other processes make way, too
-_MOST_LOOKED_AT = 20_000  # chunks, where most are held by checkpoints
-_REST_S = 5.0  # once nothing can go: neither each submission nor each tick looks for it again
+_AT_ONCE = 300  # chunks of a buffer; then memory is read again, because other processes evict, too
+_MOST_LOOKED_AT = 20_000  # chunks of a buffer, in case checkpoints hold most of them
+_REST_S = 5.0  # pause once nothing can be evicted, so that not every submission and tick searches again
 
 
 class ReplayRelief:
-    """Frees memory that replay buffers take."""
+    """Frees memory of replay buffers."""
 
     def __init__(self, runs: RunStore, groups: GroupStore, replay: ReplayStore) -> None:
         self._runs = runs
@@ -60,7 +60,7 @@ class ReplayRelief:
         evicted = 0
         for run, share_bytes in shares(wanted_bytes, held).items():
             done = await isolated(self._evict_from(run, share_bytes))
-            evicted += 0 if isinstance(done, Failure) else done  # the upkeep of that run reports what is wrong with it
+            evicted += 0 if isinstance(done, Failure) else done  # maintenance of that run reports the failure
         return evicted
 
     async def _evict_from(self, run: str, wanted_bytes: int) -> int:
@@ -79,7 +79,7 @@ class ReplayRelief:
         return evicted
 
     async def _held_only_here(self, run: str, keys: Sequence[str], wanted_bytes: int) -> list[str]:
-        """Choose chunks, first come, whose payloads are freed with them: of so many bytes, or as many as go at once."""
+        """Choose chunks, in order, whose eviction frees their payloads: this many bytes, at most `_AT_ONCE` chunks."""
         entries = [entry for entry in await self._replay.entries(run, keys) if entry and not entry.chunk.reserved]
         ids = [fragment_id for entry in entries for fragment_id in entry.fragment_ids]
         elsewhere = await self._replay.named_elsewhere(run, ids)
@@ -96,7 +96,7 @@ class ReplayRelief:
 def _warn(before: StoreMemory, after: StoreMemory, chunks: int) -> None:
     log.warning(
         "Redis used %d of %d bytes: evicted %d chunks of replay buffers to make way for groups; it uses %d bytes now. "
-        "Set a smaller max_bytes of the buffers, or give Redis more memory",
+        "Set a smaller max_bytes for the buffers, or give Redis more memory",
         before.used_bytes,
         before.limit_bytes,
         chunks,

@@ -84,19 +84,19 @@ class ReplaySamples:
             found = await self._drawing.take(run, view, lease, wanted, sampling)
             if isinstance(found, Manifest):
                 return await self._sample(run, lease, found, view)
-            # Another process may have served the same request meanwhile, perhaps with the last chunks.
+            # Another process may have answered the same request meanwhile, perhaps with the last chunks.
             if isinstance(found, Blocked) and await self._held_by(run, request) is None:
                 await self._note_demand(run, wanted, view)
                 return found
 
     async def _note_demand(self, run: str, wanted: int, view: ReplayView) -> None:
-        """Let workers insert what a sample waits for, whether its trainer waits here or polls."""
+        """Allow inserts that a sample waits for, whether its trainer waits here or polls."""
         demand = None if view.policy.limiter is None else demand_to_note(wanted, view.demand, view.standing.clock_ms)
         if demand is not None:
             await self._replay.note_demand(run, *demand)
 
     async def _held_by(self, run: str, request: SampleRequest) -> Lease | None:
-        """Find the lease of the sample that this request took before."""
+        """Find the lease of the sample that this request already took."""
         return await self._samples.taken_by(run, request.request_id) if request.request_id else None
 
     async def _again(self, run: str, request: SampleRequest, held: Lease, view: ReplayView) -> Sample | None:
