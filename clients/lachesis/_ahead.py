@@ -92,7 +92,7 @@ class Ahead(ABC, Generic[T]):
         """Take up to ``missing``, or wait for some as long as ``poll_s``."""
 
     async def _why(self) -> str:
-        """Return why there is none: what the service said last."""
+        """Return why there is none: the service's last answer."""
         return self._waiting_for
 
     def _has_one(self) -> bool:

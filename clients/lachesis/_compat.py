@@ -1,4 +1,4 @@
-"""What Python 3.10 lacks of the standard library."""
+"""Parts of the standard library that Python 3.10 lacks."""
 
 import logging
 import sys
@@ -29,7 +29,7 @@ else:
             raise TimeoutError from error
 
     def add_note(error: BaseException, note: str) -> None:
-        """Log the line: exceptions take no notes yet."""
+        """Log the line, because exceptions of Python 3.10 have no notes."""
         log.warning("%s: %s", type(error).__name__, note)
 
 

@@ -50,8 +50,8 @@ class Feed(Ahead[H]):
             patience_s: How long `next` waits; None: for ever.
             where: Whose they are, such as ``run math``.
             what: What one is called.
-            instead: What to do to have one without a loop.
-            explain: Asks why there is none now; None: the last answer says it.
+            instead: How to take one without a loop.
+            explain: Asks why there is none now; None: use the last answer.
         """
         self._instead = instead
         self._explain = explain
@@ -73,7 +73,7 @@ class Feed(Ahead[H]):
 
     @property
     def held(self) -> int:
-        """How many are in our hands, those that are ready counted."""
+        """How many we hold, ready ones included."""
         return sum(one.lease.held for one in (*self._handed_out, *self._ready))
 
     async def drop_stale(self, policy_version: int, max_staleness: int) -> None:
@@ -86,11 +86,11 @@ class Feed(Ahead[H]):
             await batch.lease.give_back(f"too old for policy version {policy_version}")
 
     async def pause(self) -> None:
-        """Take no more batches until it is started again; those that are ready stay so."""
+        """Take no more batches until it is started again; ready ones stay."""
         await self._stop()
 
     def forget(self) -> None:
-        """Let go of what is ready or in the loop's hands without a word to the service: a rewind has taken it away."""
+        """Drop ready and held batches without a request: a rewind has taken them away."""
         for batch in (*self._handed_out, *self._ready):
             batch.lease.forget()
         self._ready.clear()

@@ -88,7 +88,7 @@ class Sender:
 
     @property
     def is_open(self) -> bool:
-        """Whether it was used, and not closed since."""
+        """Whether it was used and not closed after that."""
         return self._used and not self._http.is_closed
 
     async def aclose(self) -> None:
@@ -137,21 +137,21 @@ class Sender:
                 await response.aclose()
         except httpx.TransportError as error:
             url = request.url.copy_with(userinfo=b"")
-            # The 40 lines of frames of its cause say no more than its message.
+            # The traceback of the cause has 40 lines and says no more than its message.
             raise Unreachable(f"{call.method} {url}: {_reason(error)}") from None
         return Reply(response.status_code, response.headers, body)
 
 
 class OwnsSender(Shown):
-    """Has connections that it must close."""
+    """Owns connections that must be closed."""
 
     _sender: Sender
 
     def _must_close(self) -> bool:
-        return hasattr(self, "_sender") and self._sender.is_open  # there is none where the constructor raised
+        return hasattr(self, "_sender") and self._sender.is_open  # missing if the constructor raised
 
     def __del__(self, _warn: Callable[..., None] = warnings.warn) -> None:
-        if self._shown_as is None and self._must_close():  # else the synchronous object warns
+        if self._shown_as is None and self._must_close():  # otherwise the synchronous object warns
             _warn(f"unclosed {self!r}: end it with `async with` or aclose()", ResourceWarning, source=self)
 
 

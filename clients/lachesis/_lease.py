@@ -74,11 +74,11 @@ class Lease:
         return lasts_s
 
     async def give_back(self, reason: str, why: str | None = None) -> None:
-        """End it like `nack`, if it is held. Should that fail, it runs out by itself: there is nobody to tell.
+        """End it like `nack`, if it is held. If the request fails, the lease runs out by itself.
 
         Args:
-            reason: What the service is told.
-            why: What `ack` says afterwards: why it was given back, and what to do instead. None: the reason.
+            reason: The reason sent to the service.
+            why: The message of a later `ack`: why it was given back, and what to do instead. None: ``reason``.
         """
         held = self.held
         self.forget()

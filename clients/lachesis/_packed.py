@@ -1,4 +1,4 @@
-"""What a batch and a group have in common: columns of all their sequences, end to end."""
+"""The part that batches and groups share: columns of all their sequences, end to end."""
 
 from abc import abstractmethod
 from functools import cached_property
@@ -13,7 +13,7 @@ _INT32_MOST = 2**31 - 1
 
 
 class Packed(Shown):
-    """Sequences as columns. What is per token is cut by `lengths` or `cu_seqlens`, unless it has its own lengths."""
+    """Sequences as columns. `lengths` or `cu_seqlens` cut columns per token, unless those have their own lengths."""
 
     @abstractmethod
     def column(self, name: str) -> NDArray[Any]:
@@ -21,7 +21,7 @@ class Packed(Shown):
 
     @abstractmethod
     def lengths_of(self, name: str) -> NDArray[Any]:
-        """Return how many values of a column each sequence has: [sequences]; not to be written to."""
+        """Return how many values of a column each sequence has, read-only: [sequences]."""
 
     @property
     def tokens(self) -> NDArray[Any]:
@@ -49,15 +49,15 @@ class Packed(Shown):
         return cumulated(self.lengths)
 
     def padded(self, name: str, fill: float) -> NDArray[Any]:
-        """Return a row of a column for each sequence, filled up at its end: [sequences, longest].
+        """Return a row of a column for each sequence, padded at its end: [sequences, longest].
 
         Raises:
             KeyError: Some group has no such column.
-            ValueError: It does not hold a value per token, nor lengths of its own.
+            ValueError: The column has neither a value per token nor lengths of its own.
         """
         flat, lengths = self.column(name), self.lengths_of(name)
         if flat.ndim != 1 or len(flat) != lengths.sum(dtype=np.int64):
-            raise ValueError(f"{name}: its values, of shape {flat.shape}, are not rows of the lengths of the sequences")
+            raise ValueError(f"{name}: its values, of shape {flat.shape}, do not match the lengths of the sequences")
         rows = np.full((len(lengths), int(lengths.max(initial=0))), fill, flat.dtype)
         end = 0
         for row, length in zip(rows, lengths.tolist(), strict=True):
@@ -66,17 +66,17 @@ class Packed(Shown):
         return rows
 
     def tokens_padded(self, pad_id: int) -> NDArray[Any]:
-        """Return the token ids of each sequence, filled up with ``pad_id``: [sequences, longest]."""
+        """Return the token ids of each sequence, padded with ``pad_id``: [sequences, longest]."""
         return self.padded("tokens", pad_id)
 
     def per_token(self, name: str) -> NDArray[Any]:
-        """Return a value of a column for each token: [tokens]. What has one value per sequence is repeated.
+        """Return a value of a column for each token: [tokens]. A value per sequence is repeated.
 
-        So ``per_token("advantages")`` is the same for advantages per sequence and per token.
+        So ``per_token("advantages")`` works for advantages per sequence and per token.
 
         Raises:
             KeyError: Some group has no such column.
-            ValueError: A sequence has another number of values than one, or one per token.
+            ValueError: A sequence has neither one value nor one per token.
         """
         flat, tokens, lengths = self.column(name), self.lengths, self.lengths_of(name)
         if len(flat) != lengths.sum(dtype=np.int64) and len(flat) == len(tokens):
@@ -91,10 +91,10 @@ class Packed(Shown):
 
 
 def cumulated(lengths: NDArray[Any]) -> NDArray[np.int32]:
-    """Turn lengths into boundaries, from 0 on: one more than there are lengths.
+    """Return the boundaries of lengths, from 0 on: one more than there are lengths.
 
     Raises:
-        OverflowError: They sum to more than an int32 holds, which kernels expect.
+        OverflowError: The sum does not fit into an int32, which kernels expect.
     """
     bounds = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=bounds[1:])

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class Permit(AbstractAsyncContextManager[Credits], ForAsyncio):
-    """Waits for a permit on entering, and holds it until the block ends; made by `Environment.permit`."""
+    """Waits for a permit when entered, and holds it until the block ends; made by `Environment.permit`."""
 
     _twin = "SyncEnvironment.permit"
 

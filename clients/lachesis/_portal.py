@@ -26,7 +26,7 @@ class Portal:
         self._process = os.getpid()
         self._loop, stop = started.result()
         self._stop = weakref.finalize(self, self._loop.call_soon_threadsafe, stop.set)
-        self._stop.atexit = False  # at its end Python stops the thread: to end it halfway makes asyncio complain
+        self._stop.atexit = False  # Python stops the thread when it exits; ending it earlier causes asyncio warnings
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine and return its result. A signal that interrupts the caller cancels it, and waits for its end.
@@ -72,11 +72,11 @@ class Portal:
             self._thread.join(_LONGEST_END_S)
 
     def _gone(self) -> str | None:
-        """Say why the thread runs nothing more, if so."""
+        """Return why the thread runs nothing more; None if it still runs."""
         if not self._stop.alive:
             return "closed"
         if self._process != os.getpid():
-            return "made before a fork: make one in this process"
+            return "created before a fork: create one in this process"
         return "the process is ending" if sys.is_finalizing() else None  # Python has stopped the thread
 
 

@@ -1,4 +1,4 @@
-"""What the public classes share: how they are shown, and what they say when they are entered or left the wrong way."""
+"""The part that public classes share: their `repr`, and errors for `with` on the wrong kind or an unclosed object."""
 
 import asyncio
 import warnings
@@ -9,13 +9,13 @@ T = TypeVar("T")
 
 
 class Shown:
-    """Shows its class and its facts: ``<Trainer run=math url=http://lachesis:8000>``."""
+    """Shows its class and its state: ``<Trainer run=math url=http://lachesis:8000>``."""
 
     _shown_as: str | None = None
-    """The class that users know it by, where it is the asyncio side of a synchronous object."""
+    """The class that users see, if this is the asyncio side of a synchronous object."""
 
     def _facts(self) -> dict[str, object]:
-        """Return what tells it from others, and its state; None is left out."""
+        """Return its identity and state; None is left out."""
         raise NotImplementedError
 
     def _must_close(self) -> bool:
@@ -28,7 +28,7 @@ class Shown:
 
 
 class ShownAsync:
-    """Is shown as its asyncio side, which knows its name."""
+    """Has the `repr` of its asyncio side."""
 
     _async: Any
 
@@ -36,31 +36,31 @@ class ShownAsync:
         return repr(self._async)
 
     def __del__(self, _warn: Callable[..., None] = warnings.warn) -> None:
-        if hasattr(self, "_async") and self._async._must_close():  # there is none where the constructor raised
+        if hasattr(self, "_async") and self._async._must_close():  # missing if the constructor raised
             _warn(f"unclosed {self!r}: end it with `with` or close()", ResourceWarning, source=self)
 
 
 class ForAsyncio:
-    """Is entered with ``async with``."""
+    """An asyncio context manager: use ``async with``."""
 
     _twin: ClassVar[str]
     """Its synchronous twin."""
 
-    if not TYPE_CHECKING:  # type checkers refuse the wrong statement themselves
+    if not TYPE_CHECKING:  # type checkers reject the wrong statement themselves
 
         def __enter__(self) -> None:
             name = type(self).__name__
             raise TypeError(f"{name} is for asyncio: use `async with`, or the synchronous {self._twin} with `with`")
 
         def __exit__(self, *_: object) -> None:
-            """Be there: `with` looks for both methods before it calls one."""
+            """Exist: `with` looks up both methods before it calls one."""
 
 
 class ForThreads:
-    """Is entered with ``with``."""
+    """A synchronous context manager: use ``with``."""
 
     _twin: ClassVar[str]
-    """Its twin for asyncio."""
+    """Its asyncio twin."""
 
     if not TYPE_CHECKING:
 
@@ -69,11 +69,11 @@ class ForThreads:
             raise TypeError(f"{name} is synchronous: use `with`, or {self._twin} with `async with`")
 
         def __aexit__(self, *_: object) -> None:
-            """Be there: `async with` looks for both methods before it calls one."""
+            """Exist: `async with` looks up both methods before it calls one."""
 
 
 def in_background(coroutine: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-    """Start a task that may end with its event loop: asyncio does not complain that it was pending."""
+    """Start a task that may end with its event loop, without a warning of asyncio that it was pending."""
     task = asyncio.create_task(coroutine)
     task._log_destroy_pending = False  # type: ignore[attr-defined]  # as asyncio.gather does
     return task

@@ -63,19 +63,19 @@ class Seldom:
 
 
 class LessOften:
-    """Says when the next notice of a wait is due: each pause is three times as long as the one before.
+    """Schedules notices of a wait: each pause is three times as long as the one before.
 
-    After as long a pause without a notice, it begins anew.
+    After such a pause without a notice, it starts again with the first pause.
     """
 
     def __init__(self, first_s: float = 10.0, longest_s: float = 1800.0) -> None:
         self._first_s = self._pause_s = first_s
         self._longest_s = longest_s
         self.due_s = float("-inf")
-        """When the next notice is due."""
+        """Time at which the next notice is due."""
 
     def said(self, now_s: float) -> None:
-        """Learn that a notice was given."""
+        """Record that a notice was given."""
         if now_s > self.due_s + self._pause_s:
             self._pause_s = self._first_s
         self.due_s = now_s + self._pause_s

@@ -11,7 +11,7 @@ from lachesis.wire.address import split_run, without_password, wrong_run, wrong_
 _PREFIX = "LACHESIS_"
 _DEFAULT_RUN = "default"
 _MOST_EDITS = 2
-"""As far as that from one of our variables, a name is taken for misspelt: the service's own are further away."""
+"""Most edits between a misspelt name and one of our variables; the service's own variables are further away."""
 
 log = logging.getLogger(__name__)
 
@@ -21,8 +21,8 @@ class Settings:
     """How to reach the service. `from_env` reads each from the variable ``LACHESIS_`` and its name in capitals.
 
     Attributes:
-        url: The service, such as ``http://lachesis:8000``. A path in it is kept; ``/v1`` is no part of it. Or the base
-            URL of an Atropos client, ``http://lachesis:8000/runs/NAME/atropos``: it names the run as well.
+        url: The service, such as ``http://lachesis:8000``. A path in it is kept; leave ``/v1`` out. It may be the
+            base URL of an Atropos client, ``http://lachesis:8000/runs/NAME/atropos``, which also names the run.
         run: The run that is meant.
         connect_timeout_s: For a connection to be made.
         timeout_s: For the service to go on with a request or reply that has stopped. A wait for a batch is added to it.
@@ -46,7 +46,7 @@ class Settings:
                 raise ValueError(f"{field.name}: {wrong}")
 
     def facts(self) -> dict[str, object]:
-        """Return what is shown of it in other objects: no password."""
+        """Return the settings that other objects show, without the password."""
         return {"run": self.run, "url": without_password(self.url)}
 
     def __repr__(self) -> str:
@@ -105,13 +105,15 @@ def _apart(given: dict[str, Any]) -> dict[str, Any]:
     """Take the run out of a URL of the Atropos surface.
 
     Raises:
-        ValueError: Another run is given beside it.
+        ValueError: A different run is given, too.
     """
     url, run = split_run(given["url"]) if isinstance(given.get("url"), str) else (None, None)
     if run is None:
         return given
     if given.get("run", run) != run:
-        raise ValueError(f"run: should be {run!r} as in the URL, or the URL without it, not {given['run']!r}")
+        raise ValueError(
+            f"run: is {given['run']!r}, but the URL names {run!r}: give the same run, or a URL without one"
+        )
     return {**given, "url": url, "run": run}
 
 
@@ -125,7 +127,7 @@ def _warn_of_misspelt(variables: Mapping[str, str]) -> None:
 
 
 def edit_distance(one: str, other: str) -> int:
-    """Count the characters to insert, remove, replace or swap with the next to turn one string into the other.
+    """Return the edit distance: characters to insert, remove, replace or swap with the next.
 
     Source: optimal string alignment; F. Damerau, *A technique for computer detection and correction of spelling
     errors* (1964).

@@ -25,9 +25,9 @@ class Held:
     lease: Lease
 
     def is_stale(self, version: int, oldest: int) -> bool:
-        """Whether it was formed under an older policy version than this, and holds a group from before ``oldest``.
+        """Whether it was formed under an older policy version than this, and has a group from before ``oldest``.
 
-        One that came back by a rewind never is: it is trained on again as it was.
+        A batch that a rewind brought back is never too old: it is trained on again unchanged.
         """
         info = self.taken.info
         if info.rewound or info.policy_version >= version:
@@ -74,8 +74,8 @@ class Taker:
     """Takes batches for one trainer.
 
     Attributes:
-        rewinds: How often the run had been rewound when this trainer began, as soon as it knows. The service refuses it
-            once the run was rewound by another one.
+        rewinds: Number of rewinds of the run when this trainer began, once known. After a rewind by another trainer the
+            service refuses this one.
     """
 
     def __init__(self, calls: RunCalls, sender: Sender, name: str | None) -> None:
@@ -87,7 +87,7 @@ class Taker:
         self._refused = False
 
     def begin(self) -> None:
-        """Begin anew, if this trainer was refused because another one has rewound the run: its caller was told so."""
+        """Start again after `RunRewound`, which the caller has seen."""
         if self._refused:
             self.rewinds, self._refused = None, False
 
@@ -95,7 +95,7 @@ class Taker:
         """Send a request that says `rewinds`.
 
         Raises:
-            RunRewound: Another trainer has rewound the run since this one began.
+            RunRewound: Another trainer rewound the run after this one began.
         """
         try:
             return await sending
@@ -112,7 +112,7 @@ class Taker:
         return await self._held(self._requests.send(asking, budget_s), lease_s)
 
     async def take_next(self, wait_s: float, lease_s: float | None) -> Held | NothingYet:
-        """Take a batch for a loop; ask before the first how often the run was rewound, as it may wait for long."""
+        """Take a batch for a loop. Read `rewinds` before the first, because that may wait for long."""
         await self._learn()
         return await self.take(wait_s, lease_s)
 

@@ -1,4 +1,4 @@
-"""Logs what a program waits for: after 5 s, and then less and less often."""
+"""Log what a program waits for: after 5 s, then less and less often."""
 
 import asyncio
 import logging
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from lachesis._public import in_background
 from lachesis._retry import LessOften
 
-_FIRST_S = 4.9  # so that whoever waits for 5 s is told
+_FIRST_S = 4.9  # a little less than 5 s, so that a wait of 5 s is logged
 
 log = logging.getLogger(__name__)
 
@@ -21,8 +21,8 @@ class WaitNotice:
         """Log nothing yet.
 
         Args:
-            where: Such as ``run math``.
-            what: What is waited for, such as ``batch``.
+            where: For example ``run math``.
+            what: What is awaited, for example ``batch``.
             why: Returns the reason; it is asked before each line.
         """
         self._said = f"{where}: no {what} for %.0f s: %s"
@@ -41,7 +41,7 @@ class WaitNotice:
         self._waiting += 1
         try:
             yield
-            self._since_s = time.monotonic()  # one came: those that still wait are told of the next
+            self._since_s = time.monotonic()  # one arrived: tasks that still wait count from now
         finally:
             self._waiting -= 1
             if not self._waiting and self._telling is not None:

@@ -67,7 +67,7 @@ class EnvironmentOptions(TypedDict, total=False):
 class Environment(OwnsSender, ForAsyncio):
     """A producer of groups. It joins the run on entering, says that it is alive meanwhile, and leaves on exit.
 
-    Many processes may use one name: each is a member of the same environment, and they share its groups to start.
+    Many processes may use one name. Each is a member of the same environment, and they share one allowance of groups.
 
     ```
     async with Environment("gsm8k", group_size=8) as environment:
@@ -106,13 +106,13 @@ class Environment(OwnsSender, ForAsyncio):
             name: Its name, unique in the run. All processes that join under it are one environment.
             settings: The service's URL, or all `Settings`; None: as the environment variables say.
             url, run: The same by name; they count more.
-            member: This process's id among those of the name; None: made of host name, process id and a random part.
+            member: Id of this process among the members; None: built from host name, process id and a random part.
             wait_for_run_s: How long joining may wait for a trainer to make the run; 0: it must be there.
             group_size: Sequences in each of its groups, usually; None: as the environment has it, at first 1.
             weight: Its part of what is wanted beyond the minimums, beside other environments; None: likewise, 1.
             min_share: Smallest fraction of each batch it must have, 0 to 1; None: likewise, no minimum.
             max_share: Largest fraction of each batch it may have, 0 to 1; None: likewise, no maximum.
-            change_settings: Whether these four may differ from what live members have; then they change for all.
+            change_settings: Whether these four may differ from those of live members; then they change for all.
             buffer_groups: Groups that may wait to be sent; `submit` waits for room.
             buffer_bytes: The same in bytes.
             heartbeat_s: Pause between signs of life; well below ``LACHESIS_ENVIRONMENT_TTL_S`` of the service.
@@ -164,7 +164,7 @@ class Environment(OwnsSender, ForAsyncio):
 
     @property
     def member(self) -> str:
-        """This process's id among those that share the environment's name."""
+        """Id of this process among the members of the environment."""
         return str(self._joining.member)
 
     @property
@@ -217,15 +217,15 @@ class Environment(OwnsSender, ForAsyncio):
     async def credits(self) -> Credits:
         """Ask how many groups all members of the environment may start now, beside those that are running.
 
-        To start one, take a `permit`: then no other member starts it, too.
+        To start one, take a `permit`, which no other member can take as well.
         """
         return await self._report()
 
     async def _report(self, start_groups: int = 0, budget_s: float | None = None) -> Credits:
-        """Say how many groups run here, and ask to start more.
+        """Report how many groups run here, and ask to start more.
 
-        Reports go one by one, so that an older one does not overtake a newer. A member that the service has lost sight
-        of, as behind a partition of the network, joins again.
+        Reports are sent one at a time, so that they arrive in order. A member that the service does not know any more,
+        for example after a network partition, joins again.
         """
         async with self._reporting:
             try:
@@ -244,7 +244,9 @@ class Environment(OwnsSender, ForAsyncio):
     async def _join_again(self) -> None:
         try:
             joined = await join(self._calls, self._sender, self._joining, 0)
-        except EnvironmentSettingsDiffer:  # changed since this process joined: it was a member under the new ones, too
+        except (
+            EnvironmentSettingsDiffer
+        ):  # they changed after this process joined; it was a member under the new ones, too
             in_force = EnvironmentCreate(name=self._joining.name, member=self.member)
             joined = await join(self._calls, self._sender, in_force, 0)
         self._id = joined.environment
@@ -258,7 +260,7 @@ class Environment(OwnsSender, ForAsyncio):
             wait_s: How long to wait, ``> 0``; None: for ever.
 
         Returns:
-            An asynchronous context manager of what the service said: ``policy_version`` is the one to sample with.
+            An asynchronous context manager of the service's answer; sample with its ``policy_version``.
 
         Raises:
             NoPermit: No group was wanted in time; the message says why.
@@ -355,7 +357,7 @@ class Environment(OwnsSender, ForAsyncio):
             await self._tell()
 
     def _warn(self, warnings: Sequence[Warned]) -> None:
-        """Log what cannot work in the run because of this environment, each kind once."""
+        """Log the warnings of the run about this environment, each kind once."""
         for warned in warnings:
             if self._id in warned.environments and warned.kind not in self._warned:
                 self._warned.add(warned.kind)
@@ -365,7 +367,7 @@ class Environment(OwnsSender, ForAsyncio):
         self._trouble = trouble
 
     async def _until_beat(self) -> None:
-        """Wait for `heartbeat_s`, or until groups have arrived: other members may start as many instead."""
+        """Wait for `heartbeat_s`, or until groups have arrived, which lets other members start as many."""
         with contextlib.suppress(TimeoutError):
             async with timeout(self._heartbeat_s), self._changed:
                 await self._changed.wait_for(lambda: self.running_groups < self._reported)

@@ -17,7 +17,7 @@
         │   ├── RequestTimeout      the body stopped arriving                                  408
         │   ├── InvalidDataset      a dataset on the service's disk is broken                  422
         │   └── InvalidField        a value is wrong; `errors` says where                      422
-        │       └── SequenceTooLong the run, or a micro-batch, takes no sequence of so many tokens
+        │       └── SequenceTooLong a sequence is longer than the run, or a micro-batch, takes
         ├── Forbidden               the service refuses the request, whatever it asks for      403
         │   ├── CrossSiteRequest    it has the headers of a web page
         │   └── ForeignHost         the service does not know the host name of its URL
@@ -46,7 +46,7 @@
         │   ├── BatchInUse          the batch is not set aside, but in somebody's hands
         │   ├── LeaseLost           the batch or sample ended, or was handed out again, meanwhile
         │   ├── RewindImpossible    no batches are kept from that step on
-        │   ├── RunRewound          the run went back to a saved state since this trainer began
+        │   ├── RunRewound          the run went back to a saved state after this trainer began
         │   ├── RanksDisagree       the ranks before this one divide the batch otherwise
         │   └── StepMismatch        the batch this rank would get is of another step
         ├── QueueFull               the run's capacity is used up; try again later             429
@@ -54,7 +54,7 @@
         └── StoreUnavailable        Redis did not answer in time; the outcome is unknown       503
             ├── StoreFull           Redis is out of memory; nothing was stored                 507
             ├── StoreRefused        Redis took a command for wrong                             500
-            ├── UnreadableRecord    what Redis holds of the run was damaged                   500
+            ├── UnreadableRecord    a record of the run in Redis is damaged                   500
             └── StoreMisconfigured  Redis cannot keep the service's promises                   503
 
 Each class below ``ServiceError`` is one ``code`` of the service's answers.
@@ -221,7 +221,7 @@ class CrossSiteRequest(Forbidden):
 
 
 class ForeignHost(Forbidden):
-    """The service does not know the host name it was asked under; the message says which of its settings to change."""
+    """The service does not know the host name of its URL; the message says which setting of the service to change."""
 
     known_code = "foreign_host"
 
@@ -379,7 +379,7 @@ class RewindImpossible(Conflict):
 
 
 class RunRewound(Conflict):
-    """Another trainer rewound the run since this one began: load the saved state, then open another loop."""
+    """Another trainer rewound the run after this one began: load the saved state, then open another loop."""
 
     known_code = "run_rewound"
 
@@ -427,7 +427,7 @@ class StoreRefused(StoreUnavailable):
 
 
 class UnreadableRecord(StoreUnavailable):
-    """What the service's Redis holds of the run cannot be read: something else wrote it."""
+    """A record of the run in Redis cannot be read: something else wrote it. Tell the operator."""
 
     known_code = "unreadable_record"
 

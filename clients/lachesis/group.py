@@ -41,8 +41,7 @@ class Group:
         tokens: Token ids of each sequence, prompt and completion.
         masks: Labels, a row per row of ``tokens``: the token id, or -100 where the loss is masked.
         scores: One per sequence, finite.
-        advantages: Optional; a row per sequence, or one number per sequence, as of GRPO. `Packed.per_token` of a batch
-            reads both.
+        advantages: Optional; a row or one number per sequence, as in GRPO. ``batch.per_token`` reads both.
         ref_logprobs, inference_logprobs: Optional; usually per token, but rows may have other lengths.
         distill_token_ids, distill_logprobs: Optional: a teacher's likeliest tokens: sequence, position, rank.
         policy_versions: The policy version that sampled each token, where that changed on the way.
@@ -80,7 +79,7 @@ class Group:
     id: str = field(default_factory=lambda: str(uuid.uuid4()))
 
     def __repr__(self) -> str:
-        """Show what tells it from others: not its columns, which may be long."""
+        """Show its identity, without its columns, which may be long."""
         optional = {"policy_version": self.policy_version, "item": self.item, "cost": self.cost}
         shown = {"id": self.id, "sequences": _count(self.tokens), **optional}
         return f"Group({', '.join(f'{name}={value!r}' for name, value in shown.items() if value is not None)})"
@@ -139,7 +138,7 @@ class Group:
 
 
 def _with_rows(column: Column, value: Any) -> Any:
-    """Make a row of one value of each, where there is one for each sequence."""
+    """Turn one value per sequence into rows of one value."""
     if column.name == "advantages" and _is_per_sequence(value):
         return np.asarray(value).reshape(-1, 1)
     return value

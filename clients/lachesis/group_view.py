@@ -1,4 +1,4 @@
-"""A group of a batch, and its sequences: what is known of them, and views of the bytes that the batch came in."""
+"""A group of a batch and its sequences: their metadata, and views of the bytes of the reply."""
 
 import json
 from collections.abc import Mapping
@@ -22,8 +22,8 @@ class SequenceView(Shown):
     """A sequence of a group. Its columns are read-only views; nothing is copied.
 
     Attributes:
-        group: The group it belongs to, with all that holds for the group as a whole: item, metadata, staleness.
-        index: Its place among the group's sequences, from 0 on.
+        group: The group it belongs to, which has item, metadata and staleness.
+        index: Its position in the group, from 0 on.
     """
 
     def __init__(self, group: "GroupView", index: int) -> None:
@@ -184,7 +184,7 @@ class GroupView(Packed):
 
     @property
     def names(self) -> list[str]:
-        """The columns it has, without those that are lengths; see `lengths_of`."""
+        """Its columns, without columns of lengths; see `lengths_of`."""
         held = self._file.names_of(self._position)
         return [name for name in held if name != DETAILS and not name.endswith(lengths_name(""))]
 
@@ -229,7 +229,7 @@ class GroupView(Packed):
         """
         bounds = self.bounds_of(name)
         if bounds is None:
-            raise ValueError(f"{name}: belongs to group {self.id} as a whole; it has no part for each sequence")
+            raise ValueError(f"{name}: belongs to group {self.id} as a whole and cannot be split by sequence")
         start, end = int(bounds[index]), int(bounds[index + 1])
         if _DEPTHS.get(name, 0) < _DEEPEST:
             return self.column(name)[start:end]

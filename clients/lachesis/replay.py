@@ -118,7 +118,7 @@ class Replay(ReplayUpkeep, OwnsSender, ForAsyncio):
         """
         asked = checked(ReplaySettings, **settings)
         state = await self._sender.send(self._calls.set_up(asked))
-        # Without a bound of its own a buffer has one, which depends on the memory of Redis.
+        # A buffer without `max_bytes` gets a default, which depends on the memory of Redis.
         named = [name for name, value in settings.items() if (name, value) != ("max_bytes", None)]
         if others := differing(asked, state.settings, named):
             run = self.settings.run

@@ -143,9 +143,9 @@ class Trainer(ShownAsync, ForThreads):
         return self._portal.run(self._async.find_group(group))
 
     def delete_group(self, group: str) -> None:
-        """Delete the ``group`` of this id, which waits. Safe to repeat.
+        """Delete the waiting ``group`` with this id. Safe to repeat.
 
-        Raises `GroupNotFound` where the run knows none, `GroupNotWaiting` where it is in a batch or has left.
+        Raises `GroupNotFound` if the run does not know it, `GroupNotWaiting` if it is in a batch or has left.
         """
         self._portal.run(self._async.delete_group(group))
 
@@ -156,12 +156,12 @@ class Trainer(ShownAsync, ForThreads):
         size: int | None = None,
         older_than_version: int | None = None,
     ) -> int:
-        """Delete all groups that wait and meet every criterion that is given; returns how many.
+        """Delete all waiting groups that match every given criterion; returns how many.
 
         Args:
-            environment: Whose, by id; ``"none"``: those of no environment.
-            size: Those of so many sequences.
-            older_than_version: Those that a policy version below this one sampled.
+            environment: Id of their environment; ``"none"``: groups without an environment.
+            size: Number of their sequences.
+            older_than_version: Matches groups sampled by a policy version below this one.
 
         Raises:
             InvalidField: No criterion is given, or one is wrong.
@@ -173,27 +173,27 @@ class Trainer(ShownAsync, ForThreads):
         """Tell how many weight updates there were: ``version``. Returns queued groups that were dropped for theirs.
 
         Prefetched batches with groups that this makes too old are given back, and replaced. Raises `RunRewound` where
-        another trainer has rewound the run since this one began; nothing has changed then.
+        another trainer rewound the run after this one began; then nothing has changed.
         """
         return self._portal.run(self._async.set_policy_version(version))
 
     def checkpoint(self, step: int, policy_version: int | None = None) -> Bookmarks:
-        """Tell that the state after ``step`` was saved: the batches up to it will not be asked for again.
+        """Report that the state after ``step`` was saved: batches up to it are not needed again.
 
         Args:
             step: Step of the last batch in that state.
             policy_version: The policy version of that state, which `rewind` restores; None: the one in force.
 
         Raises:
-            RunRewound: Another trainer has rewound the run since this one began; nothing has changed.
+            RunRewound: Another trainer rewound the run after this one began; nothing has changed.
         """
         return self._portal.run(self._async.checkpoint(step, policy_version))
 
     def rewind(self, step: int) -> Rewound:
         """Go back to the state that was saved after ``step``: the batches since are handed out again, in order.
 
-        They come again however old they are by now. The ``policy_version`` of the answer is the one that was stored
-        with the checkpoint, and is in force again. Raises `RewindImpossible` where those batches are not kept.
+        They come again whatever their age. The ``policy_version`` of the answer is the one stored with the checkpoint,
+        and is in force again. Raises `RewindImpossible` if those batches are not kept any more.
         """
         return self._portal.run(self._async.rewind(step))
 
@@ -212,7 +212,7 @@ class Trainer(ShownAsync, ForThreads):
         Raises:
             InvalidField: A time is out of its range.
             RunNotFound, RunArchived: The run hands out no batches.
-            RunRewound: Another trainer has rewound the run since this one began.
+            RunRewound: Another trainer rewound the run after this one began.
             RanksDisagree: Other ranks that have the batch divide it otherwise.
         """
         taken = self._portal.run(self._async.take(wait_s, lease_s, rank))
@@ -239,7 +239,7 @@ class Trainer(ShownAsync, ForThreads):
         Raises:
             NoBatch: None came within ``wait_s``; the message says what was missing.
             RunNotFound, RunArchived: The run hands out no batches.
-            RunRewound: Another trainer has rewound the run since this one began.
+            RunRewound: Another trainer rewound the run after this one began.
             RanksDisagree: Other ranks that have the batch divide it otherwise.
         """
         batches = self._async.batches(prefetch, wait_s, lease_s, rank)

@@ -19,7 +19,7 @@ from lachesis.wire.groups import GroupOutcome
 
 
 class SyncPermit(contextlib.AbstractContextManager[Credits], ForThreads):
-    """Waits for a permit on entering, and holds it until the block ends; made by `SyncEnvironment.permit`."""
+    """Waits for a permit when entered, and holds it until the block ends; made by `SyncEnvironment.permit`."""
 
     _twin = "Environment.permit"
 
@@ -67,7 +67,7 @@ class SyncEnvironment(ShownAsync, ForThreads):
 
     @property
     def member(self) -> str:
-        """This process's id among those that share the environment's name."""
+        """Id of this process among the members of the environment."""
         return self._async.member
 
     @property
@@ -113,7 +113,7 @@ class SyncEnvironment(ShownAsync, ForThreads):
         return shared(self._async.curriculum(name), self._portal)
 
     def credits(self) -> Credits:
-        """Ask how many groups all members may start now, beside those that are running; to start one, use `permit`."""
+        """Ask how many more groups all members may start now; to start one, use `permit`."""
         return self._portal.run(self._async.credits())
 
     def permit(self, wait_s: float | None = None) -> SyncPermit:

@@ -179,7 +179,7 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
         return await self._sender.send(self._calls.find_group(group))
 
     async def delete_group(self, group: str) -> None:
-        """Delete the group of this id, which waits in the queue. Safe to repeat.
+        """Delete the waiting group with this id. Safe to repeat.
 
         Raises:
             GroupNotFound: The run knows no such group.
@@ -194,15 +194,15 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
         size: int | None = None,
         older_than_version: int | None = None,
     ) -> int:
-        """Delete all groups that wait and meet every criterion that is given; at least one must be.
+        """Delete all waiting groups that match every given criterion; at least one is required.
 
         Args:
-            environment: Whose, by id; ``"none"``: those of no environment.
-            size: Those of so many sequences.
-            older_than_version: Those that a policy version below this one sampled.
+            environment: Id of their environment; ``"none"``: groups without an environment.
+            size: Number of their sequences.
+            older_than_version: Matches groups sampled by a policy version below this one.
 
         Returns:
-            How many groups were deleted; fewer are counted where an answer was lost.
+            How many groups were deleted. The count is too low if an answer was lost.
 
         Raises:
             InvalidField: No criterion is given, or one is wrong.
@@ -228,7 +228,7 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
             Queued groups that were dropped for their version.
 
         Raises:
-            RunRewound: Another trainer has rewound the run since this one began; nothing has changed.
+            RunRewound: Another trainer rewound the run after this one began; nothing has changed.
         """
         call = self._calls.set_policy_version(version, self._taker.rewinds)
         told = await self._taker.fenced(self._sender.send(call))
@@ -239,14 +239,14 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
         return told.dropped_groups
 
     async def checkpoint(self, step: int, policy_version: int | None = None) -> Bookmarks:
-        """Tell that the state after ``step`` was saved: the batches up to it will not be asked for again.
+        """Report that the state after ``step`` was saved: batches up to it are not needed again.
 
         Args:
             step: Step of the last batch in that state.
             policy_version: The policy version of that state, which `rewind` restores; None: the one in force.
 
         Raises:
-            RunRewound: Another trainer has rewound the run since this one began; nothing has changed.
+            RunRewound: Another trainer rewound the run after this one began; nothing has changed.
         """
         call = self._calls.checkpoint(step, policy_version, self._taker.rewinds)
         return await self._taker.fenced(self._sender.send(call))
@@ -254,14 +254,14 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
     async def rewind(self, step: int) -> Rewound:
         """Go back to the state that was saved after ``step``: the batches since are handed out again, in order.
 
-        They come again however old they are by now, and stay whole if they are given back. Batches in hand and
-        prefetched ones of later steps are among them: they come again when it is their turn. A trainer that is still
-        at it in another process can end none of them, and gets `RunRewound` when it takes more. Of a trainer of several
-        ranks one does this, before the others open their loops.
+        They come again in order and whatever their age, and stay whole if they are given back. Held and prefetched
+        batches of later steps are among them. A trainer that still runs in another process can end none of them, and
+        gets `RunRewound` when it takes more. If a trainer has several ranks, one of them calls this before the others
+        open their loops.
 
         Returns:
-            The batches, those that are left out because they are quarantined, and ``policy_version``: the one that was
-            stored with the checkpoint, which is in force again.
+            The batches, the quarantined ones that are left out, and ``policy_version``: the one stored with the
+            checkpoint, which is in force again.
 
         Raises:
             RewindImpossible: The batches since then are not kept.
@@ -301,7 +301,7 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
         Raises:
             InvalidField: A time is out of its range.
             RunNotFound, RunArchived: The run hands out no batches.
-            RunRewound: Another trainer has rewound the run since this one began.
+            RunRewound: Another trainer rewound the run after this one began.
             RanksDisagree: Other ranks that have the batch divide it otherwise.
         """
         self._taker.begin()
@@ -337,7 +337,7 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
         Raises:
             NoBatch: None came within ``wait_s``; the message says what was missing.
             RunNotFound, RunArchived: The run hands out no batches.
-            RunRewound: Another trainer has rewound the run since this one began.
+            RunRewound: Another trainer rewound the run after this one began.
             RanksDisagree: Other ranks that have the batch divide it otherwise.
         """
         if prefetch < 0:

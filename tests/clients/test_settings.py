@@ -95,7 +95,7 @@ def test_a_url_of_the_atropos_surface_names_the_run_as_well(make: Callable[..., 
     assert Settings.from_env({"LACHESIS_URL": url}) == plain
     assert Settings.from_env({"LACHESIS_URL": url}, run="z") == Settings("http://gate/base", run="z")
     assert Settings.from_env({"LACHESIS_RUN": "z"}, url=url) == plain
-    said = "^run: should be 'x-y' as in the URL, or the URL without it, not 'z'$"
+    said = "^run: is 'z', but the URL names 'x-y': give the same run, or a URL without one$"
     for wrong in (lambda: make(url, run="z"), lambda: Settings(url, run="z")):
         with pytest.raises(ValueError, match=said):
             wrong()

@@ -74,7 +74,7 @@ def test_calls_that_go_on_where_the_last_one_stopped_delete_all_that_is_meant_an
 
 
 def test_a_filter_that_names_nothing_is_refused() -> None:
-    with pytest.raises(InvalidField, match="environment, size or older_than_version"):
+    with pytest.raises(InvalidField, match="name at least one of environment, size and older_than_version"):
         GroupFilter()
 
 

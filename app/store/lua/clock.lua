@@ -2,10 +2,9 @@
 --
 -- Milliseconds of time in which the run was served. Each step is what Redis TIME moved, clamped to 0..3 s. Every API
 -- process ticks each run once a second, so a longer gap means that Redis or all API processes were away (or that the clock
--- of Redis's host was set): trainers and environments could not be heard, and all of it but 3 s does not count. So no
--- outage, however long, ends a lease of more than some seconds whose trainer is alive, nor does it age groups,
--- environments or histories. While an hour passes with nobody ticking, a run stands still. If ticks come late on a busy
--- machine, the clock goes slower than time, never faster: deadlines come later.
+-- of Redis's host was set). Trainers and environments could not be heard then, so only 3 s of the gap count. No outage ends
+-- a lease of more than some seconds whose trainer is alive, nor does it age groups, environments or histories. While no
+-- process ticks, the run stands still. If ticks come late on a busy machine, the clock is slower than time, never faster.
 --
 -- `run_clock` in app/store/run_view.py reads the clock by the same rule.
 local function advance_clock(run)

@@ -15,7 +15,7 @@
 -- version planned on   ARGV[7] debts after this batch, JSON   ARGV[8] run clock at planning, ms   ARGV[9] 1 if relaxed,
 -- else 0   ARGV[10] JSON of how evenly batches were divided so far, this one among them; or nothing, if it
 -- is not divided   ARGV[11] JSON of how often groups were passed over, or nothing, if it is as before   ARGV[12] JSON
--- list of ids of the groups that it has from the replay buffer   ARGV[13] JSON of whom batches wait for   ARGV per group from the queue, from 14 on: group id, lane, environment id or '-', size
+-- list of ids of the groups that it has from the replay buffer   ARGV[13] JSON of the environments that batches wait for   ARGV per group from the queue, from 14 on: group id, lane, environment id or '-', size
 --
 -- Returns 1, also if it was committed before and is in that state still, or 0; then nothing has changed.
 -- Cost: O(n log m), n the groups of the batch, m the groups in a lane.

@@ -1,6 +1,6 @@
 -- deliver_groups: what becomes of the groups of an acknowledged batch in the run (not a command of its own).
 --
--- A batch is in no policy version yet, if its groups name versions and a trainer of the native API acknowledged it.
+-- Count the batch as in no policy version yet if its groups name versions and a native trainer acknowledged it.
 local function note_trained(run, groups, lease_id, clock)
   for _, group in ipairs(groups) do
     if group.policy_version ~= cjson.null and lease_id ~= '-' then

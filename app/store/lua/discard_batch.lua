@@ -11,7 +11,7 @@
 -- KEYS[8] ended         zset  group or batch id -> run clock at which that is forgotten, ms
 -- KEYS[9] replayed      hash  group id -> batches that have it from the replay buffer
 -- ARGV[1] batch id   ARGV[2] lease seen   ARGV[3] step   ARGV[4] reason   ARGV[5] ms history is kept
--- ARGV[6] JSON of what the batch changed of the debts
+-- ARGV[6] JSON of the batch's changes of the debts
 --
 -- Returns 1, or 0 if the lease is in another state by now; then nothing has changed.
 -- Cost: O(n log m), n the groups of the batch, m those whose history is kept.

@@ -14,7 +14,7 @@
 -- KEYS[11] replayed     hash  group id -> batches that have it from the replay buffer
 -- KEYS[12..] per group  zset  its lane
 -- ARGV[1] batch id   ARGV[2] lease seen   ARGV[3] lease id or '-'   ARGV[4] step   ARGV[5] ms history is kept
--- ARGV[6] JSON of what the batch changed of the debts
+-- ARGV[6] JSON of the batch's changes of the debts
 -- ARGV per group from the queue, from 7 on: group id, lane, arrival, bytes, environment or '-', size
 --
 -- Returns 1, or 0 if the lease is in another state by now; then nothing has changed.

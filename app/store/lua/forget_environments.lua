@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- forget_environments: forget environments that have no members and hold no groups; what is counted of them goes to '-'.
+-- forget_environments: forget environments without members and groups; their counts move to '-'.
 --
 -- KEYS[1] run            hash  epoch
 -- KEYS[2] environments   hash  environment id -> JSON record
@@ -8,10 +8,10 @@
 -- KEYS[5] served         hash  environment id or '-' -> sequences handed out in batches
 -- KEYS[6] dropped        hash  'reason:environment' -> groups
 -- KEYS[7] member_counts  hash  environment id -> its live members
--- ARGV[1] epoch decided on   ARGV per environment from 2 on: its id; what it had sent, or ''; how many reasons groups of it
--- were dropped for; these reasons
+-- ARGV[1] epoch decided on   ARGV per environment from 2 on: its id; its `sent`, or ''; the number of reasons for which
+-- its groups were dropped; these reasons
 --
--- Returns 1, or 0 if something joined, changed or came since that was decided; then nothing has changed.
+-- Returns 1, or 0 if something joined, changed or arrived since the decision; then nothing has changed.
 -- Cost: O(number of arguments).
 if (redis.call('HGET', KEYS[1], 'epoch') or '0') ~= ARGV[1] then return 0 end
 local forgotten, i = {}, 2

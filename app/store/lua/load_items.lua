@@ -3,12 +3,12 @@
 --
 -- KEYS[1] run  hash, and KEYS[2..19], the curriculum's: curriculum_keys names them
 -- KEYS[20] curricula_loading  zset  ids of curricula that are being loaded, by the run clock at their last progress
--- ARGV[1] its id   ARGV[2] most items   ARGV[3] items put into it before
+-- ARGV[1] its id   ARGV[2] most items   ARGV[3] number of items put into it before
 -- ARGV per item from 4 on: its key; its category's number; its prior or '-'; its metadata; what is known of it, or ''
 -- if it is not seen; the number of the sample that last handed it out; ms for which others do not get it, or ''
 --
--- Returns {'loaded'}, also if they were before; or, with nothing changed: {'gone'}: nobody loads it any more; {'full'}: there
--- would be too many items; {'twice', number of the first item, from 0, whose key came before}.
+-- Returns {'loaded'}, also if they were there before; or, with nothing changed: {'gone'}: the load has ended; {'full'}:
+-- there would be too many items; {'twice', index of the first item with a repeated key}.
 -- Cost: O(n log m), n the items named, m those that are there.
 --
 -- include clock

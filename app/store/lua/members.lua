@@ -1,23 +1,23 @@
 -- members: the worker processes of environments, and how many groups they run (not a command of its own).
 --
 -- members        hash  'environment:member' -> 'joined_ms running_groups'
--- members_heard  zset  those members by the run clock at their last sign of life, ms
+-- members_heard  zset  the same members by the run clock at their last sign of life, ms
 -- member_counts  hash  environment id -> its live members
 -- running        hash  environment id -> groups that its members run
--- started        hash  environment id -> groups that its members have started, those that ended too; goes with the last one
+-- started        hash  environment id -> groups that its members have started, ended ones included; gone with the last member
 local function membership(first)
   return {members = KEYS[first], heard = KEYS[first + 1], counts = KEYS[first + 2], running = KEYS[first + 3],
     started = KEYS[first + 4]}
 end
 
--- Add to a counter; one that reaches 0 goes. Returns whether it went.
+-- Add to a counter, and remove it at 0. Returns whether it was removed.
 local function count(key, environment, by)
   if by == 0 or redis.call('HINCRBY', key, environment, by) ~= 0 then return false end
   redis.call('HDEL', key, environment)
   return true
 end
 
--- Returns what is known of a member: its environment, when it joined and how many groups it runs; nil of none.
+-- Returns a member's environment, time of joining and running groups; nil if there is no such member.
 local function member_of(m, name)
   local record = redis.call('HGET', m.members, name)
   if not record then return nil end

@@ -1,18 +1,18 @@
 #!lua flags=allow-oom
--- note_running: note how many groups a member runs, and let it start more while its environment may.
+-- note_running: store how many groups a member runs, and let it start more while its environment may.
 --
 -- KEYS[1] members        hash  'environment:member' -> 'joined_ms running_groups'
 -- KEYS[2] members_heard  zset  members by the run clock at their last sign of life, ms
 -- KEYS[3] member_counts  hash  environment id -> its live members
 -- KEYS[4] running        hash  environment id -> groups that its members run
--- KEYS[5] started        hash  environment id -> groups that its members have started, those that ended too
--- ARGV[1] 'environment:member'   ARGV[2] groups it runs, or '' for as many as it said before   ARGV[3] groups it wants to
--- start   ARGV[4] groups that the environment might start   ARGV[5] groups that it had started when that was decided
+-- KEYS[5] started        hash  environment id -> groups that its members have started, ended ones included
+-- ARGV[1] 'environment:member'   ARGV[2] groups it runs, or '' for as many as it reported last   ARGV[3] groups it wants to
+-- start   ARGV[4] groups that the environment could start   ARGV[5] groups that it had started when that was decided
 --
--- Returns {groups it may start, groups that all members run then}, or {} if there is no such member. Those that it may
--- start count as running at once: two members that ask at the same time do not both get the last one. Groups of others
--- that ended since give no room: whoever decided did not see where they went. Said again after a lost answer, it has the
--- same effect.
+-- Returns {groups it may start, groups that all members run then}, or {} if there is no such member. The groups
+-- that it may start count as running at once, so two members that ask at the same time do not both get the last one.
+-- Groups that ended after the decision give no room: the decision did not see where they went. Repeated after a lost
+-- answer, it has the same effect.
 -- Cost: O(1).
 --
 -- include members

@@ -1,5 +1,5 @@
 #!lua
--- put_member: let a worker process become a member of an environment, or join again under its id.
+-- put_member: make a worker process a member of an environment, or let it join again under its id.
 --
 -- KEYS[1] run            hash  run clock
 -- KEYS[2] environments   hash  environment id -> JSON record
@@ -7,11 +7,11 @@
 -- KEYS[4] members_heard  zset  members by the run clock at their last sign of life, ms
 -- KEYS[5] member_counts  hash  environment id -> its live members
 -- KEYS[6] running        hash  environment id -> groups that its members run
--- KEYS[7] started        hash  environment id -> groups that its members have started, those that ended too
+-- KEYS[7] started        hash  environment id -> groups that its members have started, ended ones included
 -- ARGV[1] environment id   ARGV[2] 'environment:member'   ARGV[3] most members that a run may have
 --
--- Returns 2 for a new member, 1 for one that was there (it runs no groups now), 0 if there is no such environment, -1 if
--- there are too many members; at 0 and -1 nothing has changed.
+-- Returns 2 for a new member, 1 for a known one (its running groups are 0 now), 0 if there is no such environment, -1 if
+-- there are too many members. At 0 and -1 nothing has changed.
 -- Cost: O(log n), n the members of the run.
 --
 -- include clock

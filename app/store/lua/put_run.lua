@@ -5,8 +5,8 @@
 -- ARGV[1] epoch decided on   ARGV[2] configuration, JSON   ARGV[3] policy, JSON   ARGV[4] step, or '' to go on
 -- ARGV[5] 1 if groups grow too old by waiting, else 0   ARGV[6] the request that makes the run, or '' to change it
 --
--- Returns 1, also if all is so already, unless another request made the run, or 0 if the run moved on; then nothing has
--- changed.
+-- Returns 1, also if the run is like this already and no other request made it, or 0 if the run has changed; then nothing
+-- is written.
 -- Cost: O(1).
 --
 -- include clock

@@ -8,12 +8,12 @@
 -- KEYS[5] kept_steps  zset  batch id -> step
 -- KEYS[6] kept_leases hash  batch id -> JSON of its lease
 -- KEYS[7] replayed    hash  group id -> batches that have it from the replay buffer
--- ARGV[1] step of a checkpoint to note unless there is a later one, or ''
+-- ARGV[1] step of a checkpoint to store unless there is a later one, or ''
 -- ARGV[2] its policy version, or '' for the one in force
--- ARGV[3] how often the run had been rewound when its trainer began, or ''   ARGV[4..] batch ids
+-- ARGV[3] rewinds of the run when its trainer began, or ''   ARGV[4..] batch ids
 --
--- Returns the number let go; one that is not kept any more is passed over. A run that is not there stays so: 0. -1 if it
--- was rewound since; then nothing has changed.
+-- Returns the number released; batches no longer kept are skipped. 0 if there is no such run. -1 if it was rewound since;
+-- then nothing has changed.
 -- Cost: O(n log m), n the groups of the batches, m the unindexed payloads.
 --
 -- include many

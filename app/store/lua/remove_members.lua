@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
--- remove_members: let members of an environment leave; what they ran counts no more.
+-- remove_members: let members of an environment leave; their running groups no longer count.
 --
 -- KEYS[1] members        hash  'environment:member' -> 'joined_ms running_groups'
 -- KEYS[2] members_heard  zset  members by the run clock at their last sign of life, ms
 -- KEYS[3] member_counts  hash  environment id -> its live members
 -- KEYS[4] running        hash  environment id -> groups that its members run
--- KEYS[5] started        hash  environment id -> groups that its members have started, those that ended too
+-- KEYS[5] started        hash  environment id -> groups that its members have started, ended ones included
 -- ARGV[1] environment id   ARGV[2..] 'environment:member' of each
 --
 -- Returns {list of those that left, how many members the environment has left}.

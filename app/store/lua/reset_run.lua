@@ -10,12 +10,12 @@
 -- KEYS[7] curricula_loading  zset  ids of curricula that are being loaded
 -- KEYS[8..] hash: each that names payloads, and its new name; then the keys that simply go: those of environments,
 -- leases, and every lane, buffer and curriculum
--- ARGV[1] 1 to leave a run alone that a request of its own made, else 0
+-- ARGV[1] 1 to leave a run alone that was made under /v1, else 0
 -- ARGV[2] hashes that name payloads   ARGV[3..] the tokens of their new names; then the lanes, buffers and curricula among
 -- the keys: 'lane NAME', 'buffer NAME', 'curriculum ID'
 --
--- Returns 1, also for a run that is not there, 0 if one of these appeared meanwhile, or -1 if the run is left alone; then
--- nothing has changed.
+-- Returns 1, also if there is no such run, 0 if one of these appeared meanwhile, or -1 if the run is left alone. At 0 and
+-- -1 nothing has changed.
 -- Cost: O(number of keys); values are freed in the background.
 if redis.call('EXISTS', KEYS[1]) == 0 then return 1 end
 if ARGV[1] == '1' and redis.call('HEXISTS', KEYS[1], 'made_by') == 1 then return -1 end

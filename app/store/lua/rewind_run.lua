@@ -9,10 +9,10 @@
 -- KEYS[6] kept_leases   hash  batch id -> policy version and JSON of its lease when it was delivered
 -- KEYS[7] replay        hash  the replay buffer's configuration, revision, what is to be done after a change
 -- ARGV[1] step to go back to   ARGV[2] step of the run and ARGV[3] rewinds seen   ARGV[4] policy version from now on
--- ARGV triples from 5 on: batch id, lease seen or '' if it is kept, lease from now on
+-- ARGV triples from 5 on: batch id, lease as read or '' if it is kept, new lease
 --
 -- Returns 1, or 0 if the run was rewound or a batch was taken since, a lease moved on, or other batches are kept after
--- that step than these; then nothing has changed. Whoever planned on the run as it was before is outdated.
+-- that step than these; then nothing has changed. All earlier decisions become invalid.
 -- Cost: O(n log m), n the batches and their groups, m the batches kept.
 --
 -- include clock

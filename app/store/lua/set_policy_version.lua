@@ -4,7 +4,7 @@
 -- KEYS[1] run     hash  policy version, rewinds, batches trained on that are in none yet
 -- KEYS[2] replay  hash  the replay buffer's configuration, revision, what is to be done after a change
 -- ARGV[1] the version   ARGV[2] batches trained on that are in no version then   ARGV[3] batches that made a version
--- ARGV[4] how often the run had been rewound when its trainer began, or ''
+-- ARGV[4] rewinds of the run when its trainer began, or ''
 --
 -- Returns 1, or 0 if there is no such run, or -1 if it was rewound since; then nothing has changed.
 -- Cost: O(1).

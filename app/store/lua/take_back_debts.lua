@@ -1,6 +1,6 @@
--- take_back_debts: a batch ends that was not trained on; what it changed of the debts is undone (not a command of its own).
+-- take_back_debts: undo the debt changes of a batch that was not trained on (not a command of its own).
 --
--- `changes` is a JSON list of pairs: environment id, and by how much the batch changed what it is owed.
+-- `changes` is a JSON list of pairs: environment id, and the change of its debt.
 local function take_back_debts(run, changes)
   local debts = cjson.decode(redis.call('HGET', run, 'debts') or '{}')
   for _, pair in ipairs(cjson.decode(changes)) do

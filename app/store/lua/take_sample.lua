@@ -10,7 +10,7 @@
 -- ARGV per draw from 15 on: 'order low high rank accept' (app.core.drawing.Draw)
 --
 -- Returns {'taken', JSON of the sample}, also if it was taken before; or, with nothing changed: {'repeated'}: the request
--- holds another sample; {'outdated'}: look and draw again; {'blocked'} by the rate limiter; {'short', draws that gave a chunk}: draw more.
+-- already holds a sample; {'outdated'}: look and draw again; {'blocked'} by the rate limiter; {'short', draws that gave a chunk}: draw more.
 -- Cost: O(d log m), d the draws, m the chunks held.
 --
 -- include many

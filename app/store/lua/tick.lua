@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- tick: move the run clock on, note who is alive, let silent members go, and return what there is to do.
+-- tick: move the run clock on, store signs of life, expire silent members, and return what there is to do.
 --
 -- KEYS[1] run           hash  run clock, configuration
 -- KEYS[2] workers       zset  API process -> run clock at its last tick, ms
@@ -24,10 +24,10 @@
 -- member is gone   ARGV[4] environments heard of   ARGV[5..] pairs: their ids, and the run clock then; then
 -- 'environment:member' of each member heard of
 --
--- Returns {run clock in ms, list of the members that are gone, then 1 or 0 each: are there buffers, unindexed payloads, trash, leases, things whose time to be
--- forgotten has come, groups that grow too old by waiting, a replay buffer, states of
--- curricula that are being loaded, environments, anything at all}. A run that is
--- not there (it was forgotten, or is only about to be made) stays so.
+-- Returns {run clock in ms, list of the members that expired, then 1 or 0 each: are there buffers, unindexed payloads,
+-- trash, leases, things whose time to be forgotten has come, groups that grow too old by waiting, a replay buffer, states
+-- of curricula that are being loaded, environments, anything at all}. A run that is not there (it was forgotten, or is
+-- only about to be made) stays so.
 -- Cost: O(environments and members heard of + groups and members forgotten); at most 10,000 groups, 1,000 members at once.
 --
 -- include clock

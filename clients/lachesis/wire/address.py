@@ -11,10 +11,10 @@ _OF_THE_SERVICE = re.compile(r"/v1(/runs(/.*)?)?/?$")
 
 
 def split_run(url: str) -> tuple[str, str | None]:
-    """Split the base URL of an Atropos client, ``http://HOST:PORT/runs/NAME/atropos``: the service's URL, and the run.
+    """Split the URL of an Atropos client, ``http://HOST:PORT/runs/NAME/atropos``, into the service's URL and the run.
 
     Returns:
-        The URL without slashes at its end, and the run; None where it names none.
+        The URL without trailing slashes, and the run, or None if the URL names none.
     """
     found = _ATROPOS.fullmatch(url)
     if found is None:
@@ -49,6 +49,6 @@ def wrong_url(url: Any) -> str | None:
 
 
 def without_password(url: str) -> str:
-    """Return ``url`` without a user and a password, as it may be shown."""
+    """Return ``url`` without user and password, to show it."""
     parts = urlsplit(url)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))

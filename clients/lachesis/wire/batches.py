@@ -78,10 +78,10 @@ class BatchInfo(BaseModel):
     relaxed: bool = Field(description="Whether minimums were relaxed for it.")
     batch_size: int = Field(description="Its sequences.")
     policy_version: int = Field(description="The policy version in force.")
-    rewinds: int = Field(default=0, description="How often the run was rewound by then.")
+    rewinds: int = Field(default=0, description="Number of rewinds of the run when the batch was handed out.")
     rewound: bool = Field(
         default=False,
-        description="Whether it was handed out before and came back by a rewind: it is trained on however old it is.",
+        description="Whether a rewind brought it back: it is handed out whatever its age.",
     )
     groups: list[BatchGroup] = Field(description="Its groups, in training order; of a shard, those in it.")
     shard: ShardInfo | None = Field(default=None, description="Which part of it this is, if it is divided.")
@@ -109,7 +109,7 @@ class LeasedBatch(BaseModel):
         "or set aside because its leases ran out too often."
     )
     delivery: int = Field(description="How often it was handed out.")
-    rewound: bool = Field(default=False, description="Whether it came back by a rewind.")
+    rewound: bool = Field(default=False, description="Whether a rewind brought it back.")
     expires_s: float | None = Field(description="Seconds until its lease runs out, if it is held.")
     trainer: str | None = Field(description="Who holds it, if they said.")
     groups: int = Field(description="Its groups.")
@@ -147,7 +147,7 @@ class Nack(Body):
     lease: str | None = Field(
         default=None,
         max_length=64,
-        description="The lease it is held under; null for a batch that nobody holds: it is quarantined, or waits.",
+        description="The lease it is held under; null for a batch that is quarantined or waits to be handed out again.",
     )
     reason: str | None = Field(default=None, max_length=1000, description="Why; logged.")
 
@@ -160,7 +160,7 @@ class Extend(Body):
     lease: LeaseId
     lease_s: LeaseSeconds | None = Field(
         default=None,
-        description="How long from now, unless the lease lasts longer anyway; null: the run's setting.",
+        description="Seconds from now; a lease that lasts longer is not shortened. Null: the run's setting.",
     )
 
 
@@ -212,7 +212,7 @@ class Explanation(BaseModel):
     )
     filtered_groups: dict[str, int] = Field(description="Those of them that filters dropped, by filter.")
     alert: Alert | None = Field(
-        description="That nothing trainable has come for long, or too little of an environment, as in `/status`."
+        description="Set while nothing trainable arrives, or while an environment sends too little, as in `/status`."
     )
     warnings: list[Warned] = Field(
         default_factory=list, description="What cannot work in the run, however many groups arrive, as in `/status`."

@@ -9,7 +9,7 @@ from lachesis.wire.body import Body, Change
 from lachesis.wire.status import EnvironmentStatus, Warned
 
 MOST_RUNNING = 1_000_000
-"""Groups that a member may say it runs. What all members of a run say adds up to a number that Redis counts with."""
+"""Most running groups of a member, so that the sum over all members of a run stays a number that Redis can count."""
 
 _Share = Annotated[float | None, Field(ge=0, le=1)]
 Weight = Annotated[
@@ -33,16 +33,17 @@ MemberId = Annotated[
 
 
 class EnvironmentCreate(Body):
-    """A worker process that joins an environment (`POST …/environments`); the first one makes it.
+    """A worker process that joins an environment (`POST …/environments`); the first one creates it.
 
-    The name is the environment's identity. Settings that are left out stay as they are.
+    The name identifies the environment. Settings that are left out stay as they are.
     """
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"name": "gsm8k", "group_size": 8, "min_share": 0.25}]})
 
     member: MemberId | None = Field(
         default=None,
-        description="The id that the process wants. Joined again under it, it is the same member. Null: it gets one.",
+        description="The id that the process asks for. A process that joins again under its id is the same "
+        "member. Null: a new id.",
     )
     change_settings: bool = Field(
         default=False,
@@ -78,8 +79,10 @@ class Environments(BaseModel):
 class Joined(EnvironmentStatus):
     """The environment that a process joined, and its id as a member."""
 
-    member: str = Field(description="The member's id: heartbeats, credits and goodbye name it.")
-    warnings: list[Warned] = Field(default_factory=list, description="What cannot work in the run, as in `/status`.")
+    member: str = Field(description="The member's id: send it with heartbeats, credits and goodbye.")
+    warnings: list[Warned] = Field(
+        default_factory=list, description="Warnings of what cannot work in the run, as in `/status`."
+    )
 
 
 class Member(BaseModel):
@@ -108,7 +111,7 @@ class Heartbeat(Body):
         default=0,
         ge=0,
         le=MOST_RUNNING,
-        description="Groups that it wants to start now, beside those that run. It may start `granted_groups` of them.",
+        description="Groups that it wants to start now, beside running ones. It may start `granted_groups` of them.",
     )
     running_groups: int | None = Field(
         default=None,
@@ -119,10 +122,10 @@ class Heartbeat(Body):
 
 
 class Credits(BaseModel):
-    """How many groups an environment may start now; the answer to a heartbeat, too."""
+    """How many groups an environment may start now; also the answer to a heartbeat."""
 
     granted_groups: int = Field(
-        default=0, description="Of `start_groups`, those that the member may start; they count as running at once."
+        default=0, description="How many of `start_groups` the member may start; they count as running at once."
     )
     credits_groups: int = Field(
         description="Groups that all members together may start beside those, so that they are fresh and wanted when "

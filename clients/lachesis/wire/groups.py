@@ -147,22 +147,23 @@ class Receipts(BaseModel):
     groups: list[GroupReceipt]
     warnings: list[Warned] = Field(
         default_factory=list,
-        description="What cannot work in the run, as far as the process that answers knows; left out if nothing is.",
+        description="Warnings of what cannot work in the run, from the last check of this API process. Left out if "
+        "there are none.",
     )
 
 
 MAX_LOOKED_AT = 1000
-"""Most groups that one request looks at to delete those that are meant."""
+"""Most groups that one request to delete groups looks at."""
 
 
 class GroupsDeleted(BaseModel):
-    """What a request to delete groups did (`DELETE …/groups`)."""
+    """The answer to a request to delete groups (`DELETE …/groups`)."""
 
     deleted_groups: int = Field(description="Groups that this request deleted.")
     left_groups: int = Field(
-        description="Groups that it has not looked at; of the environment and the size in question, if it named them."
+        description="Groups that it has not looked at yet, of the environment and size that it named, if any."
     )
-    cursor: str | None = Field(description="Ask again with this `cursor` to go on; null when all were looked at.")
+    cursor: str | None = Field(description="Send it as `cursor` to continue; null when all groups were looked at.")
 
 
 class Lineage(BaseModel):

@@ -71,8 +71,8 @@ MaxBytes = Annotated[
     Field(
         ge=1,
         le=MAX_INTEGER,
-        description="Most bytes of payload in chunks. Null: a quarter of the memory that Redis may use (`maxmemory`; "
-        "without one, that of its machine) when this is set; the buffer then shows the number.",
+        description="Most bytes of payload in chunks. Null: a quarter of the memory that Redis may use (`maxmemory`, "
+        "or that of its machine), computed when this is set; the buffer shows the number.",
     ),
 ]
 Eviction = Annotated[

@@ -41,14 +41,14 @@ MaxSequenceTokens = Annotated[
     Field(
         ge=1,
         le=MAX_INTEGER,
-        description="Most tokens of a sequence; groups with a longer one are not taken from now on. Null: the "
+        description="Most tokens of a sequence, for groups that arrive from now on. Null: the "
         "`max_token_len` of `atropos`, if that is above 0; else no limit.",
     ),
 ]
 LongSequences = Annotated[
     Literal["refuse", "drop"],
     Field(
-        description="What becomes of groups with a longer sequence: the request is refused (422), or they are dropped "
+        description="What happens to groups with a longer sequence: the request is refused (422), or they are dropped "
         "and counted as `too_long`. Those of Atropos environments are always dropped."
     ),
 ]
@@ -65,8 +65,8 @@ RelaxScarceAfter = Annotated[
     Field(
         ge=0,
         le=YEAR_S,
-        description="How long batches wait for a live environment whose minimum is not queued while all else is, "
-        "seconds. Then they have less of it, are marked relaxed, and owe it the rest. Null: they wait for ever.",
+        description="How long batches wait for a live environment if only its minimum is missing, seconds. "
+        "After that they contain less of it, are marked relaxed, and owe it the rest. Null: for ever.",
     ),
 ]
 MaxQueuedGroups = Annotated[
@@ -74,8 +74,8 @@ MaxQueuedGroups = Annotated[
     Field(
         ge=1,
         le=MAX_INTEGER,
-        description="Groups waiting at which submissions are answered 429. Groups that can never enter a batch count "
-        "apart, up to the same number. Null: no limit.",
+        description="Waiting groups from which on submissions are answered 429. Groups that can never enter a batch "
+        "are counted apart, up to the same number. Null: no limit.",
     ),
 ]
 MaxQueuedBytes = Annotated[
@@ -143,7 +143,7 @@ FreshFraction = Annotated[
     ),
 ]
 Rewinds = Annotated[int, Field(ge=0, le=MAX_INTEGER)]
-"""How often a run was rewound."""
+"""Number of rewinds of a run."""
 PolicyVersionNumber = Annotated[int, Field(ge=0, le=MAX_INTEGER)]
 """Weight updates so far."""
 Archived = Annotated[
@@ -152,10 +152,10 @@ Archived = Annotated[
 
 
 class AtroposSettings(Body):
-    """What environments of the Atropos surface are told of the run."""
+    """The run's settings for environments of the Atropos surface."""
 
     max_token_len: _Count = Field(
-        default=-1, description="Longest sequence the trainer takes, tokens; `max_sequence_tokens` counts more."
+        default=-1, description="Longest sequence the trainer takes, tokens; `max_sequence_tokens` has precedence."
     )
     wandb_group: _Text = Field(default="", description="Weights & Biases group that environments log to.")
     wandb_project: _Text = Field(default="", description="Weights & Biases project.")
@@ -236,7 +236,7 @@ class Run(RunCreate):
     archived: Archived
     step: int = Field(description="Batches taken so far, from the starting step on.")
     policy_version: int = Field(description="Weight updates so far, as the trainer told.")
-    rewinds: int = Field(default=0, description="How often its trainer went back to a saved state.")
+    rewinds: int = Field(default=0, description="How often a trainer rewound the run to a saved state.")
 
 
 class UnreadableRun(BaseModel):
@@ -281,7 +281,7 @@ class Checkpoint(Body):
     policy_version: PolicyVersionNumber | None = Field(
         default=None,
         examples=[5],
-        description="The policy version of that state, which a rewind restores; null: the one in force.",
+        description="The policy version of that state; a rewind restores it. Null: the one in force.",
     )
     rewinds: Rewinds | None = Field(
         default=None,
@@ -310,18 +310,18 @@ class Rewind(Body):
 
 
 class Rewound(BaseModel):
-    """Which batches are handed out again, in this order, and which are left out."""
+    """The batches that are handed out again, in this order, and those that are left out."""
 
     batches: list[str] = Field(description="Batch ids; the first `POST …/batches` gets the first.")
     steps: list[int] = Field(description="Their steps.")
     quarantined: list[str] = Field(
         default_factory=list,
-        description="Batches after that step that are left out, because they are quarantined. Nack puts their groups "
+        description="Quarantined batches after that step, which are left out. Nack puts their groups "
         "back into the queue, DELETE drops them.",
     )
     quarantined_steps: list[int] = Field(default_factory=list, description="Their steps.")
     policy_version: int = Field(
-        description="The policy version from now on: that of the checkpoint at this step; without one, that in force "
-        "when the batch after it was acknowledged."
+        description="The policy version from now on: that of the checkpoint of this step, or without one the version "
+        "in force when the batch after it was acknowledged."
     )
-    rewinds: int = Field(description="How often the run was rewound by now; trainers say it when they take batches.")
+    rewinds: int = Field(description="Number of rewinds of the run; trainers send it when they take batches.")
