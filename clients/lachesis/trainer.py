@@ -395,7 +395,7 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
         return None if explained.ready else f"{explained.reason}: {explained.detail}"
 
     async def _why(self) -> str:
-        return await self._explained() or "one is ready and on its way"
+        return await self._explained() or "a batch is ready and is being sent"
 
     async def _close_feed(self, feed: Feed[Held]) -> None:
         await feed.aclose()
