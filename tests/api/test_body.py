@@ -63,7 +63,7 @@ async def read(
     **headers: str,
 ) -> bytes:
     names = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
-    connection = Connection(lambda: None)
+    connection = Connection(lambda: None, lambda: 0)
     connection.request_arrived = arrived
     request = Request({"type": "http", "method": "POST", "headers": names, SCOPE_KEY: connection}, sender)
     return await read_body(request, share or BodyBudget(0).share(), limit_bytes=limit_bytes, timeout_s=timeout_s)
