@@ -130,7 +130,7 @@ async def test_a_curriculum_without_items_is_waited_for_until_it_has_some(run: S
     async with Curriculum("sums", run) as curriculum:
         await curriculum.set_up()
         with pytest.raises(NoItem, match="the curriculum has no items"):
-            await anext(curriculum.items(wait_s=0.2))
+            await anext(curriculum.items(wait_s=5))  # as long as a busy service may take to say why
         waiting = asyncio.create_task(anext(curriculum.items()))
         await curriculum.register(["late"])
         assert (await waiting).key == "late"
