@@ -49,6 +49,7 @@ class Exchange:
         self._room = asyncio.Semaphore(max_connections)
         self._timeout_s = timeout_s
         self._idle: list[_Line] = []
+        self._closings = 0
         self._waiting: dict[_Line, _Wait] = {}
         self._watch: asyncio.TimerHandle | None = None
 
@@ -77,6 +78,7 @@ class Exchange:
             await self._room.acquire()  # there is room, so this does not wait
 
     async def _ask(self, pieces: Sequence[bytes | memoryview], replies: int, began: float) -> list[Any]:
+        closings = self._closings
         line = self._idle.pop() if self._idle else _Line(self._factory.make_connection())  # type: ignore[no-untyped-call]
         try:
             if not line.connected:
@@ -94,7 +96,10 @@ class Exchange:
             raise
         finally:
             self._waiting.pop(line, None)
-        self._idle.append(line)
+        if self._closings == closings:
+            self._idle.append(line)
+        else:
+            await line.aclose()
         return answered
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -119,7 +124,8 @@ class Exchange:
         return _checked((await self.send([("MULTI",), *commands, ("EXEC",)]))[-1])
 
     async def aclose(self) -> None:
-        """Close the connections that are idle; others are made when they are needed."""
+        """Close the connections that are idle now, and the others when they are; new ones are made when needed."""
+        self._closings += 1
         idle, self._idle = self._idle, []
         for line in idle:
             await line.aclose()

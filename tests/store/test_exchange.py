@@ -178,6 +178,23 @@ async def test_a_server_that_takes_connections_and_says_nothing_is_given_up_in_t
         await connection.aclose()
 
 
+async def test_a_connection_that_is_busy_at_the_end_is_closed_when_it_is_idle(
+    redis_url: str, redis_client: Redis
+) -> None:
+    line = Exchange(ConnectionPool.from_url(redis_url), 2, 30)
+    before = len(await redis_client.client_list())
+    popping = asyncio.create_task(line.send([("BLPOP", "later", "0")]))
+    await wait_until(lambda: _clients_are(redis_client, before + 1))
+    await line.aclose()
+    await redis_client.rpush("later", "now")  # type: ignore[misc]
+    assert await popping == [[b"later", b"now"]]
+    await wait_until(lambda: _clients_are(redis_client, before))
+
+
+async def _clients_are(redis: Redis, number: int) -> bool:
+    return len(await redis.client_list()) == number
+
+
 async def test_no_more_round_trips_are_made_at_a_time_than_it_may(redis_url: str, redis_client: Redis) -> None:
     line = Exchange(ConnectionPool.from_url(redis_url), 2, 5)
     before = len(await redis_client.client_list())
