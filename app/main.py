@@ -80,19 +80,19 @@ from app.services.waiting import WaitingRoom
 from app.services.window import Window
 from app.settings import Settings
 from app.store.batches import BatchStore
-from app.store.changes import changes
-from app.store.connection import Connection
 from app.store.curriculum import CurriculumStore
 from app.store.curriculum_items import ItemStore
 from app.store.curriculum_state import CurriculumStateStore
 from app.store.groups import GroupStore
 from app.store.members import MemberStore
-from app.store.probe import probe_patiently
+from app.store.redis.client import Connection
+from app.store.redis.notifications import changes
 from app.store.replay import ReplayStore
 from app.store.replay_checkpoints import CheckpointStore
 from app.store.replay_groups import EnteringStore
 from app.store.replay_samples import SampleStore
 from app.store.runs import RunStore
+from app.store.server.probe import probe_patiently
 from app.tuning import tune_process
 from app.version import lachesis_version
 

@@ -19,8 +19,8 @@ import redis
 from app.main import wire
 from app.settings import Settings
 from app.store.codec import EncodedGroup
-from app.store.connection import Connection
-from app.store.embedded import EmbeddedRedis
+from app.store.redis.client import Connection
+from app.store.server.embedded import EmbeddedRedis
 from benchmarks.bodies import http_post, redis_set
 from benchmarks.load import Caller, HttpCaller, RedisCaller
 from tests.e2e.processes import Process, descendants, wait_until

@@ -10,7 +10,7 @@ import time
 from importlib.metadata import version
 from pathlib import Path
 
-from app.store.engine import find_server
+from app.store.server.engine import find_server
 from benchmarks.replay_others import REVERB_REQUIREMENTS
 from tests.e2e.venv import REQUIREMENTS
 

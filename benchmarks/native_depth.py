@@ -9,7 +9,7 @@ from dataclasses import replace
 from app.api.native_blob import decode_blobs
 from app.main import wire
 from app.settings import Settings
-from app.store.connection import Connection
+from app.store.redis.client import Connection
 from benchmarks import native
 from benchmarks.arena import Arena
 from benchmarks.bodies import Shape

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import settings
 from redis.asyncio import Redis
 
-from app.store.embedded import EmbeddedRedis
+from app.store.server.embedded import EmbeddedRedis
 from tests import properties
 
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from app.store.connection import Connection
-from app.store.exchange import Command
+from app.store.redis.client import Connection
+from app.store.redis.pipeline import Command
 
 
 class OneByOne(Connection):

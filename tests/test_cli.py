@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from typer.testing import CliRunner
 
 from app.cli import cli
-from app.store.keys import RunKeys
+from app.store.redis.keys import RunKeys
 from app.version import lachesis_version
 from tests.api.conftest import Start, start
 from tests.waiting import wait_until

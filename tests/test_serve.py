@@ -17,7 +17,7 @@ import httpx
 import pytest
 from redis import Redis
 
-from app.store.embedded import EmbeddedRedis
+from app.store.server.embedded import EmbeddedRedis
 from tests.e2e.processes import command_line, descendants, is_running, wait_until
 
 ROOT = Path(__file__).parents[1]

@@ -43,8 +43,8 @@ from app.services.submissions import Submissions
 from app.services.traffic import Traffic
 from app.services.waiting import WaitingRoom
 from app.settings import Settings
-from app.store.connection import Connection
 from app.store.groups import GroupStore
+from app.store.redis.client import Connection
 from lachesis.wire.problems import most_telling, told
 from lachesis.wire.runs import RUN_NAME
 

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 from app.core.leasing import Lease
 from app.core.policy import Policy
-from app.store.exchange import Command
 from app.store.group_entries import BATCH_HISTORY_WORDS
-from app.store.keys import NONE, RunKeys
+from app.store.redis.keys import NONE, RunKeys
+from app.store.redis.pipeline import Command
 from app.store.run_view import parse_lease, parse_policy, run_clock
 
 

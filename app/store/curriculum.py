@@ -6,10 +6,10 @@ from typing import Any
 
 from app.core.curriculum.orders import Counts, Order, Span
 from app.core.curriculum.policy import CurriculumPolicy
-from app.store.connection import Connection
 from app.store.curriculum_entries import MAX_CURRICULA, parse_pairs, parse_policy, policy_text
-from app.store.exchange import Argument, Command
-from app.store.keys import CurriculumPart, RunKeys
+from app.store.redis.client import Connection
+from app.store.redis.keys import CurriculumPart, RunKeys
+from app.store.redis.pipeline import Argument, Command
 from app.store.run_view import parse_policy as parse_run_policy
 from app.store.run_view import reading, run_clock
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from app.store.curriculum_entries import MAX_ITEMS, packed_change
 from app.store.curriculum_items import Observation
-from app.store.exchange import Argument
-from app.store.keys import RunKeys
+from app.store.redis.keys import RunKeys
+from app.store.redis.pipeline import Argument
 
 
 @dataclass(frozen=True, slots=True)

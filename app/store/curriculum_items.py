@@ -6,8 +6,6 @@ from typing import Any, NamedTuple
 
 from app.core.curriculum.estimates import Change, Estimate, Step
 from app.core.curriculum.orders import Order
-from app.store import scripts
-from app.store.connection import Connection
 from app.store.curriculum import CurriculumView
 from app.store.curriculum_entries import (
     MAX_CATEGORIES,
@@ -18,8 +16,10 @@ from app.store.curriculum_entries import (
     parse_estimate,
     parse_item,
 )
-from app.store.exchange import Argument, Command
-from app.store.keys import CurriculumPart, RunKeys
+from app.store.redis import scripts
+from app.store.redis.client import Connection
+from app.store.redis.keys import CurriculumPart, RunKeys
+from app.store.redis.pipeline import Argument, Command
 
 _ITEM = "item"
 

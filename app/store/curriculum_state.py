@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 
 from app.core.curriculum.estimates import Estimate
 from app.core.curriculum.state import Header
-from app.store.connection import Connection
 from app.store.curriculum import CurriculumView, named_arm
 from app.store.curriculum_entries import (
     MAX_CURRICULA,
@@ -15,8 +14,9 @@ from app.store.curriculum_entries import (
     parse_pairs,
     policy_text,
 )
-from app.store.exchange import Argument, Command
-from app.store.keys import RunKeys
+from app.store.redis.client import Connection
+from app.store.redis.keys import RunKeys
+from app.store.redis.pipeline import Argument, Command
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from app.core.replay import Versions
 from app.core.replay_groups import mean_reward
 from app.core.totals import Drought
 from app.store.codec import EncodedGroup, checksum
-from app.store.exchange import Argument
-from app.store.keys import NONE, RunKeys, lane_name, parse_lane_name
+from app.store.redis.keys import NONE, RunKeys, lane_name, parse_lane_name
+from app.store.redis.pipeline import Argument
 
 BATCH_HISTORY_WORDS = 4
 """Words in the history of a batch; that of a group, in the same hash, ends with its entry."""

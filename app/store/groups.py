@@ -10,10 +10,7 @@ from weakref import WeakValueDictionary
 from app.core.deletion import QUEUED, Position
 from app.core.model import DropReason, Lane, LaneId, PlannedGroup, QueuedGroup
 from app.core.totals import Drought
-from app.store import scripts
-from app.store.connection import Connection
 from app.store.curriculum_groups import GroupObservations, observation_arguments
-from app.store.exchange import Argument, Command
 from app.store.group_entries import (
     EndedGroup,
     Stored,
@@ -26,8 +23,11 @@ from app.store.group_entries import (
     parse_fate,
     parse_history,
 )
-from app.store.keys import NONE, RunKeys, lane_name
-from app.store.payloads import write_then_index
+from app.store.redis import scripts
+from app.store.redis.client import Connection
+from app.store.redis.keys import NONE, RunKeys, lane_name
+from app.store.redis.payloads import write_then_index
+from app.store.redis.pipeline import Argument, Command
 from app.store.run_view import parse_drought
 
 WantedHeads = Mapping[LaneId, tuple[int, int]]

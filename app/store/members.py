@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from app.core.errors import InvalidField, MemberNotFound
 from app.core.model import RunView
-from app.store.connection import Connection
-from app.store.keys import RunKeys, member_name, parse_member_name
+from app.store.redis.client import Connection
+from app.store.redis.keys import RunKeys, member_name, parse_member_name
 from app.store.run_view import read_view, view_commands
 
 MOST_MEMBERS = 262_144

@@ -8,11 +8,11 @@ from typing import Any
 from app.core.chunking import WorkerState
 from app.core.replay import Eviction, ReplayPolicy
 from app.core.store_memory import StoreMemory
-from app.store import scripts
-from app.store.connection import Connection
-from app.store.exchange import Argument, Command
-from app.store.keys import ReplayPart, RunKeys
-from app.store.payloads import write_then_index
+from app.store.redis import scripts
+from app.store.redis.client import Connection
+from app.store.redis.keys import ReplayPart, RunKeys
+from app.store.redis.payloads import write_then_index
+from app.store.redis.pipeline import Argument, Command
 from app.store.replay_entries import (
     ChunkContents,
     StoredChunk,

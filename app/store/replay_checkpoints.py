@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from app.core.rate_limiter import Position
 from app.core.replay import ReplayPolicy
 from app.store.batches import SHORTEST_HISTORY_MS
-from app.store.connection import Connection
-from app.store.exchange import Argument
-from app.store.keys import RunKeys
+from app.store.redis.client import Connection
+from app.store.redis.keys import RunKeys
+from app.store.redis.pipeline import Argument
 from app.store.replay_entries import parse_policy
 from app.store.replay_view import ReplayView, read_view, view_commands
 from lachesis.wire.replay import MAX_CHECKPOINTS

@@ -4,10 +4,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from app.store.connection import Connection
-from app.store.exchange import Argument
 from app.store.group_entries import StoredGroup, parse_entry
-from app.store.keys import RunKeys
+from app.store.redis.client import Connection
+from app.store.redis.keys import RunKeys
+from app.store.redis.pipeline import Argument
 from app.store.replay_entries import StoredFragment, parse_fragment
 from app.store.replay_insertions import NewChunk, chunk_values
 from app.store.replay_view import ReplayView, candidate_commands, decoded, read_candidates, read_view, view_commands

@@ -9,9 +9,9 @@ from app.core.drawing import Counts, Draw, Order, Sampling, importance, probabil
 from app.core.leasing import Lease
 from app.store.batch_view import BatchEnd, parse_end
 from app.store.batches import SHORTEST_HISTORY_MS
-from app.store.connection import Connection
-from app.store.exchange import Argument
-from app.store.keys import RunKeys
+from app.store.redis.client import Connection
+from app.store.redis.keys import RunKeys
+from app.store.redis.pipeline import Argument
 from app.store.replay_entries import parse_sampling
 from app.store.replay_view import ReplayView
 from app.store.run_view import lease_text, parse_lease

@@ -7,8 +7,8 @@ from typing import Any
 
 from app.core.rate_limiter import Position
 from app.core.replay import Eviction, Held, ReplayPolicy, Standing
-from app.store.exchange import Command
-from app.store.keys import ReplayPart, RunKeys
+from app.store.redis.keys import ReplayPart, RunKeys
+from app.store.redis.pipeline import Command
 from app.store.replay_entries import parse_policy
 from app.store.run_view import parse_policy as parse_run_policy
 from app.store.run_view import run_clock

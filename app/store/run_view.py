@@ -13,8 +13,8 @@ from app.core.model import Environment, LaneId, RunConfig, RunView
 from app.core.policy import Policy, fields_of
 from app.core.ranks import Balance, BalanceHistory, EndedBy, Shards, Split, Undivided
 from app.core.totals import Drought, KeptBatches, Sent, Totals, Trained
-from app.store.exchange import Command
-from app.store.keys import NONE, RunKeys, parse_lane_name
+from app.store.redis.keys import NONE, RunKeys, parse_lane_name
+from app.store.redis.pipeline import Command
 
 _MOST_SHOWN = 200  # characters of an error message
 _LONGEST_CLOCK_STEP_MS = 3000

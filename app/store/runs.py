@@ -13,10 +13,10 @@ from app.core.model import Environment, RunConfig, RunView
 from app.core.policy import Policy
 from app.core.ranks import Undivided
 from app.core.totals import Trained
-from app.store import scripts
-from app.store.connection import Connection
-from app.store.exchange import Argument
-from app.store.keys import RUNS, RunKeys, is_run_name, member_name, parse_member_name
+from app.store.redis import scripts
+from app.store.redis.client import Connection
+from app.store.redis.keys import RUNS, RunKeys, is_run_name, member_name, parse_member_name
+from app.store.redis.pipeline import Argument
 from app.store.roster import Roster, read_roster
 from app.store.run_tick import HeardOf, Tick
 from app.store.run_view import (

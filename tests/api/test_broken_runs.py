@@ -12,8 +12,8 @@ import pytest
 from redis.asyncio import Redis
 
 from app.core.model import RunConfig
-from app.store.embedded import EmbeddedRedis
-from app.store.keys import RunKeys
+from app.store.redis.keys import RunKeys
+from app.store.server.embedded import EmbeddedRedis
 from tests.api.conftest import running_service
 from tests.api.log_capture import LogLines
 from tests.ports import free_port

@@ -20,7 +20,7 @@ from app.api.problems import Problems
 from app.core import errors
 from app.main import create_app
 from app.settings import Settings
-from app.store.keys import RUNS
+from app.store.redis.keys import RUNS
 from tests.api.native_groups import BINARY
 from tests.scenarios.native_calls import RUN, group, make_run
 

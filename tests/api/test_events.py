@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 from redis.asyncio import Redis
 
-from app.store.keys import RunKeys
+from app.store.redis.keys import RunKeys
 from tests.api.atropos_calls import group, post, register, register_env
 from tests.api.conformance import OPERATIONS, Operation, operation_of
 from tests.api.conftest import Start

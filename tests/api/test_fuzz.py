@@ -20,7 +20,7 @@ import httpx
 import pytest
 from redis.asyncio import Redis
 
-from app.store.keys import RunKeys
+from app.store.redis.keys import RunKeys
 from tests.api.atropos_calls import group, marks, registration, sequences
 from tests.api.mutations import Request, mutated_request
 from tests.seeds import FUZZ, seed_of

@@ -15,7 +15,7 @@ from starlette.types import Message, Receive, Scope, Send
 from app.api.counting import Counting
 from app.main import create_app
 from app.settings import Settings
-from app.store.embedded import EmbeddedRedis
+from app.store.server.embedded import EmbeddedRedis
 from app.telemetry import METRICS
 from tests.api.atropos_calls import group as atropos_group
 from tests.api.atropos_calls import post, register, register_env

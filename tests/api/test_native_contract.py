@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from app.api.problems import STATUS
 from app.core import errors
 from app.logs import TextLines
-from app.store.keys import PREFIX
+from app.store.redis.keys import PREFIX
 from tests.api.native_groups import BINARY, in_binary
 
 RUN = {"name": "r", "batch_size": 2}

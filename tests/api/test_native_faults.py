@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from redis.asyncio import Redis
 
-from app.store.keys import RunKeys
+from app.store.redis.keys import RunKeys
 from lachesis.wire import blob
 from lachesis.wire.batch_file import parts_of
 from lachesis.wire.frame import frame, frame_header

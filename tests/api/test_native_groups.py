@@ -15,7 +15,7 @@ from app.api import native_batch
 from app.api.native_blob import decode_blobs
 from app.api.native_json import decode_native_json
 from app.store.codec import EncodedGroup
-from app.store.keys import RunKeys
+from app.store.redis.keys import RunKeys
 from lachesis.wire.frame import frame
 from lachesis.wire.groups import MAX_GROUPS, SAFETENSORS
 from tests.api.bodies import FIELDS, exact

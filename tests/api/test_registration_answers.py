@@ -14,7 +14,7 @@ from redis.asyncio import Redis
 from app.core.model import NEWCOMER_MS
 from app.main import create_app
 from app.settings import Settings
-from app.store.keys import RunKeys
+from app.store.redis.keys import RunKeys
 from tests.api.atropos_calls import batch, group, post, register, register_env, status
 from tests.waiting import wait_until
 

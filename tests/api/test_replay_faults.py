@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from redis.asyncio import Redis
 
-from app.store.keys import RunKeys
+from app.store.redis.keys import RunKeys
 from lachesis.wire import blob
 from lachesis.wire.fragments import MAX_FRAGMENTS
 from lachesis.wire.frame import frame, frame_header

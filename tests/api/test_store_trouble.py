@@ -11,8 +11,8 @@ import httpx
 import pytest
 from redis.asyncio import Redis
 
-from app.store import scripts
-from app.store.embedded import EmbeddedRedis
+from app.store.redis import scripts
+from app.store.server.embedded import EmbeddedRedis
 from tests.api.atropos_calls import batch, group, marks, post, register, register_env, registration, status
 from tests.api.conftest import running_service
 from tests.lossy_line import lossy_line

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 from redis.asyncio import Redis
 
-from app.store.keys import RunKeys
+from app.store.redis.keys import RunKeys
 from lachesis import AsyncTrainer, Environment, Settings
 from lachesis.errors import EnvironmentSettingsDiffer
 from lachesis.wire.status import EnvironmentStatus

@@ -21,7 +21,7 @@ from redis.backoff import ConstantBackoff
 from app.api.browser_guard import HostNames
 from app.core.errors import ForeignHost
 from app.settings import Settings
-from app.store.probe import Durability, probe
+from app.store.server.probe import Durability, probe
 from tests.packaging.conftest import COMPOSE, FIRST, SECOND, SERVICES, Front, linux_only
 from tests.packaging.tree import BIN, ROOT, check
 

@@ -6,7 +6,7 @@ import httpx
 import pytest
 from redis.asyncio import Redis
 
-from app.store.embedded import EmbeddedRedis
+from app.store.server.embedded import EmbeddedRedis
 from tests.api import atropos_calls as atropos
 from tests.api.conftest import running_service
 from tests.scenarios.native_calls import RUN, change_run, group, ids, make_run, status, submit, trained

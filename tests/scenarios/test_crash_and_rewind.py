@@ -8,8 +8,8 @@ import httpx
 import pytest
 from redis.asyncio import Redis
 
-from app.store import scripts
-from app.store.keys import RunKeys
+from app.store.redis import scripts
+from app.store.redis.keys import RunKeys
 from tests.api.conftest import running_service
 from tests.lossy_line import lossy_line
 from tests.scenarios.native_calls import (

@@ -4,7 +4,7 @@ import httpx
 import pytest
 from redis.asyncio import Redis
 
-from app.store.keys import RunKeys
+from app.store.redis.keys import RunKeys
 from tests.api.conftest import running_service
 from tests.scenarios.native_calls import RUN, content, end, in_hands, make_run, status, submit, take, taken
 from tests.waiting import wait_until

@@ -6,7 +6,7 @@ import httpx
 import pytest
 from redis.asyncio import Redis
 
-from app.store.keys import RunKeys
+from app.store.redis.keys import RunKeys
 from tests.api.test_metrics import scrape
 from tests.scenarios.native_calls import (
     RUN,

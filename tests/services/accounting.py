@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 
 from app.core.model import DropReason
 from app.store.group_entries import StoredGroup, parse_entry
-from app.store.keys import NONE, RunKeys, parse_lane_name
+from app.store.redis.keys import NONE, RunKeys, parse_lane_name
 
 
 async def books_of(redis: "Redis", run: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from app.services.maintenance import Maintenance
 from app.services.registry import Joined
 from app.settings import Settings
 from app.store.codec import EncodedGroup
-from app.store.connection import Connection
+from app.store.redis.client import Connection
 
 Process = tuple[Services, Maintenance]
 

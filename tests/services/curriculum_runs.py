@@ -8,10 +8,10 @@ from redis.asyncio import Redis
 from app.api.deps import Services
 from app.core.policy import Policy
 from app.services.curriculum.sampling import Sample, SampleRequest
-from app.store.connection import Connection
 from app.store.curriculum_entries import NewItem
-from app.store.exchange import Command
-from app.store.keys import CURRICULUM_PARTS, RunKeys
+from app.store.redis.client import Connection
+from app.store.redis.keys import CURRICULUM_PARTS, RunKeys
+from app.store.redis.pipeline import Command
 from tests.services.conftest import RUN, config
 
 NAME = "gsm8k"

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from app.core.replay import Versions
 from app.services.replay.planning import Receipt
 from app.services.replay.request import Sample, SampleRequest
-from app.store.keys import ReplayPart, RunKeys
+from app.store.redis.keys import ReplayPart, RunKeys
 from app.store.replay_entries import (
     PAST,
     SAMPLEABLE,

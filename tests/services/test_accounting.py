@@ -11,9 +11,10 @@ from redis.asyncio import Redis
 from app.core.enrolment import Application
 from app.core.errors import InvalidField
 from app.services import registry
-from app.store import runs, scripts
+from app.store import runs
 from app.store.group_entries import Incoming, Outcome, Placement, Stored, Terms
-from app.store.keys import RunKeys
+from app.store.redis import scripts
+from app.store.redis.keys import RunKeys
 from tests.services.accounting import books_of
 from tests.services.conftest import RUN, Process, config, encoded, marks
 from tests.waiting import wait_until

@@ -20,7 +20,7 @@ from app.core.policy import Policy, fields_of
 from app.services.commits import Commits, Placed
 from app.store.codec import EncodedGroup
 from app.store.group_entries import Outcome, Placement
-from app.store.keys import RunKeys
+from app.store.redis.keys import RunKeys
 from app.store.roster import Roster
 from tests.seeds import FUZZ, seed_of
 from tests.services.accounting import books_of

@@ -23,7 +23,7 @@ from app.core.model import RunView
 from app.core.policy import Policy
 from app.services.explain import Reason
 from app.services.handout import Holder
-from app.store.keys import RunKeys
+from app.store.redis.keys import RunKeys
 from tests.services.conftest import RUN, config, encoded
 from tests.services.test_state_machine import A_YEAR_S, Processes, pick, processes
 

@@ -16,10 +16,10 @@ from app.core.errors import CurriculumNotFound, InvalidField, ItemNotFound, RunN
 from app.main import wire
 from app.services.curriculum.sampling import SampleRequest
 from app.settings import Settings
-from app.store.connection import Connection
 from app.store.curriculum_entries import HISTORY, MAX_CURRICULA, NewItem
 from app.store.curriculum_items import Place, SampleId
-from app.store.exchange import Argument
+from app.store.redis.client import Connection
+from app.store.redis.pipeline import Argument
 from app.store.runs import RunStore
 from tests.services.conftest import RUN, Process
 from tests.services.curriculum_runs import (

@@ -21,8 +21,8 @@ from app.core.curriculum.policy import CurriculumPolicy
 from app.core.errors import GroupExists, QueueFull
 from app.core.policy import Policy, fields_of
 from app.store.codec import EncodedGroup
-from app.store.connection import Connection
-from app.store.exchange import Command
+from app.store.redis.client import Connection
+from app.store.redis.pipeline import Command
 from tests.services.accounting import books_of
 from tests.services.conftest import RUN, config, join
 from tests.services.curriculum_model import CurriculumModel

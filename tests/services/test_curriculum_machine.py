@@ -21,8 +21,8 @@ from app.core.curriculum.policy import Arms, CurriculumPolicy, Form, Strategy
 from app.core.policy import Policy
 from app.main import wire
 from app.settings import Settings
-from app.store.connection import Connection
 from app.store.curriculum_entries import NewItem
+from app.store.redis.client import Connection
 from app.store.run_tick import NOBODY
 from tests.services.conftest import RUN, config
 from tests.services.curriculum_model import CurriculumModel

@@ -11,8 +11,8 @@ from app.core.curriculum.policy import Strategy
 from app.main import wire
 from app.services.curriculum.sampling import SampleRequest
 from app.settings import Settings
-from app.store.connection import Connection
-from app.store.exchange import Argument
+from app.store.redis.client import Connection
+from app.store.redis.pipeline import Argument
 from tests.services.conftest import RUN, Process
 from tests.services.curriculum_runs import KEYS, NAME, Twice, keys_of, make, observe, pass_time, register, sample
 

@@ -33,7 +33,7 @@ from app.main import wire
 from app.services.curriculum.sampling import SampleRequest
 from app.services.curriculum.states import Document
 from app.settings import Settings
-from app.store.connection import Connection
+from app.store.redis.client import Connection
 
 async def main():
     connection = Connection(sys.argv[1], 5.0)

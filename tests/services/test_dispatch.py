@@ -14,8 +14,8 @@ from app.core.errors import StoreUnavailable
 from app.core.leasing import LeaseState
 from app.core.policy import Policy
 from app.services.handout import Holder
-from app.store import scripts
-from app.store.keys import RunKeys
+from app.store.redis import scripts
+from app.store.redis.keys import RunKeys
 from tests.lossy_line import LossyLine, lossy_line
 from tests.services.accounting import books_of
 from tests.services.conftest import RUN, Process, config, encoded, marks

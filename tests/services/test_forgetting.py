@@ -12,10 +12,10 @@ from app.core.model import RunConfig
 from app.core.policy import Policy
 from app.services.registry import Registry
 from app.store.codec import EncodedGroup
-from app.store.connection import Connection
 from app.store.group_entries import Incoming, Outcome, Placement, Stored, Terms
 from app.store.groups import GroupStore
-from app.store.keys import RUNS, RunKeys
+from app.store.redis.client import Connection
+from app.store.redis.keys import RUNS, RunKeys
 from app.store.run_tick import HeardOf
 from app.store.runs import RunStore
 from tests.one_by_one import OneByOne

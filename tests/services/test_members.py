@@ -20,8 +20,8 @@ from app.services import registry
 from app.services.handout import Holder
 from app.services.registry import Joined
 from app.settings import Settings
-from app.store.connection import Connection
-from app.store.keys import RunKeys
+from app.store.redis.client import Connection
+from app.store.redis.keys import RunKeys
 from tests.services.conftest import RUN, Process, config, encoded, join
 
 LINEAGE_S = 3600

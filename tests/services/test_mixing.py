@@ -13,7 +13,7 @@ from app.core.errors import InvalidField
 from app.core.policy import Policy
 from app.core.rate_limiter import LimiterSettings
 from app.services.handout import Batch, Holder
-from app.store.keys import RunKeys
+from app.store.redis.keys import RunKeys
 from app.store.replay_entries import WITHHELD
 from tests.services.accounting import books_of
 from tests.services.conftest import RUN, Process, config, encoded, join, marks

@@ -22,7 +22,7 @@ from app.core.rate_limiter import LimiterSettings
 from app.core.replay import Eviction
 from app.services.replay.request import Sample, SampleRequest
 from app.services.replay.upkeep import ReplayUpkeep
-from app.store.keys import RunKeys
+from app.store.redis.keys import RunKeys
 from app.store.replay import ReplayStore
 from tests.services.conftest import RUN, Process
 from tests.services.replaying import KEYS, Buffer, buffer_of, fragment, swept

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from app.core.drawing import Sampling
 from app.core.errors import StoreUnavailable
 from app.core.replay import Versions
-from app.store import scripts
+from app.store.redis import scripts
 from tests.lossy_line import LossyLine, lossy_line
 from tests.services.conftest import RUN, Process
 from tests.services.replaying import KEYS, Buffer, buffer_of, fragment, swept

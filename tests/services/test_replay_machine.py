@@ -27,7 +27,7 @@ from app.core.policy import Policy
 from app.core.rate_limiter import LimiterSettings
 from app.core.replay import Eviction
 from app.services.replay.request import Sample, SampleRequest
-from app.store.keys import RunKeys
+from app.store.redis.keys import RunKeys
 from app.store.replay_entries import EncodedFragment
 from app.store.run_tick import NOBODY
 from tests.services.conftest import RUN, config

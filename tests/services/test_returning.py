@@ -12,7 +12,7 @@ from app.core.leasing import LeaseState
 from app.core.policy import Policy
 from app.services.handout import Batch, Holder
 from app.store.codec import EncodedGroup
-from app.store.keys import RunKeys
+from app.store.redis.keys import RunKeys
 from app.store.runs import RunStore
 from tests.services.accounting import books_of
 from tests.services.conftest import RUN, Process, config

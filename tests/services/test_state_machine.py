@@ -27,8 +27,8 @@ from app.main import wire
 from app.services.handout import Holder
 from app.settings import Settings
 from app.store.codec import EncodedGroup
-from app.store.connection import Connection
-from app.store.keys import RunKeys
+from app.store.redis.client import Connection
+from app.store.redis.keys import RunKeys
 from lachesis.wire.columns import Ragged, pack, unpack
 from lachesis.wire.frame import frame
 from tests.services.accounting import books_of

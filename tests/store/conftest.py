@@ -13,11 +13,11 @@ from app.core.model import Environment, RunConfig, RunView
 from app.core.policy import Policy
 from app.store.batches import BatchStore
 from app.store.codec import EncodedGroup
-from app.store.connection import Connection
 from app.store.group_entries import Incoming, Placement, Terms
 from app.store.groups import GroupStore
-from app.store.keys import RunKeys, lane_name
 from app.store.members import MemberStore
+from app.store.redis.client import Connection
+from app.store.redis.keys import RunKeys, lane_name
 from app.store.run_tick import NOBODY, HeardOf, Tick
 from app.store.runs import RunStore
 from tests.services.accounting import books_of

@@ -4,11 +4,11 @@ from app.core.curriculum.bandit import arm_step
 from app.core.curriculum.estimates import observed
 from app.core.curriculum.policy import CurriculumPolicy
 from app.core.curriculum.state import Header
-from app.store.connection import Connection
 from app.store.curriculum import CurriculumStore, CurriculumView
 from app.store.curriculum_entries import NewItem
 from app.store.curriculum_items import ItemStore, Observation, SampleId
 from app.store.curriculum_state import CurriculumStateStore
+from app.store.redis.client import Connection
 from tests.store.conftest import RUN
 
 NAME = "gsm8k"

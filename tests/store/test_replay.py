@@ -10,8 +10,8 @@ import pytest
 
 from app.core.replay import Eviction, Standing, acknowledge, give_back, make_room, reserve, uses_open
 from app.core.totals import Trained
-from app.store import scripts
-from app.store.keys import RUNS, RunKeys
+from app.store.redis import scripts
+from app.store.redis.keys import RUNS, RunKeys
 from app.store.replay_entries import PAST, chunk_key
 from tests.services.replaying import fragment
 from tests.store.conftest import RUN, Store

@@ -3,7 +3,7 @@
 import pytest
 
 from app.core.totals import Trained
-from app.store.keys import SAVED_PARTS
+from app.store.redis.keys import SAVED_PARTS
 from app.store.replay_checkpoints import Checkpoint
 from app.store.replay_entries import chunk_key
 from tests.services.replaying import fragment

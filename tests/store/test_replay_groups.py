@@ -6,7 +6,7 @@ import pytest
 
 from app.core.totals import Trained
 from app.services.replay.groups import plan_entrance
-from app.store.keys import RunKeys
+from app.store.redis.keys import RunKeys
 from app.store.replay_entries import SAMPLEABLE
 from app.store.replay_groups import EnteringStore, Entrance
 from app.store.replay_view import ReplayView

@@ -8,7 +8,7 @@ from app.core.leasing import Lease, LeaseState, returned
 from app.core.model import DropReason, PlannedGroup
 from app.core.policy import FutureVersions, PassRate, Policy, RewardRange, ZeroVariance
 from app.store.group_entries import Placement
-from app.store.keys import RUNS
+from app.store.redis.keys import RUNS
 from tests.store.conftest import CONFIG, KEYS, LASTING_MS, RUN, Store, encoded
 
 POLICY = Policy(

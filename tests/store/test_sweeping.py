@@ -6,9 +6,9 @@ from contextlib import aclosing
 from typing import Any
 
 from app.core.model import DropReason
-from app.store.connection import Connection
-from app.store.exchange import Command
 from app.store.groups import GroupStore
+from app.store.redis.client import Connection
+from app.store.redis.pipeline import Command
 from tests.store.conftest import KEYS, LASTING_MS, RUN, Store, encoded
 
 MORE_THAN_A_SLICE = 1100

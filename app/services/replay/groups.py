@@ -10,7 +10,7 @@ from app.core.drawing import weight_of
 from app.core.replay import Fragment, Unfit, chunk_of, unfit
 from app.core.replay_groups import versions_counted
 from app.services.replay.planning import beyond_room
-from app.store.keys import NONE
+from app.store.redis.keys import NONE
 from app.store.replay_entries import fragment_rest
 from app.store.replay_groups import EnteringGroup, EnteringStore, Entrance
 from app.store.replay_insertions import NewChunk

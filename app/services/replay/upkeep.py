@@ -6,7 +6,7 @@ from itertools import product
 from app.core.drawing import weight_of
 from app.core.freshness import oldest_fresh
 from app.core.replay import Chunk, ReplayPolicy, Unfit, unfit, uses_open, within
-from app.store.keys import ReplayPart
+from app.store.redis.keys import ReplayPart
 from app.store.replay import ReplayStore
 from app.store.replay_entries import PAST, SAMPLEABLE, WITHHELD, StoredChunk, chunk_key
 from app.store.replay_view import ReplayView

@@ -16,16 +16,16 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from app.core.errors import StoreMisconfigured, StoreUnavailable
-from app.store import embedded
-from app.store.embedded import EmbeddedRedis
-from app.store.engine import Engine, find_server
+from app.store.server import embedded
+from app.store.server.embedded import EmbeddedRedis
+from app.store.server.engine import Engine, find_server
 from tests.e2e.processes import is_running, wait_until
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SERVICE = """
 import sys, time
 from pathlib import Path
-from app.store.embedded import EmbeddedRedis
+from app.store.server.embedded import EmbeddedRedis
 print(EmbeddedRedis.start(Path(sys.argv[1])).pid, flush=True)
 time.sleep(600)
 """

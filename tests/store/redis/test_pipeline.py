@@ -14,8 +14,8 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from app.core.errors import StoreUnavailable
-from app.store.connection import Connection
-from app.store.exchange import Exchange, packed
+from app.store.redis.client import Connection
+from app.store.redis.pipeline import Exchange, packed
 from tests.waiting import wait_until
 
 WORDS = st.one_of(st.text(max_size=9), st.binary(max_size=9), st.integers(-(2**63), 2**63))

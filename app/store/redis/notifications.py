@@ -6,8 +6,8 @@ from collections.abc import AsyncGenerator
 
 from redis.exceptions import RedisError
 
-from app.store.connection import Connection
-from app.store.keys import RunKeys
+from app.store.redis.client import Connection
+from app.store.redis.keys import RunKeys
 
 _LONGEST_SILENCE_S = 1.0
 

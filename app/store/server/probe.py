@@ -13,7 +13,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from app.core.errors import StoreMisconfigured, StoreUnavailable
-from app.store.engine import Engine
+from app.store.server.engine import Engine
 
 
 class Durability(StrEnum):

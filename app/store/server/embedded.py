@@ -26,8 +26,8 @@ from redis.retry import Retry
 
 from app.core.errors import StoreUnavailable
 from app.liveness import process_exists
-from app.store.engine import Engine, find_server, half_of_memory
-from app.store.server_dir import ServerDir
+from app.store.server.data_dir import ServerDir
+from app.store.server.engine import Engine, find_server, half_of_memory
 
 logger = logging.getLogger("lachesis.redis")
 

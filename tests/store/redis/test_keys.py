@@ -1,4 +1,4 @@
-"""The table in `app/store/keys.py` is what is in Redis, key by key, with its types."""
+"""The table in `app/store/redis/keys.py` is what is in Redis, key by key, with its types."""
 
 import re
 
@@ -7,9 +7,9 @@ from redis.asyncio import Redis
 
 from app.core.leasing import LeasedGroup, Replayed
 from app.core.model import DropReason
-from app.store import keys
-from app.store.connection import Connection
 from app.store.group_entries import Placement
+from app.store.redis import keys
+from app.store.redis.client import Connection
 from app.store.replay_entries import PAST, chunk_key
 from app.store.run_tick import NOBODY, HeardOf
 from app.store.runs import RunStore

@@ -10,9 +10,9 @@ from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from app.core.errors import StoreMisconfigured
-from app.store.embedded import EmbeddedRedis
-from app.store.engine import Engine, find_server
-from app.store.probe import Durability, probe
+from app.store.server.embedded import EmbeddedRedis
+from app.store.server.engine import Engine, find_server
+from app.store.server.probe import Durability, probe
 from tests.ports import free_port
 from tests.waiting import wait_until
 

@@ -5,7 +5,7 @@ import re
 import pytest
 from redis.asyncio import Redis
 
-from app.store import scripts
+from app.store.redis import scripts
 
 ALL = scripts.all_scripts()
 

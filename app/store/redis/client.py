@@ -15,8 +15,8 @@ from redis.exceptions import NoScriptError, OutOfMemoryError, ReadOnlyError, Res
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from app.core.errors import StoreFull, StoreMisconfigured, StoreRefused, StoreUnavailable
-from app.store import scripts
-from app.store.exchange import Argument, Command, Exchange
+from app.store.redis import scripts
+from app.store.redis.pipeline import Argument, Command, Exchange
 
 _LONGEST_PAUSE_S = 0.25
 # What may pass; what a command in a script said comes after words of the server.

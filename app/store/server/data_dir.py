@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import BinaryIO, Self
 
 from app.core.errors import StoreMisconfigured
-from app.store.engine import Engine
+from app.store.server.engine import Engine
 
 _SOCKET_PATH_BYTES = 100  # the kernel takes 107 (macOS 103)
 _LOG_BYTES = 4 * 1024 * 1024

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from app.store import scripts
 from app.store.codec import Payload
-from app.store.connection import Connection
-from app.store.exchange import Command
-from app.store.keys import RUNS, RunKeys
+from app.store.redis import scripts
+from app.store.redis.client import Connection
+from app.store.redis.keys import RUNS, RunKeys
+from app.store.redis.pipeline import Command
 
 _TRANSACTED_BYTES = 16 * 1024 * 1024  # nobody else is served while a transaction is written to disk
 

@@ -1,6 +1,6 @@
 """The Lua scripts: loaded from `lua/*.lua`, called by name, each an atomic commit.
 
-A script's header is its contract; `tests/store/test_scripts.py` parses each header and lets Redis compile it.
+A script's header is its contract; `tests/store/redis/test_scripts.py` parses each header and lets Redis compile it.
 """
 
 import hashlib
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from app.store.exchange import Argument, Command
+from app.store.redis.pipeline import Argument, Command
 
-LUA_DIR = Path(__file__).parent / "lua"
+LUA_DIR = Path(__file__).parents[1] / "lua"
 _INCLUDE = re.compile(r"^-- include (\w+)$", re.MULTILINE)
 
 
