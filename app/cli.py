@@ -58,7 +58,7 @@ def serve(context: typer.Context) -> None:
     if context.args:
         _fail(f"serve takes no arguments, not {context.args[0]!r}: {_meant(context.args[0])} (see serve --help)", 2)
     settings = _settings()
-    from app.serve import serve as run  # late: the other commands need not wait for it
+    from app.process.serve import serve as run  # late: the other commands need not wait for it
 
     sys.exit(run(settings))
 

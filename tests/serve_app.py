@@ -12,7 +12,7 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from app.serve import serve
+from app.process.serve import serve
 from app.settings import Settings
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from app.core.errors import StoreUnavailable
 from app.logs import log_config
+from app.process.workers import BACKLOG, heed_signals, run_workers
 from app.settings import Settings
 from app.store.server.embedded import EmbeddedRedis
 from app.store.server.probe import StoreFacts, place_of, probe_patiently
 from app.version import lachesis_version
-from app.workers import BACKLOG, heed_signals, run_workers
 
 log = logging.getLogger("lachesis.serve")
 

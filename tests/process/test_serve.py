@@ -20,7 +20,7 @@ from redis import Redis
 from app.store.server.embedded import EmbeddedRedis
 from tests.e2e.processes import command_line, descendants, is_running, wait_until
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 LINE = re.compile(r"Lachesis \S+ listening on (http://\S+:\d+) · (\d+) workers? · (.+) · (.+)\n")
 
 
