@@ -9,14 +9,14 @@ from typing import Any, TypedDict
 from fastapi import Depends, FastAPI
 from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 
-from app.api.body_budget import BodyBudget
-from app.api.browser_guard import BrowserGuard, HostNames
-from app.api.counting import Counting
-from app.api.decoding import Decoder
+from app.api.codec.decoder import Decoder
 from app.api.deps import Services, checked_run_name
-from app.api.direct_route import Shortcut
-from app.api.openapi import DocumentedApp
-from app.api.problems import Problems
+from app.api.http.body_budget import BodyBudget
+from app.api.http.browser_guard import BrowserGuard, HostNames
+from app.api.http.direct_route import Shortcut
+from app.api.http.openapi import DocumentedApp
+from app.api.http.problems import Problems
+from app.api.http.request_metrics import Counting
 from app.api.routes import atropos, system
 from app.api.routes.v1 import (
     batches,

@@ -4,7 +4,7 @@ import json
 import random
 import time
 
-from app.api.scored_data import decode_groups
+from app.api.codec.scored_data import decode_groups
 from benchmarks.arena import Arena
 from benchmarks.bodies import Shape, group, http_get, http_post
 from benchmarks.contestants import AtroposSpeaker

@@ -6,7 +6,7 @@ import time
 import uuid
 from dataclasses import replace
 
-from app.api.native_blob import decode_blobs
+from app.api.codec.group_blob import decode_blobs
 from app.main import wire
 from app.settings import Settings
 from app.store.redis.client import Connection

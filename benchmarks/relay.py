@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 
-from app.api.replies import pieces
+from app.api.http.replies import pieces
 from benchmarks import native
 from benchmarks.arena import Arena
 from benchmarks.bodies import Shape

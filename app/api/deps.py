@@ -9,10 +9,10 @@ from fastapi import Depends, Path, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
 
-from app.api.body import read_body
-from app.api.body_budget import UNCOUNTED_BYTES, BodyBudget
-from app.api.decoding import Decoder
-from app.api.json_reader import check_structure, parse_in_python
+from app.api.codec.decoder import Decoder
+from app.api.codec.json_reader import check_structure, parse_in_python
+from app.api.http.body import read_body
+from app.api.http.body_budget import UNCOUNTED_BYTES, BodyBudget
 from app.core.errors import InvalidField
 from app.services.administration import Administration
 from app.services.bookmarks import Bookmarks

@@ -5,7 +5,7 @@ from html import escape
 from fastapi import Request
 from fastapi.responses import HTMLResponse
 
-from app.api.accept_header import weights
+from app.api.http.accept_header import weights
 from app.version import lachesis_version
 
 _HEADERS = {

@@ -1,4 +1,4 @@
-"""What can go wrong, as one tree. The API maps each class to a status in one table (`app/api/problems.py`).
+"""What can go wrong, as one tree. The API maps each class to a status in one table (`app/api/http/problems.py`).
 
     LachesisError
     ├── InvalidInput                the caller's data is wrong: 4xx, nothing was stored

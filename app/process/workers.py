@@ -16,7 +16,7 @@ import uvicorn
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors.multiprocess import SIGNALS, Multiprocess, Process
 
-from app.api.protocol import make_protocol
+from app.api.http.server_protocol import make_protocol
 from app.logs import log_config
 from app.settings import Settings
 

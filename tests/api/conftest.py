@@ -12,10 +12,10 @@ import uvicorn
 from pydantic import SecretStr
 from redis.asyncio import Redis
 
-from app.api.protocol import make_protocol
+from app.api.http.server_protocol import make_protocol
 from app.main import create_app
 from app.settings import Settings
-from tests.api.conformance import check_reply
+from tests.api.http.conformance import check_reply
 from tests.api.log_capture import LogLines, captured_log
 
 Start = Callable[..., Awaitable[httpx.AsyncClient]]

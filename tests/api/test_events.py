@@ -10,10 +10,10 @@ from redis.asyncio import Redis
 
 from app.store.redis.keys import RunKeys
 from tests.api.atropos_calls import group, post, register, register_env
-from tests.api.conformance import OPERATIONS, Operation, operation_of
 from tests.api.conftest import Start
+from tests.api.http.conformance import OPERATIONS, Operation, operation_of
+from tests.api.http.test_openapi_answers import live_through_a_run
 from tests.api.log_capture import LogLines
-from tests.api.test_openapi_answers import live_through_a_run
 from tests.scenarios.native_calls import RUN, change_run, end, make_run, submit, taken
 from tests.waiting import wait_until
 

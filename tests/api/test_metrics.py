@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from redis.asyncio import Redis
 from starlette.types import Message, Receive, Scope, Send
 
-from app.api.counting import Counting
+from app.api.http.request_metrics import Counting
 from app.main import create_app
 from app.settings import Settings
 from app.store.server.embedded import EmbeddedRedis

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from redis.asyncio import Redis
 
-from app.api.problems import STATUS
+from app.api.http.problems import STATUS
 from app.core import errors
 from app.logs import TextLines
 from app.store.redis.keys import PREFIX

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
-from app.api import native_batch
-from app.api.native_blob import decode_blobs
-from app.api.native_json import decode_native_json
+from app.api.codec import batch
+from app.api.codec.group_blob import decode_blobs
+from app.api.codec.group_json import decode_native_json
 from app.store.codec import EncodedGroup
 from app.store.redis.keys import RunKeys
 from lachesis.wire.frame import frame
@@ -143,7 +143,7 @@ async def test_a_batch_of_many_tensors_is_laid_out_beside_the_event_loop() -> No
     blobs = [in_binary(group)] * 100
     turns = []
     for several in (blobs[:1], blobs):
-        laying_out = asyncio.create_task(native_batch.in_binary(info_of(several), several))
+        laying_out = asyncio.create_task(batch.in_binary(info_of(several), several))
         turns.append(0)
         while not laying_out.done():
             await asyncio.sleep(0)

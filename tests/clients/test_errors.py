@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.api import problems
+from app.api.http import problems
 from app.core import errors as ours
 from lachesis import errors
 from lachesis._protocol import Reply, get_json, read_reply

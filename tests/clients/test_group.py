@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.api.native_blob import decode_blobs
-from app.api.problems import place
+from app.api.codec.group_blob import decode_blobs
+from app.api.http.problems import place
 from app.core import errors as ours
 from lachesis import Group
 from lachesis.errors import InvalidField

@@ -18,7 +18,7 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff
 
-from app.api.browser_guard import HostNames
+from app.api.http.browser_guard import HostNames
 from app.core.errors import ForeignHost
 from app.settings import Settings
 from app.store.server.probe import Durability, probe

@@ -3,8 +3,8 @@
 from collections import defaultdict
 from typing import Any
 
-from app.api.problem_json import MEDIA_TYPE
-from app.api.problems import RETRY_AFTER_S, STATUS
+from app.api.http.problem_json import MEDIA_TYPE
+from app.api.http.problems import RETRY_AFTER_S, STATUS
 from app.core import errors
 
 Raised = type[errors.LachesisError]

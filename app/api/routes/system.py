@@ -5,8 +5,8 @@ from fastapi.responses import PlainTextResponse
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from app.api.deps import Found
-from app.api.problems import problem
-from app.api.replies import compressed, json_reply
+from app.api.http.problems import problem
+from app.api.http.replies import compressed, json_reply
 from app.version import lachesis_version
 
 router = APIRouter(tags=["system"])

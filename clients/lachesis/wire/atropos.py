@@ -66,7 +66,7 @@ class ScoredData(_Body):
     Rows of `tokens` and `masks` agree in number and length, and there is one score each; the other columns come
     back as they were sent. A served group always has all of these keys, null where absent.
 
-    This describes the body. The service reads it without this class (`app/api/scored_data.py`), at C speed.
+    This describes the body. The service reads it without this class (`app/api/codec/scored_data.py`), at C speed.
     """
 
     model_config = ConfigDict(

@@ -102,7 +102,7 @@ class GroupContents(BaseModel):
 class SubmittedGroup(GroupContents):
     """A group as it is submitted in JSON (`POST …/groups`).
 
-    This describes the body. The service reads it without this class (`app/api/native_json.py`), at C speed.
+    This describes the body. The service reads it without this class (`app/api/codec/group_json.py`), at C speed.
     """
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [_GROUP]})

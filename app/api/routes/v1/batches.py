@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
-from app.api.client_connection import end_of_waiting
+from app.api.codec.batch import Layout, accepts_binary, taken_reply, waiting_reply
 from app.api.deps import (
     Found,
     InRun,
@@ -19,10 +19,10 @@ from app.api.deps import (
     small_body,
 )
 from app.api.explanation import explanation
-from app.api.native_batch import Layout, accepts_binary, taken_reply, waiting_reply
-from app.api.native_route import DirectNativeRoute, NativeRoute
+from app.api.http.client_connection import end_of_waiting
+from app.api.http.native_route import DirectNativeRoute, NativeRoute
+from app.api.http.replies import model_reply
 from app.api.rank_query import documented_query, query_of, seat_of
-from app.api.replies import model_reply
 from app.api.routes import native_docs as docs
 from app.api.routes.answer_docs import reading, sending, writing
 from app.api.routes.body_docs import takes

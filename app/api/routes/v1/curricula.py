@@ -4,10 +4,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from app.api.curriculum_route import CurriculumRoute, Named
 from app.api.curriculum_shown import changes_of, comparison_json, shown_curriculum
 from app.api.deps import Found, NamedRun, SmallBody, parse
-from app.api.replies import large_json_reply, model_reply
+from app.api.http.curriculum_route import CurriculumRoute, Named
+from app.api.http.replies import large_json_reply, model_reply
 from app.api.routes import curriculum_docs as docs
 from app.api.routes.body_docs import takes
 from lachesis.wire.body import MAX_INTEGER

@@ -5,11 +5,11 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from app.api.curriculum_route import CurriculumRoute, Key, Named, SampleName
+from app.api.codec.json_reader import minified
 from app.api.curriculum_shown import item_json, page_json, receipt_json, sample_json
 from app.api.deps import Found, NamedRun, SmallBody, SubmittedBody, parse
-from app.api.json_reader import minified
-from app.api.replies import large_json_reply, model_reply
+from app.api.http.curriculum_route import CurriculumRoute, Key, Named, SampleName
+from app.api.http.replies import large_json_reply, model_reply
 from app.api.routes import curriculum_docs as docs
 from app.api.routes.body_docs import takes
 from app.core.curriculum.policy import Strategy

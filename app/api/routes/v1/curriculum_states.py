@@ -3,10 +3,10 @@
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 
-from app.api.curriculum_route import CurriculumRoute, Named
-from app.api.curriculum_state import lines_of, read_atropos, read_lines
+from app.api.codec.curriculum_state import lines_of, read_atropos, read_lines
 from app.api.deps import Found, NamedRun, SubmittedBody
-from app.api.replies import model_reply
+from app.api.http.curriculum_route import CurriculumRoute, Named
+from app.api.http.replies import model_reply
 from app.api.routes import curriculum_docs as docs
 from app.core.curriculum.orders import Order
 from app.core.errors import UnsupportedMediaType

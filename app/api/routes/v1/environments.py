@@ -5,8 +5,8 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Response
 
 from app.api.deps import Found, NamedRun, SmallBody, parse
-from app.api.native_route import NativeRoute
-from app.api.replies import model_reply
+from app.api.http.native_route import NativeRoute
+from app.api.http.replies import model_reply
 from app.api.routes.answer_docs import reading, sending, with_headers, writing
 from app.api.routes.body_docs import takes
 from app.core import errors

@@ -7,8 +7,8 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import Field
 
 from app.api.deps import Found, NamedRun, SubmittedBody, checked_run_name
-from app.api.native_route import DirectNativeRoute, NativeRoute
-from app.api.replies import model_reply
+from app.api.http.native_route import DirectNativeRoute, NativeRoute
+from app.api.http.replies import model_reply
 from app.api.routes import native_docs as docs
 from app.api.routes.answer_docs import reading, writing
 from app.core import errors

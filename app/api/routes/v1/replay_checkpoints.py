@@ -6,9 +6,9 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request, Response
 
 from app.api.deps import Found, NamedRun, SmallBody, parse
-from app.api.replay_route import ReplayRoute
+from app.api.http.replay_route import ReplayRoute
+from app.api.http.replies import large_json_reply, model_reply
 from app.api.replay_state import shown_checkpoint, shown_state
-from app.api.replies import large_json_reply, model_reply
 from app.api.routes import replay_docs as docs
 from app.api.routes.body_docs import takes
 from lachesis.wire.checkpoints import CHECKPOINT_NAME, Checkpoint, Checkpoints, RestoreCheckpoint, TakeCheckpoint

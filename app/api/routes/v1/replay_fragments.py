@@ -5,10 +5,10 @@ from typing import Annotated
 import orjson
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from app.api.client_connection import end_of_waiting
+from app.api.codec.replay_sample import fragments_reply
 from app.api.deps import Found, NamedRun, SmallBody, SubmittedBody, parse
-from app.api.replay_route import ReplayRoute
-from app.api.replay_sample import fragments_reply
+from app.api.http.client_connection import end_of_waiting
+from app.api.http.replay_route import ReplayRoute
 from app.api.routes import replay_docs as docs
 from app.api.routes.body_docs import takes
 from app.core.errors import UnsupportedMediaType

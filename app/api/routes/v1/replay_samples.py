@@ -5,12 +5,12 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from app.api.client_connection import end_of_waiting
+from app.api.codec.batch import accepts_binary
+from app.api.codec.replay_sample import shown_reply, taken_reply, waiting_reply
 from app.api.deps import Found, NamedRun, SmallBody, parse
-from app.api.native_batch import accepts_binary
-from app.api.replay_route import ReplayRoute
-from app.api.replay_sample import shown_reply, taken_reply, waiting_reply
-from app.api.replies import model_reply
+from app.api.http.client_connection import end_of_waiting
+from app.api.http.replay_route import ReplayRoute
+from app.api.http.replies import model_reply
 from app.api.routes import replay_docs as docs
 from app.api.routes.body_docs import takes
 from app.core.drawing import Strategy

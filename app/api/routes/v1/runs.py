@@ -6,9 +6,9 @@ from fastapi import APIRouter, Request, Response
 from pydantic import ValidationError
 
 from app.api.deps import Found, NamedRun, SmallBody, parse
-from app.api.native_route import NativeRoute
-from app.api.problems import place
-from app.api.replies import large_json_reply, model_reply
+from app.api.http.native_route import NativeRoute
+from app.api.http.problems import place
+from app.api.http.replies import large_json_reply, model_reply
 from app.api.routes.answer_docs import reading, sending, with_headers, writing
 from app.api.routes.body_docs import takes
 from app.core import errors

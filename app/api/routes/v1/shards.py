@@ -8,8 +8,8 @@ import orjson
 from fastapi import APIRouter, Request, Response
 
 from app.api.deps import Services, SubmittedBody, parse
-from app.api.native_route import DirectNativeRoute
-from app.api.replies import large_json_reply
+from app.api.http.native_route import DirectNativeRoute
+from app.api.http.replies import large_json_reply
 from app.api.routes.answer_docs import BODY, problems
 from app.api.routes.body_docs import takes
 from app.core import errors

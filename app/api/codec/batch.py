@@ -1,0 +1,234 @@
+"""Batches of the native API as replies: slices of the stored blobs, column by column, or JSON."""
+
+import asyncio
+import base64
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from itertools import repeat
+from typing import Any
+
+import orjson
+from fastapi import Request, Response
+
+from app.api.codec.atropos_batch import column_rows
+from app.api.codec.group_details import present
+from app.api.http.accept_header import weights
+from app.api.http.replies import WatchedReply, compressed
+from app.core.errors import LachesisError, NotAcceptable
+from app.core.freshness import staleness
+from app.core.leasing import LeasedGroup, Replayed
+from app.core.model import NotReady
+from app.services.dispatch import Dispatch
+from app.services.handout import Batch
+from lachesis.wire.batch_file import parts_of
+from lachesis.wire.batches import BatchGroup, BatchInfo, ReplayedGroup
+from lachesis.wire.blob import LENGTH_BYTES, Buffer
+from lachesis.wire.columns import NATIVE_COLUMNS, unpack
+from lachesis.wire.groups import SAFETENSORS
+from lachesis.wire.ranks import BalanceInfo, PackingInfo, ShardInfo
+
+_MOST_HEADER_CHARACTERS = 1000  # clients refuse headers of some kilobytes; explain has it all
+_IN_THREAD_HEADER_BYTES = 64 * 1024  # of all groups: some 200 with usual columns, fewer with many tensors
+_ANY = ("application/*", "*/*")
+
+log = logging.getLogger("lachesis.api")
+
+
+def accepts_binary(request: Request) -> bool:
+    """Whether to answer in binary: if the client likes it better than JSON, or names it first and likes both the same.
+
+    Raises:
+        NotAcceptable: It accepts neither.
+    """
+    accepted = ", ".join(request.headers.getlist("accept")) or "*/*"
+    named = weights(accepted)
+    order = list(named)
+
+    def liking(*ranges: str) -> tuple[float, int]:
+        return next(((named[name], -order.index(name)) for name in ranges if name in named), (0.0, 0))
+
+    binary, json = liking(SAFETENSORS, *_ANY), liking("application/json", *_ANY)
+    if not max(binary, json) > (0.0, 0):
+        raise NotAcceptable(f"Accept {accepted[:80]!r}; batches come as application/json or {SAFETENSORS}")
+    return binary > json
+
+
+def waiting_reply(not_ready: NotReady, expected_s: float | None) -> Response:
+    """Say why there is no batch, and when there should be one."""
+    why = f"{not_ready.blocker.value}: {not_ready.detail}"
+    headers = {"Lachesis-Waiting": why[:_MOST_HEADER_CHARACTERS]}
+    if expected_s is not None:
+        headers["Lachesis-Expected-S"] = f"{expected_s:.1f}"
+    return Response(status_code=204, headers=headers)
+
+
+class Layout:
+    """A batch of a run, laid out in binary while it is still being taken: Redis waits for the disk as long."""
+
+    def __init__(self, run: str) -> None:
+        self._run = run
+        self._batch: Batch | None = None
+        self._parts: asyncio.Task[list[Buffer]]
+
+    def begin(self, batch: Batch) -> None:
+        """Begin with a batch, as soon as whatever is going on now waits."""
+        self._batch, self._parts = batch, asyncio.create_task(self._laid_out(batch))
+        self._parts.add_done_callback(_looked_at)  # nobody else does if the batch is not had in the end
+
+    async def parts(self, batch: Batch) -> list[Buffer]:
+        """Return the parts of a batch, be it begun or not."""
+        if self._batch is not batch:
+            self.begin(batch)
+        return await self._parts
+
+    async def _laid_out(self, batch: Batch) -> list[Buffer]:
+        return await in_binary(info_of(self._run, batch), batch.payloads)
+
+
+def _looked_at(task: "asyncio.Task[list[Buffer]]") -> None:
+    if not task.cancelled():
+        task.exception()
+
+
+async def taken_reply(request: Request, dispatch: Dispatch, run: str, batch: Batch, layout: Layout | None) -> Response:
+    """Answer a batch, in JSON without a layout. If the reply breaks off, its trainer may soon ask for it again."""
+    remembered = batch.without_payloads()  # by the reply, and that by its connection, long after it was sent
+
+    async def broke_off() -> None:
+        try:
+            await dispatch.let_expire(run, remembered)
+        except LachesisError as error:
+            log.warning("the reply with batch %s of run %s broke off: %s", remembered.lease.batch_id, run, error)
+
+    async def sent() -> None:
+        """The trainer says itself what becomes of the batch."""
+
+    lease = batch.lease
+    headers = {"Lachesis-Batch": lease.batch_id, "Lachesis-Step": str(lease.step), "Vary": "Accept"}
+    if lease.shards is not None:
+        headers["Lachesis-Imbalance"] = f"{lease.shards.balance.imbalance:.4f}"
+    try:
+        if layout is not None:
+            parts = await layout.parts(batch)
+            return WatchedReply(parts, headers, sent, broke_off, status_code=201, media_type=SAFETENSORS)
+        text = await asyncio.to_thread(_json, info_of(run, batch), batch.payloads)
+        content, more = await compressed(request, text)
+    except BaseException:
+        await broke_off()
+        raise
+    headers |= more | {"Vary": ", ".join(filter(None, ("Accept", more.get("Vary"))))}
+    return WatchedReply([content], headers, sent, broke_off, status_code=201)
+
+
+def info_of(run: str, batch: Batch) -> BatchInfo:
+    """Describe a batch without its columns."""
+    view, lease = batch.view, batch.lease
+    return BatchInfo(
+        batch=lease.batch_id,
+        run=run,
+        step=lease.step,
+        lease=lease.lease_id,
+        lease_s=(lease.deadline_ms - view.clock_ms) / 1000,
+        delivery=lease.deliveries,
+        relaxed=lease.relaxed,
+        batch_size=sum(sequences for _, _, sequences in lease.contents),
+        policy_version=view.policy_version,
+        rewinds=view.rewinds,
+        rewound=lease.rewound > 0,
+        groups=list(map(_group, batch.groups, _parts(batch), repeat(batch))),
+        shard=_shard(batch),
+    )
+
+
+def _parts(batch: Batch) -> Iterable[tuple[int, ...] | None]:
+    """Of each group, the sequences that are sent; None for all."""
+    if batch.shard is None:
+        return repeat(None)
+    pairs = zip(batch.groups, batch.shard.sequences, strict=True)
+    return (None if len(sequences) == group.size else sequences for group, sequences in pairs)
+
+
+def _shard(batch: Batch) -> ShardInfo | None:
+    shards = batch.lease.shards
+    if batch.shard is None or shards is None:
+        return None
+    return ShardInfo(
+        rank=batch.shard.rank,
+        world_size=shards.split.world_size,
+        size=sum(map(len, batch.shard.sequences)),
+        spread=shards.spread,
+        equal=shards.equal,
+        ended_by=shards.split.ended_by.value,
+        balance=BalanceInfo(**asdict(shards.balance)),
+        packing=None if batch.shard.packed is None else PackingInfo(**asdict(batch.shard.packed)),
+    )
+
+
+def _group(group: LeasedGroup, sequences: tuple[int, ...] | None, batch: Batch) -> BatchGroup:
+    return BatchGroup(
+        id=group.given_id or group.group_id,
+        environment=group.environment,
+        size=group.size if sequences is None else len(sequences),
+        sequences=None if sequences is None else list(sequences),
+        policy_version=group.policy_version,
+        staleness=staleness(group.policy_version, batch.view.policy_version),
+        age_s=max(0, batch.view.clock_ms - group.accepted_ms) / 1000,
+        filtered_by=group.filtered_by,
+        loss_weight=group.loss_weight,
+        replayed=None if group.replayed is None else _replayed(group.replayed),
+    )
+
+
+def _replayed(replayed: Replayed) -> ReplayedGroup:
+    return ReplayedGroup(
+        chunk=replayed.chunk,
+        uses=replayed.uses,
+        probability=replayed.probability,
+        importance_weight=replayed.importance,
+    )
+
+
+async def in_binary(info: BatchInfo, payloads: Sequence[bytes]) -> list[Buffer]:
+    """Lay a batch out as one file, in the parts it consists of; beside the event loop if it has many tensors."""
+    sizes = [group.size for group in info.groups]
+    metadata = {"batch": info.model_dump_json(exclude_defaults=True)}
+    if sum(int.from_bytes(payload[:LENGTH_BYTES], "little") for payload in payloads) < _IN_THREAD_HEADER_BYTES:
+        return parts_of(payloads, sizes, metadata)
+    return await asyncio.to_thread(parts_of, payloads, sizes, metadata)
+
+
+def _json(info: BatchInfo, payloads: tuple[bytes, ...]) -> bytes:
+    described = [group.model_dump_json(exclude_defaults=True).encode() for group in info.groups]
+    groups = b",".join(map(_group_json, described, payloads))
+    return (
+        info.model_dump_json(exclude={"groups"}, exclude_defaults=True).encode()[:-1] + b',"groups":[' + groups + b"]}"
+    )
+
+
+def _group_json(described: bytes, payload: bytes) -> bytes:
+    """One group: what describes it, its columns, its details, and what it says of itself, as one object."""
+    group = unpack(payload)
+    more: dict[str, Any] = {
+        column.name: column_rows(group.columns[column.name])
+        for column in NATIVE_COLUMNS
+        if column.name in group.columns
+    }
+    if "item" in group.metadata:
+        more["item"] = group.metadata["item"]
+    if "cost" in group.metadata:
+        more["cost"] = float(group.metadata["cost"])
+    if "metadata" in group.metadata:
+        more["metadata"] = orjson.Fragment(group.metadata["metadata"].encode())
+    if group.tensors:
+        more["tensors"] = {
+            name: {
+                "dtype": group.dtypes[name],
+                "shape": list(array.shape),
+                "data": base64.b64encode(array.tobytes()).decode(),
+            }
+            for name, array in group.tensors.items()
+        }
+    own = orjson.dumps(more, option=orjson.OPT_SERIALIZE_NUMPY)
+    parts = (described, own, present(group.details))
+    return b"{" + b",".join(part[1:-1] for part in parts if part != b"{}") + b"}"

@@ -1,0 +1,218 @@
+"""A curriculum's state as a document: lines of JSON, written and read a few at a time."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+import orjson
+from pydantic import ValidationError
+from starlette.requests import Request
+
+from app.api.codec.json_reader import check_structure, minified, parse_in_python
+from app.api.curriculum_shown import shown_settings
+from app.api.deps import parse
+from app.core.curriculum.atropos import load_atropos
+from app.core.curriculum.estimates import Estimate
+from app.core.curriculum.policy import CurriculumPolicy
+from app.core.curriculum.state import Header, estimate_dict, load_estimate_dict, load_state_dict, state_dict
+from app.core.errors import BodyTooLarge, InvalidField, MalformedBody, RequestTimeout, UnsupportedEncoding
+from app.services.curriculum.states import Document
+from app.store.curriculum_state import SavedItem
+from lachesis.wire.curriculum_items import MAX_METADATA_BYTES
+from lachesis.wire.curriculum_state import LastLine, SavedItemLine
+from lachesis.wire.problems import told
+
+T = TypeVar("T")
+
+_CATEGORIES = "categories"
+_LINES_AT_ONCE = 500
+_LONGEST_LINE = 64 * 1024
+_LONGEST_HEADER = 1024 * 1024  # it names all categories, and the arms of each
+
+
+async def lines_of(document: Document) -> AsyncIterator[bytes]:
+    """Write a document, some lines at a time."""
+    yield orjson.dumps(state_dict(document.header) | {_CATEGORIES: document.categories}) + b"\n"
+    count = 0
+    async for items in document.items:
+        count += len(items)
+        yield b"".join(map(_line_of, items))
+    yield orjson.dumps({"items": count}) + b"\n"
+
+
+def _line_of(item: SavedItem) -> bytes:
+    values: dict[str, Any] = {"key": item.key, "estimate": estimate_dict(item.estimate)}
+    if item.category:
+        values["category"] = item.category
+    if item.metadata:
+        values["metadata"] = orjson.Fragment(item.metadata)
+    if item.history:
+        values["history"] = item.history
+    if item.in_flight_ms:
+        values["in_flight_ms"] = item.in_flight_ms
+    return orjson.dumps(values) + b"\n"
+
+
+async def read_lines(request: Request, timeout_s: float) -> Document:
+    """Read a document's header; its items are read as they are asked for.
+
+    Raises:
+        MalformedBody: A line is not JSON, or the document ends early.
+        InvalidField: A value is wrong; the place begins with ``line`` and its number, from 1.
+        BodyTooLarge: A line is too long.
+        RequestTimeout: Nothing came for too long.
+        UnsupportedEncoding: The body is compressed.
+    """
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise UnsupportedEncoding("a state is not compressed")
+    lines = _lines(request, timeout_s)
+    first = await anext(lines, None)
+    if first is None:
+        raise MalformedBody("the document is empty")
+    header, categories = _at(1, lambda: _header(first[0]))
+    return Document(header, categories, _items(lines, first[1:], frozenset(categories)))
+
+
+def read_atropos(body: bytes) -> Document:
+    """Read the state of Atropos's CurriculumScheduler.
+
+    Raises:
+        MalformedBody, InvalidField: It is none.
+    """
+    value = parse_in_python(body)
+    check_structure(value)
+    if not isinstance(value, dict):
+        raise MalformedBody("expected the state of a CurriculumScheduler, a JSON object")
+    header, estimates = load_atropos(value)
+    check_policy(header.policy, ())
+    saved = [SavedItem(_key(key), "", "", estimate, _history(estimate), 0) for key, estimate in estimates.items()]
+
+    async def items() -> AsyncIterator[Sequence[SavedItem]]:
+        yield saved
+
+    return Document(header, (), items())
+
+
+def check_policy(policy: CurriculumPolicy, place: tuple[str, ...]) -> None:
+    """Refuse settings of a document that could not be set by a request.
+
+    Raises:
+        InvalidField: They are none.
+    """
+    try:
+        shown_settings(policy)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise InvalidField(told(first), (*place, *first["loc"])) from None
+
+
+def _key(key: str) -> str:
+    _at_key = SavedItemLine.model_fields["key"].metadata
+    if not 1 <= len(key) <= max(limit.max_length for limit in _at_key if hasattr(limit, "max_length")):
+        raise InvalidField("is no key of an item: its length", ("item_scores", key[:80]))
+    return key
+
+
+def _history(estimate: Estimate) -> tuple[float, ...]:
+    return (estimate.last,) if estimate.count else ()
+
+
+def _header(line: bytes) -> tuple[Header, list[str]]:
+    value = parse_in_python(line)
+    check_structure(value)
+    if not isinstance(value, dict):
+        raise MalformedBody("the header is not an object")
+    categories = value.pop(_CATEGORIES, [])
+    if not isinstance(categories, list) or not all(
+        isinstance(name, str) and 1 <= len(name) <= 128 for name in categories
+    ):
+        raise InvalidField("should be a list of names", (_CATEGORIES,))
+    if len(set(categories)) < len(categories) or len(categories) > 1000:
+        raise InvalidField("names one twice, or too many", (_CATEGORIES,))
+    header = load_state_dict(value)
+    check_policy(header.policy, ("policy",))
+    return header, categories
+
+
+async def _items(
+    lines: AsyncIterator[list[bytes]], first: list[bytes], categories: frozenset[str]
+) -> AsyncIterator[Sequence[SavedItem]]:
+    number, read, ended = 1, 0, False
+    part: list[bytes] | None = first
+    while part is not None:
+        if ended and part:
+            raise MalformedBody(f"line {number + 1}: the document goes on after its last line")
+        last = b""
+        if part and part[-1].startswith(b'{"items"'):
+            *part, last = part
+        ended = ended or bool(last)
+        items = await asyncio.to_thread(_parsed, part, number + 1, categories)
+        number, read = number + len(part), read + len(part)
+        if items:
+            yield items
+        if last:
+            declared = _at(number + 1, partial(parse, LastLine, last)).items
+            if declared != read:
+                raise MalformedBody(f"line {number + 1}: {declared} items are declared, and {read} came")
+            number += 1
+        part = await anext(lines, None)
+    if not ended:
+        raise MalformedBody(f"the document ends early, after line {number}: its last line says how many items it has")
+
+
+def _parsed(lines: Sequence[bytes], first: int, categories: frozenset[str]) -> list[SavedItem]:
+    return [_at(first + n, partial(_saved, line, categories)) for n, line in enumerate(lines)]
+
+
+def _saved(line: bytes, categories: frozenset[str]) -> SavedItem:
+    item = parse(SavedItemLine, line)
+    if item.category is not None and item.category not in categories:
+        raise InvalidField(f"{item.category!r} is none of the header's categories", ("category",))
+    text = b"" if item.metadata is None else minified(item.metadata)
+    if len(text) > MAX_METADATA_BYTES:
+        raise InvalidField(f"{len(text)} bytes of JSON; at most {MAX_METADATA_BYTES} are taken", ("metadata",))
+    estimate = _below("estimate", lambda: load_estimate_dict(item.estimate))
+    history = tuple(item.history)
+    return SavedItem(item.key, item.category or "", text.decode(), estimate, history, item.in_flight_ms)
+
+
+def _at(number: int, read: Callable[[], T]) -> T:
+    """Read a line, and say which it is where it is wrong."""
+    try:
+        return _below("line", read, number)
+    except MalformedBody as error:
+        raise MalformedBody(f"line {number}: {error}") from None
+
+
+def _below(name: str, read: Callable[[], T], *place: int) -> T:
+    try:
+        return read()
+    except InvalidField as error:
+        raise InvalidField(str(error), (name, *place, *error.location)) from None
+
+
+async def _lines(request: Request, timeout_s: float) -> AsyncIterator[list[bytes]]:
+    """Cut a body into lines, some at a time."""
+    rest, lines, longest = b"", list[bytes](), _LONGEST_HEADER
+    stream = request.stream()
+    while True:
+        try:
+            async with asyncio.timeout(timeout_s):
+                piece = await anext(stream, None)
+        except TimeoutError:
+            raise RequestTimeout(f"nothing of the document came for {timeout_s:g} s") from None
+        if piece is None:
+            break
+        *whole, rest = (rest + piece).split(b"\n")
+        for line in (*whole, rest):
+            if len(line) > longest:
+                raise BodyTooLarge(f"a line of more than {longest} bytes")
+            longest = _LONGEST_LINE if whole else longest
+        lines += whole
+        if len(lines) >= _LINES_AT_ONCE:
+            yield lines
+            lines = []
+    lines += [rest] if rest else []
+    if lines:
+        yield lines

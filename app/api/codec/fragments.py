@@ -1,0 +1,102 @@
+"""Fragments as they come in: in binary checked by their headers and kept as the bytes they are, or in JSON.
+
+A fragment holds any tensors under any names. None of their values becomes a Python object, and none is looked at but
+those of `policy_versions`.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.api.codec.fragment_keys import as_strings, encoded, values_of
+from app.api.codec.group_blob import FORMAT_OF_OTHERS, MAX_TENSORS, check_header, check_name, check_names, flat, opened
+from app.api.codec.group_json import read_tensor
+from app.api.codec.json_reader import Path, described, parse_in_python
+from app.core.errors import InvalidField, MalformedBody
+from app.store.codec import Payload
+from app.store.replay_entries import EncodedFragment
+from lachesis.wire.blob import METADATA, Header, write
+from lachesis.wire.fragments import FRAGMENT_KEYS, MAX_FRAGMENTS, POLICY_VERSIONS
+
+_FRAMED = "fragments"
+_TENSORS = "tensors"
+_INTEGERS = ("I32", "I64")
+
+
+def decode_fragments(body: bytes) -> list[EncodedFragment]:
+    """Read one fragment's blob, or a frame of them.
+
+    Raises:
+        MalformedBody: It is not safetensors.
+        InvalidField: A tensor or a key is wrong. The blobs of a frame are in ``fragments``, as they are in JSON.
+    """
+    return [_of_blob(blob, header, path) for blob, header, path in opened(body, _FRAMED, MAX_FRAGMENTS)]
+
+
+def decode_fragments_json(body: bytes) -> list[EncodedFragment]:
+    """Read one fragment, or ``{"fragments": [...]}``.
+
+    Raises:
+        MalformedBody: It is not JSON, or not one that all readers understand alike.
+        InvalidField: A value is wrong, or a field unknown.
+    """
+    document = parse_in_python(body)
+    if not isinstance(document, dict):
+        raise MalformedBody(f"expected a JSON object, not {described(document)}")
+    if _FRAMED not in document:
+        return [_of_json(document, ())]
+    for name in document:
+        if name != _FRAMED:
+            raise InvalidField(f"is unknown beside {_FRAMED}", (name,))
+    fragments = document[_FRAMED]
+    if not isinstance(fragments, list):
+        raise InvalidField(f"should be an array, not {described(fragments)}", (_FRAMED,))
+    if not 1 <= len(fragments) <= MAX_FRAGMENTS:
+        raise InvalidField(f"{len(fragments)} fragments; 1 to {MAX_FRAGMENTS} go in one request", (_FRAMED,))
+    return [_of_json(fragment, (_FRAMED, position)) for position, fragment in enumerate(fragments)]
+
+
+def _of_blob(blob: Payload, header: Header, path: Path) -> EncodedFragment:
+    check_names(header, path)
+    if not header.tensors:
+        raise InvalidField("a fragment without tensors", path)
+    versions = None
+    if POLICY_VERSIONS in header.tensors:
+        versions = flat(blob, header.tensors[POLICY_VERSIONS], _INTEGERS, (*path, POLICY_VERSIONS))
+    given = {name: text for name, text in header.metadata.items() if name != FORMAT_OF_OTHERS}
+    return encoded(values_of(given, path), blob, versions, path)
+
+
+def _of_json(fragment: Any, path: Path) -> EncodedFragment:
+    if not isinstance(fragment, dict):
+        raise InvalidField(f"should be a fragment, not {described(fragment)}", path)
+    for name in fragment:
+        if name not in FRAGMENT_KEYS and name != _TENSORS:
+            raise InvalidField(f"is unknown here; known are {', '.join((*FRAGMENT_KEYS, _TENSORS))}", (*path, name))
+    tensors = _tensors(fragment.get(_TENSORS), (*path, _TENSORS))
+    versions = None
+    if POLICY_VERSIONS in tensors:
+        versions = _integers(tensors[POLICY_VERSIONS], (*path, _TENSORS, POLICY_VERSIONS))
+    values = {name: value for name, value in fragment.items() if name != _TENSORS}
+    payload = write(tensors, as_strings(values))
+    check_header(payload, path)
+    return encoded(values, payload, versions, path)
+
+
+def _tensors(given: Any, path: Path) -> dict[str, NDArray[Any]]:
+    if not isinstance(given, dict):
+        raise InvalidField("is required" if given is None else f"should be an object, not {described(given)}", path)
+    if not 1 <= len(given) <= MAX_TENSORS:
+        raise InvalidField(f"{len(given)} tensors; 1 to {MAX_TENSORS} are taken", path)
+    for name in given:
+        check_name(name, path)
+        if name == METADATA:
+            raise InvalidField("is no name for a tensor: something else is called so", (*path, name))
+    return {name: read_tensor(tensor, (*path, name)) for name, tensor in given.items()}
+
+
+def _integers(array: NDArray[Any], path: Path) -> NDArray[Any]:
+    if array.dtype not in (np.int32, np.int64) or array.ndim != 1:
+        raise InvalidField(f"should be {' or '.join(_INTEGERS)} of one dimension", path)
+    return array

@@ -1,0 +1,263 @@
+"""Groups in binary: checked by their headers and lengths, kept as the bytes that came.
+
+What must hold is what `app.api.codec.scored_data` demands of JSON: the same columns, rows that belong together, finite
+numbers. No value of a column becomes a Python object.
+"""
+
+import reprlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.api.codec.group_details import NATIVE_DETAILS, check_details
+from app.api.codec.group_fields import read_fields
+from app.api.codec.group_keys import GroupKeys, parse_object, read_keys
+from app.api.codec.json_reader import Path, members
+from app.api.codec.scored_data import check_rows
+from app.core.costs import weigh
+from app.core.errors import InvalidField, MalformedBody
+from app.core.handful import total
+from app.core.replay import versions_of
+from app.store.codec import EncodedGroup, Payload
+from lachesis.wire.blob import (
+    LENGTH_BYTES,
+    MAX_HEADER_BYTES,
+    Buffer,
+    DamagedBlob,
+    Header,
+    TensorInfo,
+    read_header,
+    tensor,
+    with_metadata,
+)
+from lachesis.wire.columns import DETAILS, LENGTHS, MEASURES, NATIVE_COLUMNS, Column, Ragged, lengths_name
+from lachesis.wire.frame import cut
+from lachesis.wire.groups import MAX_GROUPS
+from lachesis.wire.kind import FORMAT
+
+MAX_TENSORS = 256
+"""Most tensors in a group: every reader looks at each."""
+
+_MAX_NAME = 256
+_FRAMED = "groups"
+_WHOLE = ("environment", "policy_version")  # "1.0" and " 1" are whole numbers to some readers
+_KINDS = {"int": ("I32", "I64"), "float": ("F32", "F64")}
+_LENGTHS = {
+    lengths_name(column.name, level): (column.name, level < column.depth - 1)
+    for column in NATIVE_COLUMNS
+    for level in range(len(LENGTHS))
+}
+_NAMES = {DETAILS, *_LENGTHS, *(column.name for column in NATIVE_COLUMNS)}
+_NO_DETAILS = b"{}"
+FORMAT_OF_OTHERS = "format"
+"""Key of a blob's metadata under which torch and others say "pt"; it tells nothing."""
+
+
+def decode_blobs(body: bytes) -> list[EncodedGroup]:
+    """Read one group's blob, or a frame of them.
+
+    Raises:
+        MalformedBody: It is not safetensors.
+        InvalidField: A tensor or a key is wrong. The groups of a frame are in ``groups``, as they are in JSON.
+    """
+    return [_group(blob, header, path) for blob, header, path in opened(body, _FRAMED, MAX_GROUPS)]
+
+
+def opened(body: bytes, kind: str, most: int) -> Iterator[tuple[Payload, Header, Path]]:
+    """Open the blob, or the frame of blobs, that a body is: each with its header and its place.
+
+    Args:
+        body: What came.
+        kind: What the frame holds, and what its blobs are called in places.
+        most: How many blobs a frame may hold.
+
+    Raises:
+        MalformedBody: It is not safetensors.
+        InvalidField: It is a batch, or a frame of something else; or one of its blobs is not safetensors.
+    """
+    try:
+        header = read_header(body)
+        if FORMAT not in header.metadata:
+            yield body, header, ()
+            return
+        if header.metadata[FORMAT] != kind:
+            raise InvalidField(f"a file of {reprlib.repr(header.metadata[FORMAT])}, not of {kind}")
+        blobs = cut(body, header)
+    except DamagedBlob as error:
+        raise MalformedBody(f"not safetensors: {error}") from error
+    if not 1 <= len(blobs) <= most:
+        raise InvalidField(f"{len(blobs)} {kind}; 1 to {most} go in one request")
+    for position, blob in enumerate(blobs):
+        path = (kind, position)
+        try:
+            yield blob, read_header(blob), path
+        except DamagedBlob as error:
+            raise InvalidField(f"not safetensors: {error}", path) from error
+
+
+def _group(blob: Payload, header: Header, path: Path) -> EncodedGroup:
+    check_names(header, path)
+    for name in header.tensors:
+        if name in _LENGTHS:
+            _check_own_lengths(name, header, path)
+    columns = {}
+    rows = _Rows(blob, header, path)
+    for column in NATIVE_COLUMNS:
+        if column.name in header.tensors:
+            columns[column.name] = _column(blob, header, column, rows, (*path, column.name))
+        elif column.required:
+            raise InvalidField("is required", (*path, column.name))
+    check_rows(columns, path)
+    if DETAILS in header.tensors:
+        _check_details(blob, header.tensors[DETAILS], (*path, DETAILS))
+    given = {name: text for name, text in header.metadata.items() if name != FORMAT_OF_OTHERS}
+    keys = read_keys(given, columns.get("policy_versions"), path)
+    return keys_and_payload(keys, columns, _payload(blob, header, keys), path)
+
+
+def keys_and_payload(keys: GroupKeys, columns: Mapping[str, Ragged], payload: Payload, path: Path) -> EncodedGroup:
+    """Put together what is stored of a group of the native API.
+
+    Raises:
+        InvalidField: It says more of itself than a header holds.
+    """
+    check_header(payload, path)
+    (lengths,) = columns["tokens"].lengths
+    versions = columns.get("policy_versions")
+    return EncodedGroup(
+        size=len(lengths),
+        environment=keys.environment,
+        payload=payload,
+        group_id=keys.id,
+        policy_version=keys.policy_version,
+        weight=weigh(lengths, keys.cost),
+        versions=None if versions is None else versions_of(versions.values),
+        place=path,
+        item=keys.item,
+        lengths=lengths,
+        rewards=columns["scores"].values,
+    )
+
+
+def _payload(blob: Payload, header: Header, keys: GroupKeys) -> Payload:
+    """The bytes as they came, if every reader will read them as we did; else the same with what we have read."""
+    given = header.metadata
+    if "id" in given and all(given[name] == str(getattr(keys, name)) for name in _WHOLE if name in given):
+        return blob
+    return with_metadata(blob, header, keys.as_strings())
+
+
+def check_names(header: Header, path: Path) -> None:
+    """Check how many tensors there are, and their names.
+
+    Raises:
+        InvalidField: They are too many, or one has no fit name.
+    """
+    if len(header.tensors) > MAX_TENSORS:
+        raise InvalidField(f"{len(header.tensors)} tensors; at most {MAX_TENSORS} are taken", path)
+    for name in header.tensors:
+        if name not in _NAMES:
+            check_name(name, path)
+
+
+def check_header(payload: Payload, path: Path) -> None:
+    """Check that what was written from JSON is a blob that readers take.
+
+    Raises:
+        InvalidField: What it says of itself is too much for a header.
+    """
+    length = int.from_bytes(payload[:LENGTH_BYTES], "little")
+    if length > MAX_HEADER_BYTES:
+        raise InvalidField(f"takes {length} bytes of a header without its tensors; at most {MAX_HEADER_BYTES} go", path)
+
+
+def check_name(name: str, path: Path) -> None:
+    """Check the name of a tensor.
+
+    Raises:
+        InvalidField: It is too long, or nothing to show to people.
+    """
+    if not 1 <= len(name) <= _MAX_NAME or not name.isprintable():
+        shown = reprlib.repr(name)
+        raise InvalidField(f"a tensor's name has 1 to {_MAX_NAME} printable characters; {shown} has not", path)
+
+
+def _check_own_lengths(name: str, header: Header, path: Path) -> None:
+    column, has_such = _LENGTHS[name]
+    if column not in header.tensors:
+        raise InvalidField(f"lengths of {column}, which is not there", (*path, name))
+    if not has_such:
+        raise InvalidField(f"{column} has no such lengths", (*path, name))
+
+
+class _Rows:
+    """The lengths of a group's rows, each tensor of them looked at once: most columns share one."""
+
+    def __init__(self, blob: Buffer, header: Header, path: Path) -> None:
+        self._blob = blob
+        self._tensors = header.tensors
+        self._path = path
+        self._seen: dict[str, tuple[NDArray[Any], int]] = {}
+
+    def of(self, column: str, level: int) -> tuple[NDArray[Any], int]:
+        """The lengths of a column's rows on one level of nesting, and their sum."""
+        own = lengths_name(column, level)
+        name = own if own in self._tensors else lengths_name(MEASURES[level], level)
+        if name not in self._tensors:
+            raise InvalidField(f"needs {own}", (*self._path, column))
+        if name not in self._seen:
+            self._seen[name] = self._read(name)
+        return self._seen[name]
+
+    def _read(self, name: str) -> tuple[NDArray[Any], int]:
+        path = (*self._path, name)
+        lengths = flat(self._blob, self._tensors[name], _KINDS["int"], path)
+        if not lengths.size:
+            return lengths, 0
+        lowest, highest = lengths.argmin(), lengths.argmax()  # of a handful ten times as fast as their values
+        if lengths[lowest] < 0:
+            raise InvalidField("a length below 0", (*path, int(lowest)))
+        if lengths[highest] > len(self._blob):  # and so no sum of them overflows
+            raise InvalidField("a length beyond the body's", (*path, int(highest)))
+        return lengths, total(lengths)
+
+
+def _column(blob: Buffer, header: Header, column: Column, rows: _Rows, path: Path) -> Ragged:
+    values = flat(blob, header.tensors[column.name], _KINDS[column.kind], path)
+    if column.kind == "float" and values.size:
+        finite = np.isfinite(values)
+        if not finite[first := finite.argmin()]:
+            raise InvalidField("not a finite number", (*path, int(first)))
+    lengths = [rows.of(column.name, level) for level in range(column.depth - 1)]
+    held = len(values)
+    for level, wanted in reversed(lengths):
+        if wanted != held:
+            raise InvalidField(f"holds {held} where its lengths make {wanted}", path)
+        held = len(level)
+    return Ragged(values, tuple([level for level, _ in lengths]))
+
+
+def flat(blob: Buffer, info: TensorInfo, dtypes: tuple[str, ...], path: Path) -> NDArray[Any]:
+    """Return a tensor of one dimension.
+
+    Raises:
+        InvalidField: It is of another dtype, or of several dimensions.
+    """
+    if info.dtype not in dtypes:
+        raise InvalidField(f"has dtype {info.dtype}, not {' or '.join(dtypes)}", path)
+    if len(info.shape) != 1:
+        raise InvalidField(f"has {len(info.shape)} dimensions, not 1: rows are laid one after the other", path)
+    return tensor(blob, info)
+
+
+def _check_details(blob: Buffer, info: TensorInfo, path: Path) -> None:
+    text = flat(blob, info, ("U8",), path).tobytes()
+    if text == _NO_DETAILS:
+        return
+    document = parse_object(text, path)
+    for name, _ in members(document, path):
+        if name not in NATIVE_DETAILS:
+            raise InvalidField(f"is unknown here; known are {', '.join(sorted(NATIVE_DETAILS))}", (*path, name))
+    check_details(read_fields(document, path))

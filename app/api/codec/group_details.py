@@ -1,0 +1,86 @@
+"""The fields of a group that are not columns: messages, overrides and the like, kept as JSON text."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from app.api.codec.group_fields import GroupFields
+from app.api.codec.json_reader import ARRAYS, OBJECTS, Path, described, members, minified, parse
+from app.core.errors import InvalidField
+from lachesis.wire.columns import DETAIL_FIELDS
+
+NATIVE_DETAILS = frozenset(DETAIL_FIELDS) - {"env_id"}
+"""Those of the native API, where a group's environment is one of its keys."""
+
+_TEMPLATE = b"{%b}" % b",".join(b'"%b":%%b' % name.encode() for name in DETAIL_FIELDS)
+
+
+def details_text(values: Mapping[str, Any], texts: Mapping[str, bytes], environment: int | None) -> bytes:
+    """Write the fields that are not columns as one JSON object, null where absent.
+
+    Args:
+        values: JSON values by name; others than `DETAIL_FIELDS` are passed over.
+        texts: Their text, minified, where it is known already.
+        environment: The environment's id, which goes with them.
+    """
+    fields = dict.fromkeys(DETAIL_FIELDS, b"null")
+    for name in DETAIL_FIELDS:
+        if name in values:
+            fields[name] = texts.get(name) or minified(values[name])
+    fields["env_id"] = b"null" if environment is None else b"%d" % environment
+    return _TEMPLATE % tuple(fields.values())
+
+
+def completed(details: bytes, environment: int | None) -> bytes:
+    """Return details that were checked when they came with every field, as `details_text` writes them."""
+    return details_text(dict(members(parse(details), ())), {}, environment)
+
+
+def present(details: bytes) -> bytes:
+    """Return the details that are there, of a group of the native API, as one JSON object."""
+    there = {name: value for name, value in members(parse(details), ()) if name in NATIVE_DETAILS and value is not None}
+    return b"{%b}" % b",".join(b'"%b":%b' % (name.encode(), minified(value)) for name, value in there.items())
+
+
+def check_details(fields: GroupFields) -> None:
+    """Check the fields that are not columns.
+
+    Raises:
+        InvalidField: One has not the shape it should have.
+    """
+    for name, check in _DETAIL_CHECKS.items():
+        if name in fields.values:
+            check(fields.values[name], (*fields.path, name))
+
+
+def _check_messages(conversations: Any, path: Path) -> None:
+    for row, conversation in enumerate(_array(conversations, path)):
+        for position, message in enumerate(_array(conversation, (*path, row))):
+            place = (*path, row, position)
+            _check_object(message, place)
+            for key in ("role", "content"):
+                if key not in message:
+                    raise InvalidField(f"a message without {key}", place)
+
+
+def _check_objects(items: Any, path: Path) -> None:
+    for position, item in enumerate(_array(items, path)):
+        _check_object(item, (*path, position))
+
+
+def _check_object(value: Any, path: Path) -> None:
+    if not isinstance(value, OBJECTS):
+        raise InvalidField(f"should be an object, not {described(value)}", path)
+
+
+def _array(value: Any, path: Path) -> Any:
+    if not isinstance(value, ARRAYS):
+        raise InvalidField(f"should be an array, not {described(value)}", path)
+    return value
+
+
+_DETAIL_CHECKS: dict[str, Callable[[Any, Path], None]] = {
+    "messages": _check_messages,
+    "generation_params": _check_object,
+    "overrides": _check_objects,
+    "group_overrides": _check_object,
+}

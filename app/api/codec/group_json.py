@@ -1,0 +1,117 @@
+"""Groups of the native API in JSON: the columns of ``ScoredData``, what a group says of itself, tensors in base64."""
+
+import base64
+import binascii
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.api.codec.group_blob import MAX_TENSORS, check_name, keys_and_payload
+from app.api.codec.group_details import NATIVE_DETAILS
+from app.api.codec.group_fields import GroupFields
+from app.api.codec.group_keys import read_keys
+from app.api.codec.json_reader import ARRAYS, OBJECTS, Path, described, members
+from app.api.codec.scored_data import CheckedGroup, checked_groups, elements_of
+from app.core.errors import InvalidField, MalformedBody
+from app.store.codec import EncodedGroup
+from lachesis.wire.blob import METADATA, is_shape
+from lachesis.wire.columns import DETAILS, NATIVE_COLUMNS, is_column, pack
+from lachesis.wire.groups import GROUP_KEYS
+
+_DTYPES = {"BOOL": np.dtype("?")} | {
+    f"{kind}{8 * size}": np.dtype(f"<{kind.lower()}{size}")
+    for kind, sizes in (("U", (1, 2, 4, 8)), ("I", (1, 2, 4, 8)), ("F", (2, 4, 8)))
+    for size in sizes
+}
+_TENSORS = "tensors"
+_GROUPS = "groups"
+_COLUMN_NAMES = frozenset(column.name for column in NATIVE_COLUMNS)
+KNOWN = _COLUMN_NAMES | NATIVE_DETAILS | frozenset(GROUP_KEYS) | {_TENSORS}
+"""What a group may have."""
+
+
+def decode_native_json(body: bytes) -> list[EncodedGroup]:
+    """Read one group, or ``{"groups": [...]}``.
+
+    Raises:
+        MalformedBody: It is not JSON, or not one that all readers understand alike.
+        InvalidField: A value is wrong, or a field unknown.
+    """
+    return [_encoded(group) for group in checked_groups(body, _groups_of, NATIVE_COLUMNS)]
+
+
+def _groups_of(document: Any) -> list[tuple[Path, Any]]:
+    if not isinstance(document, OBJECTS):
+        raise MalformedBody(f"expected a JSON object, not {described(document)}")
+    if _GROUPS not in document:
+        return [((), document)]
+    for name in document:
+        if name != _GROUPS:
+            raise InvalidField(f"is unknown beside {_GROUPS}", (name,))
+    if not isinstance(document[_GROUPS], ARRAYS):
+        raise InvalidField(f"should be an array, not {described(document[_GROUPS])}", (_GROUPS,))
+    groups = elements_of(document[_GROUPS], (_GROUPS,))
+    if not groups:
+        raise InvalidField("holds no group", (_GROUPS,))
+    return groups
+
+
+def _encoded(group: CheckedGroup) -> EncodedGroup:
+    fields = group.fields
+    for name in fields.values:
+        if name not in KNOWN:
+            raise InvalidField("is unknown here", (*fields.path, name))
+    keys = read_keys(
+        {name: fields.values[name] for name in GROUP_KEYS if name in fields.values},
+        group.columns.get("policy_versions"),
+        fields.path,
+    )
+    payload = pack(group.columns, group.details, keys.as_strings(), _tensors(fields))
+    return keys_and_payload(keys, group.columns, payload, fields.path)
+
+
+def _tensors(fields: GroupFields) -> dict[str, Any]:
+    given = fields.values.get(_TENSORS)
+    path = (*fields.path, _TENSORS)
+    if given is None:
+        return {}
+    if not isinstance(given, OBJECTS):
+        raise InvalidField(f"should be an object, not {described(given)}", path)
+    if len(given) > MAX_TENSORS // 2:
+        raise InvalidField(f"{len(given)} tensors; at most {MAX_TENSORS // 2} are taken", path)
+    return {name: _own_tensor(name, tensor, (*path, name)) for name, tensor in members(given, path)}
+
+
+def _own_tensor(name: str, given: Any, path: Path) -> NDArray[Any]:
+    check_name(name, path)
+    if name in (DETAILS, METADATA) or is_column(name):
+        raise InvalidField("is no name for a tensor of your own: something else is called so", path)
+    return read_tensor(given, path)
+
+
+def read_tensor(given: Any, path: Path) -> NDArray[Any]:
+    """Read a tensor: an object of dtype, shape and data in base64.
+
+    Raises:
+        InvalidField: It is none.
+    """
+    match dict(members(given, path)) if isinstance(given, OBJECTS) else None:
+        case {"dtype": str(dtype), "shape": shape, "data": str(data), **more} if not more and isinstance(shape, ARRAYS):
+            lengths = list(shape)
+        case _:
+            raise InvalidField("should be an object of dtype, shape and data (base64)", path)
+    if dtype not in _DTYPES:
+        raise InvalidField(f"is none of {', '.join(_DTYPES)}", (*path, "dtype"))
+    if not all(type(length) is int and length >= 0 for length in lengths):
+        raise InvalidField("should hold whole numbers", (*path, "shape"))
+    if not is_shape(lengths, _DTYPES[dtype].itemsize):
+        raise InvalidField("is none that an array can have", (*path, "shape"))
+    try:
+        raw = base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InvalidField(f"is not base64: {error}", (*path, "data")) from None
+    if prod(lengths) * _DTYPES[dtype].itemsize != len(raw):
+        raise InvalidField(f"holds {len(raw)} bytes, not those of {dtype} {lengths}", (*path, "data"))
+    return np.frombuffer(raw, _DTYPES[dtype]).reshape(lengths)

@@ -1,0 +1,94 @@
+"""What a group of the native API says of itself beside its columns (`lachesis.wire.groups.GROUP_KEYS`)."""
+
+import uuid
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from app.api.codec.json_reader import OBJECTS, Path, check_structure, described, minified, parse
+from app.core.errors import InvalidField, MalformedBody
+from lachesis.wire.body import MAX_INTEGER
+from lachesis.wire.columns import Ragged
+from lachesis.wire.groups import GROUP_ID, GROUP_KEYS
+
+_METADATA = "metadata"
+
+
+class GroupKeys(BaseModel):
+    """A group's keys, read from JSON values or from a blob's strings alike.
+
+    Attributes:
+        metadata: The text of a JSON object.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    id: Annotated[str, Field(pattern=f"^{GROUP_ID}$")] | None = None
+    environment: Annotated[int, Field(ge=0, le=MAX_INTEGER)] | None = None
+    policy_version: Annotated[int, Field(ge=0, le=MAX_INTEGER)] | None = None
+    item: Annotated[str, Field(min_length=1, max_length=512)] | None = None
+    cost: Annotated[float, Field(ge=0)] | None = None
+    metadata: str | None = None
+
+    def as_strings(self) -> dict[str, str]:
+        """The keys that are there as a blob's metadata."""
+        return {name: str(value) for name, value in self if value is not None}
+
+
+def read_keys(values: Mapping[str, Any], versions: Ragged | None, path: Path) -> GroupKeys:
+    """Check a group's keys, make an id if it has none, and find its oldest policy version.
+
+    Args:
+        values: Keys that were given, JSON values or strings; others than `GROUP_KEYS` are refused.
+        versions: The policy version that sampled each token, where the group says so.
+        path: Where the group is in the body.
+
+    Raises:
+        InvalidField: A key is wrong or unknown.
+    """
+    for name in values:
+        if name not in GROUP_KEYS:
+            raise InvalidField(f"is unknown here; known are {', '.join(GROUP_KEYS)}", (*path, name))
+    given = {name: value for name, value in values.items() if value is not None}
+    if "id" not in given:
+        given["id"] = str(uuid.uuid4())
+    if _METADATA in given:
+        given[_METADATA] = _object_text(given[_METADATA], (*path, _METADATA))
+    if versions is not None:
+        position = int(versions.values.argmin())
+        oldest = int(versions.values[position])
+        if oldest < 0:
+            raise InvalidField(f"a policy version below 0: {oldest}", (*path, "policy_versions", position))
+        if str(given.setdefault("policy_version", oldest)) != str(oldest):
+            raise InvalidField(f"is not {oldest}, the oldest of policy_versions", (*path, "policy_version"))
+    try:
+        return GroupKeys.model_validate(given)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        name = str(first["loc"][0])
+        raise InvalidField(f"{first['msg']}, not {described(given[name])}", (*path, name)) from None
+
+
+def parse_object(text: bytes, path: Path) -> Any:
+    """Parse the text of a JSON object that is somewhere in a body.
+
+    Raises:
+        InvalidField: It is not JSON, not JSON that all readers understand alike, or no object.
+    """
+    try:
+        value = parse(text)
+        check_structure(value, path)
+    except MalformedBody as error:
+        raise InvalidField(str(error), path) from error
+    if not isinstance(value, OBJECTS):
+        raise InvalidField(f"should be a JSON object, not {described(value)}", path)
+    return value
+
+
+def _object_text(value: Any, path: Path) -> str:
+    if isinstance(value, str):
+        value = parse_object(value.encode(), path)
+    if not isinstance(value, OBJECTS):
+        raise InvalidField(f"should be a JSON object, not {described(value)}", path)
+    return minified(value).decode()

@@ -1,0 +1,135 @@
+"""Samples and fragments of a replay buffer as replies: stored blobs relayed as they are, or JSON of what they are."""
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from fastapi import Request, Response
+
+from app.api.http.replies import WatchedReply, compressed
+from app.core.errors import LachesisError
+from app.core.rate_limiter import Blocked
+from app.services.replay.buffer import Replay
+from app.services.replay.request import Record, Sample
+from app.services.replay.samples import ReplaySamples
+from app.store.replay_entries import StoredFragment
+from lachesis.wire import fragments, samples
+from lachesis.wire.frame import frame_header
+from lachesis.wire.groups import SAFETENSORS
+from lachesis.wire.replay import Sampling
+
+_MOST_HEADER_CHARACTERS = 1000  # clients refuse headers of some kilobytes
+_ASKED_AGAIN_WITHIN_S = 10.0
+
+log = logging.getLogger("lachesis.api")
+
+
+def waiting_reply(blocked: Blocked) -> Response:
+    """Say why there is no sample."""
+    why = f"{blocked.holdup.value}: {blocked.detail}"
+    return Response(status_code=204, headers={"Lachesis-Waiting": why[:_MOST_HEADER_CHARACTERS]})
+
+
+def fragments_reply(found: Sequence[tuple[StoredFragment, bytes]]) -> Response:
+    """Answer fragments as a frame, in order."""
+    described = [_fragment(fragment) for fragment, _ in found]
+    payloads = [payload for _, payload in found]
+    parts = [_head(payloads, "fragments", {"fragments": json.dumps(described)}), *payloads]
+    return WatchedReply(parts, {}, _nothing, _nothing, media_type=SAFETENSORS)
+
+
+async def taken_reply(
+    request: Request, replay: Replay, held: ReplaySamples, run: str, sample: Sample, *, binary: bool
+) -> Response:
+    """Answer a sample that was just taken. If the reply breaks off, its trainer has some seconds to ask again."""
+    lease = sample.lease
+
+    async def broke_off() -> None:
+        try:
+            await held.extend(run, lease.batch_id, lease.lease_id, _ASKED_AGAIN_WITHIN_S)
+        except LachesisError as error:
+            log.warning("the reply with sample %s of run %s broke off: %s", lease.batch_id, run, error)
+
+    try:
+        parts, headers, media_type = await _parts(request, replay, run, sample, binary=binary)
+    except BaseException:
+        await broke_off()
+        raise
+    return WatchedReply(parts, headers, _nothing, broke_off, status_code=201, media_type=media_type)
+
+
+async def shown_reply(request: Request, replay: Replay, run: str, sample: Sample, *, binary: bool) -> Response:
+    """Answer a sample that somebody holds: a rank of its trainer looks at it, or the trainer came back."""
+    parts, headers, media_type = await _parts(request, replay, run, sample, binary=binary)
+    return WatchedReply(parts, headers, _nothing, _nothing, media_type=media_type)
+
+
+async def _parts(
+    request: Request, replay: Replay, run: str, sample: Sample, *, binary: bool
+) -> tuple[list[bytes], dict[str, str], str]:
+    """The body of a reply in pieces, its headers and its media type."""
+    info = _info(run, sample)
+    headers = {"Lachesis-Sample": info.sample, "Vary": "Accept"}
+    if binary:
+        payloads = await replay.payloads(run, [record.fragment for record in sample.records])
+        said = {"sample": info.model_dump_json(exclude_defaults=True)}
+        return [_head(payloads, "sample", said), *payloads], headers, SAFETENSORS
+    content, more = await compressed(request, info.model_dump_json().encode())
+    headers |= more | {"Vary": ", ".join(filter(None, ("Accept", more.get("Vary"))))}
+    return [content], headers, "application/json"
+
+
+async def _nothing() -> None:
+    """Who reads it says itself what becomes of it."""
+
+
+def _head(payloads: Sequence[bytes], kind: str, said: Mapping[str, str]) -> bytes:
+    return frame_header([len(payload) for payload in payloads], kind, said)
+
+
+def _info(run: str, sample: Sample) -> samples.SampleInfo:
+    return samples.SampleInfo(
+        sample=sample.lease.batch_id,
+        run=run,
+        lease=sample.lease.lease_id,
+        lease_s=max(0, sample.lease.deadline_ms - sample.clock_ms) / 1000,
+        policy_version=sample.policy_version,
+        sampling=Sampling.model_validate(asdict(sample.sampling)),
+        records=list(map(_record, sample.records)),
+    )
+
+
+def _record(record: Record) -> samples.Record:
+    stored = record.fragment
+    # A default that is a list is copied with care, which costs as much as all the rest of the record.
+    facts = {"episodes": [], **json.loads(stored.facts)}
+    return samples.Record(
+        fragment=stored.fragment_id,
+        chunk=record.chunk_id,
+        worker=stored.worker,
+        session=stored.session,
+        number=stored.number,
+        version=record.version,
+        staleness=record.staleness,
+        uses=record.uses,
+        probability=record.probability,
+        importance_weight=record.importance,
+        payload_bytes=stored.payload_bytes,
+        **facts,
+    )
+
+
+def _fragment(stored: StoredFragment) -> dict[str, Any]:
+    described = fragments.StoredFragment(
+        fragment=stored.fragment_id,
+        chunk=stored.chunk_id,
+        worker=stored.worker,
+        session=stored.session,
+        number=stored.number,
+        version=stored.version,
+        payload_bytes=stored.payload_bytes,
+        **json.loads(stored.facts),
+    )
+    return described.model_dump(mode="json", exclude_defaults=True)

@@ -1,0 +1,182 @@
+"""Turn the JSON of scored groups into columns: strict about shape, lenient about how a number is spelled.
+
+The structure of the whole body is checked first (400), then the values, group by group in the order of the fields
+(422). So what is reported does not depend on the parser, nor on whether the shortcut of `app.api.codec.group_fields` was
+taken; a property test holds the three ways equal. Only too long a list is refused before its elements are looked at.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from app.api.codec.group_details import check_details, details_text
+from app.api.codec.group_fields import GroupFields, accounts_for, read_fields, read_fields_by_shortcut
+from app.api.codec.json_columns import read_column, read_environment
+from app.api.codec.json_reader import ARRAYS, OBJECTS, PROXIES, Path, check_structure, described, parse
+from app.core.costs import weigh
+from app.core.errors import InvalidField, MalformedBody
+from app.store.codec import EncodedGroup
+from lachesis.wire.columns import COLUMNS, Column, Ragged, pack
+from lachesis.wire.groups import MAX_GROUPS
+
+Parse = Callable[[bytes], Any]
+GroupsOf = Callable[[Any], list[tuple[Path, Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedGroup:
+    """A group whose values are right, no longer JSON and not yet one blob."""
+
+    fields: GroupFields
+    columns: dict[str, Ragged]
+    environment: int | None
+    details: bytes
+
+
+def decode_group(body: bytes, *, parse: Parse = parse, shortcut: bool = True) -> EncodedGroup:
+    """Decode the JSON of one group (the Atropos ``ScoredData``).
+
+    Args:
+        body: The JSON text, UTF-8.
+        parse: The parser; tests choose another one.
+        shortcut: Whether plain columns may be read without looking at each value; tests turn it off.
+
+    Raises:
+        MalformedBody: It is not one JSON object, or not one that all readers understand alike.
+        InvalidField: A value is wrong; the location is a path in the group: ``("advantages", 3, 17)``.
+    """
+    (group,) = checked_groups(body, _only, parse=parse, shortcut=shortcut)
+    return _packed(group)
+
+
+def decode_groups(body: bytes, *, parse: Parse = parse, shortcut: bool = True) -> list[EncodedGroup]:
+    """Decode a JSON array of groups. Like `decode_group`; locations start with the group's position in the array."""
+    return [_packed(group) for group in checked_groups(body, _elements, parse=parse, shortcut=shortcut)]
+
+
+def checked_groups(
+    body: bytes,
+    groups_of: GroupsOf,
+    columns: Sequence[Column] = COLUMNS,
+    *,
+    parse: Parse = parse,
+    shortcut: bool = True,
+) -> list[CheckedGroup]:
+    """Check the groups of a body. The parsed document, many times the body's size, does not outlive this call.
+
+    Args:
+        body: The JSON text, UTF-8.
+        groups_of: Finds the groups in the document, with their paths, and refuses another document.
+        columns: The columns that are read.
+        parse: The parser.
+        shortcut: Whether plain columns may be read without looking at each value.
+    """
+    document = parse(body)
+    return [_checked(fields, columns) for fields in _read(document, groups_of(document), body, shortcut)]
+
+
+def _only(document: Any) -> list[tuple[Path, Any]]:
+    if not isinstance(document, OBJECTS):
+        raise MalformedBody(f"expected one group, a JSON object, not {described(document)}")
+    return [((), document)]
+
+
+def _elements(document: Any) -> list[tuple[Path, Any]]:
+    if not isinstance(document, ARRAYS):
+        raise MalformedBody(f"expected an array of groups, not {described(document)}")
+    return elements_of(document, ())
+
+
+def elements_of(array: Any, path: Path) -> list[tuple[Path, Any]]:
+    """Return the groups of a JSON array, with their paths.
+
+    Raises:
+        InvalidField: There are too many, or one is not an object.
+    """
+    if len(array) > MAX_GROUPS:  # refused unseen: to look at 200 MB of "[]," took 35 s
+        raise InvalidField(f"more than {MAX_GROUPS} groups in one request", (*path, MAX_GROUPS))
+    groups: list[tuple[Path, Any]] = []
+    for position, group in enumerate(array):
+        if not isinstance(group, OBJECTS):
+            _refuse(array, f"should be a group, a JSON object, not {described(group)}", (*path, position))
+        groups.append(((*path, position), group))
+    return groups
+
+
+def _refuse(document: Any, message: str, path: Path) -> None:
+    check_structure(document)  # goes first: 400 before 422
+    raise InvalidField(message, path)
+
+
+def _read(document: Any, groups: Sequence[tuple[Path, Any]], body: bytes, shortcut: bool) -> list[GroupFields]:
+    """Take the groups of a document apart, and check its structure."""
+    if shortcut and isinstance(document, PROXIES):
+        fields = [read_fields_by_shortcut(group, path) for path, group in groups]
+        outside = 1 if groups and groups[0][0] else 0  # the array that the groups are in
+        if accounts_for(body, outside + sum(one.brackets for one in fields)):
+            return fields
+    check_structure(document)
+    return [read_fields(group, path) for path, group in groups]
+
+
+def _checked(fields: GroupFields, known: Sequence[Column]) -> CheckedGroup:
+    columns = _columns(fields, known)
+    check_rows(columns, fields.path)
+    check_details(fields)
+    environment = None
+    if "env_id" in fields.values:
+        environment = read_environment(fields.values["env_id"], (*fields.path, "env_id"))
+    return CheckedGroup(fields, columns, environment, details_text(fields.values, fields.texts, environment))
+
+
+def _packed(group: CheckedGroup) -> EncodedGroup:
+    (lengths,) = group.columns["tokens"].lengths
+    payload = pack(group.columns, group.details)
+    rewards = group.columns["scores"].values
+    return EncodedGroup(
+        len(lengths), group.environment, payload, weight=weigh(lengths), lengths=lengths, rewards=rewards
+    )
+
+
+def _columns(fields: GroupFields, known: Sequence[Column]) -> dict[str, Ragged]:
+    columns = {}
+    for column in known:
+        path = (*fields.path, column.name)
+        if column.name in fields.plain:
+            columns[column.name] = fields.plain[column.name]
+        elif column.name in fields.values:
+            columns[column.name] = read_column(column, fields.values[column.name], path)
+        elif column.required:
+            raise InvalidField("is required", path)
+    return columns
+
+
+def check_rows(columns: Mapping[str, Ragged], path: Path) -> None:
+    """Tokens, masks, scores (and policy versions) must belong together; other columns may have rows of their own.
+
+    Raises:
+        InvalidField: They do not.
+    """
+    (tokens,), (masks,) = columns["tokens"].lengths, columns["masks"].lengths
+    scores = columns["scores"].values
+    if not len(tokens):
+        raise InvalidField("holds no sequence", (*path, "tokens"))
+    if not tokens[shortest := tokens.argmin()]:  # none is below 0
+        raise InvalidField("a sequence without tokens", (*path, "tokens", int(shortest)))
+    _check_same_rows("masks", masks, tokens, path)
+    if "policy_versions" in columns:
+        _check_same_rows("policy_versions", columns["policy_versions"].lengths[0], tokens, path)
+    if len(scores) != len(tokens):
+        raise InvalidField(f"has {len(scores)} values for {len(tokens)} sequences", (*path, "scores"))
+
+
+def _check_same_rows(name: str, rows: NDArray[Any], tokens: NDArray[Any], path: Path) -> None:
+    if rows is tokens:
+        return
+    if len(rows) != len(tokens):
+        raise InvalidField(f"has {len(rows)} rows where tokens has {len(tokens)}", (*path, name))
+    differ = rows != tokens
+    if differ[row := int(differ.argmax())]:
+        raise InvalidField(f"has {rows[row]} values where tokens has {tokens[row]}", (*path, name, row))

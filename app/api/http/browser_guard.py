@@ -1,0 +1,135 @@
+"""Refuse requests of web pages: a page can send requests to any address that its browser can reach.
+
+There are three ways in, and a header that reveals each:
+
+    the page of another site      Sec-Fetch-Site, which browsers send to loopback addresses and over HTTPS
+    the same, where that is left  Origin, with whatever may change something; but for GETs, see `refuse_browsers`
+    DNS rebinding: the page's     Host, which has the page's name, whose server has answered with our address; an
+    own name leads to us          address cannot be rebound, only a name can
+
+Programs send neither of the first two, and a host name that they use can be listed.
+"""
+
+import ipaddress
+import logging
+import re
+import socket
+from collections.abc import Collection
+
+from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from app.api.http.caller import described
+from app.core.errors import CrossSiteRequest, Forbidden, ForeignHost
+from app.logs import Backoff
+
+_OWN_SITES = (b"same-origin", b"none")  # our own pages; an address that a person typed
+_PAGES = ("/", "/docs")  # other pages may link to these
+_MOST_KNOWN = 1000
+_MOST_SHOWN = 200
+_HOST = re.compile(r"(?:\[(?P<address>[^\[\]]+)\]|(?P<name>[^\[\]:@/\s]+))(?::\d+)?")
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 10.0, 600.0
+
+log = logging.getLogger("lachesis.api")
+
+
+class HostNames:
+    """The host names that clients may use for this service."""
+
+    def __init__(self, listed: Collection[str], bound: str) -> None:
+        own = socket.gethostname().lower()
+        names = {"localhost", own, own.partition(".")[0], bound.lower(), *listed}
+        self._any = "*" in listed
+        self._suffixes = (".localhost", *(name[1:] for name in listed if name.startswith("*.")))
+        self._names = {name.rstrip(".") for name in names}
+        self._known: set[bytes] = set()
+        self._has_list = bool(listed)
+
+    def check(self, host: bytes) -> None:
+        """Check a request's ``Host``.
+
+        Raises:
+            ForeignHost: The name is not known; the message says how to list it.
+        """
+        if host in self._known:
+            return
+        shown = host.decode("latin-1")
+        match = _HOST.fullmatch(shown)
+        name = "" if match is None else (match["address"] or match["name"]).lower().rstrip(".")
+        if not (self._any or name in self._names or name.endswith(self._suffixes) or _is_address(name)):
+            raise ForeignHost(self._refusal(name or shown))
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        self._known.add(host)
+
+    def _refusal(self, name: str) -> str:
+        name = name[:_MOST_SHOWN]
+        listing = f"add {name} to LACHESIS_ALLOWED_HOSTS" if self._has_list else f"set LACHESIS_ALLOWED_HOSTS={name}"
+        why = "a web page could reach this service under a name of its own"
+        return f"{name!r} is not known as a host name of this service ({why}); if it is one, {listing}"
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+class BrowserGuard:
+    """ASGI middleware: refuses what web pages of other sites send."""
+
+    def __init__(self, app: ASGIApp, hosts: HostNames) -> None:
+        self._app = app
+        self._hosts = hosts
+        self._refusals = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            self._check(scope)
+        except Forbidden as refused:
+            self._log(scope, refused)
+            raise
+        await self._app(scope, receive, send)
+
+    def _check(self, scope: Scope) -> None:
+        host, origin = b"", None
+        for name, value in scope["headers"]:
+            if name == b"host":
+                host = value
+                self._hosts.check(value)
+            elif name == b"origin":
+                origin = value
+            elif name == b"sec-fetch-site" and value not in _OWN_SITES and not _follows_a_link(scope):
+                raise CrossSiteRequest(
+                    "a web page of another site sent this request; open the service's own page instead"
+                )
+        if origin is not None and origin.lower().partition(b"://")[2] != host.lower():
+            shown = origin.decode("latin-1")[:_MOST_SHOWN]
+            raise CrossSiteRequest(f"a web page of {shown!r} sent this request; open a page of this service instead")
+
+    def _log(self, scope: Scope, refused: Forbidden) -> None:
+        if self._refusals.is_due(refused.code):
+            request = {"method": scope["method"], "path": scope["path"][:_MOST_SHOWN], "reason": str(refused)}
+            log.warning("request refused", extra={"fields": request | described(scope)})
+
+
+def refuse_browsers(request: Request) -> None:
+    """Refuse a GET that changes something if a browser sent it without saying which page it comes from.
+
+    Over plain HTTP to another machine, browsers leave `Sec-Fetch-Site` out, and requests for images have no `Origin`.
+
+    Raises:
+        CrossSiteRequest: A web page of another site may have sent it.
+    """
+    if "sec-fetch-site" not in request.headers and request.headers.get("user-agent", "").startswith("Mozilla/"):
+        raise CrossSiteRequest("a browser sent this request without saying for which page; use a program such as curl")
+
+
+def _follows_a_link(scope: Scope) -> bool:
+    """Whether a person follows a link to one of our pages; the linking page cannot read the answer."""
+    if scope["path"] not in _PAGES or scope["method"] != "GET":
+        return False
+    headers = dict(scope["headers"])
+    return headers.get(b"sec-fetch-mode") == b"navigate" and headers.get(b"sec-fetch-dest") == b"document"

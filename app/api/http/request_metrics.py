@@ -1,0 +1,45 @@
+"""Counts every request on its way out."""
+
+from collections.abc import Awaitable
+from time import perf_counter
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.api.deps import Services
+from app.api.http.caller import note_caller
+
+_NO_ROUTE = "none"
+_UNANSWERED = "none"  # the client had gone before, or the server was about to end
+
+
+class Counting:
+    """ASGI middleware. A route that several prefixes lead to counts as one, by the template it was declared with.
+
+    It is the outermost: what is no request over HTTP goes to ``others``, and those within meet none of that.
+    """
+
+    def __init__(self, app: ASGIApp, others: ASGIApp) -> None:
+        self._app = app
+        self._others = others
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._others(scope, receive, send)
+            return
+        began_s = perf_counter()
+        note_caller(scope)
+        status = 0
+
+        def watched(message: Message) -> Awaitable[None]:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            return send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        finally:
+            route = getattr(scope.get("route"), "path_format", _NO_ROUTE)
+            answered = str(status) if status else _UNANSWERED
+            found: Services = scope["state"]["services"]
+            found.traffic.note(scope["method"], route, answered, perf_counter() - began_s)

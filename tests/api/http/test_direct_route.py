@@ -1,0 +1,167 @@
+"""The shortcut to some routes answers and counts as the router does; errors are answered once, whoever raised them."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import Request, Response
+from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
+from redis.asyncio import Redis
+from starlette.requests import ClientDisconnect
+from starlette.types import Message, Receive, Scope, Send
+
+from app.api.http.direct_route import DirectRoute, Shortcut
+from app.api.http.problems import Problems
+from app.api.http.request_metrics import Counting
+from app.core import errors
+from app.main import create_app
+from app.settings import Settings
+from app.store.redis.keys import RUNS
+from tests.api.native_groups import BINARY
+from tests.scenarios.native_calls import RUN, group, make_run
+
+Call = tuple[str, str, dict[str, str], bytes]
+GROUPS = f"{RUN}/groups"
+GOOD = json.dumps(group("g")).encode()
+JSON = {"Content-Type": "application/json"}
+CALLS: tuple[Call, ...] = (
+    *((method, GROUPS, {}, b"") for method in ("GET", "HEAD", "OPTIONS", "PUT", "PATCH", "DELETE")),
+    *((method, "/scored_data", {}, b"") for method in ("GET", "HEAD", "OPTIONS", "PUT")),
+    ("POST", GROUPS, JSON, GOOD),
+    ("POST", GROUPS, JSON, GOOD),
+    ("POST", GROUPS + "/", JSON, GOOD),
+    ("POST", GROUPS + "?wait_s=3", JSON, GOOD),
+    ("POST", GROUPS, JSON, b'{"id": '),
+    ("POST", GROUPS, JSON, b'{"id": 3}'),
+    ("POST", GROUPS, BINARY, b"no blob"),
+    ("POST", GROUPS, BINARY, b""),
+    ("POST", GROUPS, {"Content-Type": "text/plain"}, b"x"),
+    ("POST", GROUPS, {"Content-Encoding": "br"}, b"x"),
+    ("POST", GROUPS, {"Content-Encoding": "gzip"}, b"x"),
+    ("POST", GROUPS, {"Content-Length": "9" * 12}, b"x"),
+    ("POST", "/v1/runs/none/groups", JSON, GOOD),
+    ("POST", "/v1/runs/a%2Fb/groups", JSON, GOOD),
+    ("POST", "/v1/runs/%0A/groups", JSON, GOOD),
+    ("POST", "/scored_data", JSON, b'{"tokens": [[1]], "masks": [[1]], "scores": [0.5]}'),
+    ("POST", "/scored_data", JSON, b"no"),
+    ("POST", "/scored_data?x=1", JSON, b'{"tokens": 1}'),
+    ("POST", "/scored_data_list", JSON, b"[]"),
+    ("POST", "/scored_data_list", JSON, b"{}"),
+    ("POST", "/runs/other/atropos/scored_data", JSON, b"no"),
+)
+
+
+async def answers(redis_url: str, redis: Redis, *, shortcut: bool) -> tuple[list[Any], dict[Any, int]]:
+    """What the calls are answered, on an empty store, and how that is counted."""
+    await redis.flushall()
+    app = create_app(Settings(redis_url=redis_url))  # type: ignore[arg-type]
+    if not shortcut:
+        routed = AsyncExitStackMiddleware(app.router)
+        app.middleware_stack = Counting(Problems(routed), routed)
+    async with app.router.lifespan_context(app) as state:
+
+        async def with_state(scope: Scope, receive: Receive, send: Send) -> None:
+            await app({**scope, "state": state}, receive, send)
+
+        transport = httpx.ASGITransport(app=with_state)  # type: ignore[arg-type]
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            await make_run(client)
+            replies = [
+                await client.request(method, path, headers=named, content=body) for method, path, named, body in CALLS
+            ]
+        counted = dict(state["services"].traffic.counts())
+    return [(reply.status_code, reply.headers.multi_items(), reply.content) for reply in replies], counted
+
+
+async def test_a_shortcut_answers_and_counts_as_the_router_does(redis_url: str, redis_client: Redis) -> None:
+    seen, counted = await answers(redis_url, redis_client, shortcut=True)
+    assert (seen, counted) == await answers(redis_url, redis_client, shortcut=False)
+    assert {status for status, _, _ in seen} >= {200, 201, 307, 400, 404, 405, 413, 415, 422}
+
+
+@pytest.mark.parametrize("name", ["-x", "%00", "%0A", "run%0A", "x" * 65, "%C3%A9"])
+async def test_a_name_that_no_run_can_have_is_refused_and_not_remembered(
+    client: httpx.AsyncClient, redis_client: Redis, name: str
+) -> None:
+    """No dependency checks it here, and all upkeep stops at a run whose keys cannot be named."""
+    calls = {f"/runs/{name}/atropos/scored_data": b'{"tokens": [[1]], "masks": [[1]], "scores": [0.5]}'}
+    calls |= {f"/v1/runs/{name}/groups": GOOD, f"/v1/runs/{name}/batches": b"{}"}
+    calls |= {f"/runs/{name}/atropos/scored_data_list": b"[]", f"/v1/runs/{name}/batches/abc/ack": b'{"lease": "x"}'}
+    refused = (await client.get(f"/v1/runs/{name}")).json()
+    assert (refused["status"], refused["errors"][0]["loc"]) == (422, ["path", "run"])
+    for path, body in calls.items():
+        assert (await client.post(path, content=body, headers=JSON)).json() == refused
+    assert not await redis_client.smembers(RUNS)
+
+
+@pytest.mark.parametrize("path", [f"{RUN}/batches/XYZ", f"{RUN}/batches/%0A", "/v1/runs/-x/batches/XYZ"])
+async def test_what_no_batch_can_be_called_is_refused_alike_whatever_is_asked_of_it(
+    client: httpx.AsyncClient, path: str
+) -> None:
+    refused = (await client.delete(path)).json()
+    assert (refused["status"], refused["errors"][-1]["loc"]) == (422, ["path", "batch"])
+    for verb in ("ack", "nack", "extend"):
+        assert (await client.post(f"{path}/{verb}", json={"lease": "x"})).json() == refused
+
+
+async def call(endpoint: Callable[[Request], Awaitable[Response]]) -> tuple[list[Message], BaseException | None]:
+    """What is sent for a request that a direct route's endpoint answers, and what is raised to the server."""
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def nothing(*_: object) -> Message:
+        raise AssertionError
+
+    scope = {"type": "http", "method": "POST", "path": "/x", "query_string": b"", "headers": [], "server": ("x", 80)}
+    app = Problems(Shortcut([DirectRoute("/x", endpoint, methods=["POST"])], nothing))  # type: ignore[arg-type]
+    (raised,) = await asyncio.gather(app(scope, nothing, send), return_exceptions=True)
+    return sent, raised
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "named"),
+    [
+        (errors.GroupNotFound("g"), 404, {}),
+        (errors.QueueFull("full", 2.5), 429, {b"retry-after": b"3"}),
+        (errors.StoreFull("full"), 507, {b"retry-after": b"10"}),
+        (errors.BodyTooLarge("large"), 413, {b"connection": b"close"}),
+        (ClientDisconnect(), 400, {}),
+        (RuntimeError("a bug"), 500, {}),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+async def test_an_error_is_a_problem_and_a_bug_is_also_the_servers_to_know(
+    error: Exception, status: int, named: dict[bytes, bytes]
+) -> None:
+    async def failing(_: Request) -> Response:
+        raise error
+
+    (start, body), raised = await call(failing)
+    assert start["status"] == status
+    headers = dict(start["headers"])
+    assert headers[b"content-type"] == b"application/problem+json"
+    assert headers.items() >= named.items()
+    assert HTTPStatus(status).phrase.encode() in body["body"]
+    assert raised is (error if status == 500 else None)
+
+
+async def test_an_error_behind_the_start_of_an_answer_is_no_second_answer() -> None:
+    """The server ends the connection then, if it is told."""
+
+    class BrokenOff(Response):
+        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            raise errors.StoreUnavailable("away")
+
+    async def endpoint(_: Request) -> Response:
+        return BrokenOff()
+
+    sent, raised = await call(endpoint)
+    assert [message["type"] for message in sent] == ["http.response.start"]
+    assert isinstance(raised, errors.StoreUnavailable)

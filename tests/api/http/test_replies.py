@@ -1,0 +1,117 @@
+"""A reply that must know whether it arrived."""
+
+import asyncio
+import contextlib
+import gc
+import socket
+from collections.abc import Iterator
+
+import httpx
+import pytest
+import uvicorn
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.types import Message, Receive, Scope, Send
+
+from app.api.http.replies import WatchedReply, pieces
+from app.api.http.server_protocol import make_protocol
+from app.services.handout import Batch
+from lachesis.wire.groups import SAFETENSORS
+from tests.api.atropos_calls import group, post, register
+from tests.api.conftest import serving
+from tests.waiting import wait_until
+
+KB = 1024
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    """What is let go here is let go at once, not when the garbage collector comes by."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@given(st.lists(st.sampled_from([0, 1, 200, 16 * KB - 1, 16 * KB, 256 * KB, 256 * KB + 1, 600 * KB]), max_size=40))
+def test_a_body_is_sent_in_pieces_that_are_neither_large_nor_very_many(sizes: list[int]) -> None:
+    parts = [bytes([n % 256]) * size for n, size in enumerate(sizes)]
+    sent = list(pieces(parts))
+    assert b"".join(sent) == b"".join(parts)
+    assert all(0 < len(piece) <= 256 * KB for piece in sent)
+    assert len(sent) <= 1 + 2 * sum(sizes) // (16 * KB)
+
+
+async def test_a_reply_whose_sending_is_cancelled_has_broken_off() -> None:
+    """As when the service stops while a client is slow to read; else its batch would be taken for on its way."""
+    heard: list[str] = []
+    is_behind = asyncio.Event()
+
+    async def sent() -> None:
+        heard.append("sent")
+
+    async def broke_off() -> None:
+        heard.append("broke off")
+
+    async def receive() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def send(_: Message) -> None:
+        is_behind.set()
+        await asyncio.Event().wait()
+
+    reply = WatchedReply([b"a batch"], {}, sent, broke_off)
+    sending = asyncio.create_task(reply({"type": "http"}, receive, send))
+    await is_behind.wait()
+    sending.cancel()
+    await asyncio.wait({sending})
+    assert sending.cancelled()
+    assert heard == ["broke off"]
+
+
+async def test_a_reply_counts_as_sent_once_it_has_left_this_process() -> None:
+    """If a process were killed in between, a batch would count as sent that its trainer never gets."""
+    body = b"x" * 10 * KB
+    arrived: list[bytes] = []
+    counted = asyncio.Event()
+
+    async def sent() -> None:
+        with contextlib.suppress(BlockingIOError):
+            arrived.append(client.recv(100 * KB))
+        counted.set()
+
+    async def broke_off() -> None:
+        counted.set()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await WatchedReply([body], {}, sent, broke_off)(scope, receive, send)
+
+    config = uvicorn.Config(app, http=make_protocol(5.0), lifespan="off", log_level="warning")
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as client:
+        async with serving(config, listener):
+            client.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(client, listener.getsockname())
+            client.send(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            await counted.wait()
+            assert b"".join(arrived).endswith(b"\r\n\r\n" + body)
+
+
+@pytest.mark.usefixtures("no_collector")
+@pytest.mark.parametrize(("ask", "accept"), [("native", SAFETENSORS), ("native", "application/json"), ("atropos", "")])
+async def test_a_batch_is_not_kept_in_memory_once_it_was_sent(client: httpx.AsyncClient, ask: str, accept: str) -> None:
+    """Its connection stays, and so do the reply and who holds the batch; at 6 MB a trainer that would be felt."""
+    await register(client, 4)
+    await post(client, group(4))
+    if ask == "native":
+        reply = await client.post("/v1/runs/default/batches", headers={"Accept": accept})
+    else:
+        reply = await client.get("/batch")
+    assert len(reply.content) > 200
+
+    async def let_go() -> bool:
+        objects = gc.get_objects()
+        kept = [one._parts for one in objects if isinstance(one, WatchedReply)]
+        kept += [one.payloads for one in objects if isinstance(one, Batch)]
+        return bool(kept) and not any(kept)
+
+    await wait_until(let_go)

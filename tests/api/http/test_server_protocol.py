@@ -1,0 +1,428 @@
+"""Connections that dawdle, flood or break off. Raw sockets against uvicorn on uvloop, as in the service."""
+
+import asyncio
+import json
+import queue
+import socket
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, MutableMapping
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+
+from app.api.http.client_connection import connection_of, has_arrived
+from app.api.http.replies import WatchedReply
+from app.api.http.server_protocol import MAX_HEADER_BYTES, make_protocol
+from tests.e2e.processes import wait_until
+
+HEADER_TIMEOUT_S = 0.4
+GET = b"GET %s HTTP/1.1\r\nhost: x\r\n\r\n"
+POST = b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n"
+
+
+class Service:
+    """An application that answers ``?bytes=`` bytes in two halves, and notes which replies broke off."""
+
+    def __init__(self) -> None:
+        self.broken: queue.Queue[str] = queue.Queue()
+        self.answered: queue.Queue[str] = queue.Queue()
+        self.bodies: queue.Queue[bytes] = queue.Queue()
+        self.arrived: queue.Queue[bool] = queue.Queue()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = self._listener.getsockname()
+        config = uvicorn.Config(
+            self._app,
+            interface="asgi3",
+            loop="uvloop",
+            http=make_protocol(HEADER_TIMEOUT_S),
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            timeout_keep_alive=60,
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._server.run, args=([self._listener],))
+        self._thread.start()
+        wait_until("it has started", lambda: self._server.started, 5)
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+        self._server.force_exit = True
+        self._thread.join()
+
+    async def _app(
+        self,
+        scope: MutableMapping[str, Any],
+        receive: Callable[[], Awaitable[dict[str, Any]]],
+        send: Callable[[dict[str, Any]], Awaitable[None]],
+    ) -> None:
+        self.arrived.put(has_arrived(scope))
+        path, half = scope["path"], int(scope["query_string"] or 2) // 2
+        body, more = b"", True
+        while more:
+            message = await receive()
+            body += message.get("body", b"")
+            more = message.get("more_body", False)
+        self.bodies.put(body)
+        connection = connection_of(scope)
+        assert connection is not None
+        if path in ("/late", "/unwatched", "/watched"):  # the client leaves before it is asked about
+            await asyncio.sleep(0.2)
+        if path == "/watched":
+            await WatchedReply([b"{}"], {}, self._note(self.answered), self._note(self.broken))(scope, receive, send)
+            return
+        if path != "/unwatched":
+            connection.on_reset(lambda: self.broken.put(path))
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % (2 * half))]})
+        await send({"type": "http.response.body", "body": b"x" * half, "more_body": True})
+        if path == "/unfinished":
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            return
+        await send({"type": "http.response.body", "body": b"x" * half})
+        self.answered.put(path)
+
+    def _note(self, notes: queue.Queue[str]) -> Callable[[], Coroutine[Any, Any, None]]:
+        async def note() -> None:
+            notes.put("/watched")
+
+        return note
+
+    def connect(self) -> socket.socket:
+        client = socket.create_connection(self.address)
+        client.settimeout(10)
+        return client
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Service]:
+    service = Service()
+    yield service
+    service.stop()
+
+
+@pytest.fixture
+def service(running: Service) -> Service:
+    running.broken, running.answered = queue.Queue(), queue.Queue()
+    running.bodies, running.arrived = queue.Queue(), queue.Queue()
+    return running
+
+
+def read_reply(client: socket.socket, body_bytes: int = 2) -> bytes:
+    """Read one reply; of a long body only the beginning is given back."""
+    reply = b""
+    while b"\r\n\r\n" not in reply:
+        part = client.recv(1 << 16)
+        assert part, f"closed after {reply!r}"
+        reply += part
+    missing = body_bytes - len(reply.partition(b"\r\n\r\n")[2])
+    while missing > 0:
+        part = client.recv(1 << 16)
+        assert part, f"closed with {missing} bytes missing"
+        missing -= len(part)
+    return reply
+
+
+def seconds_until_closed(client: socket.socket, drip: bytes = b"") -> float:
+    """Send ``drip`` byte by byte, over and over, until the other end closes."""
+    client.settimeout(0.05)
+    started = time.monotonic()
+    for turn in range(200):
+        try:
+            if drip:
+                client.send(drip[turn % len(drip) :][:1])
+            if client.recv(1 << 16) == b"":
+                break
+        except TimeoutError:
+            continue
+        except (ConnectionResetError, BrokenPipeError):
+            break
+    else:
+        pytest.fail("never closed")
+    return time.monotonic() - started
+
+
+# Headers: time
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("drip", [b"", b"GET / HTTP/1.1\r\nx-slow: " + b"y" * 200], ids=["silent", "byte by byte"])
+def test_a_new_connection_that_does_not_send_its_headers_in_time_is_closed(service: Service, drip: bytes) -> None:
+    with service.connect() as client:
+        assert HEADER_TIMEOUT_S * 0.9 < seconds_until_closed(client, drip) < HEADER_TIMEOUT_S + 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("drip", [b"GET / HTTP/1.1\r\nx-slow: " + b"y" * 200, b"\r\n"], ids=["headers", "empty lines"])
+def test_slow_headers_on_a_connection_used_before_are_no_better(service: Service, drip: bytes) -> None:
+    with service.connect() as client:
+        client.sendall(GET % b"/")
+        read_reply(client)
+        assert seconds_until_closed(client, drip) < HEADER_TIMEOUT_S + 1
+
+
+@pytest.mark.slow
+def test_a_slow_body_and_an_idle_connection_are_not_the_headers_business(service: Service) -> None:
+    with service.connect() as client:
+        client.sendall(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\n\r\n")
+        for _ in range(4):
+            time.sleep(HEADER_TIMEOUT_S / 2)
+            client.sendall(b"x")
+        assert read_reply(client).startswith(b"HTTP/1.1 200")
+        time.sleep(HEADER_TIMEOUT_S * 1.5)
+        client.sendall(GET % b"/")
+        assert read_reply(client).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.slow
+def test_half_a_next_request_does_not_cut_off_the_reply_under_way(service: Service) -> None:
+    with service.connect() as client:
+        client.sendall(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\n\r\n")
+        time.sleep(HEADER_TIMEOUT_S * 1.5)
+        client.sendall(b"x" + (GET % b"/")[:10])
+        assert read_reply(client).startswith(b"HTTP/1.1 200")
+
+
+# Headers: size
+
+
+def test_headers_just_under_the_limit_are_read(service: Service) -> None:
+    with service.connect() as client:
+        client.sendall(b"GET / HTTP/1.1\r\nhost: x\r\nx-big: " + b"y" * (MAX_HEADER_BYTES - 100) + b"\r\n\r\n")
+        assert read_reply(client).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize(
+    "request_head",
+    [
+        b"GET / HTTP/1.1\r\nx-big: " + b"y" * MAX_HEADER_BYTES + b"\r\n\r\n",
+        b"GET / HTTP/1.1\r\n" + b"".join(b"x-%d: y\r\n" % n for n in range(5000)) + b"\r\n",
+        b"GET /" + b"y" * MAX_HEADER_BYTES + b" HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nx-endless: " + b"y" * (MAX_HEADER_BYTES + 1),
+    ],
+    ids=["one long header", "many headers", "long path", "a header that does not end"],
+)
+def test_headers_over_the_limit_are_refused_with_431_and_the_connection_closed(
+    service: Service, request_head: bytes
+) -> None:
+    with service.connect() as client:
+        client.sendall(request_head)
+        reply = b"".join(iter(lambda: client.recv(1 << 16), b""))
+    assert reply.startswith(b"HTTP/1.1 431 Request Header Fields Too Large\r\n")
+    assert problem_of(reply) == (431, "request_header_fields_too_large", "the headers are over 32768 bytes")
+    assert service.answered.empty()
+
+
+def test_headers_without_end_are_refused_behind_a_request_that_is_being_answered_too(service: Service) -> None:
+    with service.connect() as client:
+        client.sendall((GET % b"/unwatched") + b"GET / HTTP/1.1\r\nx-endless: ")
+        time.sleep(0.05)  # so that what follows is read while the request waits for its answer
+        client.sendall(b"y" * (MAX_HEADER_BYTES + 1))
+        answer, refusal = replies_until_closed(client)
+    assert (answer[:12], problem_of(refusal)[0]) == (b"HTTP/1.1 200", 431)
+
+
+def test_small_headers_of_many_requests_do_not_add_up_with_what_is_between_them(service: Service) -> None:
+    part, body = b"y" * (MAX_HEADER_BYTES // 3), b"y" * (2 * MAX_HEADER_BYTES)
+    begin = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\nx: " % len(body) + part
+    with service.connect() as client:
+        client.sendall(begin)
+        for _ in range(4):
+            time.sleep(0.05)  # so that it arrives in two pieces, and the first is held back
+            client.sendall(part + b"\r\n\r\n" + body + begin)
+            assert read_reply(client).startswith(b"HTTP/1.1 200")
+
+
+def test_a_large_body_does_not_count_as_headers(service: Service) -> None:
+    url = "http://{}:{}/".format(*service.address)
+    assert httpx.post(url, content=b"y" * (1 << 20), trust_env=False).status_code == 200
+
+
+def test_pieces_of_a_body_that_come_at_once_are_one_body(service: Service) -> None:
+    chunks = b"".join(b"%x\r\n%b\r\n" % (size, bytes([size]) * size) for size in range(1, 200))
+    head = b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+    with service.connect() as client:
+        client.sendall(2 * (head + chunks + b"0\r\n\r\n"))
+        read_reply(client, 2)
+        whole = b"".join(bytes([size]) * size for size in range(1, 200))
+        assert [service.bodies.get(timeout=5) for _ in range(2)] == 2 * [whole]
+
+
+@pytest.mark.parametrize("held_back_bytes", [0, 1])
+def test_a_request_is_known_to_have_arrived_when_its_last_byte_has(service: Service, held_back_bytes: int) -> None:
+    request = POST % (b"/", 4) + b"body"
+    with service.connect() as client:
+        client.sendall(request[: len(request) - held_back_bytes])
+        assert service.arrived.get(timeout=5) == (not held_back_bytes)
+        client.sendall(request[len(request) - held_back_bytes :])
+        assert read_reply(client).startswith(b"HTTP/1.1 200")
+
+
+# What is not HTTP
+
+
+def problem_of(reply: bytes) -> tuple[int, str, str]:
+    head, _, body = reply.partition(b"\r\n\r\n")
+    assert b"\r\ncontent-type: application/problem+json\r\n" in head
+    assert b"\r\nconnection: close" in head
+    problem = json.loads(body)
+    assert head.startswith(b"HTTP/1.1 %d %b\r\n" % (problem["status"], problem["title"].encode()))
+    return problem["status"], problem["code"], problem["detail"]
+
+
+def replies_until_closed(client: socket.socket) -> list[bytes]:
+    received = b"".join(iter(lambda: client.recv(1 << 16), b""))
+    return [b"HTTP/1.1 " + reply for reply in received.split(b"HTTP/1.1 ")[1:]]
+
+
+def test_what_is_not_http_gets_400(service: Service) -> None:
+    with service.connect() as client:
+        client.sendall(b"nonsense\r\n\r\n")
+        (reply,) = replies_until_closed(client)
+    assert problem_of(reply) == (400, "bad_request", "not an HTTP request")
+
+
+@pytest.mark.parametrize("stray", [b"x", b"GET / HTTP/1.1\r\nx: " + b"y" * MAX_HEADER_BYTES + b"\r\n\r\n"])
+@pytest.mark.parametrize("requests", [1, 3])
+def test_what_follows_a_request_is_refused_after_the_answer(service: Service, requests: int, stray: bytes) -> None:
+    """The request came whole and may have changed something; its sender must hear of that."""
+    with service.connect() as client:
+        client.sendall(POST % (b"/stored", 4) + b"body" + (GET % b"/ahead") * (requests - 1) + stray)
+        *answers, refusal = replies_until_closed(client)
+    assert [reply[:12] for reply in answers] == [b"HTTP/1.1 200"] * requests
+    assert problem_of(refusal)[0] == (400 if stray == b"x" else 431)
+    assert service.answered.get(timeout=5) == "/stored"
+
+
+@pytest.mark.parametrize("before", [b"", GET % b"/ahead?100"])
+def test_a_request_whose_body_is_not_http_is_refused_and_those_before_it_answered(
+    service: Service, before: bytes
+) -> None:
+    with service.connect() as client:
+        client.sendall(before + b"POST /broken HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n4\r\nbody\r\nnonsense")
+        *answers, refusal = replies_until_closed(client)
+    assert len(answers) == (1 if before else 0)
+    assert problem_of(refusal)[0] == 400
+
+
+def test_an_upgrade_is_ignored_and_the_body_read(service: Service) -> None:
+    """The parser would stop behind the headers, and take the body for the next request."""
+    head = POST % (b"/h2c", 4)
+    head = head[:-2] + b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABk\r\n\r\n"
+    asked = head + b"body"
+    for cut in (0, 30, len(head) - 1, len(head), len(asked) - 1):
+        with service.connect() as client:
+            for part in (asked[:cut], asked[cut:] + GET % b"/next"):
+                client.sendall(part)
+                time.sleep(0.02)
+            assert client.recv(1 << 16).count(b"HTTP/1.1 200") == 2
+        assert (service.answered.get(timeout=5), service.bodies.get(timeout=5)) == ("/h2c", b"body")
+        assert (service.answered.get(timeout=5), service.bodies.get(timeout=5)) == ("/next", b"")
+
+
+def test_a_websocket_upgrade_gets_the_answer_of_a_plain_request(service: Service) -> None:
+    upgrade = (
+        b"connection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: eA==\r\n\r\n"
+    )
+    for asked in (1, 2000):  # also of very many at once
+        with service.connect() as client:
+            client.sendall(((GET % b"/")[:-2] + upgrade) * asked + GET % b"/last")
+            replies = b""
+            while replies.count(b"HTTP/1.1 200") <= asked:
+                replies += client.recv(1 << 16)
+
+
+# Replies that break off
+
+
+@pytest.mark.parametrize("body_bytes", [100, 200_000, 40_000_000])
+def test_a_client_that_dies_with_the_reply_unread_is_noticed(service: Service, body_bytes: int) -> None:
+    """Also when the last byte had long left: a small reply waits in the client's kernel, and its end resets."""
+    with service.connect() as client:
+        client.sendall(GET % b"/batch?%d" % body_bytes)
+        if body_bytes <= 200_000:
+            assert service.answered.get(timeout=5) == "/batch"
+        assert client.recv(20), "it has begun to read"
+    assert service.broken.get(timeout=5) == "/batch"
+
+
+@pytest.mark.parametrize("body_bytes", [100, 40_000_000])
+def test_a_client_that_reads_all_and_leaves_is_not_mistaken(service: Service, body_bytes: int) -> None:
+    with service.connect() as client:
+        client.sendall(GET % b"/read?%d" % body_bytes)
+        read_reply(client, body_bytes)
+    with service.connect() as other:  # by the time it breaks off, the first one's end has been seen
+        other.sendall(GET % b"/unread?100")
+        assert other.recv(1)
+    assert service.broken.get(timeout=5) == "/unread"
+
+
+def test_asking_again_shows_that_the_reply_before_was_read(service: Service) -> None:
+    with service.connect() as client:
+        client.sendall(GET % b"/first?100")
+        read_reply(client, 100)
+        client.sendall(GET % b"/second?100")
+        assert client.recv(1)
+    assert service.broken.get(timeout=5) == "/second"
+    assert service.broken.empty()
+
+
+def test_asking_ahead_shows_nothing(service: Service) -> None:
+    with service.connect() as client:
+        client.sendall(GET % b"/unfinished?100" + GET % b"/ahead?100")
+        assert client.recv(1)
+    assert service.broken.get(timeout=5) == "/unfinished"
+
+
+def test_a_client_that_leaves_before_the_reply_is_complete_is_noticed(service: Service) -> None:
+    with service.connect() as client:
+        client.sendall(GET % b"/unfinished?100")
+        read_reply(client, 50)  # all there is: it leaves with nothing unread
+    assert service.broken.get(timeout=5) == "/unfinished"
+
+
+@pytest.mark.parametrize("requests", [1, 2])
+def test_a_client_that_half_closes_gets_the_answer_if_nobody_must_know_that_it_arrived(
+    service: Service, requests: int
+) -> None:
+    with service.connect() as client:
+        client.sendall(b"".join([POST % (b"/unwatched", 4) + b"body"] * requests))
+        client.shutdown(socket.SHUT_WR)
+        replies = replies_until_closed(client)
+    assert [reply.endswith(b"xx") for reply in replies] == [True] * requests
+
+
+def test_a_client_that_half_closes_is_taken_for_gone_otherwise(service: Service) -> None:
+    with service.connect() as client:
+        client.sendall(GET % b"/late?100")
+        client.shutdown(socket.SHUT_WR)
+        assert replies_until_closed(client) == []
+        assert service.broken.get(timeout=5) == "/late"
+
+
+def test_a_client_that_half_closes_within_a_request_gets_nothing(service: Service) -> None:
+    with service.connect() as client:
+        client.sendall(POST % (b"/unwatched", 5) + b"body")
+        client.shutdown(socket.SHUT_WR)
+        assert replies_until_closed(client) == []
+
+
+def test_whoever_asks_too_late_is_told_at_once(service: Service) -> None:
+    with service.connect() as client:
+        client.sendall(GET % b"/late?100")
+    assert service.broken.get(timeout=5) == "/late"
+
+
+def test_a_reply_that_nobody_waits_for_any_more_does_not_count_as_sent(service: Service) -> None:
+    """It would acknowledge the batch before it."""
+    with service.connect() as client:
+        client.sendall(GET % b"/watched")
+    assert service.broken.get(timeout=5) == "/watched"
+    assert service.answered.empty()
+    with service.connect() as client:
+        client.sendall(GET % b"/watched")
+        assert read_reply(client).startswith(b"HTTP/1.1 200")
+    assert service.answered.get(timeout=5) == "/watched"
