@@ -17,7 +17,7 @@ from app.api.http.direct_route import Shortcut
 from app.api.http.openapi import DocumentedApp
 from app.api.http.problems import Problems
 from app.api.http.request_metrics import Counting
-from app.api.routes import atropos, system
+from app.api.routes import atropos, runs, system
 from app.api.routes.v1 import (
     batches,
     curricula,
@@ -29,15 +29,13 @@ from app.api.routes.v1 import (
     replay_checkpoints,
     replay_fragments,
     replay_samples,
-    runs,
     shards,
 )
 from app.core.errors import StoreMisconfigured
-from app.services.administration import Administration
 from app.services.admission import Admission
 from app.services.arrivals import Arrivals
+from app.services.batches.explain import Explain
 from app.services.bookmarks import Bookmarks
-from app.services.capacity import Capacity
 from app.services.curriculum.curricula import Curricula
 from app.services.curriculum.items import CurriculumItems
 from app.services.curriculum.observing import CurriculumObservations
@@ -47,10 +45,8 @@ from app.services.curriculum.what_if import WhatIf
 from app.services.deletion import Deletion
 from app.services.dispatch import Dispatch
 from app.services.division import Division
-from app.services.explain import Explain
 from app.services.handout import Timing
 from app.services.intake import Intake
-from app.services.isolation import RunTroubles
 from app.services.leases import Leases
 from app.services.lineage import Lineages
 from app.services.maintenance import Maintenance
@@ -69,7 +65,10 @@ from app.services.replay.reservations import Reservations
 from app.services.replay.samples import ReplaySamples
 from app.services.replay.upkeep import ReplayUpkeep
 from app.services.retrieval import Retrieval
-from app.services.run_warnings import RunWarnings
+from app.services.runs.administration import Administration
+from app.services.runs.capacity import Capacity
+from app.services.runs.isolation import RunTroubles
+from app.services.runs.warnings import RunWarnings
 from app.services.sending import Sending
 from app.services.shard_plans import ShardPlanner
 from app.services.staleness import Staleness
@@ -91,7 +90,7 @@ from app.store.replay import ReplayStore
 from app.store.replay_checkpoints import CheckpointStore
 from app.store.replay_groups import EnteringStore
 from app.store.replay_samples import SampleStore
-from app.store.runs import RunStore
+from app.store.runs.store import RunStore
 from app.store.server.probe import probe_patiently
 from app.tuning import tune_process
 from app.version import lachesis_version

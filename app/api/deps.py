@@ -14,7 +14,7 @@ from app.api.codec.json_reader import check_structure, parse_in_python
 from app.api.http.body import read_body
 from app.api.http.body_budget import UNCOUNTED_BYTES, BodyBudget
 from app.core.errors import InvalidField
-from app.services.administration import Administration
+from app.services.batches.explain import Explain
 from app.services.bookmarks import Bookmarks
 from app.services.curriculum.curricula import Curricula
 from app.services.curriculum.items import CurriculumItems
@@ -24,7 +24,6 @@ from app.services.curriculum.states import CurriculumStates
 from app.services.curriculum.what_if import WhatIf
 from app.services.deletion import Deletion
 from app.services.dispatch import Dispatch
-from app.services.explain import Explain
 from app.services.intake import Intake
 from app.services.leases import Leases
 from app.services.lineage import Lineages
@@ -35,7 +34,8 @@ from app.services.replay.buffer import Replay
 from app.services.replay.checkpoints import ReplayCheckpoints
 from app.services.replay.insertion import ReplayInsertion
 from app.services.replay.samples import ReplaySamples
-from app.services.run_warnings import RunWarnings
+from app.services.runs.administration import Administration
+from app.services.runs.warnings import RunWarnings
 from app.services.sending import Sending
 from app.services.shard_plans import ShardPlanner
 from app.services.status import Status

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from app.core.model import Bounds
-from app.core.totals import Trained
+from app.core.runs.counters import Trained
 
 UNLIMITED_HORIZON = 4
 """Batches looked ahead where staleness is not limited: enough that a trainer never waits, not so many that work is

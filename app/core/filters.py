@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from app.core.model import DropReason
-from app.core.policy import PassRate, Policy, RewardRange
+from app.core.runs.settings import PassRate, Policy, RewardRange
 
 ROUNDING = 1e-6
 """How far rounding may have moved a reward, or a mean of rewards, relative to it where it is above 1."""

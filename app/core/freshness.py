@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 from app.core.model import DropReason
-from app.core.policy import FutureVersions, Policy
+from app.core.runs.settings import FutureVersions, Policy
 
 
 class Freshness(StrEnum):

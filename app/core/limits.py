@@ -5,7 +5,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from app.core.model import RunConfig
-from app.core.policy import Policy
+from app.core.runs.settings import Policy
 
 
 def sequence_limit(config: RunConfig | None, policy: Policy) -> int | None:

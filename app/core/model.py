@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from app.core.leasing import Lease
-from app.core.policy import Policy
 from app.core.ranks import BalanceHistory, Undivided
-from app.core.totals import Drought, KeptBatches, Sent, Totals, Trained
+from app.core.runs.counters import Drought, KeptBatches, Sent, Totals, Trained
+from app.core.runs.settings import Policy
 
 NEWCOMER_MS = 3000
 """How long a registration alone makes an environment bind, milliseconds of run clock. An answer that arrives is noted

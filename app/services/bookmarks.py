@@ -7,13 +7,13 @@ from app.core.bookmarks import beyond_limits, restored_version
 from app.core.errors import InvalidField, RewindImpossible
 from app.core.leasing import Lease, LeaseState, exhausted, in_saved_state, rewound
 from app.core.model import RunView
-from app.core.policy import Policy
+from app.core.runs.settings import Policy
 from app.events import RunRewound, emit
 from app.services.replay.groups import ReplayGroups
 from app.services.replay.reservations import Reservations
 from app.store.batches import Acknowledged, BatchStore, Kept
 from app.store.groups import GroupStore
-from app.store.runs import RunStore
+from app.store.runs.store import RunStore
 
 
 @dataclass(frozen=True, slots=True)

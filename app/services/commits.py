@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from app.core.capacity import NO_LIMIT, Room
+from app.core.runs.capacity import NO_LIMIT, Room
 from app.services.curriculum.groups import told_by
 from app.store.codec import EncodedGroup
 from app.store.group_entries import Fate, Incoming, Outcome, Placement, Stored, Terms

@@ -9,7 +9,7 @@ from app.core.model import DropReason
 from app.events import GroupDeleted, GroupsDeleted, emit
 from app.services.lineage import Life, Lineages
 from app.store.groups import GroupStore, LaneSlice
-from app.store.runs import RunStore
+from app.store.runs.store import RunStore
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,8 @@ from app.services.retrieval import Retrieval
 from app.services.sending import Sending
 from app.services.window import Window
 from app.store.batches import BatchStore
-from app.store.run_tick import NOBODY
-from app.store.runs import RunStore
+from app.store.runs.store import RunStore
+from app.store.runs.tick import NOBODY
 
 _MANY_LANES = 128
 _RETRY_MS = 10_000  # a trainer whose reply broke off asks again within seconds, or not at all

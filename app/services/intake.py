@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 from app.core.grouping import completed_set
 from app.core.model import Environment, LaneId, PlannedGroup, RunView
-from app.core.policy import LongSequences
+from app.core.runs.settings import LongSequences
 from app.services.admission import Admission, checked
 from app.store.codec import EncodedGroup
 from app.store.group_entries import Placement
 from app.store.groups import GroupStore
 from app.store.roster import Roster
-from app.store.runs import RunStore
+from app.store.runs.store import RunStore
 
 _MOST_BUFFERED = 256  # groups of one environment that may wait for a set; with more, all of them are released
 

@@ -6,7 +6,7 @@ from app.core.errors import GroupNotFound
 from app.store.batches import BatchStore
 from app.store.group_entries import StoredGroup
 from app.store.groups import GroupStore
-from app.store.runs import RunStore
+from app.store.runs.store import RunStore
 
 
 @dataclass(frozen=True, slots=True)

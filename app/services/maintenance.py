@@ -12,16 +12,16 @@ from app.services.arrivals import Arrivals
 from app.services.curriculum.states import CurriculumStates
 from app.services.dispatch import Dispatch
 from app.services.intake import Intake
-from app.services.isolation import Failure, RunTroubles, each, isolated
 from app.services.presence import Presence
 from app.services.registry import Registry
 from app.services.replay.buffer import Replay
 from app.services.replay.relief import ReplayRelief
+from app.services.runs.isolation import Failure, RunTroubles, each, isolated
 from app.services.sending import Sending
 from app.services.staleness import Staleness
 from app.store.groups import GroupStore
-from app.store.run_tick import Tick
-from app.store.runs import MOST_FORGOTTEN, RunStore
+from app.store.runs.store import MOST_FORGOTTEN, RunStore
+from app.store.runs.tick import Tick
 
 _PERIOD_S = 1.0
 _LONGEST_SILENCE_S = 600.0  # between lines of the log in an outage

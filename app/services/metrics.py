@@ -29,17 +29,17 @@ from app.core.rate_limiter import error, may_insert, may_sample
 from app.core.replay import Unfit
 from app.core.scarcity import alarming
 from app.services.dispatch import Dispatch
-from app.services.isolation import Failure, RunTroubles, each
 from app.services.replay.insertion import ReplayInsertion
 from app.services.replay.planning import REFUSED
 from app.services.replay.samples import ReplaySamples
+from app.services.runs.isolation import Failure, RunTroubles, each
 from app.services.status import set_aside_groups
 from app.services.traffic import Traffic
 from app.services.waiting import WaitingRoom
 from app.store.curriculum import CurriculumStore, CurriculumSummary
 from app.store.replay import ReplayStore
 from app.store.replay_view import ReplaySummary, ReplayView
-from app.store.runs import RunStore
+from app.store.runs.store import RunStore
 from app.telemetry import Kind
 
 _MOST_ENVIRONMENTS = 100  # with series of their own; a run may have thousands

@@ -6,7 +6,7 @@ An environment polls several times a second; a write for each, made durable, wou
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from app.store.run_tick import HeardOf
+from app.store.runs.tick import HeardOf
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from app.core.errors import EnvironmentNotFound, InvalidField, MemberNotFound, N
 from app.core.granting import Grant, granted
 from app.core.model import Environment, RunConfig, RunView
 from app.core.pacing import Pace, pace
-from app.core.run_warnings import RunWarning
+from app.core.runs.warnings import RunWarning
 from app.events import (
     EnvironmentExpired,
     EnvironmentJoined,
@@ -24,9 +24,9 @@ from app.events import (
 )
 from app.services.bookmarks import Bookmarks
 from app.services.presence import Presence
-from app.services.run_warnings import RunWarnings
+from app.services.runs.warnings import RunWarnings
 from app.store.members import Member, MemberStore, not_a_member
-from app.store.runs import RunStore
+from app.store.runs.store import RunStore
 
 MOST_ENVIRONMENTS = 4096
 """Environments a run takes. Every view reads their records, so a worker gone mad must not add them without end."""

@@ -7,12 +7,12 @@ from app.core.allocation import bounds_for
 from app.core.model import Bounds, Environment, RunView
 from app.core.pacing import live_shares
 from app.core.ranks import BalanceHistory
-from app.core.run_warnings import RunWarning
+from app.core.runs.warnings import RunWarning
 from app.core.scarcity import alarming, relaxed_in_ms
-from app.services.explain import Explain, Reason
-from app.services.isolation import RunTroubles
+from app.services.batches.explain import Explain, Reason
+from app.services.runs.isolation import RunTroubles
 from app.store.groups import GroupStore
-from app.store.runs import RunStore
+from app.store.runs.store import RunStore
 from lachesis.wire.ranks import BalanceInfo
 from lachesis.wire.status import (
     Alert,

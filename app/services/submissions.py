@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from app.core.errors import InvalidField, RunNotFound
 from app.core.freshness import unfit
-from app.core.policy import LongSequences
+from app.core.runs.settings import LongSequences
 from app.services.admission import Admission, checked
 from app.store.codec import EncodedGroup
 from app.store.group_entries import Outcome, Placement

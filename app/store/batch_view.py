@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from app.core.leasing import Lease
-from app.core.policy import Policy
+from app.core.runs.settings import Policy
 from app.store.group_entries import BATCH_HISTORY_WORDS
 from app.store.redis.keys import NONE, RunKeys
 from app.store.redis.pipeline import Command
-from app.store.run_view import parse_lease, parse_policy, run_clock
+from app.store.runs.view import parse_lease, parse_policy, run_clock
 
 
 class BatchEnd(NamedTuple):

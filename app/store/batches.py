@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 from app.core.errors import RunNotFound, RunRewound
 from app.core.leasing import Lease, LeasedGroup, LeaseState, Replayed, returned
 from app.core.model import DropReason, RunView
-from app.core.policy import Policy
 from app.core.ranks import BalanceHistory
+from app.core.runs.settings import Policy
 from app.store.batch_view import BatchEnd, BatchView, batch_commands, parse_end, read_batch_view
 from app.store.redis import scripts
 from app.store.redis.client import Connection
 from app.store.redis.keys import NONE, RunKeys, lane_name
 from app.store.redis.pipeline import Argument, Command
-from app.store.run_view import balance_text, lease_text, parse_lease, parse_policy, reading
+from app.store.runs.view import balance_text, lease_text, parse_lease, parse_policy, reading
 
 _FIELDS = tuple(field.name for field in fields(LeasedGroup) if field.name != "replayed")
 _values = attrgetter(*_FIELDS)

@@ -10,8 +10,8 @@ from app.store.curriculum_entries import MAX_CURRICULA, parse_pairs, parse_polic
 from app.store.redis.client import Connection
 from app.store.redis.keys import CurriculumPart, RunKeys
 from app.store.redis.pipeline import Argument, Command
-from app.store.run_view import parse_policy as parse_run_policy
-from app.store.run_view import reading, run_clock
+from app.store.runs.view import parse_policy as parse_run_policy
+from app.store.runs.view import reading, run_clock
 
 LENGTHS = (Order.EASE, Order.POSTERIOR, Order.SIGNAL, Order.LAST, Order.DRAWN, Order.UNSEEN, Order.FORESEEN)
 """The orders whose lengths are always counted, as `lua/curriculum_places.lua` names them."""

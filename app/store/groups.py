@@ -9,7 +9,7 @@ from weakref import WeakValueDictionary
 
 from app.core.deletion import QUEUED, Position
 from app.core.model import DropReason, Lane, LaneId, PlannedGroup, QueuedGroup
-from app.core.totals import Drought
+from app.core.runs.counters import Drought
 from app.store.curriculum_groups import GroupObservations, observation_arguments
 from app.store.group_entries import (
     EndedGroup,
@@ -28,7 +28,7 @@ from app.store.redis.client import Connection
 from app.store.redis.keys import NONE, RunKeys, lane_name
 from app.store.redis.payloads import write_then_index
 from app.store.redis.pipeline import Argument, Command
-from app.store.run_view import parse_drought
+from app.store.runs.view import parse_drought
 
 WantedHeads = Mapping[LaneId, tuple[int, int]]
 _SWEEP = 500  # payloads looked at per round trip: nobody else is served meanwhile

@@ -7,7 +7,7 @@ from app.core.errors import InvalidField, MemberNotFound
 from app.core.model import RunView
 from app.store.redis.client import Connection
 from app.store.redis.keys import RunKeys, member_name, parse_member_name
-from app.store.run_view import read_view, view_commands
+from app.store.runs.view import read_view, view_commands
 
 MOST_MEMBERS = 262_144
 """Most members of a run, so that a job that keeps restarting cannot fill the store; silent members expire."""

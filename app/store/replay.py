@@ -36,7 +36,7 @@ from app.store.replay_view import (
     summary_commands,
     view_commands,
 )
-from app.store.run_view import reading
+from app.store.runs.view import reading
 
 
 class ReplayStore:

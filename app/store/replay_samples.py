@@ -14,7 +14,7 @@ from app.store.redis.keys import RunKeys
 from app.store.redis.pipeline import Argument
 from app.store.replay_entries import parse_sampling
 from app.store.replay_view import ReplayView
-from app.store.run_view import lease_text, parse_lease
+from app.store.runs.view import lease_text, parse_lease
 
 
 @dataclass(frozen=True, slots=True)

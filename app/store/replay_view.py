@@ -10,8 +10,8 @@ from app.core.replay import Eviction, Held, ReplayPolicy, Standing
 from app.store.redis.keys import ReplayPart, RunKeys
 from app.store.redis.pipeline import Command
 from app.store.replay_entries import parse_policy
-from app.store.run_view import parse_policy as parse_run_policy
-from app.store.run_view import run_clock
+from app.store.runs.view import parse_policy as parse_run_policy
+from app.store.runs.view import run_clock
 
 STALENESS_BOUNDS = ("0", "1", "2", "4", "8", "16", "32", "64", "128", "256", "more")
 """What `lua/sampled_staleness.lua` counts sampled chunks by: the most versions each is stale, by doubling."""

@@ -7,7 +7,7 @@ import pytest
 from pydantic.fields import FieldInfo
 
 from app.core.model import RunConfig
-from app.core.policy import Policy
+from app.core.runs.settings import Policy
 from app.settings import Settings as ServiceSettings
 from lachesis import Settings
 from lachesis.trainer import NewRun, RunChanges, RunLimits
@@ -18,7 +18,7 @@ CREATED, CHANGED = RunCreate.model_fields, RunChange.model_fields
 POLICY = {field.name: field.default for field in fields(Policy)}
 LIMITS = POLICY.keys() - {"archived"}
 ONLY_NATIVE = {"keep_batches", "keep_bytes"}
-"""What a run that nobody made under `/v1` does otherwise: `app.core.policy.Policy` says so."""
+"""What a run that nobody made under `/v1` does otherwise: `app.core.runs.settings.Policy` says so."""
 
 
 def test_every_setting_is_in_each_list() -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from app.core.credits import UNLIMITED_HORIZON, VERSION_PATIENCE_MS, Claim, after_version, credit, horizon_of
 from app.core.model import Bounds
-from app.core.totals import Trained
+from app.core.runs.counters import Trained
 
 claim_sets = st.dictionaries(
     st.integers(0, 5),

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from app.core.decision import Decision, decide
 from app.core.model import Blocker, Lane, QueuedGroup, RunView
-from app.core.policy import Policy
+from app.core.runs.settings import Policy
 from tests.core.cost import calls_of
 from tests.core.views import EMPTY, environment
 

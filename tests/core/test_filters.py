@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from app.core.filters import Arrived, Mark, are_equal, arrived_since, judged, pass_rate
 from app.core.model import DropReason
-from app.core.policy import PassRate, Policy, RewardRange, ZeroVariance
-from app.core.totals import Drought
+from app.core.runs.counters import Drought
+from app.core.runs.settings import PassRate, Policy, RewardRange, ZeroVariance
 from tests.properties import examples
 
 DAPO = Policy(filter_pass_rate=PassRate())

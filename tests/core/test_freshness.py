@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from app.core.freshness import Freshness, freshness, oldest_fresh, staleness, unfit
 from app.core.model import DropReason
-from app.core.policy import FutureVersions, Policy
+from app.core.runs.settings import FutureVersions, Policy
 
 versions = st.integers(0, 20)
 

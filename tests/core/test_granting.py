@@ -11,7 +11,7 @@ from app.core.errors import RunNotFound
 from app.core.granting import granted, who_must_act
 from app.core.leasing import Lease, LeaseState
 from app.core.mixing import fresh_needed
-from app.core.policy import Policy
+from app.core.runs.settings import Policy
 from app.core.sums import reachable
 from tests.core.views import EMPTY, environment
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from app.core.model import Environment, RunConfig, RunView
-from app.core.totals import Totals
+from app.core.runs.counters import Totals
 
 EMPTY = RunView(
     config=RunConfig(8, 512, "group", "project", "checkpoints", 10, 0, 100),

@@ -6,7 +6,7 @@ from typing import Any
 from redis.asyncio import Redis
 
 from app.api.deps import Services
-from app.core.policy import Policy
+from app.core.runs.settings import Policy
 from app.services.curriculum.sampling import Sample, SampleRequest
 from app.store.curriculum_entries import NewItem
 from app.store.redis.client import Connection

@@ -25,7 +25,7 @@ from app.store.replay_entries import (
     parse_worker,
 )
 from app.store.replay_view import NO_TOTALS
-from app.store.run_view import parse_lease
+from app.store.runs.view import parse_lease
 from lachesis.wire.replay import MAX_CHECKPOINTS
 from tests.services.conftest import RUN, Process, config
 

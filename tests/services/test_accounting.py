@@ -11,7 +11,6 @@ from redis.asyncio import Redis
 from app.core.enrolment import Application
 from app.core.errors import InvalidField
 from app.services import registry
-from app.store import runs
 from app.store.group_entries import Incoming, Outcome, Placement, Stored, Terms
 from app.store.redis import scripts
 from app.store.redis.keys import RunKeys

@@ -8,7 +8,7 @@ from redis.asyncio import Redis
 
 from app.api.deps import Services
 from app.core.errors import InvalidField, RewindImpossible
-from app.core.policy import Policy
+from app.core.runs.settings import Policy
 from app.services.handout import Batch, Holder
 from app.store.codec import EncodedGroup
 from tests.services.accounting import books_of

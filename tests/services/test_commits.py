@@ -16,7 +16,7 @@ from redis.asyncio import Redis
 
 from app.api.deps import Services
 from app.core.errors import GroupExists, LachesisError, QueueFull, RunNotFound, StoreUnavailable
-from app.core.policy import Policy, fields_of
+from app.core.runs.settings import Policy, fields_of
 from app.services.commits import Commits, Placed
 from app.store.codec import EncodedGroup
 from app.store.group_entries import Outcome, Placement

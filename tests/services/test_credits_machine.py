@@ -20,8 +20,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from app.core.errors import LachesisError, QueueFull
 from app.core.leasing import LeaseState
 from app.core.model import RunView
-from app.core.policy import Policy
-from app.services.explain import Reason
+from app.core.runs.settings import Policy
+from app.services.batches.explain import Reason
 from app.services.handout import Holder
 from app.store.redis.keys import RunKeys
 from tests.services.conftest import RUN, config, encoded

@@ -20,7 +20,7 @@ from app.store.curriculum_entries import HISTORY, MAX_CURRICULA, NewItem
 from app.store.curriculum_items import Place, SampleId
 from app.store.redis.client import Connection
 from app.store.redis.pipeline import Argument
-from app.store.runs import RunStore
+from app.store.runs.store import RunStore
 from tests.services.conftest import RUN, Process
 from tests.services.curriculum_runs import (
     KEYS,

@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 from app.api.deps import Services
 from app.core.errors import QueueFull, RunArchived, StoreUnavailable
 from app.core.model import DropReason
-from app.core.policy import Policy, fields_of
+from app.core.runs.settings import Policy, fields_of
 from app.services.curriculum.observing import changes_of
 from app.store.codec import EncodedGroup
 from app.store.curriculum_groups import GroupObservations

@@ -18,12 +18,12 @@ from redis.asyncio import Redis
 
 from app.api.deps import Services
 from app.core.curriculum.policy import Arms, CurriculumPolicy, Form, Strategy
-from app.core.policy import Policy
+from app.core.runs.settings import Policy
 from app.main import wire
 from app.settings import Settings
 from app.store.curriculum_entries import NewItem
 from app.store.redis.client import Connection
-from app.store.run_tick import NOBODY
+from app.store.runs.tick import NOBODY
 from tests.services.conftest import RUN, config
 from tests.services.curriculum_model import CurriculumModel
 from tests.services.curriculum_runs import KEYS, NAME, Twice, contents, dump, keys_of, observe, sample

@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 from app.core.enrolment import Application
 from app.core.errors import StoreUnavailable
 from app.core.leasing import LeaseState
-from app.core.policy import Policy
+from app.core.runs.settings import Policy
 from app.services.handout import Holder
 from app.store.redis import scripts
 from app.store.redis.keys import RunKeys

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 
 from app.api.deps import Services
 from app.core.model import DropReason
-from app.core.policy import Policy, fields_of
+from app.core.runs.settings import Policy, fields_of
 from app.services.handout import Batch, Holder
 from app.store.codec import EncodedGroup
 from app.store.group_entries import Outcome

@@ -14,7 +14,7 @@ from redis.asyncio import Redis
 from app.api.deps import Services
 from app.core.enrolment import Application
 from app.core.errors import EnvironmentSettingsDiffer, InvalidField, RunNotFound
-from app.core.policy import Policy
+from app.core.runs.settings import Policy
 from app.main import wire
 from app.services import registry
 from app.services.handout import Holder

@@ -10,8 +10,8 @@ from redis.asyncio import Redis
 from app.api.deps import Services
 from app.core.drawing import Sampling, Strategy
 from app.core.errors import InvalidField
-from app.core.policy import Policy
 from app.core.rate_limiter import LimiterSettings
+from app.core.runs.settings import Policy
 from app.services.handout import Batch, Holder
 from app.store.redis.keys import RunKeys
 from app.store.replay_entries import WITHHELD

@@ -11,9 +11,9 @@ from redis.asyncio import Redis
 from app.api.deps import Services
 from app.core.costs import Weight
 from app.core.errors import InvalidField
-from app.core.policy import Policy
 from app.core.rate_limiter import Blocked, LimiterSettings
 from app.core.replay import Versions
+from app.core.runs.settings import Policy
 from app.services.handout import Batch, Holder
 from app.services.replay.request import SampleRequest
 from app.store.batches import BatchStore

@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 
 from app.core.errors import BatchInUse, BatchNotFound, InvalidField, LeaseLost, RewindImpossible, SampleNotFound
 from app.core.leasing import LeaseState
-from app.core.policy import Policy
+from app.core.runs.settings import Policy
 from app.services.handout import Batch, Holder
 from app.services.replay.request import Sample, SampleRequest
 from app.store.batches import BatchStore

@@ -23,13 +23,13 @@ from hypothesis.stateful import (
 
 from app.api.deps import Services
 from app.core.errors import LachesisError
-from app.core.policy import Policy
 from app.core.rate_limiter import LimiterSettings
 from app.core.replay import Eviction
+from app.core.runs.settings import Policy
 from app.services.replay.request import Sample, SampleRequest
 from app.store.redis.keys import RunKeys
 from app.store.replay_entries import EncodedFragment
-from app.store.run_tick import NOBODY
+from app.store.runs.tick import NOBODY
 from tests.services.conftest import RUN, config
 from tests.services.replay_model import MAX_WAITING, ReplayModel
 from tests.services.replay_values import FRAGMENT_TTL_S, REORDER_WINDOW_S, Held, Limiter, Refused, Rules, Sent

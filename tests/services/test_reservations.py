@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from app.core.drawing import Sampling, Strategy
 from app.core.errors import SampleNotFound
 from app.core.leasing import Lease
-from app.core.policy import Policy
+from app.core.runs.settings import Policy
 from app.services.replay.mixing import Mixing, Mixture
 from app.store.batches import BatchStore
 from tests.services.conftest import RUN, Process

@@ -9,11 +9,11 @@ from redis.asyncio import Redis
 from app.api.deps import Services
 from app.core.errors import RewindImpossible
 from app.core.leasing import LeaseState
-from app.core.policy import Policy
+from app.core.runs.settings import Policy
 from app.services.handout import Batch, Holder
 from app.store.codec import EncodedGroup
 from app.store.redis.keys import RunKeys
-from app.store.runs import RunStore
+from app.store.runs.store import RunStore
 from tests.services.accounting import books_of
 from tests.services.conftest import RUN, Process, config
 

@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 
 from app.api.deps import Services
 from app.core.leasing import Lease
-from app.core.policy import Policy
+from app.core.runs.settings import Policy
 from app.services.handout import Holder
 from app.services.replay.request import Sample
 from tests.services.conftest import RUN, Process, config, encoded, join

@@ -22,7 +22,7 @@ from redis.asyncio import Redis
 from app.api.deps import Services
 from app.core.deletion import GroupFilter
 from app.core.errors import LachesisError
-from app.core.policy import Policy
+from app.core.runs.settings import Policy
 from app.main import wire
 from app.services.handout import Holder
 from app.settings import Settings

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.core.policy import Policy
+from app.core.runs.settings import Policy
 from app.services.handout import Holder
 from app.services.waiting import WaitingRoom
 from tests.services.conftest import RUN, Process, config, encoded

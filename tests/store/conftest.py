@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 
 from app.core.leasing import Lease, LeasedGroup, LeaseState
 from app.core.model import Environment, RunConfig, RunView
-from app.core.policy import Policy
+from app.core.runs.settings import Policy
 from app.store.batches import BatchStore
 from app.store.codec import EncodedGroup
 from app.store.group_entries import Incoming, Placement, Terms
@@ -18,8 +18,8 @@ from app.store.groups import GroupStore
 from app.store.members import MemberStore
 from app.store.redis.client import Connection
 from app.store.redis.keys import RunKeys, lane_name
-from app.store.run_tick import NOBODY, HeardOf, Tick
-from app.store.runs import RunStore
+from app.store.runs.store import RunStore
+from app.store.runs.tick import NOBODY, HeardOf, Tick
 from tests.services.accounting import books_of
 
 RUN = "run"

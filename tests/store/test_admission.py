@@ -6,7 +6,7 @@ import pytest
 
 from app.core.errors import GroupExists, QueueFull
 from app.core.model import DropReason, PlannedGroup
-from app.core.totals import Trained
+from app.core.runs.counters import Trained
 from app.store.group_entries import Incoming, Outcome, Placement, Stored
 from app.store.groups import GroupStore
 from tests.one_by_one import OneByOne

@@ -4,7 +4,7 @@ from app.core.model import DropReason
 from app.store.group_entries import Placement
 from app.store.members import Member, Started
 from app.store.redis.keys import RunKeys
-from app.store.run_tick import HeardOf
+from app.store.runs.tick import HeardOf
 from tests.store.conftest import RUN, Store, encoded
 
 TTL_MS = 100_000

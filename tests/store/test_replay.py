@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from app.core.replay import Eviction, Standing, acknowledge, give_back, make_room, reserve, uses_open
-from app.core.totals import Trained
+from app.core.runs.counters import Trained
 from app.store.redis import scripts
 from app.store.redis.keys import RUNS, RunKeys
 from app.store.replay_entries import PAST, chunk_key

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.core.totals import Trained
+from app.core.runs.counters import Trained
 from app.store.redis.keys import SAVED_PARTS
 from app.store.replay_checkpoints import Checkpoint
 from app.store.replay_entries import chunk_key

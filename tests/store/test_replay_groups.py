@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from app.core.totals import Trained
+from app.core.runs.counters import Trained
 from app.services.replay.groups import plan_entrance
 from app.store.redis.keys import RunKeys
 from app.store.replay_entries import SAMPLEABLE

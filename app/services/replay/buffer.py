@@ -23,7 +23,7 @@ from app.store.redis.keys import ReplayPart
 from app.store.replay import ReplayStore
 from app.store.replay_entries import PAST, SAMPLEABLE, WITHHELD, StoredChunk, StoredFragment, chunk_key
 from app.store.replay_view import ReplayView
-from app.store.runs import RunStore
+from app.store.runs.store import RunStore
 
 SortedBy = Literal["order", "weights", "versions", "uses"]
 

@@ -6,7 +6,7 @@
 -- a lease of more than some seconds whose trainer is alive, nor does it age groups, environments or histories. While no
 -- process ticks, the run stands still. If ticks come late on a busy machine, the clock is slower than time, never faster.
 --
--- `run_clock` in app/store/run_view.py reads the clock by the same rule.
+-- `run_clock` in app/store/runs/view.py reads the clock by the same rule.
 local function advance_clock(run)
   local time = redis.call('TIME')
   local now = time[1] * 1000 + math.floor(time[2] / 1000)

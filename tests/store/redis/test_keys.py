@@ -11,8 +11,8 @@ from app.store.group_entries import Placement
 from app.store.redis import keys
 from app.store.redis.client import Connection
 from app.store.replay_entries import PAST, chunk_key
-from app.store.run_tick import NOBODY, HeardOf
-from app.store.runs import RunStore
+from app.store.runs.store import RunStore
+from app.store.runs.tick import NOBODY, HeardOf
 from tests.services.replaying import fragment
 from tests.store.conftest import RUN, Store, encoded
 from tests.store.curriculum_moves import a_curriculum

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from app.core.blockers import limit_of
 from app.core.model import Bounds, LaneId
-from app.core.policy import Policy
+from app.core.runs.settings import Policy
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,16 +10,16 @@ from itertools import chain, islice
 from app.core.errors import InvalidField, RunNotFound, RunRewound
 from app.core.leasing import LeaseState, returned
 from app.core.model import Environment, RunConfig, RunView
-from app.core.policy import Policy
 from app.core.ranks import Undivided
-from app.core.totals import Trained
+from app.core.runs.counters import Trained
+from app.core.runs.settings import Policy
 from app.store.redis import scripts
 from app.store.redis.client import Connection
 from app.store.redis.keys import RUNS, RunKeys, is_run_name, member_name, parse_member_name
 from app.store.redis.pipeline import Argument
 from app.store.roster import Roster, read_roster
-from app.store.run_tick import HeardOf, Tick
-from app.store.run_view import (
+from app.store.runs.tick import HeardOf, Tick
+from app.store.runs.view import (
     RunSummary,
     lease_text,
     read_summary,

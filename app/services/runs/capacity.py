@@ -5,12 +5,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from app.core.allocation import bounds_for
-from app.core.capacity import NO_LIMIT, Room, Waiting, is_oversized, reached_limit, room_for
 from app.core.model import Bounds, LaneId, RunView
 from app.core.pacing import live_shares
+from app.core.runs.capacity import NO_LIMIT, Room, Waiting, is_oversized, reached_limit, room_for
 from app.store.groups import GroupStore
 from app.store.roster import Roster
-from app.store.runs import RunStore
+from app.store.runs.store import RunStore
 
 _LOOK_EVERY_S = 0.25  # a full run refuses many submissions, and each would look
 

@@ -9,13 +9,13 @@ from app.core.filters import Arrived
 from app.core.forecast import expected_s
 from app.core.granting import who_must_act
 from app.core.model import DropReason, NotReady, RunConfig, RunView
-from app.core.run_warnings import RunWarning
+from app.core.runs.warnings import RunWarning
 from app.services.arrivals import Arrivals
-from app.services.capacity import Capacity
 from app.services.dispatch import Dispatch
-from app.services.run_warnings import RunWarnings
+from app.services.runs.capacity import Capacity
+from app.services.runs.warnings import RunWarnings
 from app.store.replay import ReplayStore
-from app.store.runs import RunStore
+from app.store.runs.store import RunStore
 
 
 @dataclass(frozen=True, slots=True)

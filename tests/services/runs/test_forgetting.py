@@ -9,15 +9,15 @@ from redis.asyncio import Redis
 
 from app.core.enrolment import Application
 from app.core.model import RunConfig
-from app.core.policy import Policy
+from app.core.runs.settings import Policy
 from app.services.registry import Registry
 from app.store.codec import EncodedGroup
 from app.store.group_entries import Incoming, Outcome, Placement, Stored, Terms
 from app.store.groups import GroupStore
 from app.store.redis.client import Connection
 from app.store.redis.keys import RUNS, RunKeys
-from app.store.run_tick import HeardOf
-from app.store.runs import RunStore
+from app.store.runs.store import RunStore
+from app.store.runs.tick import HeardOf
 from tests.one_by_one import OneByOne
 from tests.services.accounting import books_of
 from tests.services.conftest import Process

@@ -13,8 +13,8 @@ from app.api.routes.answer_docs import reading, sending, with_headers, writing
 from app.api.routes.body_docs import takes
 from app.core import errors
 from app.core.model import RunConfig, RunView
-from app.core.policy import Policy, fields_of
-from app.store.run_view import RunSummary
+from app.core.runs.settings import Policy, fields_of
+from app.store.runs.view import RunSummary
 from lachesis.wire.problems import told
 from lachesis.wire.runs import (
     AtroposSettings,

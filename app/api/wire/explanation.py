@@ -1,6 +1,6 @@
 """Why there is no batch, as `GET …/batches/explain` answers it."""
 
-from app.services.explain import Reason, stale_groups
+from app.services.batches.explain import Reason, stale_groups
 from app.services.status import alert_of, shown_warnings
 from lachesis.wire.batches import Explanation, LastSubmission
 

@@ -10,9 +10,9 @@ from typing import Any
 from app.core.errors import UnreadableRecord
 from app.core.leasing import Lease, LeaseState
 from app.core.model import Environment, LaneId, RunConfig, RunView
-from app.core.policy import Policy, fields_of
 from app.core.ranks import Balance, BalanceHistory, EndedBy, Shards, Split, Undivided
-from app.core.totals import Drought, KeptBatches, Sent, Totals, Trained
+from app.core.runs.counters import Drought, KeptBatches, Sent, Totals, Trained
+from app.core.runs.settings import Policy, fields_of
 from app.store.redis.keys import NONE, RunKeys, parse_lane_name
 from app.store.redis.pipeline import Command
 

@@ -10,16 +10,16 @@ from app.core.credits import after_version
 from app.core.errors import InvalidField, RunExists, RunInUse, RunNotFound
 from app.core.leasing import LeaseState
 from app.core.model import RunConfig, RunView
-from app.core.policy import Policy, fields_of
+from app.core.runs.settings import Policy, fields_of
 from app.events import RunChanged, RunCreated, RunDeleted, emit
 from app.services.bookmarks import Bookmarks, Rewound
-from app.services.isolation import Failure, each
 from app.services.replay.upkeep import ReplayUpkeep
+from app.services.runs.isolation import Failure, each
 from app.services.staleness import Staleness
 from app.store.groups import GroupStore
 from app.store.replay import ReplayStore
-from app.store.run_view import RunSummary
-from app.store.runs import RunStore
+from app.store.runs.store import RunStore
+from app.store.runs.view import RunSummary
 
 _ATTEMPTS = 10
 _MOST_SHOWN = 80  # characters of a value
@@ -101,7 +101,7 @@ class Administration:
 
         Args:
             run: Its name.
-            changes: New values, by field of `app.core.policy.Policy`, as JSON has them, or ``batch_size``.
+            changes: New values, by field of `app.core.runs.settings.Policy`, as JSON has them, or ``batch_size``.
 
         Raises:
             RunNotFound: There is no such run.

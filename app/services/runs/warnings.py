@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from app.core.errors import LachesisError
 from app.core.model import LaneId, RunView
-from app.core.run_warnings import RunWarning, WarningKind, warnings_of
+from app.core.runs.warnings import RunWarning, WarningKind, warnings_of
 from app.events import RunWarned, emit
-from app.store.runs import RunStore
+from app.store.runs.store import RunStore
 
 _MOST_LANES = 1024  # remembered per run: groups of ever new sizes do not cause a check each time
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.model import RunView, Share
-from app.core.policy import Policy
-from app.core.run_warnings import (
+from app.core.runs.settings import Policy
+from app.core.runs.warnings import (
     WarningKind,
     groups_too_large,
     minimums_above_one,
