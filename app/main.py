@@ -17,13 +17,12 @@ from app.api.http.direct_route import Shortcut
 from app.api.http.openapi import DocumentedApp
 from app.api.http.problems import Problems
 from app.api.http.request_metrics import Counting
-from app.api.routes import atropos, runs, system
+from app.api.routes import atropos, environments, runs, system
 from app.api.routes.v1 import (
     batches,
     curricula,
     curriculum_items,
     curriculum_states,
-    environments,
     groups,
     replay,
     replay_checkpoints,
@@ -45,14 +44,14 @@ from app.services.curriculum.what_if import WhatIf
 from app.services.deletion import Deletion
 from app.services.dispatch import Dispatch
 from app.services.division import Division
+from app.services.environments.heartbeats import Presence
+from app.services.environments.registry import Registry
 from app.services.handout import Timing
 from app.services.intake import Intake
 from app.services.leases import Leases
 from app.services.lineage import Lineages
 from app.services.maintenance import Maintenance
 from app.services.metrics import Metrics
-from app.services.presence import Presence
-from app.services.registry import Registry
 from app.services.replay.bell import Bell
 from app.services.replay.buffer import Replay
 from app.services.replay.checkpoints import ReplayCheckpoints
@@ -82,8 +81,8 @@ from app.store.batches import BatchStore
 from app.store.curriculum import CurriculumStore
 from app.store.curriculum_items import ItemStore
 from app.store.curriculum_state import CurriculumStateStore
+from app.store.environments.members import MemberStore
 from app.store.groups import GroupStore
-from app.store.members import MemberStore
 from app.store.redis.client import Connection
 from app.store.redis.notifications import changes
 from app.store.replay import ReplayStore

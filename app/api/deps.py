@@ -24,12 +24,12 @@ from app.services.curriculum.states import CurriculumStates
 from app.services.curriculum.what_if import WhatIf
 from app.services.deletion import Deletion
 from app.services.dispatch import Dispatch
+from app.services.environments.registry import Registry
 from app.services.intake import Intake
 from app.services.leases import Leases
 from app.services.lineage import Lineages
 from app.services.maintenance import Maintenance
 from app.services.metrics import Metrics
-from app.services.registry import Registry
 from app.services.replay.buffer import Replay
 from app.services.replay.checkpoints import ReplayCheckpoints
 from app.services.replay.insertion import ReplayInsertion

@@ -4,15 +4,15 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from app.core.allocation import bounds_for, settle_debts
 from app.core.blockers import minimums_conflict
+from app.core.environments.pacing import live_shares
+from app.core.environments.scarcity import lowered, no_longer_awaited, relaxed_in_ms, scarce_after, scarce_since
+from app.core.environments.shares import bounds_for, settle_debts
 from app.core.freshness import unfit
 from app.core.leasing import LeasedGroup
 from app.core.mixing import unfilled
 from app.core.model import BatchPlan, Blocker, Bounds, Lane, LaneId, NotReady, QueuedGroup, RunView
-from app.core.pacing import live_shares
 from app.core.relaxation import queued_shortfall, select_relaxed, shortfall_of, smallest_shortfall
-from app.core.scarcity import lowered, no_longer_awaited, relaxed_in_ms, scarce_after, scarce_since
 from app.core.selection import select
 
 
@@ -28,7 +28,7 @@ class Decision:
         relaxes_in_ms: Time until minimums that are impossible together are relaxed, or the minimum of an environment
             that sends too little.
         unfilled: Whether there is none though what must be fresh of it is queued (`app.core.mixing.unfilled`).
-        scarce: Since when batches wait for environments that send too little (`app.core.scarcity`).
+        scarce: Since when batches wait for environments that send too little (`app.core.environments.scarcity`).
     """
 
     plan: BatchPlan | None
@@ -48,7 +48,7 @@ def decide(view: RunView, lanes: Sequence[Lane], ttl_ms: int, relax_after_ms: in
     time that was seen; then batches come that leave the least owed, and what they fall short by is owed to later ones.
     A shortfall larger than sizes force, because a live environment has not sent enough, is accepted only after
     another ``relax_after_ms`` without a batch. If only minimums of environments that send too little
-    are missing, batches wait for them as long as the run says (`app.core.scarcity`).
+    are missing, batches wait for them as long as the run says (`app.core.environments.scarcity`).
 
     Args:
         view: The run; ``view.config`` must be set.

@@ -91,7 +91,7 @@ class Lease:
         contents: What is in it, by environment: its id or None, groups, sequences.
         shards: How it is divided between ranks, if it is.
         replayed: What of its contents is from the replay buffer, in the same words; samples by themselves have none.
-        debts: Its changes of the debts to environments (`app.core.allocation.debt_changes`).
+        debts: Its changes of the debts to environments (`app.core.environments.shares.debt_changes`).
         rewound: Number of the rewind that brought it back, from 1; 0: none. Such a batch stays whole until it is
             trained on: if it is given back, it waits to be handed out again.
         given_back: The lease that gave it back last since the rewind, if it stayed whole.

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from app.core.allocation import bounds_for, settle_debts
+from app.core.environments.shares import bounds_for, settle_debts
 from app.core.model import BatchPlan, Bounds, Lane, LaneId, QueuedGroup, Share
 from app.core.pools import Pools
 from app.core.selection import select

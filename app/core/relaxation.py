@@ -40,7 +40,7 @@ def select_relaxed(
         batch_size: Sequences in a batch, ``>= 1``.
         lanes: The queue, as for `app.core.selection.select`.
         bounds: What each environment must and may have.
-        debts: Sequences owed from earlier batches, by environment (`app.core.allocation.settle_debts`).
+        debts: Sequences owed from earlier batches, by environment (`app.core.environments.shares.settle_debts`).
 
     Returns:
         A plan, marked relaxed if some minimum is not kept; `NotReady` if there is no exact batch at all.

@@ -6,9 +6,9 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
-from app.core.allocation import debt_changes
 from app.core.blockers import unregistered
 from app.core.decision import Decision, decide, with_returned
+from app.core.environments.shares import debt_changes
 from app.core.errors import InvalidField, RanksDisagree, RunArchived, RunNotFound, RunRewound, SequenceTooLong
 from app.core.leasing import Lease, LeasedGroup, LeaseState, contents_of, exhausted, expired, quarantined, returned
 from app.core.model import Lane, NotReady, RunView

@@ -11,9 +11,9 @@ from app.services.admission import Admission
 from app.services.arrivals import Arrivals
 from app.services.curriculum.states import CurriculumStates
 from app.services.dispatch import Dispatch
+from app.services.environments.heartbeats import Presence
+from app.services.environments.registry import Registry
 from app.services.intake import Intake
-from app.services.presence import Presence
-from app.services.registry import Registry
 from app.services.replay.buffer import Replay
 from app.services.replay.relief import ReplayRelief
 from app.services.runs.isolation import Failure, RunTroubles, each, isolated

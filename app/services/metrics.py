@@ -21,13 +21,13 @@ from prometheus_client.registry import Collector
 
 from app import telemetry
 from app.core.chunking import Arrival, Dropped
+from app.core.environments.scarcity import alarming
 from app.core.errors import LachesisError
 from app.core.leasing import LeaseState
 from app.core.model import DropReason, Environment, RunView
 from app.core.ranks import BalanceHistory
 from app.core.rate_limiter import error, may_insert, may_sample
 from app.core.replay import Unfit
-from app.core.scarcity import alarming
 from app.services.dispatch import Dispatch
 from app.services.replay.insertion import ReplayInsertion
 from app.services.replay.planning import REFUSED

@@ -3,12 +3,12 @@
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
 
-from app.core.allocation import bounds_for
+from app.core.environments.pacing import live_shares
+from app.core.environments.scarcity import alarming, relaxed_in_ms
+from app.core.environments.shares import bounds_for
 from app.core.model import Bounds, Environment, RunView
-from app.core.pacing import live_shares
 from app.core.ranks import BalanceHistory
 from app.core.runs.warnings import RunWarning
-from app.core.scarcity import alarming, relaxed_in_ms
 from app.services.batches.explain import Explain, Reason
 from app.services.runs.isolation import RunTroubles
 from app.store.groups import GroupStore

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.allocation import bounds_for
+from app.core.environments.shares import bounds_for
 from app.core.mixing import Mixed, fresh_needed, mix
 from app.core.model import Bounds, Share
 from tests.core.oracle import Arrivals, Group, arrivals, got, lanes_of, oldest_batch, within

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.allocation import bounds_for, settle_debts
+from app.core.environments.shares import bounds_for, settle_debts
 from app.core.model import BatchPlan, Blocker, Bounds, NotReady, Share
 from app.core.relaxation import queued_shortfall, select_relaxed, smallest_shortfall
 from app.core.selection import select

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from app.core.allocation import bounds_for
 from app.core.blockers import minimums_conflict
+from app.core.environments.shares import bounds_for
 from app.core.model import BatchPlan, Blocker, Bounds, Lane, NotReady, QueuedGroup, Share
 from app.core.selection import select
 from tests.core.oracle import Group, arrivals, got, lanes_of, oldest_batch, oldest_batch_by_walking, take, within

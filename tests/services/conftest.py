@@ -9,9 +9,9 @@ from redis.asyncio import Redis
 from app.api.deps import Services
 from app.core.model import RunConfig
 from app.main import wire
+from app.services.environments.registry import Joined
 from app.services.handout import Answer
 from app.services.maintenance import Maintenance
-from app.services.registry import Joined
 from app.settings import Settings
 from app.store.codec import EncodedGroup
 from app.store.redis.client import Connection

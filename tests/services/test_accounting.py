@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 from redis.asyncio import Redis
 
-from app.core.enrolment import Application
+from app.core.environments.registration import Application
 from app.core.errors import InvalidField
-from app.services import registry
+from app.services.environments import registry
 from app.store.group_entries import Incoming, Outcome, Placement, Stored, Terms
 from app.store.redis import scripts
 from app.store.redis.keys import RunKeys

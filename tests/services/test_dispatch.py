@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from app.core.enrolment import Application
+from app.core.environments.registration import Application
 from app.core.errors import StoreUnavailable
 from app.core.leasing import LeaseState
 from app.core.runs.settings import Policy

@@ -22,7 +22,7 @@ from app.api.routes import atropos_docs as docs
 from app.api.routes.answer_docs import sending
 from app.api.routes.body_docs import takes
 from app.core import errors
-from app.core.enrolment import Application
+from app.core.environments.registration import Application
 from app.core.errors import InvalidField
 from app.core.limits import sequence_limit
 from app.core.model import Blocker, RunConfig

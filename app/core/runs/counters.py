@@ -39,7 +39,7 @@ class KeptBatches:
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """Batches that were trained on and are in no policy version yet, for `app.core.credits`.
+    """Batches that were trained on and are in no policy version yet, for `app.core.environments.credits`.
 
     Attributes:
         batches: Acknowledged batches with groups that name a version, minus those that a version was set for. Below 0

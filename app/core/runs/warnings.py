@@ -8,10 +8,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from app.core.allocation import bounds_for
+from app.core.environments.pacing import live_shares
+from app.core.environments.shares import bounds_for
 from app.core.limits import sequence_limit
 from app.core.model import DropReason, RunView, Share
-from app.core.pacing import live_shares
 from app.core.sums import ever_attainable
 
 _MOST_NAMED = 8

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from app.core.blockers import archived, undivided, unregistered
+from app.core.environments.granting import who_must_act
 from app.core.filters import Arrived
 from app.core.forecast import expected_s
-from app.core.granting import who_must_act
 from app.core.model import DropReason, NotReady, RunConfig, RunView
 from app.core.runs.warnings import RunWarning
 from app.services.arrivals import Arrivals

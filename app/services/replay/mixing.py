@@ -10,10 +10,10 @@ from typing import Any
 
 from app.core.decision import Decision
 from app.core.drawing import Counts, Draw, Order, Sampling, Strategy, draw, importance, probabilities
+from app.core.environments.pacing import live_shares
 from app.core.leasing import Lease, LeasedGroup, LeaseState, Replayed
 from app.core.mixing import fresh_needed, mix
 from app.core.model import DropReason, Lane, LaneId, RunView
-from app.core.pacing import live_shares
 from app.core.rate_limiter import samples_open
 from app.core.replay import unfit, uses_open
 from app.services.replay.drawing import Drawing, limits

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from app.core.credits import after_version
+from app.core.environments.credits import after_version
 from app.core.errors import InvalidField, RunExists, RunInUse, RunNotFound
 from app.core.leasing import LeaseState
 from app.core.model import RunConfig, RunView

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from app.core.allocation import bounds_for
+from app.core.environments.pacing import live_shares
+from app.core.environments.shares import bounds_for
 from app.core.model import Bounds, LaneId, RunView
-from app.core.pacing import live_shares
 from app.core.runs.capacity import NO_LIMIT, Room, Waiting, is_oversized, reached_limit, room_for
 from app.store.groups import GroupStore
 from app.store.roster import Roster

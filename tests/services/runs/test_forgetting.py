@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 from redis.asyncio import Redis
 
-from app.core.enrolment import Application
+from app.core.environments.registration import Application
 from app.core.model import RunConfig
 from app.core.runs.settings import Policy
-from app.services.registry import Registry
+from app.services.environments.registry import Registry
 from app.store.codec import EncodedGroup
 from app.store.group_entries import Incoming, Outcome, Placement, Stored, Terms
 from app.store.groups import GroupStore

@@ -6,7 +6,7 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.completion import Completion, Maker, Needed, completion
+from app.core.environments.completion import Completion, Maker, Needed, completion
 from app.core.model import Bounds, Lane
 from tests.core import oracle
 

@@ -10,7 +10,7 @@ from app.api.http.replies import model_reply
 from app.api.routes.answer_docs import reading, sending, with_headers, writing
 from app.api.routes.body_docs import takes
 from app.core import errors
-from app.core.granting import Grant
+from app.core.environments.granting import Grant
 from app.services.status import shown_warnings
 from lachesis.wire.body import MAX_INTEGER
 from lachesis.wire.environments import (

@@ -5,11 +5,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from app.core.enrolment import Application, enrol, forgettable, joined
+from app.core.environments.granting import Grant, granted
+from app.core.environments.pacing import Pace, pace
+from app.core.environments.registration import Application, enrol, forgettable, joined
 from app.core.errors import EnvironmentNotFound, InvalidField, MemberNotFound, NotAnAtroposRun, RunNotFound
-from app.core.granting import Grant, granted
 from app.core.model import Environment, RunConfig, RunView
-from app.core.pacing import Pace, pace
 from app.core.runs.warnings import RunWarning
 from app.events import (
     EnvironmentExpired,
@@ -23,9 +23,9 @@ from app.events import (
     emit,
 )
 from app.services.bookmarks import Bookmarks
-from app.services.presence import Presence
+from app.services.environments.heartbeats import Presence
 from app.services.runs.warnings import RunWarnings
-from app.store.members import Member, MemberStore, not_a_member
+from app.store.environments.members import Member, MemberStore, not_a_member
 from app.store.runs.store import RunStore
 
 MOST_ENVIRONMENTS = 4096
@@ -101,7 +101,7 @@ class Registry:
         emit(TrainerRegistered(run=run, batch_size=config.batch_size, config="new" if new else "same"))
 
     async def register_environment(self, run: str, application: Application) -> tuple[Environment, RunView] | None:
-        """Register an environment of Atropos, or let it take the place of an old one (`app.core.enrolment`).
+        """Register an environment of Atropos, or let it take the place of an old one (`app.core.environments.registration`).
 
         Raises:
             InvalidField: The run is full.

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from app.core.allocation import bounds_for
+from app.core.environments.shares import bounds_for
 from app.core.model import Environment, RunView, Share
 
 SMALLEST_WEIGHT = 0.01

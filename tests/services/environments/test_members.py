@@ -12,13 +12,13 @@ from pydantic import SecretStr
 from redis.asyncio import Redis
 
 from app.api.deps import Services
-from app.core.enrolment import Application
+from app.core.environments.registration import Application
 from app.core.errors import EnvironmentSettingsDiffer, InvalidField, RunNotFound
 from app.core.runs.settings import Policy
 from app.main import wire
-from app.services import registry
+from app.services.environments import registry
+from app.services.environments.registry import Joined
 from app.services.handout import Holder
-from app.services.registry import Joined
 from app.settings import Settings
 from app.store.redis.client import Connection
 from app.store.redis.keys import RunKeys

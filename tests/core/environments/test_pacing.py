@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.core.pacing import pace
+from app.core.environments.pacing import pace
 from tests.core.views import EMPTY, environment
 
 TTL_MS = 120_000

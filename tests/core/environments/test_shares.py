@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.allocation import bounds_for, debt_changes, settle_debts
+from app.core.environments.shares import bounds_for, debt_changes, settle_debts
 from app.core.model import Bounds, Share
 
 SHARES = st.dictionaries(st.integers(0, 9), st.integers(0, 100), max_size=8)  # percent

@@ -1,7 +1,7 @@
 """Environments that send too little: how long batches wait for them.
 
 A batch waits for an environment that has sent less than its part while another one has sent its part. The part is its
-minimum or, without one, its credits for one batch (`app.core.credits`). `relax_scarce_after_s` of the run counts from
+minimum or, without one, its credits for one batch (`app.core.environments.credits`). `relax_scarce_after_s` of the run counts from
 the first request of a trainer that gets no batch meanwhile. After that time the minimum of the environment is what it
 has queued, credits for its part go to others, and each batch owes it the rest, until it has sent its part again. The
 minimums of others bind as before. Without the setting, batches wait for ever.
@@ -10,11 +10,11 @@ minimums of others bind as before. Without the setting, batches wait for ever.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from app.core.allocation import bounds_for
 from app.core.blockers import limit_of
-from app.core.credits import Claim, wanted_of_batch
+from app.core.environments.credits import Claim, wanted_of_batch
+from app.core.environments.pacing import live_shares
+from app.core.environments.shares import bounds_for
 from app.core.model import Bounds, Lane, RunView
-from app.core.pacing import live_shares
 
 ALERT_AFTER_MS = 60_000
 """How long batches wait for an environment before there is an alert, milliseconds of run clock."""

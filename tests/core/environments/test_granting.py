@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.core.environments.granting import granted, who_must_act
 from app.core.errors import RunNotFound
-from app.core.granting import granted, who_must_act
 from app.core.leasing import Lease, LeaseState
 from app.core.mixing import fresh_needed
 from app.core.runs.settings import Policy

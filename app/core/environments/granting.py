@@ -1,20 +1,20 @@
-"""Credits from a view of a run: what `app.core.credits` decides, asked about one environment."""
+"""Credits from a view of a run: what `app.core.environments.credits` decides, asked about one environment."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from app.core.allocation import bounds_for
 from app.core.blockers import limit_of, parts_of, supply_of
-from app.core.completion import Completion, Maker, Needed, completion
-from app.core.credits import Claim, Credit, allowed_sequences, credit, horizon_of
+from app.core.environments.completion import Completion, Maker, Needed, completion
+from app.core.environments.credits import Claim, Credit, allowed_sequences, credit, horizon_of
+from app.core.environments.pacing import live_shares
+from app.core.environments.scarcity import no_longer_awaited, scarce_now
+from app.core.environments.shares import bounds_for
 from app.core.errors import RunNotFound
 from app.core.leasing import LeaseState
 from app.core.mixing import fresh_needed
 from app.core.model import Bounds, Environment, Lane, RunView
-from app.core.pacing import live_shares
-from app.core.scarcity import no_longer_awaited, scarce_now
 from app.core.sums import attainable
 
 _MOST_UNCERTAIN = 2
@@ -37,7 +37,7 @@ def granted(run: str, view: RunView, caller: int, ttl_ms: int) -> Grant:
 
     The last of them may hold some more. If it were left out, environments that each lack a part of a group would never
     complete a batch. If no environment may start any, no trainer holds a batch, and the groups in hand complete no
-    batch, one environment gets the groups that complete one (`app.core.completion`).
+    batch, one environment gets the groups that complete one (`app.core.environments.completion`).
 
     Args:
         run: The run's name.

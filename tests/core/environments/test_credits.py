@@ -5,7 +5,14 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.credits import UNLIMITED_HORIZON, VERSION_PATIENCE_MS, Claim, after_version, credit, horizon_of
+from app.core.environments.credits import (
+    UNLIMITED_HORIZON,
+    VERSION_PATIENCE_MS,
+    Claim,
+    after_version,
+    credit,
+    horizon_of,
+)
 from app.core.model import Bounds
 from app.core.runs.counters import Trained
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from app.core.enrolment import Application, enrol
+from app.core.environments.registration import Application, enrol
 from app.core.model import NEWCOMER_MS, Environment
 
 TTL_MS = 120_000

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.store.members import MOST_MEMBERS
+from app.store.environments.members import MOST_MEMBERS
 from lachesis.wire.atropos import MAX_BATCH_SIZE
 from lachesis.wire.environments import MOST_RUNNING
 from tests.api.atropos_calls import batch, register, register_env
