@@ -17,13 +17,12 @@ from app.api.http.direct_route import Shortcut
 from app.api.http.openapi import DocumentedApp
 from app.api.http.problems import Problems
 from app.api.http.request_metrics import Counting
-from app.api.routes import atropos, environments, runs, system
+from app.api.routes import atropos, environments, groups, runs, system
 from app.api.routes.v1 import (
     batches,
     curricula,
     curriculum_items,
     curriculum_states,
-    groups,
     replay,
     replay_checkpoints,
     replay_fragments,
@@ -31,8 +30,6 @@ from app.api.routes.v1 import (
     shards,
 )
 from app.core.errors import StoreMisconfigured
-from app.services.admission import Admission
-from app.services.arrivals import Arrivals
 from app.services.batches.explain import Explain
 from app.services.bookmarks import Bookmarks
 from app.services.curriculum.curricula import Curricula
@@ -41,15 +38,19 @@ from app.services.curriculum.observing import CurriculumObservations
 from app.services.curriculum.sampling import CurriculumSamples
 from app.services.curriculum.states import CurriculumStates
 from app.services.curriculum.what_if import WhatIf
-from app.services.deletion import Deletion
 from app.services.dispatch import Dispatch
 from app.services.division import Division
 from app.services.environments.heartbeats import Presence
 from app.services.environments.registry import Registry
+from app.services.groups.admission import Admission
+from app.services.groups.arrivals import Arrivals
+from app.services.groups.atropos_ingest import Intake
+from app.services.groups.deletion import Deletion
+from app.services.groups.history import Lineages
+from app.services.groups.native_ingest import Submissions
+from app.services.groups.staleness import Staleness
 from app.services.handout import Timing
-from app.services.intake import Intake
 from app.services.leases import Leases
-from app.services.lineage import Lineages
 from app.services.maintenance import Maintenance
 from app.services.metrics import Metrics
 from app.services.replay.bell import Bell
@@ -70,9 +71,7 @@ from app.services.runs.isolation import RunTroubles
 from app.services.runs.warnings import RunWarnings
 from app.services.sending import Sending
 from app.services.shard_plans import ShardPlanner
-from app.services.staleness import Staleness
 from app.services.status import Status
-from app.services.submissions import Submissions
 from app.services.traffic import Traffic
 from app.services.waiting import WaitingRoom
 from app.services.window import Window
@@ -82,7 +81,7 @@ from app.store.curriculum import CurriculumStore
 from app.store.curriculum_items import ItemStore
 from app.store.curriculum_state import CurriculumStateStore
 from app.store.environments.members import MemberStore
-from app.store.groups import GroupStore
+from app.store.groups.store import GroupStore
 from app.store.redis.client import Connection
 from app.store.redis.notifications import changes
 from app.store.replay import ReplayStore

@@ -18,7 +18,7 @@ import redis
 
 from app.main import wire
 from app.settings import Settings
-from app.store.codec import EncodedGroup
+from app.store.groups.codec import EncodedGroup
 from app.store.redis.client import Connection
 from app.store.server.embedded import EmbeddedRedis
 from benchmarks.bodies import http_post, redis_set

@@ -22,12 +22,13 @@ from app.services.curriculum.observing import CurriculumObservations
 from app.services.curriculum.sampling import CurriculumSamples
 from app.services.curriculum.states import CurriculumStates
 from app.services.curriculum.what_if import WhatIf
-from app.services.deletion import Deletion
 from app.services.dispatch import Dispatch
 from app.services.environments.registry import Registry
-from app.services.intake import Intake
+from app.services.groups.atropos_ingest import Intake
+from app.services.groups.deletion import Deletion
+from app.services.groups.history import Lineages
+from app.services.groups.native_ingest import Submissions
 from app.services.leases import Leases
-from app.services.lineage import Lineages
 from app.services.maintenance import Maintenance
 from app.services.metrics import Metrics
 from app.services.replay.buffer import Replay
@@ -39,11 +40,10 @@ from app.services.runs.warnings import RunWarnings
 from app.services.sending import Sending
 from app.services.shard_plans import ShardPlanner
 from app.services.status import Status
-from app.services.submissions import Submissions
 from app.services.traffic import Traffic
 from app.services.waiting import WaitingRoom
 from app.settings import Settings
-from app.store.groups import GroupStore
+from app.store.groups.store import GroupStore
 from app.store.redis.client import Connection
 from lachesis.wire.problems import most_telling, told
 from lachesis.wire.runs import RUN_NAME

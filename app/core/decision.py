@@ -8,7 +8,7 @@ from app.core.blockers import minimums_conflict
 from app.core.environments.pacing import live_shares
 from app.core.environments.scarcity import lowered, no_longer_awaited, relaxed_in_ms, scarce_after, scarce_since
 from app.core.environments.shares import bounds_for, settle_debts
-from app.core.freshness import unfit
+from app.core.groups.staleness import unfit
 from app.core.leasing import LeasedGroup
 from app.core.mixing import unfilled
 from app.core.model import BatchPlan, Blocker, Bounds, Lane, LaneId, NotReady, QueuedGroup, RunView

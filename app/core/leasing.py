@@ -41,7 +41,7 @@ class LeasedGroup:
     """A group in a batch that a trainer holds.
 
     `arrival` is its place in its lane, should it go back there; `filtered_by` and `loss_weight` are those of its
-    `app.core.filters.Mark`, if it has one. One with `replayed` is from the replay buffer: it was delivered
+    `app.core.groups.filters.Mark`, if it has one. One with `replayed` is from the replay buffer: it was delivered
     before, and returns to no lane.
     """
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from app.core.drawing import Sampling, weight_of
-from app.core.freshness import Freshness, freshness
+from app.core.groups.staleness import Freshness, freshness
 from app.core.rate_limiter import LimiterSettings
 
 

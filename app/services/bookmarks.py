@@ -12,7 +12,7 @@ from app.events import RunRewound, emit
 from app.services.replay.groups import ReplayGroups
 from app.services.replay.reservations import Reservations
 from app.store.batches import Acknowledged, BatchStore, Kept
-from app.store.groups import GroupStore
+from app.store.groups.store import GroupStore
 from app.store.runs.store import RunStore
 
 

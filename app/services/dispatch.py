@@ -15,8 +15,8 @@ from app.core.model import Lane, NotReady, RunView
 from app.core.ranks import Undivided, recorded
 from app.core.seats import Seat, awaiting
 from app.events import BatchQuarantined, BatchRedelivered, BatchRelaxed, emit
-from app.services.arrivals import Arrivals
 from app.services.division import Division
+from app.services.groups.arrivals import Arrivals
 from app.services.handout import Answer, Batch, Holder, Timing
 from app.services.replay.mixing import Mixing, Mixture
 from app.services.replay.reservations import Reservations

@@ -10,11 +10,11 @@ from app.core.model import DropReason
 from app.core.ranks import Shards, acknowledged_by
 from app.events import BatchDiscarded, BatchGivenBack, emit
 from app.services.bookmarks import Bookmarks
+from app.services.groups.staleness import Staleness
 from app.services.replay.reservations import Reservations
-from app.services.staleness import Staleness
 from app.store.batch_view import BatchView
 from app.store.batches import BatchStore
-from app.store.groups import GroupStore
+from app.store.groups.store import GroupStore
 
 
 class Leases:

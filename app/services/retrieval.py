@@ -4,12 +4,12 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from app.core.freshness import unfit
+from app.core.groups.staleness import unfit
 from app.core.leasing import LeasedGroup
 from app.core.model import BatchPlan, DropReason, Lane, LaneId, PlannedGroup, RunView
-from app.store.codec import checksum
-from app.store.group_entries import StoredGroup
-from app.store.groups import GroupStore
+from app.store.groups.codec import checksum
+from app.store.groups.entries import StoredGroup
+from app.store.groups.store import GroupStore
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from app.core.ranks import BalanceHistory
 from app.core.runs.warnings import RunWarning
 from app.services.batches.explain import Explain, Reason
 from app.services.runs.isolation import RunTroubles
-from app.store.groups import GroupStore
+from app.store.groups.store import GroupStore
 from app.store.runs.store import RunStore
 from lachesis.wire.ranks import BalanceInfo
 from lachesis.wire.status import (

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from app.core.leasing import Lease
 from app.core.runs.settings import Policy
-from app.store.group_entries import BATCH_HISTORY_WORDS
+from app.store.groups.entries import BATCH_HISTORY_WORDS
 from app.store.redis.keys import NONE, RunKeys
 from app.store.redis.pipeline import Command
 from app.store.runs.view import parse_lease, parse_policy, run_clock

@@ -10,7 +10,7 @@ from app.core.decay import Rate
 from app.core.drawing import Sampling, Strategy
 from app.core.rate_limiter import LimiterSettings
 from app.core.replay import Chunk, Eviction, Fragment, ReplayPolicy, Versions
-from app.store.codec import Payload
+from app.store.groups.codec import Payload
 
 WAITING = "-"
 """Stands for the chunk of a fragment that is in none yet."""

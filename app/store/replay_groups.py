@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from app.store.group_entries import StoredGroup, parse_entry
+from app.store.groups.entries import StoredGroup, parse_entry
 from app.store.redis.client import Connection
 from app.store.redis.keys import RunKeys
 from app.store.redis.pipeline import Argument

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from app.core.replay import Chunk
-from app.store.codec import Payload
+from app.store.groups.codec import Payload
 from app.store.replay_entries import chunk_rest
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from app.core.drawing import Sampling, Strategy
 from app.core.errors import InvalidField
-from app.core.freshness import oldest_fresh
+from app.core.groups.staleness import oldest_fresh
 from app.core.rate_limiter import LimiterSettings
 from app.core.replay import (
     DEFAULT_PRIORITY,

@@ -9,7 +9,7 @@ from typing import Any
 from redis.asyncio import Redis
 
 from app.core.model import DropReason
-from app.store.group_entries import StoredGroup, parse_entry
+from app.store.groups.entries import StoredGroup, parse_entry
 from app.store.redis.keys import NONE, RunKeys, parse_lane_name
 
 

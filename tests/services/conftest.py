@@ -13,7 +13,7 @@ from app.services.environments.registry import Joined
 from app.services.handout import Answer
 from app.services.maintenance import Maintenance
 from app.settings import Settings
-from app.store.codec import EncodedGroup
+from app.store.groups.codec import EncodedGroup
 from app.store.redis.client import Connection
 
 Process = tuple[Services, Maintenance]

@@ -10,7 +10,7 @@ from app.api.deps import Services
 from app.core.errors import InvalidField, RewindImpossible
 from app.core.runs.settings import Policy
 from app.services.handout import Batch, Holder
-from app.store.codec import EncodedGroup
+from app.store.groups.codec import EncodedGroup
 from tests.services.accounting import books_of
 from tests.services.conftest import RUN, Process, config, encoded, join
 

@@ -14,10 +14,10 @@ from app.core.errors import QueueFull, RunArchived, StoreUnavailable
 from app.core.model import DropReason
 from app.core.runs.settings import Policy, fields_of
 from app.services.curriculum.observing import changes_of
-from app.store.codec import EncodedGroup
 from app.store.curriculum_groups import GroupObservations
-from app.store.group_entries import Incoming, Outcome, Placement, Terms
-from app.store.groups import GroupStore
+from app.store.groups.codec import EncodedGroup
+from app.store.groups.entries import Incoming, Outcome, Placement, Terms
+from app.store.groups.store import GroupStore
 from app.store.redis import scripts
 from tests.lossy_line import LossyLine, lossy_line
 from tests.one_by_one import OneByOne

@@ -20,7 +20,7 @@ from app.api.deps import Services
 from app.core.curriculum.policy import CurriculumPolicy
 from app.core.errors import GroupExists, QueueFull
 from app.core.runs.settings import Policy, fields_of
-from app.store.codec import EncodedGroup
+from app.store.groups.codec import EncodedGroup
 from app.store.redis.client import Connection
 from app.store.redis.pipeline import Command
 from tests.services.accounting import books_of

@@ -17,7 +17,7 @@ from app.core.runs.settings import Policy
 from app.services.handout import Batch, Holder
 from app.services.replay.request import SampleRequest
 from app.store.batches import BatchStore
-from app.store.codec import EncodedGroup
+from app.store.groups.codec import EncodedGroup
 from app.store.redis.keys import RunKeys
 from tests.services.accounting import books_of
 from tests.services.conftest import RUN, Process, config, encoded, join, marks

@@ -11,7 +11,7 @@ from app.core.errors import RewindImpossible
 from app.core.leasing import LeaseState
 from app.core.runs.settings import Policy
 from app.services.handout import Batch, Holder
-from app.store.codec import EncodedGroup
+from app.store.groups.codec import EncodedGroup
 from app.store.redis.keys import RunKeys
 from app.store.runs.store import RunStore
 from tests.services.accounting import books_of

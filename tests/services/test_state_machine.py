@@ -20,13 +20,13 @@ from pydantic import SecretStr
 from redis.asyncio import Redis
 
 from app.api.deps import Services
-from app.core.deletion import GroupFilter
 from app.core.errors import LachesisError
+from app.core.groups.deletion import GroupFilter
 from app.core.runs.settings import Policy
 from app.main import wire
 from app.services.handout import Holder
 from app.settings import Settings
-from app.store.codec import EncodedGroup
+from app.store.groups.codec import EncodedGroup
 from app.store.redis.client import Connection
 from app.store.redis.keys import RunKeys
 from lachesis.wire.columns import Ragged, pack, unpack

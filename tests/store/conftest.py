@@ -12,10 +12,10 @@ from app.core.leasing import Lease, LeasedGroup, LeaseState
 from app.core.model import Environment, RunConfig, RunView
 from app.core.runs.settings import Policy
 from app.store.batches import BatchStore
-from app.store.codec import EncodedGroup
 from app.store.environments.members import MemberStore
-from app.store.group_entries import Incoming, Placement, Terms
-from app.store.groups import GroupStore
+from app.store.groups.codec import EncodedGroup
+from app.store.groups.entries import Incoming, Placement, Terms
+from app.store.groups.store import GroupStore
 from app.store.redis.client import Connection
 from app.store.redis.keys import RunKeys, lane_name
 from app.store.runs.store import RunStore

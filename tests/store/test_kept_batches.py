@@ -8,7 +8,7 @@ import pytest
 from app.core.errors import StoreRefused
 from app.core.leasing import Lease, LeaseState
 from app.core.model import DropReason
-from app.store.group_entries import Placement
+from app.store.groups.entries import Placement
 from tests.store.conftest import KEYS, LASTING_MS, RUN, Store, encoded
 
 

@@ -16,7 +16,7 @@ from app.api.codec.group_details import present
 from app.api.http.accept_header import weights
 from app.api.http.replies import WatchedReply, compressed
 from app.core.errors import LachesisError, NotAcceptable
-from app.core.freshness import staleness
+from app.core.groups.staleness import staleness
 from app.core.leasing import LeasedGroup, Replayed
 from app.core.model import NotReady
 from app.services.dispatch import Dispatch

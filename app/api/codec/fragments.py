@@ -14,7 +14,7 @@ from app.api.codec.group_blob import FORMAT_OF_OTHERS, MAX_TENSORS, check_header
 from app.api.codec.group_json import read_tensor
 from app.api.codec.json_reader import Path, described, parse_in_python
 from app.core.errors import InvalidField, MalformedBody
-from app.store.codec import Payload
+from app.store.groups.codec import Payload
 from app.store.replay_entries import EncodedFragment
 from lachesis.wire.blob import METADATA, Header, write
 from lachesis.wire.fragments import FRAGMENT_KEYS, MAX_FRAGMENTS, POLICY_VERSIONS

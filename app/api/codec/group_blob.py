@@ -20,7 +20,7 @@ from app.core.costs import weigh
 from app.core.errors import InvalidField, MalformedBody
 from app.core.handful import total
 from app.core.replay import versions_of
-from app.store.codec import EncodedGroup, Payload
+from app.store.groups.codec import EncodedGroup, Payload
 from lachesis.wire.blob import (
     LENGTH_BYTES,
     MAX_HEADER_BYTES,

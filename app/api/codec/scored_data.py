@@ -17,7 +17,7 @@ from app.api.codec.json_columns import read_column, read_environment
 from app.api.codec.json_reader import ARRAYS, OBJECTS, PROXIES, Path, check_structure, described, parse
 from app.core.costs import weigh
 from app.core.errors import InvalidField, MalformedBody
-from app.store.codec import EncodedGroup
+from app.store.groups.codec import EncodedGroup
 from lachesis.wire.columns import COLUMNS, Column, Ragged, pack
 from lachesis.wire.groups import MAX_GROUPS
 

@@ -24,9 +24,9 @@ from app.api.routes.body_docs import takes
 from app.core import errors
 from app.core.environments.registration import Application
 from app.core.errors import InvalidField
-from app.core.limits import sequence_limit
+from app.core.groups.length import sequence_limit
 from app.core.model import Blocker, RunConfig
-from app.services.intake import Receipt
+from app.services.groups.atropos_ingest import Receipt
 from lachesis.wire.atropos import EnvironmentIdentifier, RegisterEnvironment, Registration, ScoredData
 from lachesis.wire.body import MAX_INTEGER
 from lachesis.wire.status import RunStatus

@@ -22,7 +22,7 @@ class FutureVersions(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ZeroVariance:
-    """A filter of groups whose rewards are all the same; for this and the others see `app.core.filters`."""
+    """A filter of groups whose rewards are all the same; for this and the others see `app.core.groups.filters`."""
 
     epsilon: float = 1e-6
     loss_weight: float | None = None

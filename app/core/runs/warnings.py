@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from app.core.environments.pacing import live_shares
 from app.core.environments.shares import bounds_for
-from app.core.limits import sequence_limit
+from app.core.groups.length import sequence_limit
 from app.core.model import DropReason, RunView, Share
 from app.core.sums import ever_attainable
 

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from app.core.errors import InvalidField
 from app.services.curriculum.observing import arm_bins, changes_of
-from app.store.codec import EncodedGroup
 from app.store.curriculum_groups import GroupObservations
 from app.store.curriculum_items import Observation
-from app.store.group_entries import Placement
-from app.store.roster import Observer, Roster
+from app.store.groups.admission_context import Observer, Roster
+from app.store.groups.codec import EncodedGroup
+from app.store.groups.entries import Placement
 
 
 def told_by(groups: Sequence[EncodedGroup], placements: Sequence[Placement], roster: Roster) -> list[GroupObservations]:

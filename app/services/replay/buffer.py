@@ -17,8 +17,8 @@ from app.services.replay.reservations import Reservations
 from app.services.replay.samples import ReplaySamples
 from app.services.replay.state import ReplayState, read_state
 from app.services.replay.upkeep import ReplayUpkeep
-from app.store.codec import checksum
-from app.store.groups import GroupStore
+from app.store.groups.codec import checksum
+from app.store.groups.store import GroupStore
 from app.store.redis.keys import ReplayPart
 from app.store.replay import ReplayStore
 from app.store.replay_entries import PAST, SAMPLEABLE, WITHHELD, StoredChunk, StoredFragment, chunk_key

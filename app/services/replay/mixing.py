@@ -18,7 +18,7 @@ from app.core.rate_limiter import samples_open
 from app.core.replay import unfit, uses_open
 from app.services.replay.drawing import Drawing, limits
 from app.services.replay.reservations import RESERVED_MS
-from app.store.groups import GroupStore
+from app.store.groups.store import GroupStore
 from app.store.replay import ReplayStore
 from app.store.replay_entries import SAMPLEABLE, StoredChunk, StoredFragment, chunk_key
 from app.store.replay_samples import DrawnOn, Manifest, SampleStore

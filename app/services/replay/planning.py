@@ -10,7 +10,7 @@ from app.core.drawing import weight_of
 from app.core.errors import FragmentExists
 from app.core.rate_limiter import inserts_open, largest_insert
 from app.core.replay import Fragment, ReplayPolicy, Unfit, chunk_of, unfit
-from app.store.codec import checksum
+from app.store.groups.codec import checksum
 from app.store.replay_entries import EncodedFragment, StoredWorker, fragment_rest, worker_text
 from app.store.replay_insertions import Insertion, NewChunk, NewFragment
 from app.store.replay_view import ReplayView

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from itertools import product
 
 from app.core.drawing import weight_of
-from app.core.freshness import oldest_fresh
+from app.core.groups.staleness import oldest_fresh
 from app.core.replay import Chunk, ReplayPolicy, Unfit, unfit, uses_open, within
 from app.store.redis.keys import ReplayPart
 from app.store.replay import ReplayStore

@@ -13,10 +13,10 @@ from app.core.model import RunConfig, RunView
 from app.core.runs.settings import Policy, fields_of
 from app.events import RunChanged, RunCreated, RunDeleted, emit
 from app.services.bookmarks import Bookmarks, Rewound
+from app.services.groups.staleness import Staleness
 from app.services.replay.upkeep import ReplayUpkeep
 from app.services.runs.isolation import Failure, each
-from app.services.staleness import Staleness
-from app.store.groups import GroupStore
+from app.store.groups.store import GroupStore
 from app.store.replay import ReplayStore
 from app.store.runs.store import RunStore
 from app.store.runs.view import RunSummary

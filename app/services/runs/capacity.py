@@ -8,8 +8,8 @@ from app.core.environments.pacing import live_shares
 from app.core.environments.shares import bounds_for
 from app.core.model import Bounds, LaneId, RunView
 from app.core.runs.capacity import NO_LIMIT, Room, Waiting, is_oversized, reached_limit, room_for
-from app.store.groups import GroupStore
-from app.store.roster import Roster
+from app.store.groups.admission_context import Roster
+from app.store.groups.store import GroupStore
 from app.store.runs.store import RunStore
 
 _LOOK_EVERY_S = 0.25  # a full run refuses many submissions, and each would look

@@ -15,7 +15,7 @@
 | `…:member_counts` | hash | environment id -> its live members |
 | `…:running` | hash | environment id -> groups that its members have started and not submitted |
 | `…:started` | hash | environment id -> groups that its members have started, submitted or not |
-| `…:groups` | hash | group id -> its entry, for every group held (`app.store.group_entries`) |
+| `…:groups` | hash | group id -> its entry, for every group held (`app.store.groups.entries`) |
 | `…:lanes` | hash | `environment:size` -> groups queued in that lane |
 | `…:lane:{environment}:{size}` | zset | queued group ids by arrival |
 | `…:buffers` | hash | `environment:size` -> groups buffered (waiting for a set to complete) |

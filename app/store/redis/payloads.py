@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from app.store.codec import Payload
+from app.store.groups.codec import Payload
 from app.store.redis import scripts
 from app.store.redis.client import Connection
 from app.store.redis.keys import RUNS, RunKeys

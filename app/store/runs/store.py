@@ -13,11 +13,11 @@ from app.core.model import Environment, RunConfig, RunView
 from app.core.ranks import Undivided
 from app.core.runs.counters import Trained
 from app.core.runs.settings import Policy
+from app.store.groups.admission_context import Roster, read_roster
 from app.store.redis import scripts
 from app.store.redis.client import Connection
 from app.store.redis.keys import RUNS, RunKeys, is_run_name, member_name, parse_member_name
 from app.store.redis.pipeline import Argument
-from app.store.roster import Roster, read_roster
 from app.store.runs.tick import HeardOf, Tick
 from app.store.runs.view import (
     RunSummary,
@@ -291,7 +291,7 @@ class RunStore:
         """Let a run that holds nothing disappear, its name included; False if it holds something.
 
         Nobody is locked out meanwhile. Whoever makes a run hold something therefore puts its name into the set
-        afterwards, however sure of it (`register`, and `app.store.groups.GroupStore.admit`): forgetting comes before,
+        afterwards, however sure of it (`register`, and `app.store.groups.store.GroupStore.admit`): forgetting comes before,
         and the name is put back, or after, and is refused. Commands that only change what is there (ticks, notes,
         resets, environments) do nothing to a run that is not there. And epochs do not repeat, so that what
         was decided on a run before it was forgotten is outdated in one of the same name.

@@ -11,9 +11,9 @@ from app.core.environments.registration import Application
 from app.core.model import RunConfig
 from app.core.runs.settings import Policy
 from app.services.environments.registry import Registry
-from app.store.codec import EncodedGroup
-from app.store.group_entries import Incoming, Outcome, Placement, Stored, Terms
-from app.store.groups import GroupStore
+from app.store.groups.codec import EncodedGroup
+from app.store.groups.entries import Incoming, Outcome, Placement, Stored, Terms
+from app.store.groups.store import GroupStore
 from app.store.redis.client import Connection
 from app.store.redis.keys import RUNS, RunKeys
 from app.store.runs.store import RunStore

@@ -2,7 +2,7 @@
 
 from app.core.model import DropReason
 from app.store.environments.members import Member, Started
-from app.store.group_entries import Placement
+from app.store.groups.entries import Placement
 from app.store.redis.keys import RunKeys
 from app.store.runs.tick import HeardOf
 from tests.store.conftest import RUN, Store, encoded

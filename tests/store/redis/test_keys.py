@@ -7,7 +7,7 @@ from redis.asyncio import Redis
 
 from app.core.leasing import LeasedGroup, Replayed
 from app.core.model import DropReason
-from app.store.group_entries import Placement
+from app.store.groups.entries import Placement
 from app.store.redis import keys
 from app.store.redis.client import Connection
 from app.store.replay_entries import PAST, chunk_key

@@ -7,7 +7,7 @@ from redis.asyncio import Redis
 from app.core.leasing import Lease, LeaseState, returned
 from app.core.model import DropReason, PlannedGroup
 from app.core.runs.settings import FutureVersions, PassRate, Policy, RewardRange, ZeroVariance
-from app.store.group_entries import Placement
+from app.store.groups.entries import Placement
 from app.store.redis.keys import RUNS
 from tests.store.conftest import CONFIG, KEYS, LASTING_MS, RUN, Store, encoded
 

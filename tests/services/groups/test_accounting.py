@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from app.core.environments.registration import Application
 from app.core.errors import InvalidField
 from app.services.environments import registry
-from app.store.group_entries import Incoming, Outcome, Placement, Stored, Terms
+from app.store.groups.entries import Incoming, Outcome, Placement, Stored, Terms
 from app.store.redis import scripts
 from app.store.redis.keys import RunKeys
 from tests.services.accounting import books_of

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from app.core.errors import GroupNotFound
 from app.store.batches import BatchStore
-from app.store.group_entries import StoredGroup
-from app.store.groups import GroupStore
+from app.store.groups.entries import StoredGroup
+from app.store.groups.store import GroupStore
 from app.store.runs.store import RunStore
 
 

@@ -13,8 +13,8 @@ from app.api.deps import Services
 from app.core.model import DropReason
 from app.core.runs.settings import Policy, fields_of
 from app.services.handout import Batch, Holder
-from app.store.codec import EncodedGroup
-from app.store.group_entries import Outcome
+from app.store.groups.codec import EncodedGroup
+from app.store.groups.entries import Outcome
 from tests.services.accounting import books_of
 from tests.services.conftest import RUN, Process, config, encoded, join
 

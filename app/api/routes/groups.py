@@ -12,12 +12,12 @@ from app.api.http.replies import model_reply
 from app.api.routes import native_docs as docs
 from app.api.routes.answer_docs import reading, writing
 from app.core import errors
-from app.core.deletion import GroupFilter, parse_position
-from app.core.filters import FILTERS
+from app.core.groups.deletion import GroupFilter, parse_position
+from app.core.groups.filters import FILTERS
 from app.core.model import DropReason
 from app.services.status import shown_warnings
-from app.store.codec import EncodedGroup
-from app.store.group_entries import Outcome
+from app.store.groups.codec import EncodedGroup
+from app.store.groups.entries import Outcome
 from lachesis.wire.body import MAX_INTEGER
 from lachesis.wire.groups import GROUP_ID, MAX_LOOKED_AT, SAFETENSORS, GroupsDeleted, Lineage, Receipts
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 
 from app.core.runs.capacity import NO_LIMIT, Room
 from app.services.curriculum.groups import told_by
-from app.store.codec import EncodedGroup
-from app.store.group_entries import Fate, Incoming, Outcome, Placement, Stored, Terms
-from app.store.groups import GroupStore
-from app.store.roster import Roster
+from app.store.groups.admission_context import Roster
+from app.store.groups.codec import EncodedGroup
+from app.store.groups.entries import Fate, Incoming, Outcome, Placement, Stored, Terms
+from app.store.groups.store import GroupStore
 
 _TOGETHER_BYTES = 512 * 1024  # of payload: while Redis stores more than that, nobody is at work on what comes next
 

@@ -4,19 +4,19 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from app.core.errors import InvalidField, QueueFull, RunArchived, RunNotFound, SequenceTooLong, StoreFull
-from app.core.filters import Mark, judged
-from app.core.limits import too_long
+from app.core.groups.filters import Mark, judged
+from app.core.groups.length import too_long
 from app.core.model import DropReason, LaneId
 from app.core.runs.capacity import NO_LIMIT
 from app.core.runs.settings import LongSequences, Policy
-from app.services.commits import Commits, Placed
+from app.services.groups.commit import Commits, Placed
 from app.services.replay.relief import ReplayRelief
 from app.services.runs.capacity import Capacity
 from app.services.runs.warnings import RunWarnings
-from app.store.codec import EncodedGroup
-from app.store.group_entries import Outcome, Placement
-from app.store.groups import GroupStore
-from app.store.roster import Roster
+from app.store.groups.admission_context import Roster
+from app.store.groups.codec import EncodedGroup
+from app.store.groups.entries import Outcome, Placement
+from app.store.groups.store import GroupStore
 from app.store.runs.store import RunStore
 
 _NOBODY = Roster(0, {})

@@ -7,11 +7,11 @@ from functools import lru_cache, partial
 from itertools import chain
 from weakref import WeakValueDictionary
 
-from app.core.deletion import QUEUED, Position
+from app.core.groups.deletion import QUEUED, Position
 from app.core.model import DropReason, Lane, LaneId, PlannedGroup, QueuedGroup
 from app.core.runs.counters import Drought
 from app.store.curriculum_groups import GroupObservations, observation_arguments
-from app.store.group_entries import (
+from app.store.groups.entries import (
     EndedGroup,
     Stored,
     StoredGroup,

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.grouping import completed_set
+from app.core.groups.set_buffer import completed_set
 from tests.core.oracle import Group, arrivals, lanes_of, oldest_batch
 from tests.properties import examples
 

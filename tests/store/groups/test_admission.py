@@ -7,8 +7,8 @@ import pytest
 from app.core.errors import GroupExists, QueueFull
 from app.core.model import DropReason, PlannedGroup
 from app.core.runs.counters import Trained
-from app.store.group_entries import Incoming, Outcome, Placement, Stored
-from app.store.groups import GroupStore
+from app.store.groups.entries import Incoming, Outcome, Placement, Stored
+from app.store.groups.store import GroupStore
 from tests.one_by_one import OneByOne
 from tests.store.conftest import CONFIG, KEYS, LASTING_MS, MATH, RUN, Store, encoded
 

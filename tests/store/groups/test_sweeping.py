@@ -6,7 +6,7 @@ from contextlib import aclosing
 from typing import Any
 
 from app.core.model import DropReason
-from app.store.groups import GroupStore
+from app.store.groups.store import GroupStore
 from app.store.redis.client import Connection
 from app.store.redis.pipeline import Command
 from tests.store.conftest import KEYS, LASTING_MS, RUN, Store, encoded

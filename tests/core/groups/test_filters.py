@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.filters import Arrived, Mark, are_equal, arrived_since, judged, pass_rate
+from app.core.groups.filters import Arrived, Mark, are_equal, arrived_since, judged, pass_rate
 from app.core.model import DropReason
 from app.core.runs.counters import Drought
 from app.core.runs.settings import PassRate, Policy, RewardRange, ZeroVariance

@@ -4,8 +4,8 @@ from collections import defaultdict, deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from app.core.filters import FILTERS, Arrived, arrived_since
 from app.core.forecast import WINDOW_MS, rates
+from app.core.groups.filters import FILTERS, Arrived, arrived_since
 from app.core.model import RunView
 
 _MOST_SAMPLES = 64

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.core.deletion import BUFFERED, QUEUED, GroupFilter, Position, first_groups, lanes_left, stopped_at
 from app.core.errors import GroupNotWaiting
+from app.core.groups.deletion import BUFFERED, QUEUED, GroupFilter, Position, first_groups, lanes_left, stopped_at
 from app.core.model import DropReason
 from app.events import GroupDeleted, GroupsDeleted, emit
-from app.services.lineage import Life, Lineages
-from app.store.groups import GroupStore, LaneSlice
+from app.services.groups.history import Life, Lineages
+from app.store.groups.store import GroupStore, LaneSlice
 from app.store.runs.store import RunStore
 
 

@@ -17,11 +17,11 @@ from redis.asyncio import Redis
 from app.api.deps import Services
 from app.core.errors import GroupExists, LachesisError, QueueFull, RunNotFound, StoreUnavailable
 from app.core.runs.settings import Policy, fields_of
-from app.services.commits import Commits, Placed
-from app.store.codec import EncodedGroup
-from app.store.group_entries import Outcome, Placement
+from app.services.groups.commit import Commits, Placed
+from app.store.groups.admission_context import Roster
+from app.store.groups.codec import EncodedGroup
+from app.store.groups.entries import Outcome, Placement
 from app.store.redis.keys import RunKeys
-from app.store.roster import Roster
 from tests.seeds import FUZZ, seed_of
 from tests.services.accounting import books_of
 from tests.services.conftest import RUN, Process, config, encoded, join

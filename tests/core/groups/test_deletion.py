@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.deletion import (
+from app.core.errors import InvalidField
+from app.core.groups.deletion import (
     BUFFERED,
     NO_ENVIRONMENT,
     QUEUED,
@@ -17,7 +18,6 @@ from app.core.deletion import (
     parse_position,
     stopped_at,
 )
-from app.core.errors import InvalidField
 from app.core.model import LaneId
 from tests.properties import examples
 

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.core.grouping import completed_set
+from app.core.groups.set_buffer import completed_set
 from app.core.model import Environment, LaneId, PlannedGroup, RunView
 from app.core.runs.settings import LongSequences
-from app.services.admission import Admission, checked
-from app.store.codec import EncodedGroup
-from app.store.group_entries import Placement
-from app.store.groups import GroupStore
-from app.store.roster import Roster
+from app.services.groups.admission import Admission, checked
+from app.store.groups.admission_context import Roster
+from app.store.groups.codec import EncodedGroup
+from app.store.groups.entries import Placement
+from app.store.groups.store import GroupStore
 from app.store.runs.store import RunStore
 
 _MOST_BUFFERED = 256  # groups of one environment that may wait for a set; with more, all of them are released

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.limits import sequence_limit, too_long
+from app.core.groups.length import sequence_limit, too_long
 from app.core.runs.settings import Policy
 from tests.core.views import EMPTY
 from tests.properties import examples

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from app.core.curriculum.policy import CurriculumPolicy
-from app.core.limits import sequence_limit
+from app.core.groups.length import sequence_limit
 from app.core.model import Environment
 from app.core.runs.settings import Policy
 from app.store.curriculum_entries import parse_policy as parse_curriculum_policy

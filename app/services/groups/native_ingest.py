@@ -4,13 +4,13 @@ from collections import Counter
 from collections.abc import Sequence
 
 from app.core.errors import InvalidField, RunNotFound
-from app.core.freshness import unfit
+from app.core.groups.staleness import unfit
 from app.core.runs.settings import LongSequences
-from app.services.admission import Admission, checked
-from app.store.codec import EncodedGroup
-from app.store.group_entries import Outcome, Placement
-from app.store.groups import GroupStore
-from app.store.roster import Roster
+from app.services.groups.admission import Admission, checked
+from app.store.groups.admission_context import Roster
+from app.store.groups.codec import EncodedGroup
+from app.store.groups.entries import Outcome, Placement
+from app.store.groups.store import GroupStore
 
 
 class Submissions:

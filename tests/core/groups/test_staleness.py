@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.freshness import Freshness, freshness, oldest_fresh, staleness, unfit
+from app.core.groups.staleness import Freshness, freshness, oldest_fresh, staleness, unfit
 from app.core.model import DropReason
 from app.core.runs.settings import FutureVersions, Policy
 
