@@ -17,9 +17,8 @@ from app.api.http.direct_route import Shortcut
 from app.api.http.openapi import DocumentedApp
 from app.api.http.problems import Problems
 from app.api.http.request_metrics import Counting
-from app.api.routes import atropos, environments, groups, runs, system
+from app.api.routes import atropos, batches, environments, groups, runs, system
 from app.api.routes.v1 import (
-    batches,
     curricula,
     curriculum_items,
     curriculum_states,
@@ -30,15 +29,20 @@ from app.api.routes.v1 import (
     shards,
 )
 from app.core.errors import StoreMisconfigured
+from app.services.batches.atropos_delivery import Sending
+from app.services.batches.dispatch import Dispatch
 from app.services.batches.explain import Explain
-from app.services.bookmarks import Bookmarks
+from app.services.batches.leases import Leases
+from app.services.batches.request import Timing
+from app.services.batches.retrieval import Retrieval
+from app.services.batches.rewind import Bookmarks
+from app.services.batches.waiting import WaitingRoom
 from app.services.curriculum.curricula import Curricula
 from app.services.curriculum.items import CurriculumItems
 from app.services.curriculum.observing import CurriculumObservations
 from app.services.curriculum.sampling import CurriculumSamples
 from app.services.curriculum.states import CurriculumStates
 from app.services.curriculum.what_if import WhatIf
-from app.services.dispatch import Dispatch
 from app.services.division import Division
 from app.services.environments.heartbeats import Presence
 from app.services.environments.registry import Registry
@@ -49,8 +53,6 @@ from app.services.groups.deletion import Deletion
 from app.services.groups.history import Lineages
 from app.services.groups.native_ingest import Submissions
 from app.services.groups.staleness import Staleness
-from app.services.handout import Timing
-from app.services.leases import Leases
 from app.services.maintenance import Maintenance
 from app.services.metrics import Metrics
 from app.services.replay.bell import Bell
@@ -64,19 +66,16 @@ from app.services.replay.relief import ReplayRelief
 from app.services.replay.reservations import Reservations
 from app.services.replay.samples import ReplaySamples
 from app.services.replay.upkeep import ReplayUpkeep
-from app.services.retrieval import Retrieval
 from app.services.runs.administration import Administration
 from app.services.runs.capacity import Capacity
 from app.services.runs.isolation import RunTroubles
 from app.services.runs.warnings import RunWarnings
-from app.services.sending import Sending
 from app.services.shard_plans import ShardPlanner
 from app.services.status import Status
 from app.services.traffic import Traffic
-from app.services.waiting import WaitingRoom
 from app.services.window import Window
 from app.settings import Settings
-from app.store.batches import BatchStore
+from app.store.batches.store import BatchStore
 from app.store.curriculum import CurriculumStore
 from app.store.curriculum_items import ItemStore
 from app.store.curriculum_state import CurriculumStateStore

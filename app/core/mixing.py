@@ -3,7 +3,7 @@
 The law, for a batch of N sequences of which a fraction f must be fresh: F is the smallest number of sequences from
 ``ceil(f * N)`` on for which there are
 
-1. fresh groups: those that `app.core.selection` chooses from the queue as a batch of F, with each environment's minimum
+1. fresh groups: those that `app.core.batches.selection` chooses from the queue as a batch of F, with each environment's minimum
    of a batch of F, and what the candidates have too little of to its minimum of the whole batch;
 2. replayed groups: those that it chooses from the candidates, in the order in which they were drawn, as a batch of
    N - F within what is left of the bounds of the whole batch.
@@ -17,11 +17,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 
+from app.core.batches.selection import select
+from app.core.batches.size_classes import Pools
+from app.core.batches.subset_sum import attainable, reachable
 from app.core.environments.shares import bounds_for, settle_debts
 from app.core.model import BatchPlan, Bounds, Lane, LaneId, QueuedGroup, Share
-from app.core.pools import Pools
-from app.core.selection import select
-from app.core.sums import attainable, reachable
 
 TRIES = 64
 
@@ -67,7 +67,7 @@ def mix(
     Args:
         batch_size: Sequences in a batch, ``>= 1``.
         fresh_fraction: How much of it must come from the queue at least, above 0 to 1.
-        lanes: The queue, as for `app.core.selection.select`.
+        lanes: The queue, as for `app.core.batches.selection.select`.
         candidates: Environment and size of groups from the replay buffer, as they were drawn.
         shares: By environment id, for those that bind now.
         debts: Sequences owed to environments before the batch.

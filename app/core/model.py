@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from app.core.leasing import Lease
+from app.core.batches.leases import Lease
 from app.core.ranks import BalanceHistory, Undivided
 from app.core.runs.counters import Drought, KeptBatches, Sent, Totals, Trained
 from app.core.runs.settings import Policy

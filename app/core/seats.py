@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from app.core.batches.leases import Lease, LeaseState, expired
 from app.core.errors import InvalidField, RanksDisagree, StepMismatch
-from app.core.leasing import Lease, LeaseState, expired
 from app.core.model import NotReady
 from app.core.ranks import Split, disagreement
 

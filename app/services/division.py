@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from app.core.batches.leases import Lease, LeasedGroup
 from app.core.division import divide, sequences_of
 from app.core.errors import SequenceTooLong
-from app.core.leasing import Lease, LeasedGroup
 from app.core.model import DropReason, RunView
 from app.core.packing import Packed, pack
 from app.core.ranks import Shards, Split, taken_by
 from app.core.seats import Seat
-from app.services.handout import Batch, Shard
-from app.services.retrieval import Retrieval, Retrieved
+from app.services.batches.request import Batch, Shard
+from app.services.batches.retrieval import Retrieval, Retrieved
 from lachesis.wire.blob import Header, stored_header
 from lachesis.wire.sequences import lengths_of, take_sequences
 

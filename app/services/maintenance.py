@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from app.core.errors import LachesisError
 from app.logs import Backoff
+from app.services.batches.atropos_delivery import Sending
+from app.services.batches.dispatch import Dispatch
 from app.services.curriculum.states import CurriculumStates
-from app.services.dispatch import Dispatch
 from app.services.environments.heartbeats import Presence
 from app.services.environments.registry import Registry
 from app.services.groups.admission import Admission
@@ -18,7 +19,6 @@ from app.services.groups.staleness import Staleness
 from app.services.replay.buffer import Replay
 from app.services.replay.relief import ReplayRelief
 from app.services.runs.isolation import Failure, RunTroubles, each, isolated
-from app.services.sending import Sending
 from app.store.groups.store import GroupStore
 from app.store.runs.store import MOST_FORGOTTEN, RunStore
 from app.store.runs.tick import Tick

@@ -20,22 +20,22 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector
 
 from app import telemetry
+from app.core.batches.leases import LeaseState
 from app.core.chunking import Arrival, Dropped
 from app.core.environments.scarcity import alarming
 from app.core.errors import LachesisError
-from app.core.leasing import LeaseState
 from app.core.model import DropReason, Environment, RunView
 from app.core.ranks import BalanceHistory
 from app.core.rate_limiter import error, may_insert, may_sample
 from app.core.replay import Unfit
-from app.services.dispatch import Dispatch
+from app.services.batches.dispatch import Dispatch
+from app.services.batches.waiting import WaitingRoom
 from app.services.replay.insertion import ReplayInsertion
 from app.services.replay.planning import REFUSED
 from app.services.replay.samples import ReplaySamples
 from app.services.runs.isolation import Failure, RunTroubles, each
 from app.services.status import set_aside_groups
 from app.services.traffic import Traffic
-from app.services.waiting import WaitingRoom
 from app.store.curriculum import CurriculumStore, CurriculumSummary
 from app.store.replay import ReplayStore
 from app.store.replay_view import ReplaySummary, ReplayView

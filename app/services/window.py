@@ -8,7 +8,7 @@ from app.core.costs import CostModel
 from app.core.model import BatchPlan, LaneId, RunView
 from app.core.ranks import Split
 from app.core.window import Candidate, choose_balanced, delays_after
-from app.services.retrieval import unfit_now
+from app.services.batches.retrieval import unfit_now
 from app.store.groups.store import GroupStore
 
 _MANY_GROUPS = 2048

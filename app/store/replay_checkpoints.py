@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from app.core.rate_limiter import Position
 from app.core.replay import ReplayPolicy
-from app.store.batches import SHORTEST_HISTORY_MS
+from app.store.batches.store import SHORTEST_HISTORY_MS
 from app.store.redis.client import Connection
 from app.store.redis.keys import RunKeys
 from app.store.redis.pipeline import Argument

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from app.core.batches.leases import Lease
 from app.core.drawing import Counts, Draw, Order, Sampling, importance, probabilities
-from app.core.leasing import Lease
-from app.store.batch_view import BatchEnd, parse_end
-from app.store.batches import SHORTEST_HISTORY_MS
+from app.store.batches.store import SHORTEST_HISTORY_MS
+from app.store.batches.view import BatchEnd, parse_end
 from app.store.redis.client import Connection
 from app.store.redis.keys import RunKeys
 from app.store.redis.pipeline import Argument

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from app.core.environments.shares import bounds_for
 from app.core.mixing import Mixed, fresh_needed, mix
 from app.core.model import Bounds, Share
-from tests.core.oracle import Arrivals, Group, arrivals, got, lanes_of, oldest_batch, within
+from tests.core.batches.oracle import Arrivals, Group, arrivals, got, lanes_of, oldest_batch, within
 
 ENVIRONMENTS = (None, 0, 1)
 

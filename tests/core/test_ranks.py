@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.core.batches.leases import Lease, LeaseState, returned
 from app.core.division import divide, ranks_text, read_ranks, sequences_of
 from app.core.errors import InvalidField, RanksDisagree, StepMismatch
-from app.core.leasing import Lease, LeaseState, returned
 from app.core.model import Blocker, NotReady
 from app.core.ranks import (
     Balance,

@@ -9,8 +9,8 @@ from redis.asyncio import Redis
 from app.api.deps import Services
 from app.core.model import RunConfig
 from app.main import wire
+from app.services.batches.request import Answer
 from app.services.environments.registry import Joined
-from app.services.handout import Answer
 from app.services.maintenance import Maintenance
 from app.settings import Settings
 from app.store.groups.codec import EncodedGroup

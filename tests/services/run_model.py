@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from app.core.model import Bounds
-from tests.core import oracle
+from tests.core.batches import oracle
 
 
 class Refused(Exception):

@@ -12,7 +12,7 @@ from app.core.drawing import Sampling, Strategy
 from app.core.errors import InvalidField
 from app.core.rate_limiter import LimiterSettings
 from app.core.runs.settings import Policy
-from app.services.handout import Batch, Holder
+from app.services.batches.request import Batch, Holder
 from app.store.redis.keys import RunKeys
 from app.store.replay_entries import WITHHELD
 from tests.services.accounting import books_of

@@ -13,13 +13,13 @@ from hypothesis.stateful import invariant, precondition, rule, run_state_machine
 
 from app.core.ranks import EndedBy, Split
 from app.core.seats import Seat
-from app.services.handout import Answer, Holder
+from app.services.batches.request import Answer, Holder
 from lachesis.wire.columns import unpack
+from tests.services.batches.test_state_machine import BATCH_SIZE, RunMachine, leases_s, pick, requests, some
+from tests.services.batches.test_state_machine import processes as processes  # a fixture
 from tests.services.conftest import RUN
 from tests.services.rank_model import RankModel, Shard
 from tests.services.run_model import Batch
-from tests.services.test_state_machine import BATCH_SIZE, RunMachine, leases_s, pick, requests, some
-from tests.services.test_state_machine import processes as processes  # a fixture
 
 ranks = st.integers(0, 3)
 splits = st.builds(

@@ -14,9 +14,9 @@ from app.core.errors import InvalidField
 from app.core.rate_limiter import Blocked, LimiterSettings
 from app.core.replay import Versions
 from app.core.runs.settings import Policy
-from app.services.handout import Batch, Holder
+from app.services.batches.request import Batch, Holder
 from app.services.replay.request import SampleRequest
-from app.store.batches import BatchStore
+from app.store.batches.store import BatchStore
 from app.store.groups.codec import EncodedGroup
 from app.store.redis.keys import RunKeys
 from tests.services.accounting import books_of

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 import pytest
 from redis.asyncio import Redis
 
+from app.core.batches.leases import LeaseState
 from app.core.errors import BatchInUse, BatchNotFound, InvalidField, LeaseLost, RewindImpossible, SampleNotFound
-from app.core.leasing import LeaseState
 from app.core.runs.settings import Policy
-from app.services.handout import Batch, Holder
+from app.services.batches.request import Batch, Holder
 from app.services.replay.request import Sample, SampleRequest
-from app.store.batches import BatchStore
+from app.store.batches.store import BatchStore
 from tests.services.accounting import books_of
 from tests.services.conftest import RUN, Process, config, encoded
 from tests.services.replaying import KEYS, Buffer, buffer_of, fragment, swept

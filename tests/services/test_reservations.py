@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 from redis.asyncio import Redis
 
+from app.core.batches.leases import Lease
 from app.core.drawing import Sampling, Strategy
 from app.core.errors import SampleNotFound
-from app.core.leasing import Lease
 from app.core.runs.settings import Policy
 from app.services.replay.mixing import Mixing, Mixture
-from app.store.batches import BatchStore
+from app.store.batches.store import BatchStore
 from tests.services.conftest import RUN, Process
 from tests.services.replaying import KEYS
 from tests.services.test_mixing import ack, books, fresh, nack, replayed, set_up, submit, taken, uses

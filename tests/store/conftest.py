@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from app.core.leasing import Lease, LeasedGroup, LeaseState
+from app.core.batches.leases import Lease, LeasedGroup, LeaseState
 from app.core.model import Environment, RunConfig, RunView
 from app.core.runs.settings import Policy
-from app.store.batches import BatchStore
+from app.store.batches.store import BatchStore
 from app.store.environments.members import MemberStore
 from app.store.groups.codec import EncodedGroup
 from app.store.groups.entries import Incoming, Placement, Terms

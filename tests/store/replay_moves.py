@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from app.core.batches.leases import Lease, LeaseState
 from app.core.drawing import Counts, Draw, Order, Sampling
-from app.core.leasing import Lease, LeaseState
 from app.core.replay import ReplayPolicy
 from app.services.replay.planning import Receipt, plan_insertion
 from app.store.replay import ReplayStore

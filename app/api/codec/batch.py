@@ -15,12 +15,12 @@ from app.api.codec.atropos_batch import column_rows
 from app.api.codec.group_details import present
 from app.api.http.accept_header import weights
 from app.api.http.replies import WatchedReply, compressed
+from app.core.batches.leases import LeasedGroup, Replayed
 from app.core.errors import LachesisError, NotAcceptable
 from app.core.groups.staleness import staleness
-from app.core.leasing import LeasedGroup, Replayed
 from app.core.model import NotReady
-from app.services.dispatch import Dispatch
-from app.services.handout import Batch
+from app.services.batches.dispatch import Dispatch
+from app.services.batches.request import Batch
 from lachesis.wire.batch_file import parts_of
 from lachesis.wire.batches import BatchGroup, BatchInfo, ReplayedGroup
 from lachesis.wire.blob import LENGTH_BYTES, Buffer

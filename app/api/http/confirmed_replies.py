@@ -12,9 +12,9 @@ from app.api.codec.atropos_batch import batch_json
 from app.api.http.replies import WatchedReply, compressed
 from app.core.errors import LachesisError
 from app.core.model import Environment
+from app.services.batches.atropos_delivery import Sending
+from app.services.batches.request import Answer
 from app.services.environments.registry import Registry
-from app.services.handout import Answer
-from app.services.sending import Sending
 
 _MOST_HEADER_CHARACTERS = 1000  # clients refuse headers of some kilobytes; the status has it all
 _NO_BATCH = b'{"batch":null}'

@@ -9,16 +9,16 @@ given all that those before it could make.
 
 The answer does not depend on who asks, so two environments never both make what one of them can. Once these groups are
 there, the environments before it suffice: each environment is asked at most once. The rule reads only counts and sizes
-(`app.core.sums`), never the queue.
+(`app.core.batches.subset_sum`), never the queue.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from app.core.blockers import account_of, limit_of, parts_of, supply_of, without_minimums
+from app.core.batches.diagnosis import account_of, limit_of, parts_of, supply_of, without_minimums
+from app.core.batches.size_classes import last
+from app.core.batches.subset_sum import attainable
 from app.core.model import Bounds, Lane
-from app.core.pools import last
-from app.core.sums import attainable
 
 
 class Maker(NamedTuple):

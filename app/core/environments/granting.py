@@ -5,17 +5,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from app.core.blockers import limit_of, parts_of, supply_of
+from app.core.batches.diagnosis import limit_of, parts_of, supply_of
+from app.core.batches.leases import LeaseState
+from app.core.batches.subset_sum import attainable
 from app.core.environments.completion import Completion, Maker, Needed, completion
 from app.core.environments.credits import Claim, Credit, allowed_sequences, credit, horizon_of
 from app.core.environments.pacing import live_shares
 from app.core.environments.scarcity import no_longer_awaited, scarce_now
 from app.core.environments.shares import bounds_for
 from app.core.errors import RunNotFound
-from app.core.leasing import LeaseState
 from app.core.mixing import fresh_needed
 from app.core.model import Bounds, Environment, Lane, RunView
-from app.core.sums import attainable
 
 _MOST_UNCERTAIN = 2
 """Most horizons of sequences in hand of an environment that is asked for groups of a size it did not declare."""

@@ -10,7 +10,7 @@ minimums of others bind as before. Without the setting, batches wait for ever.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from app.core.blockers import limit_of
+from app.core.batches.diagnosis import limit_of
 from app.core.environments.credits import Claim, wanted_of_batch
 from app.core.environments.pacing import live_shares
 from app.core.environments.shares import bounds_for

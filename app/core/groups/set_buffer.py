@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from app.core.batches.selection import select
 from app.core.model import BatchPlan, Lane, PlannedGroup
-from app.core.selection import select
 
 
 def completed_set(group_size: int, buffered: Sequence[Lane]) -> tuple[PlannedGroup, ...]:

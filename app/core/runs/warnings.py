@@ -1,6 +1,6 @@
 """Warnings of what cannot work in a run, before a trainer waits for a batch that never comes.
 
-A warning is about a problem that more groups do not solve. `app.core.blockers` says why there is no batch now.
+A warning is about a problem that more groups do not solve. `app.core.batches.diagnosis` says why there is no batch now.
 """
 
 from collections import Counter, defaultdict
@@ -8,11 +8,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from app.core.batches.subset_sum import ever_attainable
 from app.core.environments.pacing import live_shares
 from app.core.environments.shares import bounds_for
 from app.core.groups.length import sequence_limit
 from app.core.model import DropReason, RunView, Share
-from app.core.sums import ever_attainable
 
 _MOST_NAMED = 8
 _FLOAT_ERROR = 1e-9  # 0.1 + 0.2 + 0.7 is 1.0000000000000002 and means 1

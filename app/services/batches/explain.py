@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from app.core.blockers import archived, undivided, unregistered
+from app.core.batches.diagnosis import archived, undivided, unregistered
+from app.core.batches.forecast import expected_s
 from app.core.environments.granting import who_must_act
-from app.core.forecast import expected_s
 from app.core.groups.filters import Arrived
 from app.core.model import DropReason, NotReady, RunConfig, RunView
 from app.core.runs.warnings import RunWarning
-from app.services.dispatch import Dispatch
+from app.services.batches.dispatch import Dispatch
 from app.services.groups.arrivals import Arrivals
 from app.services.runs.capacity import Capacity
 from app.services.runs.warnings import RunWarnings

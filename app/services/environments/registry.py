@@ -22,7 +22,7 @@ from app.events import (
     TrainerRegistered,
     emit,
 )
-from app.services.bookmarks import Bookmarks
+from app.services.batches.rewind import Bookmarks
 from app.services.environments.heartbeats import Presence
 from app.services.runs.warnings import RunWarnings
 from app.store.environments.members import Member, MemberStore, not_a_member

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from app.core.errors import GroupNotFound
-from app.store.batches import BatchStore
+from app.store.batches.store import BatchStore
 from app.store.groups.entries import StoredGroup
 from app.store.groups.store import GroupStore
 from app.store.runs.store import RunStore

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from app.core.groups.staleness import oldest_fresh
 from app.core.model import DropReason, Lane, LaneId, RunView
 from app.core.runs.settings import FutureVersions
-from app.services.retrieval import unfit_now
+from app.services.batches.retrieval import unfit_now
 from app.store.groups.store import GroupStore, WantedHeads
 from app.store.runs.store import RunStore
 

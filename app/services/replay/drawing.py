@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
+from app.core.batches.leases import Lease
 from app.core.drawing import MAX_WEIGHT, Counts, Draw, Sampling, Strategy, draw
 from app.core.errors import ReplayNotFound
 from app.core.groups.staleness import oldest_fresh
-from app.core.leasing import Lease
 from app.core.rate_limiter import Blocked, Holdup, may_sample, samples_open
 from app.services.replay.upkeep import ReplayUpkeep
 from app.store.replay import ReplayStore

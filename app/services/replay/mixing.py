@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
 
-from app.core.decision import Decision
+from app.core.batches.leases import Lease, LeasedGroup, LeaseState, Replayed
+from app.core.batches.planning import Decision
 from app.core.drawing import Counts, Draw, Order, Sampling, Strategy, draw, importance, probabilities
 from app.core.environments.pacing import live_shares
-from app.core.leasing import Lease, LeasedGroup, LeaseState, Replayed
 from app.core.mixing import fresh_needed, mix
 from app.core.model import DropReason, Lane, LaneId, RunView
 from app.core.rate_limiter import samples_open

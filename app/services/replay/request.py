@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from app.core.batches.leases import Lease
 from app.core.drawing import Sampling, Strategy
 from app.core.errors import InvalidField
-from app.core.leasing import Lease
 from app.core.replay_checks import check_sampling
 from app.store.replay_entries import StoredFragment
 

@@ -5,7 +5,7 @@ after the batch, by what is remembered of how that ended. So whoever dies in bet
 twice: a batch that is rewound has counted its uses, and has no reservation any more.
 """
 
-from app.store.batches import BatchStore
+from app.store.batches.store import BatchStore
 from app.store.replay import ReplayStore
 from app.store.replay_samples import SampleStore
 

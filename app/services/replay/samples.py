@@ -6,8 +6,8 @@ import uuid
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
+from app.core.batches.leases import Lease, LeaseState, expired
 from app.core.errors import LeaseLost, ReplayNotFound, SampleNotFound
-from app.core.leasing import Lease, LeaseState, expired
 from app.core.rate_limiter import Blocked, demand_to_note
 from app.core.replay_checks import chunks_wanted
 from app.services.replay.bell import Bell, Queue

@@ -6,13 +6,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
+from app.core.batches.leases import LeaseState
 from app.core.environments.credits import after_version
 from app.core.errors import InvalidField, RunExists, RunInUse, RunNotFound
-from app.core.leasing import LeaseState
 from app.core.model import RunConfig, RunView
 from app.core.runs.settings import Policy, fields_of
 from app.events import RunChanged, RunCreated, RunDeleted, emit
-from app.services.bookmarks import Bookmarks, Rewound
+from app.services.batches.rewind import Bookmarks, Rewound
 from app.services.groups.staleness import Staleness
 from app.services.replay.upkeep import ReplayUpkeep
 from app.services.runs.isolation import Failure, each
@@ -148,7 +148,7 @@ class Administration:
         return await self._sweep_versions(run)
 
     async def rewind(self, run: str, step: int) -> Rewound:
-        """Go back to the state that a trainer saved after ``step`` (`app.services.bookmarks.Bookmarks.rewind`).
+        """Go back to the state that a trainer saved after ``step`` (`app.services.batches.rewind.Bookmarks.rewind`).
 
         Raises:
             RunNotFound: There is no such run.

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import chain, islice
 
+from app.core.batches.leases import LeaseState, returned
 from app.core.errors import InvalidField, RunNotFound, RunRewound
-from app.core.leasing import LeaseState, returned
 from app.core.model import Environment, RunConfig, RunView
 from app.core.ranks import Undivided
 from app.core.runs.counters import Trained

@@ -7,8 +7,8 @@ from operator import attrgetter
 from types import TracebackType
 from typing import Any
 
+from app.core.batches.leases import Lease, LeaseState
 from app.core.errors import UnreadableRecord
-from app.core.leasing import Lease, LeaseState
 from app.core.model import Environment, LaneId, RunConfig, RunView
 from app.core.ranks import Balance, BalanceHistory, EndedBy, Shards, Split, Undivided
 from app.core.runs.counters import Drought, KeptBatches, Sent, Totals, Trained

@@ -15,7 +15,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from app.api.http.replies import WatchedReply, pieces
 from app.api.http.server_protocol import make_protocol
-from app.services.handout import Batch
+from app.services.batches.request import Batch
 from lachesis.wire.groups import SAFETENSORS
 from tests.api.atropos_calls import group, post, register
 from tests.api.conftest import serving

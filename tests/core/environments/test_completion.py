@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from app.core.environments.completion import Completion, Maker, Needed, completion
 from app.core.model import Bounds, Lane
-from tests.core import oracle
+from tests.core.batches import oracle
 
 bounds_of = st.builds(Bounds, minimum=st.integers(0, 4), maximum=st.none() | st.integers(0, 8))
 Queue = list[tuple[int | None, int]]

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.core.batches.leases import Lease, LeaseState
+from app.core.batches.subset_sum import reachable
 from app.core.environments.granting import granted, who_must_act
 from app.core.errors import RunNotFound
-from app.core.leasing import Lease, LeaseState
 from app.core.mixing import fresh_needed
 from app.core.runs.settings import Policy
-from app.core.sums import reachable
 from tests.core.views import EMPTY, environment
 
 TTL_MS = 1000

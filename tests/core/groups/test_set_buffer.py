@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.groups.set_buffer import completed_set
-from tests.core.oracle import Group, arrivals, lanes_of, oldest_batch
+from tests.core.batches.oracle import Group, arrivals, lanes_of, oldest_batch
 from tests.properties import examples
 
 

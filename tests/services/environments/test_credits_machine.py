@@ -17,15 +17,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
+from app.core.batches.leases import LeaseState
 from app.core.errors import LachesisError, QueueFull
-from app.core.leasing import LeaseState
 from app.core.model import RunView
 from app.core.runs.settings import Policy
 from app.services.batches.explain import Reason
-from app.services.handout import Holder
+from app.services.batches.request import Holder
 from app.store.redis.keys import RunKeys
+from tests.services.batches.test_state_machine import A_YEAR_S, Processes, pick, processes
 from tests.services.conftest import RUN, config, encoded
-from tests.services.test_state_machine import A_YEAR_S, Processes, pick, processes
 
 T = TypeVar("T")
 __all__ = ["processes"]

@@ -16,9 +16,9 @@ from app.core.environments.registration import Application
 from app.core.errors import EnvironmentSettingsDiffer, InvalidField, RunNotFound
 from app.core.runs.settings import Policy
 from app.main import wire
+from app.services.batches.request import Holder
 from app.services.environments import registry
 from app.services.environments.registry import Joined
-from app.services.handout import Holder
 from app.settings import Settings
 from app.store.redis.client import Connection
 from app.store.redis.keys import RunKeys

@@ -24,8 +24,8 @@ from app.store.groups.entries import Outcome, Placement
 from app.store.redis.keys import RunKeys
 from tests.seeds import FUZZ, seed_of
 from tests.services.accounting import books_of
+from tests.services.batches.test_round_trips import calls
 from tests.services.conftest import RUN, Process, config, encoded, join
-from tests.services.test_round_trips import calls
 
 Told = list[Outcome] | tuple[type, str]
 

@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 from app.api.deps import Services
 from app.core.model import DropReason
 from app.core.runs.settings import Policy, fields_of
-from app.services.handout import Batch, Holder
+from app.services.batches.request import Batch, Holder
 from app.store.groups.codec import EncodedGroup
 from app.store.groups.entries import Outcome
 from tests.services.accounting import books_of

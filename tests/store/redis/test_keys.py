@@ -5,7 +5,7 @@ import re
 import pytest
 from redis.asyncio import Redis
 
-from app.core.leasing import LeasedGroup, Replayed
+from app.core.batches.leases import LeasedGroup, Replayed
 from app.core.model import DropReason
 from app.store.groups.entries import Placement
 from app.store.redis import keys

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from redis.asyncio import Redis
 
-from app.core.leasing import Lease, LeaseState, returned
+from app.core.batches.leases import Lease, LeaseState, returned
 from app.core.model import DropReason, PlannedGroup
 from app.core.runs.settings import FutureVersions, PassRate, Policy, RewardRange, ZeroVariance
 from app.store.groups.entries import Placement

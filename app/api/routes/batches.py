@@ -1,0 +1,231 @@
+"""Batches on the native API."""
+
+import logging
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+
+from app.api.codec.batch import Layout, accepts_binary, taken_reply, waiting_reply
+from app.api.deps import (
+    Found,
+    InRun,
+    NamedRun,
+    SmallBody,
+    checked_run_name,
+    parameters,
+    parse,
+    run_name,
+    services,
+    small_body,
+)
+from app.api.http.client_connection import end_of_waiting
+from app.api.http.native_route import DirectNativeRoute, NativeRoute
+from app.api.http.replies import model_reply
+from app.api.rank_query import documented_query, query_of, seat_of
+from app.api.routes import native_docs as docs
+from app.api.routes.answer_docs import reading, sending, writing
+from app.api.routes.body_docs import takes
+from app.api.wire.explanation import explanation
+from app.core import errors
+from app.core.batches.leases import Lease, LeaseState
+from app.services.batches.request import Holder
+from lachesis.wire.atropos import MAX_BATCH_SIZE
+from lachesis.wire.batches import (
+    Ack,
+    Explanation,
+    Extend,
+    LeasedBatch,
+    LeasedBatches,
+    LeaseEnd,
+    Nack,
+    TakeBatch,
+    TakenBatch,
+)
+from lachesis.wire.runs import YEAR_S
+
+_MISSING = (errors.RunNotFound, errors.BatchNotFound)
+_ENDING = sending(*_MISSING, errors.LeaseLost)
+
+handing = APIRouter(
+    prefix="/v1/runs/{run}/batches",
+    tags=["batches"],
+    route_class=DirectNativeRoute,
+    dependencies=[Depends(checked_run_name)],
+)
+router = APIRouter(prefix="/v1/runs/{run}/batches", tags=["batches"], route_class=NativeRoute)
+
+log = logging.getLogger("lachesis.api")
+
+BatchId = Annotated[str, Path(pattern="^[0-9a-f]{1,64}$", description="The batch's id.")]
+
+
+async def documented_batch_id(batch: BatchId) -> str:
+    """Show a batch's id in OpenAPI; a `DirectNativeRoute` calls this for no request."""
+    return batch
+
+
+class _OfBatch(InRun):
+    """The path of a request about a batch."""
+
+    batch: BatchId
+
+
+@handing.post(
+    "",
+    summary="Take the next batch",
+    status_code=201,
+    response_model=TakenBatch,
+    responses=docs.ANSWERS_TAKE,
+    openapi_extra=takes(TakeBatch, required=False),
+    dependencies=[Depends(documented_query)],
+)
+async def take_batch(request: Request) -> Response:
+    """Take a batch of exactly batch_size sequences under a lease, or 204 with the reason when time is up.
+
+    A repeated request id gets the same batch under the same lease, while that is held. With `rank` and `world_size` the
+    batch is divided between the ranks of a trainer: each gets its own shard of the same batch, whoever asks first, and
+    the same one as often as it asks, until it has acknowledged it.
+    """
+    found = await services(request)
+    run, query = await run_name(request), query_of(request)
+    wait_s = query.wait_s
+    body = await small_body(request, found)
+    asked = parse(TakeBatch, body) if body else TakeBatch()
+    layout = Layout(run) if accepts_binary(request) else None
+    begin = None if layout is None else layout.begin
+    seat = seat_of(query)
+    holder = Holder(asked.request_id or "", asked.lease_s, asked.trainer or "", seat, asked.rewinds, begin)
+    answer = await found.waiting.take(run, holder, wait_s, end_of_waiting(request.scope))
+    if answer.not_ready is not None:
+        if wait_s > 0:
+            who, why = asked.trainer or "unnamed", answer.not_ready.detail
+            log.debug("run %s: no batch within %g s for %r: %s", run, wait_s, who, why)
+        return waiting_reply(answer.not_ready, found.explain.expected_s(run, answer.not_ready))
+    assert answer.batch is not None, "an answer has one or the other"  # noqa: S101
+    return await taken_reply(request, found.dispatch, run, answer.batch, layout)
+
+
+@router.get(
+    "",
+    summary="List batches in trainers' hands",
+    response_model=LeasedBatches,
+    responses=reading(errors.RunNotFound),
+)
+async def list_batches(run: NamedRun, found: Found) -> Response:
+    """List batches that are held, returned or quarantined, by step."""
+    view = await found.administration.get(run)
+    return model_reply(LeasedBatches(batches=[_leased(lease, view.clock_ms) for lease in view.leases]))
+
+
+@router.get(
+    "/explain",
+    summary="Would a batch form now?",
+    response_model=Explanation,
+    responses=reading(errors.RunNotFound),
+)
+async def explain(
+    run: NamedRun,
+    found: Found,
+    batch_size: Annotated[
+        int | None, Query(ge=1, le=MAX_BATCH_SIZE, description="Try this batch size instead of the run's.")
+    ] = None,
+    relax_after_s: Annotated[
+        float | None, Query(ge=0, le=YEAR_S, description="Try this patience instead of the run's, seconds.")
+    ] = None,
+) -> Response:
+    """Say whether a batch would form now; if not, what is missing, who is to blame, and when it should be there."""
+    tried = {"batch_size": batch_size, "relax_after_s": relax_after_s}
+    instead = {name: value for name, value in tried.items() if value is not None}
+    await found.administration.get(run)
+    reason = await found.explain.of(run, instead)
+    return model_reply(explanation(reason, round(found.settings.environment_ttl_s * 1000), instead))
+
+
+@handing.post(
+    "/{batch}/ack",
+    summary="It was trained on",
+    response_model=LeaseEnd,
+    responses=_ENDING,
+    openapi_extra=takes(Ack),
+    dependencies=[Depends(documented_batch_id)],
+)
+async def ack(request: Request) -> Response:
+    """End a batch: its groups are delivered. The same again is answered the same.
+
+    A batch that is divided ends when every rank has acknowledged its shard, or rank 0, as they agreed.
+    """
+    found = await services(request)
+    path = parameters(_OfBatch, request.path_params, "path")
+    asked = parse(Ack, await small_body(request, found))
+    awaited = await found.leases.acknowledge(path.run, path.batch, asked.lease, asked.rank)
+    state: Literal["held", "acknowledged"] = "held" if awaited else "acknowledged"
+    return model_reply(LeaseEnd(batch=path.batch, state=state, awaited_ranks=list(awaited)))
+
+
+@router.post(
+    "/{batch}/nack",
+    summary="Give it back",
+    response_model=LeaseEnd,
+    responses=_ENDING,
+    openapi_extra=takes(Nack),
+)
+async def nack(run: NamedRun, batch: BatchId, found: Found, body: SmallBody) -> Response:
+    """Give a batch back, also one that is quarantined: its groups go to the front of their lanes, in their order."""
+    asked = parse(Nack, body)
+    await found.leases.give_back(run, batch, asked.lease, asked.reason)
+    return model_reply(LeaseEnd(batch=batch, state="given_back"))
+
+
+@router.post(
+    "/{batch}/extend",
+    summary="Hold it longer",
+    response_model=LeaseEnd,
+    responses=_ENDING,
+    openapi_extra=takes(Extend),
+)
+async def extend(run: NamedRun, batch: BatchId, found: Found, body: SmallBody) -> Response:
+    """Hold a batch longer, counted from now. A lease never gets shorter."""
+    asked = parse(Extend, body)
+    lease_s = await found.leases.extend(run, batch, asked.lease, asked.lease_s)
+    return model_reply(LeaseEnd(batch=batch, state="held", lease_s=lease_s))
+
+
+@router.delete(
+    "/{batch}",
+    summary="Drop a quarantined batch",
+    status_code=204,
+    responses=writing(*_MISSING, errors.BatchInUse),
+)
+async def drop(run: NamedRun, batch: BatchId, found: Found) -> Response:
+    """Drop a batch that is quarantined, with its groups, which are counted."""
+    await found.leases.discard(run, batch)
+    return Response(status_code=204)
+
+
+def _leased(lease: Lease, clock_ms: int) -> LeasedBatch:
+    return LeasedBatch.model_validate(
+        {
+            "batch": lease.batch_id,
+            "step": lease.step,
+            "state": lease.state.value,
+            "delivery": lease.deliveries,
+            "rewound": lease.rewound > 0,
+            "expires_s": max(0, lease.deadline_ms - clock_ms) / 1000 if lease.state is LeaseState.HELD else None,
+            "trainer": lease.trainer or None,
+            "groups": sum(groups for _, groups, _ in lease.contents),
+            "size": sum(sequences for _, _, sequences in lease.contents),
+            "replayed_groups": sum(groups for _, groups, _ in lease.replayed),
+            **_ranks(lease),
+        }
+    )
+
+
+def _ranks(lease: Lease) -> dict[str, Any]:
+    if lease.shards is None:
+        return {}
+    shards = lease.shards
+    return {
+        "world_size": shards.split.world_size,
+        "taken_by": shards.taken,
+        "acknowledged_by": shards.acknowledged,
+    }

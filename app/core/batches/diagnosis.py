@@ -1,0 +1,238 @@
+"""Why no batch can be had: what is short, by how much, who is to blame, and what would help."""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+
+from app.core.batches.subset_sum import Part, attainable, fewest_missing
+from app.core.model import Blocker, Bounds, Lane, NotReady
+from app.core.ranks import Undivided
+
+_MOST_HINTS = 8
+_MOST_TRIED = 64
+
+Supply = Mapping[int | None, Mapping[int, int]]
+"""Groups by environment and size; environments without bounds are one, None."""
+
+
+def unregistered() -> NotReady:
+    """Say that the run has no trainer yet."""
+    return NotReady(Blocker.NOT_REGISTERED, "no trainer has registered with this run, nor has anybody made it")
+
+
+def archived() -> NotReady:
+    """Return that the run is archived."""
+    return NotReady(Blocker.ARCHIVED, "the run is archived: it hands out no batches until `archived` is false again")
+
+
+def undivided(last: Undivided | None, batch_id: str | None, group_ids: Collection[str]) -> NotReady | None:
+    """Return why ranks that repeat their last request do not get a batch; None if they may get it.
+
+    Args:
+        last: Why they did not get the last batch they asked for; None if they got it.
+        batch_id: The batch that is handed out again next; None if the next one is new.
+        group_ids: The groups of the next batch, if it is new.
+    """
+    if last is None or last.batch_id != batch_id or (batch_id is None and last.group_id not in group_ids):
+        return None
+    return NotReady(Blocker.CANNOT_BE_DIVIDED, last.detail)
+
+
+def limit_of(environment: int | None, batch_size: int, bounds: Mapping[int, Bounds]) -> int:
+    """Return the most sequences of one batch that an environment may have."""
+    bound = _bound(environment, bounds)
+    return batch_size if bound.maximum is None else min(batch_size, bound.maximum)
+
+
+def account_of(environment: int | None, batch_size: int, bounds: Mapping[int, Bounds]) -> int | None:
+    """Return the environment on whose account a group counts: its own if it has bounds that bind, else None."""
+    free = _bound(environment, bounds).minimum <= 0 and limit_of(environment, batch_size, bounds) == batch_size
+    return None if free else environment
+
+
+def without_minimums(bounds: Mapping[int, Bounds]) -> dict[int, Bounds]:
+    """Return the bounds with all minimums 0."""
+    return {environment: Bounds(0, bound.maximum) for environment, bound in bounds.items()}
+
+
+def parts_of(batch_size: int, supply: Supply, bounds: Mapping[int, Bounds]) -> list[Part]:
+    """Return what each environment can bring to an empty batch; those with a minimum but no groups are included."""
+    accounts = {account_of(environment, batch_size, bounds) for environment in bounds} | {None}
+    return [
+        Part(
+            account, 0, _bound(account, bounds).minimum, limit_of(account, batch_size, bounds), supply.get(account, {})
+        )
+        for account in sorted(accounts, key=lambda account: -1 if account is None else account)
+    ]
+
+
+def minimums_conflict(
+    batch_size: int, sizes: Mapping[int | None, Collection[int]], bounds: Mapping[int, Bounds]
+) -> bool:
+    """Whether group sizes make the minimums impossible together, however many groups arrive.
+
+    A shortage is no conflict: an environment that is merely slow, or of which no size is known, can still deliver.
+
+    Args:
+        batch_size: Sequences in a batch, ``>= 1``.
+        sizes: Group sizes each environment is known to send, in sequences.
+        bounds: What each environment must and may have.
+
+    Returns:
+        True if even an unlimited supply of groups of these sizes has no exact batch that keeps every minimum, while
+        without the minimums it has one.
+    """
+    parts = parts_of(batch_size, unlimited(batch_size, sizes, bounds), bounds)
+    unbound = [part._replace(least=0) for part in parts]
+    return not attainable(batch_size, parts) and attainable(batch_size, unbound)
+
+
+def unlimited(batch_size: int, sizes: Mapping[int | None, Collection[int]], bounds: Mapping[int, Bounds]) -> Supply:
+    """Return more groups of each known size than a batch can take; of any size where none is known."""
+    supply: dict[int | None, dict[int, int]] = {}
+    for environment in sizes.keys() | bounds.keys():
+        own = supply.setdefault(account_of(environment, batch_size, bounds), {})
+        for size in sizes.get(environment) or ((1,) if environment in bounds else ()):
+            if size > 0:
+                own[size] = batch_size // size
+    return supply
+
+
+def supply_of(batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, Bounds]) -> Supply:
+    """Return the queued groups that may be part of a batch."""
+    supply: dict[int | None, Counter[int]] = {}
+    for lane in lanes:
+        if lane.size <= limit_of(lane.environment, batch_size, bounds):
+            account = account_of(lane.environment, batch_size, bounds)
+            supply.setdefault(account, Counter())[lane.size] += lane.queued
+    return supply
+
+
+def explain(
+    batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, Bounds], sizes: Mapping[int | None, Collection[int]]
+) -> NotReady:
+    """Say why the queue holds no exact batch. Only ask when that is known.
+
+    Args:
+        batch_size: Sequences in a batch, ``>= 1``.
+        lanes: The queue; only counts are read.
+        bounds: What each environment must and may have.
+        sizes: Group sizes environments declared, beside those in the queue.
+    """
+    supply = supply_of(batch_size, lanes, bounds)
+    parts = parts_of(batch_size, supply, bounds)
+    usable = sum(min(part.available, part.most) for part in parts)
+    short = {
+        part.environment: part.least - part.available
+        for part in parts
+        if part.environment is not None and part.available < part.least
+    }
+    known = _known_sizes(lanes, sizes)
+    blocker = _blocker(batch_size, usable, short, known, bounds)
+    detail = _detail(blocker, batch_size, usable, short, parts)
+    hints = _unblocked_by(batch_size, parts, known, bounds)
+    oversized = _oversized(batch_size, lanes, bounds)
+    missing = fewest_missing(batch_size, parts)
+    return NotReady(blocker, detail + _set_aside(oversized), missing, short, oversized, hints)
+
+
+def _bound(environment: int | None, bounds: Mapping[int, Bounds]) -> Bounds:
+    return Bounds() if environment is None else bounds.get(environment, Bounds())
+
+
+def _oversized(batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, Bounds]) -> dict[int | None, int]:
+    oversized: Counter[int | None] = Counter()
+    for lane in lanes:
+        if lane.size > limit_of(lane.environment, batch_size, bounds):
+            oversized[lane.environment] += lane.queued
+    return dict(oversized)
+
+
+def _known_sizes(lanes: Sequence[Lane], sizes: Mapping[int | None, Collection[int]]) -> dict[int | None, set[int]]:
+    known = {environment: set(own) for environment, own in sizes.items()}
+    for lane in lanes:
+        known.setdefault(lane.environment, set()).add(lane.size)
+    return known
+
+
+def _blocker(
+    batch_size: int,
+    usable: int,
+    short: Mapping[int, int],
+    known: Mapping[int | None, Collection[int]],
+    bounds: Mapping[int, Bounds],
+) -> Blocker:
+    if usable < batch_size:
+        return Blocker.TOO_FEW_SEQUENCES
+    if short:
+        return Blocker.MINIMUM_SHORT
+    if minimums_conflict(batch_size, known, bounds):
+        return Blocker.MINIMUMS_CONFLICT
+    return Blocker.NO_EXACT_FIT
+
+
+def _detail(blocker: Blocker, batch_size: int, usable: int, short: Mapping[int, int], parts: Sequence[Part]) -> str:
+    needs = {part.environment: part for part in parts if part.least > 0}
+    shortages = "; ".join(
+        f"environment {environment} needs {needs[environment].least} of {batch_size} sequences, "
+        f"has {needs[environment].available} queued"
+        for environment in short
+    )
+    if blocker is Blocker.TOO_FEW_SEQUENCES:
+        wanted = "1 sequence" if batch_size == 1 else f"{batch_size} sequences"
+        there = "1 usable one is" if usable == 1 else f"{usable} usable ones are"
+        return f"a batch needs {wanted}, {there} queued" + (shortages and f"; {shortages}")
+    if blocker is Blocker.MINIMUM_SHORT:
+        return shortages
+    promised = ", ".join(f"environment {part.environment} at least {part.least}" for part in needs.values())
+    if blocker is Blocker.MINIMUMS_CONFLICT:
+        return f"group sizes make the minimums impossible together in a batch of {batch_size}: {promised}"
+    kept = f" with {promised}" if promised else ""
+    sizes = ", ".join(map(str, sorted({size for part in parts for size in part.counts})))
+    queued = sum(part.available for part in parts)
+    return f"{queued} usable sequences are queued, but no groups of sizes {sizes} sum to exactly {batch_size}{kept}"
+
+
+def _set_aside(oversized: Mapping[int | None, int]) -> str:
+    whose = ", ".join(
+        f"{count} of {'no environment' if environment is None else f'environment {environment}'}"
+        for environment, count in oversized.items()
+    )
+    return whose and f"; groups too large for any batch are set aside: {whose}"
+
+
+def _unblocked_by(
+    batch_size: int,
+    parts: Sequence[Part],
+    known: Mapping[int | None, Collection[int]],
+    bounds: Mapping[int, Bounds],
+) -> tuple[tuple[int | None, int], ...]:
+    """Return groups that would, arriving alone, let a batch form, smallest first; at most `_MOST_HINTS`.
+
+    Only the `_MOST_TRIED` smallest are tried: each try costs as much as a search, and a worker may have sent any sizes.
+    """
+    candidates = sorted(
+        ((environment, size) for environment, own in known.items() for size in own if size > 0),
+        key=lambda lane: (lane[1], -1 if lane[0] is None else lane[0]),
+    )
+    helps: dict[tuple[int | None, int], bool] = {}
+    found: list[tuple[int | None, int]] = []
+    for environment, size in candidates:
+        account = account_of(environment, batch_size, bounds)
+        if (account, size) not in helps:
+            if len(helps) == _MOST_TRIED:
+                break
+            helps[account, size] = _helps(batch_size, parts, account, size)
+        if helps[account, size]:
+            found.append((environment, size))
+            if len(found) == _MOST_HINTS:
+                break
+    return tuple(found)
+
+
+def _helps(batch_size: int, parts: Sequence[Part], account: int | None, size: int) -> bool:
+    """Whether a batch exists with one more group of an account: it must contain that group, for none exists without."""
+    with_it = [
+        part._replace(least=max(0, part.least - size), most=part.most - size) if part.environment == account else part
+        for part in parts
+    ]
+    return attainable(batch_size - size, with_it)

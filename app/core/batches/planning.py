@@ -1,0 +1,167 @@
+"""What a trainer that asks for a batch gets: the rules of selection, and when a minimum may be relaxed."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from app.core.batches.diagnosis import minimums_conflict
+from app.core.batches.leases import LeasedGroup
+from app.core.batches.relaxation import queued_shortfall, select_relaxed, shortfall_of, smallest_shortfall
+from app.core.batches.selection import select
+from app.core.environments.pacing import live_shares
+from app.core.environments.scarcity import lowered, no_longer_awaited, relaxed_in_ms, scarce_after, scarce_since
+from app.core.environments.shares import bounds_for, settle_debts
+from app.core.groups.staleness import unfit
+from app.core.mixing import unfilled
+from app.core.model import BatchPlan, Blocker, Bounds, Lane, LaneId, NotReady, QueuedGroup, RunView
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A plan or the reason why there is none, and what to remember.
+
+    Attributes:
+        plan: The batch to serve, or None.
+        not_ready: Why there is none, or None.
+        debts: Sequences owed to environments once the plan is carried out.
+        conflict_since_ms: Since when minimums have been impossible together, or None if they are not.
+        relaxes_in_ms: Time until minimums that are impossible together are relaxed, or the minimum of an environment
+            that sends too little.
+        unfilled: Whether there is none though what must be fresh of it is queued (`app.core.mixing.unfilled`).
+        scarce: Since when batches wait for environments that send too little (`app.core.environments.scarcity`).
+    """
+
+    plan: BatchPlan | None
+    not_ready: NotReady | None = None
+    debts: Mapping[int, int] = field(default_factory=dict)
+    conflict_since_ms: int | None = None
+    relaxes_in_ms: int | None = None
+    unfilled: bool = False
+    scarce: Mapping[int, int] = field(default_factory=dict)
+
+
+def decide(view: RunView, lanes: Sequence[Lane], ttl_ms: int, relax_after_ms: int) -> Decision:
+    """Choose the next batch of a run, or say why there is none.
+
+    Minimums of live environments bind. Where group sizes make them impossible together (those each environment is known
+    to send, or those that are queued although nothing is missing), the batch waits ``relax_after_ms`` from the first
+    time that was seen; then batches come that leave the least owed, and what they fall short by is owed to later ones.
+    A shortfall larger than sizes force, because a live environment has not sent enough, is accepted only after
+    another ``relax_after_ms`` without a batch. If only minimums of environments that send too little
+    are missing, batches wait for them as long as the run says (`app.core.environments.scarcity`).
+
+    Args:
+        view: The run; ``view.config`` must be set.
+        lanes: Its lanes with their heads.
+        ttl_ms: Silence after which an environment no longer binds, milliseconds.
+        relax_after_ms: The run's patience with impossible minimums, milliseconds.
+    """
+    assert view.config is not None, "only a configured run can be decided on"  # noqa: S101
+    decision = _decide(view, view.config.batch_size, lanes, ttl_ms, relax_after_ms)
+    if decision.plan is not None:
+        return decision
+    return replace(decision, unfilled=unfilled(view.config.batch_size, view.policy.fresh_fraction, lanes))
+
+
+def _decide(view: RunView, batch_size: int, lanes: Sequence[Lane], ttl_ms: int, relax_after_ms: int) -> Decision:
+    bounds = bounds_for(batch_size, live_shares(view, ttl_ms))
+    sizes = _known_sizes(view, lanes)
+    strict = select(batch_size, lanes, bounds, sizes)
+    if isinstance(strict, BatchPlan):
+        return _planned(view, bounds, strict, view.scarce)
+    scarce = scarce_since(view, lanes, bounds)
+    if strict.blocker is not Blocker.NO_EXACT_FIT and not minimums_conflict(batch_size, sizes, bounds):
+        return _without_scarce(view, batch_size, lanes, bounds, strict, scarce)
+    return _without_conflict(view, batch_size, lanes, bounds, strict, sizes, scarce, relax_after_ms)
+
+
+def _without_scarce(
+    view: RunView,
+    batch_size: int,
+    lanes: Sequence[Lane],
+    bounds: Mapping[int, Bounds],
+    strict: NotReady,
+    scarce: Mapping[int, int],
+) -> Decision:
+    """Choose a batch that keeps all minimums, except of environments that batches no longer wait for.
+
+    Those environments contribute all they have, if that fits.
+    """
+    missing = strict.missing_by_environment
+    gone = no_longer_awaited(view, scarce) & missing.keys()
+    if gone:
+        available = {key: bounds[key].minimum - missing[key] for key in gone}
+        for minimums in (available, dict.fromkeys(gone, 0)):
+            plan = select(batch_size, lanes, lowered(bounds, minimums))
+            if isinstance(plan, BatchPlan):
+                relaxed = replace(plan, relaxed=True, shortfall=shortfall_of(plan.groups, bounds))
+                return _planned(view, bounds, relaxed, scarce)
+    left = {key: left_ms for key in scarce.keys() & missing if (left_ms := relaxed_in_ms(view, scarce[key]))}
+    if not left:
+        return Decision(None, strict, view.debts, scarce=scarce)
+    whose, left_ms = ", ".join(f"environment {key}" for key in sorted(left)), max(left.values())
+    detail = f"{strict.detail}; relaxing the minimum of {whose} in {left_ms / 1000:.1f} s"
+    return Decision(None, replace(strict, detail=detail), view.debts, relaxes_in_ms=left_ms, scarce=scarce)
+
+
+def _without_conflict(
+    view: RunView,
+    batch_size: int,
+    lanes: Sequence[Lane],
+    bounds: Mapping[int, Bounds],
+    strict: NotReady,
+    sizes: Mapping[int | None, set[int]],
+    scarce: Mapping[int, int],
+    relax_after_ms: int,
+) -> Decision:
+    """Choose a batch without the minimums that sizes make impossible together, after `relax_after_ms`."""
+    least = queued_shortfall(batch_size, lanes, bounds)
+    if least is None:
+        return Decision(None, strict, view.debts, scarce=scarce)
+    since = view.clock_ms if view.conflict_since_ms is None else view.conflict_since_ms
+    waited_from = max(since, view.last_batch_ms or since)
+    if waited_from > since and least <= (smallest_shortfall(batch_size, sizes, bounds) or 0):
+        waited_from = since
+    left_ms = waited_from + relax_after_ms - view.clock_ms
+    if left_ms > 0:
+        detail = f"group sizes make the minimums impossible together; relaxing in {left_ms / 1000:.1f} s"
+        conflict = replace(strict, blocker=Blocker.MINIMUMS_CONFLICT, detail=detail)
+        return Decision(None, conflict, view.debts, since, left_ms, scarce=scarce)
+    # Only now: which groups it would be costs far more than that there are some.
+    relaxed = select_relaxed(batch_size, lanes, bounds, view.debts)
+    assert isinstance(relaxed, BatchPlan), "there is an exact batch, whatever is owed"  # noqa: S101
+    return replace(_planned(view, bounds, relaxed, scarce), conflict_since_ms=since)
+
+
+def _planned(view: RunView, bounds: Mapping[int, Bounds], plan: BatchPlan, scarce: Mapping[int, int]) -> Decision:
+    got: defaultdict[int | None, int] = defaultdict(int)
+    for group in plan.groups:
+        got[group.environment] += group.size
+    return Decision(plan, debts=settle_debts(view.debts, bounds, got), scarce=scarce_after(scarce, bounds, got))
+
+
+def with_returned(view: RunView, lanes: Sequence[Lane], groups: Iterable[LeasedGroup]) -> list[Lane]:
+    """Return the lanes after the groups of a dissolved batch are back in their places.
+
+    Groups from the replay buffer go to no lane. Groups that are too old by now are left out.
+    """
+    heads: defaultdict[LaneId, list[QueuedGroup]] = defaultdict(list)
+    for group in groups:
+        waited_ms = view.clock_ms - group.accepted_ms
+        if group.replayed is None and not unfit(group.policy_version, view.policy_version, view.policy, waited_ms):
+            heads[group.environment, group.size].append(QueuedGroup(group.arrival, group.group_id))
+    joined = [
+        replace(lane, queued=lane.queued + len(back), heads=tuple(sorted((*back, *lane.heads))))
+        for lane in lanes
+        for back in [heads.pop((lane.environment, lane.size), [])]
+    ]
+    return joined + [Lane(*lane, len(back), tuple(sorted(back))) for lane, back in heads.items()]
+
+
+def _known_sizes(view: RunView, lanes: Sequence[Lane]) -> dict[int | None, set[int]]:
+    sizes: defaultdict[int | None, set[int]] = defaultdict(set)
+    for lane in lanes:
+        sizes[lane.environment].add(lane.size)
+    for key, environment in view.environments.items():
+        sizes[key].add(environment.group_size)
+    return dict(sizes)

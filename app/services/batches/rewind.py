@@ -1,0 +1,180 @@
+"""Delivered batches that are kept until the trainer has saved its own state, and handed out again after a crash."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from app.core.batches.leases import Lease, LeaseState, exhausted, in_saved_state, rewound
+from app.core.batches.retention import beyond_limits, restored_version
+from app.core.errors import InvalidField, RewindImpossible
+from app.core.model import RunView
+from app.core.runs.settings import Policy
+from app.events import RunRewound, emit
+from app.services.replay.groups import ReplayGroups
+from app.services.replay.reservations import Reservations
+from app.store.batches.store import Acknowledged, BatchStore, Kept
+from app.store.groups.store import GroupStore
+from app.store.runs.store import RunStore
+
+
+@dataclass(frozen=True, slots=True)
+class Rewound:
+    """The result of a rewind.
+
+    Attributes:
+        batches: Leases of the batches that are handed out again, in this order.
+        quarantined: Leases of quarantined batches, which are not.
+        policy_version: The policy version from now on.
+        rewinds: Number of rewinds of the run, this one included.
+    """
+
+    batches: tuple[Lease, ...]
+    quarantined: tuple[Lease, ...]
+    policy_version: int
+    rewinds: int
+
+
+class Bookmarks:
+    """Ends batches that were trained on, and brings them back."""
+
+    def __init__(
+        self, runs: RunStore, groups: GroupStore, batches: BatchStore, replay: ReplayGroups, reservations: Reservations
+    ) -> None:
+        self._runs = runs
+        self._groups = groups
+        self._batches = batches
+        self._replay = replay
+        self._reservations = reservations
+
+    async def deliver(self, run: str, leases: Sequence[Lease], policy: Policy | None = None) -> int:
+        """End leases whose batches were trained on, in the state they were seen in; returns how many ended.
+
+        Their groups are kept for a rewind as far as the run says, and what it cannot keep is let go, oldest first. A
+        replay buffer that takes groups holds them from then on.
+
+        Args:
+            run: The run's name.
+            leases: The leases.
+            policy: The run's, where the caller has just read it.
+        """
+        policy = policy or (await self._runs.roster(run)).policy
+        ended = await self._end(run, leases, policy)
+        if ended.batches and ended.kept is not None:
+            await self._trim(run, ended.kept)
+        return ended.batches
+
+    async def environments(self, run: str) -> set[int]:
+        """Return the environments with groups in kept batches."""
+        kept = await self._batches.kept(run)
+        leases = await self._batches.kept_leases(run, [batch_id for batch_id, _ in kept.batches])
+        contents = (group for one in leases for group in one.lease.contents)
+        return {environment for environment, _, _ in contents if environment is not None}
+
+    async def _end(self, run: str, leases: Sequence[Lease], policy: Policy) -> Acknowledged:
+        ended = await self._batches.acknowledge(run, leases, keep=_keeps(policy), history_ms=policy.history_ms)
+        # Should either come to nothing, maintenance sees to it.
+        if ended.replayed_groups:
+            await self._reservations.settle(run)
+        if ended.entered_groups:
+            await self._replay.take_in(run)
+        return ended
+
+    async def trim(self, run: str) -> None:
+        """Let go of what a run does not keep; its payloads are removed within a second (`app.services.maintenance`).
+
+        The settings are read after what was kept by them: of a batch that ends while they change, either who ends it or
+        who changes them sees both.
+        """
+        await self._trim(run, await self._batches.kept(run))
+
+    async def _trim(self, run: str, kept: Kept) -> None:
+        if kept.policy is None:
+            return
+        batch_ids = [batch_id for batch_id, _ in kept.batches]
+        sizes = [0] * len(batch_ids)  # what is within the limit in all is so in part
+        if kept.payload_bytes > kept.policy.keep_bytes:
+            held = await self._batches.kept_groups(run, batch_ids)
+            sizes = [sum(group.payload_bytes for group in groups) for groups in held]
+        surplus = beyond_limits(sizes, kept.policy.keep_batches, kept.policy.keep_bytes)
+        if surplus:
+            await self._batches.release_kept(run, batch_ids[:surplus])
+
+    async def forget(self, run: str) -> None:
+        """Let go of every kept batch: the run begins anew."""
+        await self._batches.release_kept(run, [batch_id for batch_id, _ in (await self._batches.kept(run)).batches])
+
+    async def checkpoint(
+        self, run: str, step: int, policy_version: int | None = None, rewinds: int | None = None
+    ) -> RunView:
+        """Let go of every kept batch up to ``step``: the trainer has saved a state that contains them.
+
+        Args:
+            run: The run's name.
+            step: Step of the last batch in that state.
+            policy_version: The policy version of that state, which a rewind restores; None: the one in force.
+            rewinds: Number of rewinds of the run when the trainer began; None: unknown.
+
+        Raises:
+            InvalidField: No batch of that step was taken yet.
+            RunRewound: The run was rewound after that; nothing has changed.
+        """
+        _check_taken(await self._runs.view(run), step)
+        kept = (await self._batches.kept(run)).batches
+        saved = [batch_id for batch_id, at in kept if at <= step]
+        await self._batches.release_kept(run, saved, step, policy_version, rewinds)
+        await self._groups.sweep(run)
+        return await self._runs.view(run)
+
+    async def rewind(self, run: str, step: int) -> Rewound:
+        """Hand out every batch after ``step`` again, the same groups in the same order, before any new one.
+
+        The policy version goes back with it (`app.core.batches.retention.restored_version`). Batches up to ``step`` that are in
+        the saved state count as trained on (`app.core.batches.leases.in_saved_state`). Those that are not in it and wait to be
+        handed out again go first. A trainer that still runs can end none of the batches after ``step``, and is refused
+        when it asks for more. Safe to repeat.
+
+        Raises:
+            InvalidField: No batch of that step was taken yet.
+            RewindImpossible: A batch after ``step`` was delivered and is not kept.
+        """
+        while True:
+            view = await self._runs.view(run)
+            _check_taken(view, step)
+            earliest = view.kept.unkept_step
+            if earliest is not None and step < earliest:
+                raise RewindImpossible(f"batches up to step {earliest} are not kept; the run can go back to that step")
+            before = [lease for lease in view.leases if lease.step <= step]
+            trained = [lease for lease in before if in_saved_state(lease)]
+            if trained:  # not trimmed yet: that may let go of what is to come back
+                await self._end(run, trained, view.policy)
+            kept_ids = [batch_id for batch_id, at in (await self._batches.kept(run)).batches if at > step]
+            kept = await self._batches.kept_leases(run, kept_ids)
+            if any(own.lease.replayed for own in kept):  # uses that were not counted when they were acknowledged
+                await self._reservations.settle(run)
+            number = view.rewinds + 1
+            after = [lease for lease in view.leases if lease.step > step]
+            left_out = [lease for lease in after if _is_quarantined(lease, view)]
+            waiting = [lease for lease in before if lease.state is LeaseState.RETURNED and lease not in trained]
+            again: list[tuple[Lease | None, Lease]] = [(lease, lease) for lease in waiting]
+            again += [(lease, rewound(lease, number)) for lease in after if lease not in left_out]
+            again += [(None, replace(rewound(own.lease, number), deliveries=1)) for own in kept]
+            again.sort(key=lambda pair: pair[1].step)
+            version = restored_version(step, view, [(own.lease.step, own.policy_version) for own in kept])
+            if await self._batches.rewind(run, step, view, again, version):
+                break
+        await self.trim(run)
+        emit(RunRewound(run=run, step=step, batches=len(again)))
+        return Rewound(tuple(new for _, new in again), tuple(left_out), version, number)
+
+
+def _is_quarantined(lease: Lease, view: RunView) -> bool:
+    """Whether a batch is quarantined, or maintenance is about to quarantine it."""
+    return lease.state is LeaseState.QUARANTINED or exhausted(lease, view.clock_ms, view.policy.max_deliveries)
+
+
+def _check_taken(view: RunView, step: int) -> None:
+    if step > view.step:
+        raise InvalidField(f"the run is at step {view.step}: {step} is yet to come", ("step",))
+
+
+def _keeps(policy: Policy) -> bool:
+    return policy.keep_batches > 0 and policy.keep_bytes > 0

@@ -1,0 +1,335 @@
+"""Batches: committed all or nothing, leased, ended one way or another, kept for a rewind."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, fields, replace
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from app.core.batches.leases import Lease, LeasedGroup, LeaseState, Replayed, returned
+from app.core.errors import RunNotFound, RunRewound
+from app.core.model import DropReason, RunView
+from app.core.ranks import BalanceHistory
+from app.core.runs.settings import Policy
+from app.store.batches.view import BatchEnd, BatchView, batch_commands, parse_end, read_batch_view
+from app.store.redis import scripts
+from app.store.redis.client import Connection
+from app.store.redis.keys import NONE, RunKeys, lane_name
+from app.store.redis.pipeline import Argument, Command
+from app.store.runs.view import balance_text, lease_text, parse_lease, parse_policy, reading
+
+_FIELDS = tuple(field.name for field in fields(LeasedGroup) if field.name != "replayed")
+_values = attrgetter(*_FIELDS)
+SHORTEST_HISTORY_MS = 120_000
+"""How a batch ended must be known for as long as its trainer may ask again, milliseconds of run clock."""
+
+
+class Kept(NamedTuple):
+    """Batches that are kept for a rewind: ids and steps, by step; bytes in all; the policy, read after them, if any."""
+
+    batches: list[tuple[str, int]]
+    payload_bytes: int
+    policy: Policy | None
+
+
+class KeptLease(NamedTuple):
+    """The lease under which a kept batch was acknowledged, and the policy version in force then."""
+
+    policy_version: int
+    lease: Lease
+
+
+class Acknowledged(NamedTuple):
+    """Batches that were acknowledged, their groups that entered the replay buffer, and those they had from there.
+
+    And, if they are kept, what is kept now.
+    """
+
+    batches: int
+    entered_groups: int
+    replayed_groups: int
+    kept: Kept | None
+
+
+class BatchStore:
+    """Moves groups between the queue and trainers' hands."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def commit(
+        self,
+        run: str,
+        lease: Lease,
+        groups: Sequence[LeasedGroup],
+        *,
+        epoch: int,
+        policy_version: int,
+        debts: Mapping[int, int],
+        clock_ms: int,
+        balance: BalanceHistory | None = None,
+        delays: Mapping[str, int] | None = None,
+        scarce: Mapping[int, int] | None = None,
+    ) -> bool:
+        """Take the planned groups out of the queue, all or none, into a new lease.
+
+        One atomic step (`lua/commit_batch.lua`): of two trainers that planned on the same view, one wins.
+
+        Args:
+            run: The run's name.
+            lease: The lease; its step is one more than that of the view the plan was made on.
+            groups: The planned groups, in training order; those from the replay buffer are reserved for it.
+            epoch: The view's epoch.
+            policy_version: The view's policy version.
+            debts: Sequences owed to environments after this batch.
+            clock_ms: Run clock at planning.
+            balance: Of a batch that is divided: how evenly those so far were, and this. Its ranks are woken.
+            delays: How often groups were passed over so far; None: as before.
+            scarce: Since when batches wait for environments that send too little; None: they wait for none.
+
+        Returns:
+            False if the run or its queue moved on since the plan was made: look again, plan again.
+        """
+        keys = RunKeys(run)
+        arguments: list[Argument] = [lease.batch_id, lease_text(lease), _manifest(groups)]
+        arguments += [epoch, lease.step - 1, policy_version, json.dumps(debts), clock_ms, int(lease.relaxed)]
+        arguments.append("" if balance is None else balance_text(balance))
+        arguments.append("" if delays is None else json.dumps(delays))
+        arguments.append(json.dumps([group.group_id for group in groups if group.replayed]))
+        arguments.append(json.dumps(scarce or {}))
+        lanes = []
+        for group in _from_queue(groups):
+            name = lane_name(group.environment, group.size)
+            lanes.append(keys.lane(name))
+            arguments += [group.group_id, name, _or_none(group.environment), group.size]
+        run_keys = [keys.run, keys.groups, keys.lanes, keys.served, keys.leases, keys.lease_states, keys.versions]
+        run_keys += [keys.replay_part("samples"), keys.replayed]
+        return bool(await self._connection.run("commit_batch", [*run_keys, *lanes], arguments))
+
+    async def view(self, run: str, batch_id: str) -> BatchView:
+        """Read a batch and what it is ended by, in one round trip; also one that is long gone.
+
+        Raises:
+            RunNotFound: There is no such run.
+        """
+        found = await self._connection.exchange(batch_commands(RunKeys(run), batch_id))
+        with reading(run):
+            view = read_batch_view(batch_id, found)
+        if view is None:
+            raise RunNotFound(f"there is no run {run}")
+        return view
+
+    async def groups_of(self, run: str, batch_id: str) -> list[LeasedGroup] | None:
+        """Read which groups a leased batch holds, in training order; None if it has ended."""
+        found = await self._connection.call("HGET", RunKeys(run).leases, batch_id)
+        return None if found is None else _groups(found)
+
+    async def batch_of(self, run: str, group_id: str, batch_ids: Sequence[str]) -> str | None:
+        """Find which of these leased batches holds a group, in one round trip; None if none does."""
+        found = await self._connection.call("HMGET", RunKeys(run).leases, *batch_ids) if batch_ids else []
+        for batch_id, manifest in zip(batch_ids, found, strict=True):
+            if manifest and any(group.group_id == group_id for group in _from_queue(_groups(manifest))):
+                return batch_id
+        return None
+
+    async def mark_sent(self, run: str, lease: Lease) -> bool:
+        """Note that a batch's reply was written out whole."""
+        return await self.change(run, lease, replace(lease, state=LeaseState.SENT))
+
+    async def mark_returned(self, run: str, lease: Lease) -> bool:
+        """Note that a batch did not reach its trainer: it is handed out again. Only from the state it was seen in."""
+        return await self.change(run, lease, returned(lease))
+
+    async def change(self, run: str, seen: Lease, new: Lease) -> bool:
+        """Move a lease on from the state it was seen in; False if it is in another one by now, but for the new one."""
+        keys = RunKeys(run)
+        wakes = int(new.state is LeaseState.RETURNED)
+        changed = await self._connection.run(
+            "change_lease",
+            [keys.run, keys.lease_states],
+            [seen.batch_id, lease_text(seen), lease_text(new), wakes],
+        )
+        return bool(changed)
+
+    async def acknowledge(self, run: str, leases: Sequence[Lease], *, keep: bool, history_ms: int) -> Acknowledged:
+        """End leases in the state they were seen in; their groups are delivered.
+
+        Args:
+            run: The run's name.
+            leases: The leases.
+            keep: Whether their batches are kept for a rewind.
+            history_ms: How long it is remembered what became of their groups.
+
+        Returns:
+            How many ended; how many of their groups entered the replay buffer, in no chunk yet; and came from there;
+            and what is kept now, if ``keep``.
+        """
+        keys = RunKeys(run)
+        arguments: list[Argument] = [int(keep), max(history_ms, SHORTEST_HISTORY_MS)]
+        for lease in leases:
+            arguments += [lease.batch_id, lease_text(lease), lease.step, lease.lease_id or NONE]
+        run_keys = [keys.run, keys.groups, keys.leases, keys.lease_states, keys.unindexed, keys.history, keys.ended]
+        kept_keys = [keys.kept, keys.kept_steps, keys.kept_leases]
+        replay_keys = [keys.replay, keys.replay_part("fragments"), keys.replay_part("entering"), keys.replayed]
+        command = scripts.command("acknowledge_batches", [*run_keys, *kept_keys, *replay_keys], arguments)
+        ended, *kept = await self._connection.exchange([command, *(_kept_commands(keys) if keep else [])])
+        batches, entered_groups, replayed_groups = map(int, ended)
+        return Acknowledged(batches, entered_groups, replayed_groups, _read_kept(*kept) if keep else None)
+
+    async def dissolve(self, run: str, lease: Lease, groups: Sequence[LeasedGroup], history_ms: int) -> bool:
+        """End a lease without delivering its batch; its groups go back to where they were in their lanes."""
+        keys = RunKeys(run)
+        lanes: list[str] = []
+        arguments: list[Argument] = [lease.batch_id, lease_text(lease), lease.lease_id or NONE, lease.step]
+        arguments += [max(history_ms, SHORTEST_HISTORY_MS), json.dumps(lease.debts)]
+        for group in _from_queue(groups):
+            name = lane_name(group.environment, group.size)
+            lanes.append(keys.lane(name))
+            arguments += [group.group_id, name, group.arrival, group.payload_bytes, _or_none(group.environment)]
+            arguments.append(group.size)
+        run_keys = [keys.run, keys.lanes, keys.leases, keys.lease_states, keys.served, keys.versions]
+        run_keys += [
+            keys.history,
+            keys.ended,
+            keys.groups,
+            keys.unindexed,
+            keys.replayed,
+        ]
+        dissolved = await self._connection.run("dissolve_batch", [*run_keys, *lanes], arguments)
+        return bool(dissolved)
+
+    async def discard(self, run: str, lease: Lease, reason: DropReason, history_ms: int) -> bool:
+        """End a lease and drop its groups for a stated reason; False if it is in another state by now."""
+        keys = RunKeys(run)
+        run_keys = [keys.run, keys.groups, keys.leases, keys.lease_states, keys.dropped, keys.unindexed]
+        arguments: list[Argument] = [lease.batch_id, lease_text(lease), lease.step, reason.value]
+        arguments += [max(history_ms, SHORTEST_HISTORY_MS), json.dumps(lease.debts)]
+        discarded = await self._connection.run(
+            "discard_batch", [*run_keys, keys.history, keys.ended, keys.replayed], arguments
+        )
+        return bool(discarded)
+
+    async def in_hand(self, run: str, batch_ids: Sequence[str]) -> set[str]:
+        """Return which of these batches have a lease."""
+        found = await self._connection.call("HMGET", RunKeys(run).lease_states, *batch_ids) if batch_ids else []
+        return {batch_id for batch_id, text in zip(batch_ids, found, strict=True) if text}
+
+    async def end_of(self, run: str, batch_id: str) -> BatchEnd | None:
+        """Read how a batch ended; None if it did not, or that was long ago."""
+        return parse_end(await self._connection.call("HGET", RunKeys(run).history, batch_id))
+
+    # Batches that are kept for a rewind
+
+    async def kept(self, run: str) -> Kept:
+        """Read which batches are kept."""
+        return _read_kept(*await self._connection.exchange(_kept_commands(RunKeys(run))))
+
+    async def kept_groups(self, run: str, batch_ids: Sequence[str]) -> list[list[LeasedGroup]]:
+        """Read which groups kept batches hold; none for a batch that is not kept any more."""
+        found = await self._connection.call("HMGET", RunKeys(run).kept, *batch_ids) if batch_ids else []
+        return [_groups(manifest or "[]") for manifest in found]
+
+    async def kept_leases(self, run: str, batch_ids: Sequence[str]) -> list[KeptLease]:
+        """Read the acknowledgements of kept batches; those no longer kept are left out."""
+        found = await self._connection.call("HMGET", RunKeys(run).kept_leases, *batch_ids) if batch_ids else []
+        return [_kept_lease(batch_id, text.decode()) for batch_id, text in zip(batch_ids, found, strict=True) if text]
+
+    async def release_kept(
+        self,
+        run: str,
+        batch_ids: Sequence[str],
+        checkpoint: int | None = None,
+        policy_version: int | None = None,
+        rewinds: int | None = None,
+    ) -> int:
+        """Release kept batches; returns how many.
+
+        Args:
+            run: The run's name.
+            batch_ids: The batches.
+            checkpoint: Step of the checkpoint that covers them; it is stored.
+            policy_version: The policy version of that checkpoint; None: the one in force.
+            rewinds: Number of rewinds of the run when the trainer began; None: unknown.
+
+        Raises:
+            RunRewound: It was rewound after that; nothing has changed.
+        """
+        keys = RunKeys(run)
+        released = await self._connection.run(
+            "release_kept",
+            [keys.run, keys.groups, keys.unindexed, keys.kept, keys.kept_steps, keys.kept_leases, keys.replayed],
+            [_or_empty(checkpoint), _or_empty(policy_version), _or_empty(rewinds), *batch_ids],
+        )
+        if released < 0:
+            raise RunRewound(f"run {run} was rewound after this trainer began; load the saved state and start again")
+        return int(released)
+
+    async def rewind(
+        self, run: str, step: int, view: RunView, leases: Iterable[tuple[Lease | None, Lease]], policy_version: int
+    ) -> bool:
+        """Make every batch after ``step`` wait to be handed out again, and count the rewind.
+
+        This is one atomic step (`lua/rewind_run.lua`). It invalidates all decisions made before, and every lease of
+        these batches: trainers that held one before can no longer change which batches come, and in which order.
+
+        Args:
+            run: The run's name.
+            step: The step to go back to.
+            view: The run this was decided on.
+            leases: For each batch after that step, its lease as read (None if it is kept), and its new lease.
+            policy_version: The policy version from now on.
+
+        Returns:
+            False if the run has changed: read it and decide again.
+        """
+        keys = RunKeys(run)
+        arguments: list[Argument] = [step, view.step, view.rewinds, policy_version]
+        for seen, new in leases:
+            arguments += [new.batch_id, "" if seen is None else lease_text(seen), lease_text(new)]
+        run_keys = [keys.run, keys.kept, keys.kept_steps, keys.leases, keys.lease_states, keys.kept_leases, keys.replay]
+        return bool(await self._connection.run("rewind_run", run_keys, arguments))
+
+
+def _kept_commands(keys: RunKeys) -> list[Command]:
+    return [("ZRANGE", keys.kept_steps, 0, -1, "WITHSCORES"), ("HMGET", keys.run, "config", "policy", "kept_bytes")]
+
+
+def _read_kept(batches: Sequence[tuple[bytes, float]], of_run: Sequence[bytes | None]) -> Kept:
+    config, policy, payload_bytes = of_run
+    ids_and_steps = [(batch_id.decode(), int(step)) for batch_id, step in batches]
+    return Kept(ids_and_steps, int(payload_bytes or 0), None if config is None else parse_policy(policy))
+
+
+def _kept_lease(batch_id: str, text: str) -> KeptLease:
+    version, _, lease = text.partition(" ")
+    return KeptLease(int(version), parse_lease(batch_id, lease))
+
+
+def _or_empty(value: int | None) -> Argument:
+    return "" if value is None else value
+
+
+def _manifest(groups: Sequence[LeasedGroup]) -> str:
+    """Write down which groups a batch holds; without `dataclasses.asdict`, whose deep copies took a tenth of a take."""
+    return json.dumps([dict(zip(_FIELDS, _values(group), strict=True)) | _replay_part(group) for group in groups])
+
+
+def _replay_part(group: LeasedGroup) -> dict[str, Any]:
+    return {} if group.replayed is None else {"replayed": asdict(group.replayed)}
+
+
+def _groups(manifest: str | bytes) -> list[LeasedGroup]:
+    """Invert `_manifest`."""
+    return [
+        LeasedGroup(**group | ({"replayed": Replayed(**group["replayed"])} if "replayed" in group else {}))
+        for group in json.loads(manifest)
+    ]
+
+
+def _from_queue(groups: Iterable[LeasedGroup]) -> list[LeasedGroup]:
+    """Return those that are not from the replay buffer: what the run's sums and lanes know of."""
+    return [group for group in groups if group.replayed is None]
+
+
+def _or_none(value: int | None) -> Argument:
+    return NONE if value is None else value

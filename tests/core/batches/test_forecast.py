@@ -1,0 +1,43 @@
+"""When a batch should form."""
+
+import pytest
+
+from app.core.batches.forecast import WINDOW_MS, expected_s, rates
+from app.core.model import Blocker, NotReady
+
+
+def short(missing: int, **by_environment: int) -> NotReady:
+    own = {int(key.removeprefix("env")): count for key, count in by_environment.items()}
+    return NotReady(Blocker.MINIMUM_SHORT if own else Blocker.TOO_FEW_SEQUENCES, "", missing, own)
+
+
+def test_a_rate_is_what_came_within_the_window() -> None:
+    samples = [(0, {0: 0}), (10_000, {0: 100}), (10_000 + WINDOW_MS, {0: 160, 1: 30})]
+    assert rates(samples) == {0: 1.0, 1: 0.5}
+
+
+def test_one_look_gives_no_rate() -> None:
+    assert rates([]) == {}
+    assert rates([(5, {0: 3})]) == {}
+
+
+def test_a_run_that_was_reset_has_no_negative_rate() -> None:
+    assert rates([(0, {0: 100}), (1000, {0: 5})]) == {0: 0.0}
+
+
+@pytest.mark.parametrize(
+    ("not_ready", "arriving", "expected"),
+    [
+        (short(30), {0: 2.0, 1: 1.0}, 10.0),
+        (short(30), {}, None),
+        (short(0, env0=8), {0: 2.0, 1: 100.0}, 4.0),
+        (short(100, env0=8), {0: 2.0, 1: 8.0}, 10.0),
+        (short(0, env0=8, env1=1), {0: 2.0}, None),
+        (NotReady(Blocker.NO_EXACT_FIT, ""), {0: 2.0}, None),
+        (NotReady(Blocker.MINIMUMS_CONFLICT, ""), {0: 2.0}, None),
+    ],
+)
+def test_the_slowest_of_what_is_missing_decides(
+    not_ready: NotReady, arriving: dict[int, float], expected: float | None
+) -> None:
+    assert expected_s(not_ready, arriving) == expected

@@ -1,0 +1,88 @@
+"""When a trainer has held a batch for too long, and when too often."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core.batches.leases import (
+    Lease,
+    LeaseState,
+    exhausted,
+    expired,
+    given_back,
+    in_saved_state,
+    quarantined,
+    returned,
+    rewound,
+    waits,
+)
+
+moments = st.integers(0, 20)
+leases = st.builds(
+    Lease,
+    batch_id=st.just("batch"),
+    state=st.sampled_from(LeaseState),
+    worker=st.just("host/1/x"),
+    deliveries=st.integers(1, 5),
+    step=st.just(1),
+    relaxed=st.just(False),
+    deadline_ms=moments,
+)
+
+
+def held(deliveries: int = 1, deadline_ms: int = 100) -> Lease:
+    return Lease("batch", LeaseState.HELD, "host/1/x", deliveries, 1, relaxed=False, deadline_ms=deadline_ms)
+
+
+@pytest.mark.parametrize(("clock_ms", "over"), [(0, False), (99, False), (100, True), (101, True)])
+def test_a_batch_is_held_until_its_deadline_and_no_longer(clock_ms: int, over: bool) -> None:
+    assert expired(held(deadline_ms=100), clock_ms) == over
+
+
+@pytest.mark.parametrize(("deliveries", "spent"), [(1, False), (4, False), (5, True), (6, True)])
+def test_a_batch_that_ran_out_as_often_as_allowed_is_set_aside(deliveries: int, spent: bool) -> None:
+    assert exhausted(held(deliveries), 100, max_deliveries=5) == spent
+
+
+@pytest.mark.parametrize("state", sorted(set(LeaseState) - {LeaseState.HELD}))
+@given(leases, moments)
+def test_only_what_is_held_runs_out(state: LeaseState, lease: Lease, clock_ms: int) -> None:
+    """A batch that is being sent has no deadline: that is 0, and long past."""
+    assert not expired(replace(lease, state=state), clock_ms)
+    assert not exhausted(replace(lease, state=state), clock_ms, 1)
+
+
+@given(leases, moments, moments, st.integers(1, 5))
+def test_what_has_run_out_stays_so_as_time_passes(lease: Lease, clock_ms: int, more_ms: int, most: int) -> None:
+    assert expired(lease, clock_ms) <= expired(lease, clock_ms + more_ms)
+    assert exhausted(lease, clock_ms, most) <= exhausted(lease, clock_ms + more_ms, most)
+    assert exhausted(lease, clock_ms, most) <= expired(lease, clock_ms)
+
+
+@given(leases, moments, st.integers(1, 5), st.booleans())
+def test_a_batch_waits_exactly_while_nobody_has_it_and_somebody_may(
+    lease: Lease, clock_ms: int, most: int, being_sent: bool
+) -> None:
+    """Who has it: it is on its way or arrived, or held and not overdue. Who may not: it is set aside, or will be."""
+    on_its_way = lease.state is LeaseState.SENDING and being_sent
+    in_hand = lease.state is LeaseState.HELD and clock_ms < lease.deadline_ms
+    set_aside = lease.state is LeaseState.QUARANTINED or exhausted(lease, clock_ms, most)
+    somebody_has_it = on_its_way or in_hand or lease.state is LeaseState.SENT
+    assert waits(lease, clock_ms, most, being_sent=being_sent) == (not somebody_has_it and not set_aside)
+
+
+@given(leases, moments, st.integers(1, 5), st.booleans())
+def test_a_batch_waits_once_returned_and_never_once_quarantined(
+    lease: Lease, clock_ms: int, most: int, being_sent: bool
+) -> None:
+    assert waits(returned(lease), clock_ms, most, being_sent=being_sent)
+    assert not waits(quarantined(lease), clock_ms, most, being_sent=being_sent)
+
+
+def test_a_later_saved_state_has_what_is_in_hand_and_what_a_rewind_brought_back_untouched() -> None:
+    again = rewound(held(), 1)
+    given = given_back(replace(again, state=LeaseState.HELD, lease_id="second"))
+    assert [in_saved_state(lease) for lease in (held(), again, rewound(given, 2))] == [True] * 3
+    assert [in_saved_state(lease) for lease in (returned(held()), given, quarantined(held()))] == [False] * 3

@@ -1,0 +1,225 @@
+"""Whatever happens to a batch on its way out, it is handed out again by whoever is asked, or acknowledged: no wedge."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+from app.core.batches.leases import LeaseState
+from app.core.environments.registration import Application
+from app.core.errors import StoreUnavailable
+from app.core.runs.settings import Policy
+from app.services.batches.request import Holder
+from app.store.redis import scripts
+from app.store.redis.keys import RunKeys
+from tests.lossy_line import LossyLine, lossy_line
+from tests.services.accounting import books_of
+from tests.services.conftest import RUN, Process, config, encoded, marks
+from tests.waiting import wait_until
+
+COMMIT = scripts.load("commit_batch").digest.encode()
+DISCARD = scripts.load("discard_batch").digest.encode()
+CLAIM = rb'"returned".*"sending"'
+MARK_SENT = rb'"sending".*"sent"'
+MARK_RETURNED = rb'"sending".*"returned"'
+PATIENCE_S = 0.3
+
+Line = tuple[LossyLine, str]
+
+
+@pytest.fixture
+async def line(redis_url: str, tmp_path: Path) -> AsyncIterator[Line]:
+    async with lossy_line(redis_url, tmp_path / "lossy.sock") as laid:
+        yield laid
+
+
+@pytest.mark.parametrize("lost", [COMMIT, CLAIM])
+@pytest.mark.parametrize("late", [False, True])
+async def test_a_batch_whose_taking_was_never_confirmed_is_served_again(
+    process: Callable[..., Process], redis_client: Redis, line: Line, lost: bytes, late: bool
+) -> None:
+    """Redis took it out of the queue, at once or after we had given up, and we never heard."""
+    lossy, url = line
+    services, _ = process(url, store_patience_s=PATIENCE_S)
+    await services.registry.register_trainer(RUN, config(2))
+    await services.intake.submit(RUN, [encoded(2, 1)])
+    if lost == CLAIM:
+        broken = await services.dispatch.take(RUN)
+        assert broken.batch is not None
+        await services.sending.break_off(RUN, broken.batch)
+    (lossy.hold if late else lossy.lose_replies_to)(lost)
+    with pytest.raises(StoreUnavailable):
+        await services.dispatch.take(RUN)
+    lossy.heal()
+    if late:
+        await lossy.deliver_late()
+    answer = await services.dispatch.take(RUN)
+    assert marks(answer) == [1]
+    assert answer.batch is not None
+    assert answer.batch.lease.deliveries > 1, "and says so"
+    await services.sending.finish(RUN, answer)
+    await services.sending.finish(RUN, await services.dispatch.take(RUN))
+    assert (await books_of(redis_client, RUN))["delivered"] == 1
+
+
+async def test_what_one_process_lost_on_its_way_another_serves(process: Callable[..., Process], line: Line) -> None:
+    """The other one sees that the sender lives, and leaves the batch alone until the sender says it has lost it."""
+    lossy, url = line
+    services, maintenance = process(url, store_patience_s=PATIENCE_S)
+    other, _ = process()
+    await services.registry.register_trainer(RUN, config(2))
+    await services.intake.submit(RUN, [encoded(2, 1)])
+    lossy.lose_replies_to(COMMIT)
+    with pytest.raises(StoreUnavailable):
+        await services.dispatch.take(RUN)
+    lossy.heal()
+    assert (await other.dispatch.take(RUN)).batch is None
+    await maintenance.look_after(RUN)
+    assert marks(await other.dispatch.take(RUN)) == [1]
+
+
+async def test_a_batch_that_was_dropped_is_not_said_to_be_missing_if_the_answer_was_lost(
+    process: Callable[..., Process], redis_client: Redis, line: Line
+) -> None:
+    lossy, url = line
+    services, _ = process(url)
+    await services.administration.create(RUN, config(2), Policy(max_deliveries=1))
+    await services.submissions.submit(RUN, [replace(encoded(2, 1), group_id="a")])
+    batch = (await services.dispatch.take(RUN, Holder(lease_s=0.001))).batch
+    assert batch is not None
+    assert (await services.dispatch.take(RUN, Holder())).batch is None, "it is quarantined"
+    lossy.lose_replies_to(DISCARD)
+    dropping = asyncio.create_task(services.leases.discard(RUN, batch.lease.batch_id))
+
+    async def dropped() -> bool:
+        return not await redis_client.exists(RunKeys(RUN).leases)
+
+    await wait_until(dropped)
+    lossy.heal()
+    lossy.cut()
+    await dropping
+    assert (await books_of(redis_client, RUN))["dropped"] == {"quarantined": 1}
+
+
+async def test_a_batch_that_is_being_sent_is_left_alone(process: Callable[..., Process]) -> None:
+    """By who sends it, in a request or in passing, and by others; however long it takes."""
+    services, maintenance = process()
+    other, _ = process()
+    await services.registry.register_trainer(RUN, config(2))
+    await services.intake.submit(RUN, [encoded(2, 1)])
+    answer = await services.dispatch.take(RUN)
+    await maintenance.look_after(RUN)
+    assert (await services.dispatch.take(RUN)).batch is None
+    assert (await other.dispatch.take(RUN)).batch is None
+    await services.sending.finish(RUN, answer)
+    (lease,) = (await services.registry.view(RUN)).leases
+    assert (lease.state, lease.deliveries) == (LeaseState.SENT, 1)
+
+
+async def test_a_batch_that_could_not_be_marked_as_sent_is_served_again(
+    process: Callable[..., Process], line: Line
+) -> None:
+    """Its trainer may have it; to serve it twice is allowed, to lose it is not. A mark that comes late is void."""
+    lossy, url = line
+    services, _ = process(url, store_patience_s=PATIENCE_S)
+    await services.registry.register_trainer(RUN, config(2))
+    await services.intake.submit(RUN, [encoded(2, 1)])
+    answer = await services.dispatch.take(RUN)
+    lossy.hold(MARK_SENT)
+    with pytest.raises(StoreUnavailable):
+        await services.sending.finish(RUN, answer)
+    lossy.heal()
+    again = await services.dispatch.take(RUN)
+    assert marks(again) == [1]
+    await lossy.deliver_late()
+    (lease,) = (await services.registry.view(RUN)).leases
+    assert (lease.state, lease.deliveries) == (LeaseState.SENDING, 2)
+
+
+async def test_a_batch_that_could_not_be_marked_as_returned_is_handed_out_again(
+    process: Callable[..., Process], line: Line
+) -> None:
+    lossy, url = line
+    services, _ = process(url, store_patience_s=PATIENCE_S)
+    await services.registry.register_trainer(RUN, config(2))
+    await services.intake.submit(RUN, [encoded(2, 1)])
+    answer = await services.dispatch.take(RUN)
+    assert answer.batch is not None
+    lossy.hold(MARK_RETURNED)
+    with pytest.raises(StoreUnavailable):
+        await services.sending.break_off(RUN, answer.batch)
+    lossy.heal()
+    assert marks(await services.dispatch.take(RUN)) == [1]
+
+
+@pytest.mark.parametrize("while_", [COMMIT, MARK_SENT])
+async def test_a_request_that_is_cancelled_leaves_nothing_on_its_way(
+    process: Callable[..., Process], line: Line, while_: bytes
+) -> None:
+    lossy, url = line
+    services, _ = process(url)
+    await services.registry.register_trainer(RUN, config(2))
+    await services.intake.submit(RUN, [encoded(2, 1)])
+    lossy.lose_replies_to(COMMIT) if while_ == COMMIT else lossy.hold(MARK_SENT)
+
+    async def ask() -> None:
+        await services.sending.finish(RUN, await services.dispatch.take(RUN))
+
+    asking = asyncio.create_task(ask())
+    await asyncio.wait({asking}, timeout=0.3)
+    asking.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await asking
+    lossy.heal()
+    assert marks(await services.dispatch.take(RUN)) == [1]
+
+
+async def test_a_batch_that_was_returned_while_its_commit_was_repeated_is_not_sent_twice(
+    process: Callable[..., Process], redis_client: Redis, line: Line
+) -> None:
+    """A trainer registers between a commit whose reply is lost and its repetition: only it gets the batch."""
+    lossy, url = line
+    services, _ = process(url)
+    other, _ = process()
+    await services.registry.register_trainer(RUN, config(2))
+    await services.intake.submit(RUN, [encoded(2, 1)])
+    lossy.lose_replies_to(COMMIT)
+    asking = asyncio.create_task(services.dispatch.take(RUN))
+
+    async def committed() -> bool:
+        return bool(await redis_client.hlen(RunKeys(RUN).leases))
+
+    await wait_until(committed)
+    await other.registry.register_trainer(RUN, config(2))
+    successor = await other.dispatch.take(RUN)
+    assert marks(successor) == [1]
+    lossy.heal()
+    lossy.cut()
+    answer = await asyncio.wait_for(asking, 10)
+    assert answer.batch is None
+
+
+async def test_a_batch_served_again_says_still_whether_it_is_relaxed(process: Callable[..., Process]) -> None:
+    services, _ = process(relax_after_s=0)
+    await services.registry.register_trainer(RUN, config(8))
+    await services.dispatch.take(RUN)
+    environments = []
+    for n in range(3):
+        enrolled = await services.registry.register_environment(RUN, Application(f"env{n}", 4, 512, 1.0, 0.3))
+        assert enrolled is not None
+        environments.append(enrolled[0].environment)
+    for mark, environment in enumerate(environments):
+        await services.intake.submit(RUN, [encoded(4, mark, environment)])
+    first = await services.dispatch.take(RUN)
+    assert first.batch is not None
+    assert first.batch.lease.relaxed
+    await services.sending.break_off(RUN, first.batch)
+    await services.registry.register_trainer(RUN, config(8))
+    again = await services.dispatch.take(RUN)
+    assert again.batch is not None
+    assert again.batch.payloads == first.batch.payloads
+    assert again.batch.lease.relaxed

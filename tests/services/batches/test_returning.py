@@ -1,0 +1,145 @@
+"""Batches that come back, and groups that are sent again: corners that the state machine found."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from redis.asyncio import Redis
+
+from app.api.deps import Services
+from app.core.batches.leases import LeaseState
+from app.core.errors import RewindImpossible
+from app.core.runs.settings import Policy
+from app.services.batches.request import Batch, Holder
+from app.store.groups.codec import EncodedGroup
+from app.store.redis.keys import RunKeys
+from app.store.runs.store import RunStore
+from tests.services.accounting import books_of
+from tests.services.conftest import RUN, Process, config
+
+LEASE_S = 20.0
+
+
+def group(name: str, size: int = 2, version: int | None = None) -> EncodedGroup:
+    return EncodedGroup(size, None, b"columns of " + name.encode(), name, version)
+
+
+@pytest.fixture
+async def services(process: Callable[..., Process], redis_client: Redis) -> Services:
+    """One API process, and a run whose leases run out once."""
+    made, _ = process()
+    policy = Policy(max_deliveries=1, keep_batches=8, keep_bytes=2**30)
+    await made.administration.create(RUN, config(2), policy)
+    return made
+
+
+async def submit(services: Services, *names: str) -> None:
+    await services.submissions.submit(RUN, [group(name) for name in names])
+
+
+async def take(services: Services) -> Batch:
+    answer = await services.dispatch.take(RUN, Holder(lease_s=LEASE_S))
+    assert answer.batch is not None, answer.not_ready
+    return answer.batch
+
+
+def names(batch: Batch) -> list[str | None]:
+    return [group.given_id for group in batch.groups]
+
+
+async def states(services: Services) -> list[LeaseState]:
+    return [lease.state for lease in (await services.registry.view(RUN)).leases]
+
+
+async def run_out(redis: Redis) -> None:
+    """Let the leases of batches in trainers' hands run out."""
+    await redis.hincrby(RunKeys(RUN).run, "clock_ms", 1000 * int(LEASE_S))  # type: ignore[misc]
+
+
+async def test_a_quarantined_batch_may_be_given_back_twice(services: Services, redis_client: Redis) -> None:
+    await submit(services, "a", "b")
+    poisoned = await take(services)
+    await run_out(redis_client)
+    assert names(await take(services)) == ["b"]
+    for _ in range(2):
+        await services.leases.give_back(RUN, poisoned.lease.batch_id, None, "it is sound after all")
+    assert names(await take(services)) == ["a"]
+
+
+async def test_a_batch_whose_lease_ran_out_for_the_last_time_is_set_aside_though_nobody_asks(
+    process: Callable[..., Process], services: Services, redis_client: Redis
+) -> None:
+    """Operators look at what was set aside; a run whose only trainer has died has nobody to ask."""
+    await submit(services, "a")
+    await take(services)
+    _, maintenance = process()
+    await maintenance.look_after(RUN)
+    assert await states(services) == [LeaseState.HELD]
+    await run_out(redis_client)
+    await maintenance.look_after(RUN)
+    assert await states(services) == [LeaseState.QUARANTINED]
+
+
+async def test_a_rewind_does_not_promise_batches_that_are_quarantined(services: Services, redis_client: Redis) -> None:
+    await submit(services, "a", "b")
+    await take(services)
+    await run_out(redis_client)
+    second = await take(services)
+    rewound = await services.bookmarks.rewind(RUN, 0)
+    assert [lease.batch_id for lease in rewound.batches] == [second.lease.batch_id]
+    assert [lease.step for lease in rewound.quarantined] == [1]
+
+
+async def test_a_rewind_lets_go_of_no_batch_that_is_to_come_back(services: Services, redis_client: Redis) -> None:
+    """The trainer had acknowledged 2 and 3 before 1, which its state contains, and the run keeps less from now on.
+
+    Who changed that died before the rest was let go.
+    """
+    await submit(services, "a", "b", "c")
+    first, *others = [await take(services) for _ in range(3)]
+    for batch in others:
+        await services.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)
+    view = await services.administration.get(RUN)
+    assert await RunStore(services.connection).put(RUN, config(2), replace(view.policy, keep_batches=1), view.epoch)
+    rewound = await services.bookmarks.rewind(RUN, 1)
+    assert [lease.batch_id for lease in rewound.batches] == [batch.lease.batch_id for batch in others]
+    assert [names(await take(services)) for _ in others] == [["b"], ["c"]]
+    books = await books_of(redis_client, RUN)
+    assert len(books["kept"]) == books["delivered"] == 1
+    assert first.lease.step == 1
+
+
+async def test_a_rewind_that_is_refused_ends_no_batch(services: Services, redis_client: Redis) -> None:
+    await submit(services, "a", "b")
+    held = await take(services)
+    await services.bookmarks.checkpoint(RUN, 1)
+    with pytest.raises(RewindImpossible):
+        await services.bookmarks.rewind(RUN, 0)
+    await services.leases.acknowledge(RUN, held.lease.batch_id, held.lease.lease_id)
+
+
+@pytest.mark.parametrize("request_id", ["", "the same"])
+async def test_groups_of_a_batch_that_is_dissolved_are_the_oldest_at_once(
+    services: Services, redis_client: Redis, request_id: str
+) -> None:
+    """Their lane was empty when the trainer that asked was looked for a batch."""
+    await services.administration.change(RUN, {"max_deliveries": 9})
+    await services.submissions.submit(RUN, [group("old")])
+    await services.dispatch.take(RUN, Holder(request_id, LEASE_S))
+    await services.submissions.submit(RUN, [group(name, size=1) for name in ("young", "younger", "youngest")])
+    await services.administration.change(RUN, {"batch_size": 3})
+    await run_out(redis_client)
+    answer = await services.dispatch.take(RUN, Holder(request_id, LEASE_S))
+    assert answer.batch is not None
+    assert names(answer.batch) == ["old", "young"]
+
+
+async def test_groups_that_grew_too_old_since_the_last_sweep_are_not_promised(
+    services: Services, redis_client: Redis
+) -> None:
+    await services.administration.change(RUN, {"max_age_s": LEASE_S / 2})
+    await submit(services, "a", "b")
+    assert (await services.explain.of(RUN)).not_ready is None
+    await run_out(redis_client)
+    assert (await services.explain.of(RUN)).not_ready is not None
+    assert (await books_of(redis_client, RUN))["dropped"] == {"expired": 2}

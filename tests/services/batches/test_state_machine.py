@@ -1,0 +1,416 @@
+"""Whatever trainers, environments and operators do in whatever order, a run answers as a plain model of it does.
+
+Two API processes serve the calls in turn. After each call the run is counted again from its keys (`accounting`). Time
+passes by moving the run's clock on in Redis.
+"""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from dataclasses import replace
+from itertools import count
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from pydantic import SecretStr
+from redis.asyncio import Redis
+
+from app.api.deps import Services
+from app.core.errors import LachesisError
+from app.core.groups.deletion import GroupFilter
+from app.core.runs.settings import Policy
+from app.main import wire
+from app.services.batches.request import Holder
+from app.settings import Settings
+from app.store.groups.codec import EncodedGroup
+from app.store.redis.client import Connection
+from app.store.redis.keys import RunKeys
+from lachesis.wire.columns import Ragged, pack, unpack
+from lachesis.wire.frame import frame
+from tests.services.accounting import books_of
+from tests.services.conftest import RUN, config, join
+from tests.services.run_model import Group, Refused, RunModel
+
+T = TypeVar("T")
+A_YEAR_S = 366 * 24 * 3600.0
+PASSES_S = 30
+STATUS = {None: "accepted", "stale": "stale", "future_version": "refused", "reward_range": "reward_range"}
+BATCH_SIZE = 4
+POLICY = Policy(
+    max_deliveries=2,
+    relax_after_s=A_YEAR_S,
+    keep_batches=16,
+    keep_bytes=1024**3,
+    dedup_window_s=A_YEAR_S,
+    lineage_s=A_YEAR_S,
+)
+
+some = st.sampled_from((0, 0, 1, 1, 2, 3, 4, 6, 9))
+"""Which of several: 0 is the latest."""
+requests = st.sampled_from((None, None, "r1", "r2"))
+leases_s = st.sampled_from((45, 105))
+"""Between passes, so that the time that calls take does not matter."""
+filters_of_groups = st.tuples(st.sampled_from([None, None, "none", 0, 1]), st.none() | st.integers(1, 3))
+"""Environment and size."""
+new_groups = st.tuples(st.integers(1, 3), st.none() | some, st.none() | st.integers(-3, 1), st.integers(0, 99))
+"""Size, environment, policy version from the one in force on, contents."""
+settings_of_a_run = st.one_of(
+    st.fixed_dictionaries({"batch_size": st.integers(2, 5)}),
+    st.fixed_dictionaries({"max_staleness": st.sampled_from([None, 0, 1, 3])}),
+    st.fixed_dictionaries({"max_deliveries": st.integers(1, 3)}),
+    st.fixed_dictionaries({"keep_batches": st.integers(0, 4)}),
+    st.fixed_dictionaries({"max_queued_groups": st.sampled_from([None, 6, 12])}),
+    st.fixed_dictionaries({"future_versions": st.sampled_from(["restamp", "refuse"])}),
+    st.fixed_dictionaries({"filter_reward_range": st.sampled_from([None, {"below": 60.0}, {"below": 20.0}])}),
+)
+
+
+def as_json(groups: list[Group]) -> bytes:
+    bodies = [
+        {
+            "id": group.id,
+            "environment": group.environment,
+            "policy_version": group.version,
+            "tokens": [[n + 1] for n in range(group.size)],
+            "masks": [[n + 1] for n in range(group.size)],
+            "scores": [float(group.contents)] * group.size,
+        }
+        for group in groups
+    ]
+    return json.dumps(bodies[0] if len(bodies) == 1 else {"groups": bodies}).encode()
+
+
+def as_blobs(groups: list[Group]) -> bytes:
+    blobs = []
+    for group in groups:
+        tokens = Ragged(np.arange(1, group.size + 1), (np.ones(group.size, np.int64),))
+        scores = Ragged(np.full(group.size, float(group.contents)))
+        said = {"id": group.id, "environment": group.environment, "policy_version": group.version}
+        metadata = {name: str(value) for name, value in said.items() if value is not None}
+        blobs.append(pack({"tokens": tokens, "masks": tokens, "scores": scores}, b"{}", metadata))
+    return blobs[0] if len(blobs) == 1 else frame(blobs, "groups")
+
+
+class Processes:
+    """Two API processes over one empty Redis, called in turn on an event loop of their own."""
+
+    def __init__(self, redis_url: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self.redis = Redis.from_url(redis_url)
+        self._connections = [Connection(redis_url, 5.0) for _ in range(2)]
+        given = Settings(redis_url=SecretStr(redis_url), environment_ttl_s=A_YEAR_S)
+        self._wired = [wire(given, connection, "tested") for connection in self._connections]
+
+    def call(self, use: Callable[[Services], Awaitable[T]]) -> T:
+        self._wired.reverse()
+        return self.wait(use(self._wired[0][0]))
+
+    def wait(self, answer: Awaitable[T]) -> T:
+        return self._loop.run_until_complete(answer)
+
+    def tick(self) -> None:
+        for _, maintenance in self._wired:
+            self.wait(maintenance.look_after(RUN))
+
+    def close(self) -> None:
+        for closing in (self.redis, *self._connections):
+            self.wait(closing.aclose())
+        self._loop.close()
+
+
+@pytest.fixture
+def processes(redis_url: str) -> Iterator[Processes]:
+    started = Processes(redis_url)
+    yield started
+    started.close()
+
+
+def pick(several: Sequence[T], which: int) -> T:
+    """The latest for 0, the one before it for 1."""
+    return several[-1 - which % len(several)]
+
+
+class RunMachine(RuleBasedStateMachine):
+    """One run, done to in any order what can be done to it."""
+
+    def __init__(self, processes: Processes) -> None:
+        super().__init__()
+        self._processes = processes
+        self._model = RunModel(BATCH_SIZE)
+        self._encoded: dict[str, EncodedGroup] = {}
+        self._handles: list[tuple[str, str]] = []
+        self._numbers = count()
+        self._processes.wait(self._processes.redis.flushall())
+        self._call(lambda services: services.administration.create(RUN, config(BATCH_SIZE), POLICY))
+
+    def teardown(self) -> None:
+        self._call(lambda services: services.administration.delete(RUN))
+        assert self._processes.wait(self._processes.redis.keys("*")) == []
+
+    def _call(self, use: Callable[[Services], Coroutine[Any, Any, T]]) -> T:
+        return self._processes.call(use)
+
+    def _both(
+        self, use: Callable[[Services], Coroutine[Any, Any, T]], predict: Callable[[], Any]
+    ) -> tuple[Any, T | None]:
+        """Call the service and the model; if the model refuses, the service must, for the same reason."""
+        try:
+            predicted = predict()
+        except Refused as refused:
+            code, why = refused.code, refused.why
+        else:
+            return predicted, self._call(use)
+        with pytest.raises(LachesisError, match=why or None) as found:
+            self._call(use)
+        assert found.value.code == code
+        return None, None
+
+    # Environments
+
+    @rule(new=st.lists(new_groups, min_size=1, max_size=4), again=st.lists(some, max_size=2), binary=st.booleans())
+    def submit(self, new: list[tuple[int, int | None, int | None, int]], again: list[int], binary: bool) -> None:
+        groups = [self._new_group(*about) for about in new]
+        body = as_blobs(groups) if binary else as_json(groups)
+        encoded = self._call(lambda s: s.decoder.blobs(body) if binary else s.decoder.native(body))
+        self._encoded |= {group.id: one for group, one in zip(groups, encoded, strict=True)}
+        known = list(self._model.known.values())
+        groups += {group.id: group for group, _ in (pick(known, n) for n in again if known)}.values()
+        everything = [self._encoded[group.id] for group in groups]
+        predicted, receipts = self._both(
+            lambda s: s.submissions.submit(RUN, everything), lambda: self._model.submit(groups)
+        )
+        if receipts is not None:
+            assert [(STATUS[receipt.dropped], receipt.repeated) for receipt in receipts] == predicted
+
+    def _new_group(self, size: int, environment: int | None, version: int | None, contents: int) -> Group:
+        joined = sorted(self._model.shares)
+        return Group(
+            f"g{next(self._numbers)}",
+            size,
+            None if environment is None or not joined else pick(joined, environment),
+            None if version is None else max(0, self._model.version + version),
+            contents,
+        )
+
+    @precondition(lambda self: self._model.known)
+    @rule(which=some)
+    def submit_other_contents_under_a_known_id(self, which: int) -> None:
+        known, _ = pick(list(self._model.known.values()), which)
+        other = replace(known, contents=known.contents + 1)
+        (encoded,) = self._call(lambda services: services.decoder.native(as_json([other])))
+        self._both(lambda s: s.submissions.submit(RUN, [encoded]), lambda: self._model.submit([other]))
+
+    @rule(number=st.integers(0, 1), share=st.sampled_from((None, None, 0.0, 0.25, 0.5)))
+    def come_and_go(self, number: int, share: float | None) -> None:
+        if share is not None:
+            self.join(number, share)
+        elif self._model.shares:
+            self.leave(number)
+
+    def join(self, number: int, share: float) -> None:
+        name = f"env{number}"
+        joined = self._call(lambda services: join(services, name, group_size=1, min_share=share, change_settings=True))
+        self._model.shares[joined.environment] = share
+        self._model.left.discard(joined.environment)
+        self._tick()
+
+    def leave(self, which: int) -> None:
+        environment = pick(sorted(self._model.shares), which)
+        self._call(lambda services: services.registry.leave(RUN, environment, None))
+        self._model.left.add(environment)
+
+    @precondition(lambda self: self._model.known)
+    @rule(which=some)
+    def follow(self, which: int) -> None:
+        self._follow(pick(list(self._model.known.values()), which)[0])
+
+    def _follow(self, group: Group) -> None:
+        life = self._call(lambda services: services.lineages.of(RUN, group.id))
+        where = {"leased": f"leased {life.batch_id}", "delivered": "gone", "dropped": "gone"}
+        assert where.get(life.state, life.state) == self._model.where(group)
+
+    # Trainers
+
+    @rule(request=requests, lease_s=leases_s)
+    def take(self, request: str | None, lease_s: int) -> None:
+        promised = self._call(lambda services: services.explain.of(RUN)).not_ready is None
+        expected = self._model.take(request, lease_s)
+        assert request or promised == (not isinstance(expected, str)), "explain promises what a take gives, no more"
+        holder = Holder(request or "", lease_s, "trainer")
+        answer = self._call(lambda services: services.dispatch.take(RUN, holder))
+        if isinstance(expected, str):
+            assert answer.not_ready is not None
+            assert expected in ("minimum", answer.not_ready.blocker)
+            return
+        assert answer.batch is not None, expected
+        lease, groups = answer.batch.lease, expected.groups
+        assert [unpack(payload).metadata["id"] for payload in answer.batch.payloads] == [group.id for group in groups]
+        assert list(answer.batch.payloads) == [self._encoded[group.id].payload for group in groups]
+        assert [group.policy_version for group in answer.batch.groups] == [group.version for group in groups]
+        assert (lease.step, lease.deliveries, lease.relaxed) == (expected.step, expected.delivery, False)
+        assert lease.deadline_ms - answer.batch.view.clock_ms == 1000 * lease_s
+        if expected.lease is None:
+            assert lease.lease_id not in {lease_id for _, lease_id in self._handles}
+            self._handles.append((lease.batch_id, lease.lease_id))
+        assert expected.id or lease.batch_id not in {batch_id for batch_id, _ in self._handles[:-1]}
+        assert (lease.batch_id, lease.lease_id) == (expected.id or lease.batch_id, expected.lease or lease.lease_id)
+        expected.id, expected.lease = lease.batch_id, lease.lease_id
+
+    @rule(batches=st.integers(1, 3))
+    def train(self, batches: int) -> None:
+        """The usual course."""
+        for _ in range(batches):
+            self.submit([(2, None, None, 0), (1, None, None, 0), (1, None, None, 0)], [], binary=True)
+            self.take(None, 45)
+            if self._handles:
+                self.acknowledge(0, times=1)
+
+    @rule(times=st.integers(1, 3), request=requests, batch_size=st.none() | st.integers(2, 5))
+    def lose_leases(self, times: int, request: str | None, batch_size: int | None) -> None:
+        """The usual mishap."""
+        for _ in range(times):
+            self.take(request, 45)
+            self.pass_time(2)
+        if batch_size is not None:
+            self.change({"batch_size": batch_size})
+        self.take(None, 105)
+
+    @rule(steps=st.integers(0, 3), given_back=st.booleans())
+    def crash(self, steps: int, given_back: bool) -> None:
+        """The other one."""
+        self.rewind(steps)
+        self.take(None, 105)
+        if self._handles and given_back:
+            self.give_back(0, by_operator=False, times=1)
+
+    @precondition(lambda self: self._handles)
+    @rule(which=some, times=st.integers(1, 2))
+    def acknowledge(self, which: int, times: int) -> None:
+        handle = pick(self._handles, which)
+        for _ in range(times):
+            self._both(lambda s: s.leases.acknowledge(RUN, *handle), lambda: self._model.acknowledge(*handle))
+
+    @precondition(lambda self: self._handles)
+    @rule(which=some, by_operator=st.booleans(), times=st.integers(1, 2))
+    def give_back(self, which: int, by_operator: bool, times: int) -> None:
+        batch_id, lease_id = pick(self._handles, which)
+        lease = None if by_operator else lease_id
+        for _ in range(times):
+            self._both(
+                lambda s: s.leases.give_back(RUN, batch_id, lease, None),
+                lambda: self._model.give_back(batch_id, lease),
+            )
+
+    @precondition(lambda self: self._handles)
+    @rule(which=some, lease_s=leases_s)
+    def extend(self, which: int, lease_s: int) -> None:
+        handle = pick(self._handles, which)
+        self._both(lambda s: s.leases.extend(RUN, *handle, lease_s), lambda: self._model.extend(*handle, lease_s))
+
+    @precondition(lambda self: self._handles)
+    @rule(which=some)
+    def discard(self, which: int) -> None:
+        batch_id, _ = pick(self._handles, which)
+        self._both(lambda s: s.leases.discard(RUN, batch_id), lambda: self._model.discard(batch_id))
+
+    @rule(by=st.sampled_from((-3, -1, 1, 1, 1, 2)))
+    def set_policy_version(self, by: int) -> None:
+        version = max(0, self._model.version + by)
+        dropped = self._call(lambda services: services.administration.set_policy_version(RUN, version))
+        assert dropped == self._model.set_version(version)
+
+    @rule(ago=st.integers(-1, 6))
+    def checkpoint(self, ago: int) -> None:
+        step = self._model.step - ago
+        predicted, view = self._both(lambda s: s.bookmarks.checkpoint(RUN, step), lambda: self._model.checkpoint(step))
+        if view is not None:
+            assert (view.kept.unkept_step, view.kept.batches) == predicted
+            assert self._model.checkpointed is not None
+            assert view.kept.checkpoint == self._model.checkpointed[0]
+
+    @rule(ago=st.integers(-1, 6))
+    def rewind(self, ago: int) -> None:
+        step = self._model.step - ago
+        predicted, rewound = self._both(lambda s: s.administration.rewind(RUN, step), lambda: self._model.rewind(step))
+        if rewound is not None:
+            again = [lease.batch_id for lease in rewound.batches]
+            left_out = [lease.batch_id for lease in rewound.quarantined]
+            assert (again, left_out, rewound.policy_version) == predicted
+            assert self._call(lambda services: services.administration.get(RUN)).policy_version == predicted[2]
+
+    # Operators, and time
+
+    @precondition(lambda self: self._model.known)
+    @rule(which=some)
+    def delete_group(self, which: int) -> None:
+        group, _ = pick(list(self._model.known.values()), which)
+        self._both(lambda s: s.deletion.delete(RUN, group.id), lambda: self._model.delete(group))
+
+    @rule(wanted=filters_of_groups, ago=st.none() | st.integers(0, 2))
+    def delete_groups(self, wanted: tuple[int | Literal["none"] | None, int | None], ago: int | None) -> None:
+        environment, size = wanted
+        older_than = None if ago is None else max(0, self._model.version - ago)
+        if (environment, size, older_than) == (None, None, None):
+            return
+        group_filter = GroupFilter(environment, size, older_than)
+        predicted = self._model.delete_matching(environment, size, older_than)
+        deleted, position = 0, None
+        while True:
+            done = self._call(
+                lambda s, after=position: s.deletion.delete_matching(RUN, group_filter, limit=2, after=after)
+            )
+            deleted, position = deleted + done.groups, done.position
+            if position is None:
+                break
+        assert deleted == predicted
+
+    @rule(changes=settings_of_a_run)
+    def change(self, changes: dict[str, Any]) -> None:
+        self._call(lambda services: services.administration.change(RUN, changes))
+        self._model.change(**changes)
+
+    @rule(times=st.integers(1, 4))
+    def pass_time(self, times: int) -> None:
+        for _ in range(times):
+            self._processes.wait(self._processes.redis.hincrby(RunKeys(RUN).run, "clock_ms", 1000 * PASSES_S))
+            self._model.now += PASSES_S
+            self._tick()
+
+    def _tick(self) -> None:
+        self._processes.tick()
+        self._model.tick()
+
+    @invariant()
+    def the_books_agree(self) -> None:
+        books = self._processes.wait(books_of(self._processes.redis, RUN))
+        model = self._model
+        assert len(books["queued"]) == len(model.queue)
+        assert len(books["kept"]) == sum(len(batch.groups) for batch in model.kept)
+        assert (books["delivered"], books["dropped"]) == (model.delivered, model.dropped)
+        if model.queue:
+            self._follow(model.queue[0])
+        view = self._call(lambda services: services.administration.get(RUN))
+        assert {"sequences": view.drought.sequences, **view.drought.dropped} == {"sequences": 0, **model.drought}
+        leases = view.leases
+        assert [(one.batch_id, one.step, one.state, one.deliveries) for one in leases] == [
+            (batch.id, batch.step, batch.state, batch.delivery) for batch in model.batches
+        ]
+        manifests = self._processes.wait(self._processes.redis.hgetall(RunKeys(RUN).leases))
+        assert [[group["given_id"] for group in json.loads(manifests[one.batch_id.encode()])] for one in leases] == [
+            [group.id for group in batch.groups] for batch in model.batches
+        ]
+
+
+@pytest.mark.parametrize(
+    ("examples", "steps"),
+    [pytest.param(8, 25, id="briefly"), pytest.param(60, 50, id="at length", marks=pytest.mark.slow)],
+)
+def test_a_run_does_what_a_plain_model_of_it_does(processes: Processes, examples: int, steps: int) -> None:
+    run_state_machine_as_test(
+        lambda: RunMachine(processes),
+        settings=settings(max_examples=examples, stateful_step_count=steps, deadline=None),
+    )

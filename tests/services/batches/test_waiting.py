@@ -1,0 +1,67 @@
+"""Those who wait for a batch leave nothing behind, and never wait for nobody."""
+
+import asyncio
+import gc
+import weakref
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import replace
+
+import pytest
+
+from app.core.runs.settings import Policy
+from app.services.batches.request import Holder
+from app.services.batches.waiting import WaitingRoom
+from tests.services.conftest import RUN, Process, config, encoded
+
+
+class Watched(Holder):
+    """A holder whose end can be seen."""
+
+
+async def test_those_who_gave_up_are_forgotten_though_others_wait(process: Callable[..., Process]) -> None:
+    """Else a client that asks and hangs up, again and again, fills the memory behind one that is patient."""
+    services, _ = process()
+    await services.administration.create(RUN, config(4), Policy())
+    stop = asyncio.Event()
+    patient = asyncio.create_task(services.waiting.take(RUN, Holder(), 60, stop))
+    watched = [Watched() for _ in range(50)]
+    ends = [weakref.ref(holder) for holder in watched]
+    await asyncio.sleep(0.1)
+    await asyncio.gather(*(services.waiting.take(RUN, holder, 0.05, asyncio.Event()) for holder in watched))
+    watched.clear()
+    gc.collect()
+    assert not patient.done()
+    assert [end() for end in ends] == [None] * 50
+    stop.set()
+    assert (await patient).not_ready is not None
+
+
+async def test_who_asks_for_others_may_fail_and_they_hear_of_it_and_the_next_are_served_anew(
+    process: Callable[..., Process],
+) -> None:
+    services, _ = process()
+    await services.administration.create(RUN, config(4), Policy())
+
+    async def changes(_: str) -> AsyncGenerator[None, None]:
+        yield None
+        raise ZeroDivisionError
+
+    room = WaitingRoom(services.dispatch, changes)
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            async with asyncio.timeout(5):
+                await room.take(RUN, Holder(), 60, asyncio.Event())
+
+
+async def test_what_was_true_for_those_who_have_left_is_not_told_to_the_next(process: Callable[..., Process]) -> None:
+    services, _ = process()
+    await services.administration.create(RUN, config(4), Policy())
+
+    async def once(_: str) -> AsyncGenerator[None, None]:
+        yield None
+        await asyncio.sleep(60)
+
+    room = WaitingRoom(services.dispatch, once)
+    assert (await room.take(RUN, Holder(), 0.1, asyncio.Event())).batch is None
+    await services.submissions.submit(RUN, [replace(encoded(4, 1), group_id="one")])
+    assert (await room.take(RUN, Holder(), 0, asyncio.Event())).batch is not None
