@@ -43,7 +43,6 @@ from app.services.curriculum.observing import CurriculumObservations
 from app.services.curriculum.sampling import CurriculumSamples
 from app.services.curriculum.states import CurriculumStates
 from app.services.curriculum.what_if import WhatIf
-from app.services.division import Division
 from app.services.environments.heartbeats import Presence
 from app.services.environments.registry import Registry
 from app.services.groups.admission import Admission
@@ -55,6 +54,8 @@ from app.services.groups.native_ingest import Submissions
 from app.services.groups.staleness import Staleness
 from app.services.maintenance import Maintenance
 from app.services.metrics import Metrics
+from app.services.ranks.lookahead import Window
+from app.services.ranks.sharding import Division
 from app.services.replay.bell import Bell
 from app.services.replay.buffer import Replay
 from app.services.replay.checkpoints import ReplayCheckpoints
@@ -73,7 +74,6 @@ from app.services.runs.warnings import RunWarnings
 from app.services.shard_plans import ShardPlanner
 from app.services.status import Status
 from app.services.traffic import Traffic
-from app.services.window import Window
 from app.settings import Settings
 from app.store.batches.store import BatchStore
 from app.store.curriculum import CurriculumStore

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from app.core.balancing import balance
-from app.core.costs import CostModel
+from app.core.ranks.balancing import balance
+from app.core.ranks.costs import CostModel
 from benchmarks.arena import Arena
 from benchmarks.results import US, Results, Table
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.core.balancing import balance
 from app.core.model import BatchPlan, PlannedGroup
-from app.core.ranks import Split
-from app.core.window import Candidate, choose_balanced, delays_after
+from app.core.ranks.balancing import balance
+from app.core.ranks.lookahead import Candidate, choose_balanced, delays_after
+from app.core.ranks.sharding import Split
 from benchmarks.arena import Arena
 from benchmarks.balance import COST, GROUP, groups_of, lone
 from benchmarks.results import Results, Table

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from numpy.typing import ArrayLike
 
-from app.core.costs import CostModel, Costs, Measure
 from app.core.errors import InvalidField
+from app.core.ranks.costs import CostModel, Costs, Measure
 
 SENT_COLUMN = "cost"
 """What a producer's costs are called unless another column is named."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from app.core.batches.leases import Lease
-from app.core.ranks import BalanceHistory, Undivided
+from app.core.ranks.sharding import BalanceHistory, Undivided
 from app.core.runs.counters import Drought, KeptBatches, Sent, Totals, Trained
 from app.core.runs.settings import Policy
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from app.core.balancing import Balanced, balance, contiguous
-from app.core.costs import Costs
+from app.core.ranks.balancing import Balanced, balance, contiguous
+from app.core.ranks.costs import Costs
 
 PERCENTILES = (5, 25, 50, 75, 95, 99)
 

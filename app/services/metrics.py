@@ -25,7 +25,7 @@ from app.core.chunking import Arrival, Dropped
 from app.core.environments.scarcity import alarming
 from app.core.errors import LachesisError
 from app.core.model import DropReason, Environment, RunView
-from app.core.ranks import BalanceHistory
+from app.core.ranks.sharding import BalanceHistory
 from app.core.rate_limiter import error, may_insert, may_sample
 from app.core.replay import Unfit
 from app.services.batches.dispatch import Dispatch

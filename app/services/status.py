@@ -7,7 +7,7 @@ from app.core.environments.pacing import live_shares
 from app.core.environments.scarcity import alarming, relaxed_in_ms
 from app.core.environments.shares import bounds_for
 from app.core.model import Bounds, Environment, RunView
-from app.core.ranks import BalanceHistory
+from app.core.ranks.sharding import BalanceHistory
 from app.core.runs.warnings import RunWarning
 from app.services.batches.explain import Explain, Reason
 from app.services.runs.isolation import RunTroubles

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.api.rank_query import seat_of
-from app.core.ranks import EndedBy, Split
+from app.api.wire.rank_query import seat_of
+from app.core.ranks.sharding import EndedBy, Split
 from lachesis import AsyncTrainer, Environment, Rank, Settings, Trainer
 from lachesis._protocol import RunCalls
 from lachesis.errors import RanksDisagree

@@ -9,8 +9,8 @@ import pytest
 from redis.asyncio import Redis
 
 from app.api.deps import Services
-from app.core.costs import Weight
 from app.core.errors import InvalidField
+from app.core.ranks.costs import Weight
 from app.core.rate_limiter import Blocked, LimiterSettings
 from app.core.replay import Versions
 from app.core.runs.settings import Policy

@@ -16,9 +16,9 @@ from app.api.codec.group_fields import read_fields
 from app.api.codec.group_keys import GroupKeys, parse_object, read_keys
 from app.api.codec.json_reader import Path, members
 from app.api.codec.scored_data import check_rows
-from app.core.costs import weigh
 from app.core.errors import InvalidField, MalformedBody
 from app.core.handful import total
+from app.core.ranks.costs import weigh
 from app.core.replay import versions_of
 from app.store.groups.codec import EncodedGroup, Payload
 from lachesis.wire.blob import (

@@ -21,11 +21,11 @@ from app.api.deps import (
 from app.api.http.client_connection import end_of_waiting
 from app.api.http.native_route import DirectNativeRoute, NativeRoute
 from app.api.http.replies import model_reply
-from app.api.rank_query import documented_query, query_of, seat_of
 from app.api.routes import native_docs as docs
 from app.api.routes.answer_docs import reading, sending, writing
 from app.api.routes.body_docs import takes
 from app.api.wire.explanation import explanation
+from app.api.wire.rank_query import documented_query, query_of, seat_of
 from app.core import errors
 from app.core.batches.leases import Lease, LeaseState
 from app.services.batches.request import Holder

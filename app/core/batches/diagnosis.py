@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from app.core.batches.subset_sum import Part, attainable, fewest_missing
 from app.core.model import Blocker, Bounds, Lane, NotReady
-from app.core.ranks import Undivided
+from app.core.ranks.sharding import Undivided
 
 _MOST_HINTS = 8
 _MOST_TRIED = 64

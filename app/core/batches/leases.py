@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from app.core.ranks import Shards, untouched
+from app.core.ranks.sharding import Shards, untouched
 
 
 @dataclass(frozen=True, slots=True)

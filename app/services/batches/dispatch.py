@@ -21,17 +21,17 @@ from app.core.batches.planning import Decision, decide, with_returned
 from app.core.environments.shares import debt_changes
 from app.core.errors import InvalidField, RanksDisagree, RunArchived, RunNotFound, RunRewound, SequenceTooLong
 from app.core.model import Lane, NotReady, RunView
-from app.core.ranks import Undivided, recorded
-from app.core.seats import Seat, awaiting
+from app.core.ranks.requests import Seat, awaiting
+from app.core.ranks.sharding import Undivided, recorded
 from app.events import BatchQuarantined, BatchRedelivered, BatchRelaxed, emit
 from app.services.batches.atropos_delivery import Sending
 from app.services.batches.request import Answer, Batch, Holder, Timing
 from app.services.batches.retrieval import Retrieval
-from app.services.division import Division
 from app.services.groups.arrivals import Arrivals
+from app.services.ranks.lookahead import Window
+from app.services.ranks.sharding import Division
 from app.services.replay.mixing import Mixing, Mixture
 from app.services.replay.reservations import Reservations
-from app.services.window import Window
 from app.store.batches.store import BatchStore
 from app.store.runs.store import RunStore
 from app.store.runs.tick import NOBODY

@@ -7,7 +7,7 @@ from weakref import WeakValueDictionary
 from app.core.batches.leases import Lease, LeaseState, expired, given_back
 from app.core.errors import BatchInUse, BatchNotFound, InvalidField, LeaseLost
 from app.core.model import DropReason
-from app.core.ranks import Shards, acknowledged_by
+from app.core.ranks.sharding import Shards, acknowledged_by
 from app.events import BatchDiscarded, BatchGivenBack, emit
 from app.services.batches.rewind import Bookmarks
 from app.services.groups.staleness import Staleness

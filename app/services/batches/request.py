@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from app.core.batches.leases import Lease, LeasedGroup, LeaseState
 from app.core.errors import RunRewound
 from app.core.model import NotReady, RunView
-from app.core.packing import Packed
-from app.core.ranks import taken_by
-from app.core.seats import Seat, shared
+from app.core.ranks.micro_batches import Packed
+from app.core.ranks.requests import Seat, shared
+from app.core.ranks.sharding import taken_by
 
 
 @dataclass(frozen=True, slots=True)

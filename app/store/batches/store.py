@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from app.core.batches.leases import Lease, LeasedGroup, LeaseState, Replayed, returned
 from app.core.errors import RunNotFound, RunRewound
 from app.core.model import DropReason, RunView
-from app.core.ranks import BalanceHistory
+from app.core.ranks.sharding import BalanceHistory
 from app.core.runs.settings import Policy
 from app.store.batches.view import BatchEnd, BatchView, batch_commands, parse_end, read_batch_view
 from app.store.redis import scripts

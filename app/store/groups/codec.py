@@ -7,7 +7,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from app.core.costs import Weight
+from app.core.ranks.costs import Weight
 from app.core.replay import Versions
 
 Payload = bytes | memoryview

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from app.core.costs import Weight
 from app.core.errors import GroupExists, QueueFull
 from app.core.groups.filters import Mark
 from app.core.model import DropReason, LaneId
+from app.core.ranks.costs import Weight
 from app.core.replay import Versions
 from app.core.replay_groups import mean_reward
 from app.core.runs.counters import Drought

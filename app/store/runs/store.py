@@ -10,7 +10,7 @@ from itertools import chain, islice
 from app.core.batches.leases import LeaseState, returned
 from app.core.errors import InvalidField, RunNotFound, RunRewound
 from app.core.model import Environment, RunConfig, RunView
-from app.core.ranks import Undivided
+from app.core.ranks.sharding import Undivided
 from app.core.runs.counters import Trained
 from app.core.runs.settings import Policy
 from app.store.groups.admission_context import Roster, read_roster

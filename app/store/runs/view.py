@@ -10,7 +10,7 @@ from typing import Any
 from app.core.batches.leases import Lease, LeaseState
 from app.core.errors import UnreadableRecord
 from app.core.model import Environment, LaneId, RunConfig, RunView
-from app.core.ranks import Balance, BalanceHistory, EndedBy, Shards, Split, Undivided
+from app.core.ranks.sharding import Balance, BalanceHistory, EndedBy, Shards, Split, Undivided
 from app.core.runs.counters import Drought, KeptBatches, Sent, Totals, Trained
 from app.core.runs.settings import Policy, fields_of
 from app.store.redis.keys import NONE, RunKeys, parse_lane_name

@@ -9,9 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from app.core import partitions
-from app.core.balancing import Balanced, Imbalance, Method, balance
 from app.core.errors import InvalidField
+from app.core.ranks import partition
+from app.core.ranks.balancing import Balanced, Imbalance, Method, balance
 from tests.properties import examples
 
 ROUNDING = 1e-9
@@ -190,8 +190,8 @@ def test_with_two_groups_for_each_rank_the_bound_is_reached(costs: list[int]) ->
 
 
 def test_the_textbook_example_of_largest_differences_comes_out_as_in_the_textbook() -> None:
-    problem = partitions.free(np.array([8.0, 7, 6, 5, 4]), 2, np.ones(5, np.int64))
-    assert sorted(problem.loads(partitions.largest_differences(problem)).tolist()) == [14, 16]
+    problem = partition.free(np.array([8.0, 7, 6, 5, 4]), 2, np.ones(5, np.int64))
+    assert sorted(problem.loads(partition.largest_differences(problem)).tolist()) == [14, 16]
 
 
 def test_groups_that_cannot_be_shared_out_equally_are_balanced_freely_and_that_is_said() -> None:
@@ -237,13 +237,13 @@ def test_a_hundred_thousand_episodes_are_balanced_to_a_thousandth(ranks: int, eq
     assert near(balance(costs, ranks, equal=equal), 0.001)
 
 
-@pytest.mark.parametrize("start", [partitions.longest_first, partitions.largest_differences])
+@pytest.mark.parametrize("start", [partition.longest_first, partition.largest_differences])
 def test_exchanges_reach_what_no_start_reaches(start: Any) -> None:
     costs = np.sort(groups(64, np.random.default_rng(0)).ravel())[::-1]
-    problem = partitions.equal(costs, 8, np.ones(512, np.int64))
+    problem = partition.equal(costs, 8, np.ones(512, np.int64))
     assert problem is not None
     first = start(problem)
-    after = partitions.improved(problem, first, goal=0.0)
+    after = partition.improved(problem, first, goal=0.0)
     assert problem.admits(first)
     assert problem.admits(after)
     mean = costs.sum() / 8

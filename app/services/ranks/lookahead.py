@@ -4,10 +4,10 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping
 
-from app.core.costs import CostModel
 from app.core.model import BatchPlan, LaneId, RunView
-from app.core.ranks import Split
-from app.core.window import Candidate, choose_balanced, delays_after
+from app.core.ranks.costs import CostModel
+from app.core.ranks.lookahead import Candidate, choose_balanced, delays_after
+from app.core.ranks.sharding import Split
 from app.services.batches.retrieval import unfit_now
 from app.store.groups.store import GroupStore
 

@@ -11,14 +11,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
 
-from app.core.ranks import EndedBy, Split
-from app.core.seats import Seat
+from app.core.ranks.requests import Seat
+from app.core.ranks.sharding import EndedBy, Split
 from app.services.batches.request import Answer, Holder
 from lachesis.wire.columns import unpack
 from tests.services.batches.test_state_machine import BATCH_SIZE, RunMachine, leases_s, pick, requests, some
 from tests.services.batches.test_state_machine import processes as processes  # a fixture
 from tests.services.conftest import RUN
-from tests.services.rank_model import RankModel, Shard
+from tests.services.ranks.rank_model import RankModel, Shard
 from tests.services.run_model import Batch
 
 ranks = st.integers(0, 3)

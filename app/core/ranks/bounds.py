@@ -1,9 +1,9 @@
-"""What no split of lots over ranks can be better than: what `app.core.balancing` measures itself against."""
+"""What no split of lots over ranks can be better than: what `app.core.ranks.balancing` measures itself against."""
 
 import numpy as np
 
-from app.core.costs import Costs
-from app.core.partitions import Integers, Problem
+from app.core.ranks.costs import Costs
+from app.core.ranks.partition import Integers, Problem
 
 
 def lower_bound(problem: Problem) -> float:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from app.core.balancing import Balanced, balance
-from app.core.costs import CostModel, Measure, weigh
 from app.core.errors import InvalidField
-from app.core.packing import most_needed
-from app.core.ranks import Balance, Shards, Split
+from app.core.ranks.balancing import Balanced, balance
+from app.core.ranks.costs import CostModel, Measure, weigh
+from app.core.ranks.micro_batches import most_needed
+from app.core.ranks.sharding import Balance, Shards, Split
 
 _RANK = np.dtype("<u2")
 

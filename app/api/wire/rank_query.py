@@ -5,10 +5,10 @@ from typing import Annotated
 from fastapi import Query, Request
 
 from app.api.deps import parameters
-from app.core.costs import CostModel, Measure
 from app.core.errors import InvalidField
-from app.core.ranks import EndedBy, Split
-from app.core.seats import Seat
+from app.core.ranks.costs import CostModel, Measure
+from app.core.ranks.requests import Seat
+from app.core.ranks.sharding import EndedBy, Split
 from lachesis.wire.ranks import TakeQuery
 
 

@@ -1,4 +1,4 @@
-"""Ways to split lots over ranks so that the largest load is small: what `app.core.balancing` chooses from.
+"""Ways to split lots over ranks so that the largest load is small: what `app.core.ranks.balancing` chooses from.
 
 All take a `Problem`, whose lots stand in descending order of cost, and return the rank of each of them. If every rank
 must get the same number of sequences, a rank has *room* for so many lots of each size: whoever only puts lots where
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from app.core.costs import Costs
+from app.core.ranks.costs import Costs
 
 Integers = NDArray[np.int64]
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.model import BatchPlan, LaneId, PlannedGroup
-from app.core.ranks import Split
-from app.core.window import Candidate, choose_balanced, delays_after
+from app.core.ranks.lookahead import Candidate, choose_balanced, delays_after
+from app.core.ranks.sharding import Split
 
 Window = dict[LaneId, list[Candidate]]
 
@@ -114,6 +114,6 @@ def simulate(costs: np.ndarray, depth: int, most: int) -> tuple[float, int]:
 
 
 def _slowest(costs: np.ndarray) -> float:
-    from app.core.balancing import balance
+    from app.core.ranks.balancing import balance
 
     return float(balance(costs, 8).loads.max())

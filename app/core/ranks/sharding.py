@@ -41,7 +41,7 @@ class Split:
         spread: Whether the sequences of a group may go to different ranks.
         equal: Whether each rank must have the same number of sequences (groups are then spread if there is no other
             way); None: where that is possible without.
-        cost: What a sequence costs, as `app.core.costs.CostModel` reads it.
+        cost: What a sequence costs, as `app.core.ranks.costs.CostModel` reads it.
         ended_by: Whose acknowledgement ends the batch.
         micro_batch_tokens: The most tokens in a micro-batch; None: shards are not put into micro-batches.
         padded: Whether a sequence takes as many tokens of its micro-batch as the longest one there.
@@ -91,7 +91,7 @@ class Shards:
         split: What the ranks asked for.
         spread: Whether its lots are sequences; else they are groups.
         equal: Whether each rank has the same number of sequences.
-        ranks: The rank of each lot, in training order, as `app.core.division.ranks_text` writes them: every look at
+        ranks: The rank of each lot, in training order, as `app.core.ranks.division.ranks_text` writes them: every look at
             the run reads its leases, and only who cuts a shard must know.
         balance: How evenly their cost lies on the ranks.
         micro_batches: How many micro-batches each rank has at least; 0: as few as can be.

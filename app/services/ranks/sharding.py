@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.core.batches.leases import Lease, LeasedGroup
-from app.core.division import divide, sequences_of
 from app.core.errors import SequenceTooLong
 from app.core.model import DropReason, RunView
-from app.core.packing import Packed, pack
-from app.core.ranks import Shards, Split, taken_by
-from app.core.seats import Seat
+from app.core.ranks.division import divide, sequences_of
+from app.core.ranks.micro_batches import Packed, pack
+from app.core.ranks.requests import Seat
+from app.core.ranks.sharding import Shards, Split, taken_by
 from app.services.batches.request import Batch, Shard
 from app.services.batches.retrieval import Retrieval, Retrieved
 from lachesis.wire.blob import Header, stored_header

@@ -12,11 +12,11 @@ from math import inf, isfinite
 import numpy as np
 from numpy.typing import ArrayLike
 
-from app.core import partitions
-from app.core.bounds import lower_bound
-from app.core.costs import Costs
 from app.core.errors import InvalidField
-from app.core.partitions import Integers, Problem
+from app.core.ranks import partition
+from app.core.ranks.bounds import lower_bound
+from app.core.ranks.costs import Costs
+from app.core.ranks.partition import Integers, Problem
 
 _GOOD = 1e-5  # this close to the bound, in proportion, no more lots are exchanged
 _GOOD_ENOUGH = 1e-3  # this close, no other way is tried: steps vary by more than that
@@ -160,8 +160,8 @@ def _pose(costs: ArrayLike, ranks: int, equal: bool, sizes: ArrayLike | None) ->
     scale = int(np.frexp(values.max())[1])
     scaled = np.ldexp(values, -scale)
     order = np.argsort(-scaled, kind="stable")
-    unbound = partitions.free(scaled[order], ranks, sequences[order])
-    problem = partitions.equal(scaled[order], ranks, sequences[order]) if equal else None
+    unbound = partition.free(scaled[order], ranks, sequences[order])
+    problem = partition.equal(scaled[order], ranks, sequences[order]) if equal else None
     return _Posed(problem or unbound, unbound, order, scale)
 
 
@@ -174,17 +174,17 @@ def _best(problem: Problem, naive: dict[Method, Integers], least: float) -> tupl
     goal = least * (1 + _GOOD)
     found = {method: rank_of for method, rank_of in naive.items() if problem.admits(rank_of)}
     for method, first in _starts(problem):
-        found[method] = partitions.improved(problem, first, goal)
+        found[method] = partition.improved(problem, first, goal)
         if problem.loads(found[method]).max() <= least * (1 + _GOOD_ENOUGH):
             break
     method = min(found, key=lambda name: _unevenness(problem, found[name]))
-    searched = partitions.exhaustive(problem, found[method], least)
+    searched = partition.exhaustive(problem, found[method], least)
     return (method, searched) if searched is found[method] else (Method.EXHAUSTIVE, searched)
 
 
 def _starts(problem: Problem) -> Iterator[tuple[Method, Integers]]:
     """Make splits worth improving, the cheapest to make first."""
-    yield Method.LONGEST_FIRST, partitions.longest_first(problem)
+    yield Method.LONGEST_FIRST, partition.longest_first(problem)
     if problem.room is None:
         joined = len(problem.costs)
     elif problem.room.shape[1] == 1:
@@ -192,7 +192,7 @@ def _starts(problem: Problem) -> Iterator[tuple[Method, Integers]]:
     else:
         return
     if joined <= _MOST_JOINED:
-        yield Method.LARGEST_DIFFERENCES, partitions.largest_differences(problem)
+        yield Method.LARGEST_DIFFERENCES, partition.largest_differences(problem)
 
 
 def _unevenness(problem: Problem, rank_of: Integers) -> tuple[float, float]:

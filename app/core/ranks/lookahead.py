@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from app.core.balancing import least_imbalance
 from app.core.model import BatchPlan, LaneId, PlannedGroup
-from app.core.ranks import Split
+from app.core.ranks.balancing import least_imbalance
+from app.core.ranks.sharding import Split
 
 _POSITIONS = 9
 _WORTH_IT = 0.01  # of the mean load: for less, nobody is made to wait

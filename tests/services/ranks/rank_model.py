@@ -6,8 +6,8 @@ disjoint and, together, the batch.
 
 from dataclasses import dataclass, field
 
-from app.core.ranks import EndedBy, Split
-from app.core.seats import Seat
+from app.core.ranks.requests import Seat
+from app.core.ranks.sharding import EndedBy, Split
 from tests.services.run_model import Batch, Refused, RunModel
 
 Shard = list[tuple[str, int]]

@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.batches.leases import Lease, LeaseState, returned
-from app.core.division import divide, ranks_text, read_ranks, sequences_of
 from app.core.errors import InvalidField, RanksDisagree, StepMismatch
 from app.core.model import Blocker, NotReady
-from app.core.ranks import (
+from app.core.ranks.division import divide, ranks_text, read_ranks, sequences_of
+from app.core.ranks.requests import Seat, awaiting, shared
+from app.core.ranks.sharding import (
     Balance,
     EndedBy,
     Shards,
@@ -22,7 +23,6 @@ from app.core.ranks import (
     taken_by,
     untouched,
 )
-from app.core.seats import Seat, awaiting, shared
 
 EVEN = Balance("none", 0.0, 1.0, 0.0, 0.0, 0.0)
 NOW = 1000

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from app.core.batches.leases import Lease, LeaseState, expired
 from app.core.errors import InvalidField, RanksDisagree, StepMismatch
 from app.core.model import NotReady
-from app.core.ranks import Split, disagreement
+from app.core.ranks.sharding import Split, disagreement
 
 _MOST_NAMED = 8
 
