@@ -17,17 +17,19 @@ from app.api.http.direct_route import Shortcut
 from app.api.http.openapi import DocumentedApp
 from app.api.http.problems import Problems
 from app.api.http.request_metrics import Counting
-from app.api.routes import atropos, batches, environments, groups, runs, system
-from app.api.routes.v1 import (
-    curricula,
-    curriculum_items,
-    curriculum_states,
+from app.api.routes import (
+    atropos,
+    batches,
+    environments,
+    groups,
     replay,
-    replay_checkpoints,
     replay_fragments,
     replay_samples,
-    shards,
+    replay_snapshots,
+    runs,
+    system,
 )
+from app.api.routes.v1 import curricula, curriculum_items, curriculum_states, shards
 from app.core.errors import StoreMisconfigured
 from app.services.batches.atropos_delivery import Sending
 from app.services.batches.dispatch import Dispatch
@@ -58,14 +60,14 @@ from app.services.ranks.lookahead import Window
 from app.services.ranks.sharding import Division
 from app.services.replay.bell import Bell
 from app.services.replay.buffer import Replay
-from app.services.replay.checkpoints import ReplayCheckpoints
-from app.services.replay.drawing import Drawing
 from app.services.replay.groups import ReplayGroups
 from app.services.replay.insertion import ReplayInsertion
 from app.services.replay.mixing import Mixing
 from app.services.replay.relief import ReplayRelief
 from app.services.replay.reservations import Reservations
 from app.services.replay.samples import ReplaySamples
+from app.services.replay.sampling import Drawing
+from app.services.replay.snapshots import ReplayCheckpoints
 from app.services.replay.upkeep import ReplayUpkeep
 from app.services.runs.administration import Administration
 from app.services.runs.capacity import Capacity
@@ -83,10 +85,10 @@ from app.store.environments.members import MemberStore
 from app.store.groups.store import GroupStore
 from app.store.redis.client import Connection
 from app.store.redis.notifications import changes
-from app.store.replay import ReplayStore
-from app.store.replay_checkpoints import CheckpointStore
-from app.store.replay_groups import EnteringStore
-from app.store.replay_samples import SampleStore
+from app.store.replay.groups import EnteringStore
+from app.store.replay.samples import SampleStore
+from app.store.replay.snapshots import CheckpointStore
+from app.store.replay.store import ReplayStore
 from app.store.runs.store import RunStore
 from app.store.server.probe import probe_patiently
 from app.tuning import tune_process
@@ -154,7 +156,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.include_router(atropos.router)
     in_a_run(atropos.router)
     of_curricula = (curriculum_items, curricula, curriculum_states)
-    of_replay = (replay_fragments, replay_samples, replay, replay_checkpoints)
+    of_replay = (replay_fragments, replay_samples, replay, replay_snapshots)
     by_use = (batches, environments, *of_replay, *of_curricula, runs, groups, shards)
     for module in by_use:
         app.include_router(module.router)

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from app.core.drawing import Strategy
+from app.core.replay.sampling import Strategy
 from benchmarks import native
 from benchmarks.arena import Arena
 from benchmarks.contestants import Lachesis

@@ -34,9 +34,9 @@ from app.services.groups.native_ingest import Submissions
 from app.services.maintenance import Maintenance
 from app.services.metrics import Metrics
 from app.services.replay.buffer import Replay
-from app.services.replay.checkpoints import ReplayCheckpoints
 from app.services.replay.insertion import ReplayInsertion
 from app.services.replay.samples import ReplaySamples
+from app.services.replay.snapshots import ReplayCheckpoints
 from app.services.runs.administration import Administration
 from app.services.runs.warnings import RunWarnings
 from app.services.shard_plans import ShardPlanner

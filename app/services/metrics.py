@@ -21,13 +21,13 @@ from prometheus_client.registry import Collector
 
 from app import telemetry
 from app.core.batches.leases import LeaseState
-from app.core.chunking import Arrival, Dropped
 from app.core.environments.scarcity import alarming
 from app.core.errors import LachesisError
 from app.core.model import DropReason, Environment, RunView
 from app.core.ranks.sharding import BalanceHistory
-from app.core.rate_limiter import error, may_insert, may_sample
-from app.core.replay import Unfit
+from app.core.replay.buffer import Unfit
+from app.core.replay.chunking import Arrival, Dropped
+from app.core.replay.rate_limiter import error, may_insert, may_sample
 from app.services.batches.dispatch import Dispatch
 from app.services.batches.waiting import WaitingRoom
 from app.services.replay.insertion import ReplayInsertion
@@ -37,8 +37,8 @@ from app.services.runs.isolation import Failure, RunTroubles, each
 from app.services.status import set_aside_groups
 from app.services.traffic import Traffic
 from app.store.curriculum import CurriculumStore, CurriculumSummary
-from app.store.replay import ReplayStore
-from app.store.replay_view import ReplaySummary, ReplayView
+from app.store.replay.store import ReplayStore
+from app.store.replay.view import ReplaySummary, ReplayView
 from app.store.runs.store import RunStore
 from app.telemetry import Kind
 

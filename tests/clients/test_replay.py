@@ -23,7 +23,7 @@ from lachesis.loader import Loader
 from lachesis.loader.nested import Nested
 from lachesis.wire.blob import LABELLED, MAX_HEADER_BYTES
 from lachesis.wire.replay import RateLimiter, Sampling
-from tests.api.replay_calls import in_json
+from tests.api.replay.calls import in_json
 from tests.clients.conftest import settings_of
 from tests.clients.proxy import CuttingProxy
 from tests.clients.run import group, submitted

@@ -15,7 +15,7 @@ from tests.api import atropos_calls as atropos
 from tests.api.conftest import running_service
 from tests.scenarios.native_calls import RUN, group, ids, make_run, status, trained
 from tests.services.accounting import books_of
-from tests.services.replaying import books_of as replay_books_of
+from tests.services.replay.moves import books_of as replay_books_of
 from tests.waiting import wait_until
 
 KILOBYTES = 200

@@ -9,7 +9,7 @@ from app.api.codec.group_blob import decode_blobs
 from app.api.codec.group_json import decode_native_json
 from app.api.codec.scored_data import decode_group, decode_groups
 from app.store.groups.codec import EncodedGroup
-from app.store.replay_entries import EncodedFragment
+from app.store.replay.entries import EncodedFragment
 
 T = TypeVar("T")
 _IN_THREAD_BYTES = 1024 * 1024

@@ -15,7 +15,7 @@ from app.api.codec.group_json import read_tensor
 from app.api.codec.json_reader import Path, described, parse_in_python
 from app.core.errors import InvalidField, MalformedBody
 from app.store.groups.codec import Payload
-from app.store.replay_entries import EncodedFragment
+from app.store.replay.entries import EncodedFragment
 from lachesis.wire.blob import METADATA, Header, write
 from lachesis.wire.fragments import FRAGMENT_KEYS, MAX_FRAGMENTS, POLICY_VERSIONS
 

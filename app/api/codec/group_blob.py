@@ -19,7 +19,7 @@ from app.api.codec.scored_data import check_rows
 from app.core.errors import InvalidField, MalformedBody
 from app.core.handful import total
 from app.core.ranks.costs import weigh
-from app.core.replay import versions_of
+from app.core.replay.buffer import versions_of
 from app.store.groups.codec import EncodedGroup, Payload
 from lachesis.wire.blob import (
     LENGTH_BYTES,

@@ -10,11 +10,11 @@ from fastapi import Request, Response
 
 from app.api.http.replies import WatchedReply, compressed
 from app.core.errors import LachesisError
-from app.core.rate_limiter import Blocked
+from app.core.replay.rate_limiter import Blocked
 from app.services.replay.buffer import Replay
 from app.services.replay.request import Record, Sample
 from app.services.replay.samples import ReplaySamples
-from app.store.replay_entries import StoredFragment
+from app.store.replay.entries import StoredFragment
 from lachesis.wire import fragments, samples
 from lachesis.wire.frame import frame_header
 from lachesis.wire.groups import SAFETENSORS

@@ -12,8 +12,8 @@ from app.core.environments.pacing import live_shares
 from app.core.environments.scarcity import lowered, no_longer_awaited, relaxed_in_ms, scarce_after, scarce_since
 from app.core.environments.shares import bounds_for, settle_debts
 from app.core.groups.staleness import unfit
-from app.core.mixing import unfilled
 from app.core.model import BatchPlan, Blocker, Bounds, Lane, LaneId, NotReady, QueuedGroup, RunView
+from app.core.replay.mixing import unfilled
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Decision:
         conflict_since_ms: Since when minimums have been impossible together, or None if they are not.
         relaxes_in_ms: Time until minimums that are impossible together are relaxed, or the minimum of an environment
             that sends too little.
-        unfilled: Whether there is none though what must be fresh of it is queued (`app.core.mixing.unfilled`).
+        unfilled: Whether there is none though what must be fresh of it is queued (`app.core.replay.mixing.unfilled`).
         scarce: Since when batches wait for environments that send too little (`app.core.environments.scarcity`).
     """
 

@@ -14,8 +14,8 @@ from app.core.environments.pacing import live_shares
 from app.core.environments.scarcity import no_longer_awaited, scarce_now
 from app.core.environments.shares import bounds_for
 from app.core.errors import RunNotFound
-from app.core.mixing import fresh_needed
 from app.core.model import Bounds, Environment, Lane, RunView
+from app.core.replay.mixing import fresh_needed
 
 _MOST_UNCERTAIN = 2
 """Most horizons of sequences in hand of an environment that is asked for groups of a size it did not declare."""

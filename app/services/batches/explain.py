@@ -14,7 +14,7 @@ from app.services.batches.dispatch import Dispatch
 from app.services.groups.arrivals import Arrivals
 from app.services.runs.capacity import Capacity
 from app.services.runs.warnings import RunWarnings
-from app.store.replay import ReplayStore
+from app.store.replay.store import ReplayStore
 from app.store.runs.store import RunStore
 
 

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from app.core.drawing import weight_of
 from app.core.errors import FragmentNotFound, InvalidField, ReplayNotFound, RunNotFound
-from app.core.rate_limiter import adjusted
-from app.core.replay import ReplayPolicy, Unfit
-from app.core.replay_checks import check_groups, check_policy
-from app.core.store_memory import default_max_bytes
+from app.core.replay.buffer import ReplayPolicy, Unfit
+from app.core.replay.checks import check_groups, check_policy
+from app.core.replay.memory import default_max_bytes
+from app.core.replay.rate_limiter import adjusted
+from app.core.replay.sampling import weight_of
 from app.events import ReplayChunksDeleted, ReplaySessionStarted, emit
 from app.services.replay.groups import ReplayGroups
 from app.services.replay.insertion import ReplayInsertion
@@ -20,9 +20,9 @@ from app.services.replay.upkeep import ReplayUpkeep
 from app.store.groups.codec import checksum
 from app.store.groups.store import GroupStore
 from app.store.redis.keys import ReplayPart
-from app.store.replay import ReplayStore
-from app.store.replay_entries import PAST, SAMPLEABLE, WITHHELD, StoredChunk, StoredFragment, chunk_key
-from app.store.replay_view import ReplayView
+from app.store.replay.entries import PAST, SAMPLEABLE, WITHHELD, StoredChunk, StoredFragment, chunk_key
+from app.store.replay.store import ReplayStore
+from app.store.replay.view import ReplayView
 from app.store.runs.store import RunStore
 
 SortedBy = Literal["order", "weights", "versions", "uses"]

@@ -6,15 +6,15 @@ from collections import Counter
 from collections.abc import Sequence
 from weakref import WeakValueDictionary
 
-from app.core.drawing import weight_of
-from app.core.replay import Fragment, Unfit, chunk_of, unfit
-from app.core.replay_groups import versions_counted
+from app.core.replay.buffer import Fragment, Unfit, chunk_of, unfit
+from app.core.replay.groups import versions_counted
+from app.core.replay.sampling import weight_of
 from app.services.replay.planning import beyond_room
 from app.store.redis.keys import NONE
-from app.store.replay_entries import fragment_rest
-from app.store.replay_groups import EnteringGroup, EnteringStore, Entrance
-from app.store.replay_insertions import NewChunk
-from app.store.replay_view import ReplayView
+from app.store.replay.entries import fragment_rest
+from app.store.replay.groups import EnteringGroup, EnteringStore, Entrance
+from app.store.replay.insertions import NewChunk
+from app.store.replay.view import ReplayView
 
 _AT_ONCE = 200  # groups; a script makes chunks of them within ten milliseconds
 _SPARE_VICTIMS = 16

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from weakref import WeakValueDictionary
 
 from app.core.errors import InvalidField, ReplayBlocked, ReplayNotFound
-from app.core.rate_limiter import Blocked, may_insert
-from app.core.replay import Eviction
+from app.core.replay.buffer import Eviction
+from app.core.replay.rate_limiter import Blocked, may_insert
 from app.services.replay.bell import Bell, Queue
 from app.services.replay.planning import Receipt, plan_insertion
-from app.store.replay import ReplayStore
-from app.store.replay_entries import EncodedFragment
-from app.store.replay_insertions import Insertion
-from app.store.replay_view import ReplayView
+from app.store.replay.entries import EncodedFragment
+from app.store.replay.insertions import Insertion
+from app.store.replay.store import ReplayStore
+from app.store.replay.view import ReplayView
 
 _SPARE_VICTIMS = 16
 _RETRY_AFTER_S = 1.0

@@ -10,19 +10,19 @@ from typing import Any
 
 from app.core.batches.leases import Lease, LeasedGroup, LeaseState, Replayed
 from app.core.batches.planning import Decision
-from app.core.drawing import Counts, Draw, Order, Sampling, Strategy, draw, importance, probabilities
 from app.core.environments.pacing import live_shares
-from app.core.mixing import fresh_needed, mix
 from app.core.model import DropReason, Lane, LaneId, RunView
-from app.core.rate_limiter import samples_open
-from app.core.replay import unfit, uses_open
-from app.services.replay.drawing import Drawing, limits
+from app.core.replay.buffer import unfit, uses_open
+from app.core.replay.mixing import fresh_needed, mix
+from app.core.replay.rate_limiter import samples_open
+from app.core.replay.sampling import Counts, Draw, Order, Sampling, Strategy, draw, importance, probabilities
 from app.services.replay.reservations import RESERVED_MS
+from app.services.replay.sampling import Drawing, limits
 from app.store.groups.store import GroupStore
-from app.store.replay import ReplayStore
-from app.store.replay_entries import SAMPLEABLE, StoredChunk, StoredFragment, chunk_key
-from app.store.replay_samples import DrawnOn, Manifest, SampleStore
-from app.store.replay_view import ReplayView
+from app.store.replay.entries import SAMPLEABLE, StoredChunk, StoredFragment, chunk_key
+from app.store.replay.samples import DrawnOn, Manifest, SampleStore
+from app.store.replay.store import ReplayStore
+from app.store.replay.view import ReplayView
 
 _TIMES, _SPARE, _MOST = 4, 16, 4096  # candidates: so many times what may be needed, and some; at most
 _MANY = 256
@@ -64,7 +64,7 @@ class Mixing:
     async def decide(
         self, run: str, view: RunView, lanes: Sequence[Lane], ttl_ms: int
     ) -> tuple[Decision, Mixture] | None:
-        """Choose a batch of fresh and replayed groups by `app.core.mixing`; None if it is to be of fresh ones alone.
+        """Choose a batch of fresh and replayed groups by `app.core.replay.mixing`; None if it is to be of fresh ones alone.
 
         Args:
             run: The run's name.

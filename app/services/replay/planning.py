@@ -4,16 +4,16 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from app.core.chunking import Arrival, Step, WorkerState, arrive, change_session, due_ms, pass_time
 from app.core.decay import Rate
-from app.core.drawing import weight_of
 from app.core.errors import FragmentExists
-from app.core.rate_limiter import inserts_open, largest_insert
-from app.core.replay import Fragment, ReplayPolicy, Unfit, chunk_of, unfit
+from app.core.replay.buffer import Fragment, ReplayPolicy, Unfit, chunk_of, unfit
+from app.core.replay.chunking import Arrival, Step, WorkerState, arrive, change_session, due_ms, pass_time
+from app.core.replay.rate_limiter import inserts_open, largest_insert
+from app.core.replay.sampling import weight_of
 from app.store.groups.codec import checksum
-from app.store.replay_entries import EncodedFragment, StoredWorker, fragment_rest, worker_text
-from app.store.replay_insertions import Insertion, NewChunk, NewFragment
-from app.store.replay_view import ReplayView
+from app.store.replay.entries import EncodedFragment, StoredWorker, fragment_rest, worker_text
+from app.store.replay.insertions import Insertion, NewChunk, NewFragment
+from app.store.replay.view import ReplayView
 
 REFUSED = (Unfit.OLD_SESSION, Unfit.FUTURE_SESSION, Unfit.FUTURE_VERSION, Unfit.TOO_LARGE)
 """Why a fragment is not taken in; what is unfit for another reason is, and dropped."""

@@ -8,12 +8,12 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from app.core.replay import Unfit
-from app.core.store_memory import StoreMemory, bytes_to_free, is_full, shares
+from app.core.replay.buffer import Unfit
+from app.core.replay.memory import StoreMemory, bytes_to_free, is_full, shares
 from app.services.runs.isolation import Failure, each, isolated
 from app.store.groups.store import GroupStore
-from app.store.replay import ReplayStore
-from app.store.replay_entries import chunk_key
+from app.store.replay.entries import chunk_key
+from app.store.replay.store import ReplayStore
 from app.store.runs.store import RunStore
 
 log = logging.getLogger("lachesis.replay")

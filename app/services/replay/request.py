@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from app.core.batches.leases import Lease
-from app.core.drawing import Sampling, Strategy
 from app.core.errors import InvalidField
-from app.core.replay_checks import check_sampling
-from app.store.replay_entries import StoredFragment
+from app.core.replay.checks import check_sampling
+from app.core.replay.sampling import Sampling, Strategy
+from app.store.replay.entries import StoredFragment
 
 
 @dataclass(frozen=True, slots=True)

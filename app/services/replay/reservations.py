@@ -6,8 +6,8 @@ twice: a batch that is rewound has counted its uses, and has no reservation any 
 """
 
 from app.store.batches.store import BatchStore
-from app.store.replay import ReplayStore
-from app.store.replay_samples import SampleStore
+from app.store.replay.samples import SampleStore
+from app.store.replay.store import ReplayStore
 
 RESERVED_MS = 60_000
 """How long a reservation waits for its batch to be committed, run clock."""

@@ -8,14 +8,14 @@ from weakref import WeakValueDictionary
 
 from app.core.batches.leases import Lease, LeaseState, expired
 from app.core.errors import LeaseLost, ReplayNotFound, SampleNotFound
-from app.core.rate_limiter import Blocked, demand_to_note
-from app.core.replay_checks import chunks_wanted
+from app.core.replay.checks import chunks_wanted
+from app.core.replay.rate_limiter import Blocked, demand_to_note
 from app.services.replay.bell import Bell, Queue
-from app.services.replay.drawing import Drawing
 from app.services.replay.request import Record, Sample, SampleRequest, sampling_of
-from app.store.replay import ReplayStore
-from app.store.replay_samples import Manifest, SampleStore
-from app.store.replay_view import ReplayView
+from app.services.replay.sampling import Drawing
+from app.store.replay.samples import Manifest, SampleStore
+from app.store.replay.store import ReplayStore
+from app.store.replay.view import ReplayView
 
 log = logging.getLogger("lachesis.replay")
 

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from app.core.rate_limiter import Blocked, Position, error, may_insert, may_sample
-from app.core.replay import ReplayPolicy
-from app.store.replay import ReplayStore
-from app.store.replay_entries import StoredWorker
-from app.store.replay_view import ReplaySummary, ReplayView
+from app.core.replay.buffer import ReplayPolicy
+from app.core.replay.rate_limiter import Blocked, Position, error, may_insert, may_sample
+from app.store.replay.entries import StoredWorker
+from app.store.replay.store import ReplayStore
+from app.store.replay.view import ReplaySummary, ReplayView
 
 _MOST_USES = 64  # bars of the histogram of uses
 

@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Sequence
 from itertools import product
 
-from app.core.drawing import weight_of
 from app.core.groups.staleness import oldest_fresh
-from app.core.replay import Chunk, ReplayPolicy, Unfit, unfit, uses_open, within
+from app.core.replay.buffer import Chunk, ReplayPolicy, Unfit, unfit, uses_open, within
+from app.core.replay.sampling import weight_of
 from app.store.redis.keys import ReplayPart
-from app.store.replay import ReplayStore
-from app.store.replay_entries import PAST, SAMPLEABLE, WITHHELD, StoredChunk, chunk_key
-from app.store.replay_view import ReplayView
+from app.store.replay.entries import PAST, SAMPLEABLE, WITHHELD, StoredChunk, chunk_key
+from app.store.replay.store import ReplayStore
+from app.store.replay.view import ReplayView
 
 _AT_ONCE = 300  # chunks; a script retires them within ten milliseconds
 _LIVE = (SAMPLEABLE, WITHHELD)

@@ -17,7 +17,7 @@ from app.services.groups.staleness import Staleness
 from app.services.replay.upkeep import ReplayUpkeep
 from app.services.runs.isolation import Failure, each
 from app.store.groups.store import GroupStore
-from app.store.replay import ReplayStore
+from app.store.replay.store import ReplayStore
 from app.store.runs.store import RunStore
 from app.store.runs.view import RunSummary
 

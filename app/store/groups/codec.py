@@ -8,7 +8,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from app.core.ranks.costs import Weight
-from app.core.replay import Versions
+from app.core.replay.buffer import Versions
 
 Payload = bytes | memoryview
 NO_WEIGHT = Weight(0, 0)

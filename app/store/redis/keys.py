@@ -35,7 +35,7 @@
 | `…:workers` | zset | API process -> run clock at its last tick |
 | `…:dropped` | hash | `reason:environment` -> groups |
 | `…:replay` | hash | the replay buffer: configuration, revision, session, totals, random counter |
-| `…:replay:chunks` | hash | chunk id -> its entry, for every chunk held (`app.store.replay_entries`) |
+| `…:replay:chunks` | hash | chunk id -> its entry, for every chunk held (`app.store.replay.entries`) |
 | `…:replay:order` | zset | ids of sampleable chunks by number of insertion |
 | `…:replay:weights` | zset | the same by priority to the power alpha, in units of 2^-20 |
 | `…:replay:versions` | zset | the same by version, that of their oldest fragment |

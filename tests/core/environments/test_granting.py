@@ -11,7 +11,7 @@ from app.core.batches.leases import Lease, LeaseState
 from app.core.batches.subset_sum import reachable
 from app.core.environments.granting import granted, who_must_act
 from app.core.errors import RunNotFound
-from app.core.mixing import fresh_needed
+from app.core.replay.mixing import fresh_needed
 from app.core.runs.settings import Policy
 from tests.core.views import EMPTY, environment
 

@@ -15,7 +15,7 @@ from app.services.batches.request import Holder
 from app.services.replay.request import Sample
 from tests.services.conftest import RUN, Process, config, encoded, join
 from tests.services.curriculum_runs import NAME, observe, register
-from tests.services.replaying import buffer_of
+from tests.services.replay.moves import buffer_of
 
 OF_WHAT_IS_NAMED = {
     *("evalsha", "exec", "exists", "hdel", "hexists", "hget", "hincrby", "hlen", "hmget", "hset", "multi", "publish"),

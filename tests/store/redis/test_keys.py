@@ -10,13 +10,13 @@ from app.core.model import DropReason
 from app.store.groups.entries import Placement
 from app.store.redis import keys
 from app.store.redis.client import Connection
-from app.store.replay_entries import PAST, chunk_key
+from app.store.replay.entries import PAST, chunk_key
 from app.store.runs.store import RunStore
 from app.store.runs.tick import NOBODY, HeardOf
-from tests.services.replaying import fragment
+from tests.services.replay.moves import fragment
 from tests.store.conftest import RUN, Store, encoded
 from tests.store.curriculum_moves import a_curriculum
-from tests.store.replay_moves import keys_of, replay_moves
+from tests.store.replay.moves import keys_of, replay_moves
 
 
 def table() -> dict[str, str]:

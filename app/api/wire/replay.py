@@ -1,0 +1,128 @@
+"""What is shown of a replay buffer: its state, its settings, its chunks, its checkpoints."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from app.core.replay import rate_limiter
+from app.core.replay.buffer import Eviction, ReplayPolicy
+from app.core.replay.rate_limiter import LimiterSettings
+from app.core.replay.sampling import Sampling, Strategy
+from app.services.replay.buffer import ChunkPage
+from app.services.replay.state import ReplayState as State
+from app.store.replay import snapshots as stored
+from app.store.replay.entries import StoredChunk
+from lachesis.wire.checkpoints import Checkpoint
+from lachesis.wire.replay import (
+    Blocked,
+    Chunk,
+    Chunks,
+    LimiterPosition,
+    ReplayChange,
+    ReplaySettings,
+    ReplayState,
+    ReplayWorker,
+)
+
+
+def changes_of(asked: ReplaySettings | ReplayChange, names: frozenset[str]) -> dict[str, Any]:
+    """Read fields of settings as those of `ReplayPolicy`."""
+    changes = {name: getattr(asked, name) for name in names}
+    if "eviction" in changes:
+        changes["eviction"] = Eviction(asked.eviction)
+    if "sampling" in changes:
+        changes["sampling"] = Sampling(**asked.sampling.model_dump() | {"strategy": Strategy(asked.sampling.strategy)})
+    if "limiter" in changes and asked.limiter is not None:
+        changes["limiter"] = LimiterSettings(**asked.limiter.model_dump())
+    return changes
+
+
+def shown_state(state: State) -> ReplayState:
+    """Describe a buffer."""
+    return ReplayState(
+        settings=_settings(state.policy),
+        session=state.session,
+        policy_version=state.policy_version,
+        sampleable_chunks=state.sampleable_chunks,
+        withheld_chunks=state.withheld_chunks,
+        past_chunks=state.past_chunks,
+        chunk_bytes=state.chunk_bytes,
+        lingering_chunks=state.lingering_chunks,
+        waiting_fragments=state.waiting_fragments,
+        waiting_bytes=state.waiting_bytes,
+        accepted_fragments=state.accepted_fragments,
+        chunk_fragments=state.chunk_fragments,
+        retired_fragments=state.retired_fragments,
+        dropped_fragments=_named(state.dropped),
+        refused_fragments=_named(state.refused),
+        retired_chunks=_named(state.retired),
+        gaps=state.gaps,
+        versions=dict(state.versions),
+        uses=dict(state.uses),
+        limiter=LimiterPosition(
+            inserts=state.position.inserts,
+            samples=state.position.samples,
+            error=state.limiter_error,
+            inserts_blocked=_blocked(state.inserts_blocked),
+            samples_blocked=_blocked(state.samples_blocked),
+        ),
+        samples_held=state.samples_held,
+        avg_reuse=state.avg_reuse,
+        avg_staleness=state.avg_staleness,
+        fragments_per_s=state.fragments_per_s,
+        workers=[ReplayWorker(**asdict(worker)) for worker in state.workers],
+    )
+
+
+def shown_chunks(page: ChunkPage) -> Chunks:
+    """Describe a page of chunks."""
+    return Chunks(chunks=list(map(_chunk, page.chunks)), cursor=page.cursor)
+
+
+def shown_checkpoint(checkpoint: stored.Checkpoint, clock_ms: int) -> Checkpoint:
+    """Describe a checkpoint, seen at a run clock."""
+    position, limiter = checkpoint.position, checkpoint.policy.limiter
+    return Checkpoint(
+        name=checkpoint.name,
+        taken_ago_s=max(0, clock_ms - checkpoint.taken_ms) / 1000,
+        policy_version=checkpoint.policy_version,
+        session=checkpoint.session,
+        chunks=checkpoint.chunks,
+        chunk_bytes=checkpoint.chunk_bytes,
+        inserts=position.inserts,
+        samples=position.samples,
+        limiter_error=None if limiter is None else rate_limiter.error(position, limiter),
+    )
+
+
+def _settings(policy: ReplayPolicy) -> ReplaySettings:
+    return ReplaySettings.model_validate(asdict(policy))
+
+
+def _blocked(blocked: rate_limiter.Blocked | None) -> Blocked | None:
+    if blocked is None:
+        return None
+    return Blocked(holdup=blocked.holdup.value, missing=blocked.missing, detail=blocked.detail)
+
+
+def _named(counts: Mapping[str, int]) -> dict[str, int]:
+    return {str(name): count for name, count in counts.items()}
+
+
+def _chunk(stored: StoredChunk) -> Chunk:
+    chunk = stored.chunk
+    return Chunk(
+        chunk=chunk.chunk_id,
+        place=stored.place,
+        worker=chunk.worker,
+        session=chunk.session,
+        first=chunk.first,
+        fragments=list(stored.fragment_ids),
+        version=chunk.versions.lowest,
+        mean_version=chunk.versions.mean,
+        highest_version=chunk.versions.highest,
+        payload_bytes=chunk.payload_bytes,
+        priority=chunk.priority,
+        uses=chunk.uses,
+        reserved=chunk.reserved,
+    )

@@ -1,0 +1,307 @@
+"""The replay buffer's values, and its rules of retention: what may come in, what must go, how often a chunk is used.
+
+fragment ──fragments_per_chunk consecutive ones of a worker──▶ chunk ──sampled──▶ reserved ──ack──▶ used
+                                                                ▲                   │
+                                                                └──nack, expiry─────┘
+
+A chunk is sampleable until it is retired: stale, too old, of an old session, used up, or evicted for a newcomer.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from app.core.groups.staleness import Freshness, freshness
+from app.core.replay.rate_limiter import LimiterSettings
+from app.core.replay.sampling import Sampling, weight_of
+
+
+class Eviction(StrEnum):
+    """Which chunk goes first when a newcomer needs its place; of equals, the oldest."""
+
+    OLDEST = "oldest"
+    MOST_USED = "most_used"
+    LOWEST_PRIORITY = "lowest_priority"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayPolicy:
+    """How a run's replay buffer keeps and hands out experience.
+
+    Attributes:
+        fragments_per_chunk: Consecutive fragments of one worker in a chunk, ``>= 1``.
+        groups: Whether the groups of acknowledged batches become chunks, of one fragment each.
+        max_chunks: Most chunks held.
+        max_bytes: Most bytes of payload held by chunks, or None for no limit. When a buffer is set up, None is replaced
+            by `app.core.replay.memory.default_max_bytes`.
+        eviction: Who goes first when there is no room.
+        max_staleness: Most versions between a chunk's and the one in force, or None for no limit.
+        max_age_s: Longest time in the buffer, seconds, or None for no limit.
+        max_reuse: Most acknowledged samples a chunk is in, or None for no limit.
+        sampling: How chunks are drawn unless a trainer asks for something else.
+        limiter: How far samples and inserts may run apart, or None for no limit.
+        min_size_to_sample: Sampleable chunks without which nothing is sampled, ``>= 1``.
+        reorder_window_s: How long a gap in a worker's numbers is waited for, seconds.
+        max_waiting: Fragments of one worker that wait behind a gap before it is given up at once, ``>= 1``.
+        fragment_ttl_s: Silence of a worker after which its fragments that are in no chunk yet expire, seconds.
+        seed: Of the generator that draws, 0 to 2**64 - 1.
+        keep_checkpoints: How many there are at most; the oldest goes for another one.
+    """
+
+    fragments_per_chunk: int = 1
+    groups: bool = False
+    max_chunks: int = 10_000
+    max_bytes: int | None = None
+    eviction: Eviction = Eviction.OLDEST
+    max_staleness: int | None = None
+    max_age_s: float | None = None
+    max_reuse: int | None = None
+    sampling: Sampling = field(default_factory=Sampling)
+    limiter: LimiterSettings | None = None
+    min_size_to_sample: int = 1
+    reorder_window_s: float = 5.0
+    max_waiting: int = 256
+    fragment_ttl_s: float = 300.0
+    seed: int = 0
+    keep_checkpoints: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """The policy versions that sampled a fragment's or a chunk's tokens (or steps).
+
+    Attributes:
+        lowest: The oldest: what counts for staleness.
+        mean: The mean over tokens.
+        highest: The newest.
+        tokens: How many tokens that is over, ``>= 1``.
+    """
+
+    lowest: int
+    mean: float
+    highest: int
+    tokens: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """A piece of a worker's episode, as far as the rules need to know it.
+
+    Attributes:
+        worker: Who sent it.
+        session: The training attempt it was made in.
+        number: Its place in what the worker sends in this session, from 0.
+        versions: What sampled it.
+        payload_bytes: Size of its payload.
+        checksum: Of its payload: with the number, tells a repetition from another fragment.
+        accepted_ms: Run clock when it arrived, milliseconds.
+        priority: What the worker gave it, or None.
+    """
+
+    worker: str
+    session: int
+    number: int
+    versions: Versions
+    payload_bytes: int
+    checksum: str
+    accepted_ms: int
+    priority: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """What is sampled, counted and evicted.
+
+    Attributes:
+        chunk_id: Its number in the order of insertion, from 1; 0 before it is inserted.
+        worker: Whose fragments these are.
+        session: The training attempt they were made in.
+        first: The number of its first fragment; the others follow without a gap.
+        fragments: How many there are.
+        versions: What sampled them; the chunk's version is the lowest.
+        payload_bytes: Of all of them.
+        inserted_ms: Run clock when it was formed, milliseconds.
+        priority: See `Fragment`; the largest of theirs, `DEFAULT_PRIORITY` if none has one.
+        uses: Acknowledged samples it was in.
+        reserved: Samples in trainers' hands that it is in.
+        retired: Whether it is held for inspection only.
+    """
+
+    chunk_id: int
+    worker: str
+    session: int
+    first: int
+    fragments: int
+    versions: Versions
+    payload_bytes: int
+    inserted_ms: int
+    priority: float
+    uses: int = 0
+    reserved: int = 0
+    retired: bool = False
+
+
+DEFAULT_PRIORITY = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What chunks are judged by: the run's session, the policy version in force, the run clock in milliseconds."""
+
+    session: int
+    version: int
+    clock_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What the buffer holds, retired chunks that are kept for inspection included."""
+
+    chunks: int
+    payload_bytes: int
+
+
+class Unfit(StrEnum):
+    """Why a chunk may not be sampled, or not any more."""
+
+    OLD_SESSION = "old_session"
+    FUTURE_SESSION = "future_session"
+    STALE = "stale"
+    FUTURE_VERSION = "future_version"
+    EXPIRED = "expired"
+    USED_UP = "used_up"
+    EVICTED = "evicted"
+    TOO_LARGE = "too_large"
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Room for a newcomer.
+
+    Attributes:
+        evicted: Chunks that must go for it, in order.
+        enough: Whether that is enough; if not, more candidates must be looked at.
+    """
+
+    evicted: tuple[Chunk, ...]
+    enough: bool
+
+
+def versions_of(tokens: ArrayLike) -> Versions:
+    """Return the lowest, mean and highest of per-token versions, of which there must be one."""
+    versions = np.asarray(tokens)
+    return Versions(int(versions.min()), float(versions.mean(dtype=np.float64)), int(versions.max()), versions.size)
+
+
+def chunk_of(fragments: Sequence[Fragment], clock_ms: int) -> Chunk:
+    """Put consecutive fragments of one worker and session together as a chunk that is not inserted yet."""
+    first, parts = fragments[0], [each.versions for each in fragments]
+    tokens = sum(part.tokens for part in parts)
+    lowest, highest = min(part.lowest for part in parts), max(part.highest for part in parts)
+    mean = math.fsum(part.mean * part.tokens for part in parts) / tokens
+    return Chunk(
+        chunk_id=0,
+        worker=first.worker,
+        session=first.session,
+        first=first.number,
+        fragments=len(fragments),
+        versions=Versions(lowest, min(max(mean, lowest), highest), highest, tokens),
+        payload_bytes=sum(each.payload_bytes for each in fragments),
+        inserted_ms=clock_ms,
+        priority=max((each.priority for each in fragments if each.priority is not None), default=DEFAULT_PRIORITY),
+    )
+
+
+def unfit(chunk: Chunk, standing: Standing, policy: ReplayPolicy) -> Unfit | None:
+    """Say why a chunk may not be inserted or sampled (any more), None if it may be.
+
+    Asked when it is formed, whenever the session or the version in force changes, and when it is sampled.
+    """
+    if chunk.session != standing.session:
+        return Unfit.OLD_SESSION if chunk.session < standing.session else Unfit.FUTURE_SESSION
+    reason = unfit_versions(chunk.versions, standing.version, policy)
+    if reason is not None:
+        return reason
+    if policy.max_age_s is not None and standing.clock_ms - chunk.inserted_ms > policy.max_age_s * 1000:
+        return Unfit.EXPIRED
+    if policy.max_reuse is not None and chunk.uses >= policy.max_reuse:
+        return Unfit.USED_UP
+    return Unfit.TOO_LARGE if policy.max_bytes is not None and chunk.payload_bytes > policy.max_bytes else None
+
+
+def unfit_versions(versions: Versions, current: int, policy: ReplayPolicy) -> Unfit | None:
+    """Return why data sampled by these versions may not be in the buffer at version ``current``; None if it may."""
+    if versions.highest > current:
+        return Unfit.FUTURE_VERSION
+    return Unfit.STALE if freshness(versions.lowest, current, policy.max_staleness) is Freshness.STALE else None
+
+
+def admit(
+    newcomer: Chunk, held: Held, candidates: Iterable[Chunk], standing: Standing, policy: ReplayPolicy
+) -> Room | Unfit:
+    """Say which chunks must go for a newcomer, or why it may not come in: a stale one evicts nobody."""
+    return unfit(newcomer, standing, policy) or make_room(newcomer, held, candidates, policy)
+
+
+def make_room(newcomer: Chunk, held: Held, candidates: Iterable[Chunk], policy: ReplayPolicy) -> Room:
+    """Say which chunks must go so that a newcomer is within the capacity.
+
+    Those go first that are retired and kept for inspection, then those that `Eviction` says; of equals, the oldest.
+
+    Args:
+        newcomer: A chunk that is fit.
+        held: What is in the buffer, without the newcomer.
+        candidates: Chunks in the buffer: all, or those that would go first.
+        policy: The buffer's.
+    """
+    chunks, payload_bytes = held.chunks + 1, held.payload_bytes + newcomer.payload_bytes
+    evicted = []
+    for chunk in sorted(candidates, key=lambda each: eviction_key(each, policy)):
+        if within(chunks, payload_bytes, policy):
+            break
+        evicted.append(chunk)
+        chunks, payload_bytes = chunks - 1, payload_bytes - chunk.payload_bytes
+    return Room(tuple(evicted), within(chunks, payload_bytes, policy))
+
+
+def eviction_key(chunk: Chunk, policy: ReplayPolicy) -> tuple[bool, float, int]:
+    """Return a key that sorts chunks in order of eviction. Samples that hold a chunk do not change it."""
+    match policy.eviction:
+        case Eviction.MOST_USED:
+            return not chunk.retired, -chunk.uses, chunk.chunk_id
+        case Eviction.LOWEST_PRIORITY:
+            return not chunk.retired, weight_of(chunk.priority, policy.sampling.alpha), chunk.chunk_id
+    return not chunk.retired, 0, chunk.chunk_id
+
+
+def reserve(chunk: Chunk, policy: ReplayPolicy) -> Chunk:
+    """Return a chunk that one more sample holds. It must have a use open."""
+    if uses_open(chunk, policy) == 0:
+        raise ValueError(f"chunk {chunk.chunk_id} has no use left: {chunk.uses} made, {chunk.reserved} reserved")
+    return replace(chunk, reserved=chunk.reserved + 1)
+
+
+def acknowledge(chunk: Chunk) -> Chunk:
+    """Return a chunk whose reservation became a use."""
+    return replace(give_back(chunk), uses=chunk.uses + 1)
+
+
+def give_back(chunk: Chunk) -> Chunk:
+    """Return a chunk of which a reservation ended without a use, by nack or expiry."""
+    if chunk.reserved == 0:
+        raise ValueError(f"no sample holds chunk {chunk.chunk_id}")
+    return replace(chunk, reserved=chunk.reserved - 1)
+
+
+def uses_open(chunk: Chunk, policy: ReplayPolicy) -> int | None:
+    """Return how many more samples may hold a chunk now, ``>= 0``; None for no limit. At 0 it leaves the orders."""
+    return None if policy.max_reuse is None else max(0, policy.max_reuse - chunk.uses - chunk.reserved)
+
+
+def within(chunks: int, payload_bytes: int, policy: ReplayPolicy) -> bool:
+    """Whether so many chunks, of so many bytes together, are within the capacity."""
+    return chunks <= policy.max_chunks and (policy.max_bytes is None or payload_bytes <= policy.max_bytes)

@@ -1,0 +1,110 @@
+"""What may not be asked of a replay buffer, because it could never be had."""
+
+import math
+
+from app.core.errors import InvalidField
+from app.core.replay import rate_limiter
+from app.core.replay.buffer import Eviction, ReplayPolicy
+from app.core.replay.sampling import MAX_ALPHA, MAX_HALF_LIFE_CHUNKS, MIN_HALF_LIFE_CHUNKS, Sampling
+
+MAX_SAMPLE_FRAGMENTS = 65_536
+
+
+def check_policy(policy: ReplayPolicy) -> None:
+    """Refuse a policy under which a buffer cannot work.
+
+    Raises:
+        InvalidField: `location` names the field.
+    """
+    _check(
+        policy,
+        fragments_per_chunk=policy.fragments_per_chunk >= 1,
+        max_chunks=policy.max_chunks >= 1,
+        max_bytes=policy.max_bytes is None or policy.max_bytes >= 1,
+        max_staleness=policy.max_staleness is None or policy.max_staleness >= 0,
+        max_age_s=policy.max_age_s is None or 0 < policy.max_age_s < math.inf,
+        max_reuse=policy.max_reuse is None or policy.max_reuse >= 1,
+        min_size_to_sample=1 <= policy.min_size_to_sample <= policy.max_chunks,
+        reorder_window_s=0 <= policy.reorder_window_s < math.inf,
+        max_waiting=policy.max_waiting >= 1,
+        fragment_ttl_s=0 < policy.fragment_ttl_s < math.inf,
+        seed=0 <= policy.seed < 2**64,
+        keep_checkpoints=policy.keep_checkpoints >= 1,
+    )
+    if policy.groups and policy.fragments_per_chunk != 1:
+        size = policy.fragments_per_chunk
+        raise InvalidField(f"is {size}, but with groups a chunk is of one fragment: a group", ("fragments_per_chunk",))
+    check_sampling(policy.sampling)
+    if policy.eviction is Eviction.LOWEST_PRIORITY and policy.sampling.alpha == 0:
+        raise InvalidField(
+            "lowest_priority goes by weights, and sampling.alpha = 0 makes all the same; "
+            "to draw all alike, the strategy is uniform",
+            ("eviction",),
+        )
+    if policy.limiter is not None:
+        rate_limiter.check(policy.limiter, policy.max_reuse)
+
+
+def check_groups(policy: ReplayPolicy, fresh_fraction: float) -> None:
+    """Refuse a buffer without groups where the run's batches are filled up with them.
+
+    Raises:
+        InvalidField: `location` is that of ``groups``.
+    """
+    if fresh_fraction < 1 and not policy.groups:
+        needed = f"the run's `fresh_fraction` is {fresh_fraction}, and fills batches up with them"
+        raise InvalidField(f"is false, but {needed}: set that to 1 first, or this to true", ("groups",))
+
+
+def check_sampling(sampling: Sampling) -> None:
+    """Refuse parameters that a strategy has no meaning for.
+
+    Raises:
+        InvalidField: `location` names the field.
+    """
+    _check(
+        sampling,
+        alpha=0 <= sampling.alpha <= MAX_ALPHA,
+        beta=0 <= sampling.beta <= 1,
+        half_life_chunks=MIN_HALF_LIFE_CHUNKS <= sampling.half_life_chunks <= MAX_HALF_LIFE_CHUNKS,
+    )
+
+
+def chunks_wanted(num_fragments: int | None, num_chunks: int | None, policy: ReplayPolicy) -> int:
+    """Return how many chunks a trainer asks for, who may count in fragments.
+
+    Raises:
+        InvalidField: It named both or neither, no whole number of chunks, none, or more than there can ever be.
+    """
+    if (num_fragments is None) == (num_chunks is None):
+        raise InvalidField("a sample is of either num_fragments or num_chunks", ("num_chunks",))
+    size = policy.fragments_per_chunk
+    named, asked, unit = (
+        ("num_chunks", num_chunks, 1) if num_fragments is None else ("num_fragments", num_fragments, size)
+    )
+    wanted = asked or 0
+    if wanted < 1:
+        raise InvalidField(f"{named} = {wanted} is less than 1", (named,))
+    if wanted % unit:
+        raise InvalidField(f"{named} = {wanted} is no multiple of fragments_per_chunk = {unit}", (named,))
+    chunks = wanted // unit
+    if chunks * size > MAX_SAMPLE_FRAGMENTS:
+        raise InvalidField(
+            f"{named} = {wanted}: {MAX_SAMPLE_FRAGMENTS // size} chunks of {size} fragments go in one sample", (named,)
+        )
+    if chunks > policy.max_chunks:
+        raise InvalidField(f"{named} = {wanted} is more than max_chunks = {policy.max_chunks} can hold", (named,))
+    most = rate_limiter.largest_sample(policy.limiter)
+    if most is not None and chunks > most:
+        raise InvalidField(
+            f"{named} = {wanted} is too much for the limiter's band, in which {most} chunks and an insert have room: "
+            f"sampling and inserting would wait for each other",
+            (named,),
+        )
+    return chunks
+
+
+def _check(owner: ReplayPolicy | Sampling, **in_range: bool) -> None:
+    for name, fits in in_range.items():
+        if not fits:
+            raise InvalidField(f"{name} = {getattr(owner, name)} is out of range", (name,))

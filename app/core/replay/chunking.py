@@ -1,0 +1,218 @@
+"""How one worker's fragments become chunks: in order, without ever waiting for long.
+
+numbers    0 1 2 3   4 5 6 7   8 9        10             11 12 14
+           chunk     chunk     open part  next_number:   waiting
+                                          a gap
+
+A fragment that was stored is in exactly one place: a chunk, the open part, what waits, what was dropped for a reason. A
+gap delays its worker's later fragments for at most `reorder_window_s`, and never those of other workers. A fragment
+that is too stale is dropped with the open part before it, and the next chunk begins after it.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from app.core.replay.buffer import Fragment, ReplayPolicy, Unfit, unfit_versions
+
+GAPS_REMEMBERED = 16
+"""How many of its last gaps a worker is told LATE for; what it sends again from before them passes for REPEATED."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerState:
+    """Where a worker is in the numbers it sends.
+
+    Attributes:
+        session: The training attempt its numbers are of.
+        next_number: The number that goes on from what is here in order.
+        open_part: Fragments in order, fewer than a chunk; the last has the number before `next_number`.
+        waiting: Fragments behind a gap, by number.
+        heard_ms: Run clock when a fragment last arrived, milliseconds.
+        given_up: The last few gaps that were given up, as (first, last) number.
+    """
+
+    session: int
+    next_number: int = 0
+    open_part: tuple[Fragment, ...] = ()
+    waiting: tuple[Fragment, ...] = ()
+    heard_ms: int = 0
+    given_up: tuple[tuple[int, int], ...] = ()
+
+
+class Arrival(StrEnum):
+    """What became of a fragment that arrived.
+
+    It is stored; it is here, or was, with the same contents, so nothing need be stored again; it is here with other
+    contents; it belongs into a gap that was given up; its session is over. But for STORED it leaves no trace, except
+    that the worker was heard of.
+    """
+
+    STORED = "stored"
+    REPEATED = "repeated"
+    CONFLICT = "conflict"
+    LATE = "late"
+    OLD_SESSION = "old_session"
+
+
+class Dropped(StrEnum):
+    """Why a fragment that was stored will be in no chunk.
+
+    The gap after it was given up before its chunk was full, or the next fragment is too stale; its worker fell silent;
+    its session is over.
+    """
+
+    GAP = "gap"
+    EXPIRED = "expired"
+    OLD_SESSION = "old_session"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What an event changed.
+
+    Attributes:
+        state: The worker's state now.
+        chunks: Chunks that were formed: `fragments_per_chunk` consecutive fragments each, in order.
+        dropped: Fragments that will be in no chunk, and why.
+        gaps: Gaps that were given up, as (first, last) number.
+    """
+
+    state: WorkerState
+    chunks: tuple[tuple[Fragment, ...], ...] = ()
+    dropped: tuple[tuple[Fragment, Dropped | Unfit], ...] = ()
+    gaps: tuple[tuple[int, int], ...] = ()
+
+
+def arrive(
+    state: WorkerState,
+    fragment: Fragment,
+    version: int,
+    policy: ReplayPolicy,
+    chunked: Mapping[int, str] | None = None,
+) -> tuple[Arrival, Step]:
+    """Take in a fragment. First time passes, up to its `accepted_ms`, so what becomes of it hangs on no timer.
+
+    Args:
+        state: Where its worker is.
+        fragment: What arrived; if it is of a later session than the state, that session begins.
+        version: The policy version in force.
+        policy: The buffer's.
+        chunked: Checksums, by number, of fragments of this worker and session that are in chunks, where known.
+    """
+    if fragment.session < state.session:
+        return Arrival.OLD_SESSION, Step(state)
+    if fragment.session > state.session:
+        before = change_session(state, fragment.session)
+    else:
+        before = pass_time(state, version, policy, fragment.accepted_ms)
+    heard = replace(before.state, heard_ms=max(before.state.heard_ms, fragment.accepted_ms))
+    arrival = _recognised(heard, fragment, chunked or {})
+    if arrival is not Arrival.STORED:
+        return arrival, replace(before, state=heard)
+    waiting = tuple(sorted((*heard.waiting, fragment), key=lambda each: each.number))
+    return arrival, _followed(before, _settled(replace(heard, waiting=waiting), version, policy))
+
+
+def pass_time(state: WorkerState, version: int, policy: ReplayPolicy, clock_ms: int) -> Step:
+    """Give up gaps that were waited for long enough, and drop what a silent worker left.
+
+    Args:
+        state: Where the worker is.
+        version: The policy version in force.
+        policy: The buffer's.
+        clock_ms: The run clock, milliseconds.
+    """
+    silent = state.heard_ms + policy.fragment_ttl_s * 1000 <= clock_ms
+    step = Step(state)
+    while step.state.waiting and (silent or _overdue(step.state, policy, clock_ms)):
+        step = _followed(step, _given_up(step.state, version, policy))
+    if not silent or not step.state.open_part:
+        return step
+    expired = tuple((each, Dropped.EXPIRED) for each in step.state.open_part)
+    return _followed(step, Step(replace(step.state, open_part=()), dropped=expired))
+
+
+def change_session(state: WorkerState, session: int) -> Step:
+    """Drop what is in no chunk, and begin at number 0 of another session."""
+    left = (*state.open_part, *state.waiting)
+    return Step(
+        WorkerState(session, heard_ms=state.heard_ms), dropped=tuple((each, Dropped.OLD_SESSION) for each in left)
+    )
+
+
+def due_ms(state: WorkerState, policy: ReplayPolicy) -> int | None:
+    """Return the run clock at which `pass_time` next changes anything, milliseconds; None: never."""
+    if not state.open_part and not state.waiting:
+        return None
+    times = [policy.fragment_ttl_s * 1000 + state.heard_ms]
+    if state.waiting:
+        times.append(policy.reorder_window_s * 1000 + _waiting_since_ms(state))
+    return math.ceil(min(times))
+
+
+def _recognised(state: WorkerState, fragment: Fragment, chunked: Mapping[int, str]) -> Arrival:
+    """Say whether a fragment is new, by its number and checksum."""
+    here = {each.number: each.checksum for each in (*state.open_part, *state.waiting)}
+    known = here.get(fragment.number, chunked.get(fragment.number))
+    if known is not None:
+        return Arrival.REPEATED if known == fragment.checksum else Arrival.CONFLICT
+    if fragment.number >= state.next_number:
+        return Arrival.STORED
+    late = any(first <= fragment.number <= last for first, last in state.given_up)
+    return Arrival.LATE if late else Arrival.REPEATED
+
+
+def _waiting_since_ms(state: WorkerState) -> int:
+    """Return the run clock since which the gap behind the open part is known of."""
+    return min(each.accepted_ms for each in state.waiting)
+
+
+def _overdue(state: WorkerState, policy: ReplayPolicy, clock_ms: int) -> bool:
+    return _waiting_since_ms(state) + policy.reorder_window_s * 1000 <= clock_ms
+
+
+def _given_up(state: WorkerState, version: int, policy: ReplayPolicy) -> Step:
+    """Go on behind the first gap; the open part before it is dropped."""
+    first = state.waiting[0].number
+    gap = (state.next_number, first - 1)
+    dropped = tuple((each, Dropped.GAP) for each in state.open_part)
+    remembered = (*state.given_up, gap)[-GAPS_REMEMBERED:]
+    behind = replace(state, next_number=first, open_part=(), given_up=remembered)
+    return _followed(Step(behind, dropped=dropped, gaps=(gap,)), _in_order(behind, version, policy))
+
+
+def _settled(state: WorkerState, version: int, policy: ReplayPolicy) -> Step:
+    """Put in order what is no longer behind a gap, and give up gaps that too much waits behind."""
+    step = _in_order(state, version, policy)
+    while len(step.state.waiting) > policy.max_waiting:
+        step = _followed(step, _given_up(step.state, version, policy))
+    return step
+
+
+def _in_order(state: WorkerState, version: int, policy: ReplayPolicy) -> Step:
+    """Move consecutive fragments to the open part, drop those that no chunk can hold, and cut off chunks."""
+    number, moved = state.next_number, 0
+    while moved < len(state.waiting) and state.waiting[moved].number == number + moved:
+        moved += 1
+    chunks: list[tuple[Fragment, ...]] = []
+    dropped: list[tuple[Fragment, Dropped | Unfit]] = []
+    part: list[Fragment] = []
+    for fragment in (*state.open_part, *state.waiting[:moved]):
+        reason = unfit_versions(fragment.versions, version, policy)
+        if reason is not None:
+            dropped += [*((each, Dropped.GAP) for each in part), (fragment, reason)]
+            part = []
+            continue
+        part.append(fragment)
+        if len(part) == policy.fragments_per_chunk:
+            chunks.append(tuple(part))
+            part = []
+    left = replace(state, next_number=number + moved, open_part=tuple(part), waiting=state.waiting[moved:])
+    return Step(left, tuple(chunks), tuple(dropped))
+
+
+def _followed(one: Step, other: Step) -> Step:
+    """Return two steps as one; the other began where the first one ended."""
+    return Step(other.state, one.chunks + other.chunks, one.dropped + other.dropped, one.gaps + other.gaps)

@@ -1,0 +1,105 @@
+"""Drawing a sample from the buffer as it is now, and again if it moved on meanwhile."""
+
+from dataclasses import dataclass
+
+from app.core.batches.leases import Lease
+from app.core.errors import ReplayNotFound
+from app.core.groups.staleness import oldest_fresh
+from app.core.replay.rate_limiter import Blocked, Holdup, may_sample, samples_open
+from app.core.replay.sampling import MAX_WEIGHT, Counts, Draw, Sampling, Strategy, draw
+from app.services.replay.upkeep import ReplayUpkeep
+from app.store.replay.samples import DrawnOn, Limits, Manifest, Missed, SampleStore
+from app.store.replay.store import ReplayStore
+from app.store.replay.view import ReplayView
+
+_ATTEMPTS = 8
+_POWERS = range(MAX_WEIGHT.bit_length())
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """The request already holds a sample, and gets it again."""
+
+
+class Drawing:
+    """Takes chunks by what a strategy draws."""
+
+    def __init__(self, replay: ReplayStore, samples: SampleStore, upkeep: ReplayUpkeep) -> None:
+        self._replay = replay
+        self._samples = samples
+        self._upkeep = upkeep
+
+    async def take(
+        self, run: str, view: ReplayView, lease: Lease, wanted: int, sampling: Sampling
+    ) -> Manifest | Blocked | Repeated:
+        """Take this many chunks into a new sample, or return why not.
+
+        Args:
+            run: The run's name.
+            view: The buffer as it was just now; it is looked at again only if it moved on since.
+            lease: What the sample is to be held under.
+            wanted: How many chunks.
+            sampling: How to draw them.
+
+        Returns:
+            The chunks; what the sample has to wait for; or `Repeated`.
+
+        Raises:
+            ReplayNotFound: The run has no replay buffer any more.
+        """
+        seen: ReplayView | None = view
+        for _ in range(_ATTEMPTS):
+            if seen is None:
+                raise ReplayNotFound(f"run {run} has no replay buffer")
+            policy = seen.policy
+            blocked = may_sample(wanted, seen.position, policy.limiter, policy.min_size_to_sample)
+            if blocked is not None:
+                return blocked
+            found = await self._draw(run, seen, lease, wanted, sampling)
+            if isinstance(found, Manifest):
+                return found
+            if found.why == "repeated":
+                return Repeated()
+            if found.why == "short":  # what is in its way is not swept yet
+                await self._upkeep.sweep(run)
+            seen = await self._replay.view(run)
+        return Blocked(Holdup.CHUNKS, 1, f"chunks come and go faster than {wanted} of them can be drawn")
+
+    async def _draw(
+        self, run: str, view: ReplayView, lease: Lease, wanted: int, sampling: Sampling
+    ) -> Manifest | Missed:
+        counts = await self.counts(run, view, sampling)
+        if not counts.chunks:
+            return Missed("short")
+        drawn_on, counter, taken = DrawnOn(sampling, counts), view.total("draws"), tuple[Draw, ...]()
+        while True:
+            draws, counter = draw(counts, sampling, wanted, view.policy.seed, counter, taken)
+            found = await self._samples.take(run, lease, wanted, view, drawn_on, draws, counter, limits(view))
+            more = isinstance(found, Missed) and len(found.found) > len(taken)
+            if isinstance(found, Manifest) or sampling.strategy is not Strategy.PROPORTIONAL or not more:
+                return found
+            taken = found.found
+
+    async def counts(self, run: str, view: ReplayView, sampling: Sampling) -> Counts:
+        """Count what the strategy needs to know of the buffer."""
+        version = view.standing.version
+        match sampling.strategy:
+            case Strategy.PROPORTIONAL:
+                ranges = [(2**power, 2 ** (power + 1) - 1) for power in _POWERS]
+                found = await self._replay.counted(run, "weights", ranges)
+                powers = {power: count for power, count in zip(_POWERS, found, strict=True) if count}
+                return Counts(sum(powers.values()), view.weight, powers, {}, version)
+            case Strategy.STALENESS:
+                versions = {each: n for each, n in (await self._replay.versions(run)).items() if each <= version}
+                return Counts(sum(versions.values()), versions=versions, version=version)
+        return Counts(view.size, version=version)
+
+
+def limits(view: ReplayView) -> Limits:
+    """Return what may be sampled now, whatever has not been swept yet."""
+    policy, standing = view.policy, view.standing
+    oldest_ms = 0 if policy.max_age_s is None else standing.clock_ms - round(1000 * policy.max_age_s)
+    most = None
+    if policy.limiter is not None:
+        most = view.position.samples + samples_open(view.position, policy.limiter, policy.min_size_to_sample)
+    return Limits(oldest_fresh(standing.version, policy.max_staleness), oldest_ms, most)

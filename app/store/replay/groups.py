@@ -1,0 +1,113 @@
+"""Groups of acknowledged batches in Redis, on their way into the replay buffer."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from app.store.groups.entries import StoredGroup, parse_entry
+from app.store.redis.client import Connection
+from app.store.redis.keys import RunKeys
+from app.store.redis.pipeline import Argument
+from app.store.replay.entries import StoredFragment, parse_fragment
+from app.store.replay.insertions import NewChunk, chunk_values
+from app.store.replay.view import ReplayView, candidate_commands, decoded, read_candidates, read_view, view_commands
+
+
+@dataclass(frozen=True, slots=True)
+class EnteringGroup:
+    """A group that was trained on and is to become a chunk.
+
+    Attributes:
+        group_id: Its id, that of its payload.
+        number: Its place among those that entered.
+        session: The session in progress when it was acknowledged.
+        version: The policy version it counts as sampled by.
+        entry: What the run knew of it.
+    """
+
+    group_id: str
+    number: int
+    session: int
+    version: int
+    entry: StoredGroup
+
+
+@dataclass(frozen=True, slots=True)
+class Entrance:
+    """What becomes of groups that entered, all or none.
+
+    Attributes:
+        groups: Their ids.
+        fragments: Of those that become chunks: id, bytes, the rest of the fragment's entry.
+        chunks: The chunks.
+        victims: Chunks to evict, first come, until there is room.
+        freed: Ids of those that become none.
+        counts: Increases of totals, by name.
+    """
+
+    groups: tuple[str, ...]
+    fragments: tuple[tuple[str, int, str], ...]
+    chunks: tuple[NewChunk, ...]
+    victims: tuple[str, ...]
+    freed: tuple[str, ...]
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+
+class EnteringStore:
+    """Reads which groups are to become chunks, and makes chunks of them."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def look(
+        self, run: str, most: int, candidates: int
+    ) -> tuple[ReplayView, list[EnteringGroup], list[str]] | None:
+        """Read the buffer, the groups that entered first, and the chunks that would be evicted first.
+
+        Args:
+            run: The run's name.
+            most: How many groups to read.
+            candidates: How many chunks to read.
+
+        Returns:
+            None if there is no such group, or somebody else is taking them in.
+        """
+        keys = RunKeys(run)
+        entering = ("ZRANGE", keys.replay_part("entering"), 0, most - 1)
+        *replies, found = await self._connection.exchange([*view_commands(keys), entering])
+        view = read_view(replies)
+        if view is None or not found:
+            return None
+        group_ids = decoded([found])
+        wanted = ("HMGET", keys.replay_part("fragments"), *group_ids)
+        commands = [wanted, *candidate_commands(keys, view.policy.eviction, candidates)]
+        entries, *victims = await self._connection.exchange(commands)
+        pairs = zip(group_ids, entries, strict=True)
+        stored = [parse_fragment(group_id, entry.decode()) for group_id, entry in pairs if entry is not None]
+        groups = [_entering(one) for one in stored if one.chunk_id is None]  # somebody else may take them in meanwhile
+        return (view, groups, read_candidates(victims, candidates)) if groups else None
+
+    async def take_in(self, run: str, entrance: Entrance, view: ReplayView) -> str:
+        """Carry out what was planned on ``view``. Safe to repeat.
+
+        Returns:
+            ``taken``; or, with nothing changed, ``outdated`` or ``crowded`` (more victims are needed): look again, plan
+            again.
+        """
+        policy = view.policy
+        plan = {
+            "fragments": [[group_id, str(size), rest] for group_id, size, rest in entrance.fragments],
+            "chunks": [chunk_values(one) for one in entrance.chunks],
+            "victims": entrance.victims,
+            "freed": entrance.freed,
+            "counts": entrance.counts,
+        }
+        arguments: list[Argument] = [view.revision, view.standing.version, policy.max_chunks]
+        arguments += ["" if policy.max_bytes is None else policy.max_bytes, json.dumps(plan, separators=(",", ":"))]
+        word = await self._connection.run("take_in_groups", RunKeys(run).replay_keys(), [*arguments, *entrance.groups])
+        return str(word.decode())
+
+
+def _entering(stored: StoredFragment) -> EnteringGroup:
+    entry = parse_entry(json.loads(stored.facts)["entry"])
+    return EnteringGroup(stored.fragment_id, stored.number, stored.session, stored.version, entry)

@@ -1,0 +1,281 @@
+"""The replay buffer in Redis: its configuration, and fragments and chunks on their way in and out."""
+
+import json
+from collections.abc import Sequence
+from itertools import chain, islice
+from typing import Any
+
+from app.core.replay.buffer import Eviction, ReplayPolicy
+from app.core.replay.chunking import WorkerState
+from app.core.replay.memory import StoreMemory
+from app.store.redis import scripts
+from app.store.redis.client import Connection
+from app.store.redis.keys import ReplayPart, RunKeys
+from app.store.redis.payloads import write_then_index
+from app.store.redis.pipeline import Argument, Command
+from app.store.replay.entries import (
+    ChunkContents,
+    StoredChunk,
+    StoredFragment,
+    StoredWorker,
+    chunk_contents,
+    chunk_key,
+    parse_chunk,
+    parse_fragment,
+    parse_worker,
+    policy_text,
+)
+from app.store.replay.insertions import Insertion, chunk_values
+from app.store.replay.view import (
+    ReplaySummary,
+    ReplayView,
+    candidate_commands,
+    read_candidates,
+    read_summary,
+    read_view,
+    summary_commands,
+    view_commands,
+)
+from app.store.runs.view import reading
+
+
+class ReplayStore:
+    """Reads and changes a run's replay buffer."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def view(self, run: str) -> ReplayView | None:
+        """Read the buffer without what is in it; None if the run has none."""
+        found = await self._connection.exchange(view_commands(RunKeys(run)))
+        with reading(run):
+            return read_view(found)
+
+    async def takes_groups(self, run: str) -> bool:
+        """Tell whether the run has a buffer that the groups of its acknowledged batches enter."""
+        view = await self.view(run)
+        return view is not None and view.policy.groups
+
+    async def summaries(self, runs: Sequence[str]) -> dict[str, ReplaySummary]:
+        """Read buffers, and how much is in each, in one round trip; runs that have none are left out."""
+        commands = [summary_commands(RunKeys(run)) for run in runs]
+        replies = iter(await self._connection.exchange(list(chain.from_iterable(commands))) if commands else [])
+        summaries = {}
+        for run, own in zip(runs, commands, strict=True):
+            with reading(run):
+                summary = read_summary(list(islice(replies, len(own))))
+            if summary is not None:
+                summaries[run] = summary
+        return summaries
+
+    async def look(
+        self, run: str, worker: str, eviction: Eviction, candidates: int
+    ) -> tuple[ReplayView, StoredWorker, list[str]] | None:
+        """Read the buffer, what is known of a worker, and who would be evicted first; in one round trip.
+
+        Args:
+            run: The run's name.
+            worker: The worker.
+            eviction: Whom to evict.
+            candidates: How many of those to read.
+
+        Returns:
+            None if the run has no buffer. Candidates are chunks of former sessions, then the others in the order of
+            eviction.
+        """
+        keys = RunKeys(run)
+        commands = [*view_commands(keys), ("HGET", keys.replay_part("workers"), worker)]
+        commands += candidate_commands(keys, eviction, candidates)
+        replies = await self._connection.exchange(commands)
+        view = read_view(replies[:-4])
+        if view is None:
+            return None
+        text, *found = replies[-4:]
+        unknown = StoredWorker("", WorkerState(view.standing.session, heard_ms=view.standing.clock_ms))
+        known = unknown if text is None else parse_worker(worker, text.decode())
+        return view, known, read_candidates(found, candidates)
+
+    async def candidates(self, run: str, eviction: Eviction, most: int) -> list[str]:
+        """Read who would be evicted first, as `look` does."""
+        return read_candidates(await self._connection.exchange(candidate_commands(RunKeys(run), eviction, most)), most)
+
+    async def put(
+        self, run: str, policy: ReplayPolicy, session: int, offset: float, revision: str, *, settle: bool
+    ) -> bool:
+        """Write the configuration and the session.
+
+        Args:
+            run: The run's name.
+            policy: The configuration.
+            session: The training attempt in progress.
+            offset: The rate limiter's offset.
+            revision: The revision this was decided on; empty for a buffer that is to be made.
+            settle: Whether chunks must be looked over for it.
+
+        Returns:
+            False if it moved on, or there is no such run: look again, decide again.
+        """
+        keys = RunKeys(run)
+        arguments: list[Argument] = [revision, policy_text(policy), session, repr(offset), int(settle)]
+        return bool(await self._connection.run("put_replay", [keys.run, keys.replay], arguments))
+
+    async def settled(self, run: str, revision: str) -> None:
+        """Note that all chunks have been looked over for a revision."""
+        await self._connection.run("settle_replay", [RunKeys(run).replay], [revision])
+
+    async def note_demand(self, run: str, chunks: int, until_ms: int) -> None:
+        """Store that a requested sample of this many chunks must wait, and until when that counts."""
+        await self._connection.run("note_field", [RunKeys(run).replay], ["demand", f"{chunks} {until_ms}", 0])
+
+    async def insert(self, run: str, insertion: Insertion, view: ReplayView) -> str:
+        """Carry out an insertion that was planned on ``view``. Once it is, it survives any crash. Safe to repeat.
+
+        Returns:
+            ``inserted``; or, with nothing changed, ``outdated``, ``blocked`` (by the rate limiter) or ``crowded`` (more
+            victims are needed): look and plan again.
+
+        Raises:
+            StoreFull, StoreUnavailable: As for groups.
+        """
+        keys = RunKeys(run)
+        payloads = {one.fragment_id: one.payload for one in insertion.fragments}
+        plan = {
+            "fragments": [[one.fragment_id, str(len(one.payload)), one.rest] for one in insertion.fragments],
+            "chunks": [chunk_values(one) for one in insertion.chunks],
+            "victims": insertion.victims,
+            "freed": insertion.freed,
+            "counts": insertion.counts,
+        }
+        policy = view.policy
+        arguments: list[Argument] = [insertion.worker, insertion.seen, insertion.text, _or_nothing(insertion.due_ms)]
+        arguments += [view.revision, view.standing.version, _or_nothing(insertion.most_inserts)]
+        arguments += [policy.max_chunks, _or_nothing(policy.max_bytes)]
+        places = [*keys.replay_keys(), *map(keys.payload, payloads)]
+
+        def index(*, reserved: bool) -> Command:
+            return scripts.command(
+                "insert_fragments", places, [*arguments, -1 if reserved else 0, json.dumps(plan, separators=(",", ":"))]
+            )
+
+        (word,) = await write_then_index(self._connection, keys, payloads, index)
+        return str(word.decode())
+
+    async def retire(self, run: str, reason: str, chunk_keys: Sequence[str], seen: ReplayView | None = None) -> int:
+        """Take chunks out for a stated reason, or (``past``) set them aside; returns how many there were.
+
+        Args:
+            run: The run's name.
+            reason: Why.
+            chunk_keys: Which.
+            seen: What that was decided on, if they are to stay should the buffer have been changed or restored since.
+        """
+        if not chunk_keys:
+            return 0
+        arguments: list[Argument] = [reason, "" if seen is None else seen.revision, *chunk_keys]
+        return int(await self._connection.run("retire_chunks", RunKeys(run).replay_keys(), arguments))
+
+    async def memory(self) -> StoreMemory:
+        """Read how much memory the server uses, and how much it may use."""
+        text = await self._connection.call("INFO", "memory")
+        lines = (text if isinstance(text, str) else text.decode()).splitlines()
+        facts = dict(line.split(":", 1) for line in lines if ":" in line)
+        return StoreMemory(int(facts["used_memory"]), int(facts["maxmemory"]), int(facts["total_system_memory"]))
+
+    async def chunk_bytes(self, runs: Sequence[str]) -> dict[str, int]:
+        """Read the bytes of payload that each run's chunks hold; runs without any are left out."""
+        commands: list[Command] = [("HGET", RunKeys(run).replay, "chunk_bytes") for run in runs]
+        found = await self._connection.exchange(commands) if commands else []
+        return {run: int(size) for run, size in zip(runs, found, strict=True) if int(size or 0) > 0}
+
+    async def named_elsewhere(self, run: str, fragment_ids: Sequence[str]) -> set[str]:
+        """Return which payloads the queue, batches or checkpoints of the buffer need, too."""
+        keys = RunKeys(run)
+        others = [key for key in keys.naming_payloads() if key != keys.replay_part("fragments")]
+        commands: list[Command] = [("HMGET", key, *fragment_ids) for key in others]
+        found = await self._connection.exchange(commands) if fragment_ids else []
+        pairs = (zip(fragment_ids, entries, strict=True) for entries in found)
+        return {fragment_id for pair in pairs for fragment_id, entry in pair if entry is not None}
+
+    async def place(self, run: str, view: ReplayView, chunk_keys: Sequence[str]) -> None:
+        """Let chunks be sampled, or withhold them, by what the most uses in ``view`` leave open of them."""
+        if chunk_keys:
+            arguments: list[Argument] = [view.revision, _or_nothing(view.policy.max_reuse), *chunk_keys]
+            await self._connection.run("place_chunks", RunKeys(run).replay_keys(), arguments)
+
+    async def prioritise(
+        self, run: str, revision: str, priorities: Sequence[tuple[int, float, int, float | None]]
+    ) -> list[int] | None:
+        """Give chunks other priorities.
+
+        Args:
+            run: The run's name.
+            revision: What the weights were worked out on.
+            priorities: Chunk id, priority, weight, and the priority it must have had (None: any).
+
+        Returns:
+            The ids of those that are there; None if the configuration moved on, and nothing has changed.
+        """
+        arguments: list[Argument] = [revision]
+        for chunk_id, priority, weight, before in priorities:
+            arguments += [chunk_key(chunk_id), repr(priority), weight, "" if before is None else repr(before)]
+        known, *there = await self._connection.run("update_priorities", RunKeys(run).replay_keys(), arguments)
+        return [int(key) for key in there[0]] if known else None
+
+    async def ranked(
+        self, run: str, part: ReplayPart, first: int, last: int, *, descending: bool = False
+    ) -> list[tuple[str, int]]:
+        """Read chunks' keys and scores by rank in an order, from 0; ``last`` is included, -1 for the end."""
+        order: list[Argument] = ["REV"] if descending else []
+        key = RunKeys(run).replay_part(part)
+        found = await self._connection.call("ZRANGE", key, first, last, *order, "WITHSCORES")
+        return [(key.decode(), int(score)) for key, score in found]
+
+    async def scored(self, run: str, part: ReplayPart, least: int | str, most: int | str, limit: int) -> list[str]:
+        """Read the keys of at most ``limit`` members whose scores in an order are from ``least`` to ``most``."""
+        key = RunKeys(run).replay_part(part)
+        found = await self._connection.call("ZRANGEBYSCORE", key, least, most, "LIMIT", 0, limit)
+        return [key.decode() for key in found]
+
+    async def counted(self, run: str, part: ReplayPart, ranges: Sequence[tuple[Argument, Argument]]) -> list[int]:
+        """Count the chunks whose scores in an order are in each of some ranges."""
+        key = RunKeys(run).replay_part(part)
+        return await self._connection.exchange([("ZCOUNT", key, *bounds) for bounds in ranges]) if ranges else []
+
+    async def versions(self, run: str) -> dict[int, int]:
+        """Count the sampleable chunks of each version."""
+        counts = await self._connection.call("HGETALL", RunKeys(run).replay_part("version_counts"))
+        return dict(sorted((int(version), int(count)) for version, count in counts.items()))
+
+    async def entries(self, run: str, chunk_keys: Sequence[str]) -> list[StoredChunk | None]:
+        """Read chunks' entries; None where the buffer does not hold one."""
+        found = await self._read(run, "chunks", chunk_keys)
+        return [text and parse_chunk(key, text.decode()) for key, text in zip(chunk_keys, found, strict=True)]
+
+    async def scan(self, run: str, cursor: int, about: int) -> tuple[int, list[StoredChunk]]:
+        """Read about so many chunks in no order, from a cursor, 0 at first; the next cursor is 0 at the end."""
+        key = RunKeys(run).replay_part("chunks")
+        following, found = await self._connection.scan(key, cursor, about)
+        return following, [parse_chunk(key.decode(), text.decode()) for key, text in found.items()]
+
+    async def fragments(self, run: str, fragment_ids: Sequence[str]) -> list[StoredFragment | None]:
+        """Read fragments' entries; None where the buffer does not hold one."""
+        found = await self._read(run, "fragments", fragment_ids)
+        return [text and parse_fragment(one, text.decode()) for one, text in zip(fragment_ids, found, strict=True)]
+
+    async def contents(self, run: str, chunk_keys: Sequence[str]) -> list[ChunkContents | None]:
+        """Read chunks' versions, and the ids of their fragments; None where the buffer does not hold one."""
+        return [text and chunk_contents(text.decode()) for text in await self._read(run, "chunks", chunk_keys)]
+
+    async def _read(self, run: str, part: ReplayPart, names: Sequence[str]) -> list[Any]:
+        """Read some fields of a hash; as an exchange, whose hundreds of words are packed in C."""
+        command: Command = ("HMGET", RunKeys(run).replay_part(part), *names)
+        return list((await self._connection.exchange([command]))[0]) if names else []
+
+    async def workers(self, run: str) -> dict[str, StoredWorker]:
+        """Read what is known of all workers."""
+        found = await self._connection.call("HGETALL", RunKeys(run).replay_part("workers"))
+        return {name.decode(): parse_worker(name.decode(), text.decode()) for name, text in sorted(found.items())}
+
+
+def _or_nothing(value: int | None) -> Argument:
+    return "" if value is None else value

@@ -1,0 +1,304 @@
+"""Many workers and trainers at once on a replay buffer, over real Redis: every fragment is accounted for."""
+
+import asyncio
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import cycle
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from app.core.errors import (
+    FragmentNotFound,
+    LachesisError,
+    LeaseLost,
+    ReplayNotFound,
+    SampleNotFound,
+)
+from app.core.replay.buffer import Eviction
+from app.core.replay.rate_limiter import LimiterSettings
+from app.services.replay.request import Sample, SampleRequest
+from app.services.replay.upkeep import ReplayUpkeep
+from app.store.redis.keys import RunKeys
+from app.store.replay.store import ReplayStore
+from tests.services.conftest import RUN, Process
+from tests.services.replay.moves import KEYS, Buffer, buffer_of, fragment, swept
+
+POLICY: dict[str, Any] = {
+    "fragments_per_chunk": 2,
+    "max_chunks": 20,
+    "max_staleness": 2,
+    "max_reuse": 3,
+    "reorder_window_s": 1.0,
+}
+STRATEGIES = ("uniform", "fifo", "lifo", "proportional", "rank", "recency", "staleness")
+GOINGS_BACK = ("take a", "take b", "restore a", "drop b", "take c", "restore c", "take a", "take b", "delete")
+
+
+class Crowd:
+    """Workers, trainers and an operator who do this and that at random, each through an API process of their own."""
+
+    def __init__(self, buffers: list[Buffer], seed: int, *, restores: bool = False) -> None:
+        self.buffers = buffers
+        self.restores = restores
+        self.goings_back = cycle(GOINGS_BACK)
+        self.dice = random.Random(seed)
+        self.version, self.session = 0, 0
+        self.numbers: dict[str, int] = {}
+
+    @property
+    def somewhere(self) -> Buffer:
+        return self.dice.choice(self.buffers)
+
+    async def work(self, worker: str, rounds: int) -> None:
+        """Send fragments, some twice, some never, many out of order, some of policies of long ago."""
+        for _ in range(rounds):
+            session = self.session
+            first = self.numbers.get(f"{worker}/{session}", 0)
+            count = self.dice.randint(1, 4)
+            self.numbers[f"{worker}/{session}"] = first + count + (self.dice.random() < 0.1)
+            numbers = list(range(first, first + count))
+            if self.dice.random() < 0.3:
+                self.dice.shuffle(numbers)
+            version = max(0, self.version - self.dice.choice((0, 0, 0, 1, 3)))
+            sent = [
+                fragment(number, worker=worker, session=session, version=version, priority=self.dice.random() * 9)
+                for number in numbers
+            ]
+            for _ in range(self.dice.choice((1, 1, 2))):
+                with self.unless_it_is_gone():
+                    await self.somewhere.process[0].replay_insertion.insert(RUN, sent)
+            await asyncio.sleep(0)
+
+    async def train(self, rounds: int) -> None:
+        """Take samples; acknowledge them, give them back, give up on them, or ask for too late."""
+        for _ in range(rounds):
+            with self.unless_it_is_gone():
+                await self.train_once()
+
+    async def train_once(self) -> None:
+        """Take a sample, if there is one."""
+        services = self.somewhere.process[0]
+        sampling = {"strategy": self.dice.choice(STRATEGIES)}
+        asked = SampleRequest(num_chunks=self.dice.randint(1, 6), sampling=sampling, lease_s=5)
+        sample = await services.replay_samples.take(RUN, asked)
+        if not isinstance(sample, Sample):
+            await asyncio.sleep(0.002)
+            return
+        ids = [record.fragment.fragment_id for record in sample.records]
+        assert len(await services.replay.fragments(RUN, ids)) == len(ids), "what is held can be read"
+        changes = {record.chunk_id: self.dice.random() * 5 for record in sample.records}
+        await self.somewhere.process[0].replay.update_priorities(RUN, changes)
+        end = self.dice.choice(("ack", "ack", "nack", "both", "never"))
+        try:
+            if end in ("ack", "both"):
+                await self.somewhere.ack(sample)
+            if end in ("nack", "both"):
+                await self.somewhere.nack(sample)
+        except (LeaseLost, SampleNotFound):
+            assert end == "both" or self.version or self.restores, "only what ended cannot be ended"
+
+    @contextmanager
+    def unless_it_is_gone(self) -> Iterator[None]:
+        """What is held may be gone only where somebody goes back to a checkpoint, or makes the buffer anew."""
+        try:
+            yield
+        except (ReplayNotFound, FragmentNotFound, SampleNotFound):
+            if not self.restores:
+                raise
+
+    async def operate(self, rounds: int) -> None:
+        """New versions and sessions, other settings, deletions, time that passes."""
+        for turn in range(rounds):
+            buffer = self.somewhere
+            match self.dice.randint(0, 7):
+                case 0 | 1:
+                    self.version += 1
+                    await buffer.set_version(self.version)
+                case 2 if turn % 4 == 0:
+                    self.session += 1
+                    await buffer.process[0].replay.set_session(RUN, self.session)
+                case 3:
+                    await buffer.configure(
+                        max_chunks=self.dice.choice((8, 20, 40)), max_bytes=self.dice.choice((None, 600))
+                    )
+                case 4:
+                    await buffer.configure(
+                        eviction=self.dice.choice(list(Eviction)), max_reuse=self.dice.choice((None, 1, 3))
+                    )
+                case 5:
+                    await buffer.process[0].replay.delete_chunks(RUN, version=self.dice.randint(0, self.version))
+                case 6:
+                    await buffer.process[0].replay.delete_chunks(RUN, worker="w0")
+                case _:
+                    await buffer.pass_time(self.dice.choice((100, 3000)))
+            if self.restores:
+                await self.go_back(buffer)
+            await asyncio.sleep(0.003)
+
+    async def go_back(self, buffer: Buffer) -> None:
+        """Take checkpoints, restore them, let them go; and now and then make the buffer anew."""
+        checkpoints = buffer.process[0].replay_checkpoints
+        match next(self.goings_back).split():
+            case ["take", name]:
+                await checkpoints.take(RUN, name)
+            case ["restore", name]:
+                await checkpoints.restore(RUN, name)
+            case ["drop", name]:
+                await checkpoints.drop(RUN, name)
+            case _:
+                await checkpoints.delete_buffer(RUN)
+                await buffer.configure(**POLICY)
+        self.session = (await buffer.process[0].replay.state(RUN)).session
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_every_fragment_is_in_a_chunk_or_waits_or_was_dropped_or_retired(
+    process: Callable[..., Process], redis_client: Redis, seed: int
+) -> None:
+    """And no payload is freed early, or never."""
+    buffers = [await buffer_of(process(), redis_client, **POLICY) for _ in range(3)]
+    crowd = Crowd(buffers, seed)
+    for _ in range(3):
+        workers = [crowd.work(f"w{worker}", 12) for worker in range(4)]
+        trainers = [crowd.train(20) for _ in range(3)]
+        await asyncio.gather(*workers, *trainers, crowd.operate(10))
+        books = await swept(buffers[0])
+    assert books.total("accepted_fragments") > 200
+    assert books.total("retired_chunks") > 10
+    assert books.total("sampled_chunks") > 10
+    await emptied(buffers[0])
+
+
+async def emptied(buffer: Buffer) -> None:
+    """Empty a buffer by its own rules: nothing is left of it but its totals."""
+    await buffer.configure(max_age_s=0.001, fragment_ttl_s=0.001, max_bytes=None)
+    await buffer.pass_time(3_700_000)
+    await buffer.pass_time(3_700_000)
+    await buffer.process[0].replay.delete_chunks(RUN)
+    books = await swept(buffer)
+    assert (books.chunks, books.fragments, books.samples, books.workers) == ({}, {}, {}, {})
+    assert books.named or [key async for key in buffer.redis.scan_iter(KEYS.payload("*"))] == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_nothing_is_freed_early_or_never_whatever_is_restored_and_however_often_the_buffer_is_made_anew(
+    process: Callable[..., Process], redis_client: Redis, seed: int
+) -> None:
+    """The books hold of the buffer and of each checkpoint, and payloads are there for what either names."""
+    buffers = [await buffer_of(process(), redis_client, **POLICY) for _ in range(3)]
+    crowd = Crowd(buffers, seed, restores=True)
+    for _ in range(5):
+        workers = [crowd.work(f"w{worker}", 8) for worker in range(3)]
+        await asyncio.gather(*workers, *(crowd.train(12) for _ in range(2)), crowd.operate(8))
+        await swept(buffers[0])
+    checkpoints = buffers[0].process[0].replay_checkpoints
+    await checkpoints.take(RUN, "last")
+    for one in (await checkpoints.all(RUN))[0]:
+        await checkpoints.restore(RUN, one.name)
+        await swept(buffers[0])
+        await emptied(buffers[1])
+    for one in (await checkpoints.all(RUN))[0]:
+        await checkpoints.drop(RUN, one.name)
+    assert (await swept(buffers[0])).named == set()
+
+
+async def test_a_run_that_is_deleted_leaves_no_key(process: Callable[..., Process], redis_client: Redis) -> None:
+    buffer = await buffer_of(process(), redis_client, fragments_per_chunk=2, max_reuse=1)
+    await buffer.put(0, 1, 2, 3, 4, 6)
+    await buffer.put(0, 1, worker="other")
+    sample = await buffer.take(2)
+    await buffer.process[0].replay.set_session(RUN, 1)
+    await buffer.put(0, 1, 2, session=1)
+    await buffer.ack(await buffer.take(1))
+    await buffer.books()
+    await buffer.process[0].administration.delete(RUN)
+    assert await redis_client.keys("*") == []
+    for late in (buffer.ack(sample), buffer.put(3, session=1), buffer.process[0].replay.state(RUN)):
+        with pytest.raises(LachesisError):
+            await late
+    await buffer.process[1].look_after(RUN)
+    assert await redis_client.keys("*") == []
+
+
+async def test_a_reset_leaves_no_payload_and_the_next_buffer_begins_anew(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    buffer = await buffer_of(process(), redis_client)
+    await buffer.put(0, 1)
+    await buffer.process[0].registry.reset(RUN)
+    await buffer.process[1].look_after(RUN)
+    assert [key async for key in redis_client.scan_iter(RunKeys(RUN).payload("*"))] == []
+    again = await buffer_of(buffer.process, redis_client)
+    await again.put(0)
+    assert (await swept(again)).total("accepted_fragments") == 1
+
+
+@pytest.mark.parametrize("samples_per_insert", [0.5, 2.0])
+async def test_the_rate_limiter_holds_across_processes(
+    process: Callable[..., Process], redis_client: Redis, samples_per_insert: float
+) -> None:
+    limiter = LimiterSettings(samples_per_insert, -4.0, 8.0)
+    buffers = [await buffer_of(process(), redis_client, limiter=limiter) for _ in range(2)]
+    stop, errors = asyncio.Event(), []
+
+    async def watch() -> None:
+        while not stop.is_set():
+            error = (await buffers[0].process[0].replay.state(RUN)).limiter_error
+            assert error is not None
+            errors.append(error)
+            await asyncio.sleep(0.001)
+
+    async def work(worker: int) -> None:
+        for number in range(20):
+            sent = [fragment(number, worker=f"w{worker}")]
+            await buffers[worker % 2].process[0].replay_insertion.insert(RUN, sent, wait_s=20)
+
+    async def train(trainer: int) -> None:
+        for _ in range(round(10 * samples_per_insert)):
+            asked = SampleRequest(num_chunks=2)
+            sample = await buffers[trainer % 2].process[0].replay_samples.take(RUN, asked, wait_s=20)
+            assert isinstance(sample, Sample), sample
+            await buffers[trainer % 2].ack(sample)
+
+    watching = asyncio.create_task(watch())
+    try:
+        async with asyncio.timeout(30):
+            await asyncio.gather(*map(work, range(4)), *map(train, range(4)))
+    finally:
+        stop.set()
+        await watching
+    assert min(errors) >= -4.0
+    assert max(errors) <= 8.0
+    assert max(errors) > min(errors)
+    await swept(buffers[0])
+
+
+class Overtaken(ReplayStore):
+    """Another process makes room just before it is asked which chunks would go first."""
+
+    other: ReplayUpkeep
+
+    async def candidates(self, run: str, eviction: Eviction, most: int) -> list[str]:
+        await self.other.sweep(run)
+        return await super().candidates(run, eviction, most)
+
+
+@pytest.mark.parametrize("limits", [{"max_chunks": 10}, {"max_bytes": 200}])
+async def test_who_makes_room_at_the_same_time_evicts_together_what_must_go_and_no_more(
+    process: Callable[..., Process], redis_client: Redis, limits: dict[str, int]
+) -> None:
+    buffer = await buffer_of(process(), redis_client)
+    connection = buffer.process[0].connection
+    store, overtaken = ReplayStore(connection), Overtaken(connection)
+    overtaken.other = ReplayUpkeep(store)
+    await buffer.put(*range(30))
+    view = await store.view(RUN)
+    assert view is not None
+    policy = replace(view.policy, **limits)  # type: ignore[arg-type]
+    assert await store.put(RUN, policy, 0, 0.0, view.revision, settle=False)
+    await ReplayUpkeep(overtaken).sweep(RUN)
+    assert (await swept(buffer)).at("sampleable") == list(range(20, 30))

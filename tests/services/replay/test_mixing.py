@@ -1,0 +1,358 @@
+"""Batches that are filled up with groups from the replay buffer: exact, held like any other, and never at a price."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from app.api.deps import Services
+from app.core.errors import InvalidField
+from app.core.replay.rate_limiter import LimiterSettings
+from app.core.replay.sampling import Sampling, Strategy
+from app.core.runs.settings import Policy
+from app.services.batches.request import Batch, Holder
+from app.store.redis.keys import RunKeys
+from app.store.replay.entries import WITHHELD
+from tests.services.accounting import books_of
+from tests.services.conftest import RUN, Process, config, encoded, join, marks
+from tests.services.replay.moves import KEYS, Books, Buffer, buffer_of, swept
+
+KEEPING = Policy(keep_batches=8, keep_bytes=1024**2, max_deliveries=2)
+
+
+async def set_up(
+    process: Process, redis: Redis, policy: Policy = KEEPING, seeded: int = 4, batch_size: int = 4, **settings: Any
+) -> Buffer:
+    """Make a run with batches of four, half of each fresh at least, and with groups of two in its buffer."""
+    services = process[0]
+    await services.administration.create(RUN, config(batch_size), policy)
+    buffer = await buffer_of(process, redis, groups=True, **settings)
+    await submit(services, *range(seeded))
+    for _ in range(2 * seeded // batch_size):
+        await ack(services, await taken(services))
+    assert len((await buffer.books()).chunks) == seeded
+    await services.administration.change(RUN, {"fresh_fraction": 0.5})
+    return buffer
+
+
+async def submit(services: Services, *marks: int, environment: int | None = None, version: int = 0) -> None:
+    for mark in marks:
+        group = replace(encoded(2, mark), group_id=f"g{mark}", environment=environment, policy_version=version)
+        await services.submissions.submit(RUN, [group])
+
+
+async def taken(services: Services, lease_s: float = 600.0) -> Batch:
+    answer = await services.dispatch.take(RUN, Holder(lease_s=lease_s))
+    assert answer.batch is not None, answer.not_ready
+    return answer.batch
+
+
+async def ack(services: Services, batch: Batch) -> None:
+    await services.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)
+
+
+async def nack(services: Services, batch: Batch) -> None:
+    await services.leases.give_back(RUN, batch.lease.batch_id, batch.lease.lease_id, None)
+
+
+def fresh(batch: Batch) -> list[str | None]:
+    return [group.given_id for group in batch.groups if group.replayed is None]
+
+
+def replayed(batch: Batch) -> list[str | None]:
+    return [group.given_id for group in batch.groups if group.replayed is not None]
+
+
+async def books(buffer: Buffer) -> Books:
+    """Recount the run and its buffer; payloads are there exactly for what is held."""
+    await books_of(buffer.redis, RUN)
+    return await swept(buffer)
+
+
+def uses(counted: Books) -> dict[str, int]:
+    """How often each group was used, by its id."""
+    return {entry.fragment_ids[0]: entry.chunk.uses for entry in counted.chunks.values()}
+
+
+async def test_a_batch_has_what_must_be_fresh_and_is_filled_up_with_what_was_trained_on_before(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    buffer = await set_up(process(), redis_client)
+    services = buffer.process[0]
+    await submit(services, 10, 11)
+    batch = await taken(services)
+    assert (fresh(batch), len(replayed(batch))) == (["g10"], 1)
+    assert [payload.split(b"|")[0].decode() for payload in batch.payloads] == ["10", replayed(batch)[0][1:]]  # type: ignore[index]
+    (group,) = [group for group in batch.groups if group.replayed is not None]
+    assert group.replayed is not None
+    assert (group.replayed.uses, group.replayed.probability, group.replayed.importance) == (0, 0.25, 1)
+    counted = await books(buffer)
+    assert counted.samples == {batch.lease.batch_id: [f"{group.replayed.chunk:012d}"]}
+    await ack(services, batch)
+    counted = await books(buffer)
+    assert counted.samples == {}
+    assert uses(counted)[group.group_id] == 1
+    assert counted.total("entered_groups") == 5, "the fresh one enters; what was replayed is there"
+
+
+async def test_a_batch_that_is_given_back_returns_fresh_groups_to_the_queue_and_others_to_the_buffer(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    buffer = await set_up(process(), redis_client, max_reuse=1, seeded=2)
+    services = buffer.process[0]
+    await submit(services, 10)
+    batch = await taken(services)
+    assert len((await books(buffer)).at(WITHHELD)) == 1
+    await nack(services, batch)
+    counted = await books(buffer)
+    assert (counted.at(WITHHELD), set(uses(counted).values()), counted.samples) == ([], {0}, {})
+    again = await taken(services)
+    assert (fresh(again), again.lease.batch_id != batch.lease.batch_id) == (["g10"], True)
+
+
+async def test_a_lease_that_runs_out_is_handed_out_again_identical_and_dropped_whole(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    buffer = await set_up(process(), redis_client)
+    services = buffer.process[0]
+    await submit(services, 10)
+    first = await taken(services, lease_s=0.001)
+    await buffer.pass_time(100_000)
+    assert len((await books(buffer)).samples) == 1, "its reservation lasts as long as it does"
+    again = await taken(services, lease_s=0.001)
+    assert (again.groups, again.payloads, again.lease.deliveries) == (first.groups, first.payloads, 2)
+    await buffer.pass_time(100)
+    await services.leases.discard(RUN, again.lease.batch_id)
+    counted = await books(buffer)
+    assert (counted.samples, set(uses(counted).values())) == ({}, {0})
+
+
+async def test_kept_batches_keep_what_was_replayed_and_a_rewind_counts_no_use_twice(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    buffer = await set_up(process(), redis_client, max_reuse=1, seeded=2)
+    services = buffer.process[0]
+    await services.bookmarks.checkpoint(RUN, 1)
+    await submit(services, 10)
+    batch = await taken(services)
+    (group,) = [group for group in batch.groups if group.replayed is not None]
+    await ack(services, batch)
+    counted = await books(buffer)
+    assert counted.total("retired:used_up") == 1
+    assert group.group_id not in counted.fragments
+    assert await redis_client.exists(KEYS.payload(group.group_id))
+    await services.bookmarks.rewind(RUN, 1)
+    again = await taken(services)
+    assert (again.lease.batch_id, again.groups, again.payloads) == (batch.lease.batch_id, batch.groups, batch.payloads)
+    await ack(services, again)
+    assert (await books(buffer)).total("retired:used_up") == 1
+    await services.bookmarks.checkpoint(RUN, 2)
+    await books(buffer)
+    assert not await redis_client.exists(KEYS.payload(group.group_id)), "freed with its last holder"
+
+
+async def test_what_a_batch_in_hand_replays_it_holds_on_to_when_a_checkpoint_is_restored(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    buffer = await set_up(process(), redis_client, max_reuse=1, seeded=2)
+    services = buffer.process[0]
+    await services.replay_checkpoints.take(RUN, "before")
+    await submit(services, 10, 11)
+    batches = [await taken(services) for _ in range(2)]
+    used = {group.group_id for batch in batches for group in batch.groups if group.replayed is not None}
+    assert len(used) == 2
+    await services.replay_checkpoints.take(RUN, "while they are held")
+    for name in ("before", "while they are held", "before"):
+        await services.replay_checkpoints.restore(RUN, name)
+        counted = await books(buffer)
+        assert (len(counted.at(WITHHELD)), counted.samples.keys()) == (2, {batch.lease.batch_id for batch in batches})
+    await nack(services, batches[0])
+    assert len((await books(buffer)).at(WITHHELD)) == 1
+    await ack(services, batches[1])
+    counted = await books(buffer)
+    assert (counted.samples, counted.total("retired:used_up")) == ({}, 1)
+
+
+async def test_a_batch_holds_nothing_of_a_checkpoint_that_has_nothing_of_what_it_replays(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    buffer = await set_up(process(), redis_client, seeded=2)
+    services = buffer.process[0]
+    await services.replay.delete_chunks(RUN)
+    await services.replay_checkpoints.take(RUN, "empty")
+    await submit(services, 10, 11, 12)
+    await ack(services, await taken(services))
+    batch = await taken(services)
+    assert len(replayed(batch)) == 1
+    await services.replay_checkpoints.restore(RUN, "empty")
+    assert (await books(buffer)).samples == {}
+    await ack(services, batch)
+    await books(buffer)
+
+
+async def test_a_group_that_waits_in_the_queue_again_is_not_replayed(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    """It was trained on, rewound and given back; it would come twice into one batch."""
+    buffer = await set_up(process(), redis_client, seeded=2, sampling=Sampling(Strategy.FIFO))
+    services = buffer.process[0]
+    await services.bookmarks.rewind(RUN, 0)
+    await nack(services, await taken(services))
+    batch = await taken(services)
+    assert (fresh(batch), replayed(batch)) == (["g0", "g1"], [])
+    assert len((await books(buffer)).chunks) == 2
+    await ack(services, batch)
+    await submit(services, 10)
+    batch = await taken(services)
+    assert (fresh(batch), replayed(batch)) == (["g10"], ["g0"])
+
+
+async def test_two_trainers_never_use_a_group_more_than_max_reuse_times(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    """What nobody may use any more is not waited for: batches are of fresh groups then."""
+    buffer = await set_up(process(), redis_client, max_reuse=1, seeded=2)
+    services, others = buffer.process[0], process()[0]
+    await submit(services, *range(10, 16))
+    batches = [await taken(services), await taken(others), await taken(services)]
+    assert [len(replayed(batch)) for batch in batches] == [1, 1, 0]
+    assert len({replayed(batch)[0] for batch in batches[:2]}) == 2
+    for batch in batches:
+        await ack(services, batch)
+    assert (await books(buffer)).total("retired:used_up") == 2
+
+
+async def test_a_run_whose_buffer_has_nothing_that_fits_waits_for_nobody(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    """Nor is the rate limiter a reason to wait."""
+    buffer = await set_up(process(), redis_client, limiter=LimiterSettings(0.5, 1.5, 10.0))
+    services = buffer.process[0]
+    await submit(services, 10, 11)
+    batch = await taken(services)
+    assert (fresh(batch), replayed(batch)) == (["g10", "g11"], []), "an error of 2 leaves no sample above 1.5"
+    await ack(services, batch)
+    await buffer.configure(limiter=None)
+    await buffer.process[0].replay.delete_chunks(RUN)
+    await submit(services, 12)
+    answer = await services.dispatch.take(RUN, Holder())
+    assert answer.not_ready is not None
+    await submit(services, 13)
+    assert fresh(await taken(services)) == ["g12", "g13"]
+
+
+async def test_where_the_buffer_cannot_fill_batches_up_environments_make_the_rest(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    """As long as a trainer waits; nobody who goes by credits is waited for by whom it waits for itself."""
+    buffer = await set_up(process(), redis_client, KEEPING, seeded=0)
+    services = buffer.process[0]
+    await services.administration.change(RUN, {"max_staleness": 0})
+    environment = (await join(services, "env")).environment
+    made = 0
+
+    async def make() -> int:
+        nonlocal made
+        grant = (await services.registry.heartbeat(RUN, environment, "one", None)).grant
+        marks = range(made, made + grant.groups)
+        await submit(services, *marks, environment=environment, version=grant.policy_version)
+        made += grant.groups
+        return grant.groups
+
+    assert [await make(), await make()] == [1, 0], "half of a batch of four is fresh"
+    assert (await services.dispatch.take(RUN, Holder())).not_ready is not None
+    assert [await make(), await make()] == [1, 0]
+    batch = await taken(services)
+    assert len(fresh(batch)) == 2
+    await ack(services, batch)
+    assert await make() == 0, "a group of this version would be too old for the next batch"
+    await services.administration.set_policy_version(RUN, 1)
+    assert [await make(), await make()] == [1, 0]
+    assert (len(fresh(again := await taken(services))), len(replayed(again))) == (1, 1)
+
+
+async def test_minimums_are_kept_of_the_whole_batch(process: Callable[..., Process], redis_client: Redis) -> None:
+    process_ = process()
+    services = process_[0]
+    await services.administration.create(RUN, config(8), KEEPING)
+    for name in ("math", "code"):
+        await join(services, name, min_share=0.5)
+    buffer = await buffer_of(process_, redis_client, groups=True)
+    await submit(services, 0, 1, environment=0)
+    await submit(services, 2, 3, environment=1)
+    await ack(services, await taken(services))
+    await services.administration.change(RUN, {"fresh_fraction": 0.5})
+    await submit(services, 10, 11, 12, 13, environment=0)
+    assert (await services.dispatch.take(RUN, Holder())).not_ready is not None, "code must be in what is fresh, too"
+    await submit(services, 14, environment=1)
+    batch = await taken(services)
+    assert fresh(batch) == ["g10", "g14"]
+    assert sorted(group.environment or 0 for group in batch.groups if group.replayed) == [0, 1]
+    await ack(services, batch)
+    await books(buffer)
+
+
+async def test_a_group_that_is_damaged_leaves_the_buffer_and_batches_come(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    buffer = await set_up(process(), redis_client, seeded=2)
+    services = buffer.process[0]
+    for chunk in (await buffer.books()).chunks.values():
+        await redis_client.set(KEYS.payload(chunk.fragment_ids[0]), b"damaged")
+    await submit(services, 10, 11)
+    assert fresh(await taken(services)) == ["g10", "g11"]
+    assert (await buffer.books()).total("retired:corrupt") == 2
+
+
+async def test_trainers_of_atropos_get_mixed_batches_too(process: Callable[..., Process], redis_client: Redis) -> None:
+    buffer = await buffer_of(process(), redis_client, groups=True)
+    services = buffer.process[0]
+    for mark in range(4):
+        await services.intake.submit(RUN, [encoded(2, mark)])
+    for _ in range(2):
+        await services.sending.finish(RUN, await services.dispatch.take(RUN))
+    await services.administration.change(RUN, {"fresh_fraction": 0.5})
+    await services.intake.submit(RUN, [encoded(2, 10)])
+    answer = await services.dispatch.take(RUN)
+    first, second = marks(answer)
+    assert (first, second in range(2)) == (10, True)
+    await services.sending.finish(RUN, answer)
+    await services.intake.submit(RUN, [encoded(2, 11)])
+    await services.sending.finish(RUN, await services.dispatch.take(RUN))
+    counted = await books(buffer)
+    assert sorted(uses(counted).values(), reverse=True)[0] == 1
+
+
+async def test_a_fresh_fraction_needs_a_buffer_that_takes_groups(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    services, _ = process()
+    half = replace(KEEPING, fresh_fraction=0.5)
+    with pytest.raises(InvalidField, match="with `groups`") as refused:
+        await services.administration.create(RUN, config(4), half)
+    assert refused.value.location == ("fresh_fraction",)
+    await services.administration.create(RUN, config(4), KEEPING)
+    for settings in (None, {"groups": False}):
+        if settings is not None:
+            await services.replay.configure(RUN, settings)
+        with pytest.raises(InvalidField, match="with `groups`"):
+            await services.administration.change(RUN, {"fresh_fraction": 0.5})
+    await services.replay.configure(RUN, {"groups": True})
+    assert (await services.administration.change(RUN, {"fresh_fraction": 0.5})).policy.fresh_fraction == 0.5
+    _, new = await services.administration.create(RUN, config(4), half)
+    assert not new
+
+
+async def test_a_run_that_is_deleted_with_a_mixed_batch_leaves_no_key(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    buffer = await set_up(process(), redis_client)
+    services = buffer.process[0]
+    await submit(services, 10, 11)
+    await ack(services, await taken(services))
+    await taken(services)
+    assert await redis_client.exists(RunKeys(RUN).replayed)
+    await services.administration.delete(RUN)
+    assert await redis_client.keys("*") == []

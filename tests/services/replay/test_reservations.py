@@ -1,0 +1,132 @@
+"""What batches reserve of the replay buffer: theirs alone, never lost, never counted twice, whatever comes between."""
+
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import pytest
+from redis.asyncio import Redis
+
+from app.core.batches.leases import Lease
+from app.core.errors import SampleNotFound
+from app.core.replay.sampling import Sampling, Strategy
+from app.core.runs.settings import Policy
+from app.services.replay.mixing import Mixing, Mixture
+from app.store.batches.store import BatchStore
+from tests.services.conftest import RUN, Process
+from tests.services.replay.moves import KEYS
+from tests.services.replay.test_mixing import ack, books, fresh, nack, replayed, set_up, submit, taken, uses
+
+
+async def test_a_process_that_dies_at_any_step_costs_no_use_and_no_group(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    buffer = await set_up(process(), redis_client, max_reuse=2)
+    services = buffer.process[0]
+    store = BatchStore(services.connection)
+    await submit(services, 10, 11)
+    view = await services.registry.view(RUN)
+    decision, mixture = await services.dispatch._decided(RUN, view)  # dies once it has reserved what it planned
+    assert decision.plan is not None
+    assert mixture is not None
+    batch = replace((await taken(services)).lease, batch_id="lost", step=view.step + 1)
+    mixing = services.dispatch._mixing
+    assert await mixing.reserve(RUN, batch, mixture)
+    assert len((await buffer.books()).samples) == 2
+    await buffer.pass_time(59_000)
+    assert len((await buffer.books()).samples) == 2
+    await buffer.pass_time(2_000)
+    assert (await buffer.books()).samples.keys() != {"lost"}
+    (held,) = (await services.registry.view(RUN)).leases
+    assert (await store.acknowledge(RUN, [held], keep=True, history_ms=1000)).replayed_groups == 1  # dies again
+    assert len((await books(buffer)).samples) == 1
+    await services.bookmarks.rewind(RUN, 2)
+    await buffer.pass_time(1000)
+    await nack(services, await taken(services))
+    counted = await books(buffer)
+    assert (counted.samples, sum(uses(counted).values())) == ({}, 1), "it was acknowledged, whatever came then"
+
+
+async def test_what_a_batch_has_reserved_is_no_sample_that_anybody_may_look_at_or_end(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    """Given back under a batch that is trained on, its uses would never count."""
+    buffer = await set_up(process(), redis_client)
+    services, samples = buffer.process[0], buffer.process[0].replay_samples
+    await submit(services, 10)
+    batch = await taken(services)
+    ((sample_id, entry),) = (await redis_client.hgetall(KEYS.replay_part("sample_states"))).items()  # type: ignore[misc]
+    lease_id = json.loads(entry)["lease_id"]
+    for tried in (
+        samples.show(RUN, sample_id.decode()),
+        samples.give_back(RUN, sample_id.decode(), lease_id, None),
+        samples.acknowledge(RUN, sample_id.decode(), lease_id),
+        samples.extend(RUN, sample_id.decode(), lease_id, 600.0),
+    ):
+        with pytest.raises(SampleNotFound):
+            await tried
+    await ack(services, batch)
+    assert sum(uses(await books(buffer)).values()) == 1
+
+
+class Interrupted(Mixing):
+    """Something happens to the run between the first reservation and its commit."""
+
+    happened: list[str]
+    happens: Callable[[], Awaitable[object]]
+
+    async def reserve(self, run: str, batch: Lease, mixture: Mixture) -> bool:
+        reserved = await super().reserve(run, batch, mixture)
+        if not self.happened:
+            self.happened.append(batch.batch_id)
+            await self.happens()
+        return reserved
+
+
+@pytest.mark.parametrize("what", ["the version moves on", "the reservation is given back"])
+async def test_a_batch_that_cannot_be_committed_holds_nothing_and_another_comes(
+    process: Callable[..., Process], redis_client: Redis, what: str
+) -> None:
+    buffer = await set_up(process(), redis_client, max_reuse=1, seeded=2)
+    services = buffer.process[0]
+    interrupted = Interrupted(*vars(services.dispatch._mixing).values())
+    interrupted.happened = []
+
+    async def happens() -> None:
+        if what == "the version moves on":
+            await buffer.set_version(1)
+        else:
+            await services.dispatch._reservations.release(RUN, interrupted.happened[0])
+
+    interrupted.happens = happens
+    services.dispatch._mixing = interrupted
+    await submit(services, 10)
+    batch = await taken(services)
+    assert batch.lease.batch_id not in interrupted.happened
+    assert (fresh(batch), len(replayed(batch))) == (["g10"], 1)
+    assert (await books(buffer)).samples.keys() == {batch.lease.batch_id}
+
+
+async def test_no_batch_is_committed_that_a_restored_buffer_has_only_a_part_of(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    """What the buffer lets go of before the batch has it may be gone when that is handed out again."""
+    sampling = Sampling(Strategy.LIFO)
+    buffer = await set_up(process(), redis_client, Policy(), seeded=3, batch_size=6, sampling=sampling)
+    services = buffer.process[0]
+    await services.administration.change(RUN, {"fresh_fraction": 0.3})
+    await services.replay_checkpoints.take(RUN, "a")
+    await submit(services, 10, 11)
+    await ack(services, await taken(services))
+
+    async def happens() -> None:
+        await services.replay_checkpoints.restore(RUN, "a")
+        await services.groups.sweep(RUN)
+
+    interrupted = Interrupted(*vars(services.dispatch._mixing).values())
+    interrupted.happened, interrupted.happens = [], happens
+    services.dispatch._mixing = interrupted
+    batch = await taken(services)
+    assert batch.lease.batch_id not in interrupted.happened
+    assert (fresh(batch), replayed(batch)) == (["g11"], ["g2", "g1"])
+    assert (await books(buffer)).samples.keys() == {batch.lease.batch_id}

@@ -1,0 +1,281 @@
+"""Checkpoints of the replay buffer: what is restored is what was, and nothing is freed before its last checkpoint."""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from app.core.errors import CheckpointNotFound, LeaseLost, ReplayNotFound, SampleNotFound
+from app.core.replay.rate_limiter import LimiterSettings
+from app.core.replay.sampling import Strategy
+from app.services.replay.request import Sample, SampleRequest
+from tests.services.conftest import RUN, Process
+from tests.services.replay.moves import KEYS, Books, Buffer, buffer_of, fragment, swept
+
+
+def whole(books: Books) -> tuple[Any, ...]:
+    """All there is to a buffer but its checkpoints and the number of its last chunk."""
+    totals = {name: total for name, total in books.totals.items() if name != "arrivals"}
+    return books.chunks, books.fragments, books.workers, books.samples, totals
+
+
+def told(sample: Sample) -> list[tuple[Any, ...]]:
+    """What a trainer sees of a sample, but for ids: of equal insertions they are not the same twice."""
+    return [
+        (one.fragment.worker, one.fragment.number, one.uses, one.staleness, one.probability, one.importance)
+        for one in sample.records
+    ]
+
+
+async def filled(buffer: Buffer, first: int, count: int, version: int = 0) -> None:
+    dice = random.Random(first)
+    for number in range(first, first + count):
+        await buffer.put(number, priority=dice.random() * 9, version=version)
+
+
+async def train(buffer: Buffer, strategy: Strategy) -> list[Any]:
+    """Train on some samples, all that makes a difference to the next ones included."""
+    seen = []
+    for step in range(6):
+        sample = await buffer.take(4, sampling={"strategy": strategy})
+        seen.append(told(sample))
+        changes = {record.chunk_id: float(step + rank) for rank, record in enumerate(sample.records)}
+        await buffer.process[0].replay.update_priorities(RUN, changes)
+        await (buffer.nack if step == 2 else buffer.ack)(sample)
+        await filled(buffer, 40 + 2 * step, 2, version=3)
+    return seen
+
+
+@pytest.mark.parametrize("strategy", Strategy)
+async def test_restored_it_continues_the_same_sequence(
+    process: Callable[..., Process], redis_client: Redis, strategy: Strategy
+) -> None:
+    buffer = await buffer_of(process(), redis_client, max_chunks=44, max_reuse=4, seed=7)
+    for version in range(4):
+        await buffer.set_version(version)
+        await filled(buffer, 10 * version, 10, version=version)
+    await buffer.ack(await buffer.take(5, sampling={"strategy": strategy}))
+    await buffer.process[0].replay_checkpoints.take(RUN, "a")
+    before = await buffer.books()
+    after = [await train(buffer, strategy)]
+    for _ in range(2):
+        await buffer.process[0].replay_checkpoints.restore(RUN, "a")
+        assert whole(await swept(buffer)) == whole(before)
+        after.append(await train(buffer, strategy))
+    assert after == after[:1] * 3
+
+
+async def test_places_workers_session_settings_and_the_limiters_position_are_as_they_were(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    limiter = LimiterSettings(1.0, -20.0, 40.0)
+    fields = {"fragments_per_chunk": 2, "max_reuse": 1, "limiter": limiter, "reorder_window_s": 600.0}
+    buffer = await buffer_of(process(), redis_client, **fields)
+    await buffer.put(0, 1, 2, 3)
+    await buffer.process[0].replay.set_session(RUN, 1)
+    await buffer.put(0, 1, 2, 4, session=1)
+    await buffer.put(*range(8), session=1, worker="other")
+    await buffer.ack(await buffer.take(1, sampling={"strategy": "fifo"}))
+    await buffer.configure(limiter=LimiterSettings(0.5, -20.0, 40.0))
+    state = await buffer.process[0].replay.state(RUN)
+    before = await buffer.books()
+    await buffer.process[0].replay_checkpoints.take(RUN, "a")
+
+    await buffer.put(3, 5, session=1)
+    await buffer.process[0].replay.set_session(RUN, 2)
+    await buffer.configure(max_reuse=None, fragments_per_chunk=1, limiter=None, max_chunks=1)
+    await buffer.process[0].replay.delete_chunks(RUN)
+    await buffer.process[0].replay_checkpoints.restore(RUN, "a")
+    assert whole(await swept(buffer)) == whole(before)
+    again = await buffer.process[0].replay.state(RUN)
+    assert (again.policy, again.session, again.limiter_error) == (state.policy, 1, state.limiter_error)
+    assert await buffer.put(3, session=1) == ["stored"], "what was inserted since is gone, and is accepted again"
+    assert await buffer.put(2, 4, session=1) == ["repeated"] * 2
+    assert sorted((await swept(buffer)).at("sampleable")) == [0, 2, 2, 4, 6]
+
+
+async def test_samples_held_at_the_checkpoint_are_given_back_and_those_held_now_have_ended(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    """Of what was retired when a sample still held it, nothing is left: nobody holds it any more."""
+    buffer = await buffer_of(process(), redis_client, max_reuse=1)
+    await buffer.put(0, worker="gone")
+    await buffer.put(0, 1, 2, 3)
+    then = [await buffer.take(2, sampling={"strategy": "fifo"}), await buffer.take(1)]
+    await buffer.process[0].replay.delete_chunks(RUN, worker="gone")
+    await buffer.process[0].replay_checkpoints.take(RUN, "a")
+    await buffer.ack(then[0])
+    now = await buffer.take(1)
+    await buffer.process[0].replay_checkpoints.restore(RUN, "a")
+    books = await swept(buffer)
+    assert books.at("sampleable") == [0, 1, 2, 3]
+    assert (books.total("samples"), books.samples) == (0, {})
+    await buffer.ack(then[0])
+    for sample in (then[1], now):
+        with pytest.raises(LeaseLost, match="a checkpoint of the buffer was restored"):
+            await buffer.ack(sample)
+    assert len((await buffer.take(4)).records) == 4
+    assert len(books.saved["a"].chunks) == 5
+
+
+async def test_a_payload_is_there_until_the_last_checkpoint_that_names_it_has_gone(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    buffer = await buffer_of(process(), redis_client, keep_checkpoints=3, fragments_per_chunk=2)
+    checkpoints = buffer.process[0].replay_checkpoints
+    await buffer.put(0, 1, 2)
+    await checkpoints.take(RUN, "a")
+    await buffer.put(3, 4)
+    await checkpoints.take(RUN, "b")
+    await buffer.process[0].replay.delete_chunks(RUN)
+    await buffer.put(5, 6)
+    assert [len(books.named) for books in (await swept(buffer),)] == [7]
+    for gone, left in (("a", 7), ("b", 3)):
+        await checkpoints.drop(RUN, gone)
+        assert len((await swept(buffer)).named) == left
+    with pytest.raises(CheckpointNotFound, match="no checkpoint b"):
+        await checkpoints.drop(RUN, "b")
+
+
+async def test_the_oldest_goes_for_another_and_one_of_the_same_name_for_its_successor(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    buffer = await buffer_of(process(), redis_client, keep_checkpoints=2)
+    checkpoints = buffer.process[0].replay_checkpoints
+    for number, name in enumerate("abac"):
+        await buffer.put(number)
+        taken = await checkpoints.take(RUN, name)
+        assert (taken.name, taken.chunks, taken.position.inserts) == (name, number + 1, number + 1)
+    there, clock_ms = await checkpoints.all(RUN)
+    assert [(one.name, one.chunks) for one in there] == [("a", 3), ("c", 4)]
+    assert 0 <= clock_ms - there[0].taken_ms < 60_000
+    with pytest.raises(CheckpointNotFound):
+        await checkpoints.restore(RUN, "b")
+    assert len((await swept(buffer)).saved) == 2
+
+
+@pytest.mark.parametrize("version", [1, 9])
+async def test_what_the_version_in_force_makes_unfit_is_retired_when_it_is_restored(
+    process: Callable[..., Process], redis_client: Redis, version: int
+) -> None:
+    """Too old by now, or of versions that are yet to come again."""
+    buffer = await buffer_of(process(), redis_client, max_staleness=5, fragments_per_chunk=2)
+    await buffer.set_version(1)
+    await buffer.put(0, 1, version=1)
+    await buffer.set_version(4)
+    await buffer.put(2, version=1)
+    await buffer.put(3, 4, 5, version=4)
+    await buffer.process[0].replay_checkpoints.take(RUN, "a")
+    await buffer.set_version(version)
+    await buffer.process[0].replay_checkpoints.restore(RUN, "a")
+    assert (await swept(buffer)).at("sampleable") == ([0] if version == 1 else [4])
+
+
+async def test_no_number_means_two_chunks_whatever_is_restored(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    """A trainer may still set priorities by what it learned before."""
+    buffer = await buffer_of(process(), redis_client)
+    checkpoints, seen = buffer.process[0].replay_checkpoints, set[str]()
+    await checkpoints.take(RUN, "a")
+    for turn in range(4):
+        there = (await buffer.books()).chunks.keys()
+        await buffer.put(0, 1, worker=f"w{turn}")
+        new = (await buffer.books()).chunks.keys() - there
+        assert len(new - seen) == 2
+        seen |= new
+        if turn == 1:
+            await checkpoints.take(RUN, "b")
+        await checkpoints.restore(RUN, "b" if turn == 2 else "a")
+
+
+async def test_a_buffer_that_is_deleted_leaves_no_key_and_the_run_goes_on(
+    process: Callable[..., Process], redis_client: Redis
+) -> None:
+    buffer = await buffer_of(process(), redis_client, fragments_per_chunk=2, max_reuse=1)
+    services = buffer.process[0]
+    bare = set(await redis_client.keys("*"))
+    await buffer.put(0, 1, 2, 3, 4, 6)
+    await services.replay_checkpoints.take(RUN, "a")
+    sample = await buffer.take(1)
+    await services.replay.set_session(RUN, 1)
+    await buffer.put(0, 1, 2, session=1)
+    await services.replay_checkpoints.take(RUN, "b")
+    await services.replay_checkpoints.delete_buffer(RUN)
+    for late in (buffer.ack(sample), buffer.put(3, session=1), services.replay_checkpoints.delete_buffer(RUN)):
+        with pytest.raises(ReplayNotFound):
+            await late
+    await buffer.process[1].look_after(RUN)
+    assert set(await redis_client.keys("*")) == bare - {KEYS.replay.encode()} | {KEYS.workers.encode()}
+
+    again = await buffer_of(buffer.process, redis_client)
+    assert await again.put(0) == ["stored"]
+    with pytest.raises(SampleNotFound):
+        await again.ack(sample)
+    totals = {"accepted_fragments": 1, "arrivals": 1, "inserts": 1, "chunks": 1, "chunk_fragments": 1}
+    assert (await swept(again)).totals == totals | {"chunk_bytes": 20, "weight": 1 << 20}
+
+
+@pytest.mark.parametrize("side", ["worker", "trainer"])
+async def test_who_waits_is_woken_and_told_when_the_buffer_is_deleted(
+    process: Callable[..., Process], redis_client: Redis, side: str
+) -> None:
+    buffer = await buffer_of(process(), redis_client, limiter=LimiterSettings(1.0, 0.0, 2.0), min_size_to_sample=2)
+    await buffer.put(0)
+    await buffer.put(*([1] if side == "worker" else []))
+    services = buffer.process[0]
+    if side == "worker":
+        waiting: Coroutine[Any, Any, Any] = services.replay_insertion.insert(RUN, [fragment(2)], wait_s=30)
+    else:
+        waiting = services.replay_samples.take(RUN, SampleRequest(num_chunks=1), wait_s=30)
+    waits = asyncio.create_task(waiting)
+    await asyncio.sleep(0.05)
+    assert not waits.done()
+    await services.replay_checkpoints.delete_buffer(RUN)
+    async with asyncio.timeout(10):
+        with pytest.raises(ReplayNotFound):
+            await waits
+    await services.groups.sweep(RUN)
+    assert [key async for key in redis_client.scan_iter(KEYS.payload("*"))] == []
+
+
+@pytest.mark.parametrize("transacts", [True, False])
+async def test_of_what_is_inserted_while_the_buffer_is_deleted_nothing_is_left(
+    process: Callable[..., Process], redis_client: Redis, *, transacts: bool
+) -> None:
+    """Deleted, made again, restored: each may come between what a worker sends and what is written for it."""
+    buffers = [await buffer_of(process(), redis_client, fragments_per_chunk=2) for _ in range(3)]
+    for buffer in buffers:
+        buffer.process[0].connection.transacts = transacts
+    services = buffers[0].process[0]
+    told: Counter[str] = Counter()
+
+    async def work(name: str, buffer: Buffer) -> None:
+        for number in range(60):
+            try:
+                told.update(await buffer.put(number, worker=name))
+            except ReplayNotFound:
+                told["not found"] += 1
+
+    async def operate() -> None:
+        for _ in range(12):
+            await asyncio.sleep(0.005)
+            await services.replay_checkpoints.take(RUN, "a")
+            await asyncio.sleep(0.005)
+            await services.replay_checkpoints.restore(RUN, "a")
+            await services.replay_checkpoints.delete_buffer(RUN)
+            await asyncio.sleep(0.002)
+            await services.replay.configure(RUN, {"fragments_per_chunk": 2})
+
+    async with asyncio.timeout(30):
+        await asyncio.gather(operate(), *(work(f"w{n}", buffer) for n, buffer in enumerate(buffers)))
+    assert told["stored"] > 20
+    assert told["not found"] > 0
+    await swept(buffers[0])
+    await services.replay_checkpoints.delete_buffer(RUN)
+    await services.groups.sweep(RUN)
+    assert [key async for key in redis_client.scan_iter(KEYS.payload("*"))] == []

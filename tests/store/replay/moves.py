@@ -1,0 +1,98 @@
+"""The few moves that tests of the replay store are made of."""
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from app.core.batches.leases import Lease, LeaseState
+from app.core.replay.buffer import ReplayPolicy
+from app.core.replay.sampling import Counts, Draw, Order, Sampling
+from app.services.replay.planning import Receipt, plan_insertion
+from app.store.replay.entries import EncodedFragment
+from app.store.replay.insertions import Insertion
+from app.store.replay.samples import DrawnOn, Limits, Manifest, Missed, SampleStore
+from app.store.replay.snapshots import Checkpoint, CheckpointStore
+from app.store.replay.store import ReplayStore
+from app.store.replay.view import ReplayView
+from tests.services.replay.moves import Books, books_of
+from tests.store.conftest import RUN, Store
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayMoves:
+    """The replay buffer of the store's run."""
+
+    store: Store
+    replay: ReplayStore
+    samples: SampleStore
+    checkpoints: CheckpointStore
+
+    async def view(self) -> ReplayView:
+        """Read the buffer, which must be there."""
+        view = await self.replay.view(RUN)
+        assert view is not None
+        return view
+
+    async def plan(self, *fragments: EncodedFragment) -> tuple[Insertion, list[Receipt], ReplayView]:
+        """Plan to insert fragments of one worker, which must change something."""
+        found = await self.replay.look(RUN, fragments[0].worker, (await self.view()).policy.eviction, 8)
+        assert found is not None
+        view, known, victims = found
+        insertion, receipts = plan_insertion(view, fragments[0].worker, known, fragments, victims, new_id)
+        assert insertion is not None
+        return insertion, receipts, view
+
+    async def insert(self, *fragments: EncodedFragment) -> list[Receipt]:
+        """Insert fragments of one worker."""
+        insertion, receipts, view = await self.plan(*fragments)
+        assert await self.replay.insert(RUN, insertion, view) == "inserted"
+        return receipts
+
+    async def take(self, *ranks: int, sample_id: str = "sample", **fields: Any) -> Manifest | Missed:
+        """Take the chunks at some ranks, oldest first, into a sample."""
+        view = fields.pop("view", None) or await self.view()
+        held = replace(lease(sample_id), request_id=fields.pop("request_id", ""))
+        limits = Limits(**{"oldest_version": 0, "oldest_ms": 0, "most_samples": None} | fields)
+        draws = [Draw(Order.INSERTION, 0, 2**53, rank) for rank in ranks]
+        drawn_on = DrawnOn(Sampling(), Counts(view.size))
+        counter = view.total("draws") + 1
+        return await self.samples.take(RUN, held, len(ranks), view, drawn_on, draws, counter, limits)
+
+    async def end(self, outcome: str, sample_id: str = "sample") -> bool:
+        """End a sample."""
+        return await self.samples.end(RUN, lease(sample_id), outcome, await self.view())
+
+    async def checkpoint(self, name: str, slot: int = 0, gone: Sequence[int] = ()) -> Checkpoint:
+        """Take a checkpoint."""
+        taken = await self.checkpoints.take(RUN, name, await self.view(), slot, gone)
+        assert taken is not None
+        return taken
+
+    async def books(self) -> Books:
+        """Recount the buffer."""
+        return await books_of(self.store.redis, RUN)
+
+
+def lease(sample_id: str) -> Lease:
+    """A lease of a sample, the same each time."""
+    return Lease(sample_id, LeaseState.HELD, "host/1/x", 1, 0, relaxed=False, lease_id="lease")
+
+
+def new_id() -> str:
+    """Make an id never used before."""
+    return uuid.uuid4().hex
+
+
+def keys_of(manifest: Manifest | Missed) -> Sequence[str]:
+    """The keys of a sample's chunks, in order."""
+    assert isinstance(manifest, Manifest), manifest
+    return [drawn.key for drawn in manifest.chunks]
+
+
+async def replay_moves(store: Store, **policy: Any) -> ReplayMoves:
+    """Give the store's run a buffer."""
+    connection = store.connection
+    moves = ReplayMoves(store, ReplayStore(connection), SampleStore(connection), CheckpointStore(connection))
+    assert await moves.replay.put(RUN, ReplayPolicy(**policy), 0, 0.0, "", settle=False)
+    return moves
