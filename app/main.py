@@ -20,6 +20,9 @@ from app.api.http.request_metrics import Counting
 from app.api.routes import (
     atropos,
     batches,
+    curricula,
+    curriculum_items,
+    curriculum_states,
     environments,
     groups,
     replay,
@@ -29,7 +32,7 @@ from app.api.routes import (
     runs,
     system,
 )
-from app.api.routes.v1 import curricula, curriculum_items, curriculum_states, shards
+from app.api.routes.v1 import shards
 from app.core.errors import StoreMisconfigured
 from app.services.batches.atropos_delivery import Sending
 from app.services.batches.dispatch import Dispatch
@@ -78,9 +81,9 @@ from app.services.status import Status
 from app.services.traffic import Traffic
 from app.settings import Settings
 from app.store.batches.store import BatchStore
-from app.store.curriculum import CurriculumStore
-from app.store.curriculum_items import ItemStore
-from app.store.curriculum_state import CurriculumStateStore
+from app.store.curriculum.items import ItemStore
+from app.store.curriculum.state import CurriculumStateStore
+from app.store.curriculum.store import CurriculumStore
 from app.store.environments.members import MemberStore
 from app.store.groups.store import GroupStore
 from app.store.redis.client import Connection

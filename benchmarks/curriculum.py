@@ -27,7 +27,7 @@ from multiprocessing import get_context
 import numpy as np
 from numpy.typing import NDArray
 
-from app.core.curriculum.policy import Arms, CurriculumPolicy, Form, Strategy, progress
+from app.core.curriculum.settings import Arms, CurriculumPolicy, Form, Strategy, progress
 from benchmarks.arena import QUICK, Arena
 from benchmarks.results import Results, Table
 from tests.core.curriculum.population import Population

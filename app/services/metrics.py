@@ -36,7 +36,7 @@ from app.services.replay.samples import ReplaySamples
 from app.services.runs.isolation import Failure, RunTroubles, each
 from app.services.status import set_aside_groups
 from app.services.traffic import Traffic
-from app.store.curriculum import CurriculumStore, CurriculumSummary
+from app.store.curriculum.store import CurriculumStore, CurriculumSummary
 from app.store.replay.store import ReplayStore
 from app.store.replay.view import ReplaySummary, ReplayView
 from app.store.runs.store import RunStore

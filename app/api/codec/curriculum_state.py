@@ -10,15 +10,15 @@ from pydantic import ValidationError
 from starlette.requests import Request
 
 from app.api.codec.json_reader import check_structure, minified, parse_in_python
-from app.api.curriculum_shown import shown_settings
 from app.api.deps import parse
-from app.core.curriculum.atropos import load_atropos
+from app.api.wire.curriculum import shown_settings
+from app.core.curriculum.atropos_state import load_atropos
 from app.core.curriculum.estimates import Estimate
-from app.core.curriculum.policy import CurriculumPolicy
+from app.core.curriculum.settings import CurriculumPolicy
 from app.core.curriculum.state import Header, estimate_dict, load_estimate_dict, load_state_dict, state_dict
 from app.core.errors import BodyTooLarge, InvalidField, MalformedBody, RequestTimeout, UnsupportedEncoding
 from app.services.curriculum.states import Document
-from app.store.curriculum_state import SavedItem
+from app.store.curriculum.state import SavedItem
 from lachesis.wire.curriculum_items import MAX_METADATA_BYTES
 from lachesis.wire.curriculum_state import LastLine, SavedItemLine
 from lachesis.wire.problems import told

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from app.core.curriculum.orders import Counts, Order, Part
+from app.core.curriculum.indexes import Counts, Order, Part
 
 
 def bin_of(rank: int, seen: int, n_bins: int) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from app.core.curriculum.policy import MAX_REWARD, CurriculumPolicy
+from app.core.curriculum.settings import MAX_REWARD, CurriculumPolicy
 from app.core.errors import InvalidField
 
 

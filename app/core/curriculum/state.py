@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from app.core.curriculum.estimates import Estimate, unseen
-from app.core.curriculum.policy import MAX_REWARD, CurriculumPolicy, check_policy
+from app.core.curriculum.settings import MAX_REWARD, CurriculumPolicy, check_policy
 from app.core.errors import InvalidField
 
 FORMAT, VERSION = "lachesis.curriculum", 1

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from app.core.curriculum import bins, strategies
+from app.core.curriculum import bins
 from app.core.curriculum.metrics import Totals, metrics
-from app.core.curriculum.policy import (
+from app.core.curriculum.settings import (
     Arms,
     CurriculumPolicy,
     Strategy,
@@ -16,10 +16,11 @@ from app.core.curriculum.policy import (
     needs_progress,
     progress,
 )
+from app.core.curriculum.strategies import table
 from app.core.errors import CurriculumNotFound, InvalidField, RunNotFound
 from app.events import CurriculumDeleted, emit
-from app.store.curriculum import Census, CurriculumStore, CurriculumView
-from app.store.curriculum_entries import MAX_CURRICULA
+from app.store.curriculum.entries import MAX_CURRICULA
+from app.store.curriculum.store import Census, CurriculumStore, CurriculumView
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +131,7 @@ class Curricula:
         least, greatest = await self._store.ease_bounds(view)
         ends = least or 0.0, greatest or 0.0
         totals = Totals(census.ease_sum, *ends, census.updates, census.in_flight, census.left_out)
-        parts = strategies.parts(policy, census.counts, come)
+        parts = table.parts(policy, census.counts, come)
         return metrics(policy, census.counts, totals, parts, come)
 
     async def view(self, run: str, name: str) -> CurriculumView:
@@ -154,7 +155,7 @@ async def counted(
         CurriculumNotFound: It was removed meanwhile.
     """
     by_category = policy.strategy is Strategy.BANDIT and policy.arms is Arms.CATEGORIES
-    spans = strategies.spans(policy, view.samples)
+    spans = table.spans(policy, view.samples)
     census = await store.census(view, spans, draws=draws, samples=samples, by_category=by_category)
     if census is None:
         raise gone(view)

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from app.core.errors import InvalidField
 from app.services.curriculum.observing import arm_bins, changes_of
-from app.store.curriculum_groups import GroupObservations
-from app.store.curriculum_items import Observation
+from app.store.curriculum.groups import GroupObservations
+from app.store.curriculum.items import Observation
 from app.store.groups.admission_context import Observer, Roster
 from app.store.groups.codec import EncodedGroup
 from app.store.groups.entries import Placement

@@ -6,13 +6,13 @@ from typing import Literal
 
 from app.core.curriculum import bins
 from app.core.curriculum.estimates import posterior
-from app.core.curriculum.orders import Order
+from app.core.curriculum.indexes import Order
 from app.core.errors import InvalidField, ItemNotFound
 from app.events import CurriculumItemDeleted, emit
 from app.services.curriculum.curricula import Curricula, gone
-from app.store.curriculum import CurriculumStore, CurriculumView
-from app.store.curriculum_entries import MAX_CATEGORIES, MAX_ITEMS, NewItem, StoredItem
-from app.store.curriculum_items import ItemStore
+from app.store.curriculum.entries import MAX_CATEGORIES, MAX_ITEMS, NewItem, StoredItem
+from app.store.curriculum.items import ItemStore
+from app.store.curriculum.store import CurriculumStore, CurriculumView
 
 SortedBy = Literal["ease", "posterior", "signal", "last", "drawn"]
 

@@ -4,12 +4,12 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.core.curriculum.bandit import arm_step
 from app.core.curriculum.estimates import Estimate, observed
-from app.core.curriculum.policy import Arms, CurriculumPolicy
+from app.core.curriculum.settings import Arms, CurriculumPolicy
+from app.core.curriculum.strategies.bandit import arm_step
 from app.services.curriculum.curricula import Curricula
 from app.services.curriculum.items import bin_at, refused
-from app.store.curriculum_items import ItemStore, Observation
+from app.store.curriculum.items import ItemStore, Observation
 
 _AT_ONCE = 1000  # observations; a script counts them within 30 milliseconds
 _REPEATED_MS = 120_000  # a command whose answer was lost is recognised this long; far longer than it is repeated

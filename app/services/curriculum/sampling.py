@@ -8,15 +8,16 @@ from enum import StrEnum
 
 import numpy as np
 
-from app.core.curriculum import choosing, strategies, thompson
+from app.core.curriculum import sampling
 from app.core.curriculum.bins import bin_law, in_other_orders, middle
-from app.core.curriculum.orders import Counts, Draw, Order, Part
-from app.core.curriculum.policy import CurriculumPolicy, Strategy, progress
+from app.core.curriculum.indexes import Counts, Draw, Order, Part
+from app.core.curriculum.settings import CurriculumPolicy, Strategy, progress
+from app.core.curriculum.strategies import table, thompson
 from app.services.curriculum.curricula import Curricula, counted, gone
 from app.services.curriculum.items import bin_at
-from app.store.curriculum import Census, CurriculumStore, CurriculumView
-from app.store.curriculum_entries import StoredItem
-from app.store.curriculum_items import ItemStore, Place, SampleId, Taken
+from app.store.curriculum.entries import StoredItem
+from app.store.curriculum.items import ItemStore, Place, SampleId, Taken
+from app.store.curriculum.store import Census, CurriculumStore, CurriculumView
 
 _LOOKED_UP = 512
 """Items looked up where only that tells which bins a law prefers; candidates of THOMPSON whose law is worked out."""
@@ -98,7 +99,7 @@ class Law:
     census: Census
     counts: Counts
     parts: tuple[Part, ...]
-    chances: choosing.Chances
+    chances: sampling.Chances
     seed: int
     counter: int
 
@@ -109,7 +110,7 @@ class Law:
 
     def places(self, wanted: int, counter: int) -> tuple[list[Draw], list[Place]]:
         """Draw places, none twice."""
-        draws = choosing.choose(self.parts, wanted, self.seed, counter)
+        draws = sampling.choose(self.parts, wanted, self.seed, counter)
         return draws, self.named(draws)
 
     def named(self, draws: Sequence[Draw]) -> list[Place]:
@@ -155,7 +156,7 @@ class CurriculumSamples:
         found: dict[str, SampledItem] = {}
         taken = Taken(False, uuid.uuid4().hex, law.census.in_flight, 0, ())
         number = law.census.counts.samples + 1
-        for attempt in range(choosing.ATTEMPTS):
+        for attempt in range(sampling.ATTEMPTS):
             wanted = request.n - len(found)
             if not wanted or not law.parts:
                 break
@@ -195,7 +196,7 @@ class CurriculumSamples:
         law = await self._law(view, request)
         if law.parts and law.policy.strategy is Strategy.THOMPSON:
             chances = np.array(await self.bins_of(view, law))
-            random = choosing.generator(law.seed, law.counter)
+            random = sampling.generator(law.seed, law.counter)
             drawn = random.choice(len(chances), request.n, p=chances / chances.sum()).tolist()
         else:
             drawn = await self._bins_drawn(view, law, law.parts, request.n)
@@ -219,8 +220,8 @@ class CurriculumSamples:
         come = progress(policy, view.step if step is None else step, total_steps)
         census = await counted(self._store, view, policy, **claims)
         counts = replace(census.counts, samples=view.samples)
-        parts = strategies.parts(policy, counts, come)
-        return Law(policy, census, counts, parts, choosing.Chances(parts), policy.seed, census.counter)
+        parts = table.parts(policy, counts, come)
+        return Law(policy, census, counts, parts, sampling.Chances(parts), policy.seed, census.counter)
 
     async def bins_of(self, view: CurriculumView, law: Law) -> list[float]:
         """Return each bin's probability of the next draw; all 0 if there is nothing to draw."""
@@ -247,7 +248,7 @@ class CurriculumSamples:
 
     async def _law(self, view: CurriculumView, request: SampleRequest) -> Law:
         policy = view.policy if request.strategy is None else replace(view.policy, strategy=request.strategy)
-        draws = 0 if request.seed is not None else choosing.ATTEMPTS
+        draws = 0 if request.seed is not None else sampling.ATTEMPTS
         law = await self.law_of(view, policy, request.step, request.total_steps, draws=draws, samples=1)
         return law if request.seed is None else replace(law, seed=request.seed, counter=0)
 
@@ -255,7 +256,7 @@ class CurriculumSamples:
         self, view: CurriculumView, law: Law, own: SampleId, wanted: int, in_flight: int, request_id: str
     ) -> tuple[Taken, list[SampledItem]]:
         counter = law.counter + own.attempt
-        more = choosing.draws_for(wanted, law.counts.items, in_flight, own.attempt)
+        more = sampling.draws_for(wanted, law.counts.items, in_flight, own.attempt)
         places: Sequence[Place] | Sequence[str]
         if law.policy.strategy is Strategy.THOMPSON:
             best = await self.best(view, law, max(wanted, more), counter, idle_only=True)
@@ -273,7 +274,7 @@ class CurriculumSamples:
 
     async def _bins_drawn(self, view: CurriculumView, law: Law, parts: Sequence[Part], n: int) -> list[int]:
         """Draw items one by one, as often as they come, and look up which bins they are of."""
-        draws = choosing.independent(parts, n, law.seed, law.counter)
+        draws = sampling.independent(parts, n, law.seed, law.counter)
         found = await self._items.look(view, law.named(draws))
         by_ease = law.counts.length(Order.EASE)
         return [bin_at(item.ranks[0], by_ease, view.policy.n_bins) for item in found if item is not None]

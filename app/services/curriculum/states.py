@@ -9,9 +9,9 @@ from app.core.curriculum.state import Header
 from app.core.errors import CurriculumNotFound, InvalidField, RunNotFound
 from app.events import CurriculumRestored, emit
 from app.services.curriculum.curricula import Curricula, too_many_curricula
-from app.store.curriculum import CurriculumStore
-from app.store.curriculum_entries import MAX_ITEMS
-from app.store.curriculum_state import CurriculumStateStore, SavedItem
+from app.store.curriculum.entries import MAX_ITEMS
+from app.store.curriculum.state import CurriculumStateStore, SavedItem
+from app.store.curriculum.store import CurriculumStore
 
 _AT_ONCE = 500
 _FIRST_LINE = 2  # line of the first item in a document, after the header

@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from app.core.curriculum.choosing import draws_for
-from app.core.curriculum.policy import CurriculumPolicy, Strategy, check_policy
+from app.core.curriculum.sampling import draws_for
+from app.core.curriculum.settings import CurriculumPolicy, Strategy, check_policy
 from app.services.curriculum.curricula import Curricula
 from app.services.curriculum.sampling import CurriculumSamples, SampledItem
-from app.store.curriculum import CurriculumView
-from app.store.curriculum_items import ItemStore
+from app.store.curriculum.items import ItemStore
+from app.store.curriculum.store import CurriculumView
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from app.core.curriculum.policy import CurriculumPolicy
+from app.core.curriculum.settings import CurriculumPolicy
 from app.core.groups.length import sequence_limit
 from app.core.model import Environment
 from app.core.runs.settings import Policy
-from app.store.curriculum_entries import parse_policy as parse_curriculum_policy
+from app.store.curriculum.entries import parse_policy as parse_curriculum_policy
 from app.store.redis.client import Connection
 from app.store.redis.keys import RunKeys
 from app.store.runs.view import parse_config, parse_environment, parse_policy, reading

@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 from app.core.groups.deletion import QUEUED, Position
 from app.core.model import DropReason, Lane, LaneId, PlannedGroup, QueuedGroup
 from app.core.runs.counters import Drought
-from app.store.curriculum_groups import GroupObservations, observation_arguments
+from app.store.curriculum.groups import GroupObservations, observation_arguments
 from app.store.groups.entries import (
     EndedGroup,
     Stored,

@@ -56,7 +56,7 @@
 | `…:curricula` | hash | curriculum -> its id |
 | `…:curricula_loading` | zset | ids of curricula whose state is being loaded, by the run clock at their last progress |
 | `…:curriculum:{id}` | hash | a curriculum: configuration, revision, totals, random counter |
-| `…:curriculum:{id}:items` | hash | item -> `category prior metadata`, for every item (`app.store.curriculum_items`) |
+| `…:curriculum:{id}:items` | hash | item -> `category prior metadata`, for every item (`app.store.curriculum.items`) |
 | `…:curriculum:{id}:estimates` | hash | seen item -> what is known of it, and its last scores, packed |
 | `…:curriculum:{id}:unseen` | zset | items not observed yet and without a prior, all with score 0 |
 | `…:curriculum:{id}:foreseen` | zset | items not observed yet, by their prior |

@@ -3,8 +3,8 @@
 import math
 
 from app.core.curriculum.estimates import Estimate, posterior
-from app.core.curriculum.orders import Order
-from app.core.curriculum.policy import Arms, CurriculumPolicy, Form, Strategy
+from app.core.curriculum.indexes import Order
+from app.core.curriculum.settings import Arms, CurriculumPolicy, Form, Strategy
 from tests.core.curriculum.population import Population
 
 

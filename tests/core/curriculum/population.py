@@ -9,15 +9,15 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from app.core.curriculum import thompson
-from app.core.curriculum.bandit import arm_of_bin, arm_of_category, arm_step
 from app.core.curriculum.bins import bin_of, middle
-from app.core.curriculum.choosing import ATTEMPTS, choose, draws_for
 from app.core.curriculum.estimates import Change, Estimate, observed, unseen
-from app.core.curriculum.orders import SEEN, Counts, Draw, Order
-from app.core.curriculum.policy import Arms, CurriculumPolicy, Strategy
+from app.core.curriculum.indexes import SEEN, Counts, Draw, Order
+from app.core.curriculum.sampling import ATTEMPTS, choose, draws_for
+from app.core.curriculum.settings import Arms, CurriculumPolicy, Strategy
 from app.core.curriculum.state import Header
-from app.core.curriculum.strategies import parts, spans
+from app.core.curriculum.strategies import thompson
+from app.core.curriculum.strategies.bandit import arm_of_bin, arm_of_category, arm_step
+from app.core.curriculum.strategies.table import parts, spans
 
 Items = NDArray[np.int64]
 Numbers = NDArray[np.float64]

@@ -6,15 +6,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.core.curriculum.atropos import load_atropos
+from app.core.curriculum.atropos_state import load_atropos
 from app.core.curriculum.bins import ranks_of
-from app.core.curriculum.competence import frontier
 from app.core.curriculum.estimates import Estimate, posterior
-from app.core.curriculum.orders import Order
-from app.core.curriculum.policy import CurriculumPolicy, Form, Strategy, needs_progress
+from app.core.curriculum.indexes import Order
+from app.core.curriculum.settings import CurriculumPolicy, Form, Strategy, needs_progress
 from app.core.curriculum.state import Header
-from app.core.curriculum.strategies import parts, spans
-from app.core.curriculum.thompson import best_probabilities
+from app.core.curriculum.strategies.competence import frontier
+from app.core.curriculum.strategies.table import parts, spans
+from app.core.curriculum.strategies.thompson import best_probabilities
 from app.core.errors import InvalidField
 from tests.core.curriculum.population import Population
 from tests.core.curriculum.test_strategies import EXAMPLES, NAMES, law_by_parts

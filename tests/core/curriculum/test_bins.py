@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.curriculum.bins import bin_law, bin_of, bin_sizes, middle, ranks_of
-from app.core.curriculum.orders import Counts, Order, Part
+from app.core.curriculum.indexes import Counts, Order, Part
 from tests.properties import examples
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.curriculum.estimates import Estimate, after, observed, pass_share, posterior, unseen
-from app.core.curriculum.policy import MAX_REWARD, CurriculumPolicy
+from app.core.curriculum.settings import MAX_REWARD, CurriculumPolicy
 from app.core.curriculum.state import Header
 from app.core.errors import InvalidField
 from tests.core.curriculum.population import Population

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.curriculum.choosing import probability_of
+from app.core.curriculum.indexes import Order, Part
 from app.core.curriculum.metrics import Totals, entropy, metrics
-from app.core.curriculum.orders import Order, Part
-from app.core.curriculum.policy import CurriculumPolicy, Strategy
-from app.core.curriculum.strategies import parts
+from app.core.curriculum.sampling import probability_of
+from app.core.curriculum.settings import CurriculumPolicy, Strategy
+from app.core.curriculum.strategies.table import parts
 from tests.core.curriculum.population import Population
-from tests.core.curriculum.test_choosing import SHAPES, parts_of
+from tests.core.curriculum.test_sampling import SHAPES, parts_of
 from tests.core.curriculum.test_strategies import EXAMPLES, NAMES, known
 from tests.properties import examples
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from app.core.curriculum.estimates import Estimate
-from app.core.curriculum.policy import Arms, CurriculumPolicy, Form, Strategy
+from app.core.curriculum.settings import Arms, CurriculumPolicy, Form, Strategy
 from app.core.curriculum.state import (
     Header,
     estimate_dict,

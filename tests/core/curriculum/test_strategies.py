@@ -9,12 +9,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.core.curriculum.choosing import Chances, choose
 from app.core.curriculum.estimates import Estimate, unseen
-from app.core.curriculum.orders import Counts, Order
-from app.core.curriculum.policy import Arms, CurriculumPolicy, Form, Strategy, check_policy
+from app.core.curriculum.indexes import Counts, Order
+from app.core.curriculum.sampling import Chances, choose
+from app.core.curriculum.settings import Arms, CurriculumPolicy, Form, Strategy, check_policy
 from app.core.curriculum.state import Header
-from app.core.curriculum.strategies import parts
+from app.core.curriculum.strategies.table import parts
 from tests.core.chi_square import fits
 from tests.core.curriculum.definitions import kinds_of, law_of, next_free
 from tests.core.curriculum.population import Population

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from app.core.curriculum.estimates import Estimate
-from app.core.curriculum.policy import CurriculumPolicy, Strategy
+from app.core.curriculum.settings import CurriculumPolicy, Strategy
 from app.core.curriculum.state import Header
-from app.core.curriculum.thompson import best, best_probabilities, candidates_for
+from app.core.curriculum.strategies.thompson import best, best_probabilities, candidates_for
 from tests.core.chi_square import fits
 from tests.core.curriculum.population import Population
 

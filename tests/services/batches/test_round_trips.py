@@ -14,7 +14,7 @@ from app.core.runs.settings import Policy
 from app.services.batches.request import Holder
 from app.services.replay.request import Sample
 from tests.services.conftest import RUN, Process, config, encoded, join
-from tests.services.curriculum_runs import NAME, observe, register
+from tests.services.curriculum.runs import NAME, observe, register
 from tests.services.replay.moves import buffer_of
 
 OF_WHAT_IS_NAMED = {

@@ -31,10 +31,10 @@ from app.store.redis.keys import RunKeys
 from app.store.replay.entries import EncodedFragment
 from app.store.runs.tick import NOBODY
 from tests.services.conftest import RUN, config
+from tests.services.curriculum.test_machine import A_YEAR_S, Processes
 from tests.services.replay.model import MAX_WAITING, ReplayModel
 from tests.services.replay.moves import Books, books_of, fragment
 from tests.services.replay.values import FRAGMENT_TTL_S, REORDER_WINDOW_S, Held, Limiter, Refused, Rules, Sent
-from tests.services.test_curriculum_machine import A_YEAR_S, Processes
 
 T = TypeVar("T")
 PASSES_S = 30

@@ -15,7 +15,7 @@ from app.store.runs.store import RunStore
 from app.store.runs.tick import NOBODY, HeardOf
 from tests.services.replay.moves import fragment
 from tests.store.conftest import RUN, Store, encoded
-from tests.store.curriculum_moves import a_curriculum
+from tests.store.curriculum.moves import a_curriculum
 from tests.store.replay.moves import keys_of, replay_moves
 
 

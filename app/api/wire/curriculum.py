@@ -1,0 +1,129 @@
+"""What is shown of curricula: settings, items, samples; and settings as they are read."""
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any
+
+import orjson
+
+from app.core.curriculum.indexes import Order
+from app.core.curriculum.settings import CurriculumPolicy, of_their_kinds
+from app.services.curriculum.curricula import CurriculumFacts
+from app.services.curriculum.items import Flight, ItemFacts, ItemPage
+from app.services.curriculum.observing import Receipt
+from app.services.curriculum.sampling import Sample, SampledItem
+from app.services.curriculum.what_if import Alternative, Comparison
+from lachesis.wire.curricula import CurriculumInfo, CurriculumSettings
+
+
+def changes_of(asked: CurriculumSettings, names: Iterable[str]) -> dict[str, Any]:
+    """Read settings as fields of `CurriculumPolicy`; those of ``names`` that are settings."""
+    return of_their_kinds({name: getattr(asked, name) for name in names if name in CurriculumSettings.model_fields})
+
+
+def shown_settings(policy: CurriculumPolicy) -> CurriculumSettings:
+    """Describe settings.
+
+    Raises:
+        pydantic.ValidationError: They are none that can be set here.
+    """
+    fields = asdict(policy)
+    return CurriculumSettings.model_validate({name: fields[name] for name in CurriculumSettings.model_fields})
+
+
+def shown_curriculum(facts: CurriculumFacts) -> CurriculumInfo:
+    """Describe a curriculum."""
+    counts = facts.census.counts
+    return CurriculumInfo(
+        name=facts.view.name,
+        settings=shown_settings(facts.view.policy),
+        items=counts.length(Order.EASE) + counts.length(Order.UNSEEN),
+        items_seen=counts.seen,
+        in_flight=facts.census.in_flight,
+        observations=facts.census.updates,
+        samples=counts.samples,
+        bins=list(facts.bins),
+        categories=dict(counts.categories),
+    )
+
+
+def item_values(facts: ItemFacts) -> dict[str, Any]:
+    """Describe an item (`lachesis.wire.curriculum_items.Item`)."""
+    item = facts.stored
+    estimate = item.estimate
+    return {
+        "key": item.key,
+        "bin": facts.bin,
+        "difficulty": None if item.prior is None and not estimate.count else estimate.ema,
+        "count": estimate.count,
+        "pass_rate": facts.pass_rate,
+        "passed": estimate.passed,
+        "failed": estimate.failed,
+        "signal": estimate.signal,
+        "prior": item.prior,
+        "category": facts.category,
+        "metadata": _metadata(item.metadata),
+    }
+
+
+def item_json(facts: ItemFacts, flight: Flight) -> bytes:
+    """Describe an item with its history."""
+    more = {"history": facts.stored.history, "drawn": flight.drawn, "in_flight_s": flight.in_flight_s}
+    return orjson.dumps(item_values(facts) | more)
+
+
+def page_json(page: ItemPage) -> bytes:
+    """Describe a page of items."""
+    return orjson.dumps({"items": list(map(item_values, page.items)), "cursor": page.cursor})
+
+
+def receipt_json(receipt: Receipt) -> bytes:
+    """Describe what became of observations."""
+    observed = [
+        {"item": one.key, "bin": one.bin, "difficulty": one.estimate.ema, "count": one.estimate.count}
+        for one in receipt.items
+    ]
+    return orjson.dumps({"observed": observed})
+
+
+def sample_json(sample: Sample, asked: int) -> bytes:
+    """Describe a sample of which so many items, or bins, were asked."""
+    short = len(sample.items) + len(sample.bins) < asked
+    return orjson.dumps(
+        {
+            "strategy": sample.strategy,
+            "sample": sample.sample_id or None,
+            "items": list(map(_sampled, sample.items)),
+            "bins": sample.bins,
+            "in_flight": sample.in_flight,
+            "in_flight_ttl_s": sample.in_flight_ttl_s,
+            "missing": sample.missing,
+            "retry_after_s": sample.free_s if short else None,
+        }
+    )
+
+
+def comparison_json(comparison: Comparison) -> bytes:
+    """Describe two strategies side by side."""
+    sides = {"current": comparison.current, "alternative": comparison.alternative}
+    shown = {name: _alternative(side) for name, side in sides.items()}
+    return orjson.dumps({**shown, "difference": comparison.difference})
+
+
+def _alternative(side: Alternative) -> dict[str, Any]:
+    items = list(map(_sampled, side.items))
+    return {"strategy": side.strategy, "bins": side.bins, "entropy": side.entropy, "items": items}
+
+
+def _sampled(sampled: SampledItem) -> dict[str, Any]:
+    return {
+        "key": sampled.item.key,
+        "bin": sampled.bin,
+        "probability": sampled.probability,
+        "why": sampled.why,
+        "metadata": _metadata(sampled.item.metadata),
+    }
+
+
+def _metadata(text: str) -> orjson.Fragment | None:
+    return orjson.Fragment(text) if text else None

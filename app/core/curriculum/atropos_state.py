@@ -1,0 +1,60 @@
+"""The state of Atropos's CurriculumScheduler, as a curriculum of ours.
+
+It knows a moving average and a count of each item. Our other numbers are what rewards of 0 and 1 of that mean would
+have made of them: one reward of evidence for each of its updates, forgotten as ours; the last group's mean is the
+average; and mean |advantage| is 2 p (1 - p). Its bin boundaries are not needed: bins are ranks.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from app.core.curriculum.estimates import Estimate, pass_share
+from app.core.curriculum.settings import CurriculumPolicy, Form, Strategy
+from app.core.curriculum.state import Header, load_policy_dict, number, whole
+from app.core.errors import InvalidField
+
+_SETTINGS = ("strategy", "n_bins", "temperature", "ema_alpha", "competence_threshold")
+_LEFT_BEHIND = ("bin_boundaries", "last_rebin_count")
+
+
+def load_atropos(
+    document: Mapping[str, Any], settings: Mapping[str, Any] | None = None
+) -> tuple[Header, dict[str, Estimate]]:
+    """Read its settings, and an estimate by key of each item that it scored.
+
+    Its ``competence_based`` is ours of the form FRONTIER, the one that has a use for ``competence_threshold``.
+
+    Args:
+        document: ``{strategy, n_bins, temperature, ema_alpha, competence_threshold, item_scores: {key: [ema, count]},
+            bin_boundaries, last_rebin_count}``.
+        settings: Those that it does not have, by name, such as the range of rewards.
+
+    Raises:
+        InvalidField: Something is missing, unknown, or out of range; `location` says where.
+    """
+    for name in document:
+        if name not in (*_SETTINGS, *_LEFT_BEHIND, "item_scores"):
+            raise InvalidField(f"{name} is unknown", (name,))
+    scores = document.get("item_scores")
+    if not isinstance(scores, Mapping):
+        raise InvalidField("item_scores is not an object", ("item_scores",))
+    known = {name: document[name] for name in _SETTINGS if name in document}
+    if known.get("strategy") == Strategy.COMPETENCE_BASED:
+        known["form"] = Form.FRONTIER.value
+    policy = load_policy_dict(known | dict(settings or {}))
+    items = {key: _estimate(policy, key, score) for key, score in scores.items()}
+    updates = whole(sum(each.count for each in items.values()), ("item_scores",))
+    return Header(policy, updates=updates), items
+
+
+def _estimate(policy: CurriculumPolicy, key: str, score: object) -> Estimate:
+    if not isinstance(score, list | tuple) or len(score) != 2:
+        raise InvalidField(f"item_scores has {score!r}, which is not [ema, count]", ("item_scores", key))
+    ema, count = number(score[0], ("item_scores", key, 0)), whole(score[1], ("item_scores", key, 1))
+    if not count:
+        return Estimate()
+    share = pass_share(policy, ema)
+    forgotten = policy.forgetting
+    evidence = (1 - (1 - forgotten) ** count) / forgotten if forgotten else float(count)
+    signal = 2 * share * (1 - share) * (policy.reward_max - policy.reward_min)
+    return Estimate(ema, count, evidence * share, evidence * (1 - share), signal, last=ema)

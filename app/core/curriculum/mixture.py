@@ -1,0 +1,68 @@
+"""What the strategies' laws have in common: logarithms of weights become probabilities, and parts of orders."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from app.core.curriculum.bins import bin_sizes, middle, ranks_of
+from app.core.curriculum.indexes import Counts, Order, Part
+
+
+def tempered(log_weights: ArrayLike, temperature: float, sizes: ArrayLike = 1) -> list[float]:
+    """Return probabilities in proportion to ``size * exp(log_weight / temperature)``.
+
+    Nothing overflows; what underflows is 0. Where all are 0, so is what is returned.
+
+    Args:
+        log_weights: Finite, or ``-inf`` for what is impossible.
+        temperature: Above 0.
+        sizes: What each stands for: ``>= 0``; of a size 0, the probability is 0.
+    """
+    logs, counts = np.broadcast_arrays(np.asarray(log_weights, np.float64), np.asarray(sizes, np.float64))
+    possible = (counts > 0) & (logs > -np.inf)
+    if not possible.any():
+        return [0.0] * len(logs)
+    scaled = (logs - logs[possible].max()) / temperature + np.log(np.where(possible, counts, 1.0))
+    weights = np.where(possible, np.exp(scaled - scaled[possible].max()), 0.0)
+    law: list[float] = (weights / weights.sum()).tolist()
+    return law
+
+
+def kept(parts: Sequence[Part]) -> tuple[Part, ...]:
+    """Leave out what has no place or no probability."""
+    return tuple(part for part in parts if part.size and part.probability)
+
+
+def over_bins(log_weights: Sequence[float], temperature: float, counts: Counts, why: Sequence[str]) -> tuple[Part, ...]:
+    """Return the law of bins drawn by their weights, and an item in the bin uniformly. Empty bins are left out.
+
+    Args:
+        log_weights: One for each bin.
+        temperature: What they are divided by.
+        counts: The items.
+        why: One for each bin.
+    """
+    n_bins, ease, unseen = len(log_weights), counts.length(Order.EASE), counts.length(Order.UNSEEN)
+    ranks, sizes = [ranks_of(each, ease, n_bins) for each in range(n_bins)], bin_sizes(counts, n_bins)
+    # A bin is as likely as its weight says, however many items are in it.
+    law = tempered([weight if size else -np.inf for weight, size in zip(log_weights, sizes, strict=True)], temperature)
+    parts = [
+        Part(Order.EASE, ranks[each].start, len(ranks[each]), law[each] * len(ranks[each]) / size, why[each], each)
+        for each, size in enumerate(sizes)
+        if size
+    ]
+    if unseen:
+        each = middle(n_bins)
+        parts.append(
+            Part(Order.UNSEEN, 0, unseen, law[each] * unseen / sizes[each], f"{why[each]}, not yet seen", each)
+        )
+    return kept(parts)
+
+
+def over_cells(
+    order: Order, sizes: Sequence[int], probabilities: Sequence[float], why: Sequence[str]
+) -> tuple[Part, ...]:
+    """Return parts that follow each other in an order, from its lowest place; empty ones are left out."""
+    firsts = np.cumsum([0, *sizes]).tolist()
+    return kept([Part(order, *each) for each in zip(firsts, sizes, probabilities, why, strict=False)])

@@ -1,0 +1,53 @@
+"""A bandit over bins or categories: P(arm) in proportion to exp(Q / temperature), an item of the arm uniformly.
+
+Q <- Q + arm_alpha * (signal - Q) with each observation, from 0; signal is the mean |advantage| of its group, advantage
+being the reward less the group's mean. Signals of rewards from 0 to 1 are 0.5 at most, so a temperature of 1 is nearly
+uniform; 0.1 is a fair beginning. Arms without an item are left out.
+
+Source: Chen et al., *Self-evolving curriculum for LLM reasoning* (2025), TD(0) and the Boltzmann law.
+"""
+
+from app.core.curriculum.estimates import Change, Step
+from app.core.curriculum.indexes import Counts, Order, Part
+from app.core.curriculum.mixture import kept, over_bins, tempered
+from app.core.curriculum.settings import Arms, CurriculumPolicy
+
+
+def arm_of_bin(bin_: int) -> str:
+    """Return the key of a bin's arm."""
+    return f"bin:{bin_}"
+
+
+def arm_of_category(category: str) -> str:
+    """Return the key of a category's arm; the empty string is that of items without one."""
+    return f"category:{category}"
+
+
+def arm_step(policy: CurriculumPolicy, change: Change) -> Step:
+    """Say what an observation makes of its arm's value, which begins at 0: ``keep * value + gain``.
+
+    The arm is that of the item's bin *before* the observation, or of its category.
+    """
+    keep, gain = 1 - policy.arm_alpha, policy.arm_alpha * change.signal.gain
+    return Step(keep, gain, gain)
+
+
+def parts(policy: CurriculumPolicy, counts: Counts, _: float) -> tuple[Part, ...]:
+    """Return the law."""
+    if policy.arms is Arms.BINS:
+        values = [counts.arms.get(arm_of_bin(each), 0.0) for each in range(policy.n_bins)]
+        return over_bins(values, policy.temperature, counts, [f"bin {i} at {q:.3f}" for i, q in enumerate(values)])
+    categories = {name: size for name, size in sorted(counts.categories.items()) if size}
+    values = [counts.arms.get(arm_of_category(name), 0.0) for name in categories]
+    law = tempered(values, policy.temperature)
+    return kept(
+        [
+            Part(Order.CATEGORY, 0, size, probability, f"category {name!r} at {value:.3f}", category=name)
+            for (name, size), probability, value in zip(categories.items(), law, values, strict=True)
+        ]
+    )
+
+
+def numbers(_: CurriculumPolicy, counts: Counts, __: float) -> dict[str, float]:
+    """Return the arms' values."""
+    return {f"arm_{key}": value for key, value in sorted(counts.arms.items())}

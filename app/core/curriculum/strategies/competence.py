@@ -1,0 +1,77 @@
+"""As competent as the learner is: the easiest share of items, or the bins around the frontier.
+
+CDF: competence c(t) = min(1, sqrt(t (1 - c0^2) / T + c0^2)); uniform over items whose difficulty, as its place among
+all difficulties, is at most c. Items of which nothing is known stand in the middle of that order: behind the easier
+half of the others. Temperature changes nothing, the law being uniform.
+
+Source: Platanios et al., *Competence-based curriculum learning for neural machine translation* (2019), equation 2.
+
+FRONTIER: items are mastered if their ease is `competence_threshold` or more. The frontier is the bin of the easiest
+item that is not (the hardest bin, if all are); P(bin) in proportion to exp(-(bin - frontier)^2 / (2 width^2)), with
+log P divided by the temperature. It moves as items are mastered, not with the steps.
+"""
+
+import math
+
+from app.core.curriculum.bins import bin_of, middle
+from app.core.curriculum.indexes import Counts, Order, Part, Span
+from app.core.curriculum.mixture import kept, over_bins
+from app.core.curriculum.settings import CurriculumPolicy, Form
+
+_ROUNDING = 1e-6  # of an item
+
+
+def spans(policy: CurriculumPolicy, _: int) -> tuple[Span, ...]:
+    """Of FRONTIER, the mastered."""
+    if policy.form is Form.CDF:
+        return ()
+    return (Span(Order.EASE, policy.competence_threshold, math.inf),)
+
+
+def parts(policy: CurriculumPolicy, counts: Counts, progress: float) -> tuple[Part, ...]:
+    """Return the law."""
+    return _by_competence(policy, counts, progress) if policy.form is Form.CDF else _by_frontier(policy, counts)
+
+
+def competence(initial: float, progress: float) -> float:
+    """Return c(t) at t / T = ``progress``, beginning at ``initial``."""
+    return min(1.0, math.sqrt(progress * (1 - initial**2) + initial**2))
+
+
+def frontier(policy: CurriculumPolicy, counts: Counts) -> int:
+    """Return the bin of the frontier."""
+    ease, mastered = counts.length(Order.EASE), counts.spans[0]
+    if not ease:
+        return middle(policy.n_bins)
+    return bin_of(max(0, ease - 1 - mastered), ease, policy.n_bins)
+
+
+def _by_competence(policy: CurriculumPolicy, counts: Counts, progress: float) -> tuple[Part, ...]:
+    ease, unseen = counts.length(Order.EASE), counts.length(Order.UNSEEN)
+    share = competence(policy.initial_competence, progress)
+    # At least one: a learner that may try nothing learns nothing. 0.29 of 100 items are 29, though 0.29 * 100 is less.
+    allowed = min(counts.items, max(1, math.floor(share * counts.items + _ROUNDING)))
+    easier = ease - ease // 2
+    unknown = min(unseen, max(0, allowed - easier))
+    known = allowed - unknown
+    why = f"within competence {share:.2f}"
+    return kept(
+        [
+            Part(Order.EASE, ease - known, known, known / max(1, allowed), why),
+            Part(Order.UNSEEN, 0, unknown, unknown / max(1, allowed), f"{why}, not yet seen", middle(policy.n_bins)),
+        ]
+    )
+
+
+def _by_frontier(policy: CurriculumPolicy, counts: Counts) -> tuple[Part, ...]:
+    centre = frontier(policy, counts)
+    logs = [-(((each - centre) / policy.frontier_width) ** 2) / 2 for each in range(policy.n_bins)]
+    why = [f"bin {each}, the frontier is bin {centre}" for each in range(policy.n_bins)]
+    return over_bins(logs, policy.temperature, counts, why)
+
+
+def numbers(policy: CurriculumPolicy, counts: Counts, progress: float) -> dict[str, float]:
+    """Return the competence, or the bin of the frontier and how many items are mastered."""
+    if policy.form is Form.CDF:
+        return {"competence": competence(policy.initial_competence, progress)}
+    return {"frontier_bin": float(frontier(policy, counts)), "mastered": float(counts.spans[0])}

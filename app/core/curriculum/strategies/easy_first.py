@@ -1,0 +1,22 @@
+"""Easy bins first: P(bin i) in proportion to exp(-2 i / (n_bins - 1)), annealed linearly to uniform over bins.
+
+P(i) = (1 - progress) * biased(i) + progress / n_bins, and log P is divided by the temperature. An item is drawn from
+the bin uniformly. The bias is that of Atropos's CurriculumScheduler.
+"""
+
+import numpy as np
+
+from app.core.curriculum.indexes import Counts, Part
+from app.core.curriculum.mixture import over_bins
+from app.core.curriculum.settings import CurriculumPolicy
+
+_BIAS = 2.0
+
+
+def parts(policy: CurriculumPolicy, counts: Counts, progress: float) -> tuple[Part, ...]:
+    """Return the law; bins without an item are left out."""
+    number = np.arange(policy.n_bins)
+    biased = np.exp(-_BIAS * number / max(1, policy.n_bins - 1))
+    annealed = (1 - progress) * biased / biased.sum() + progress / policy.n_bins
+    why = [f"bin {each} of {policy.n_bins}, at progress {progress:.2f}" for each in number]
+    return over_bins(np.log(annealed).tolist(), policy.temperature, counts, why)

@@ -1,0 +1,45 @@
+"""Items are drawn in proportion to p (1 - p), p the posterior's mean of the pass rate: what is sometimes solved.
+
+An item: P in proportion to (p (1 - p)) ** (1 / temperature). p is rounded to the middle of one of 128 cells, which
+changes p (1 - p) by less than 0.004. An item not yet seen has p = 1/2, or if it has a prior, that of its prior's
+evidence; so what is unknown comes first.
+
+Source: Rutherford et al., *No regrets: investigating and improving regret approximations for curriculum discovery*
+(2024).
+"""
+
+import numpy as np
+
+from app.core.curriculum.estimates import Estimate, posterior
+from app.core.curriculum.indexes import Counts, Order, Part, Span, cells
+from app.core.curriculum.mixture import kept, over_cells, tempered
+from app.core.curriculum.settings import CurriculumPolicy
+
+CELLS, PRIOR_CELLS = 128, 32
+
+
+def spans(policy: CurriculumPolicy, _: int) -> tuple[Span, ...]:
+    """Return cells of the posteriors' means, and of priors."""
+    low, width = policy.reward_min, policy.reward_max - policy.reward_min
+    return (
+        *cells(Order.POSTERIOR, tuple(each / CELLS for each in range(1, CELLS))),
+        *cells(Order.FORESEEN, tuple(low + width * each / PRIOR_CELLS for each in range(1, PRIOR_CELLS))),
+    )
+
+
+def parts(policy: CurriculumPolicy, counts: Counts, _: float) -> tuple[Part, ...]:
+    """Return the law."""
+    low, width = policy.reward_min, policy.reward_max - policy.reward_min
+    priors = [Estimate(prior=low + width * (each + 0.5) / PRIOR_CELLS) for each in range(PRIOR_CELLS)]
+    rates = np.array(
+        [(each + 0.5) / CELLS for each in range(CELLS)] + [posterior(policy, each).mean for each in priors] + [0.5]
+    )
+    unseen = counts.length(Order.UNSEEN)
+    learnable = rates * (1 - rates)
+    law = tempered(np.log(learnable), policy.temperature, [*counts.spans, unseen])
+    why = [f"learnability {each:.3f}" for each in learnable]
+    return (
+        *over_cells(Order.POSTERIOR, counts.spans[:CELLS], law[:CELLS], why),
+        *over_cells(Order.FORESEEN, counts.spans[CELLS:], law[CELLS:-1], why[CELLS:]),
+        *kept([Part(Order.UNSEEN, 0, unseen, law[-1], "not yet seen")]),
+    )

@@ -1,0 +1,53 @@
+"""Three pools by the mean reward of an item's last group: hard, normal, easy; each as likely as its weight.
+
+P(pool) in proportion to its weight among the pools that have items, its logarithm divided by the temperature; an item
+of the pool uniformly. An item not yet seen belongs to the pool of its prior, or without one to the normal pool.
+
+In the manner of prime-rl's difficulty pools.
+"""
+
+import math
+
+from app.core.curriculum.indexes import Counts, Order, Part, Span, cells
+from app.core.curriculum.mixture import over_cells, tempered
+from app.core.curriculum.settings import CurriculumPolicy
+
+POOLS = ("hard", "normal", "easy")
+
+
+def spans(policy: CurriculumPolicy, _: int) -> tuple[Span, ...]:
+    """Return the pools, of what was seen and of what has a prior."""
+    bounds = (math.nextafter(policy.hard_threshold, math.inf), policy.easy_threshold)
+    return (*cells(Order.LAST, bounds), *cells(Order.FORESEEN, bounds))
+
+
+def parts(policy: CurriculumPolicy, counts: Counts, _: float) -> tuple[Part, ...]:
+    """Return the law; none where all pools that have items weigh 0."""
+    weights = (policy.hard_weight, policy.normal_weight, policy.easy_weight)
+    pools = _pools(counts)
+    sizes = [sum(each) for each in zip(*pools.values(), strict=True)]
+    law = tempered(
+        [math.log(weight) if weight and size else -math.inf for weight, size in zip(weights, sizes, strict=True)],
+        policy.temperature,
+    )
+    why = [f"{name} pool" for name in POOLS]
+    found = list[Part]()
+    for order, row in pools.items():
+        shares = [whole * n / max(1, size) for whole, n, size in zip(law, row, sizes, strict=True)]
+        found += over_cells(order, row, shares, why)
+    return tuple(found)
+
+
+def numbers(_: CurriculumPolicy, counts: Counts, __: float) -> dict[str, float]:
+    """Return how many items each pool has."""
+    sizes = zip(*_pools(counts).values(), strict=True)
+    return {f"pool_{name}_count": float(sum(each)) for name, each in zip(POOLS, sizes, strict=True)}
+
+
+def _pools(counts: Counts) -> dict[Order, tuple[int, ...]]:
+    """Return the sizes of the pools in each order that has a share of them."""
+    return {
+        Order.LAST: counts.spans[:3],
+        Order.FORESEEN: counts.spans[3:],
+        Order.UNSEEN: (0, counts.length(Order.UNSEEN), 0),
+    }

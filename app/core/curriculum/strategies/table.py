@@ -1,0 +1,56 @@
+"""All strategies under one name each: what must be counted for one, its law, and its numbers for people."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from app.core.curriculum.indexes import Counts, Part, Span
+from app.core.curriculum.settings import CurriculumPolicy, Strategy
+from app.core.curriculum.strategies import bandit, competence, easy_first, learnability, plr, pools, thompson, uniform
+
+
+class _Law(NamedTuple):
+    parts: Callable[[CurriculumPolicy, Counts, float], tuple[Part, ...]]
+    spans: Callable[[CurriculumPolicy, int], tuple[Span, ...]] = lambda *_: ()
+    numbers: Callable[[CurriculumPolicy, Counts, float], dict[str, float]] = lambda *_: {}
+
+
+_LAWS = {
+    Strategy.UNIFORM: _Law(uniform.parts),
+    Strategy.EASY_FIRST: _Law(easy_first.parts),
+    Strategy.COMPETENCE_BASED: _Law(competence.parts, competence.spans, competence.numbers),
+    Strategy.LEARNABILITY: _Law(learnability.parts, learnability.spans),
+    Strategy.THOMPSON: _Law(thompson.parts),
+    Strategy.PLR: _Law(plr.parts, plr.spans),
+    Strategy.DIFFICULTY_POOLS: _Law(pools.parts, pools.spans, pools.numbers),
+    Strategy.BANDIT: _Law(bandit.parts, numbers=bandit.numbers),
+}
+
+
+def spans(policy: CurriculumPolicy, samples: int) -> tuple[Span, ...]:
+    """Return what must be counted for the policy's strategy, besides the orders' lengths (and categories, for arms).
+
+    Args:
+        policy: The curriculum's.
+        samples: Samples so far; that it has grown meanwhile does no harm.
+    """
+    return _LAWS[policy.strategy].spans(policy, samples)
+
+
+def parts(policy: CurriculumPolicy, counts: Counts, progress: float) -> tuple[Part, ...]:
+    """Return the law that the next item is drawn by.
+
+    Args:
+        policy: The curriculum's.
+        counts: Of `spans`, with the same number of samples.
+        progress: See `policy.progress`; 0 to 1.
+
+    Returns:
+        Parts whose probabilities sum to 1; none if there is no item, or none that the strategy would choose (all
+        pools that have items weigh 0). Of THOMPSON: the law of its candidates, see `thompson`.
+    """
+    return _LAWS[policy.strategy].parts(policy, counts, progress)
+
+
+def numbers(policy: CurriculumPolicy, counts: Counts, progress: float) -> dict[str, float]:
+    """Return what the strategy has to show besides its law, by name."""
+    return _LAWS[policy.strategy].numbers(policy, counts, progress)

@@ -1,0 +1,407 @@
+"""A curriculum as its workers use it: registered, sampled, observed, changed while it goes on."""
+
+import asyncio
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import SecretStr
+from redis.asyncio import Redis
+
+from app.core.curriculum.indexes import Order
+from app.core.curriculum.settings import Arms, Form, Strategy
+from app.core.errors import CurriculumNotFound, InvalidField, ItemNotFound, RunNotFound
+from app.main import wire
+from app.services.curriculum.sampling import SampleRequest
+from app.settings import Settings
+from app.store.curriculum.entries import HISTORY, MAX_CURRICULA, NewItem
+from app.store.curriculum.items import Place, SampleId
+from app.store.redis.client import Connection
+from app.store.redis.pipeline import Argument
+from app.store.runs.store import RunStore
+from tests.services.conftest import RUN, Process
+from tests.services.curriculum.runs import (
+    KEYS,
+    NAME,
+    Twice,
+    contents,
+    dump,
+    keys_of,
+    make,
+    observe,
+    pass_time,
+    register,
+    sample,
+)
+
+Start = Callable[..., Process]
+ITEMS = [f"item{n:02d}" for n in range(40)]
+
+
+async def difficulty(services: object, key: str) -> float:
+    facts, _ = await services.curriculum_items.item(RUN, NAME, key)  # type: ignore[attr-defined]
+    return float(facts.stored.estimate.ema)
+
+
+async def test_the_same_registration_again_changes_nothing(process: Start, redis_client: Redis) -> None:
+    services, _ = process()
+    await make(services)
+    assert await register(services, *ITEMS, category="algebra", prior=0.5, metadata='{"level":1}') == 40
+    before = await dump(redis_client)
+    assert await register(services, *ITEMS, category="algebra", prior=0.5, metadata='{"level":1}') == 0
+    assert await dump(redis_client) == before
+
+
+async def test_observations_are_averaged_the_first_one_begins_and_a_prior_gives_way(process: Start) -> None:
+    services, _ = process()
+    await make(services, ema_alpha=0.25)
+    await register(services, "known", prior=0.9)
+    await observe(services, [("known", [1.0, 0.0]), ("new", [1.0]), ("new", [0.0, 0.0])])
+    assert await difficulty(services, "known") == 0.5
+    assert await difficulty(services, "new") == 0.75
+    facts, _ = await services.curriculum_items.item(RUN, NAME, "new")
+    assert facts.stored.history == (1.0, 0.0)
+    assert facts.stored.estimate.count == 2
+
+
+async def test_what_is_said_of_an_item_and_taken_back_leaves_no_trace(process: Start, redis_client: Redis) -> None:
+    services, _ = process()
+    await make(services)
+    await register(services, "a", "b", category="algebra")
+    own = (await services.curricula.view(RUN, NAME)).curriculum_id
+    before = await contents(redis_client, own)
+    await register(services, "a", prior=-0.7, category="topology", metadata="{}")
+    await services.curriculum_items.change(RUN, NAME, NewItem("a", "algebra", math.nan, ""))
+    after = await contents(redis_client, own)
+    assert after.pop("category_numbers").keys() - before.pop("category_numbers").keys() == {b"topology"}
+    assert after == before
+    assert (await services.curricula.facts(RUN, NAME)).census.ease_sum == 0
+
+
+async def test_the_last_fifty_scores_of_an_item_are_kept(process: Start) -> None:
+    services, _ = process()
+    await make(services)
+    scores = [n / 8 for n in range(HISTORY + 7)]
+    await observe(services, [("a", [score]) for score in scores[:30]])
+    await observe(services, [("a", [score]) for score in scores[30:]])
+    facts, _ = await services.curriculum_items.item(RUN, NAME, "a")
+    assert list(facts.stored.history) == scores[-HISTORY:]
+
+
+async def test_a_request_that_comes_again_is_counted_once_whichever_process_gets_it(process: Start) -> None:
+    (one, _), (other, _) = process(), process()
+    await make(one)
+    rewards = {"a": [1.0], "b": [0.0, 1.0]}
+    assert not await observe(one, rewards, "request")
+    assert await observe(other, rewards, "request")
+    assert not await observe(other, rewards, "another")
+    facts, _ = await one.curriculum_items.item(RUN, NAME, "a")
+    assert facts.stored.estimate.count == 2
+
+
+async def test_a_request_is_forgotten_in_time(process: Start, redis_client: Redis) -> None:
+    services, _ = process()
+    await make(services)
+    requests = KEYS.curriculum_part((await services.curricula.view(RUN, NAME)).curriculum_id, "requests")
+    await observe(services, {"a": [1.0]}, "named")
+    await observe(services, {"a": [1.0]})
+    await pass_time(redis_client, 150)
+    await observe(services, {"a": [1.0]})
+    assert await redis_client.zcard(requests) == 2, "one without a name is only told from its own repetitions"
+    await pass_time(redis_client, 3600)
+    assert not await observe(services, {"a": [1.0]}, "named")
+    assert await redis_client.zcard(requests) == 1
+
+
+async def test_what_is_handed_out_is_not_handed_out_again_until_it_is_observed_or_its_time_is_up(
+    process: Start, redis_client: Redis
+) -> None:
+    (one, _), (other, _) = process(), process()
+    await make(one, in_flight_ttl_s=300.0)
+    await register(one, *ITEMS)
+    samples = await asyncio.gather(*(sample(services, 10) for services in (one, other, one)))
+    handed_out = [key for each in samples for key in keys_of(each)]
+    assert len(set(handed_out)) == len(handed_out) == 30
+    rest = await sample(other, 20)
+    assert set(keys_of(rest)) == set(ITEMS) - set(handed_out)
+    assert (rest.in_flight, rest.free_s) == (40, pytest.approx(300, abs=30))
+    assert keys_of(await sample(one, 1)) == []
+    await observe(one, {handed_out[3]: [1.0]})
+    assert keys_of(await sample(other, 5)) == [handed_out[3]]
+    await pass_time(redis_client, 330)
+    assert sorted(keys_of(await sample(other, 40))) == ITEMS
+
+
+async def test_without_a_time_to_live_nothing_is_held_and_no_sample_has_an_item_twice(process: Start) -> None:
+    services, _ = process()
+    await make(services, in_flight_ttl_s=0.0)
+    await register(services, *ITEMS)
+    for _ in range(3):
+        found = keys_of(await sample(services, 40))
+        assert sorted(found) == ITEMS
+
+
+async def test_what_is_sent_twice_because_an_answer_was_lost_is_done_once(
+    process: Start, redis_client: Redis, redis_url: str
+) -> None:
+    """But for the numbers of samples, of which some are then skipped."""
+    twice = Twice(redis_url, 5.0)
+    once, (again, _) = process()[0], (wire(Settings(redis_url=SecretStr(redis_url)), twice, "tested"))
+    ends = []
+    for services in (once, again):
+        await make(services)
+        await register(services, *ITEMS[:30], category="algebra", prior=0.5)
+        sampled = [keys_of(await sample(services, 7, seed=seed)) for seed in range(3)]
+        assert not await observe(services, {key: [0.25, 1.0] for key in sampled[0]}) or services is again
+        states = services.curriculum_states
+        await states.load(RUN, NAME, await states.save(RUN, NAME))
+        view = await services.curricula.view(RUN, NAME)
+        await services.curriculum_items._items.delete(view, sampled[1][:2])
+        end = await contents(redis_client, view.curriculum_id)
+        del end["drawn"]
+        facts = await services.curricula.facts(RUN, NAME)
+        in_flight = await redis_client.zcard(KEYS.curriculum_part(view.curriculum_id, "in_flight"))
+        holders = await redis_client.hlen(KEYS.curriculum_part(view.curriculum_id, "holders"))  # type: ignore[misc]
+        assert (in_flight, holders, facts.census.in_flight) == (12, 12, 12)
+        ends.append((sampled, end, facts.census.ease_sum, facts.census.updates))
+        await services.curricula.delete(RUN, NAME)
+    assert ends[0] == ends[1]
+    await twice.aclose()
+
+
+async def test_a_strategy_is_switched_while_it_goes_on_and_the_estimates_stay(
+    process: Start, redis_client: Redis
+) -> None:
+    services, _ = process()
+    await make(services, in_flight_ttl_s=0.0)
+    await observe(services, {key: [n / 40] for n, key in enumerate(ITEMS)})
+    own = (await services.curricula.view(RUN, NAME)).curriculum_id
+    before = await contents(redis_client, own)
+    for strategy in Strategy:
+        facts = await services.curricula.configure(
+            RUN, NAME, {"strategy": strategy, "n_bins": 7, "total_steps": 10, "form": Form.CDF}, make=False
+        )
+        assert facts.view.policy.strategy is strategy
+        assert keys_of(await sample(services, 3, step=9)), strategy
+    after = await contents(redis_client, own)
+    assert {part: now for part, now in after.items() if part != "drawn"} == {
+        part: then for part, then in before.items() if part != "drawn"
+    }
+
+
+@pytest.mark.parametrize("strategy", Strategy)
+async def test_asking_what_another_strategy_would_do_changes_nothing_byte_for_byte(
+    process: Start, redis_client: Redis, strategy: Strategy
+) -> None:
+    services, _ = process()
+    await make(services, total_steps=100)
+    await register(services, "x", "y", category="algebra")
+    await observe(services, {key: [n / 40] for n, key in enumerate(ITEMS)})
+    await sample(services, 5)
+    before, clock = await dump(redis_client), await redis_client.hgetall(KEYS.run)  # type: ignore[misc]
+    changes = {"strategy": strategy, "arms": Arms.CATEGORIES}
+    found = await services.what_if.compare(RUN, NAME, changes, 8, 50)
+    assert (await dump(redis_client), await redis_client.hgetall(KEYS.run)) == (before, clock)  # type: ignore[misc]
+    assert found.current.strategy is Strategy.UNIFORM
+    assert found.alternative.strategy is strategy
+    for side in (found.current, found.alternative):
+        assert sum(side.bins) == pytest.approx(1)
+        assert len({each.item.key for each in side.items}) == len(side.items) == 8
+
+
+async def test_what_would_be_sampled_is_what_is_sampled(process: Start) -> None:
+    services, _ = process()
+    await make(services, strategy=Strategy.LEARNABILITY, in_flight_ttl_s=0.0)
+    await observe(services, {key: [n % 2, 1.0] for n, key in enumerate(ITEMS)})
+    predicted = (await services.what_if.compare(RUN, NAME, {}, 12, 0)).current
+    found = await sample(services, 12)
+    assert keys_of(found)[:12] == [each.item.key for each in predicted.items]
+    assert [each.probability for each in found.items] == [each.probability for each in predicted.items]
+
+
+async def test_a_sample_that_names_a_seed_leaves_the_generator_alone_and_is_the_same_each_time(process: Start) -> None:
+    services, _ = process()
+    await make(services, in_flight_ttl_s=0.0)
+    await register(services, *ITEMS)
+    seeded = [keys_of(await sample(services, 5, seed=seed)) for seed in (7, 7, 8)]
+    assert seeded[0] == seeded[1] != seeded[2]
+    predicted = (await services.what_if.compare(RUN, NAME, {}, 5, 0)).current
+    assert keys_of(await sample(services, 5)) == [each.item.key for each in predicted.items]
+
+
+async def test_a_place_of_a_category_is_one_of_its_own(process: Start) -> None:
+    services, _ = process()
+    await make(services)
+    for category, keys in (("x", ITEMS[:2]), ("y", ITEMS[2:5]), (None, ITEMS[5:6])):
+        await register(services, *keys, category=category)
+    view = await services.curricula.view(RUN, NAME)
+    places = [Place(Order.CATEGORY, rank, category) for category in range(3) for rank in range(3)]
+    found = await services.curriculum_items._items.look(view, places)
+    keys = [None if item is None else item.key for item in found]
+    assert keys == [ITEMS[5], None, None, ITEMS[0], ITEMS[1], None, *ITEMS[2:5]]
+
+
+async def test_bins_alone_are_drawn_by_their_law_and_nothing_is_handed_out(process: Start) -> None:
+    services, _ = process()
+    await make(services, strategy=Strategy.EASY_FIRST, n_bins=4, total_steps=20)
+    await observe(services, {key: [n / 40] for n, key in enumerate(ITEMS)})
+    request = SampleRequest(4000, step=0, total_steps=10)
+    found = await services.curriculum_samples.bins(RUN, NAME, request)
+    expected = np.exp(-2 * np.arange(4) / 3)
+    shares = np.bincount(found.bins, minlength=4) / 4000
+    assert shares == pytest.approx(expected / expected.sum(), abs=0.03)
+    assert (found.items, found.in_flight) == ((), 0)
+
+
+async def test_items_are_listed_page_by_page_and_each_bin_has_its_own(process: Start) -> None:
+    services, _ = process()
+    await make(services, n_bins=5)
+    await register(services, *(f"unseen{n}" for n in range(7)))
+    await register(services, "foreseen", prior=2.0)
+    await observe(services, {key: [n / 40] for n, key in enumerate(ITEMS)})
+    for descending in (False, True):
+        listed: list[str] = []
+        cursor = None
+        while True:
+            page = await services.curriculum_items.page(RUN, NAME, limit=9, cursor=cursor, descending=descending)
+            listed += [each.stored.key for each in page.items]
+            cursor = page.cursor
+            if cursor is None:
+                break
+        by_ease = [*ITEMS, "foreseen"]
+        unseen = [f"unseen{n}" for n in range(7)]
+        assert listed == (by_ease[::-1] + unseen[::-1] if descending else by_ease + unseen)
+    facts = await services.curricula.facts(RUN, NAME)
+    assert sorted(facts.bins) == [8, 8, 8, 9, 15]
+    for each in range(5):
+        page = await services.curriculum_items.page(RUN, NAME, limit=100, bin_=each)
+        assert {item.bin for item in page.items} == {each}
+        assert len(page.items) == facts.bins[each]
+
+
+async def test_a_deleted_item_is_gone_from_everywhere(process: Start, redis_client: Redis) -> None:
+    services, _ = process()
+    await make(services)
+    own = (await services.curricula.view(RUN, NAME)).curriculum_id
+    for key in ("seen", "foreseen", "unseen"):
+        before = await contents(redis_client, own)
+        await register(services, key, prior=0.25 if key == "foreseen" else None)
+        if key == "seen":
+            await observe(services, {key: [0.3]})
+        await sample(services, 5)
+        await services.curriculum_items.delete(RUN, NAME, key)
+        after = await contents(redis_client, own)
+        assert {part: value for part, value in after.items() if part != "arms"} == {
+            part: value for part, value in before.items() if part != "arms"
+        }
+        assert await redis_client.exists(*(KEYS.curriculum_part(own, part) for part in ("in_flight", "holders"))) == 0
+        assert (await services.curricula.facts(RUN, NAME)).census.ease_sum == 0
+        with pytest.raises(ItemNotFound):
+            await services.curriculum_items.delete(RUN, NAME, key)
+
+
+async def test_curricula_end_with_their_run_and_no_key_is_left(process: Start, redis_client: Redis) -> None:
+    services, _ = process()
+    for reset in (True, False):
+        await make(services)
+        await services.curricula.configure(RUN, "other", {}, make=True)
+        await observe(services, {"a": [1.0]})
+        await sample(services, 1)
+        if reset:
+            await RunStore(services.connection).reset(RUN, "token")
+            assert not [key async for key in redis_client.scan_iter("*curricul*")]
+        else:
+            await services.administration.delete(RUN)
+            assert await redis_client.keys("*") == []
+
+
+async def test_a_curriculum_that_is_made_while_its_run_is_reset_goes_with_it(
+    process: Start, redis_client: Redis, redis_url: str
+) -> None:
+    services, _ = process()
+    await make(services)
+
+    class Meanwhile(Connection):
+        made = 0
+
+        async def run(self, script: str, keys: Sequence[str], arguments: Sequence[Argument]) -> Any:
+            if script == "reset_run" and self.made < 1:
+                self.made += 1
+                await services.curricula.configure(RUN, "late", {}, make=True)
+            return await super().run(script, keys, arguments)
+
+    connection = Meanwhile(redis_url, 5.0)
+    await RunStore(connection).reset(RUN, "token")
+    assert connection.made == 1
+    assert not [key async for key in redis_client.scan_iter("*curricul*")]
+    await connection.aclose()
+
+
+async def test_a_removed_curriculum_leaves_no_key_and_what_comes_late_for_it_makes_none(
+    process: Start, redis_client: Redis
+) -> None:
+    services, _ = process()
+    await make(services)
+    before = set(await redis_client.keys("*"))
+    late = await services.curricula.view(RUN, NAME)
+    await observe(services, {"a": [1.0]})
+    await services.curricula.delete(RUN, NAME)
+    items = services.curriculum_items._items
+    assert await items.register(late, [[NewItem("b")]]) == [("gone", 0)]
+    assert await items.observe(late, "request", 1000, [], 5) == "gone"
+    assert await items.take(late, SampleId(1, "sample"), 1, ["a"], ()) is None
+    assert set(await redis_client.keys("*")) <= before
+    with pytest.raises(CurriculumNotFound):
+        await sample(services, 1)
+
+
+async def test_a_name_that_stands_for_nothing_is_that_of_none(process: Start, redis_client: Redis) -> None:
+    """As if somebody had deleted its keys by hand."""
+    services, _ = process()
+    await make(services)
+    await redis_client.hset(KEYS.curricula, "ghost", "nothing")  # type: ignore[misc]
+    with pytest.raises(CurriculumNotFound):
+        await services.curricula.facts(RUN, "ghost")
+    assert [facts.view.name for facts in await services.curricula.all(RUN)] == [NAME]
+
+
+async def test_a_run_has_so_many_curricula_and_no_more(process: Start) -> None:
+    services, _ = process()
+    with pytest.raises(RunNotFound):
+        await services.curricula.configure(RUN, NAME, {}, make=True)
+    await make(services)
+    for number in range(1, MAX_CURRICULA):
+        await services.curricula.configure(RUN, f"c{number}", {}, make=True)
+    with pytest.raises(InvalidField, match="64 curricula"):
+        await services.curricula.configure(RUN, "one more", {}, make=True)
+    await services.curricula.delete(RUN, "c1")
+    await services.curricula.configure(RUN, "one more", {}, make=True)
+
+
+async def test_settings_that_do_not_fit_together_are_refused_and_nothing_changes(process: Start) -> None:
+    services, _ = process()
+    await make(services, hard_threshold=0.5)
+    for changes in (
+        {"easy_threshold": 0.4},
+        {"reward_max": -1.0},
+        {"hard_weight": 0.0, "normal_weight": 0.0, "easy_weight": 0.0},
+    ):
+        with pytest.raises(InvalidField) as refused:
+            await services.curricula.configure(RUN, NAME, changes, make=False)
+        assert refused.value.location[0] in changes or refused.value.location == ("normal_weight",)
+    assert (await services.curricula.view(RUN, NAME)).policy.easy_threshold == 0.8
+
+
+async def test_the_arm_of_a_bandit_learns_from_its_items_rewards(process: Start) -> None:
+    services, _ = process()
+    await make(services, strategy=Strategy.BANDIT, arms=Arms.CATEGORIES, arm_alpha=0.5, temperature=0.05)
+    await register(services, *ITEMS[:20], category="hopeless")
+    await register(services, *ITEMS[20:], category="informative")
+    await observe(services, {key: [0.0, 0.0] if n < 20 else [0.0, 1.0] for n, key in enumerate(ITEMS)})
+    found = await sample(services, 10)
+    assert all(key in ITEMS[20:] for key in keys_of(found))
+    census = (await services.curricula.facts(RUN, NAME)).census
+    assert census.counts.arms["category:hopeless"] == 0
+    assert census.counts.arms["category:informative"] == pytest.approx(0.5, abs=1e-5)

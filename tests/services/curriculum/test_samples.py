@@ -1,0 +1,148 @@
+"""Samples whose answers are lost, and items that are given back."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from app.core.curriculum.settings import Strategy
+from app.main import wire
+from app.services.curriculum.sampling import SampleRequest
+from app.settings import Settings
+from app.store.redis.client import Connection
+from app.store.redis.pipeline import Argument
+from tests.services.conftest import RUN, Process
+from tests.services.curriculum.runs import KEYS, NAME, Twice, keys_of, make, observe, pass_time, register, sample
+
+Start = Callable[..., Process]
+ITEMS = [f"item{n:02d}" for n in range(40)]
+
+
+@pytest.mark.parametrize("strategy", Strategy)
+async def test_a_request_that_comes_again_gets_the_same_items_whichever_process_gets_it(
+    process: Start, redis_url: str, strategy: Strategy
+) -> None:
+    (one, _), (other, _) = process(), process()
+    twice = Twice(redis_url, 5.0)
+    third, _ = wire(Settings(redis_url=redis_url), twice, "tested")  # type: ignore[arg-type]
+    await make(one, strategy=strategy, total_steps=10)
+    await register(one, *ITEMS)
+    for request in ("a", "b"):
+        first, *again = [await sample(each, 12, step=10, request_id=request) for each in (third, other, one, third)]
+        assert (len(first.items), first.repeated) == (12, False)
+        for each in again:
+            assert (set(keys_of(each)), each.sample_id, each.repeated) == (set(keys_of(first)), first.sample_id, True)
+            assert each.in_flight == first.in_flight
+    assert (await one.curricula.facts(RUN, NAME)).census.in_flight == 24
+    await twice.aclose()
+
+
+async def test_a_request_that_comes_again_while_it_is_drawn_for_takes_over_what_there_is(
+    process: Start, redis_url: str
+) -> None:
+    """The first one is broken off by its sender, say, between two of its draws: it takes no more."""
+    services, _ = process()
+    await make(services)
+    await register(services, *ITEMS)
+    meanwhile = []
+
+    class Meanwhile(Connection):
+        async def run(self, script: str, keys: Sequence[str], arguments: Sequence[Argument]) -> Any:
+            if script == "take_items" and not meanwhile:
+                # As many draws as a first attempt makes come to nothing but for a few.
+                found = await super().run(script, keys, [*arguments[:7], *arguments[7 : 7 + 3 * 4]])
+                meanwhile.append(await sample(services, 12, request_id="a"))
+                return found
+            return await super().run(script, keys, arguments)
+
+    connection = Meanwhile(redis_url, 5.0)
+    drawing, _ = wire(Settings(redis_url=redis_url), connection, "tested")  # type: ignore[arg-type]
+    first = await sample(drawing, 12, request_id="a")
+    assert len(meanwhile[0].items) == 4
+    assert (keys_of(first), first.sample_id) == (keys_of(meanwhile[0]), meanwhile[0].sample_id)
+    assert (await services.curricula.facts(RUN, NAME)).census.in_flight == 4
+    await connection.aclose()
+
+
+async def test_of_a_repeated_request_only_what_is_still_in_flight_is_told_and_once_nothing_is_it_draws(
+    process: Start, redis_client: Redis
+) -> None:
+    services, _ = process()
+    await make(services, in_flight_ttl_s=300.0)
+    await register(services, *ITEMS)
+    first = await sample(services, 3, request_id="a")
+    keys = keys_of(first)
+    await observe(services, {keys[0]: [1.0]})
+    assert keys[0] in keys_of(await sample(services, 38))
+    assert set(keys_of(await sample(services, 3, request_id="a"))) == set(keys[1:])
+    await pass_time(redis_client, 330)
+    taken_by_others = keys_of(await sample(services, 37))
+    assert len(taken_by_others) == 37
+    again = await sample(services, 3, request_id="a")
+    assert (len(again.items), again.repeated) == (3, False)
+    assert again.sample_id != first.sample_id
+    assert not set(keys_of(again)) & set(taken_by_others)
+
+
+async def test_requests_are_remembered_for_a_time_and_so_many(process: Start, redis_client: Redis) -> None:
+    services, _ = process()
+    await make(services, in_flight_ttl_s=60.0)
+    await register(services, *ITEMS)
+    own = (await services.curricula.view(RUN, NAME)).curriculum_id
+    samples, until = (KEYS.curriculum_part(own, part) for part in ("samples", "samples_until"))
+    for number in range(5):
+        await sample(services, 1, request_id=f"r{number}")
+    assert await redis_client.hlen(samples) == await redis_client.zcard(until) == 5  # type: ignore[misc]
+    await pass_time(redis_client, 90)
+    await sample(services, 1)
+    assert await redis_client.exists(samples, until) == 0
+    many = {f"m{number}": 1e15 + number for number in range(10_400)}
+    await redis_client.zadd(until, many)
+    await redis_client.hset(samples, mapping=dict.fromkeys(many, "{}"))  # type: ignore[misc]
+    await sample(services, 1)
+    assert await redis_client.zcard(until) == await redis_client.hlen(samples) == 10_000  # type: ignore[misc]
+    assert await redis_client.zscore(until, "m400") is not None
+
+
+async def test_what_is_given_back_others_may_have_and_only_who_has_an_item_gives_it_back(process: Start) -> None:
+    services, _ = process()
+    await make(services)
+    await register(services, *ITEMS[:10])
+    mine, theirs = await sample(services, 4), await sample(services, 6)
+
+    async def release(sample_id: str, keys: Sequence[str]) -> int:
+        return await services.curriculum_samples.release(RUN, NAME, sample_id, keys)
+
+    assert await release(mine.sample_id, [*keys_of(theirs), "nobody"]) == 0
+    assert await release("loaded", keys_of(mine)) == 0
+    await observe(services, {keys_of(mine)[0]: [1.0]})
+    again = await sample(services, 1)
+    assert keys_of(again) == keys_of(mine)[:1]
+    assert await release(mine.sample_id, keys_of(mine)) == 3, "the one that was observed is somebody else's by now"
+    assert await release(mine.sample_id, keys_of(mine)) == 0
+    assert set(keys_of(await sample(services, 10))) == set(keys_of(mine)[1:])
+
+
+async def test_samples_and_releases_at_once_hand_each_item_to_one_at_a_time(process: Start) -> None:
+    (one, _), (other, _) = process(), process()
+    await make(one)
+    await register(one, *ITEMS)
+    held: dict[str, str] = {}
+
+    async def worker(number: int) -> None:
+        services = (one, other)[number % 2]
+        for turn in range(6):
+            request = SampleRequest(5, request_id=f"{number}.{turn}")
+            first = await services.curriculum_samples.sample(RUN, NAME, request)
+            again = await services.curriculum_samples.sample(RUN, NAME, request)
+            assert set(keys_of(first)) == set(keys_of(again))
+            for key in keys_of(first):
+                assert held.setdefault(key, first.sample_id) == first.sample_id
+            for key in keys_of(first):
+                del held[key]
+            await services.curriculum_samples.release(RUN, NAME, first.sample_id, keys_of(first))
+
+    await asyncio.gather(*map(worker, range(6)))
+    assert (await one.curricula.facts(RUN, NAME)).census.in_flight == 0
