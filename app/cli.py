@@ -9,9 +9,9 @@ import httpx
 import typer
 from pydantic import ValidationError
 
+from app.datasets.command import shards_cli
 from app.environment import InvalidSettings, load_settings
 from app.settings import Settings
-from app.shards.command import shards_cli
 from app.version import lachesis_version
 from lachesis.wire.address import wrong_run, wrong_url
 from lachesis.wire.curricula import Curricula

@@ -23,6 +23,7 @@ from app.api.routes import (
     curricula,
     curriculum_items,
     curriculum_states,
+    datasets,
     environments,
     groups,
     replay,
@@ -32,7 +33,6 @@ from app.api.routes import (
     runs,
     system,
 )
-from app.api.routes.v1 import shards
 from app.core.errors import StoreMisconfigured
 from app.services.batches.atropos_delivery import Sending
 from app.services.batches.dispatch import Dispatch
@@ -48,6 +48,7 @@ from app.services.curriculum.observing import CurriculumObservations
 from app.services.curriculum.sampling import CurriculumSamples
 from app.services.curriculum.states import CurriculumStates
 from app.services.curriculum.what_if import WhatIf
+from app.services.datasets import ShardPlanner
 from app.services.environments.heartbeats import Presence
 from app.services.environments.registry import Registry
 from app.services.groups.admission import Admission
@@ -76,7 +77,6 @@ from app.services.runs.administration import Administration
 from app.services.runs.capacity import Capacity
 from app.services.runs.isolation import RunTroubles
 from app.services.runs.warnings import RunWarnings
-from app.services.shard_plans import ShardPlanner
 from app.services.status import Status
 from app.services.traffic import Traffic
 from app.settings import Settings
@@ -160,7 +160,7 @@ def create_app(settings: Settings) -> FastAPI:
     in_a_run(atropos.router)
     of_curricula = (curriculum_items, curricula, curriculum_states)
     of_replay = (replay_fragments, replay_samples, replay, replay_snapshots)
-    by_use = (batches, environments, *of_replay, *of_curricula, runs, groups, shards)
+    by_use = (batches, environments, *of_replay, *of_curricula, runs, groups, datasets)
     for module in by_use:
         app.include_router(module.router)
     app.include_router(system.router)

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from app.core.shard_plans import plan_shards
+from app.core.datasets.plans import plan_shards
 from app.datasets.episodes import Wanted
 from app.datasets.reading import read_dataset
-from app.services.shard_plans import Terms, plan_dataset
+from app.services.datasets import Terms, plan_dataset
 from benchmarks.arena import Arena
 from benchmarks.results import US, Results, Table
 

@@ -26,6 +26,7 @@ from app.services.curriculum.observing import CurriculumObservations
 from app.services.curriculum.sampling import CurriculumSamples
 from app.services.curriculum.states import CurriculumStates
 from app.services.curriculum.what_if import WhatIf
+from app.services.datasets import ShardPlanner
 from app.services.environments.registry import Registry
 from app.services.groups.atropos_ingest import Intake
 from app.services.groups.deletion import Deletion
@@ -39,7 +40,6 @@ from app.services.replay.samples import ReplaySamples
 from app.services.replay.snapshots import ReplayCheckpoints
 from app.services.runs.administration import Administration
 from app.services.runs.warnings import RunWarnings
-from app.services.shard_plans import ShardPlanner
 from app.services.status import Status
 from app.services.traffic import Traffic
 from app.settings import Settings

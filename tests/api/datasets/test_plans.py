@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.api.routes.v1.shards import MAX_INLINE_BYTES
-from app.services.shard_plans import Terms, episodes_of, plan_episodes
+from app.api.routes.datasets import MAX_INLINE_BYTES
+from app.services.datasets import Terms, episodes_of, plan_episodes
 from lachesis.wire.shards import ShardPlanInfo
 from tests.api.conftest import Start
 from tests.datasets.writers import lerobot_v2, lerobot_v3, write_lines

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from app.core.episode_costs import SENT_COLUMN, parse_episode_cost
+from app.core.datasets.costs import SENT_COLUMN, parse_episode_cost
+from app.core.datasets.plans import ShardPlan, plan_shards
 from app.core.errors import DatasetNotFound
 from app.core.ranks.costs import Costs
-from app.core.shard_plans import ShardPlan, plan_shards
 from app.datasets.episodes import Facts, Ids, Progress, Wanted
 from app.datasets.reading import read_dataset
 from lachesis.wire.shards import (

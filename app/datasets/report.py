@@ -5,7 +5,7 @@ from math import ceil
 
 import numpy as np
 
-from app.services.shard_plans import DatasetPlan
+from app.services.datasets import DatasetPlan
 from lachesis.wire.shards import ImbalanceInfo, ShardPlanInfo
 
 _BARS = "▁▂▃▄▅▆▇█"

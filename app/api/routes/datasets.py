@@ -14,7 +14,7 @@ from app.api.routes.answer_docs import BODY, problems
 from app.api.routes.body_docs import takes
 from app.core import errors
 from app.core.errors import InvalidField
-from app.services.shard_plans import DatasetPlan, Terms, episodes_of, plan_episodes, summary_of
+from app.services.datasets import DatasetPlan, Terms, episodes_of, plan_episodes, summary_of
 from lachesis.wire.shards import InlineEpisode, ShardPlanInfo, ShardPlanRequest
 
 router = APIRouter(prefix="/v1/shards", tags=["shards"], route_class=DirectNativeRoute)

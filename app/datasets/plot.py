@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from app.services.shard_plans import DatasetPlan
-from app.shards.errors import NotWritten
+from app.datasets.errors import NotWritten
+from app.services.datasets import DatasetPlan
 
 try:
     from matplotlib.backends.backend_agg import FigureCanvasAgg

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import orjson
 
-from app.services.shard_plans import DatasetPlan, episodes_of, summary_of
-from app.shards.errors import NotWritten
+from app.datasets.errors import NotWritten
+from app.services.datasets import DatasetPlan, episodes_of, summary_of
 
 SUMMARY = "summary.json"
 _OURS = re.compile(r"rank-\d+-of-\d+\.jsonl|summary\.json")

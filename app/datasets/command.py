@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from app.core.errors import LachesisError
-from app.shards.errors import NotWritten
+from app.datasets.errors import NotWritten
 from lachesis.wire.shards import MAX_SHARDS
 
 if TYPE_CHECKING:  # numpy and all above it are loaded when they are needed: other commands need not wait for them
-    from app.services.shard_plans import DatasetPlan, Terms
+    from app.services.datasets import DatasetPlan, Terms
 
 shards_cli = typer.Typer(help="Divide datasets of episodes between the ranks of a trainer.", no_args_is_help=True)
 
@@ -51,7 +51,7 @@ def plan(
     ] = None,
 ) -> None:
     """Show how long episodes are and which rank should train on which, and what that is worth."""
-    from app.services.shard_plans import Terms
+    from app.services.datasets import Terms
 
     try:
         _plan(path, Terms(ranks, cost, equal, length), out, force, plot, json, cost_per_s)
@@ -64,12 +64,12 @@ def plan(
 def _plan(
     path: Path, terms: "Terms", out: Path | None, force: bool, plot: Path | None, json: bool, cost_per_s: float | None
 ) -> None:
-    from app.services.shard_plans import summary_of
-    from app.shards.manifests import check_target, write_manifests
-    from app.shards.report import report
+    from app.datasets.manifests import check_target, write_manifests
+    from app.datasets.report import report
+    from app.services.datasets import summary_of
 
     if plot is not None:
-        from app.shards.plot import check_plot, draw  # they say what is missing before the work is done
+        from app.datasets.plot import check_plot, draw  # they say what is missing before the work is done
 
         check_plot(plot)
     if out is not None:
@@ -90,7 +90,7 @@ def _read(path: Path, terms: "Terms") -> "DatasetPlan":
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-    from app.services.shard_plans import plan_dataset
+    from app.services.datasets import plan_dataset
 
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     console = Console(stderr=True)

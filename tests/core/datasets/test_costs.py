@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.episode_costs import parse_episode_cost
+from app.core.datasets.costs import parse_episode_cost
 from app.core.errors import InvalidField
 
 FACTORS = st.floats(0, 1e6, allow_subnormal=False)
