@@ -17,7 +17,7 @@ from app.api.codec.group_keys import GroupKeys, parse_object, read_keys
 from app.api.codec.json_reader import Path, members
 from app.api.codec.scored_data import check_rows
 from app.core.errors import InvalidField, MalformedBody
-from app.core.handful import total
+from app.core.numeric.short_sums import total
 from app.core.ranks.costs import weigh
 from app.core.replay.buffer import versions_of
 from app.store.groups.codec import EncodedGroup, Payload

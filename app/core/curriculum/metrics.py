@@ -8,7 +8,7 @@ from app.core.curriculum.bins import bin_law, bin_sizes, in_other_orders
 from app.core.curriculum.indexes import Counts, Order, Part
 from app.core.curriculum.settings import CurriculumPolicy, Strategy
 from app.core.curriculum.strategies.table import numbers
-from app.core.zipf import zipf_total
+from app.core.numeric.zipf import zipf_total
 
 _STEP = 1e-5
 

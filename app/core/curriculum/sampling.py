@@ -1,4 +1,4 @@
-"""Draws from a law: places one after the other, none twice, by successive sampling (`app.core.successive`)."""
+"""Draws from a law: places one after the other, none twice, by successive sampling (`app.core.numeric.weighted_without_replacement`)."""
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.core.curriculum.indexes import Draw, Order, Part
-from app.core.successive import Places, spread, successive
-from app.core.zipf import zipf_ranks, zipf_total
+from app.core.numeric.weighted_without_replacement import Places, spread, successive
+from app.core.numeric.zipf import zipf_ranks, zipf_total
 
 ATTEMPTS = 3
 """How often to draw for one sample, at most."""

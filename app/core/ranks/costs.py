@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from app.core.errors import InvalidField
-from app.core.handful import total
+from app.core.numeric.short_sums import total
 
 Costs = NDArray[np.float64]
 

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from app.core.handful import mean
+from app.core.numeric.short_sums import mean
 from app.core.replay.buffer import Versions
 
 

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from app.core.successive import Places, skip, spread, successive
-from app.core.zipf import zipf_ranks, zipf_total
+from app.core.numeric.weighted_without_replacement import Places, skip, spread, successive
+from app.core.numeric.zipf import zipf_ranks, zipf_total
 
 MAX_SCORE = 2**53
 MAX_WEIGHT = 2**52

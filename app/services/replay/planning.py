@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from app.core.decay import Rate
 from app.core.errors import FragmentExists
+from app.core.numeric.ewma import Rate
 from app.core.replay.buffer import Fragment, ReplayPolicy, Unfit, chunk_of, unfit
 from app.core.replay.chunking import Arrival, Step, WorkerState, arrive, change_session, due_ms, pass_time
 from app.core.replay.rate_limiter import inserts_open, largest_insert

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
-from app.core.decay import Rate
+from app.core.numeric.ewma import Rate
 from app.core.replay.buffer import Chunk, Eviction, Fragment, ReplayPolicy, Versions
 from app.core.replay.chunking import WorkerState
 from app.core.replay.rate_limiter import LimiterSettings

@@ -15,7 +15,7 @@ from app.core.curriculum.sampling import (
     independent,
     probability_of,
 )
-from tests.core.chi_square import fits
+from tests.core.numeric.chi_square import fits
 from tests.properties import examples
 
 SHAPES = st.lists(

@@ -15,9 +15,9 @@ from app.core.curriculum.sampling import Chances, choose
 from app.core.curriculum.settings import Arms, CurriculumPolicy, Form, Strategy, check_policy
 from app.core.curriculum.state import Header
 from app.core.curriculum.strategies.table import parts
-from tests.core.chi_square import fits
 from tests.core.curriculum.definitions import kinds_of, law_of, next_free
 from tests.core.curriculum.population import Population
+from tests.core.numeric.chi_square import fits
 from tests.properties import examples
 
 EXAMPLES = [

@@ -7,8 +7,8 @@ from app.core.curriculum.estimates import Estimate
 from app.core.curriculum.settings import CurriculumPolicy, Strategy
 from app.core.curriculum.state import Header
 from app.core.curriculum.strategies.thompson import best, best_probabilities, candidates_for
-from tests.core.chi_square import fits
 from tests.core.curriculum.population import Population
+from tests.core.numeric.chi_square import fits
 
 POLICY = CurriculumPolicy(Strategy.THOMPSON)
 CANDIDATES = [

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.errors import InvalidField
-from app.core.handful import total
+from app.core.numeric.short_sums import total
 from app.core.ranks.costs import CostModel, Measure, Weight, weigh
 
 FACTORS = st.floats(0, 1e12, allow_subnormal=False)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.core.numeric.weighted_without_replacement import successive
 from app.core.replay.sampling import (
     MAX_WEIGHT,
     WEIGHT_UNIT,
@@ -26,8 +27,7 @@ from app.core.replay.sampling import (
     probabilities,
     weight_of,
 )
-from app.core.successive import successive
-from tests.core.chi_square import fits
+from tests.core.numeric.chi_square import fits
 from tests.properties import examples
 
 CURRENT = 9

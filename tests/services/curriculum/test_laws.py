@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from app.core.curriculum.settings import Strategy
-from tests.core.chi_square import fits
+from tests.core.numeric.chi_square import fits
 from tests.services.conftest import RUN, Process
 from tests.services.curriculum.runs import NAME, keys_of, make, observe, register, sample
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from app.core.zipf import zipf_ranks, zipf_total
-from tests.core.chi_square import fits
+from app.core.numeric.zipf import zipf_ranks, zipf_total
+from tests.core.numeric.chi_square import fits
 
 EXPONENTS = [0.0, 0.3, 0.6, 1.0, 1.0 + 1e-9, 1.0 - 1e-7, 2.0, 4.0]
 

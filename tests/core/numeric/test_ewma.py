@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.decay import Rate
+from app.core.numeric.ewma import Rate
 
 
 @pytest.mark.parametrize("per_s", [1, 20])
