@@ -13,11 +13,11 @@ from fastapi.responses import PlainTextResponse
 
 from app.api.codec.atropos_batch import group_json
 from app.api.deps import Found, Run, SmallBody, SubmittedBody, parse
-from app.api.front_page import front_page, prefers_html
 from app.api.http.browser_guard import refuse_browsers
 from app.api.http.confirmed_replies import batch_reply, registration_reply
 from app.api.http.direct_route import DirectRoute
 from app.api.http.replies import json_reply, large_json_reply
+from app.api.pages.front_page import front_page, prefers_html
 from app.api.routes import atropos_docs as docs
 from app.api.routes.answer_docs import sending
 from app.api.routes.body_docs import takes
