@@ -22,7 +22,7 @@ from lachesis.wire.status import RunStatus
 
 ROOT = Path(__file__).parents[1]
 MODULES = sorted([*ROOT.glob("app/**/*.py"), *ROOT.glob("clients/**/*.py")])
-SCRIPTS = sorted(ROOT.glob("app/store/lua/*.lua"))
+SCRIPTS = sorted(ROOT.glob("app/store/lua/**/*.lua"))
 
 MODULE_LIMIT, SCRIPT_LIMIT = 500, 60
 

@@ -73,7 +73,7 @@ class BatchStore:
     ) -> bool:
         """Take the planned groups out of the queue, all or none, into a new lease.
 
-        One atomic step (`lua/commit_batch.lua`): of two trainers that planned on the same view, one wins.
+        One atomic step (`lua/batches/commit_batch.lua`): of two trainers that planned on the same view, one wins.
 
         Args:
             run: The run's name.
@@ -269,7 +269,7 @@ class BatchStore:
     ) -> bool:
         """Make every batch after ``step`` wait to be handed out again, and count the rewind.
 
-        This is one atomic step (`lua/rewind_run.lua`). It invalidates all decisions made before, and every lease of
+        This is one atomic step (`lua/batches/rewind_run.lua`). It invalidates all decisions made before, and every lease of
         these batches: trainers that held one before can no longer change which batches come, and in which order.
 
         Args:

@@ -18,7 +18,7 @@ MAX_CATEGORIES = 1000
 HISTORY = 50
 """Scores kept of an item."""
 
-_NUMBERS = Struct("<6d")  # ema, count, passed, failed, signal, last: lua/curriculum_estimates.lua
+_NUMBERS = Struct("<6d")  # ema, count, passed, failed, signal, last: lua/curriculum/curriculum_estimates.lua
 _STEPS = Struct("<18d")
 _NO_CATEGORY = 0
 
@@ -105,7 +105,7 @@ def parse_history(packed: bytes) -> tuple[float, ...]:
 
 
 def parse_item(key: bytes, entry: bytes, packed: bytes, ranks: Sequence[int] = ()) -> StoredItem:
-    """Read an item's entry (`lua/curriculum_items.lua`) and what is known of it."""
+    """Read an item's entry (`lua/curriculum/curriculum_items.lua`) and what is known of it."""
     category, prior_text, metadata = entry.decode().split(" ", 2)
     prior = None if prior_text == "-" else float(prior_text)
     estimate = parse_estimate(packed, prior)

@@ -1,4 +1,4 @@
-"""Groups that bring observations of items: what of that admits them (`lua/observe_groups.lua`)."""
+"""Groups that bring observations of items: what of that admits them (`lua/curriculum/observe_groups.lua`)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ class GroupObservations:
 
 
 def observation_arguments(keys: RunKeys, told: Sequence[GroupObservations]) -> tuple[list[str], list[Argument]]:
-    """Return the keys and arguments of `lua/admit_groups.lua` that are of each curriculum."""
+    """Return the keys and arguments of `lua/groups/admit_groups.lua` that are of each curriculum."""
     places: list[str] = []
     arguments: list[Argument] = []
     for each in told:

@@ -14,7 +14,7 @@ from app.store.runs.view import parse_policy as parse_run_policy
 from app.store.runs.view import reading, run_clock
 
 LENGTHS = (Order.EASE, Order.POSTERIOR, Order.SIGNAL, Order.LAST, Order.DRAWN, Order.UNSEEN, Order.FORESEEN)
-"""The orders whose lengths are always counted, as `lua/curriculum_places.lua` names them."""
+"""The orders whose lengths are always counted, as `lua/curriculum/curriculum_places.lua` names them."""
 
 EASE_UNITS = 65536
 """Parts of one that the sum of all ease is kept in."""
@@ -65,7 +65,7 @@ class Census:
         counter: How often the generator drew, before what was claimed.
         updates: Observations so far.
         ease_sum: Sum of the scores of `Order.EASE`.
-        left_out: Observations of groups that could not be counted (`lua/observe_groups.lua`).
+        left_out: Observations of groups that could not be counted (`lua/curriculum/observe_groups.lua`).
         in_flight: Items handed out and not observed yet, whose time is not up.
         numbers: The number of each category; that of none is 0.
         named: The category of each number.

@@ -148,7 +148,7 @@ class EndedGroup:
 
 
 def index_arguments(keys: RunKeys, groups: Iterable[Incoming]) -> tuple[list[str], list[Argument]]:
-    """Return the keys and arguments of `lua/admit_groups.lua` that are of each group."""
+    """Return the keys and arguments of `lua/groups/admit_groups.lua` that are of each group."""
     own_keys: list[str] = []
     arguments: list[Argument] = []
     for group in groups:
@@ -162,7 +162,7 @@ def index_arguments(keys: RunKeys, groups: Iterable[Incoming]) -> tuple[list[str
 
 
 def parse_fate(submission: Submission, outcomes: Sequence[bytes]) -> Fate:
-    """Read what `lua/admit_groups.lua` says of each group of a submission; what is refused of one is refused of all."""
+    """Read what `lua/groups/admit_groups.lua` says of each group of a submission; what is refused of one is refused of all."""
     told = []
     for group, outcome in zip(submission, outcomes, strict=True):
         match outcome.decode().split():
@@ -182,9 +182,9 @@ def parse_fate(submission: Submission, outcomes: Sequence[bytes]) -> Fate:
 
 
 def _entry(group: EncodedGroup, lane: str, place: Placement) -> str:
-    """Write a group's index entry but for its time, which `lua/index_group.lua` puts in as the third word.
+    """Write a group's index entry but for its time, which `lua/groups/index_group.lua` puts in as the third word.
 
-    The word before the lane says which replay buffer it has entered (`lua/enter_buffer.lua`).
+    The word before the lane says which replay buffer it has entered (`lua/replay/enter_buffer.lua`).
     """
     weight, versions, rewards = group.weight, group.versions, group.rewards
     mark = NONE if place.mark is None else f"{place.mark.filtered_by}:{place.mark.loss_weight!r}"

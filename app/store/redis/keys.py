@@ -114,12 +114,12 @@ ReplayPart = Literal[
     "requests",
     "entering",
 ]
-"""What a replay buffer consists of, beside its totals; in the order `lua/replay_keys.lua` names them."""
+"""What a replay buffer consists of, beside its totals; in the order `lua/replay/replay_keys.lua` names them."""
 
 REPLAY_PARTS: tuple[ReplayPart, ...] = get_args(ReplayPart)
 
 SavedPart = Literal["replay"] | ReplayPart
-"""What a checkpoint consists of; in the order `lua/replay_places.lua` knows."""
+"""What a checkpoint consists of; in the order `lua/replay/replay_places.lua` knows."""
 
 SAVED_PARTS: tuple[SavedPart, ...] = ("replay", *REPLAY_PARTS)
 
@@ -127,7 +127,7 @@ CurriculumPart = Literal[
     "items", "estimates", "ease", "posterior", "signal", "last", "drawn", "unseen", "foreseen", "category",
     "category_numbers", "arms", "in_flight", "holders", "requests", "samples", "samples_until",
 ]  # fmt: skip
-"""What a curriculum consists of, beside its totals; in the order `lua/curriculum_keys.lua` names them."""
+"""What a curriculum consists of, beside its totals; in the order `lua/curriculum/curriculum_keys.lua` names them."""
 
 CURRICULUM_PARTS: tuple[CurriculumPart, ...] = get_args(CurriculumPart)
 
@@ -274,7 +274,7 @@ class RunKeys:
         return (*self.state(), *cataloged, *curricula, self.recent, self.unindexed, self.trash)
 
     def membership(self) -> tuple[str, ...]:
-        """The keys of members, in the order of `lua/members.lua`."""
+        """The keys of members, in the order of `lua/environments/members.lua`."""
         return (self.members, self.members_heard, self.member_counts, self.running, self.started)
 
     def lane(self, name: str) -> str:

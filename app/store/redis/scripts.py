@@ -1,4 +1,4 @@
-"""The Lua scripts: loaded from `lua/*.lua`, called by name, each an atomic commit.
+"""The Lua scripts: loaded from `lua/<noun>/*.lua`, called by name, each an atomic commit.
 
 A script's header is its contract; `tests/store/redis/test_scripts.py` parses each header and lets Redis compile it.
 """
@@ -26,11 +26,15 @@ class Script:
 
 
 @cache
+def paths() -> dict[str, Path]:
+    """Return the file of every script by its name, which is unique over all folders."""
+    return {path.stem: path for path in sorted(LUA_DIR.rglob("*.lua"))}
+
+
+@cache
 def load(name: str) -> Script:
-    """Read ``lua/<name>.lua``, put in what its ``-- include`` lines name, and digest it."""
-    source = _INCLUDE.sub(
-        lambda include: (LUA_DIR / f"{include[1]}.lua").read_text(), (LUA_DIR / f"{name}.lua").read_text()
-    )
+    """Read the script ``name``, replace its ``-- include`` lines by what they name, and digest it."""
+    source = _INCLUDE.sub(lambda include: paths()[include[1]].read_text(), paths()[name].read_text())
     return Script(name, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
 
 
@@ -41,4 +45,4 @@ def command(name: str, keys: Sequence[str], arguments: Sequence[Argument]) -> Co
 
 def all_scripts() -> list[Script]:
     """Every script that is a command of its own (those that start with ``#!lua``)."""
-    return [load(path.stem) for path in sorted(LUA_DIR.glob("*.lua")) if path.read_text().startswith("#!lua")]
+    return [load(name) for name, path in paths().items() if path.read_text().startswith("#!lua")]

@@ -141,7 +141,7 @@ def chunk_rest(chunk: Chunk) -> str:
 
 
 def parse_chunk(key: str, entry: str) -> StoredChunk:
-    """Read a chunk's index entry (`lua/replay_chunks.lua`)."""
+    """Read a chunk's index entry (`lua/replay/replay_chunks.lua`)."""
     place, uses, held, weight, priority, version, session, inserted, size, count, *rest = entry.split()
     first, mean, highest, tokens, worker, ids = rest
     chunk = Chunk(

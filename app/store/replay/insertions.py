@@ -57,7 +57,7 @@ class Insertion:
 
 
 def chunk_values(new: NewChunk) -> list[Any]:
-    """Write down a chunk as `lua/insert_chunks.lua` reads it."""
+    """Write down a chunk as `lua/replay/insert_chunks.lua` reads it."""
     chunk = new.chunk
     words = [str(new.weight), repr(chunk.priority), str(chunk.versions.lowest), str(chunk.session)]
     return [*words, chunk.payload_bytes, chunk.fragments, chunk_rest(chunk), new.fragment_ids]

@@ -95,7 +95,7 @@ class reading:  # noqa: N801 - a context manager, as of the standard library
 
 
 def run_clock(time: Sequence[bytes], run: Mapping[str, str] | Mapping[str, int]) -> int:
-    """Return the run clock as `lua/clock.lua` would advance it now, without writing it down."""
+    """Return the run clock as `lua/lib/clock.lua` would advance it now, without writing it down."""
     seconds, microseconds = map(int, time)
     now = seconds * 1000 + microseconds // 1000
     passed = now - int(run.get("time_ms", now))

@@ -177,7 +177,7 @@ async def test_a_run_takes_only_so_many_environments(
 
 
 async def test_there_are_only_so_many_runs(process: Callable[..., Process], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs, "MOST_RUNS", 1)
+    monkeypatch.setattr(store, "MOST_RUNS", 1)
     services, _ = process()
     await services.registry.register_trainer(RUN, config(4))
     await services.registry.register_trainer(RUN, config(8))

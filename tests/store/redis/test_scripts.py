@@ -11,7 +11,7 @@ ALL = scripts.all_scripts()
 
 
 def _header(script: scripts.Script) -> str:
-    lines = (scripts.LUA_DIR / f"{script.name}.lua").read_text().splitlines()[1:]
+    lines = scripts.paths()[script.name].read_text().splitlines()[1:]
     taken = []
     for line in lines:
         if not line.startswith("--"):
@@ -43,7 +43,7 @@ def test_a_header_declares_every_key_the_script_uses(script: scripts.Script) -> 
 
 @pytest.mark.parametrize("script", ALL, ids=lambda script: script.name)
 def test_a_script_has_no_clock_of_its_own_and_makes_no_choices(script: scripts.Script) -> None:
-    text = (scripts.LUA_DIR / f"{script.name}.lua").read_text()
+    text = scripts.paths()[script.name].read_text()
     for forbidden in ("'TIME'", "math.random", "table.sort", "'KEYS'", "'SCAN'"):
         assert forbidden not in text
 

@@ -310,7 +310,7 @@ async def test_ten_thousand_chunks_need_less_than_a_kilobyte_each_beside_their_p
 
 
 async def test_every_script_of_the_buffer_is_handed_its_keys_in_the_order_the_include_names_them() -> None:
-    source = (scripts.LUA_DIR / "replay_keys.lua").read_text()
+    source = scripts.paths()["replay_keys"].read_text()
     named = [line.split()[2] for line in source.splitlines() if line.startswith("--") and line[3:5].strip().isdigit()]
     handed = [key.rsplit(":", 1)[1] for key in KEYS.replay_keys()]
     assert named == handed
