@@ -5,7 +5,7 @@ if __name__ == "__main__":
     import sys
 
     try:
-        from app.cli import main
+        from app.cli.main import main
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("app."):
             raise

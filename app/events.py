@@ -1,7 +1,7 @@
 """The events of runs: each event is one class, and one line of the log.
 
-Services call `emit`; rules in the core do not log. The API sets `caller` for each request (`app.api.http.caller`), so that a
-line says who asked. A line without a caller is about something that the service did itself.
+Services call `emit`; rules in the core do not log. The API sets `caller` for each request (`app.api.http.caller`), so
+that a line says who asked. A line without a caller is about something that the service did itself.
 """
 
 import logging

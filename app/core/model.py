@@ -234,7 +234,8 @@ class RunView:
         workers: API processes and the run clock at their last tick, ms.
         served: Sequences handed out, by environment (None: no environment).
         dropped: Groups dropped, by reason and environment (None: no environment).
-        debts: Sequences owed to environments because of relaxed batches; below 0: `app.core.environments.shares.settle_debts`.
+        debts: Sequences owed to environments because of relaxed batches; below 0:
+            `app.core.environments.shares.settle_debts`.
         conflict_since_ms: Run clock since which minimums are impossible together, or None.
         last_batch_ms: Run clock when the last batch was planned, or None.
         relaxed_batches: Batches served without keeping every minimum.
@@ -253,7 +254,8 @@ class RunView:
         unfilled: Whether there was no batch when a trainer asked last, though what must be fresh of one was queued: the
             replay buffer could not fill it up.
         trained: Batches that were trained on and are in no policy version yet.
-        scarce: Since when batches wait for environments that send too little, run clock, by id (`app.core.environments.scarcity`).
+        scarce: Since when batches wait for environments that send too little, run clock, by id
+            (`app.core.environments.scarcity`).
     """
 
     config: RunConfig | None

@@ -1,8 +1,9 @@
 """Turn the JSON of scored groups into columns: strict about shape, lenient about how a number is spelled.
 
 The structure of the whole body is checked first (400), then the values, group by group in the order of the fields
-(422). So what is reported does not depend on the parser, nor on whether the shortcut of `app.api.codec.group_fields` was
-taken; a property test holds the three ways equal. Only too long a list is refused before its elements are looked at.
+(422). So what is reported does not depend on the parser, nor on whether the shortcut of `app.api.codec.group_fields`
+was taken; a property test holds the three ways equal. Only too long a list is refused before its elements are looked
+at.
 """
 
 from collections.abc import Callable, Mapping, Sequence

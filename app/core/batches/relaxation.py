@@ -1,15 +1,15 @@
 """Which groups form a batch where the minimums cannot all be kept; maximums still are.
 
 Of all exact batches, those that leave the least owed, ``sum(max(0, minimum + debt - got))``, count; of these, those
-with the smallest shortfall, ``sum(max(0, minimum - got))``; of these, the law of `app.core.batches.selection` chooses. (The
-exchange of its first point leaves every environment with as many sequences as before, so it holds here too.) Without
-debts both sums are the same: the smallest total shortfall. With them, what is owed comes first, or an environment
-whose minimum is small beside the others' would be left out each time.
+with the smallest shortfall, ``sum(max(0, minimum - got))``; of these, the law of `app.core.batches.selection` chooses.
+(The exchange of its first point leaves every environment with as many sequences as before, so it holds here too.)
+Without debts both sums are the same: the smallest total shortfall. With them, what is owed comes first, or an
+environment whose minimum is small beside the others' would be left out each time.
 
 To ask whether a batch of lowest cost exists takes milliseconds; to ask once for each pool would take seconds. But what
-each environment may end with in some batch of lowest cost (`app.core.batches.subset_sum.endings`) is known for all of them at the
-price of a few such questions, and then most skips are plain: with this group its environment could end with nothing
-that it may. Therefore:
+each environment may end with in some batch of lowest cost (`app.core.batches.subset_sum.endings`) is known for all of
+them at the price of a few such questions, and then most skips are plain: with this group its environment could end with
+nothing that it may. Therefore:
 
 1. The whole course of the walk is drawn up with plain skips only, and checked once, at its end.
 2. If no batch of lowest cost is left there, environments got in each other's way. What is possible after a step was

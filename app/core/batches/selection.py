@@ -19,8 +19,8 @@ environment) can stand in for each other in any batch. Therefore:
 So the cost depends on the batch size and the number of pools, never on the depth of the queue. Where plain first in,
 first out happens to fit, addition alone settles it.
 
-Where group sizes make the minimums impossible together, `app.core.batches.relaxation` applies the same law to the batches of
-smallest shortfall.
+Where group sizes make the minimums impossible together, `app.core.batches.relaxation` applies the same law to the
+batches of smallest shortfall.
 """
 
 from bisect import bisect_right

@@ -96,7 +96,8 @@ def observed(policy: CurriculumPolicy, rewards: Sequence[float]) -> Change:
 def after(estimate: Estimate, change: Change) -> Estimate:
     """Return an estimate after an observation.
 
-    This is what `lua/curriculum/curriculum_estimates.lua` does; nothing else calls it but tests, which hold the script to it.
+    This is what `lua/curriculum/curriculum_estimates.lua` does; nothing else calls it but tests, which hold the script
+    to it.
     """
     first = estimate.count == 0
 

@@ -1,4 +1,4 @@
-"""Draws from a law: places one after the other, none twice, by successive sampling (`app.core.numeric.weighted_without_replacement`)."""
+"""Draws from a law: places one after the other, none twice (`app.core.numeric.weighted_without_replacement`)."""
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence

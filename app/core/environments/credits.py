@@ -12,8 +12,8 @@ With one batch per version, acknowledged before or after its version is set, thi
 on versions. The sequences are split by minimum shares first, and the rest by weight.
 
 Only groups that can still enter a batch count: of an environment up to its maximum, of groups without an owner up to
-what minimums leave. Sizes in hand may still sum to no batch; then `app.core.environments.completion` decides which environment makes
-another group.
+what minimums leave. Sizes in hand may still sum to no batch; then `app.core.environments.completion` decides which
+environment makes another group.
 
 Source: Fu et al., *AReaL: A Large-Scale Asynchronous Reinforcement Learning System* (2025), section 5.1.
 """

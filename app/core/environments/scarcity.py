@@ -1,10 +1,10 @@
 """Environments that send too little: how long batches wait for them.
 
 A batch waits for an environment that has sent less than its part while another one has sent its part. The part is its
-minimum or, without one, its credits for one batch (`app.core.environments.credits`). `relax_scarce_after_s` of the run counts from
-the first request of a trainer that gets no batch meanwhile. After that time the minimum of the environment is what it
-has queued, credits for its part go to others, and each batch owes it the rest, until it has sent its part again. The
-minimums of others bind as before. Without the setting, batches wait for ever.
+minimum or, without one, its credits for one batch (`app.core.environments.credits`). `relax_scarce_after_s` of the run
+counts from the first request of a trainer that gets no batch meanwhile. After that time the minimum of the environment
+is what it has queued, credits for its part go to others, and each batch owes it the rest, until it has sent its part
+again. The minimums of others bind as before. Without the setting, batches wait for ever.
 """
 
 from collections import Counter

@@ -4,9 +4,9 @@ A batch that holds one group much larger than the others cannot be balanced, how
 more than one batch: among the oldest few batches' worth, groups that cost about the same can be trained on together,
 and the large ones with each other.
 
-The law of `app.core.batches.selection` stays in force: groups are exchanged only for others of their own lane, so that a batch
-is as large, and its environments have as much of it, as the law says. What changes is the order within a lane, and that
-only so far: a group that the law would have taken is passed over ``max_delay_batches`` times at most.
+The law of `app.core.batches.selection` stays in force: groups are exchanged only for others of their own lane, so that
+a batch is as large, and its environments have as much of it, as the law says. What changes is the order within a lane,
+and that only so far: a group that the law would have taken is passed over ``max_delay_batches`` times at most.
 """
 
 from collections import defaultdict

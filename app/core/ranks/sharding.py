@@ -91,8 +91,8 @@ class Shards:
         split: What the ranks asked for.
         spread: Whether its lots are sequences; else they are groups.
         equal: Whether each rank has the same number of sequences.
-        ranks: The rank of each lot, in training order, as `app.core.ranks.division.ranks_text` writes them: every look at
-            the run reads its leases, and only who cuts a shard must know.
+        ranks: The rank of each lot, in training order, as `app.core.ranks.division.ranks_text` writes them: every look
+            at the run reads its leases, and only who cuts a shard must know.
         balance: How evenly their cost lies on the ranks.
         micro_batches: How many micro-batches each rank has at least; 0: as few as can be.
         taken: Ranks that were handed their shard in this delivery, ascending.

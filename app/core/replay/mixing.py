@@ -3,8 +3,8 @@
 The law, for a batch of N sequences of which a fraction f must be fresh: F is the smallest number of sequences from
 ``ceil(f * N)`` on for which there are
 
-1. fresh groups: those that `app.core.batches.selection` chooses from the queue as a batch of F, with each environment's minimum
-   of a batch of F, and what the candidates have too little of to its minimum of the whole batch;
+1. fresh groups: those that `app.core.batches.selection` chooses from the queue as a batch of F, with each environment's
+   minimum of a batch of F, and what the candidates have too little of to its minimum of the whole batch;
 2. replayed groups: those that it chooses from the candidates, in the order in which they were drawn, as a batch of
    N - F within what is left of the bounds of the whole batch.
 

@@ -127,10 +127,10 @@ class Bookmarks:
     async def rewind(self, run: str, step: int) -> Rewound:
         """Hand out every batch after ``step`` again, the same groups in the same order, before any new one.
 
-        The policy version goes back with it (`app.core.batches.retention.restored_version`). Batches up to ``step`` that are in
-        the saved state count as trained on (`app.core.batches.leases.in_saved_state`). Those that are not in it and wait to be
-        handed out again go first. A trainer that still runs can end none of the batches after ``step``, and is refused
-        when it asks for more. Safe to repeat.
+        The policy version goes back with it (`app.core.batches.retention.restored_version`). Batches up to ``step``
+        that are in the saved state count as trained on (`app.core.batches.leases.in_saved_state`). Those that are not
+        in it and wait to be handed out again go first. A trainer that still runs can end none of the batches after
+        ``step``, and is refused when it asks for more. Safe to repeat.
 
         Raises:
             InvalidField: No batch of that step was taken yet.

@@ -101,7 +101,8 @@ class Registry:
         emit(TrainerRegistered(run=run, batch_size=config.batch_size, config="new" if new else "same"))
 
     async def register_environment(self, run: str, application: Application) -> tuple[Environment, RunView] | None:
-        """Register an environment of Atropos, or let it take the place of an old one (`app.core.environments.registration`).
+        """Register an environment of Atropos, or let it take the place of an old one
+        (`app.core.environments.registration`).
 
         Raises:
             InvalidField: The run is full.

@@ -64,7 +64,8 @@ class Mixing:
     async def decide(
         self, run: str, view: RunView, lanes: Sequence[Lane], ttl_ms: int
     ) -> tuple[Decision, Mixture] | None:
-        """Choose a batch of fresh and replayed groups by `app.core.replay.mixing`; None if it is to be of fresh ones alone.
+        """Choose a batch of fresh and replayed groups by `app.core.replay.mixing`; None if it is to be of fresh ones
+        alone.
 
         Args:
             run: The run's name.

@@ -269,8 +269,9 @@ class BatchStore:
     ) -> bool:
         """Make every batch after ``step`` wait to be handed out again, and count the rewind.
 
-        This is one atomic step (`lua/batches/rewind_run.lua`). It invalidates all decisions made before, and every lease of
-        these batches: trainers that held one before can no longer change which batches come, and in which order.
+        This is one atomic step (`lua/batches/rewind_run.lua`). It invalidates all decisions made before, and every
+        lease of these batches: trainers that held one before can no longer change which batches come, and in which
+        order.
 
         Args:
             run: The run's name.

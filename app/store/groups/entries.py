@@ -162,7 +162,7 @@ def index_arguments(keys: RunKeys, groups: Iterable[Incoming]) -> tuple[list[str
 
 
 def parse_fate(submission: Submission, outcomes: Sequence[bytes]) -> Fate:
-    """Read what `lua/groups/admit_groups.lua` says of each group of a submission; what is refused of one is refused of all."""
+    """Read the reply of `admit_groups.lua` about each group of a submission. One refusal refuses all of them."""
     told = []
     for group, outcome in zip(submission, outcomes, strict=True):
         match outcome.decode().split():

@@ -291,9 +291,9 @@ class RunStore:
         """Let a run that holds nothing disappear, its name included; False if it holds something.
 
         Nobody is locked out meanwhile. Whoever makes a run hold something therefore puts its name into the set
-        afterwards, however sure of it (`register`, and `app.store.groups.store.GroupStore.admit`): forgetting comes before,
-        and the name is put back, or after, and is refused. Commands that only change what is there (ticks, notes,
-        resets, environments) do nothing to a run that is not there. And epochs do not repeat, so that what
+        afterwards, however sure of it (`register`, and `app.store.groups.store.GroupStore.admit`): forgetting comes
+        before, and the name is put back, or after, and is refused. Commands that only change what is there (ticks,
+        notes, resets, environments) do nothing to a run that is not there. And epochs do not repeat, so that what
         was decided on a run before it was forgotten is outdated in one of the same name.
         """
         keys = RunKeys(run)

@@ -14,6 +14,7 @@ from app.services.environments import registry
 from app.store.groups.entries import Incoming, Outcome, Placement, Stored, Terms
 from app.store.redis import scripts
 from app.store.redis.keys import RunKeys
+from app.store.runs import store
 from tests.services.accounting import books_of
 from tests.services.conftest import RUN, Process, config, encoded, marks
 from tests.waiting import wait_until

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.datasets.test_command import environment
+from tests.cli.test_shards import environment
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "shards.md").read_text()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import orjson
 
-from app.datasets.errors import NotWritten
+from app.cli.errors import NotWritten
 from app.services.datasets import DatasetPlan, episodes_of, summary_of
 
 SUMMARY = "summary.json"

@@ -24,7 +24,7 @@ def environment() -> dict[str, str]:
 
 def command(*arguments: Any, before: str = "") -> subprocess.CompletedProcess[str]:
     """Run it as a process; ``before`` is Python that runs in the process first."""
-    program = f"{before}\nfrom app.cli import main; main()" if before else ""
+    program = f"{before}\nfrom app.cli.main import main; main()" if before else ""
     how = ["-c", program] if before else ["-m", "app"]
     return subprocess.run(
         [sys.executable, *how, "shards", "plan", *map(str, arguments)],

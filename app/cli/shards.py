@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from app.cli.errors import NotWritten
 from app.core.errors import LachesisError
-from app.datasets.errors import NotWritten
 from lachesis.wire.shards import MAX_SHARDS
 
 if TYPE_CHECKING:  # numpy and all above it are loaded when they are needed: other commands need not wait for them
@@ -64,12 +64,12 @@ def plan(
 def _plan(
     path: Path, terms: "Terms", out: Path | None, force: bool, plot: Path | None, json: bool, cost_per_s: float | None
 ) -> None:
-    from app.datasets.manifests import check_target, write_manifests
-    from app.datasets.report import report
+    from app.cli.shard_manifests import check_target, write_manifests
+    from app.cli.shard_report import report
     from app.services.datasets import summary_of
 
     if plot is not None:
-        from app.datasets.plot import check_plot, draw  # they say what is missing before the work is done
+        from app.cli.shard_plot import check_plot, draw  # they say what is missing before the work is done
 
         check_plot(plot)
     if out is not None:

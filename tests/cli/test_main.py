@@ -10,7 +10,7 @@ import pytest
 from redis.asyncio import Redis
 from typer.testing import CliRunner
 
-from app.cli import cli
+from app.cli.main import cli
 from app.store.redis.keys import RunKeys
 from app.version import lachesis_version
 from tests.api.conftest import Start, start
@@ -149,7 +149,7 @@ async def test_a_run_that_cannot_be_looked_after_is_shown_as_such(start: Start, 
 def test_a_python_without_the_dependencies_is_told_where_they_are() -> None:
     command = [sys.executable, "-S", "-m", "app", "status"]
     done = subprocess.run(
-        command, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False, timeout=60
+        command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False, timeout=60
     )
     assert (done.returncode, done.stdout) == (1, "")
     (line,) = done.stderr.splitlines()

@@ -9,7 +9,7 @@ import httpx
 import typer
 from pydantic import ValidationError
 
-from app.datasets.command import shards_cli
+from app.cli.shards import shards_cli
 from app.environment import InvalidSettings, load_settings
 from app.settings import Settings
 from app.version import lachesis_version
