@@ -26,7 +26,7 @@ from benchmarks.replay_calls import (
 from benchmarks.replay_others import RedisAlone, Reverb, reverb
 from benchmarks.results import Results, Table
 from lachesis import Replay
-from lachesis.replay import Strategy
+from lachesis.replay.buffer import Strategy
 
 PAYLOAD_BYTES = 100_000
 CHUNKS = 1000

@@ -35,22 +35,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lachesis import errors
-    from lachesis._rank import Rank
-    from lachesis._settings import Settings
-    from lachesis.batch import AsyncBatch
-    from lachesis.curriculum import Curriculum
-    from lachesis.environment import Environment
+    from lachesis._transport.settings import Settings
+    from lachesis.batches.batch import AsyncBatch
+    from lachesis.batches.columns import Columns
+    from lachesis.curriculum.curriculum import Curriculum
+    from lachesis.environments.environment import Environment
     from lachesis.errors import LachesisError, LeaseLost, NoBatch, NoItem, NoPermit, NotSent, ServiceError, Unreachable
-    from lachesis.group import Group
-    from lachesis.group_view import GroupView, SequenceView
-    from lachesis.replay import Replay
-    from lachesis.sample import AsyncSample
-    from lachesis.sync import Batch, Trainer
-    from lachesis.sync_curriculum import SyncCurriculum
-    from lachesis.sync_environment import SyncEnvironment
-    from lachesis.sync_replay import Sample, SyncReplay
-    from lachesis.trainer import AsyncTrainer
-    from lachesis.views import Columns
+    from lachesis.groups.group import Group
+    from lachesis.groups.views import GroupView, SequenceView
+    from lachesis.rank import Rank
+    from lachesis.replay.buffer import Replay
+    from lachesis.replay.sample import AsyncSample
+    from lachesis.runs.trainer import AsyncTrainer
+    from lachesis.sync.curriculum import SyncCurriculum
+    from lachesis.sync.environment import SyncEnvironment
+    from lachesis.sync.replay import Sample, SyncReplay
+    from lachesis.sync.trainer import Batch, Trainer
 
 __all__ = [
     "AsyncBatch",
@@ -83,22 +83,22 @@ __all__ = [
 ]
 
 _HOMES = {
-    "_rank": ("Rank",),
-    "_settings": ("Settings",),
-    "batch": ("AsyncBatch",),
-    "curriculum": ("Curriculum",),
-    "environment": ("Environment",),
+    "_transport.settings": ("Settings",),
+    "batches.batch": ("AsyncBatch",),
+    "batches.columns": ("Columns",),
+    "curriculum.curriculum": ("Curriculum",),
+    "environments.environment": ("Environment",),
     "errors": ("LachesisError", "LeaseLost", "NoBatch", "NoItem", "NoPermit", "NotSent", "ServiceError", "Unreachable"),
-    "group": ("Group",),
-    "group_view": ("GroupView", "SequenceView"),
-    "replay": ("Replay",),
-    "sample": ("AsyncSample",),
-    "sync": ("Batch", "Trainer"),
-    "sync_curriculum": ("SyncCurriculum",),
-    "sync_environment": ("SyncEnvironment",),
-    "sync_replay": ("Sample", "SyncReplay"),
-    "trainer": ("AsyncTrainer",),
-    "views": ("Columns",),
+    "groups.group": ("Group",),
+    "groups.views": ("GroupView", "SequenceView"),
+    "rank": ("Rank",),
+    "replay.buffer": ("Replay",),
+    "replay.sample": ("AsyncSample",),
+    "runs.trainer": ("AsyncTrainer",),
+    "sync.curriculum": ("SyncCurriculum",),
+    "sync.environment": ("SyncEnvironment",),
+    "sync.replay": ("Sample", "SyncReplay"),
+    "sync.trainer": ("Batch", "Trainer"),
 }
 
 

@@ -7,9 +7,9 @@ import sys
 import time
 from collections.abc import Sequence
 
-from lachesis._http import Sender
-from lachesis._protocol import RunCalls, get_json
-from lachesis._settings import Settings
+from lachesis._transport.http import Sender
+from lachesis._transport.protocol import RunCalls, get_json
+from lachesis._transport.settings import Settings
 from lachesis.errors import LachesisError
 from lachesis.wire.status import RunStatus
 

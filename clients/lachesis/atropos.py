@@ -11,10 +11,10 @@ from typing import Any, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from lachesis._http import Sender
-from lachesis._protocol import RunCalls
-from lachesis._settings import Settings
-from lachesis.group import Group
+from lachesis._transport.http import Sender
+from lachesis._transport.protocol import RunCalls
+from lachesis._transport.settings import Settings
+from lachesis.groups.group import Group
 from lachesis.wire.address import split_run
 from lachesis.wire.columns import COLUMNS, DETAIL_FIELDS, Column
 from lachesis.wire.groups import Receipts

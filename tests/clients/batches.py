@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from lachesis._protocol import Call, NothingYet, Reply, RunCalls, Taken, read_reply
-from lachesis.views import Columns
+from lachesis._transport.protocol import Call, NothingYet, Reply, RunCalls, Taken, read_reply
+from lachesis.batches.columns import Columns
 from lachesis.wire.batch_file import parts_of
 from lachesis.wire.batches import BatchGroup, BatchInfo, TakeBatch
 from lachesis.wire.blob import Buffer, read_header

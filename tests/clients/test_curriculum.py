@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lachesis import AsyncTrainer, Curriculum, Environment, NoItem, Settings
-from lachesis._item_stream import ItemStream
+from lachesis._prefetch.items import ItemStream
 from lachesis.errors import CurriculumNotFound, InvalidField, Unreachable
 from tests.clients.conftest import settings_of
 from tests.clients.proxy import CuttingProxy, Direction
@@ -78,7 +78,7 @@ async def test_an_observation_of_ones_own_ends_the_wait_for_an_item(
     curriculum: Curriculum, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("_SHORTEST_PAUSE_S", "_LONGEST_PAUSE_S"):
-        monkeypatch.setattr(f"lachesis._item_stream.{name}", 600)
+        monkeypatch.setattr(f"lachesis._prefetch.items.{name}", 600)
     stream = curriculum.items(prefetch=0)
     keys = await drawn(stream, 12)
     waiting = asyncio.create_task(drawn(stream, 2))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lachesis import AsyncTrainer, Curriculum, Settings, SyncCurriculum, SyncEnvironment, Trainer
-from lachesis._curriculum_calls import MOST_BYTES_SENT, MOST_ITEMS_SENT, slices
+from lachesis._transport.curriculum_calls import MOST_BYTES_SENT, MOST_ITEMS_SENT, slices
 from lachesis.errors import CurriculumNotFound, InvalidField, ItemNotFound, MalformedBody, RunNotFound
 from lachesis.wire.curriculum_items import NewItem, NewItems
 from tests.clients.conftest import settings_of

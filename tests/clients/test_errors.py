@@ -9,7 +9,7 @@ import pytest
 from app.api.http import problems
 from app.core import errors as ours
 from lachesis import errors
-from lachesis._protocol import Reply, get_json, read_reply
+from lachesis._transport.protocol import Reply, get_json, read_reply
 from lachesis.errors import BY_CODE, LachesisError, ServiceError
 
 API_PAGE = Path(__file__).parents[2] / "docs/api.md"

@@ -5,7 +5,7 @@ from collections import deque
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lachesis._outbox import MOST_BYTES_SENT, MOST_GROUPS_SENT, Outbox, Parcel
+from lachesis.environments.outbox import MOST_BYTES_SENT, MOST_GROUPS_SENT, Outbox, Parcel
 from lachesis.errors import LachesisError
 from tests.properties import examples
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from lachesis._portal import Portal
+from lachesis._transport.bridge import Portal
 
 
 async def loop_thread() -> threading.Thread:

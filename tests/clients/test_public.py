@@ -31,7 +31,7 @@ from lachesis import (
     Trainer,
     Unreachable,
 )
-from lachesis.views import Columns
+from lachesis.batches.columns import Columns
 from tests.clients.run import group, submitted
 
 SECRET = Settings("http://me:secret@lachesis:1", run="math")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from app.api.wire.rank_query import seat_of
 from app.core.ranks.sharding import EndedBy, Split
 from lachesis import AsyncTrainer, Environment, Rank, Settings, Trainer
-from lachesis._protocol import RunCalls
+from lachesis._transport.protocol import RunCalls
 from lachesis.errors import RanksDisagree
 from lachesis.wire.batches import TakeBatch
 from lachesis.wire.ranks import TakeQuery

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from lachesis import AsyncTrainer, Replay, Settings
-from lachesis._losses import Losses, Outgoing
 from lachesis.errors import ReplayNotFound, RunNotFound
 from lachesis.loader.nested import Nested
+from lachesis.replay.drop_log import Losses, Outgoing
 from lachesis.wire.fragments import FragmentOutcome, FragmentReceipt
 from lachesis.wire.replay import RateLimiter
 from tests.clients.conftest import settings_of

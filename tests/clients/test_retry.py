@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lachesis._retry import PASSING, Backoff, LessOften, Seldom
+from lachesis._transport.retry import PASSING, Backoff, LessOften, Seldom
 from lachesis.errors import BY_CODE, LachesisError, LeaseLost, QueueFull, ServiceError, Unreachable
 from tests.properties import examples
 

@@ -10,7 +10,7 @@ from app.core.model import RunConfig
 from app.core.runs.settings import Policy
 from app.settings import Settings as ServiceSettings
 from lachesis import Settings
-from lachesis.trainer import NewRun, RunChanges, RunLimits
+from lachesis.runs.trainer import NewRun, RunChanges, RunLimits
 from lachesis.wire.environments import EnvironmentChange, EnvironmentCreate
 from lachesis.wire.runs import AtroposSettings, Run, RunChange, RunCreate
 

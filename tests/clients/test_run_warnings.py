@@ -7,7 +7,7 @@ from tests.clients.run import group, submitted
 
 
 def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
-    said = [record.getMessage() for record in caplog.records if record.name == "lachesis.environment"]
+    said = [record.getMessage() for record in caplog.records if record.name == "lachesis.environments.environment"]
     return [line for line in said if line.startswith("environment ")]
 
 

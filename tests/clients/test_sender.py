@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from lachesis import Settings
-from lachesis._http import Sender, read_more_at_once
-from lachesis._protocol import RunCalls, get_json
+from lachesis._transport.http import Sender, read_more_at_once
+from lachesis._transport.protocol import RunCalls, get_json
 from lachesis.errors import LachesisError, Unreachable
 from tests.clients.conftest import settings_of
 from tests.clients.proxy import CuttingProxy, Direction

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lachesis import AsyncTrainer, Environment, Settings, SyncEnvironment, Trainer
-from lachesis._settings import edit_distance
+from lachesis._transport.settings import edit_distance
 from lachesis.errors import InvalidField
 
 PAGE = Path(__file__).parents[2] / "docs/sdk.md"

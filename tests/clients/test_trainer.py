@@ -99,7 +99,7 @@ async def test_a_loop_that_waits_for_ever_says_what_for(run: Settings, caplog: p
 
 
 def _logged(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if record.name == "lachesis._wait_notice"]
+    return [record.getMessage() for record in caplog.records if record.name == "lachesis._transport.wait_notice"]
 
 
 async def _were_logged(caplog: pytest.LogCaptureFixture, count: int) -> bool:

@@ -11,23 +11,23 @@ from typing import get_type_hints
 import pytest
 
 import lachesis
-from lachesis._curriculum_options import CurriculumOptions, HowSampled, ItemOptions
-from lachesis._curriculum_upkeep import CurriculumUpkeep
-from lachesis._item_stream import ItemStream
-from lachesis._replay_upkeep import ReplayUpkeep
-from lachesis._sync_curriculum_upkeep import SyncCurriculumUpkeep
-from lachesis._sync_replay_upkeep import SyncReplayUpkeep
-from lachesis._worker import Worker
-from lachesis.batch import AsyncBatch
-from lachesis.curriculum import Curriculum
-from lachesis.environment import Environment, EnvironmentOptions
-from lachesis.replay import HowDrawn, Replay, ReplayOptions
-from lachesis.sample import AsyncSample
-from lachesis.sync import Batch, Trainer
-from lachesis.sync_curriculum import SyncCurriculum, SyncItemStream
-from lachesis.sync_environment import SyncEnvironment
-from lachesis.sync_replay import Sample, SyncReplay, SyncWorker
-from lachesis.trainer import AsyncTrainer, NewRun, RunChanges
+from lachesis._prefetch.items import ItemStream
+from lachesis.batches.batch import AsyncBatch
+from lachesis.curriculum.curriculum import Curriculum
+from lachesis.curriculum.options import CurriculumOptions, HowSampled, ItemOptions
+from lachesis.curriculum.upkeep import CurriculumUpkeep
+from lachesis.environments.environment import Environment, EnvironmentOptions
+from lachesis.replay.buffer import HowDrawn, Replay, ReplayOptions
+from lachesis.replay.sample import AsyncSample
+from lachesis.replay.upkeep import ReplayUpkeep
+from lachesis.replay.worker import Worker
+from lachesis.runs.trainer import AsyncTrainer, NewRun, RunChanges
+from lachesis.sync.curriculum import SyncCurriculum, SyncItemStream
+from lachesis.sync.curriculum_upkeep import SyncCurriculumUpkeep
+from lachesis.sync.environment import SyncEnvironment
+from lachesis.sync.replay import Sample, SyncReplay, SyncWorker
+from lachesis.sync.replay_upkeep import SyncReplayUpkeep
+from lachesis.sync.trainer import Batch, Trainer
 from lachesis.wire.curricula import CurriculumChange, CurriculumSettings
 from lachesis.wire.curriculum_items import ItemChange, NewItem, SampleItems
 from lachesis.wire.replay import ReplayChange, ReplaySettings

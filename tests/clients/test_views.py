@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lachesis import Group
-from lachesis._packed import cumulated
-from lachesis._protocol import NothingYet, Reply, read_reply
+from lachesis._transport.protocol import NothingYet, Reply, read_reply
 from lachesis.errors import InvalidField, ServiceError
+from lachesis.groups.packed import cumulated
 from lachesis.wire import blob
 from tests.clients.batches import TAKE, body_of, columns_of
 from tests.properties import examples

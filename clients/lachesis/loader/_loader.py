@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from typing_extensions import NamedTuple, Self
 
-from lachesis._portal import Portal
+from lachesis._transport.bridge import Portal
 from lachesis.loader import _progress
 from lachesis.loader._order import Order, Share
 from lachesis.loader._readers import Loaded, Ready, in_tasks, in_threads, sample_of, threads_for_tasks

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lachesis._packed import cumulated
+from lachesis.groups.packed import cumulated
 from lachesis.loader.nested import Nested, flatten, nest
 
 

@@ -9,7 +9,7 @@ from env_lists import ListsEnv
 from witness import describe
 
 from lachesis.atropos import BinarySubmission
-from lachesis.group import Group
+from lachesis.groups.group import Group
 
 
 class BinaryEnv(BinarySubmission, ListsEnv):

@@ -1,0 +1,158 @@
+"""Items of a curriculum, drawn ahead of the rollouts that try them."""
+
+import asyncio
+import contextlib
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from random import uniform
+from types import TracebackType
+from typing import ClassVar
+
+from typing_extensions import Self
+
+from lachesis._compat import timeout
+from lachesis._prefetch.queue import Ahead
+from lachesis._public import ForAsyncio
+from lachesis._transport.protocol import NothingYet
+from lachesis.errors import LachesisError, NoItem
+from lachesis.wire.curriculum_items import MAX_SAMPLE, SampledItem, SampledItems
+
+_SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 10.0
+
+
+_CLOSING_S = 1.0  # how long to repeat what gives items back: they come back to others in any case
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """An item, the sample that has it, and until when nobody else gets it."""
+
+    item: SampledItem
+    sample: str
+    until_s: float
+
+
+class ItemsAhead(Ahead[Drawn]):
+    """Items that are ready. Those that waited here for so long that others may have them are left out."""
+
+    none_came: ClassVar[type[LachesisError]] = NoItem
+
+    def __init__(
+        self,
+        sample: Callable[[int, str, float | None], Awaitable[SampledItems]],
+        release: Callable[[str, Sequence[str], float | None], Awaitable[int]],
+        freed: asyncio.Event,
+        prefetch: int,
+        patience_s: float | None,
+        where: str,
+    ) -> None:
+        """Begin to draw when the first is asked for.
+
+        Args:
+            sample: Draws so many, or fewer, for a request of this id; repeats it for so long, None: as settings say.
+            release: Gives back items of a sample, and repeats that for so long.
+            freed: Is set when items in flight may have become free.
+            prefetch: How many to keep ready, ``>= 0``.
+            patience_s: How long `next` waits; None: for ever.
+            where: The run and the curriculum, for the log.
+        """
+        super().__init__(prefetch, patience_s, where, "item", slack=prefetch // 2)
+        self._sample = sample
+        self._release = release
+        self._freed = freed
+        self._unanswered: tuple[str, float] | None = None
+        self._pause_s = 0.0
+        self._in_vain = 0
+
+    async def aclose(self) -> None:
+        """Draw no more, and give back what is ready; those that wait for an item are told that there are none."""
+        self._closed = True
+        await self._stop()
+        unused: dict[str, list[str]] = {}
+        for drawn in self._ready:
+            unused.setdefault(drawn.sample, []).append(drawn.item.key)
+        self._ready.clear()
+        self._news.set()
+        with contextlib.suppress(LachesisError):
+            if self._unanswered is not None:
+                unanswered, _ = await self._draw(1, _CLOSING_S)
+                unused[unanswered.sample or ""] = [item.key for item in unanswered.items]
+            for sample, keys in unused.items():
+                if keys:
+                    await self._release(sample, keys, _CLOSING_S)
+
+    def _has_one(self) -> bool:
+        now_s = time.monotonic()
+        while self._ready and self._ready[0].until_s < now_s:
+            self._ready.popleft()
+            self._room.set()
+        return bool(self._ready)
+
+    async def _more(self, missing: int, poll_s: float) -> Sequence[Drawn] | NothingYet:
+        with contextlib.suppress(TimeoutError):
+            async with timeout(min(self._pause_s, poll_s)):
+                await self._freed.wait()
+        self._freed.clear()
+        wanted = min(missing, MAX_SAMPLE)
+        sample, asked_s = await self._draw(wanted)
+        self._in_vain = 0 if sample.items else self._in_vain + 1
+        self._pause_s = 0.0 if len(sample.items) == wanted else self._pause(sample.retry_after_s)
+        if not sample.items:
+            return NothingYet(_why_none(sample))
+        until_s = asked_s + (sample.in_flight_ttl_s or float("inf"))  # 0: items are not kept from others at all
+        return [Drawn(item, sample.sample or "", until_s) for item in sample.items]
+
+    async def _draw(self, count: int, budget_s: float | None = None) -> tuple[SampledItems, float]:
+        """Draw items; returns since when they may be in flight, too."""
+        # The id of a request whose answer never came is used again: what it may have got is not forgotten.
+        request_id, asked_s = self._unanswered = self._unanswered or (str(uuid.uuid4()), time.monotonic())
+        sample = await self._sample(count, request_id, budget_s)
+        self._unanswered = None
+        return sample, asked_s
+
+    def _pause(self, free_s: float | None) -> float:
+        """Return how long to wait for items to be free; observations by others free them sooner than is known."""
+        longest_s = min(_LONGEST_PAUSE_S, _SHORTEST_PAUSE_S * 2.0 ** min(self._in_vain, 10))
+        return uniform(0.5, 1) * min(longest_s, longest_s if free_s is None else free_s)
+
+
+class ItemStream(ForAsyncio):
+    """Items to try, one after the other, drawn ahead; made by `Curriculum.items`.
+
+    Any number of tasks may take items of one stream, and a loop that was left may be taken up again. It ends when the
+    stream or its curriculum is closed. What is ready then is given back.
+    """
+
+    _twin = "SyncItemStream"
+
+    def __init__(self, ahead: ItemsAhead) -> None:
+        """Draw none yet; see `Curriculum.items`."""
+        self._ahead = ahead
+
+    async def aclose(self) -> None:
+        """End the stream: loops over it end. Safe to repeat."""
+        await self._ahead.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SampledItem:
+        return (await self._ahead.next()).item
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+def _why_none(sample: SampledItems) -> str:
+    if sample.missing == "no_items":
+        return "the curriculum has no items"
+    if sample.missing == "not_drawn" or sample.retry_after_s is None:
+        return f"the curriculum has none that {sample.strategy} would draw"
+    return f"{sample.in_flight} are in flight, the first of which is free in {sample.retry_after_s:.0f} s at the latest"

@@ -1,0 +1,131 @@
+"""What one loop, or several tasks, take from the service ahead of the work on it."""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import ClassVar, Generic, TypeVar
+
+from lachesis._compat import timeout
+from lachesis._public import in_background
+from lachesis._transport.protocol import NothingYet
+from lachesis._transport.wait_notice import WaitNotice
+from lachesis.errors import LachesisError, NoBatch
+
+_LONGEST_POLL_S = 30.0  # what stands between us and the service gives up on requests that wait longer
+
+T = TypeVar("T")
+
+
+class Ahead(ABC, Generic[T]):
+    """A queue that a task in the background keeps full; how it takes more, a subclass says."""
+
+    grace_s: ClassVar[float] = 0.0
+    """How long what is on its way may take to arrive when no more is taken."""
+    none_came: ClassVar[type[LachesisError]] = NoBatch
+    """What is raised where none came in time."""
+
+    def __init__(self, prefetch: int, patience_s: float | None, where: str, what: str, slack: int = 0) -> None:
+        """Begin to take when the first is asked for.
+
+        Args:
+            prefetch: How many to keep ready, ``>= 0``.
+            patience_s: How long `next` waits; None: for ever.
+            where: Whose they are, such as ``run math``.
+            what: What one is called.
+            slack: How many may be missing before more are taken.
+        """
+        self._what = what
+        self._prefetch = prefetch
+        self._patience_s = patience_s
+        self._slack = slack
+        # Half of what `next` waits: so it knows by then what the service waits for.
+        self._poll_s = _LONGEST_POLL_S if patience_s is None else min(_LONGEST_POLL_S, patience_s / 2)
+        self._awaited = 0
+        self._ready: deque[T] = deque()
+        self._notice = WaitNotice(where, what, self._why)
+        self._waiting_for = "the service has not answered yet"
+        self._room, self._news = asyncio.Event(), asyncio.Event()
+        self._filling: asyncio.Task[None] | None = None
+        self._stopping = self._closed = False
+
+    @property
+    def closed(self) -> bool:
+        """Whether no more can be had."""
+        return self._closed
+
+    async def next(self) -> T:
+        """Return the next one; several tasks may ask at once.
+
+        Raises:
+            NoBatch, NoItem: None came in time.
+            ServiceError, Unreachable: None can be taken.
+            StopAsyncIteration: It was closed.
+        """
+        self._awaited += 1
+        self._room.set()
+        try:
+            with nullcontext() if self._has_one() else self._notice.watching():
+                async with timeout(self._patience_s):
+                    while not self._has_one():
+                        if self._closed:
+                            raise StopAsyncIteration
+                        await self._something_new(self.start())
+        except TimeoutError:
+            raise self.none_came(f"no {self._what} in {self._patience_s:g} s: {self._waiting_for}") from None
+        finally:
+            self._awaited -= 1
+        one = self._ready.popleft()
+        self._room.set()
+        return one
+
+    def start(self) -> asyncio.Task[None]:
+        """Take from now on."""
+        if self._filling is None:
+            self._filling = in_background(self._fill())
+            self._filling.add_done_callback(lambda _: self._news.set())
+        return self._filling
+
+    @abstractmethod
+    async def _more(self, missing: int, poll_s: float) -> Sequence[T] | NothingYet:
+        """Take up to ``missing``, or wait for some as long as ``poll_s``."""
+
+    async def _why(self) -> str:
+        """Return why there is none: the service's last answer."""
+        return self._waiting_for
+
+    def _has_one(self) -> bool:
+        return bool(self._ready)
+
+    async def _stop(self) -> None:
+        """End the filling."""
+        if self._filling is not None:
+            self._stopping = True
+            self._room.set()
+            if self.grace_s:
+                await asyncio.wait([self._filling], timeout=self.grace_s)
+            self._filling.cancel()
+            await asyncio.gather(self._filling, return_exceptions=True)
+            self._filling, self._stopping = None, False
+
+    async def _something_new(self, filling: asyncio.Task[None]) -> None:
+        if filling.done():
+            self._filling = None  # so that another call tries again
+            filling.result()
+        self._news.clear()
+        await self._news.wait()
+
+    async def _fill(self) -> None:
+        while not self._stopping:
+            missing = self._prefetch + self._awaited - len(self._ready)
+            if missing <= (0 if self._awaited > len(self._ready) else self._slack):
+                self._room.clear()
+                await self._room.wait()
+                continue
+            taken = await self._more(missing, self._poll_s)
+            if isinstance(taken, NothingYet):
+                self._waiting_for = taken.reason
+            elif taken:
+                self._ready.extend(taken)
+                self._news.set()

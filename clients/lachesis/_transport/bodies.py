@@ -1,0 +1,54 @@
+"""Bodies of requests, checked before they are sent: what is wrong is named as the service would name it."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from lachesis.errors import InvalidField
+from lachesis.wire.problems import most_telling, told
+
+M = TypeVar("M", bound=BaseModel)
+
+_MOST_VALUE = 80
+
+Path = tuple[str | int, ...]
+
+
+def invalid(message: str, path: Path) -> InvalidField:
+    """Build the error that the service would answer for a wrong value."""
+    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
+    errors = [{"loc": list(path), "msg": message}]
+    return InvalidField(f"{place}: {message}" if place else message, status=422, code="invalid_field", errors=errors)
+
+
+def checked(model: type[M], **values: Any) -> M:
+    """Make the body of a request.
+
+    Raises:
+        InvalidField: A value is wrong, or there is no such field; ``errors`` says which.
+    """
+    try:
+        return model(**values)
+    except ValidationError as error:
+        found = error.errors(include_url=False)
+    first = most_telling(found)
+    refused = invalid(_said(model, first), first["loc"])
+    refused.errors = tuple({"loc": list(item["loc"]), "msg": _said(model, item)} for item in found)
+    raise refused
+
+
+def differing(asked: M, there: M, named: Iterable[str]) -> dict[str, Any]:
+    """Return what is ``there`` of the ``named`` fields where that is not what was asked for."""
+    return {name: getattr(there, name) for name in named if getattr(there, name) != getattr(asked, name)}
+
+
+def _said(model: type[BaseModel], item: ErrorDetails) -> str:
+    if item["type"] == "extra_forbidden":
+        near = get_close_matches(str(item["loc"][-1]), model.model_fields, n=1)
+        return "there is no such field" + "".join(f"; did you mean {name}?" for name in near)
+    if not item["loc"]:  # of the whole, which says itself what it needs
+        return told(item)
+    return f"{told(item)}, not {repr(item['input'])[:_MOST_VALUE]}"

@@ -1,0 +1,145 @@
+"""What to send to a curriculum and how to read the answer, without I/O."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+from urllib.parse import quote
+
+from lachesis._transport.bodies import checked, invalid
+from lachesis._transport.files import FileBody, FileSink
+from lachesis._transport.protocol import JSON, Call, Reply, json_body, model_reader, read_nothing
+from lachesis.errors import InvalidField
+from lachesis.wire import curricula
+from lachesis.wire import curriculum_items as wire
+from lachesis.wire.blob import Buffer
+
+Registered: TypeAlias = str | Mapping[str, Any] | wire.NewItem
+"""An item as one may say what it is."""
+
+MOST_ITEMS_SENT = 20_000
+MOST_BYTES_SENT = 8 * 1024 * 1024
+"""Items and bytes that go into one request."""
+
+
+@dataclass(frozen=True, slots=True)
+class CurriculumCalls:
+    """The requests about one curriculum of a run, by what they do."""
+
+    run: str
+    name: str
+
+    def set_up(self, settings: curricula.CurriculumSettings) -> Call[curricula.CurriculumInfo]:
+        """Build the request that makes it if there is none; else it stays as it is."""
+        read = model_reader(curricula.CurriculumInfo)
+        return Call("PUT", self._path(), read, {"if_absent": "true"}, **json_body(settings))
+
+    def change(self, change: curricula.CurriculumChange) -> Call[curricula.CurriculumInfo]:
+        return Call("PATCH", self._path(), model_reader(curricula.CurriculumInfo), **json_body(change))
+
+    def info(self) -> Call[curricula.CurriculumInfo]:
+        return Call("GET", self._path(), model_reader(curricula.CurriculumInfo))
+
+    def delete(self) -> Call[None]:
+        return Call("DELETE", self._path(), read_nothing)
+
+    def register(self, lines: Sequence[bytes]) -> Call[wire.ItemsRegistered]:
+        """Build the request that registers items, which are JSON already."""
+        body = b'{"items":[' + b",".join(lines) + b"]}"
+        read = model_reader(wire.ItemsRegistered)
+        return Call("POST", self._path("items"), read, body=body, content_type=JSON)
+
+    def page(self, query: Mapping[str, str]) -> Call[wire.Items]:
+        return Call("GET", self._path("items"), model_reader(wire.Items), query)
+
+    def item(self, key: str) -> Call[wire.ItemDetails]:
+        return Call("GET", self._item(key), model_reader(wire.ItemDetails))
+
+    def change_item(self, key: str, change: wire.ItemChange) -> Call[wire.ItemDetails]:
+        return Call("PATCH", self._item(key), model_reader(wire.ItemDetails), **json_body(change))
+
+    def forget_item(self, key: str) -> Call[None]:
+        return Call("DELETE", self._item(key), read_nothing)
+
+    def observe(self, observations: wire.Observations) -> Call[wire.Observed]:
+        """Build the request that tells observations; it has a ``request_id``."""
+        return Call("POST", self._path("observations"), model_reader(wire.Observed), **json_body(observations))
+
+    def sample(self, asked: wire.SampleItems) -> Call[wire.SampledItems]:
+        """Build the request for items, which has a ``request_id``, or for bins."""
+        return Call("POST", self._path("samples"), model_reader(wire.SampledItems), **json_body(asked))
+
+    def release(self, sample: str, items: wire.ReleaseItems) -> Call[wire.ItemsReleased]:
+        path = self._path("samples", sample, "release")
+        return Call("POST", path, model_reader(wire.ItemsReleased), **json_body(items))
+
+    def metrics(self, query: Mapping[str, str]) -> Call[curricula.CurriculumMetrics]:
+        return Call("GET", self._path("metrics"), model_reader(curricula.CurriculumMetrics), query)
+
+    def what_if(self, asked: wire.WhatIf) -> Call[wire.Comparison]:
+        return Call("POST", self._path("what-if"), model_reader(wire.Comparison), **json_body(asked))
+
+    def state(self) -> Call[Buffer]:
+        return Call("GET", self._path("state"), _body, accept=curricula.JSON_LINES)
+
+    def save_state(self, sink: FileSink) -> Call[None]:
+        return Call("GET", self._path("state"), read_nothing, accept=curricula.JSON_LINES, sink=sink)
+
+    def load_state(self, state: Buffer | FileBody, content_type: str) -> Call[curricula.StateLoaded]:
+        read = model_reader(curricula.StateLoaded)
+        return Call("PUT", self._path("state"), read, body=state, content_type=content_type)
+
+    def _item(self, key: str) -> str:
+        key = checked(wire.NewItem, key=key).key
+        # A key of dots would be taken for a folder by whoever tidies the path up.
+        return self._path("items") + "/" + (quote(key, safe="") if key.strip(".") else key.replace(".", "%2E"))
+
+    def _path(self, *parts: str) -> str:
+        return "/v1/runs/" + "/".join(quote(part, safe="") for part in (self.run, "curricula", self.name, *parts))
+
+
+def several(items: Iterable[Registered]) -> Iterable[Registered]:
+    """Return what is to be registered, unless it is one item: its letters or fields could be gone through, too.
+
+    Raises:
+        InvalidField: It is one.
+    """
+    if isinstance(items, str | Mapping):
+        raise invalid(f"should be several items, not one {type(items).__name__}", ("items",))
+    return items
+
+
+def slices(items: Iterable[Registered]) -> Iterator[list[bytes]]:
+    """Cut items into what goes into one request each, as JSON; they are asked for as they are needed.
+
+    Raises:
+        InvalidField: One is wrong.
+    """
+    lines: list[bytes] = []
+    size = 0
+    for position, item in enumerate(several(items)):
+        try:
+            line = _line(item)
+        except InvalidField as error:
+            wrong = error.errors[0]
+            raise invalid(wrong["msg"], ("items", position, *wrong["loc"])) from None
+        if lines and (len(lines) == MOST_ITEMS_SENT or size + len(line) > MOST_BYTES_SENT):
+            yield lines
+            lines, size = [], 0
+        lines.append(line)
+        size += len(line) + 1
+    if lines:
+        yield lines
+
+
+def _line(item: Registered) -> bytes:
+    if isinstance(item, str):
+        item = checked(wire.NewItem, key=item)
+    elif isinstance(item, Mapping):
+        item = checked(wire.NewItem, **item)
+    elif not isinstance(item, wire.NewItem):
+        raise invalid(f"should be a key, a NewItem or its fields, not {type(item).__name__}", ())
+    return item.model_dump_json(exclude_unset=True).encode()
+
+
+def _body(reply: Reply) -> Buffer:
+    return reply.body

@@ -1,0 +1,129 @@
+"""What to send to a replay buffer and how to read the answer, without I/O."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from pydantic import BaseModel
+
+from lachesis._transport.bodies import checked, invalid
+from lachesis._transport.protocol import WAITING, Call, NothingYet, Reply, json_body, model_reader, read_nothing
+from lachesis.errors import ReplayBlocked
+from lachesis.wire import fragments, frame, replay, samples
+from lachesis.wire.blob import Buffer, DamagedBlob
+from lachesis.wire.checkpoints import Checkpoint, Checkpoints, RestoreCheckpoint, TakeCheckpoint
+from lachesis.wire.groups import SAFETENSORS
+from lachesis.wire.ranks import MAX_WAIT_S
+
+
+@dataclass(frozen=True, slots=True)
+class TakenSample:
+    """A sample as it was handed out: what it is, and its fragments' blobs, in the order of the records."""
+
+    info: samples.SampleInfo
+    blobs: list[memoryview]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayCalls:
+    """The requests about the replay buffer of one run, by what they do."""
+
+    run: str
+
+    def set_up(self, settings: replay.ReplaySettings) -> Call[replay.ReplayState]:
+        read = model_reader(replay.ReplayState)
+        return Call("PUT", self._path(), read, {"if_absent": "true"}, **json_body(settings))
+
+    def change(self, change: replay.ReplayChange) -> Call[replay.ReplayState]:
+        return Call("PATCH", self._path(), model_reader(replay.ReplayState), **json_body(change))
+
+    def state(self) -> Call[replay.ReplayState]:
+        return Call("GET", self._path(), model_reader(replay.ReplayState))
+
+    def begin_session(self, session: int) -> Call[replay.SessionSet]:
+        body = checked(replay.SessionBegun, session=session)
+        return Call("PUT", self._path("session"), model_reader(replay.SessionSet), **json_body(body))
+
+    def set_priorities(self, priorities: replay.Priorities) -> Call[replay.PrioritiesSet]:
+        return Call("PATCH", self._path("priorities"), model_reader(replay.PrioritiesSet), **json_body(priorities))
+
+    def chunks(self, said: Mapping[str, str]) -> Call[replay.Chunks]:
+        return Call("GET", self._path("chunks"), model_reader(replay.Chunks), said)
+
+    def delete_chunks(self, said: Mapping[str, str]) -> Call[replay.ChunksDeleted]:
+        return Call("DELETE", self._path("chunks"), model_reader(replay.ChunksDeleted), said)
+
+    def checkpoint(self, take: TakeCheckpoint) -> Call[Checkpoint]:
+        return Call("POST", self._path("checkpoint"), model_reader(Checkpoint), **json_body(take))
+
+    def checkpoints(self) -> Call[Checkpoints]:
+        return Call("GET", self._path("checkpoints"), model_reader(Checkpoints))
+
+    def restore(self, restore: RestoreCheckpoint) -> Call[replay.ReplayState]:
+        return Call("POST", self._path("restore"), model_reader(replay.ReplayState), **json_body(restore))
+
+    def delete_checkpoint(self, name: str) -> Call[None]:
+        return Call("DELETE", self._path("checkpoints", name), read_nothing)
+
+    def delete(self) -> Call[None]:
+        return Call("DELETE", self._path(), read_nothing)
+
+    def insert(self, blobs: Sequence[Buffer], wait_s: float) -> Call[list[fragments.FragmentReceipt]]:
+        """Build the request that sends fragments of one worker; `ReplayBlocked` is waited out by who sends it."""
+        body = blobs[0] if len(blobs) == 1 else frame.frame(blobs, "fragments")
+        path, params = self._path("fragments"), {"wait_s": f"{wait_s:g}"}
+        return Call("POST", path, _receipts, params, body, SAFETENSORS, wait_s=wait_s, not_yet=ReplayBlocked)
+
+    def fetch(self, fragment: str) -> Call[Buffer]:
+        return Call("GET", self._path("fragments", fragment), _body, accept=SAFETENSORS)
+
+    def take(self, take: samples.TakeSample, wait_s: float) -> Call[TakenSample | NothingYet]:
+        """Build the request for a sample; ``take`` has a ``request_id``.
+
+        Raises:
+            InvalidField: ``wait_s`` is longer than the service waits, or below 0.
+        """
+        if not 0 <= wait_s <= MAX_WAIT_S:
+            raise invalid(f"should be 0 to {MAX_WAIT_S:g} seconds, not {wait_s}", ("wait_s",))
+        path, params = self._path("samples"), {"wait_s": f"{wait_s:g}"}
+        return Call("POST", path, _taken, params, accept=SAFETENSORS, wait_s=wait_s, **json_body(take))
+
+    def show(self, sample: str) -> Call[TakenSample]:
+        return Call("GET", self._path("samples", sample), _sample, accept=SAFETENSORS)
+
+    def ack(self, sample: str, lease: str) -> Call[samples.SampleEnd]:
+        return self._end(sample, "ack", checked(samples.AckSample, lease=lease))
+
+    def nack(self, sample: str, lease: str, reason: str | None) -> Call[samples.SampleEnd]:
+        return self._end(sample, "nack", checked(samples.NackSample, lease=lease, reason=reason and reason[:1000]))
+
+    def extend(self, sample: str, lease: str, lease_s: float | None) -> Call[samples.SampleEnd]:
+        return self._end(sample, "extend", checked(samples.ExtendSample, lease=lease, lease_s=lease_s))
+
+    def _end(self, sample: str, verb: str, body: BaseModel) -> Call[samples.SampleEnd]:
+        return Call("POST", self._path("samples", sample, verb), model_reader(samples.SampleEnd), **json_body(body))
+
+    def _path(self, *parts: str) -> str:
+        return "/v1/runs/" + "/".join(quote(part, safe="") for part in (self.run, "replay", *parts))
+
+
+def _receipts(reply: Reply) -> list[fragments.FragmentReceipt]:
+    return fragments.FragmentReceipts.model_validate_json(bytes(reply.body)).fragments
+
+
+def _body(reply: Reply) -> Buffer:
+    return reply.body
+
+
+def _taken(reply: Reply) -> TakenSample | NothingYet:
+    if reply.status == 204:
+        return NothingYet(reply.headers.get(WAITING, "the service did not say why"))
+    return _sample(reply)
+
+
+def _sample(reply: Reply) -> TakenSample:
+    metadata, blobs = frame.split(reply.body, len(reply.body))
+    info = samples.SampleInfo.model_validate_json(metadata["sample"])
+    if len(info.records) != len(blobs):
+        raise DamagedBlob(f"{len(info.records)} fragments are described and {len(blobs)} are there")
+    return TakenSample(info, blobs)

@@ -1,0 +1,137 @@
+"""The columns of a batch as numpy arrays over all its sequences: views of the bytes they came in."""
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lachesis._torch import shared
+from lachesis.groups.packed import Packed
+from lachesis.groups.views import GroupView, SequenceView
+from lachesis.wire.batch_file import BatchFile
+from lachesis.wire.batches import BatchInfo
+from lachesis.wire.columns import DETAILS, lengths_name
+
+
+class Columns(Packed):
+    """All sequences of a batch, in training order.
+
+    ``column`` lays the values of all groups end to end (packed), ``padded`` gives each sequence a row. What is
+    per token is cut by `lengths` or `cu_seqlens`, unless it has lengths of its own.
+
+    Attributes:
+        info: What the service says of the batch: id, step, lease, groups.
+        groups: Its groups.
+        file: The reply it came in.
+    """
+
+    def __init__(self, info: BatchInfo, file: BatchFile) -> None:
+        self.info = info
+        self.groups = [GroupView(group, file, position) for position, group in enumerate(info.groups)]
+        self.file = file
+        self._flat: dict[str, NDArray[Any]] = {}
+
+    @property
+    def step(self) -> int:
+        """The run's step that this batch is."""
+        return self.info.step
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The columns that all its groups have, without those that are lengths; of a shard without groups, none."""
+        if not self.groups:
+            return []
+        return [
+            name
+            for name in self.groups[0].names
+            if self.file.whole(name) is not None or all(name in group for group in self.groups)
+        ]
+
+    @cached_property
+    def group_lengths(self) -> NDArray[np.int32]:
+        """Sequences in each group: [groups]."""
+        return np.array([group.info.size for group in self.groups], np.int32)
+
+    @property
+    def loss_weights(self) -> NDArray[np.float64]:
+        """What each sequence's loss is to be multiplied by, as filters of the run say: [sequences]."""
+        return np.repeat([group.loss_weight for group in self.groups], self.group_lengths).astype(np.float64)
+
+    @property
+    def micro_batches(self) -> list[NDArray[np.int64]]:
+        """The sequences of each micro-batch, as rows of `padded`; one of all where none were asked for."""
+        packing = None if self.info.shard is None else self.info.shard.packing
+        if packing is None:
+            return [np.arange(len(self.lengths))]
+        return [np.array(rows, np.int64) for rows in packing.micro_batches]
+
+    def column(self, name: str) -> NDArray[Any]:
+        """Return a column of all sequences, end to end, as one array.
+
+        It is the memory that the batch came in: what is written to it is seen in the groups. Unless groups hold the
+        column in different widths: then it has the widest, and is made at the first call. bf16 and f8 come as their
+        bits.
+
+        Raises:
+            KeyError: Some group has no such column; the message names the first.
+            ValueError: The groups' columns do not fit together: bits of different dtypes, or other shapes.
+        """
+        if name not in self._flat:
+            self._flat[name] = self._joined(name)
+        return self._flat[name]
+
+    def lengths_of(self, name: str) -> NDArray[Any]:
+        """Return how many values of a column each sequence has: [sequences]; not to be written to."""
+        own = any(group.has_lengths(name) for group in self.groups)
+        whole = self.file.whole(lengths_name(name if own else "tokens"))
+        if whole is not None:
+            return whole
+        return np.concatenate([group.lengths_of(name) for group in self.groups] or [np.empty(0, np.int32)])
+
+    def sequences(self) -> list[SequenceView]:
+        """Return all sequences, one by one: the rows of `padded`, in order."""
+        return [sequence for group in self.groups for sequence in group.sequences()]
+
+    def to_torch(self) -> dict[str, Any]:
+        """Return the columns that all groups have, packed, as tensors that share memory with `column`.
+
+        ``lengths``, ``group_lengths`` and ``cu_seqlens`` are there, too, and ``NAME.lengths`` of columns that have
+        their own; bf16 and f8 have their own dtype again.
+
+        Raises:
+            ModuleNotFoundError: PyTorch is not installed.
+        """
+        tensors = {name: shared(self.column(name), self.groups[0].dtype(name)) for name in self.names}
+        for name in self.names:
+            if name != "tokens" and any(group.has_lengths(name) for group in self.groups):
+                tensors[lengths_name(name)] = shared(self.lengths_of(name))
+        for name in ("lengths", "group_lengths", "cu_seqlens"):
+            tensors[name] = shared(getattr(self, name))
+        return tensors
+
+    def _facts(self) -> dict[str, object]:
+        return {
+            "step": self.step,
+            "batch": self.info.batch,
+            "groups": len(self.groups),
+            "sequences": len(self.lengths),
+            "tokens": int(self.lengths.sum(dtype=np.int64)),
+            "held": getattr(self, "held", None),
+        }
+
+    def _joined(self, name: str) -> NDArray[Any]:
+        if not self.groups:
+            raise KeyError(f"a shard without groups has no column {name!r}")
+        if name != DETAILS and (whole := self.file.whole(name)) is not None:
+            return whole
+        for group in self.groups:
+            if name not in group:
+                raise group.missing(name)
+        if len(dtypes := {group.dtype(name) for group in self.groups}) > 1 and any(map(_is_bits, dtypes)):
+            raise ValueError(f"{name}: {' and '.join(sorted(dtypes))} cannot be joined")
+        return np.concatenate([group.column(name) for group in self.groups])
+
+
+def _is_bits(dtype: str) -> bool:
+    return dtype.startswith(("BF", "F8"))

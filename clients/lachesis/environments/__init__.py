@@ -1,0 +1,1 @@
+"""An environment's side of a run."""

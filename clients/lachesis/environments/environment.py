@@ -1,0 +1,388 @@
+"""An environment's side of a run, for asyncio."""
+
+import asyncio
+import contextlib
+import functools
+import logging
+import math
+import os
+import re
+import socket
+import uuid
+from collections import Counter
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TypedDict
+
+from typing_extensions import Self
+
+from lachesis._compat import timeout
+from lachesis._public import ForAsyncio, in_background
+from lachesis._transport.bodies import checked
+from lachesis._transport.http import OwnsSender, Sender
+from lachesis._transport.joining import join
+from lachesis._transport.protocol import RunCalls
+from lachesis._transport.retry import passes
+from lachesis._transport.settings import Settings, settings_from
+from lachesis.curriculum.curriculum import Curricula, Curriculum, tell_troubles
+from lachesis.environments.outbox import Outbox, Parcel
+from lachesis.environments.permits import Permit, Permits
+from lachesis.errors import (
+    EnvironmentNotFound,
+    EnvironmentSettingsDiffer,
+    LachesisError,
+    MemberNotFound,
+    NotSent,
+    Unreachable,
+)
+from lachesis.groups.group import Group
+from lachesis.wire.environments import Credits, EnvironmentCreate
+from lachesis.wire.groups import MAX_GROUPS, GroupOutcome
+from lachesis.wire.status import Warned
+
+_LEAVING_S = 5.0
+_GATHERED_S = 0.3  # groups that arrive within this are reported together
+
+log = logging.getLogger(__name__)
+
+
+class EnvironmentOptions(TypedDict, total=False):
+    """What `Environment` takes by name."""
+
+    url: str | None
+    run: str | None
+    member: str | None
+    wait_for_run_s: float
+    group_size: int | None
+    weight: float | None
+    min_share: float | None
+    max_share: float | None
+    change_settings: bool
+    buffer_groups: int
+    buffer_bytes: int
+    heartbeat_s: float
+    drain_s: float
+
+
+class Environment(OwnsSender, ForAsyncio):
+    """A producer of groups. It joins the run on entering, says that it is alive meanwhile, and leaves on exit.
+
+    Many processes may use one name. Each is a member of the same environment, and they share one allowance of groups.
+
+    ```
+    async with Environment("gsm8k", group_size=8) as environment:
+        async with environment.permit() as permit:
+            await environment.submit(await rollout(permit.policy_version))
+    ```
+
+    Groups go through a buffer, so that a service that restarts holds nobody up at once; nothing in it is dropped. Use
+    it in one event loop.
+    """
+
+    _twin = "SyncEnvironment"
+
+    def __init__(
+        self,
+        name: str,
+        settings: Settings | str | None = None,
+        *,
+        url: str | None = None,
+        run: str | None = None,
+        member: str | None = None,
+        wait_for_run_s: float = 0.0,
+        group_size: int | None = None,
+        weight: float | None = None,
+        min_share: float | None = None,
+        max_share: float | None = None,
+        change_settings: bool = False,
+        buffer_groups: int = 256,
+        buffer_bytes: int = 64 * 1024 * 1024,
+        heartbeat_s: float = 10.0,
+        drain_s: float = 30.0,
+    ) -> None:
+        """Set up, without a word to the service yet: ``Environment("gsm8k", "http://lachesis:8000", run="math")``.
+
+        Args:
+            name: Its name, unique in the run. All processes that join under it are one environment.
+            settings: The service's URL, or all `Settings`; None: as the environment variables say.
+            url, run: The same by name; they count more.
+            member: Id of this process among the members; None: built from host name, process id and a random part.
+            wait_for_run_s: How long joining may wait for a trainer to make the run; 0: it must be there.
+            group_size: Sequences in each of its groups, usually; None: as the environment has it, at first 1.
+            weight: Its part of what is wanted beyond the minimums, beside other environments; None: likewise, 1.
+            min_share: Smallest fraction of each batch it must have, 0 to 1; None: likewise, no minimum.
+            max_share: Largest fraction of each batch it may have, 0 to 1; None: likewise, no maximum.
+            change_settings: Whether these four may differ from those of live members; then they change for all.
+            buffer_groups: Groups that may wait to be sent; `submit` waits for room.
+            buffer_bytes: The same in bytes.
+            heartbeat_s: Pause between signs of life; well below ``LACHESIS_ENVIRONMENT_TTL_S`` of the service.
+            drain_s: How long leaving may take to send what waits.
+
+        Raises:
+            InvalidField: What the run is told is wrong: the name, group size, weight or shares.
+            ValueError, TypeError: Another argument or a variable is wrong; the message names it.
+        """
+        if "://" in str(name):
+            raise ValueError(f"name: should be that of the environment, not {name!r}; a URL comes second, or as url=")
+        self.settings = settings_from(settings, url, run)
+        said = {"group_size": group_size, "weight": weight, "min_share": min_share, "max_share": max_share}
+        self._joining = checked(
+            EnvironmentCreate,
+            name=name,
+            member=_own_member_id() if member is None else member,
+            **({"change_settings": True} if change_settings else {}),
+            **{setting: value for setting, value in said.items() if value is not None},
+        )
+        self._wait_for_run_s = wait_for_run_s
+        self._warned: set[str] = set()
+        self._heartbeat_s = heartbeat_s
+        self._drain_s = drain_s
+        self._calls = RunCalls(self.settings.run)
+        self._sender = Sender(self.settings)
+        self._curricula = Curricula(self.settings, self._sender)
+        self._outbox = Outbox(min(buffer_groups, MAX_GROUPS), buffer_bytes)
+        self._changed = asyncio.Condition()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._id: int | None = None
+        self._reporting = asyncio.Lock()
+        self._reported = 0  # running groups, as the service counts them
+        self._permits = Permits(name, functools.partial(self._report, start_groups=1))
+        self._trouble: LachesisError | None = None
+        self.outcomes: Counter[GroupOutcome] = Counter()
+        """What became of groups that were sent: how many were accepted, stale, refused, or found by which filter."""
+
+    @property
+    def id(self) -> int:
+        """Its id in the run.
+
+        Raises:
+            RuntimeError: It has not joined.
+        """
+        if self._id is None:
+            raise RuntimeError("the environment has not joined; use it with `async with`")
+        return self._id
+
+    @property
+    def member(self) -> str:
+        """Id of this process among the members of the environment."""
+        return str(self._joining.member)
+
+    @property
+    def running_groups(self) -> int:
+        """Groups that were started and have not arrived yet: permits that are held, and groups that wait to be sent."""
+        return self._permits.held + len(self._outbox)
+
+    @property
+    def trouble(self) -> LachesisError | None:
+        """Why groups wait to be sent, if the last attempt failed."""
+        return self._trouble
+
+    async def submit(self, group: Group) -> str:
+        """Put a group into the buffer, to be sent with others; waits for room there.
+
+        Returns:
+            The group's id.
+
+        Raises:
+            InvalidField: A value is wrong; ``errors`` says where.
+            NotSent: Groups submitted before were refused. This one was not taken yet: submit it again.
+            EnvironmentNotFound, RunNotFound: The environment was removed meanwhile.
+        """
+        parcel = Parcel(group.id, group.packed(self.id))
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._broken or self._outbox.has_room(len(parcel.payload)))
+            self._raise_failures()
+            self._outbox.put(parcel)
+            self._changed.notify_all()
+        return parcel.group
+
+    async def flush(self) -> None:
+        """Wait until all groups have arrived.
+
+        Raises:
+            NotSent: Groups were refused.
+        """
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._ended or not self._outbox)
+            self._raise_failures()
+
+    def curriculum(self, name: str | None = None) -> Curriculum:
+        """Return the run's curriculum of this name, over these connections; leaving sends what it observed.
+
+        Args:
+            name: It need not be there yet; None: the environment's name.
+        """
+        return self._curricula.named(self._joining.name if name is None else name)
+
+    async def credits(self) -> Credits:
+        """Ask how many groups all members of the environment may start now, beside those that are running.
+
+        To start one, take a `permit`, which no other member can take as well.
+        """
+        return await self._report()
+
+    async def _report(self, start_groups: int = 0, budget_s: float | None = None) -> Credits:
+        """Report how many groups run here, and ask to start more.
+
+        Reports are sent one at a time, so that they arrive in order. A member that the service does not know any more,
+        for example after a network partition, joins again.
+        """
+        async with self._reporting:
+            try:
+                return await self._beat(start_groups, budget_s)
+            except (MemberNotFound, EnvironmentNotFound) as error:
+                log.warning("%s. Joining again", error)
+                await self._join_again()
+                return await self._beat(start_groups, budget_s)
+
+    async def _beat(self, start_groups: int, budget_s: float | None) -> Credits:
+        call = self._calls.heartbeat(self.id, self.member, self.running_groups, start_groups)
+        told = await self._sender.send(call, budget_s)
+        self._reported = self.running_groups + told.granted_groups
+        return told
+
+    async def _join_again(self) -> None:
+        try:
+            joined = await join(self._calls, self._sender, self._joining, 0)
+        except (
+            EnvironmentSettingsDiffer
+        ):  # they changed after this process joined; it was a member under the new ones, too
+            in_force = EnvironmentCreate(name=self._joining.name, member=self.member)
+            joined = await join(self._calls, self._sender, in_force, 0)
+        self._id = joined.environment
+
+    def permit(self, wait_s: float | None = None) -> Permit:
+        """Wait until another group is wanted, and count it as running until the block ends.
+
+        Submit the group in the block. Many tasks may hold permits at once. A long wait is logged, with its reason.
+
+        Args:
+            wait_s: How long to wait, ``> 0``; None: for ever.
+
+        Returns:
+            An asynchronous context manager of the service's answer; sample with its ``policy_version``.
+
+        Raises:
+            NoPermit: No group was wanted in time; the message says why.
+        """
+        return Permit(self._permits, wait_s)
+
+    async def __aenter__(self) -> Self:
+        try:
+            joined = await join(self._calls, self._sender, self._joining, self._wait_for_run_s)
+        except BaseException:
+            await self._sender.aclose()
+            raise
+        self._id = joined.environment
+        self._warn(joined.warnings)
+        self._tasks = [in_background(self._keep_sending()), in_background(self._keep_alive())]
+        for task in self._tasks:
+            task.add_done_callback(self._wake_all)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        troubles: list[LachesisError] = []
+        try:
+            await self._drain()
+            troubles = await self._curricula.closed()
+        finally:
+            leave = self._calls.leave(self.id, self.member)
+            self._id = None
+            await self._tell()
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            with contextlib.suppress(LachesisError):  # else the service notices that it is silent
+                await self._sender.send(leave, _LEAVING_S)
+            await self._sender.aclose()
+        if failures := self._outbox.failures():
+            troubles.insert(0, NotSent(failures))
+        tell_troubles(troubles, error)
+
+    def _facts(self) -> dict[str, object]:
+        joined = {"joined": False} if self._id is None else {"id": self._id, "running_groups": self.running_groups}
+        return {"name": self._joining.name, **self.settings.facts(), **joined}
+
+    @property
+    def _ended(self) -> bool:
+        """Whether nothing is sent any more: it has left, or a task in the background has failed."""
+        return self._id is None or any(task.done() for task in self._tasks)
+
+    @property
+    def _broken(self) -> bool:
+        return self._ended or self._outbox.has_failures
+
+    def _raise_failures(self) -> None:
+        _ = self.id
+        for task in self._tasks:
+            if task.done():
+                task.result()
+        if failures := self._outbox.failures():
+            raise NotSent(failures)
+
+    def _wake_all(self, _: asyncio.Task[None]) -> None:
+        self._waking = asyncio.ensure_future(self._tell())
+
+    async def _tell(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def _drain(self) -> None:
+        """Send what waits, as long as that may take; what is left then has failed."""
+        try:
+            async with timeout(self._drain_s), self._changed:
+                await self._changed.wait_for(lambda: self._ended or not self._outbox)
+        except TimeoutError:
+            pass
+        finally:
+            self._outbox.give_up(self._trouble or Unreachable(f"there was no answer in {self._drain_s:g} s"))
+
+    async def _keep_sending(self) -> None:
+        while True:
+            async with self._changed:
+                await self._changed.wait_for(lambda: self._outbox)
+                parcels = self._outbox.next()
+            call = self._calls.submit([parcel.payload for parcel in parcels])
+            try:
+                receipts = await self._sender.send(call, math.inf, self._note)
+            except LachesisError as error:
+                self._outbox.refused(parcels, error)
+            else:
+                self.outcomes.update(receipt.status for receipt in receipts.groups)
+                self._warn(receipts.warnings)
+                self._outbox.arrived(parcels)
+            self._trouble = None
+            await self._tell()
+
+    def _warn(self, warnings: Sequence[Warned]) -> None:
+        """Log the warnings of the run about this environment, each kind once."""
+        for warned in warnings:
+            if self._id in warned.environments and warned.kind not in self._warned:
+                self._warned.add(warned.kind)
+                log.warning("environment %s: %s", self._joining.name, warned.detail)
+
+    def _note(self, trouble: LachesisError) -> None:
+        self._trouble = trouble
+
+    async def _until_beat(self) -> None:
+        """Wait for `heartbeat_s`, or until groups have arrived, which lets other members start as many."""
+        with contextlib.suppress(TimeoutError):
+            async with timeout(self._heartbeat_s), self._changed:
+                await self._changed.wait_for(lambda: self.running_groups < self._reported)
+        await asyncio.sleep(min(_GATHERED_S, self._heartbeat_s))
+
+    async def _keep_alive(self) -> None:
+        while True:
+            await self._until_beat()
+            try:
+                await self._report(budget_s=self._heartbeat_s)
+            except LachesisError as error:
+                if not passes(error):
+                    raise
+
+
+def _own_member_id() -> str:
+    host = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname())[:64].lstrip("._-") or "host"
+    return f"{host}-{os.getpid()}-{uuid.uuid4().hex[:8]}"

@@ -1,0 +1,100 @@
+"""Waits until another group is wanted, and says what it waits for."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from random import uniform
+from types import TracebackType
+
+from lachesis._compat import timeout
+from lachesis._public import ForAsyncio
+from lachesis._transport.retry import Seldom
+from lachesis.errors import NoPermit
+from lachesis.wire.environments import Credits
+
+_PAUSE_S = 0.5
+_SAID_AFTER_S, _SAID_EVERY_S = 5.0, 300.0
+
+log = logging.getLogger(__name__)
+
+
+class Permit(AbstractAsyncContextManager[Credits], ForAsyncio):
+    """Waits for a permit when entered, and holds it until the block ends; made by `Environment.permit`."""
+
+    _twin = "SyncEnvironment.permit"
+
+    def __init__(self, permits: "Permits", wait_s: float | None) -> None:
+        self._permits = permits
+        self._wait_s = wait_s
+
+    async def __aenter__(self) -> Credits:
+        return await self._permits.take(self._wait_s)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._permits.give_back()
+
+
+class Permits:
+    """Groups that an environment may run. Of all tasks that wait for a permit, one asks."""
+
+    def __init__(self, environment: str, ask: Callable[[], Awaitable[Credits]]) -> None:
+        """Hold none yet.
+
+        Args:
+            environment: Its name.
+            ask: Asks the service to start one more group.
+        """
+        self.held = 0
+        self._environment = environment
+        self._ask = ask
+        self._asking = asyncio.Lock()
+        self._notice = Seldom(_SAID_EVERY_S)
+        self._waiting_for = "the service has not answered yet"
+
+    async def take(self, wait_s: float | None) -> Credits:
+        """Wait for a permit, and hold it.
+
+        Args:
+            wait_s: How long to wait, ``> 0``; None: for ever.
+
+        Raises:
+            NoPermit: There was none in time.
+            ValueError: ``wait_s`` is not above 0.
+        """
+        if wait_s is not None and not wait_s > 0:
+            raise ValueError(f"wait_s: should be above 0, not {wait_s}; `credits` asks without waiting")
+        try:
+            async with timeout(wait_s), self._asking:
+                return await self._granted()
+        except TimeoutError:
+            raise NoPermit(f"no permit for environment {self._environment} in {wait_s:g} s: {self._why}") from None
+
+    def give_back(self) -> None:
+        """Hold one less: its group was submitted, or given up."""
+        self.held -= 1
+
+    @property
+    def _why(self) -> str:
+        return f"{self._waiting_for}; there is room again when a trainer takes batches"
+
+    async def _granted(self) -> Credits:
+        began_s = time.monotonic()
+        while True:
+            granted = await self._ask()
+            if granted.granted_groups > 0:
+                self.held += 1
+                return granted
+            self._waiting_for = granted.reason
+            now_s = time.monotonic()
+            if now_s - began_s >= _SAID_AFTER_S and self._notice.due(now_s):
+                log.warning(
+                    "environment %s waits for a permit for %.0f s now: %s",
+                    self._environment,
+                    now_s - began_s,
+                    self._why,
+                )
+            await asyncio.sleep(_PAUSE_S * uniform(0.5, 1))

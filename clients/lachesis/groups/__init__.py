@@ -1,0 +1,1 @@
+"""Groups: what environments submit, and what batches show of them."""

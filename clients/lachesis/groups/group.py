@@ -1,0 +1,253 @@
+"""A group as an environment makes it: checked where it is made, and laid out as the bytes that are stored."""
+
+import json
+import re
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from math import inf
+from typing import Any, TypeGuard
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lachesis._torch import labelled
+from lachesis._transport.bodies import Path, invalid
+from lachesis.groups.rows import ragged
+from lachesis.wire.body import MAX_INTEGER
+from lachesis.wire.columns import DETAIL_FIELDS, DETAILS, LENGTHS, NATIVE_COLUMNS, Column, Ragged, pack
+from lachesis.wire.groups import GROUP_ID
+
+PerToken = NDArray[Any] | Sequence[Sequence[float]] | Sequence[NDArray[Any]]
+"""A row per sequence, a number per token: lists, arrays of one dimension, or one of two."""
+
+PerSequence = NDArray[Any] | Sequence[float]
+"""A number per sequence."""
+
+PerRank = NDArray[Any] | Sequence[Sequence[Sequence[float]]] | Sequence[NDArray[Any]] | Sequence[Sequence[NDArray[Any]]]
+"""The same with several numbers per token."""
+
+_COLUMN_NAMES = frozenset(column.name for column in NATIVE_COLUMNS)
+_DETAIL_NAMES = tuple(name for name in DETAIL_FIELDS if name != "env_id")
+_LONGEST_ITEM = 512
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Group:
+    """Sequences that belong together: sampled from one prompt, never split between batches.
+
+    Lists, numpy arrays and whatever turns into them (CPU tensors) will do. They are read when the group is submitted.
+
+    Attributes:
+        tokens: Token ids of each sequence, prompt and completion.
+        masks: Labels, a row per row of ``tokens``: the token id, or -100 where the loss is masked.
+        scores: One per sequence, finite.
+        advantages: Optional; a row or one number per sequence, as in GRPO. ``batch.per_token`` reads both.
+        ref_logprobs, inference_logprobs: Optional; usually per token, but rows may have other lengths.
+        distill_token_ids, distill_logprobs: Optional: a teacher's likeliest tokens: sequence, position, rank.
+        policy_versions: The policy version that sampled each token, where that changed on the way.
+        policy_version: The one that sampled the group, if it is known; with it, a group can become too old.
+        item: The dataset entry or task it comes from, up to 512 characters. If the run has a curriculum that is called
+            like the environment, the scores count as an observation of it.
+        cost: What it costs to train on, in units of yours, ``>= 0``.
+        metadata: A JSON object that goes with it, unread.
+        tensors: Arrays under names of yours, of bool, integers or floats; bf16 and f8 of PyTorch and ml_dtypes, too.
+        messages: A conversation per sequence; each message has ``role`` and ``content``.
+        generation_params, overrides, group_overrides, images: As in the ``ScoredData`` of Atropos.
+        id: Its id. A group that is submitted again with the same id is stored once.
+    """
+
+    tokens: PerToken
+    masks: PerToken
+    scores: PerSequence
+    _: KW_ONLY
+    advantages: PerToken | PerSequence | None = None
+    ref_logprobs: PerToken | None = None
+    inference_logprobs: PerToken | None = None
+    distill_token_ids: PerRank | None = None
+    distill_logprobs: PerRank | None = None
+    policy_versions: PerToken | None = None
+    policy_version: int | None = None
+    item: str | None = None
+    cost: float | None = None
+    metadata: Mapping[str, Any] | None = None
+    tensors: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    messages: Sequence[Sequence[Mapping[str, Any]]] | None = None
+    generation_params: Mapping[str, Any] | None = None
+    overrides: Sequence[Mapping[str, Any]] | None = None
+    group_overrides: Mapping[str, Any] | None = None
+    images: Any = None
+    id: str = field(default_factory=lambda: str(uuid.uuid4()))
+
+    def __repr__(self) -> str:
+        """Show its identity, without its columns, which may be long."""
+        optional = {"policy_version": self.policy_version, "item": self.item, "cost": self.cost}
+        shown = {"id": self.id, "sequences": _count(self.tokens), **optional}
+        return f"Group({', '.join(f'{name}={value!r}' for name, value in shown.items() if value is not None)})"
+
+    def packed(self, environment: int | None) -> bytes:
+        """Lay the group out as it is sent and stored: one safetensors blob.
+
+        Args:
+            environment: The id of the environment it counts for.
+
+        Raises:
+            InvalidField: A value is wrong; ``errors`` says where.
+        """
+        columns = {
+            column.name: ragged(_with_rows(column, value), column)
+            for column in NATIVE_COLUMNS
+            if (value := getattr(self, column.name)) is not None or column.required
+        }
+        _check_rows(columns)
+        if _is_per_sequence(self.advantages) and len(self.advantages) != len(columns["scores"].values):
+            told = f"has {len(self.advantages)} values for {len(columns['scores'].values)} sequences"
+            raise invalid(told, ("advantages",))
+        keys = self._keys(columns.get("policy_versions"))
+        if environment is not None:
+            keys["environment"] = str(environment)
+        return pack(columns, self._details(), keys, _checked_tensors(self.tensors))
+
+    def _keys(self, versions: Ragged | None) -> dict[str, str]:
+        if not re.fullmatch(GROUP_ID, self.id):
+            raise invalid(f"should match {GROUP_ID}, not {self.id!r}", ("id",))
+        keys = {"id": self.id}
+        oldest = _oldest(versions)
+        if self.policy_version is not None:
+            if type(self.policy_version) is not int or not 0 <= self.policy_version <= MAX_INTEGER:
+                raise invalid(f"should be an integer from 0 on, not {self.policy_version!r}", ("policy_version",))
+            if oldest not in (None, self.policy_version):
+                raise invalid(f"is not {oldest}, the oldest of policy_versions", ("policy_version",))
+            keys["policy_version"] = str(self.policy_version)
+        if self.item is not None:
+            if not 1 <= len(self.item) <= _LONGEST_ITEM:
+                raise invalid(f"has 1 to {_LONGEST_ITEM} characters, not {len(self.item)}", ("item",))
+            keys["item"] = self.item
+        if self.cost is not None:
+            if not 0 <= self.cost < inf:
+                raise invalid(f"should be a finite number from 0 on, not {self.cost}", ("cost",))
+            keys["cost"] = repr(float(self.cost))
+        if self.metadata is not None:
+            keys["metadata"] = _json_text(_object(self.metadata, ("metadata",)), ("metadata",))
+        return keys
+
+    def _details(self) -> bytes:
+        given = {name: value for name in _DETAIL_NAMES if (value := getattr(self, name)) is not None}
+        for name, value in given.items():
+            _DETAIL_CHECKS.get(name, _anything)(value, (name,))
+        return _json_text(given, (DETAILS,)).encode()
+
+
+def _with_rows(column: Column, value: Any) -> Any:
+    """Turn one value per sequence into rows of one value."""
+    if column.name == "advantages" and _is_per_sequence(value):
+        return np.asarray(value).reshape(-1, 1)
+    return value
+
+
+def _is_per_sequence(rows: Any) -> TypeGuard[Any]:
+    if hasattr(rows, "__array__"):
+        return np.ndim(rows) == 1 and np.asarray(rows).dtype != object
+    return isinstance(rows, list | tuple) and bool(rows) and all(_is_number(row) for row in rows)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) or (hasattr(value, "__array__") and np.ndim(value) == 0)
+
+
+def _count(rows: Any) -> int | None:
+    try:
+        return len(rows)
+    except TypeError:  # found by `Group.packed`
+        return None
+
+
+def _check_rows(columns: Mapping[str, Ragged]) -> None:
+    """Tokens, masks, scores (and policy versions) must belong together; other columns may have rows of their own."""
+    (tokens,), (masks,) = columns["tokens"].lengths, columns["masks"].lengths
+    scores = columns["scores"].values
+    if not len(tokens):
+        raise invalid("holds no sequence", ("tokens",))
+    if not tokens.all():
+        raise invalid("a sequence without tokens", ("tokens", int(np.argmin(tokens != 0))))
+    _check_same_rows("masks", masks, tokens)
+    if "policy_versions" in columns:
+        _check_same_rows("policy_versions", columns["policy_versions"].lengths[0], tokens)
+    if len(scores) != len(tokens):
+        raise invalid(f"has {len(scores)} values for {len(tokens)} sequences", ("scores",))
+
+
+def _check_same_rows(name: str, rows: NDArray[Any], tokens: NDArray[Any]) -> None:
+    if len(rows) != len(tokens):
+        raise invalid(f"has {len(rows)} rows where tokens has {len(tokens)}", (name,))
+    if not np.array_equal(rows, tokens):
+        row = int(np.argmax(rows != tokens))
+        raise invalid(f"has {rows[row]} values where tokens has {tokens[row]}", (name, row))
+
+
+def _oldest(versions: Ragged | None) -> int | None:
+    if versions is None:
+        return None
+    oldest = int(versions.values.min())
+    if oldest < 0:
+        place = ("policy_versions", int(np.argmin(versions.values)))
+        raise invalid(f"a policy version below 0: {oldest}", place)
+    return oldest
+
+
+def _checked_tensors(tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    for name in tensors:
+        if name == DETAILS or name in _COLUMN_NAMES or _is_lengths_of_column(name):
+            raise invalid("is the name of a column, or of its lengths", ("tensors", name))
+    return {name: labelled(array) for name, array in tensors.items()}
+
+
+def _is_lengths_of_column(name: str) -> bool:
+    column, _, suffix = name.rpartition(".")
+    return suffix in LENGTHS and column in _COLUMN_NAMES
+
+
+def _check_messages(conversations: Any, path: Path) -> None:
+    for row, conversation in enumerate(_array(conversations, path)):
+        for position, message in enumerate(_array(conversation, (*path, row))):
+            place = (*path, row, position)
+            _object(message, place)
+            for key in ("role", "content"):
+                if key not in message:
+                    raise invalid(f"a message without {key}", place)
+
+
+def _check_objects(items: Any, path: Path) -> None:
+    for position, item in enumerate(_array(items, path)):
+        _object(item, (*path, position))
+
+
+def _object(value: Any, path: Path) -> Any:
+    if not isinstance(value, Mapping):
+        raise invalid(f"should be an object, not {type(value).__name__}", path)
+    return value
+
+
+def _array(value: Any, path: Path) -> Any:
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+        raise invalid(f"should be an array, not {type(value).__name__}", path)
+    return value
+
+
+def _anything(_: Any, __: Path) -> None:
+    pass
+
+
+_DETAIL_CHECKS: dict[str, Callable[[Any, Path], object]] = {
+    "messages": _check_messages,
+    "generation_params": _object,
+    "overrides": _check_objects,
+    "group_overrides": _object,
+}
+
+
+def _json_text(value: Any, path: Path) -> str:
+    try:
+        return json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    except (TypeError, ValueError) as error:
+        raise invalid(f"is not JSON: {error}", path) from None

@@ -1,0 +1,291 @@
+"""A group of a batch and its sequences: their metadata, and views of the bytes of the reply."""
+
+import json
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lachesis._public import Shown
+from lachesis.groups.packed import Packed
+from lachesis.wire.batch_file import BatchFile
+from lachesis.wire.batches import BatchGroup, ReplayedGroup
+from lachesis.wire.columns import DETAILS, LENGTHS, MEASURES, NATIVE_COLUMNS, Ragged, lengths_name, nested
+
+_DEPTHS = {column.name: column.depth for column in NATIVE_COLUMNS}
+_DEEPEST = 3
+
+
+class SequenceView(Shown):
+    """A sequence of a group. Its columns are read-only views; nothing is copied.
+
+    Attributes:
+        group: The group it belongs to, which has item, metadata and staleness.
+        index: Its position in the group, from 0 on.
+    """
+
+    def __init__(self, group: "GroupView", index: int) -> None:
+        self.group = group
+        self.index = index
+
+    def __len__(self) -> int:
+        """Return how many tokens it has."""
+        return int(self.group.lengths[self.index])
+
+    @property
+    def tokens(self) -> NDArray[Any]:
+        """Its token ids: [tokens]."""
+        return self._row("tokens")
+
+    @property
+    def masks(self) -> NDArray[Any]:
+        """Its labels, -100 where the loss is masked: [tokens]."""
+        return self._row("masks")
+
+    @property
+    def score(self) -> float:
+        """Its score."""
+        return float(self.group.scores[self.index])
+
+    @property
+    def advantages(self) -> NDArray[Any] | None:
+        """Its advantages: one per token, or a single one; None if the group has none."""
+        return self._optional("advantages")
+
+    @property
+    def ref_logprobs(self) -> NDArray[Any] | None:
+        """Log probabilities of its tokens under the reference model; None if the group has none."""
+        return self._optional("ref_logprobs")
+
+    @property
+    def inference_logprobs(self) -> NDArray[Any] | None:
+        """Log probabilities of its tokens under the policy that sampled them; None if the group has none."""
+        return self._optional("inference_logprobs")
+
+    @property
+    def policy_versions(self) -> NDArray[Any] | None:
+        """The policy version that sampled each token; None if the group has none."""
+        return self._optional("policy_versions")
+
+    @property
+    def messages(self) -> list[dict[str, Any]] | None:
+        """Its conversation; None if the group has none."""
+        conversation: list[dict[str, Any]] | None = self._detail("messages")
+        return conversation
+
+    @property
+    def overrides(self) -> dict[str, Any] | None:
+        """Its overrides; None if the group has none."""
+        overrides: dict[str, Any] | None = self._detail("overrides")
+        return overrides
+
+    @property
+    def images(self) -> Any:
+        """Its images; None if the group has none for each sequence."""
+        return self._detail("images")
+
+    @property
+    def names(self) -> list[str]:
+        """The columns that have a part for each sequence."""
+        return [name for name in self.group.names if self.group.bounds_of(name) is not None]
+
+    def column(self, name: str) -> Any:
+        """Return its part of a column: a read-only view; of ``distill_…``, an array or a list of one for each token.
+
+        Raises:
+            KeyError: The group has no such column.
+            ValueError: The column belongs to the group as a whole.
+        """
+        return self.group.rows_of(name, self.index)
+
+    def _row(self, name: str) -> NDArray[Any]:
+        row: NDArray[Any] = self.column(name)
+        return row
+
+    def _optional(self, name: str) -> NDArray[Any] | None:
+        return self._row(name) if name in self.group else None
+
+    def _detail(self, name: str) -> Any:
+        rows = self.group.details.get(name)
+        return rows[self.index] if isinstance(rows, list) and len(rows) == len(self.group.lengths) else None
+
+    def _facts(self) -> dict[str, object]:
+        return {"group": self.group.id, "index": self.index, "tokens": len(self), "score": self.score}
+
+
+class GroupView(Packed):
+    """A group of a batch, with the columns that a batch has. They are read-only views; nothing is copied.
+
+    Attributes:
+        info: What the service says of it: id, environment, size, policy version, staleness, age.
+    """
+
+    def __init__(self, info: BatchGroup, file: BatchFile, position: int) -> None:
+        self.info = info
+        self._file = file
+        self._position = position
+        self._bounds: dict[str, NDArray[np.int64] | None] = {}
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """The strings in its blob's metadata, as they came."""
+        return self._file.labels[self._position]
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+        return self.info.id
+
+    @property
+    def environment(self) -> int | None:
+        """The environment it counts for, or None."""
+        return self.info.environment
+
+    @property
+    def staleness(self) -> int | None:
+        """Policy versions since it was sampled, when it was handed out; None if it did not say."""
+        return self.info.staleness
+
+    @property
+    def loss_weight(self) -> float:
+        """What its loss is to be multiplied by: 1, unless a filter of the run found it that keeps such groups."""
+        return self.info.loss_weight
+
+    @property
+    def replayed(self) -> ReplayedGroup | None:
+        """How it came into the batch from the replay buffer; None if it is from the queue."""
+        return self.info.replayed
+
+    @property
+    def item(self) -> str | None:
+        """The dataset entry it comes from, if it said so."""
+        return self.labels.get("item")
+
+    @property
+    def cost(self) -> float | None:
+        """What it costs to train on, in its producer's units, if it said so."""
+        return float(self.labels["cost"]) if "cost" in self.labels else None
+
+    @cached_property
+    def metadata(self) -> dict[str, Any]:
+        """The object its producer attached, or an empty one."""
+        attached: dict[str, Any] = json.loads(self.labels.get("metadata", "{}"))
+        return attached
+
+    @cached_property
+    def details(self) -> dict[str, Any]:
+        """What is not numbers: messages, generation_params, overrides, group_overrides, images; where it has them."""
+        if not self._holds(DETAILS):
+            return {}
+        given = json.loads(self.column(DETAILS).tobytes())
+        return {name: value for name, value in given.items() if value is not None}
+
+    @property
+    def names(self) -> list[str]:
+        """Its columns, without columns of lengths; see `lengths_of`."""
+        held = self._file.names_of(self._position)
+        return [name for name in held if name != DETAILS and not name.endswith(lengths_name(""))]
+
+    def dtype(self, name: str) -> str:
+        """Return a column's dtype as safetensors names it: ``BF16`` where numpy can only show its bits."""
+        return self._file.dtype(self._position, self._known(name))
+
+    def column(self, name: str) -> NDArray[Any]:
+        """Return a column as a read-only view; bf16 and f8 as their bits.
+
+        The ``.lengths`` and ``.inner_lengths`` of a column that has none of its own are those that hold for it.
+
+        Raises:
+            KeyError: It has no such column; the message lists those it has.
+        """
+        return self._file.of_group(self._position, self._known(name))
+
+    def lengths_of(self, name: str) -> NDArray[Any]:
+        """Return how many values of a column each sequence has. A column without lengths of its own has tokens'."""
+        return self.column(lengths_name(name if self.has_lengths(name) else "tokens"))
+
+    def sequences(self) -> list[SequenceView]:
+        """Return its sequences, one by one."""
+        return [SequenceView(self, index) for index in range(self.info.size)]
+
+    def bounds_of(self, name: str) -> NDArray[np.int64] | None:
+        """Return where each sequence begins in a column: [sequences + 1]; None if it is not cut by sequence.
+
+        Raises:
+            KeyError: It has no such column.
+        """
+        if name not in self._bounds:
+            self._bounds[name] = self._cut(name)
+        return self._bounds[name]
+
+    def rows_of(self, name: str, index: int) -> Any:
+        """Return a sequence's part of a column, as a read-only view; nested where tokens have several values.
+
+        Raises:
+            KeyError: It has no such column.
+            ValueError: The column belongs to the group as a whole.
+        """
+        bounds = self.bounds_of(name)
+        if bounds is None:
+            raise ValueError(f"{name}: belongs to group {self.id} as a whole and cannot be split by sequence")
+        start, end = int(bounds[index]), int(bounds[index + 1])
+        if _DEPTHS.get(name, 0) < _DEEPEST:
+            return self.column(name)[start:end]
+        inner = self.column(lengths_name(name, 1))
+        first = int(inner[:start].sum(dtype=np.int64))
+        of_tokens = inner[start:end]
+        return nested(Ragged(self.column(name)[first : first + int(of_tokens.sum(dtype=np.int64))], (of_tokens,)))
+
+    def _cut(self, name: str) -> NDArray[np.int64] | None:
+        """Cut a column by lengths of its own, or by tokens', or take a value for each sequence."""
+        column = self.column(name)
+        count = len(column) if column.ndim else None
+        if _DEPTHS.get(name) == _DEEPEST:
+            count = len(self.column(lengths_name(name, 1)))
+        lengths = self.lengths_of(name)
+        if lengths.ndim == 1 and len(lengths) == self.info.size and int(lengths.sum(dtype=np.int64)) == count:
+            return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+        return np.arange(self.info.size + 1) if count == self.info.size else None
+
+    def has_lengths(self, name: str) -> bool:
+        """Whether a column has lengths of its own."""
+        return self._holds(lengths_name(name))
+
+    def __contains__(self, name: str) -> bool:
+        return name != DETAILS and self._found(name) is not None
+
+    def missing(self, name: str) -> KeyError:
+        """Build the error that says that it has no such column, and which it has."""
+        return KeyError(f"group {self.id} has no column {name!r}; it has {', '.join(sorted(self.names))}")
+
+    def _facts(self) -> dict[str, object]:
+        return {
+            "id": self.id,
+            "environment": self.environment,
+            "item": self.item,
+            "sequences": self.info.size,
+            "tokens": int(self.lengths.sum(dtype=np.int64)),
+            "staleness": self.staleness,
+        }
+
+    def _holds(self, name: str) -> bool:
+        return self._file.holds(self._position, name)
+
+    def _known(self, name: str) -> str:
+        found = self._found(name)
+        if found is None:
+            raise self.missing(name)
+        return found
+
+    def _found(self, name: str) -> str | None:
+        """Find the name that a column is held under: lengths that are its measure's are held once, under that one's."""
+        if self._holds(name):
+            return name
+        column, _, suffix = name.rpartition(".")
+        level = LENGTHS.index(suffix) if suffix in LENGTHS else None
+        if level is None or _DEPTHS.get(column, 0) <= level + 1 or not self._holds(column):
+            return None
+        measured = lengths_name(MEASURES[level], level)
+        return measured if self._holds(measured) else None

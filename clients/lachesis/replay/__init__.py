@@ -1,0 +1,1 @@
+"""A run's replay buffer: workers, samples and upkeep."""

@@ -1,0 +1,102 @@
+"""A sample of a replay buffer in hand: what it holds, and, for asyncio, what becomes of it."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lachesis._prefetch.in_hand import AsyncInHand
+from lachesis._prefetch.leased import Lease
+from lachesis._public import Shown
+from lachesis.loader.nested import Nested, decode
+from lachesis.loader.stacking import Ragged, stack
+from lachesis.wire.blob import Buffer, read_header
+from lachesis.wire.samples import Record, SampleInfo
+
+
+class Records(Shown):
+    """The fragments of a sample, side by side where they are of one chunk."""
+
+    def __init__(self, info: SampleInfo, blobs: Sequence[Buffer]) -> None:
+        """Look at a sample.
+
+        Args:
+            info: What it is.
+            blobs: Its fragments' blobs, in the order of its records.
+        """
+        self.info = info
+        self.blobs = blobs
+
+    def _facts(self) -> dict[str, object]:
+        held = getattr(self, "held", None)
+        return {"sample": self.info.sample, "chunks": len(self.chunks), "fragments": len(self.blobs), "held": held}
+
+    @property
+    def records(self) -> list[Record]:
+        """Where each fragment is from, and how it came into the sample."""
+        return self.info.records
+
+    @property
+    def chunks(self) -> list[int]:
+        """The chunks, in order: what priorities are set of."""
+        return list(dict.fromkeys(record.chunk for record in self.records))
+
+    @property
+    def importance_weights(self) -> NDArray[np.float64]:
+        """Importance weights: f64 [fragments]."""
+        return np.array([record.importance_weight for record in self.records], np.float64)
+
+    @property
+    def staleness(self) -> NDArray[np.int64]:
+        """Policy versions between each fragment's chunk and the one in force when it was taken: i64 [fragments]."""
+        return np.array([record.staleness for record in self.records], np.int64)
+
+    def fragments(self) -> list[Nested]:
+        """Return the arrays of each fragment, nested, as views of the reply; bf16 as its bits, see `dtypes`."""
+        return [decode(blob) for blob in self.blobs]
+
+    def dtypes(self) -> list[dict[str, str]]:
+        """Return the dtype of each fragment's arrays by flat name, as safetensors names it: ``BF16`` of its bits."""
+        headers = map(read_header, self.blobs)
+        return [{name: info.dtype for name, info in header.tensors.items()} for header in headers]
+
+    def stacked(self, ragged: Ragged = None) -> Nested:
+        """Return the arrays of all, nested as in each, [fragments, …].
+
+        Args:
+            ragged: Which arrays are of unequal length, and what becomes of these; see `lachesis.loader.stack`.
+
+        Raises:
+            ValueError, KeyError: They cannot be stacked.
+        """
+        return stack(self.fragments(), ragged, [record.fragment for record in self.records])
+
+
+class AsyncSample(AsyncInHand, Records):
+    """A sample that this trainer holds until it is acknowledged or given back; its lease is extended meanwhile.
+
+    As a context manager it is acknowledged at the end of the block, or given back when that raises.
+    """
+
+    _twin = "Sample"
+
+    def __init__(self, info: SampleInfo, blobs: Sequence[Buffer], lease: Lease) -> None:
+        super().__init__(info, blobs)
+        self._lease = lease
+
+    async def ack(self) -> None:
+        """End the sample: it was trained on, and its uses count. Safe to repeat.
+
+        Raises:
+            LeaseLost: The lease ran out, and its uses were given back.
+            Unreachable: Whether it is acknowledged is unknown; repeat it, or let the lease run out.
+        """
+        await self._lease.ack()
+
+    async def nack(self, reason: str | None = None) -> None:
+        """Give the sample back, and say the ``reason`` if there is one: its uses do not count. Safe to repeat.
+
+        Raises:
+            LeaseLost: It is not in our hands any more.
+        """
+        await self._lease.nack(reason)

@@ -1,0 +1,188 @@
+"""A worker that fills a replay buffer, for asyncio."""
+
+import asyncio
+import logging
+import math
+import time
+from collections import Counter, deque
+from collections.abc import Sequence
+from random import uniform
+from types import TracebackType
+from typing import Any
+
+from numpy.typing import NDArray
+from typing_extensions import Self
+
+from lachesis._public import ForAsyncio, Shown
+from lachesis._transport.http import Sender
+from lachesis._transport.joining import once_made
+from lachesis._transport.replay_calls import ReplayCalls
+from lachesis._transport.retry import Seldom
+from lachesis.errors import ReplayBlocked
+from lachesis.loader.nested import Nested
+from lachesis.replay.cutting import Cutter, EachStep, Steps, encode, read_steps
+from lachesis.replay.drop_log import Losses, Outgoing
+from lachesis.wire.fragments import FragmentOutcome
+
+_FIRST_POLL_S, _LONGEST_POLL_S = 5.0, 20.0  # the first is over when it is time to say what is waited for
+_SAID_AFTER_S, _SAID_EVERY_S = 4.9, 300.0
+_MOST_SENT = 32
+_MOST_BYTES_SENT = 8 * 1024 * 1024
+
+log = logging.getLogger(__name__)
+
+
+class Worker(Shown, ForAsyncio):
+    """Streams what happens in its episodes into a buffer, cut into fragments and numbered; made by `Replay.worker`.
+
+    Fragments are sent in order, and again with the next call where that failed: none is lost, and none stored twice.
+    At the end of its block it sends the rest, as a shorter fragment. Use it in one task.
+    """
+
+    _twin = "SyncWorker"
+
+    def __init__(
+        self,
+        calls: ReplayCalls,
+        sender: Sender,
+        name: str,
+        steps: int,
+        session: int | None,
+        patience_s: float | None,
+        wait_for_run_s: float,
+    ) -> None:
+        """Set up, without a word to the service; see `Replay.worker`."""
+        self.name = name
+        self._calls = calls
+        self._sender = sender
+        self._session = session
+        self._patience_s = patience_s
+        self._wait_for_run_s = wait_for_run_s
+        self._notice = Seldom(_SAID_EVERY_S)
+        self._losses = Losses(name)
+        self._cutter = Cutter(steps)
+        self._number: int | None = None
+        self._unsent: deque[Outgoing] = deque()
+        self.outcomes: Counter[FragmentOutcome] = Counter()
+        """What became of fragments that were sent."""
+
+    @property
+    def session(self) -> int:
+        """The session it is in. `RuntimeError`: it has not begun."""
+        if self._session is None:
+            raise RuntimeError("the worker has not begun; use it with `async with`")
+        return self._session
+
+    async def insert(
+        self,
+        steps: Nested,
+        policy_version: int | Sequence[int] | NDArray[Any],
+        *,
+        episode: str | None = None,
+        reward: EachStep | None = None,
+        cost: EachStep | None = None,
+        priority: float | None = None,
+    ) -> None:
+        """Add steps of an episode, and send the fragments that are full with them.
+
+        Waits while the rate limiter holds inserts back.
+
+        Args:
+            steps: Arrays [steps, …], nested in dicts and lists; the same ones for all steps of a fragment. CPU tensors
+                of PyTorch will do, bf16 and f8 too.
+            policy_version: What sampled them: one for all, or one for each. A trainer reads it as `policy_versions`.
+            episode: The episode's id; a fragment names all that it has steps of.
+            reward: One for each step, or the same for all; a fragment has their sum.
+            cost: What they cost to train on, in any unit, ``>= 0``; likewise.
+            priority: What they are worth to be sampled; a fragment has the largest of its steps.
+
+        Raises:
+            InvalidField: Arrays, or numbers, are not as they should be.
+            ReplayBlocked: The limiter held back for longer than ``patience_s``; the fragments go with the next call.
+            ServiceError, Unreachable: They could not be sent; they go with the next call.
+        """
+        for parts in self._cutter.add(read_steps(steps, policy_version, episode, reward, cost, priority)):
+            await self._put(parts)
+        await self._send()
+
+    async def flush(self) -> None:
+        """Send what has been added, the last of it as a shorter fragment; see `insert` for what it raises."""
+        rest = self._cutter.rest()
+        if rest:
+            await self._put(rest)
+        await self._send()
+
+    async def __aenter__(self) -> Self:
+        """Find out where the worker was, should it have been here before."""
+        await self._begin()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                await self.flush()
+        finally:
+            self._losses.tell()
+
+    def _facts(self) -> dict[str, object]:
+        return {"name": self.name, "session": self._session, "next": self._number, "unsent": len(self._unsent)}
+
+    async def _begin(self) -> int:
+        if self._number is None:
+            state = await once_made(lambda: self._sender.send(self._calls.state()), self._wait_for_run_s)
+            self._session = state.session if self._session is None else self._session
+            known = {worker.worker: worker for worker in state.workers if worker.session == self._session}
+            self._number = known[self.name].next_number if self.name in known else 0
+        return self._number
+
+    async def _put(self, parts: Sequence[Steps]) -> None:
+        number = await self._begin()
+        versions = [version for part in parts for version in (int(part.versions.min()), int(part.versions.max()))]
+        blob = encode(parts, self.name, self.session, number)
+        self._unsent.append(Outgoing(blob, min(versions), max(versions)))
+        self._number = number + 1
+
+    async def _send(self) -> None:
+        began_s = held_since_s = time.monotonic()
+        poll_s = _FIRST_POLL_S
+        while self._unsent:
+            fragments = self._next()
+            left_s = self._left_s(began_s)
+            call = self._calls.insert([fragment.blob for fragment in fragments], min(poll_s, left_s))
+            try:
+                receipts = await self._sender.send(call)
+            except ReplayBlocked as error:
+                left_s = self._left_s(began_s)
+                if left_s == 0:
+                    raise
+                self._say(error, time.monotonic() - held_since_s)
+                # Not at once: a service that shuts down does not let anybody wait.
+                await asyncio.sleep(min(left_s, (error.retry_after_s or 1.0) * uniform(1.0, 1.5)))
+                poll_s = _LONGEST_POLL_S
+                continue
+            for _ in fragments:
+                self._unsent.popleft()
+            self.outcomes.update(receipt.status for receipt in receipts)
+            self._losses.note(fragments, receipts)
+            held_since_s, poll_s = time.monotonic(), _FIRST_POLL_S
+
+    def _left_s(self, began_s: float) -> float:
+        return math.inf if self._patience_s is None else max(0.0, began_s + self._patience_s - time.monotonic())
+
+    def _say(self, error: ReplayBlocked, waited_s: float) -> None:
+        if waited_s >= _SAID_AFTER_S and self._notice.due(time.monotonic()):
+            at_most = "for ever" if self._patience_s is None else f"{self._patience_s:g} s at most"
+            told = "worker %s is held back for %.0f s now: %s. It waits until trainers sample, %s"
+            log.warning(told, self.name, waited_s, error, at_most)
+
+    def _next(self) -> list[Outgoing]:
+        chosen: list[Outgoing] = []
+        size = 0
+        for fragment in self._unsent:
+            size += len(fragment.blob)
+            if chosen and (len(chosen) == _MOST_SENT or size > _MOST_BYTES_SENT):
+                break
+            chosen.append(fragment)
+        return chosen

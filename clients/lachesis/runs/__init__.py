@@ -1,0 +1,1 @@
+"""A run, as its trainer sees it."""

@@ -1,0 +1,407 @@
+"""A trainer's side of a run, for asyncio."""
+
+from collections.abc import AsyncGenerator
+from types import TracebackType
+from typing import Literal, TypedDict
+
+from typing_extensions import Self, Unpack
+
+from lachesis._prefetch.acquire import Held, Seat, Taker
+from lachesis._prefetch.feed import Feed
+from lachesis._prefetch.leased import Lease
+from lachesis._public import ForAsyncio
+from lachesis._transport.bodies import checked
+from lachesis._transport.http import OwnsSender, Sender
+from lachesis._transport.protocol import NothingYet, RunCalls
+from lachesis._transport.settings import Settings, settings_from
+from lachesis._transport.wait_notice import WaitNotice
+from lachesis.batches.batch import AsyncBatch
+from lachesis.curriculum.curriculum import Curricula, Curriculum, tell_troubles
+from lachesis.errors import LachesisError
+from lachesis.rank import Rank
+from lachesis.wire.batches import Explanation, LeasedBatches
+from lachesis.wire.filters import PassRateFilter, RewardRangeFilter, ZeroVarianceFilter
+from lachesis.wire.groups import Lineage
+from lachesis.wire.runs import (
+    AtroposSettings,
+    Bookmarks,
+    FutureVersions,
+    LongSequences,
+    Rewound,
+    Run,
+    RunChange,
+    RunCreate,
+)
+from lachesis.wire.status import RunStatus
+
+
+class RunLimits(TypedDict, total=False):
+    """Settings of a run, as `lachesis.wire.runs.RunCreate` describes them."""
+
+    max_staleness: int | None
+    max_age_s: float | None
+    future_versions: FutureVersions
+    max_sequence_tokens: int | None
+    long_sequences: LongSequences
+    relax_after_s: float | None
+    relax_scarce_after_s: float | None
+    max_queued_groups: int | None
+    max_queued_bytes: int | None
+    lease_s: float
+    max_deliveries: int
+    keep_batches: int
+    keep_bytes: int
+    dedup_window_s: float
+    lineage_s: float
+    balance_window: int
+    max_delay_batches: int
+    filter_zero_variance: ZeroVarianceFilter | None
+    filter_reward_range: RewardRangeFilter | None
+    filter_pass_rate: PassRateFilter | None
+    alert_after_batches: int | None
+    fresh_fraction: float
+
+
+class NewRun(RunLimits, total=False):
+    """Settings of a run that can be given when it is made."""
+
+    atropos: AtroposSettings
+
+
+class RunChanges(RunLimits, total=False):
+    """Settings of a run that can be changed while it goes on."""
+
+    batch_size: int
+    archived: bool
+
+
+class AsyncTrainer(OwnsSender, ForAsyncio):
+    """Takes batches of one run, and administers it. Use it in one event loop, with ``async with`` or `aclose`.
+
+    All methods raise `ServiceError` where the service says no, and `Unreachable` where there is no answer by the end
+    of ``retry_budget_s``.
+    """
+
+    _twin = "Trainer"
+
+    def __init__(
+        self,
+        settings: Settings | str | None = None,
+        *,
+        url: str | None = None,
+        run: str | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Set up, without a word to the service yet: ``AsyncTrainer("http://lachesis:8000", run="math")``.
+
+        Args:
+            settings: The service's URL, or all `Settings`; None: as the environment variables say.
+            url, run: The same by name; they count more.
+            name: What operators see beside the batches it holds.
+
+        Raises:
+            ValueError, TypeError: An argument or a variable is wrong; the message names it.
+        """
+        self.settings = settings_from(settings, url, run)
+        self._calls = RunCalls(self.settings.run)
+        self._sender = Sender(self.settings)
+        self._curricula = Curricula(self.settings, self._sender)
+        self._name = name
+        self._taker = Taker(self._calls, self._sender, name)
+        self._feeds: dict[Feed[Held], Seat | None] = {}
+        self._taken: set[Lease] = set()
+        self._notice = WaitNotice(f"run {self.settings.run}", "batch", self._why)
+
+    async def create_run(self, batch_size: int, **settings: Unpack[NewRun]) -> Run:
+        """Make the run; if it is there and is as asked, nothing changes.
+
+        Args:
+            batch_size: Sequences in each batch, exactly, ``>= 1``.
+            settings: See `lachesis.wire.runs.RunCreate`.
+
+        Raises:
+            InvalidField: A setting is wrong, or there is none of that name.
+            RunExists: It is there with other settings than these; those not named here do not count.
+        """
+        new = checked(RunCreate, name=self.settings.run, batch_size=batch_size, **settings)
+        return await self._sender.send(self._calls.create(new))
+
+    async def run(self) -> Run:
+        """Return the run as it is: its settings, step and policy version."""
+        return await self._sender.send(self._calls.show())
+
+    async def change_run(self, **changes: Unpack[RunChanges]) -> Run:
+        """Change settings of the run while it goes on; what is not named stays.
+
+        Args:
+            changes: New values of what ``create_run`` took, or ``archived``.
+
+        Raises:
+            InvalidField: A setting is wrong, or there is none of that name.
+        """
+        return await self._sender.send(self._calls.change(checked(RunChange, **changes)))
+
+    async def delete_run(self) -> None:
+        """Remove the run and everything it owns."""
+        await self._sender.send(self._calls.delete())
+        self._taker.rewinds = None
+
+    async def status(self) -> RunStatus:
+        """Return what operators want to know of the run."""
+        return await self._sender.send(self._calls.status())
+
+    async def explain(self) -> Explanation:
+        """Say whether a batch would form now, and why not."""
+        return await self._sender.send(self._calls.explain())
+
+    async def leased_batches(self) -> LeasedBatches:
+        """Return the batches that are in trainers' hands, wait to be handed out again, or were set aside."""
+        return await self._sender.send(self._calls.leased())
+
+    async def release_quarantined(self, batch: str) -> None:
+        """Put the groups of a batch that was set aside back into the queue.
+
+        Raises:
+            LeaseLost: It is not quarantined, but in somebody's hands.
+        """
+        await self._sender.send(self._calls.nack(batch, None, None))
+
+    async def drop_quarantined(self, batch: str) -> None:
+        """Drop a batch that was set aside, with its groups.
+
+        Raises:
+            BatchInUse: It is not quarantined.
+        """
+        await self._sender.send(self._calls.discard(batch))
+
+    async def find_group(self, group: str) -> Lineage:
+        """Say where a group is, and what became of it."""
+        return await self._sender.send(self._calls.find_group(group))
+
+    async def delete_group(self, group: str) -> None:
+        """Delete the waiting group with this id. Safe to repeat.
+
+        Raises:
+            GroupNotFound: The run knows no such group.
+            GroupNotWaiting: It is in a batch, or has left.
+        """
+        await self._sender.send(self._calls.delete_group(group))
+
+    async def delete_groups(
+        self,
+        *,
+        environment: int | Literal["none"] | None = None,
+        size: int | None = None,
+        older_than_version: int | None = None,
+    ) -> int:
+        """Delete all waiting groups that match every given criterion; at least one is required.
+
+        Args:
+            environment: Id of their environment; ``"none"``: groups without an environment.
+            size: Number of their sequences.
+            older_than_version: Matches groups sampled by a policy version below this one.
+
+        Returns:
+            How many groups were deleted. The count is too low if an answer was lost.
+
+        Raises:
+            InvalidField: No criterion is given, or one is wrong.
+        """
+        given = {"environment": environment, "size": size, "older_than_version": older_than_version}
+        said = {name: str(value) for name, value in given.items() if value is not None}
+        deleted = 0
+        cursor: dict[str, str] = {}
+        while True:
+            answer = await self._sender.send(self._calls.delete_groups(said | cursor))
+            deleted += answer.deleted_groups
+            if answer.cursor is None:
+                return deleted
+            cursor = {"cursor": answer.cursor}
+
+    async def set_policy_version(self, version: int) -> int:
+        """Tell how many weight updates there were, after each or some of them.
+
+        Prefetched batches with groups that this makes too old are given back, and replaced; but not those that are
+        divided between ranks, which have to go on with the same ones.
+
+        Returns:
+            Queued groups that were dropped for their version.
+
+        Raises:
+            RunRewound: Another trainer rewound the run after this one began; nothing has changed.
+        """
+        call = self._calls.set_policy_version(version, self._taker.rewinds)
+        told = await self._taker.fenced(self._sender.send(call))
+        whole = [feed for feed, seat in self._feeds.items() if seat is None]
+        if whole and (limit := (await self.run()).max_staleness) is not None:
+            for feed in whole:
+                await feed.drop_stale(version, limit)
+        return told.dropped_groups
+
+    async def checkpoint(self, step: int, policy_version: int | None = None) -> Bookmarks:
+        """Report that the state after ``step`` was saved: batches up to it are not needed again.
+
+        Args:
+            step: Step of the last batch in that state.
+            policy_version: The policy version of that state, which `rewind` restores; None: the one in force.
+
+        Raises:
+            RunRewound: Another trainer rewound the run after this one began; nothing has changed.
+        """
+        call = self._calls.checkpoint(step, policy_version, self._taker.rewinds)
+        return await self._taker.fenced(self._sender.send(call))
+
+    async def rewind(self, step: int) -> Rewound:
+        """Go back to the state that was saved after ``step``: the batches since are handed out again, in order.
+
+        They come again in order and whatever their age, and stay whole if they are given back. Held and prefetched
+        batches of later steps are among them. A trainer that still runs in another process can end none of them, and
+        gets `RunRewound` when it takes more. If a trainer has several ranks, one of them calls this before the others
+        open their loops.
+
+        Returns:
+            The batches, the quarantined ones that are left out, and ``policy_version``: the one stored with the
+            checkpoint, which is in force again.
+
+        Raises:
+            RewindImpossible: The batches since then are not kept.
+        """
+        feeds = dict(self._feeds)
+        for feed in feeds:
+            await feed.pause()
+        try:
+            rewound = await self._sender.send(self._calls.rewind(step))
+            self._taker.rewinds = rewound.rewinds
+            for feed, seat in feeds.items():
+                feed.forget()
+                if seat is not None:
+                    seat.after = None
+        finally:
+            for feed in feeds:
+                feed.start()
+        return rewound
+
+    def curriculum(self, name: str) -> Curriculum:
+        """Return the run's curriculum of this ``name``, over these connections; it need not be there yet."""
+        return self._curricula.named(name)
+
+    async def take(
+        self, wait_s: float = 0.0, lease_s: float | None = None, rank: Rank | None = None
+    ) -> AsyncBatch | None:
+        """Take the next batch; `batches` is the usual way to do so.
+
+        Args:
+            wait_s: How long to wait for one, 0 to 600.
+            lease_s: How long to hold it at a time; None: as the run says.
+            rank: Take this rank's shard of the oldest batch that it has not acknowledged.
+
+        Returns:
+            The batch, or None if there was none in time.
+
+        Raises:
+            InvalidField: A time is out of its range.
+            RunNotFound, RunArchived: The run hands out no batches.
+            RunRewound: Another trainer rewound the run after this one began.
+            RanksDisagree: Other ranks that have the batch divide it otherwise.
+        """
+        self._taker.begin()
+        with self._notice.watching():
+            if rank is None:
+                taken = await self._taker.take(wait_s, lease_s)
+            else:
+                taken = await self._taker.take_shard(Seat(rank), wait_s, lease_s)
+        if isinstance(taken, NothingYet):
+            return None
+        self._taken = {taken.lease, *(lease for lease in self._taken if lease.held)}
+        return _in_hand(taken)
+
+    async def batches(
+        self,
+        prefetch: int = 1,
+        wait_s: float | None = None,
+        lease_s: float | None = None,
+        rank: Rank | None = None,
+    ) -> AsyncGenerator[AsyncBatch, None]:
+        """Take batch after batch, some ahead. Acknowledge each when it was trained on.
+
+        When the loop is left, whatever way, all that it took and did not acknowledge is given back. asyncio closes an
+        iterator that was left early only when it comes to it; `contextlib.aclosing` does so at once.
+
+        Args:
+            prefetch: Batches to keep ready beside the one in hand.
+            wait_s: How long to wait for the next; None: for ever.
+            lease_s: How long to hold a batch at a time, it is extended meanwhile; None: as the run says.
+            rank: Take this rank's shard of each batch: every rank of the trainer runs such a loop, and no broadcast is
+                needed. A batch ends when all have acknowledged their shards; one that gives up gives up for all.
+
+        Raises:
+            NoBatch: None came within ``wait_s``; the message says what was missing.
+            RunNotFound, RunArchived: The run hands out no batches.
+            RunRewound: Another trainer rewound the run after this one began.
+            RanksDisagree: Other ranks that have the batch divide it otherwise.
+        """
+        if prefetch < 0:
+            raise ValueError(f"prefetch: should be 0 or more, not {prefetch}")
+        feed = self._open_feed(prefetch, wait_s, lease_s, rank)
+        try:
+            while True:
+                yield _in_hand(await feed.next())
+        finally:
+            await self._close_feed(feed)
+
+    async def aclose(self) -> None:
+        """Give back what was taken and not acknowledged, and close all connections."""
+        for feed in list(self._feeds):
+            await self._close_feed(feed)
+        for lease in self._taken:
+            await lease.give_back("the trainer closed", "its trainer was closed before ack()")
+        await self._taker.give_back_unanswered()
+        troubles = await self._curricula.closed()
+        await self._sender.aclose()
+        tell_troubles(troubles, None)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def _facts(self) -> dict[str, object]:
+        held = sum(lease.held for lease in self._taken) + sum(feed.held for feed in self._feeds)
+        return {"name": self._name, **self.settings.facts(), "batches_held": held}
+
+    def _open_feed(self, prefetch: int, wait_s: float | None, lease_s: float | None, rank: Rank | None) -> Feed[Held]:
+        self._taker.begin()
+        seat = None if rank is None else Seat(rank)
+
+        async def take(poll_s: float) -> Held | NothingYet:
+            if seat is None:
+                return await self._taker.take_next(poll_s, lease_s)
+            return await self._taker.take_shard(seat, poll_s, lease_s)
+
+        where, instead = f"run {self.settings.run}", ", or take one without a loop with take()"
+        feed = Feed(take, prefetch, wait_s, where, "batch", instead, self._explained)
+        self._feeds[feed] = seat
+        return feed
+
+    async def _explained(self) -> str | None:
+        """Ask why there is no batch; None: there is one."""
+        try:
+            explained = await self._sender.send(self._calls.explain(), 0.0)
+        except LachesisError as error:
+            return str(error)
+        return None if explained.ready else f"{explained.reason}: {explained.detail}"
+
+    async def _why(self) -> str:
+        return await self._explained() or "a batch is ready and is being sent"
+
+    async def _close_feed(self, feed: Feed[Held]) -> None:
+        await feed.aclose()
+        self._feeds.pop(feed, None)
+        await self._taker.give_back_unanswered()
+
+
+def _in_hand(held: Held) -> AsyncBatch:
+    return AsyncBatch(held.taken.info, held.taken.file, held.lease)

@@ -1,0 +1,1 @@
+"""The public classes for code without an event loop."""
