@@ -71,7 +71,7 @@ from app.services.replay.relief import ReplayRelief
 from app.services.replay.reservations import Reservations
 from app.services.replay.samples import ReplaySamples
 from app.services.replay.sampling import Drawing
-from app.services.replay.snapshots import ReplayCheckpoints
+from app.services.replay.snapshots import ReplaySnapshots
 from app.services.replay.upkeep import ReplayUpkeep
 from app.services.runs.administration import Administration
 from app.services.runs.capacity import Capacity
@@ -90,7 +90,7 @@ from app.store.redis.client import Connection
 from app.store.redis.notifications import changes
 from app.store.replay.groups import EnteringStore
 from app.store.replay.samples import SampleStore
-from app.store.replay.snapshots import CheckpointStore
+from app.store.replay.snapshots import SnapshotStore
 from app.store.replay.store import ReplayStore
 from app.store.runs.store import RunStore
 from app.store.server.probe import probe_patiently
@@ -269,7 +269,7 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
         replay=replay,
         replay_insertion=insertion,
         replay_samples=replay_samples,
-        replay_checkpoints=ReplayCheckpoints(CheckpointStore(connection), upkeep),
+        replay_snapshots=ReplaySnapshots(SnapshotStore(connection), upkeep),
         curricula=curricula,
         curriculum_items=CurriculumItems(curricula, curriculum_store, items),
         curriculum_observations=CurriculumObservations(curricula, items),

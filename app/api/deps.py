@@ -37,7 +37,7 @@ from app.services.metrics import Metrics
 from app.services.replay.buffer import Replay
 from app.services.replay.insertion import ReplayInsertion
 from app.services.replay.samples import ReplaySamples
-from app.services.replay.snapshots import ReplayCheckpoints
+from app.services.replay.snapshots import ReplaySnapshots
 from app.services.runs.administration import Administration
 from app.services.runs.warnings import RunWarnings
 from app.services.status import Status
@@ -83,7 +83,7 @@ class Services:
     replay: Replay
     replay_insertion: ReplayInsertion
     replay_samples: ReplaySamples
-    replay_checkpoints: ReplayCheckpoints
+    replay_snapshots: ReplaySnapshots
     curricula: Curricula
     curriculum_items: CurriculumItems
     curriculum_observations: CurriculumObservations

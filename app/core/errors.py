@@ -23,7 +23,7 @@
     │   ├── ReplayNotFound
     │   ├── FragmentNotFound
     │   ├── SampleNotFound
-    │   ├── CheckpointNotFound
+    │   ├── SnapshotNotFound
     │   ├── CurriculumNotFound
     │   ├── ItemNotFound
     │   └── DatasetNotFound
@@ -214,10 +214,10 @@ class SampleNotFound(NotFound):
     code = "sample_not_found"
 
 
-class CheckpointNotFound(NotFound):
-    """The run's replay buffer has no checkpoint of this name, or no longer."""
+class SnapshotNotFound(NotFound):
+    """The run's replay buffer has no snapshot of this name, or no longer."""
 
-    code = "checkpoint_not_found"
+    code = "snapshot_not_found"
 
 
 class CurriculumNotFound(NotFound):

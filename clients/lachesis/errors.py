@@ -30,7 +30,7 @@
         │   ├── ReplayNotFound
         │   ├── FragmentNotFound
         │   ├── SampleNotFound
-        │   ├── CheckpointNotFound
+        │   ├── SnapshotNotFound
         │   ├── CurriculumNotFound
         │   ├── ItemNotFound
         │   └── DatasetNotFound
@@ -282,10 +282,10 @@ class SampleNotFound(NotFound):
     known_code = "sample_not_found"
 
 
-class CheckpointNotFound(NotFound):
-    """The replay buffer has no checkpoint of this name, or no longer."""
+class SnapshotNotFound(NotFound):
+    """The replay buffer has no snapshot of this name, or no longer."""
 
-    known_code = "checkpoint_not_found"
+    known_code = "snapshot_not_found"
 
 
 class CurriculumNotFound(NotFound):

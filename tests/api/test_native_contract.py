@@ -128,7 +128,7 @@ async def _queue_full(client: httpx.AsyncClient) -> httpx.Response:
     return reply
 
 
-async def _checkpoint_not_found(client: httpx.AsyncClient) -> httpx.Response:
+async def _snapshot_not_found(client: httpx.AsyncClient) -> httpx.Response:
     await made(client)
     await client.put("/v1/runs/r/replay", json={})
     return await client.post("/v1/runs/r/replay/restore", json={"name": "a"})
@@ -160,7 +160,7 @@ CASES: dict[type[errors.LachesisError], Call] = {
     errors.GroupNotFound: lambda client: _in(client, "GET", "/groups/g"),
     errors.BatchNotFound: lambda client: _in(client, "DELETE", "/batches/ab"),
     errors.ReplayNotFound: lambda client: _in(client, "GET", "/replay"),
-    errors.CheckpointNotFound: _checkpoint_not_found,
+    errors.SnapshotNotFound: _snapshot_not_found,
     errors.CurriculumNotFound: lambda client: _in(client, "GET", "/curricula/c"),
     errors.RunExists: _run_exists,
     errors.RunArchived: _run_archived,

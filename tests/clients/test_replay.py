@@ -11,12 +11,12 @@ import pytest
 
 from lachesis import AsyncTrainer, Environment, NoBatch, Replay, Settings, SyncReplay
 from lachesis.errors import (
-    CheckpointNotFound,
     InvalidField,
     LeaseLost,
     ReplayBlocked,
     ReplayNotFound,
     SampleNotFound,
+    SnapshotNotFound,
     Unreachable,
 )
 from lachesis.loader import Loader
@@ -333,22 +333,22 @@ async def test_a_run_without_a_buffer_says_so(run: Settings) -> None:
             await anext(replay.samples(num_chunks=1, wait_s=5))
 
 
-async def test_a_trainer_that_goes_back_to_its_checkpoint_finds_the_buffer_as_it_was(replay: Replay) -> None:
+async def test_a_trainer_that_goes_back_to_its_snapshot_finds_the_buffer_as_it_was(replay: Replay) -> None:
     async with replay.worker("w", steps=1) as worker:
         await worker.insert(steps(0, 3), policy_version=0)
-        taken = await replay.checkpoint("step-1")
+        taken = await replay.snapshot("step-1")
         assert (taken.name, taken.chunks, taken.inserts) == ("step-1", 3, 3)
         await worker.insert(steps(3, 2), policy_version=0)
     assert await replay.delete_chunks(worker="w") == 5
-    assert (await replay.checkpoint()).chunks == 0
-    assert (await replay.checkpoints())[0].name == "step-1"
+    assert (await replay.snapshot()).chunks == 0
+    assert (await replay.snapshots())[0].name == "step-1"
     assert (await replay.restore("step-1")).sampleable_chunks == 3
     assert [chunk.first async for chunk in replay.chunks(descending=True)] == [2, 1, 0]
-    await replay.delete_checkpoint("step-1")
-    with pytest.raises(CheckpointNotFound):
+    await replay.delete_snapshot("step-1")
+    with pytest.raises(SnapshotNotFound):
         await replay.restore("step-1")
     with pytest.raises(InvalidField):
-        await replay.checkpoint("no spaces")
+        await replay.snapshot("no spaces")
     await replay.delete()
     with pytest.raises(ReplayNotFound):
         await replay.state()
@@ -372,11 +372,11 @@ async def test_chunks_are_read_page_by_page_and_a_buffer_is_removed_without_a_lo
             worker.insert(steps(0, 130), policy_version=0)
         assert [chunk.first for chunk in replay.chunks()] == list(range(130))
         assert next(replay.chunks(worker="other"), None) is None
-        replay.checkpoint("a")
+        replay.snapshot("a")
         assert replay.delete_chunks(below_version=1) == 130
         assert replay.restore("a").sampleable_chunks == 130
-        replay.delete_checkpoint("a")
-        assert replay.checkpoints() == []
+        replay.delete_snapshot("a")
+        assert replay.snapshots() == []
         replay.delete()
         with pytest.raises(ReplayNotFound):
             replay.delete()

@@ -24,7 +24,6 @@ from lachesis import (
     Trainer,
 )
 from lachesis.wire.batches import BatchInfo, Explanation, LeasedBatches
-from lachesis.wire.checkpoints import Checkpoint
 from lachesis.wire.curricula import CurriculumInfo, StateLoaded
 from lachesis.wire.curriculum_items import Comparison, Item, ItemDetails, ItemsRegistered, SampledItem, SampledItems
 from lachesis.wire.environments import Credits
@@ -32,6 +31,7 @@ from lachesis.wire.groups import GroupOutcome, Lineage
 from lachesis.wire.replay import Chunk, ReplayState
 from lachesis.wire.runs import Bookmarks, Rewound, Run
 from lachesis.wire.samples import Record
+from lachesis.wire.snapshots import ReplaySnapshot
 from lachesis.wire.status import RunStatus
 
 
@@ -123,7 +123,7 @@ def replay_without_a_loop() -> None:
             assert_type(sample.ack(), None)
         assert_type(buffer.set_priorities({1: 0.5}), list[int])
         assert_type(next(buffer.chunks(sort="uses", place="past")), Chunk)
-        assert_type(buffer.checkpoint("step-1000"), Checkpoint)
+        assert_type(buffer.snapshot("step-1000"), ReplaySnapshot)
         assert_type(buffer.restore("step-1000"), ReplayState)
 
 

@@ -145,18 +145,18 @@ async def test_workers_find_room_again_though_nobody_submits(small_redis: Embedd
         await wait_until(taken)
 
 
-async def test_chunks_do_not_go_in_vain_where_a_checkpoint_keeps_what_they_hold(
+async def test_chunks_do_not_go_in_vain_where_a_snapshot_keeps_what_they_hold(
     small_redis: EmbeddedRedis, redis: Redis
 ) -> None:
-    """Then the store is full, and says so; once the checkpoint is gone there is room."""
+    """Then the store is full, and says so; once the snapshot is gone there is room."""
     async with running_service(small_redis.url) as client:
         await fill_buffer(client, chunks=40)
-        reply = await client.post(f"{REPLAY}/checkpoint", json={"name": "a"})
+        reply = await client.post(f"{REPLAY}/snapshot", json={"name": "a"})
         assert reply.is_success, reply.text
         await limit_memory(redis, -1)
         assert await submitted(client, 3) == [507] * 3
         assert (await state(client))["sampleable_chunks"] == 40
-        assert (await client.delete(f"{REPLAY}/checkpoints/a")).status_code == 204
+        assert (await client.delete(f"{REPLAY}/snapshots/a")).status_code == 204
 
         async def there_is_room() -> bool:
             return await submitted(client, 1) == [201]

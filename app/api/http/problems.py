@@ -40,7 +40,7 @@ STATUS: dict[type[errors.LachesisError], int] = {
     errors.ReplayNotFound: 404,
     errors.FragmentNotFound: 404,
     errors.SampleNotFound: 404,
-    errors.CheckpointNotFound: 404,
+    errors.SnapshotNotFound: 404,
     errors.CurriculumNotFound: 404,
     errors.ItemNotFound: 404,
     errors.DatasetNotFound: 404,

@@ -6,9 +6,9 @@ from typing import Any
 from fastapi import Request, Response
 
 from app.api.http.native_route import NativeRoute
-from app.core.errors import CheckpointNotFound, FragmentNotFound, ReplayNotFound, SampleNotFound
+from app.core.errors import FragmentNotFound, ReplayNotFound, SampleNotFound, SnapshotNotFound
 
-_INSIDE = (ReplayNotFound, FragmentNotFound, SampleNotFound, CheckpointNotFound)
+_INSIDE = (ReplayNotFound, FragmentNotFound, SampleNotFound, SnapshotNotFound)
 
 
 class ReplayRoute(NativeRoute):

@@ -76,8 +76,8 @@ async def get_replay(run: NamedRun, found: Found, request: Request) -> Response:
 
 @router.delete("", summary="Remove a buffer", status_code=204, responses=docs.WRITES)
 async def delete_replay(run: NamedRun, found: Found) -> Response:
-    """Remove the buffer with its settings, all it holds, and its checkpoints. The run goes on; samples have ended."""
-    await found.replay_checkpoints.delete_buffer(run)
+    """Remove the buffer with its settings, all it holds, and its snapshots. The run goes on; samples have ended."""
+    await found.replay_snapshots.delete_buffer(run)
     return Response(status_code=204)
 
 

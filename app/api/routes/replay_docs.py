@@ -20,8 +20,8 @@ READS: Answers = reading(*_MISSING)
 WRITES: Answers = writing(*_MISSING)
 SENDS: Answers = sending(*_MISSING)
 MAKES: Answers = sending(errors.RunNotFound)
-RESTORES: Answers = sending(*_MISSING, errors.CheckpointNotFound)
-DROPS_CHECKPOINT: Answers = writing(*_MISSING, errors.CheckpointNotFound)
+RESTORES: Answers = sending(*_MISSING, errors.SnapshotNotFound)
+DROPS_SNAPSHOT: Answers = writing(*_MISSING, errors.SnapshotNotFound)
 
 TAKES_FRAGMENTS: dict[str, Any] = {
     "requestBody": {

@@ -1,4 +1,4 @@
-"""What is shown of a replay buffer: its state, its settings, its chunks, its checkpoints."""
+"""What is shown of a replay buffer: its state, its settings, its chunks, its snapshots."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -12,7 +12,6 @@ from app.services.replay.buffer import ChunkPage
 from app.services.replay.state import ReplayState as State
 from app.store.replay import snapshots as stored
 from app.store.replay.entries import StoredChunk
-from lachesis.wire.checkpoints import Checkpoint
 from lachesis.wire.replay import (
     Blocked,
     Chunk,
@@ -23,6 +22,7 @@ from lachesis.wire.replay import (
     ReplayState,
     ReplayWorker,
 )
+from lachesis.wire.snapshots import ReplaySnapshot
 
 
 def changes_of(asked: ReplaySettings | ReplayChange, names: frozenset[str]) -> dict[str, Any]:
@@ -79,16 +79,16 @@ def shown_chunks(page: ChunkPage) -> Chunks:
     return Chunks(chunks=list(map(_chunk, page.chunks)), cursor=page.cursor)
 
 
-def shown_checkpoint(checkpoint: stored.Checkpoint, clock_ms: int) -> Checkpoint:
-    """Describe a checkpoint, seen at a run clock."""
-    position, limiter = checkpoint.position, checkpoint.policy.limiter
-    return Checkpoint(
-        name=checkpoint.name,
-        taken_ago_s=max(0, clock_ms - checkpoint.taken_ms) / 1000,
-        policy_version=checkpoint.policy_version,
-        session=checkpoint.session,
-        chunks=checkpoint.chunks,
-        chunk_bytes=checkpoint.chunk_bytes,
+def shown_snapshot(snapshot: stored.SnapshotRecord, clock_ms: int) -> ReplaySnapshot:
+    """Describe a snapshot, seen at a run clock."""
+    position, limiter = snapshot.position, snapshot.policy.limiter
+    return ReplaySnapshot(
+        name=snapshot.name,
+        taken_ago_s=max(0, clock_ms - snapshot.taken_ms) / 1000,
+        policy_version=snapshot.policy_version,
+        session=snapshot.session,
+        chunks=snapshot.chunks,
+        chunk_bytes=snapshot.chunk_bytes,
         inserts=position.inserts,
         samples=position.samples,
         limiter_error=None if limiter is None else rate_limiter.error(position, limiter),

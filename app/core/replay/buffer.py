@@ -49,7 +49,7 @@ class ReplayPolicy:
         max_waiting: Fragments of one worker that wait behind a gap before it is given up at once, ``>= 1``.
         fragment_ttl_s: Silence of a worker after which its fragments that are in no chunk yet expire, seconds.
         seed: Of the generator that draws, 0 to 2**64 - 1.
-        keep_checkpoints: How many there are at most; the oldest goes for another one.
+        keep_snapshots: How many there are at most; the oldest goes for another one.
     """
 
     fragments_per_chunk: int = 1
@@ -67,7 +67,7 @@ class ReplayPolicy:
     max_waiting: int = 256
     fragment_ttl_s: float = 300.0
     seed: int = 0
-    keep_checkpoints: int = 2
+    keep_snapshots: int = 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ def check_policy(policy: ReplayPolicy) -> None:
         max_waiting=policy.max_waiting >= 1,
         fragment_ttl_s=0 < policy.fragment_ttl_s < math.inf,
         seed=0 <= policy.seed < 2**64,
-        keep_checkpoints=policy.keep_checkpoints >= 1,
+        keep_snapshots=policy.keep_snapshots >= 1,
     )
     if policy.groups and policy.fragments_per_chunk != 1:
         size = policy.fragments_per_chunk

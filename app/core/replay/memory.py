@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 _DEFAULT_PARTS = 4
-"""By default a buffer's payloads take one part in four: two checkpoints may hold as much each."""
+"""By default a buffer's payloads take one part in four: two snapshots may hold as much each."""
 
 _FULL, _ROOMY = 0.95, 0.9
 """Shares of the limit: above the first, chunks are evicted until memory is below the second."""

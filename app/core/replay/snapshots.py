@@ -1,10 +1,10 @@
-"""Where a checkpoint of the replay buffer goes, and which go for it."""
+"""Where a snapshot of the replay buffer goes, and which go for it."""
 
 from collections.abc import Mapping
 
 
-def place_checkpoint(name: str, there: Mapping[int, str], keep: int, slots: int) -> tuple[int, list[int]]:
-    """Return the slot for a checkpoint, and the slots of those that go: one of its name, then the oldest.
+def place_snapshot(name: str, there: Mapping[int, str], keep: int, slots: int) -> tuple[int, list[int]]:
+    """Return the slot for a snapshot, and the slots of those that go: one of its name, then the oldest.
 
     Args:
         name: Its name.

@@ -1,7 +1,7 @@
 """Make room for fresh groups when the store's memory is full: evict chunks of replay buffers.
 
 The store refuses writes at its limit, and an empty queue frees nothing. So chunks are evicted before that, in
-maintenance, and at once when a submission is refused. Chunks that a sample or a checkpoint holds stay.
+maintenance, and at once when a submission is refused. Chunks that a sample or a snapshot holds stay.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from app.store.runs.store import RunStore
 log = logging.getLogger("lachesis.replay")
 
 _AT_ONCE = 300  # chunks of a buffer; then memory is read again, because other processes evict, too
-_MOST_LOOKED_AT = 20_000  # chunks of a buffer, in case checkpoints hold most of them
+_MOST_LOOKED_AT = 20_000  # chunks of a buffer, in case snapshots hold most of them
 _REST_S = 5.0  # pause once nothing can be evicted, so that not every submission and tick searches again
 
 

@@ -23,7 +23,7 @@ _ENDS = {
     "acknowledged": "was acknowledged",
     "given_back": "was given back",
     "expired": "its lease ran out",
-    "overtaken": "a checkpoint of the buffer was restored",
+    "overtaken": "a snapshot of the buffer was restored",
 }
 
 

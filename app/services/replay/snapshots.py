@@ -1,23 +1,23 @@
-"""Checkpoints of the replay buffer: taken, shown, restored, let go; and the end of the buffer with all of them."""
+"""Snapshots of the replay buffer: taken, shown, restored, let go; and the end of the buffer with all of them."""
 
-from app.core.errors import CheckpointNotFound, ReplayNotFound
-from app.core.replay.snapshots import place_checkpoint
+from app.core.errors import ReplayNotFound, SnapshotNotFound
+from app.core.replay.snapshots import place_snapshot
 from app.events import ReplayDeleted, ReplaySnapshotDeleted, ReplaySnapshotRestored, emit
 from app.services.replay.upkeep import ReplayUpkeep
-from app.store.replay.snapshots import Checkpoint, CheckpointStore
+from app.store.replay.snapshots import SnapshotRecord, SnapshotStore
 from app.store.replay.view import ReplayView
-from lachesis.wire.replay import MAX_CHECKPOINTS
+from lachesis.wire.replay import MAX_SNAPSHOTS
 
 
-class ReplayCheckpoints:
+class ReplaySnapshots:
     """What a trainer does beside saving its own state, and going back to it."""
 
-    def __init__(self, checkpoints: CheckpointStore, upkeep: ReplayUpkeep) -> None:
-        self._checkpoints = checkpoints
+    def __init__(self, snapshots: SnapshotStore, upkeep: ReplayUpkeep) -> None:
+        self._snapshots = snapshots
         self._upkeep = upkeep
 
-    async def all(self, run: str) -> tuple[list[Checkpoint], int]:
-        """Return the checkpoints, oldest first, and the run clock in milliseconds.
+    async def all(self, run: str) -> tuple[list[SnapshotRecord], int]:
+        """Return the snapshots, oldest first, and the run clock in milliseconds.
 
         Raises:
             ReplayNotFound: The run has no buffer.
@@ -25,8 +25,8 @@ class ReplayCheckpoints:
         view, there = await self._look(run)
         return there, view.standing.clock_ms
 
-    async def take(self, run: str, name: str) -> Checkpoint:
-        """Take a checkpoint, in place of one of its name, and of the oldest where there are as many as may be.
+    async def take(self, run: str, name: str) -> SnapshotRecord:
+        """Take a snapshot, in place of one of its name, and of the oldest where there are as many as may be.
 
         Raises:
             ReplayNotFound: The run has no buffer.
@@ -35,64 +35,64 @@ class ReplayCheckpoints:
         while True:
             view, there = await self._look(run)
             names = {one.slot: one.name for one in there}
-            slot, gone = place_checkpoint(name, names, view.policy.keep_checkpoints, MAX_CHECKPOINTS)
-            taken = await self._checkpoints.take(run, name, view, slot, gone)
+            slot, gone = place_snapshot(name, names, view.policy.keep_snapshots, MAX_SNAPSHOTS)
+            taken = await self._snapshots.take(run, name, view, slot, gone)
             if taken is not None:
                 return taken
 
     async def restore(self, run: str, name: str) -> None:
-        """Put a checkpoint in place of the buffer, its configuration included, and retire what is unfit by now.
+        """Put a snapshot in place of the buffer, its configuration included, and retire what is unfit by now.
 
         Samples that were held when it was taken count as given back; those held now have ended.
 
         Raises:
             ReplayNotFound: The run has no buffer.
-            CheckpointNotFound: It has no checkpoint of this name.
+            SnapshotNotFound: It has no snapshot of this name.
             StoreFull: There is no room for a second copy; nothing was changed.
         """
         while True:
             view, there = await self._look(run)
-            checkpoint = _of(there, name, run)
+            snapshot = _of(there, name, run)
             # No order tells which chunks are partly of later versions than that in force.
-            settle = not checkpoint.settled or view.standing.version < checkpoint.policy_version
-            ready = await self._checkpoints.prepare(run, checkpoint)
-            if ready and await self._checkpoints.restore(run, checkpoint, view, settle=settle):
+            settle = not snapshot.settled or view.standing.version < snapshot.policy_version
+            ready = await self._snapshots.prepare(run, snapshot)
+            if ready and await self._snapshots.restore(run, snapshot, view, settle=settle):
                 break
         emit(ReplaySnapshotRestored(run=run, snapshot=name))
         await self._upkeep.sweep(run)
 
     async def drop(self, run: str, name: str) -> None:
-        """Let a checkpoint go.
+        """Let a snapshot go.
 
         Raises:
             ReplayNotFound: The run has no buffer.
-            CheckpointNotFound: It has no checkpoint of this name.
+            SnapshotNotFound: It has no snapshot of this name.
         """
         _, there = await self._look(run)
-        await self._checkpoints.drop(run, _of(there, name, run))
+        await self._snapshots.drop(run, _of(there, name, run))
         emit(ReplaySnapshotDeleted(run=run, snapshot=name))
 
     async def delete_buffer(self, run: str) -> None:
-        """Remove the buffer with all it holds, its checkpoints too; the run goes on.
+        """Remove the buffer with all it holds, its snapshots too; the run goes on.
 
         Raises:
             ReplayNotFound: The run has none.
         """
         while True:
             view, _ = await self._look(run)
-            if await self._checkpoints.delete_buffer(run, view):
+            if await self._snapshots.delete_buffer(run, view):
                 emit(ReplayDeleted(run=run))
                 return
 
-    async def _look(self, run: str) -> tuple[ReplayView, list[Checkpoint]]:
-        found = await self._checkpoints.look(run)
+    async def _look(self, run: str) -> tuple[ReplayView, list[SnapshotRecord]]:
+        found = await self._snapshots.look(run)
         if found is None:
             raise ReplayNotFound(f"run {run} has no replay buffer")
         return found
 
 
-def _of(there: list[Checkpoint], name: str, run: str) -> Checkpoint:
-    for checkpoint in there:
-        if checkpoint.name == name:
-            return checkpoint
-    raise CheckpointNotFound(f"the replay buffer of run {run} has no checkpoint {name}")
+def _of(there: list[SnapshotRecord], name: str, run: str) -> SnapshotRecord:
+    for snapshot in there:
+        if snapshot.name == name:
+            return snapshot
+    raise SnapshotNotFound(f"the replay buffer of run {run} has no snapshot {name}")

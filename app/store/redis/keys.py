@@ -52,7 +52,7 @@
 | `…:replay:samples` | hash | sample id -> JSON: the chunks it was given, in order |
 | `…:replay:sample_states` | hash | sample id -> JSON of its lease |
 | `…:replay:requests` | hash | request id -> id of its sample, while that is held |
-| `…:checkpoint:{slot}:{part}` | copy | `replay` and each of its parts as they were at a checkpoint; of the same types |
+| `…:snapshot:{slot}:{part}` | copy | `replay` and each of its parts as they were at a snapshot; of the same types |
 | `…:curricula` | hash | curriculum -> its id |
 | `…:curricula_loading` | zset | ids of curricula whose state is being loaded, by the run clock at their last progress |
 | `…:curriculum:{id}` | hash | a curriculum: configuration, revision, totals, random counter |
@@ -87,7 +87,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from app.core.errors import InvalidField
-from lachesis.wire.replay import MAX_CHECKPOINTS
+from lachesis.wire.replay import MAX_SNAPSHOTS
 from lachesis.wire.runs import RUN_NAME
 
 PREFIX = "lachesis:1"
@@ -119,7 +119,7 @@ ReplayPart = Literal[
 REPLAY_PARTS: tuple[ReplayPart, ...] = get_args(ReplayPart)
 
 SavedPart = Literal["replay"] | ReplayPart
-"""What a checkpoint consists of; in the order `lua/replay/replay_places.lua` knows."""
+"""What a snapshot consists of; in the order `lua/replay/replay_places.lua` knows."""
 
 SAVED_PARTS: tuple[SavedPart, ...] = ("replay", *REPLAY_PARTS)
 
@@ -226,19 +226,19 @@ class RunKeys:
         return self.called(f"replay:{part}")
 
     def replay_keys(self, slot: int | None = None) -> list[str]:
-        """The keys that every script of the replay buffer is handed; or, of a checkpoint, the same."""
-        place = [self.replay, *map(self.replay_part, REPLAY_PARTS)] if slot is None else self.checkpoint_place(slot)
+        """The keys that every script of the replay buffer is handed; or, of a snapshot, the same."""
+        place = [self.replay, *map(self.replay_part, REPLAY_PARTS)] if slot is None else self.snapshot_place(slot)
         return [self.run, *place, self.unindexed, self.history, self.ended]
 
-    def checkpoint_part(self, slot: int, part: SavedPart) -> str:
-        return self.called(f"checkpoint:{slot}:{part}")
+    def snapshot_part(self, slot: int, part: SavedPart) -> str:
+        return self.called(f"snapshot:{slot}:{part}")
 
-    def checkpoint_place(self, slot: int) -> list[str]:
-        return [self.checkpoint_part(slot, part) for part in SAVED_PARTS]
+    def snapshot_place(self, slot: int) -> list[str]:
+        return [self.snapshot_part(slot, part) for part in SAVED_PARTS]
 
     def naming_payloads(self) -> tuple[str, ...]:
         """The hashes whose fields are ids of payloads: what none of them names is garbage."""
-        saved = (self.checkpoint_part(slot, "fragments") for slot in range(MAX_CHECKPOINTS))
+        saved = (self.snapshot_part(slot, "fragments") for slot in range(MAX_SNAPSHOTS))
         return (self.groups, self.replay_part("fragments"), self.replayed, *saved)
 
     def curriculum(self, curriculum_id: str) -> str:
@@ -257,7 +257,7 @@ class RunKeys:
 
     def state(self) -> tuple[str, ...]:
         """The keys that a reset simply deletes: they name no payloads, and no other keys."""
-        saved = (key for slot in range(MAX_CHECKPOINTS) for key in self.checkpoint_place(slot))
+        saved = (key for slot in range(MAX_SNAPSHOTS) for key in self.snapshot_place(slot))
         return (
             *(self.environments, self.seen, self.served, self.leases, self.lease_states, self.dropped, self.versions),
             *(self.given_ids, self.given_ids_until, self.history, self.ended),

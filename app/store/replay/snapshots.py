@@ -1,4 +1,4 @@
-"""Checkpoints of a replay buffer in Redis: copies of its index, which keep the payloads they name."""
+"""Snapshots of a replay buffer in Redis: copies of its index, which keep the payloads they name."""
 
 import uuid
 from collections.abc import Mapping, Sequence
@@ -12,19 +12,19 @@ from app.store.redis.keys import RunKeys
 from app.store.redis.pipeline import Argument
 from app.store.replay.entries import parse_policy
 from app.store.replay.view import ReplayView, read_view, view_commands
-from lachesis.wire.replay import MAX_CHECKPOINTS
+from lachesis.wire.replay import MAX_SNAPSHOTS
 
 _AT_ONCE = 300  # chunks; a script ranks them within ten milliseconds
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
+class SnapshotRecord:
     """A replay buffer as it was.
 
     Attributes:
         name: What it was called.
-        slot: Where it is, 0 to `MAX_CHECKPOINTS` - 1.
-        revision: What it is known by: the buffer's, which no other checkpoint has.
+        slot: Where it is, 0 to `MAX_SNAPSHOTS` - 1.
+        revision: What it is known by: the buffer's, which no other snapshot has.
         taken_ms: Run clock when it was taken.
         policy_version: The policy version that was in force.
         policy: The configuration.
@@ -48,24 +48,26 @@ class Checkpoint:
     settled: bool
 
 
-class CheckpointStore:
+class SnapshotStore:
     """Copies a run's replay buffer, and puts copies in its place; and removes it with all of them."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    async def look(self, run: str) -> tuple[ReplayView, list[Checkpoint]] | None:
-        """Read the buffer and its checkpoints, oldest first, in one round trip; None if the run has no buffer."""
+    async def look(self, run: str) -> tuple[ReplayView, list[SnapshotRecord]] | None:
+        """Read the buffer and its snapshots, oldest first, in one round trip; None if the run has no buffer."""
         keys = RunKeys(run)
-        slots = [("HGETALL", keys.checkpoint_part(slot, "replay")) for slot in range(MAX_CHECKPOINTS)]
+        slots = [("HGETALL", keys.snapshot_part(slot, "replay")) for slot in range(MAX_SNAPSHOTS)]
         replies = await self._connection.exchange([*slots, *view_commands(keys)])
-        view = read_view(replies[MAX_CHECKPOINTS:])
+        view = read_view(replies[MAX_SNAPSHOTS:])
         if view is None:
             return None
-        found = [_parse(slot, replies[slot]) for slot in range(MAX_CHECKPOINTS) if replies[slot]]
+        found = [_parse(slot, replies[slot]) for slot in range(MAX_SNAPSHOTS) if replies[slot]]
         return view, sorted(found, key=lambda one: int(one.revision))
 
-    async def take(self, run: str, name: str, view: ReplayView, slot: int, gone: Sequence[int]) -> Checkpoint | None:
+    async def take(
+        self, run: str, name: str, view: ReplayView, slot: int, gone: Sequence[int]
+    ) -> SnapshotRecord | None:
         """Copy the buffer to a slot in place of what was in others; None if it moved on: look and decide again.
 
         Nobody is served by Redis meanwhile.
@@ -75,37 +77,37 @@ class CheckpointStore:
         """
         keys, standing = RunKeys(run), view.standing
         tokens = [uuid.uuid4().hex for _ in gone]
-        places = [*keys.checkpoint_place(slot), keys.trashed("-")]
+        places = [*keys.snapshot_place(slot), keys.trashed("-")]
         for other, token in zip(gone, tokens, strict=True):
-            places += [*keys.checkpoint_place(other), keys.trashed(token)]
+            places += [*keys.snapshot_place(other), keys.trashed(token)]
         arguments: list[Argument] = [view.revision, standing.version, name, standing.clock_ms, *tokens]
-        found = iter(await self._connection.run("take_checkpoint", [*_buffer(keys), *places], arguments))
+        found = iter(await self._connection.run("take_snapshot", [*_buffer(keys), *places], arguments))
         fields = dict(zip(found, found, strict=True))
         return _parse(slot, fields) if fields else None
 
-    async def prepare(self, run: str, checkpoint: Checkpoint) -> bool:
-        """Make a checkpoint ready to be restored, in slices; False if it is gone. Safe to repeat, or to leave off.
+    async def prepare(self, run: str, snapshot: SnapshotRecord) -> bool:
+        """Make a snapshot ready to be restored, in slices; False if it is gone. Safe to repeat, or to leave off.
 
         Its orders are made from its chunks: a restoration moves them, and would take far longer to copy them.
         """
         keys, cursor = RunKeys(run), None
         while cursor != 0:
-            chunks = keys.checkpoint_part(checkpoint.slot, "chunks")
+            chunks = keys.snapshot_part(snapshot.slot, "chunks")
             cursor, found = await self._connection.scan(chunks, cursor or 0, _AT_ONCE)
-            arguments: list[Argument] = [checkpoint.revision, *found]
-            if not await self._connection.run("prepare_checkpoint", keys.replay_keys(checkpoint.slot), arguments):
+            arguments: list[Argument] = [snapshot.revision, *found]
+            if not await self._connection.run("prepare_snapshot", keys.replay_keys(snapshot.slot), arguments):
                 return False
         return True
 
-    async def restore(self, run: str, checkpoint: Checkpoint, view: ReplayView, *, settle: bool) -> bool:
-        """Put a checkpoint in place of the buffer; False if that moved on, or the checkpoint is gone.
+    async def restore(self, run: str, snapshot: SnapshotRecord, view: ReplayView, *, settle: bool) -> bool:
+        """Put a snapshot in place of the buffer; False if that moved on, or the snapshot is gone.
 
         It must have been prepared since ``view``: a restoration takes what that made. Samples in trainers' hands have
         ended with it. Nobody is served by Redis meanwhile.
 
         Args:
             run: The run's name.
-            checkpoint: What to restore.
+            snapshot: What to restore.
             view: The buffer as it is now.
             settle: Whether chunks must be looked over, one by one, as some may be unfit.
 
@@ -113,25 +115,25 @@ class CheckpointStore:
             StoreFull: There is no room for a copy; nothing has changed.
         """
         keys, token = RunKeys(run), uuid.uuid4().hex
-        most_uses, memory_ms = checkpoint.policy.max_reuse, max(view.memory_ms, SHORTEST_HISTORY_MS)
-        arguments: list[Argument] = [token, view.revision, view.standing.version, checkpoint.revision]
+        most_uses, memory_ms = snapshot.policy.max_reuse, max(view.memory_ms, SHORTEST_HISTORY_MS)
+        arguments: list[Argument] = [token, view.revision, view.standing.version, snapshot.revision]
         arguments += ["" if most_uses is None else most_uses, memory_ms, int(settle)]
-        places = [*_buffer(keys), *keys.checkpoint_place(checkpoint.slot), keys.trashed(token)]
-        return bool(await self._connection.run("restore_checkpoint", places, arguments))
+        places = [*_buffer(keys), *keys.snapshot_place(snapshot.slot), keys.trashed(token)]
+        return bool(await self._connection.run("restore_snapshot", places, arguments))
 
-    async def drop(self, run: str, checkpoint: Checkpoint) -> bool:
-        """Let a checkpoint go; False if it is not there any more."""
+    async def drop(self, run: str, snapshot: SnapshotRecord) -> bool:
+        """Let a snapshot go; False if it is not there any more."""
         keys, token = RunKeys(run), uuid.uuid4().hex
-        places = [*_buffer(keys), *keys.checkpoint_place(checkpoint.slot), keys.trashed(token)]
-        return bool(await self._connection.run("drop_checkpoint", places, [checkpoint.revision, token]))
+        places = [*_buffer(keys), *keys.snapshot_place(snapshot.slot), keys.trashed(token)]
+        return bool(await self._connection.run("drop_snapshot", places, [snapshot.revision, token]))
 
     async def delete_buffer(self, run: str, view: ReplayView) -> bool:
-        """Remove the buffer with its checkpoints; False if it moved on. Payloads are removed in the background."""
+        """Remove the buffer with its snapshots; False if it moved on. Payloads are removed in the background."""
         keys = RunKeys(run)
-        tokens = [uuid.uuid4().hex for _ in range(1 + MAX_CHECKPOINTS)]
+        tokens = [uuid.uuid4().hex for _ in range(1 + MAX_SNAPSHOTS)]
         places = [keys.trashed(tokens[0])]
         for slot, token in enumerate(tokens[1:]):
-            places += [*keys.checkpoint_place(slot), keys.trashed(token)]
+            places += [*keys.snapshot_place(slot), keys.trashed(token)]
         arguments: list[Argument] = [view.revision, *tokens]
         return bool(await self._connection.run("delete_replay", [*_buffer(keys), *places], arguments))
 
@@ -140,15 +142,15 @@ def _buffer(keys: RunKeys) -> list[str]:
     return [*keys.replay_keys(), keys.trash]
 
 
-def _parse(slot: int, found: Mapping[bytes, bytes]) -> Checkpoint:
+def _parse(slot: int, found: Mapping[bytes, bytes]) -> SnapshotRecord:
     fields = {name.decode(): text.decode() for name, text in found.items()}
     inserts, samples = int(fields.get("inserts", 0)), int(fields.get("samples", 0))
-    return Checkpoint(
-        name=fields["checkpoint"],
+    return SnapshotRecord(
+        name=fields["snapshot"],
         slot=slot,
         revision=fields["revision"],
-        taken_ms=int(fields["checkpoint_ms"]),
-        policy_version=int(fields["checkpoint_version"]),
+        taken_ms=int(fields["snapshot_ms"]),
+        policy_version=int(fields["snapshot_version"]),
         policy=parse_policy(fields["config"]),
         session=int(fields["session"]),
         chunks=int(fields.get("chunks", 0)),

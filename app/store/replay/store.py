@@ -188,7 +188,7 @@ class ReplayStore:
         return {run: int(size) for run, size in zip(runs, found, strict=True) if int(size or 0) > 0}
 
     async def named_elsewhere(self, run: str, fragment_ids: Sequence[str]) -> set[str]:
-        """Return which payloads the queue, batches or checkpoints of the buffer need, too."""
+        """Return which payloads the queue, batches or snapshots of the buffer need, too."""
         keys = RunKeys(run)
         others = [key for key in keys.naming_payloads() if key != keys.replay_part("fragments")]
         commands: list[Command] = [("HMGET", key, *fragment_ids) for key in others]

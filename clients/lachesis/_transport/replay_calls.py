@@ -11,9 +11,9 @@ from lachesis._transport.protocol import WAITING, Call, NothingYet, Reply, json_
 from lachesis.errors import ReplayBlocked
 from lachesis.wire import fragments, frame, replay, samples
 from lachesis.wire.blob import Buffer, DamagedBlob
-from lachesis.wire.checkpoints import Checkpoint, Checkpoints, RestoreCheckpoint, TakeCheckpoint
 from lachesis.wire.groups import SAFETENSORS
 from lachesis.wire.ranks import MAX_WAIT_S
+from lachesis.wire.snapshots import ReplaySnapshot, RestoreSnapshot, Snapshots, TakeSnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +53,17 @@ class ReplayCalls:
     def delete_chunks(self, said: Mapping[str, str]) -> Call[replay.ChunksDeleted]:
         return Call("DELETE", self._path("chunks"), model_reader(replay.ChunksDeleted), said)
 
-    def checkpoint(self, take: TakeCheckpoint) -> Call[Checkpoint]:
-        return Call("POST", self._path("checkpoint"), model_reader(Checkpoint), **json_body(take))
+    def snapshot(self, take: TakeSnapshot) -> Call[ReplaySnapshot]:
+        return Call("POST", self._path("snapshots"), model_reader(ReplaySnapshot), **json_body(take))
 
-    def checkpoints(self) -> Call[Checkpoints]:
-        return Call("GET", self._path("checkpoints"), model_reader(Checkpoints))
+    def snapshots(self) -> Call[Snapshots]:
+        return Call("GET", self._path("snapshots"), model_reader(Snapshots))
 
-    def restore(self, restore: RestoreCheckpoint) -> Call[replay.ReplayState]:
+    def restore(self, restore: RestoreSnapshot) -> Call[replay.ReplayState]:
         return Call("POST", self._path("restore"), model_reader(replay.ReplayState), **json_body(restore))
 
-    def delete_checkpoint(self, name: str) -> Call[None]:
-        return Call("DELETE", self._path("checkpoints", name), read_nothing)
+    def delete_snapshot(self, name: str) -> Call[None]:
+        return Call("DELETE", self._path("snapshots", name), read_nothing)
 
     def delete(self) -> Call[None]:
         return Call("DELETE", self._path(), read_nothing)

@@ -54,7 +54,7 @@ class ReplayOptions(TypedDict, total=False):
     max_waiting: int
     fragment_ttl_s: float
     seed: int
-    keep_checkpoints: int
+    keep_snapshots: int
 
 
 class HowDrawn(TypedDict, total=False):

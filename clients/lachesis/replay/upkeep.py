@@ -7,15 +7,15 @@ from typing import Literal
 from lachesis._transport.bodies import checked
 from lachesis._transport.http import Sender
 from lachesis._transport.replay_calls import ReplayCalls
-from lachesis.wire.checkpoints import Checkpoint, RestoreCheckpoint, TakeCheckpoint
 from lachesis.wire.replay import Chunk, ReplayState
+from lachesis.wire.snapshots import ReplaySnapshot, RestoreSnapshot, TakeSnapshot
 
 SortedBy = Literal["order", "weights", "versions", "uses"]
 Place = Literal["sampleable", "withheld", "past"]
 
 
 class ReplayUpkeep:
-    """Looks at chunks and retires them, takes checkpoints and goes back to them, removes the buffer."""
+    """Looks at chunks and retires them, takes snapshots and goes back to them, removes the buffer."""
 
     _calls: ReplayCalls
     _sender: Sender
@@ -70,8 +70,8 @@ class ReplayUpkeep:
         said = _named(worker=worker, session=session, version=version, below_version=below_version)
         return (await self._sender.send(self._calls.delete_chunks(said))).retired_chunks
 
-    async def checkpoint(self, name: str | None = None) -> Checkpoint:
-        """Note the buffer as it is now, to go back to it; the oldest checkpoint goes where there are as many as may be.
+    async def snapshot(self, name: str | None = None) -> ReplaySnapshot:
+        """Note the buffer as it is now, to go back to it; the oldest snapshot goes where there are as many as may be.
 
         Args:
             name: What to call it; one of this name is replaced. None: a name never used before.
@@ -80,33 +80,33 @@ class ReplayUpkeep:
             InvalidField: The name has characters that do not belong there.
             ReplayNotFound: The run has no buffer.
         """
-        body = checked(TakeCheckpoint, name=name or uuid.uuid4().hex)  # repeated, it must not be a second one
-        return await self._sender.send(self._calls.checkpoint(body))
+        body = checked(TakeSnapshot, name=name or uuid.uuid4().hex)  # repeated, it must not be a second one
+        return await self._sender.send(self._calls.snapshot(body))
 
-    async def checkpoints(self) -> list[Checkpoint]:
-        """Return the checkpoints there are, oldest first. `ReplayNotFound`: the run has no buffer."""
-        return (await self._sender.send(self._calls.checkpoints())).checkpoints
+    async def snapshots(self) -> list[ReplaySnapshot]:
+        """Return the snapshots there are, oldest first. `ReplayNotFound`: the run has no buffer."""
+        return (await self._sender.send(self._calls.snapshots())).snapshots
 
     async def restore(self, name: str) -> ReplayState:
-        """Make the buffer what it was at the checkpoint of this ``name``, settings included; returns its state.
+        """Make the buffer what it was at the snapshot of this ``name``, settings included; returns its state.
 
         Then chunks are retired that are too stale for the policy version in force. Samples in hand have ended.
 
         Raises:
-            CheckpointNotFound, ReplayNotFound: There is none of this name; the run has no buffer.
+            SnapshotNotFound, ReplayNotFound: There is none of this name; the run has no buffer.
         """
-        return await self._sender.send(self._calls.restore(checked(RestoreCheckpoint, name=name)))
+        return await self._sender.send(self._calls.restore(checked(RestoreSnapshot, name=name)))
 
-    async def delete_checkpoint(self, name: str) -> None:
-        """Let the checkpoint of this ``name`` go.
+    async def delete_snapshot(self, name: str) -> None:
+        """Let the snapshot of this ``name`` go.
 
         Raises:
-            CheckpointNotFound, ReplayNotFound: There is none of this name; the run has no buffer.
+            SnapshotNotFound, ReplayNotFound: There is none of this name; the run has no buffer.
         """
-        await self._sender.send(self._calls.delete_checkpoint(checked(RestoreCheckpoint, name=name).name))
+        await self._sender.send(self._calls.delete_snapshot(checked(RestoreSnapshot, name=name).name))
 
     async def delete(self) -> None:
-        """Remove the buffer with all it holds, its settings and checkpoints; the run goes on.
+        """Remove the buffer with all it holds, its settings and snapshots; the run goes on.
 
         Raises:
             ReplayNotFound: The run has none.

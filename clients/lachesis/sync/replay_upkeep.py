@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 from lachesis._transport.bridge import Portal
 from lachesis.replay.upkeep import Place, ReplayUpkeep, SortedBy
-from lachesis.wire.checkpoints import Checkpoint
 from lachesis.wire.replay import Chunk, ReplayState
+from lachesis.wire.snapshots import ReplaySnapshot
 
 
 class SyncReplayUpkeep:
-    """Looks at chunks and retires them, takes checkpoints and goes back to them, removes the buffer."""
+    """Looks at chunks and retires them, takes snapshots and goes back to them, removes the buffer."""
 
     _async: ReplayUpkeep
     _portal: Portal
@@ -57,8 +57,8 @@ class SyncReplayUpkeep:
         """
         return self._portal.run(self._async.delete_chunks(worker, session, version, below_version))
 
-    def checkpoint(self, name: str | None = None) -> Checkpoint:
-        """Note the buffer as it is now, to go back to it; the oldest checkpoint goes where there are as many as may be.
+    def snapshot(self, name: str | None = None) -> ReplaySnapshot:
+        """Note the buffer as it is now, to go back to it; the oldest snapshot goes where there are as many as may be.
 
         Args:
             name: What to call it; one of this name is replaced. None: a name never used before.
@@ -67,32 +67,32 @@ class SyncReplayUpkeep:
             InvalidField: The name has characters that do not belong there.
             ReplayNotFound: The run has no buffer.
         """
-        return self._portal.run(self._async.checkpoint(name))
+        return self._portal.run(self._async.snapshot(name))
 
-    def checkpoints(self) -> list[Checkpoint]:
-        """Return the checkpoints there are, oldest first. `ReplayNotFound`: the run has no buffer."""
-        return self._portal.run(self._async.checkpoints())
+    def snapshots(self) -> list[ReplaySnapshot]:
+        """Return the snapshots there are, oldest first. `ReplayNotFound`: the run has no buffer."""
+        return self._portal.run(self._async.snapshots())
 
     def restore(self, name: str) -> ReplayState:
-        """Make the buffer what it was at the checkpoint of this ``name``, settings included; returns its state.
+        """Make the buffer what it was at the snapshot of this ``name``, settings included; returns its state.
 
         Then chunks are retired that are too stale for the policy version in force. Samples in hand have ended.
 
         Raises:
-            CheckpointNotFound, ReplayNotFound: There is none of this name; the run has no buffer.
+            SnapshotNotFound, ReplayNotFound: There is none of this name; the run has no buffer.
         """
         return self._portal.run(self._async.restore(name))
 
-    def delete_checkpoint(self, name: str) -> None:
-        """Let the checkpoint of this ``name`` go.
+    def delete_snapshot(self, name: str) -> None:
+        """Let the snapshot of this ``name`` go.
 
         Raises:
-            CheckpointNotFound, ReplayNotFound: There is none of this name; the run has no buffer.
+            SnapshotNotFound, ReplayNotFound: There is none of this name; the run has no buffer.
         """
-        self._portal.run(self._async.delete_checkpoint(name))
+        self._portal.run(self._async.delete_snapshot(name))
 
     def delete(self) -> None:
-        """Remove the buffer with all it holds, its settings and checkpoints; the run goes on.
+        """Remove the buffer with all it holds, its settings and snapshots; the run goes on.
 
         Raises:
             ReplayNotFound: The run has none.

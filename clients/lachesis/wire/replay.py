@@ -12,7 +12,7 @@ MAX_CHUNKS = 10_000_000
 MAX_FRAGMENTS_PER_CHUNK = 4096
 MAX_PRIORITIES = 10_000
 """Most priorities in one request."""
-MAX_CHECKPOINTS = 4
+MAX_SNAPSHOTS = 4
 
 WORKER_NAME = r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}"
 
@@ -105,8 +105,8 @@ FragmentTtl = Annotated[
     Field(gt=0, le=YEAR_S, description="Silence of a worker after which its fragments in no chunk expire, seconds."),
 ]
 Seed = Annotated[int, Field(ge=0, le=MAX_INTEGER, description="Of the generator that draws.")]
-KeepCheckpoints = Annotated[
-    int, Field(ge=1, le=MAX_CHECKPOINTS, description="Most checkpoints there are; the oldest goes for another one.")
+KeepSnapshots = Annotated[
+    int, Field(ge=1, le=MAX_SNAPSHOTS, description="Most snapshots there are; the oldest goes for another one.")
 ]
 
 
@@ -132,7 +132,7 @@ class ReplaySettings(Body):
     max_waiting: MaxWaiting = 256
     fragment_ttl_s: FragmentTtl = 300.0
     seed: Seed = 0
-    keep_checkpoints: KeepCheckpoints = 2
+    keep_snapshots: KeepSnapshots = 2
 
 
 class ReplayChange(Change):
@@ -155,7 +155,7 @@ class ReplayChange(Change):
     max_waiting: MaxWaiting = 256
     fragment_ttl_s: FragmentTtl = 300.0
     seed: Seed = 0
-    keep_checkpoints: KeepCheckpoints = 2
+    keep_snapshots: KeepSnapshots = 2
 
 
 class Blocked(BaseModel):

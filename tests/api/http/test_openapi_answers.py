@@ -99,10 +99,10 @@ async def use_a_buffer(client: httpx.AsyncClient) -> None:
     await client.patch(f"{replay}/priorities", json={"priorities": {"1": 0.5}})
     await client.get(f"{replay}/chunks?limit=1")
     await client.delete(f"{replay}/chunks?below_version=1")
-    await client.post(f"{replay}/checkpoint", json={"name": "a"})
-    await client.get(f"{replay}/checkpoints")
+    await client.post(f"{replay}/snapshots", json={"name": "a"})
+    await client.get(f"{replay}/snapshots")
     await client.post(f"{replay}/restore", json={"name": "a"})
-    await client.delete(f"{replay}/checkpoints/a")
+    await client.delete(f"{replay}/snapshots/a")
     await client.delete(replay)
 
 
@@ -218,7 +218,7 @@ def call(operation: Operation, **names: str) -> dict[str, Any]:
     """A request with the body of the document's example."""
     method, path = operation
     named = {"run": "typo", "environment": "0", "batch": "ab", "group": "g", "fragment": "f", "sample": "ab"}
-    named |= {"checkpoint": "a", "curriculum": "c", "key": "k"} | names
+    named |= {"snapshot": "a", "curriculum": "c", "key": "k"} | names
     return {"method": method, "url": path.format(**named), "json": example_body(OPERATIONS[operation])}
 
 

@@ -338,28 +338,28 @@ async def test_a_new_session_retires_what_there_is_and_old_numbers_begin_anew(cl
     assert (back.status_code, back.json()["errors"][0]["loc"]) == (422, ["session"])
 
 
-async def test_checkpoints_are_taken_listed_restored_and_let_go(client: httpx.AsyncClient) -> None:
+async def test_snapshots_are_taken_listed_restored_and_let_go(client: httpx.AsyncClient) -> None:
     await make_buffer(client, limiter={"samples_per_insert": 2, "min_diff": -8, "max_diff": 8})
     await insert(client, [0, 1])
     sample = await take(client, num_chunks=1)
-    reply = await client.post(f"{REPLAY}/checkpoint", json={"name": "step-1"})
+    reply = await client.post(f"{REPLAY}/snapshots", json={"name": "step-1"})
     expected = {"name": "step-1", "taken_ago_s": 0.0, "policy_version": 0, "session": 0, "chunks": 2}
     expected |= {"chunk_bytes": len(in_binary(0)) + len(in_binary(1)), "inserts": 2, "samples": 1, "limiter_error": 3.0}
     assert (reply.status_code, reply.json()) == (201, expected)
     await client.delete(f"{REPLAY}/chunks")
-    named = (await client.post(f"{REPLAY}/checkpoint", json={})).json()["name"]
-    there = (await client.get(f"{REPLAY}/checkpoints")).json()["checkpoints"]
+    named = (await client.post(f"{REPLAY}/snapshots", json={})).json()["name"]
+    there = (await client.get(f"{REPLAY}/snapshots")).json()["snapshots"]
     assert [(one["name"], one["chunks"]) for one in there] == [("step-1", 2), (named, 0)]
     reply = await client.post(f"{REPLAY}/restore", json={"name": "step-1"})
     assert (reply.json()["sampleable_chunks"], reply.json()["limiter"]["error"]) == (2, 4.0)
     late = await end(client, sample)
     assert (late.status_code, late.json()["code"]) == (409, "lease_lost")
-    assert (await client.delete(f"{REPLAY}/checkpoints/step-1")).status_code == 204
-    again = await client.delete(f"{REPLAY}/checkpoints/step-1")
-    assert (again.status_code, again.json()["code"]) == (404, "checkpoint_not_found")
+    assert (await client.delete(f"{REPLAY}/snapshots/step-1")).status_code == 204
+    again = await client.delete(f"{REPLAY}/snapshots/step-1")
+    assert (again.status_code, again.json()["code"]) == (404, "snapshot_not_found")
     for wrong in ({"name": "a b"}, {"name": ""}, {"called": "a"}):
-        assert (await client.post(f"{REPLAY}/checkpoint", json=wrong)).status_code == 422
-    assert (await client.put(REPLAY, json={"keep_checkpoints": 5})).status_code == 422
+        assert (await client.post(f"{REPLAY}/snapshots", json=wrong)).status_code == 422
+    assert (await client.put(REPLAY, json={"keep_snapshots": 5})).status_code == 422
 
 
 async def test_a_buffer_that_is_removed_is_not_there_and_may_be_made_again(client: httpx.AsyncClient) -> None:

@@ -378,13 +378,13 @@ class ReplayModel:
             except Refused:
                 continue  # the limiter holds it up
 
-    def checkpoint(self) -> None:
+    def snapshot(self) -> None:
         self.saved = deepcopy(self.it)
 
     def restore(self) -> None:
         """What was held then counts as given back, and what is held now has ended."""
         if self.saved is None:
-            raise Refused("checkpoint_not_found")
+            raise Refused("snapshot_not_found")
         self.ended |= dict.fromkeys(self.it.samples, "overtaken")
         self.it = deepcopy(self.saved)
         for held in self.it.samples.values():

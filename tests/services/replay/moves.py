@@ -26,7 +26,7 @@ from app.store.replay.entries import (
 )
 from app.store.replay.view import NO_TOTALS
 from app.store.runs.view import parse_lease
-from lachesis.wire.replay import MAX_CHECKPOINTS
+from lachesis.wire.replay import MAX_SNAPSHOTS
 from tests.services.conftest import RUN, Process, config
 
 KEYS = RunKeys(RUN)
@@ -106,7 +106,7 @@ async def buffer_of(process: Process, redis: Redis, **policy: Any) -> Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Books:
-    """What is held where, each checked against everything else that says so; and what was, at each checkpoint."""
+    """What is held where, each checked against everything else that says so; and what was, at each snapshot."""
 
     chunks: dict[str, StoredChunk]
     fragments: dict[str, StoredFragment]
@@ -125,23 +125,23 @@ class Books:
 
     @property
     def named(self) -> set[str]:
-        """The fragments that the buffer or any checkpoint names."""
+        """The fragments that the buffer or any snapshot names."""
         return self.fragments.keys() | {name for books in self.saved.values() for name in books.fragments}
 
 
 async def books_of(redis: Redis, run: str) -> Books:
     """Recount a replay buffer from its entries, and check that orders, samples, totals and payloads agree with them.
 
-    The same is true of each of its checkpoints.
+    The same is true of each of its snapshots.
     """
     keys = RunKeys(run)
     saved = {}
-    for slot in range(MAX_CHECKPOINTS):
-        name = await redis.hget(keys.checkpoint_part(slot, "replay"), "checkpoint")  # type: ignore[misc]
+    for slot in range(MAX_SNAPSHOTS):
+        name = await redis.hget(keys.snapshot_part(slot, "replay"), "snapshot")  # type: ignore[misc]
         if name is None:
-            assert not await redis.exists(*keys.checkpoint_place(slot)), "half a checkpoint"
+            assert not await redis.exists(*keys.snapshot_place(slot)), "half a snapshot"
         else:
-            saved[name.decode()] = await _books_at(redis, partial(keys.checkpoint_part, slot))
+            saved[name.decode()] = await _books_at(redis, partial(keys.snapshot_part, slot))
     buffer = await _books_at(redis, lambda part: keys.replay if part == "replay" else keys.replay_part(part))
     await _check_orders(redis, keys, buffer)
     books = replace(buffer, saved=saved)
@@ -154,7 +154,7 @@ async def _books_at(redis: Redis, key_of: Callable[[Any], str]) -> Books:
         return {name.decode(): text.decode() for name, text in (await redis.hgetall(key_of(part))).items()}
 
     replay = await texts("replay")
-    words = NO_TOTALS | {"checkpoint"}
+    words = NO_TOTALS | {"snapshot"}
     totals = {name: int(text) for name, text in replay.items() if name not in words}
     chunks = {key: parse_chunk(key, text) for key, text in (await texts("chunks")).items()}
     fragments = {key: parse_fragment(key, text) for key, text in (await texts("fragments")).items()}
@@ -186,7 +186,7 @@ async def _books_at(redis: Redis, key_of: Callable[[Any], str]) -> Books:
 
 
 async def _check_orders(redis: Redis, keys: RunKeys, books: Books) -> None:
-    """Chunks are ranked as their entries say; those of a checkpoint only while it is restored."""
+    """Chunks are ranked as their entries say; those of a snapshot only while it is restored."""
     chunks = books.chunks
 
     async def scores(part: ReplayPart) -> dict[str, int]:

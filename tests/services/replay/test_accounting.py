@@ -103,7 +103,7 @@ class Crowd:
 
     @contextmanager
     def unless_it_is_gone(self) -> Iterator[None]:
-        """What is held may be gone only where somebody goes back to a checkpoint, or makes the buffer anew."""
+        """What is held may be gone only where somebody goes back to a snapshot, or makes the buffer anew."""
         try:
             yield
         except (ReplayNotFound, FragmentNotFound, SampleNotFound):
@@ -140,17 +140,17 @@ class Crowd:
             await asyncio.sleep(0.003)
 
     async def go_back(self, buffer: Buffer) -> None:
-        """Take checkpoints, restore them, let them go; and now and then make the buffer anew."""
-        checkpoints = buffer.process[0].replay_checkpoints
+        """Take snapshots, restore them, let them go; and now and then make the buffer anew."""
+        snapshots = buffer.process[0].replay_snapshots
         match next(self.goings_back).split():
             case ["take", name]:
-                await checkpoints.take(RUN, name)
+                await snapshots.take(RUN, name)
             case ["restore", name]:
-                await checkpoints.restore(RUN, name)
+                await snapshots.restore(RUN, name)
             case ["drop", name]:
-                await checkpoints.drop(RUN, name)
+                await snapshots.drop(RUN, name)
             case _:
-                await checkpoints.delete_buffer(RUN)
+                await snapshots.delete_buffer(RUN)
                 await buffer.configure(**POLICY)
         self.session = (await buffer.process[0].replay.state(RUN)).session
 
@@ -188,21 +188,21 @@ async def emptied(buffer: Buffer) -> None:
 async def test_nothing_is_freed_early_or_never_whatever_is_restored_and_however_often_the_buffer_is_made_anew(
     process: Callable[..., Process], redis_client: Redis, seed: int
 ) -> None:
-    """The books hold of the buffer and of each checkpoint, and payloads are there for what either names."""
+    """The books hold of the buffer and of each snapshot, and payloads are there for what either names."""
     buffers = [await buffer_of(process(), redis_client, **POLICY) for _ in range(3)]
     crowd = Crowd(buffers, seed, restores=True)
     for _ in range(5):
         workers = [crowd.work(f"w{worker}", 8) for worker in range(3)]
         await asyncio.gather(*workers, *(crowd.train(12) for _ in range(2)), crowd.operate(8))
         await swept(buffers[0])
-    checkpoints = buffers[0].process[0].replay_checkpoints
-    await checkpoints.take(RUN, "last")
-    for one in (await checkpoints.all(RUN))[0]:
-        await checkpoints.restore(RUN, one.name)
+    snapshots = buffers[0].process[0].replay_snapshots
+    await snapshots.take(RUN, "last")
+    for one in (await snapshots.all(RUN))[0]:
+        await snapshots.restore(RUN, one.name)
         await swept(buffers[0])
         await emptied(buffers[1])
-    for one in (await checkpoints.all(RUN))[0]:
-        await checkpoints.drop(RUN, one.name)
+    for one in (await snapshots.all(RUN))[0]:
+        await snapshots.drop(RUN, one.name)
     assert (await swept(buffers[0])).named == set()
 
 

@@ -148,17 +148,17 @@ async def _holds(line: LossyLine) -> bool:
     return line.holds
 
 
-async def test_what_checkpoints_go_through_is_done_once_though_replies_to_it_are_lost(
+async def test_what_snapshots_go_through_is_done_once_though_replies_to_it_are_lost(
     process: Callable[..., Process], redis_client: Redis, lossy: tuple[LossyLine, str]
 ) -> None:
     """Restored once: what is inserted before the repetition is not lost with it."""
     line, url = lossy
     buffer, other = await buffer_of(process(url), redis_client), await buffer_of(process(), redis_client)
-    checkpoints = buffer.process[0].replay_checkpoints
+    snapshots = buffer.process[0].replay_snapshots
     await buffer.put(0)
-    await through_a_cut(line, "take_checkpoint", lambda: asyncio.create_task(checkpoints.take("run", "a")))
+    await through_a_cut(line, "take_snapshot", lambda: asyncio.create_task(snapshots.take("run", "a")))
     await buffer.put(1)
-    await through_a_cut(line, "prepare_checkpoint", lambda: asyncio.create_task(checkpoints.restore("run", "a")))
+    await through_a_cut(line, "prepare_snapshot", lambda: asyncio.create_task(snapshots.restore("run", "a")))
     books = await swept(other)
     assert (books.at("sampleable"), len(books.saved)) == ([0], 1)
 
@@ -167,14 +167,14 @@ async def test_what_checkpoints_go_through_is_done_once_though_replies_to_it_are
     async def done() -> bool:
         return bool(await redis_client.hget(KEYS.replay, "restored") != before)  # type: ignore[misc]
 
-    line.lose_replies_to(calls_of("restore_checkpoint"))
-    restored = asyncio.create_task(checkpoints.restore("run", "a"))
+    line.lose_replies_to(calls_of("restore_snapshot"))
+    restored = asyncio.create_task(snapshots.restore("run", "a"))
     await wait_until(done)
     assert await other.put(1, 2) == ["stored"] * 2
     line.heal()
     line.cut()
     await restored
     assert (await swept(other)).at("sampleable") == [0, 1, 2]
-    await through_a_cut(line, "drop_checkpoint", lambda: asyncio.create_task(checkpoints.drop("run", "a")))
-    await through_a_cut(line, "delete_replay", lambda: asyncio.create_task(checkpoints.delete_buffer("run")))
+    await through_a_cut(line, "drop_snapshot", lambda: asyncio.create_task(snapshots.drop("run", "a")))
+    await through_a_cut(line, "delete_replay", lambda: asyncio.create_task(snapshots.delete_buffer("run")))
     assert (await swept(other)).totals == {}

@@ -108,7 +108,7 @@ class Crowd:
             pass
 
     async def operate(self, rounds: int) -> None:
-        """Rewinds and checkpoints, quarantined batches dropped or given back, other settings, time that passes."""
+        """Rewinds and snapshots, quarantined batches dropped or given back, other settings, time that passes."""
         for _ in range(rounds):
             buffer = self.somewhere
             services = buffer.process[0]
@@ -117,7 +117,7 @@ class Crowd:
                 case 0 | 1:
                     await self._rewind(buffer, max(0, view.step - self.dice.randint(0, 4)))
                 case 2:
-                    await services.bookmarks.checkpoint(RUN, max(0, view.step - self.dice.randint(0, 3)))
+                    await services.bookmarks.snapshot(RUN, max(0, view.step - self.dice.randint(0, 3)))
                 case 3 | 4:
                     await self._see_to_quarantined(buffer)
                 case 5:

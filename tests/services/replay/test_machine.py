@@ -313,13 +313,13 @@ class ReplayMachine(RuleBasedStateMachine):
 
     @rule(do=st.sampled_from(("take", "restore", "both")), worker=workers, count=st.integers(2, 6))
     def go_back(self, do: str, worker: str, count: int) -> None:
-        """To the last checkpoint, and go on from there otherwise."""
+        """To the last snapshot, and go on from there otherwise."""
         if do != "restore":
-            self._call(lambda s: s.replay_checkpoints.take(RUN, "a"))
-            self._model.checkpoint()
+            self._call(lambda s: s.replay_snapshots.take(RUN, "a"))
+            self._model.snapshot()
         self.train(worker, count, 1, "lifo", None)
         if do != "take":
-            self._both(lambda s: s.replay_checkpoints.restore(RUN, "a"), self._model.restore)
+            self._both(lambda s: s.replay_snapshots.restore(RUN, "a"), self._model.restore)
 
     @rule(times=st.integers(1, 4))
     def pass_time(self, times: int) -> None:

@@ -134,7 +134,7 @@ async def test_kept_batches_keep_what_was_replayed_and_a_rewind_counts_no_use_tw
 ) -> None:
     buffer = await set_up(process(), redis_client, max_reuse=1, seeded=2)
     services = buffer.process[0]
-    await services.bookmarks.checkpoint(RUN, 1)
+    await services.bookmarks.snapshot(RUN, 1)
     await submit(services, 10)
     batch = await taken(services)
     (group,) = [group for group in batch.groups if group.replayed is not None]
@@ -148,24 +148,24 @@ async def test_kept_batches_keep_what_was_replayed_and_a_rewind_counts_no_use_tw
     assert (again.lease.batch_id, again.groups, again.payloads) == (batch.lease.batch_id, batch.groups, batch.payloads)
     await ack(services, again)
     assert (await books(buffer)).total("retired:used_up") == 1
-    await services.bookmarks.checkpoint(RUN, 2)
+    await services.bookmarks.snapshot(RUN, 2)
     await books(buffer)
     assert not await redis_client.exists(KEYS.payload(group.group_id)), "freed with its last holder"
 
 
-async def test_what_a_batch_in_hand_replays_it_holds_on_to_when_a_checkpoint_is_restored(
+async def test_what_a_batch_in_hand_replays_it_holds_on_to_when_a_snapshot_is_restored(
     process: Callable[..., Process], redis_client: Redis
 ) -> None:
     buffer = await set_up(process(), redis_client, max_reuse=1, seeded=2)
     services = buffer.process[0]
-    await services.replay_checkpoints.take(RUN, "before")
+    await services.replay_snapshots.take(RUN, "before")
     await submit(services, 10, 11)
     batches = [await taken(services) for _ in range(2)]
     used = {group.group_id for batch in batches for group in batch.groups if group.replayed is not None}
     assert len(used) == 2
-    await services.replay_checkpoints.take(RUN, "while they are held")
+    await services.replay_snapshots.take(RUN, "while they are held")
     for name in ("before", "while they are held", "before"):
-        await services.replay_checkpoints.restore(RUN, name)
+        await services.replay_snapshots.restore(RUN, name)
         counted = await books(buffer)
         assert (len(counted.at(WITHHELD)), counted.samples.keys()) == (2, {batch.lease.batch_id for batch in batches})
     await nack(services, batches[0])
@@ -175,18 +175,18 @@ async def test_what_a_batch_in_hand_replays_it_holds_on_to_when_a_checkpoint_is_
     assert (counted.samples, counted.total("retired:used_up")) == ({}, 1)
 
 
-async def test_a_batch_holds_nothing_of_a_checkpoint_that_has_nothing_of_what_it_replays(
+async def test_a_batch_holds_nothing_of_a_snapshot_that_has_nothing_of_what_it_replays(
     process: Callable[..., Process], redis_client: Redis
 ) -> None:
     buffer = await set_up(process(), redis_client, seeded=2)
     services = buffer.process[0]
     await services.replay.delete_chunks(RUN)
-    await services.replay_checkpoints.take(RUN, "empty")
+    await services.replay_snapshots.take(RUN, "empty")
     await submit(services, 10, 11, 12)
     await ack(services, await taken(services))
     batch = await taken(services)
     assert len(replayed(batch)) == 1
-    await services.replay_checkpoints.restore(RUN, "empty")
+    await services.replay_snapshots.restore(RUN, "empty")
     assert (await books(buffer)).samples == {}
     await ack(services, batch)
     await books(buffer)

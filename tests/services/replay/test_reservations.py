@@ -115,12 +115,12 @@ async def test_no_batch_is_committed_that_a_restored_buffer_has_only_a_part_of(
     buffer = await set_up(process(), redis_client, Policy(), seeded=3, batch_size=6, sampling=sampling)
     services = buffer.process[0]
     await services.administration.change(RUN, {"fresh_fraction": 0.3})
-    await services.replay_checkpoints.take(RUN, "a")
+    await services.replay_snapshots.take(RUN, "a")
     await submit(services, 10, 11)
     await ack(services, await taken(services))
 
     async def happens() -> None:
-        await services.replay_checkpoints.restore(RUN, "a")
+        await services.replay_snapshots.restore(RUN, "a")
         await services.groups.sweep(RUN)
 
     interrupted = Interrupted(*vars(services.dispatch._mixing).values())

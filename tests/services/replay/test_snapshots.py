@@ -1,4 +1,4 @@
-"""Checkpoints of the replay buffer: what is restored is what was, and nothing is freed before its last checkpoint."""
+"""Snapshots of the replay buffer: what is restored is what was, and nothing is freed before its last snapshot."""
 
 import asyncio
 import random
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from app.core.errors import CheckpointNotFound, LeaseLost, ReplayNotFound, SampleNotFound
+from app.core.errors import LeaseLost, ReplayNotFound, SampleNotFound, SnapshotNotFound
 from app.core.replay.rate_limiter import LimiterSettings
 from app.core.replay.sampling import Strategy
 from app.services.replay.request import Sample, SampleRequest
@@ -18,7 +18,7 @@ from tests.services.replay.moves import KEYS, Books, Buffer, buffer_of, fragment
 
 
 def whole(books: Books) -> tuple[Any, ...]:
-    """All there is to a buffer but its checkpoints and the number of its last chunk."""
+    """All there is to a buffer but its snapshots and the number of its last chunk."""
     totals = {name: total for name, total in books.totals.items() if name != "arrivals"}
     return books.chunks, books.fragments, books.workers, books.samples, totals
 
@@ -59,11 +59,11 @@ async def test_restored_it_continues_the_same_sequence(
         await buffer.set_version(version)
         await filled(buffer, 10 * version, 10, version=version)
     await buffer.ack(await buffer.take(5, sampling={"strategy": strategy}))
-    await buffer.process[0].replay_checkpoints.take(RUN, "a")
+    await buffer.process[0].replay_snapshots.take(RUN, "a")
     before = await buffer.books()
     after = [await train(buffer, strategy)]
     for _ in range(2):
-        await buffer.process[0].replay_checkpoints.restore(RUN, "a")
+        await buffer.process[0].replay_snapshots.restore(RUN, "a")
         assert whole(await swept(buffer)) == whole(before)
         after.append(await train(buffer, strategy))
     assert after == after[:1] * 3
@@ -83,13 +83,13 @@ async def test_places_workers_session_settings_and_the_limiters_position_are_as_
     await buffer.configure(limiter=LimiterSettings(0.5, -20.0, 40.0))
     state = await buffer.process[0].replay.state(RUN)
     before = await buffer.books()
-    await buffer.process[0].replay_checkpoints.take(RUN, "a")
+    await buffer.process[0].replay_snapshots.take(RUN, "a")
 
     await buffer.put(3, 5, session=1)
     await buffer.process[0].replay.set_session(RUN, 2)
     await buffer.configure(max_reuse=None, fragments_per_chunk=1, limiter=None, max_chunks=1)
     await buffer.process[0].replay.delete_chunks(RUN)
-    await buffer.process[0].replay_checkpoints.restore(RUN, "a")
+    await buffer.process[0].replay_snapshots.restore(RUN, "a")
     assert whole(await swept(buffer)) == whole(before)
     again = await buffer.process[0].replay.state(RUN)
     assert (again.policy, again.session, again.limiter_error) == (state.policy, 1, state.limiter_error)
@@ -98,7 +98,7 @@ async def test_places_workers_session_settings_and_the_limiters_position_are_as_
     assert sorted((await swept(buffer)).at("sampleable")) == [0, 2, 2, 4, 6]
 
 
-async def test_samples_held_at_the_checkpoint_are_given_back_and_those_held_now_have_ended(
+async def test_samples_held_at_the_snapshot_are_given_back_and_those_held_now_have_ended(
     process: Callable[..., Process], redis_client: Redis
 ) -> None:
     """Of what was retired when a sample still held it, nothing is left: nobody holds it any more."""
@@ -107,54 +107,54 @@ async def test_samples_held_at_the_checkpoint_are_given_back_and_those_held_now_
     await buffer.put(0, 1, 2, 3)
     then = [await buffer.take(2, sampling={"strategy": "fifo"}), await buffer.take(1)]
     await buffer.process[0].replay.delete_chunks(RUN, worker="gone")
-    await buffer.process[0].replay_checkpoints.take(RUN, "a")
+    await buffer.process[0].replay_snapshots.take(RUN, "a")
     await buffer.ack(then[0])
     now = await buffer.take(1)
-    await buffer.process[0].replay_checkpoints.restore(RUN, "a")
+    await buffer.process[0].replay_snapshots.restore(RUN, "a")
     books = await swept(buffer)
     assert books.at("sampleable") == [0, 1, 2, 3]
     assert (books.total("samples"), books.samples) == (0, {})
     await buffer.ack(then[0])
     for sample in (then[1], now):
-        with pytest.raises(LeaseLost, match="a checkpoint of the buffer was restored"):
+        with pytest.raises(LeaseLost, match="a snapshot of the buffer was restored"):
             await buffer.ack(sample)
     assert len((await buffer.take(4)).records) == 4
     assert len(books.saved["a"].chunks) == 5
 
 
-async def test_a_payload_is_there_until_the_last_checkpoint_that_names_it_has_gone(
+async def test_a_payload_is_there_until_the_last_snapshot_that_names_it_has_gone(
     process: Callable[..., Process], redis_client: Redis
 ) -> None:
-    buffer = await buffer_of(process(), redis_client, keep_checkpoints=3, fragments_per_chunk=2)
-    checkpoints = buffer.process[0].replay_checkpoints
+    buffer = await buffer_of(process(), redis_client, keep_snapshots=3, fragments_per_chunk=2)
+    snapshots = buffer.process[0].replay_snapshots
     await buffer.put(0, 1, 2)
-    await checkpoints.take(RUN, "a")
+    await snapshots.take(RUN, "a")
     await buffer.put(3, 4)
-    await checkpoints.take(RUN, "b")
+    await snapshots.take(RUN, "b")
     await buffer.process[0].replay.delete_chunks(RUN)
     await buffer.put(5, 6)
     assert [len(books.named) for books in (await swept(buffer),)] == [7]
     for gone, left in (("a", 7), ("b", 3)):
-        await checkpoints.drop(RUN, gone)
+        await snapshots.drop(RUN, gone)
         assert len((await swept(buffer)).named) == left
-    with pytest.raises(CheckpointNotFound, match="no checkpoint b"):
-        await checkpoints.drop(RUN, "b")
+    with pytest.raises(SnapshotNotFound, match="no snapshot b"):
+        await snapshots.drop(RUN, "b")
 
 
 async def test_the_oldest_goes_for_another_and_one_of_the_same_name_for_its_successor(
     process: Callable[..., Process], redis_client: Redis
 ) -> None:
-    buffer = await buffer_of(process(), redis_client, keep_checkpoints=2)
-    checkpoints = buffer.process[0].replay_checkpoints
+    buffer = await buffer_of(process(), redis_client, keep_snapshots=2)
+    snapshots = buffer.process[0].replay_snapshots
     for number, name in enumerate("abac"):
         await buffer.put(number)
-        taken = await checkpoints.take(RUN, name)
+        taken = await snapshots.take(RUN, name)
         assert (taken.name, taken.chunks, taken.position.inserts) == (name, number + 1, number + 1)
-    there, clock_ms = await checkpoints.all(RUN)
+    there, clock_ms = await snapshots.all(RUN)
     assert [(one.name, one.chunks) for one in there] == [("a", 3), ("c", 4)]
     assert 0 <= clock_ms - there[0].taken_ms < 60_000
-    with pytest.raises(CheckpointNotFound):
-        await checkpoints.restore(RUN, "b")
+    with pytest.raises(SnapshotNotFound):
+        await snapshots.restore(RUN, "b")
     assert len((await swept(buffer)).saved) == 2
 
 
@@ -169,9 +169,9 @@ async def test_what_the_version_in_force_makes_unfit_is_retired_when_it_is_resto
     await buffer.set_version(4)
     await buffer.put(2, version=1)
     await buffer.put(3, 4, 5, version=4)
-    await buffer.process[0].replay_checkpoints.take(RUN, "a")
+    await buffer.process[0].replay_snapshots.take(RUN, "a")
     await buffer.set_version(version)
-    await buffer.process[0].replay_checkpoints.restore(RUN, "a")
+    await buffer.process[0].replay_snapshots.restore(RUN, "a")
     assert (await swept(buffer)).at("sampleable") == ([0] if version == 1 else [4])
 
 
@@ -180,8 +180,8 @@ async def test_no_number_means_two_chunks_whatever_is_restored(
 ) -> None:
     """A trainer may still set priorities by what it learned before."""
     buffer = await buffer_of(process(), redis_client)
-    checkpoints, seen = buffer.process[0].replay_checkpoints, set[str]()
-    await checkpoints.take(RUN, "a")
+    snapshots, seen = buffer.process[0].replay_snapshots, set[str]()
+    await snapshots.take(RUN, "a")
     for turn in range(4):
         there = (await buffer.books()).chunks.keys()
         await buffer.put(0, 1, worker=f"w{turn}")
@@ -189,8 +189,8 @@ async def test_no_number_means_two_chunks_whatever_is_restored(
         assert len(new - seen) == 2
         seen |= new
         if turn == 1:
-            await checkpoints.take(RUN, "b")
-        await checkpoints.restore(RUN, "b" if turn == 2 else "a")
+            await snapshots.take(RUN, "b")
+        await snapshots.restore(RUN, "b" if turn == 2 else "a")
 
 
 async def test_a_buffer_that_is_deleted_leaves_no_key_and_the_run_goes_on(
@@ -200,13 +200,13 @@ async def test_a_buffer_that_is_deleted_leaves_no_key_and_the_run_goes_on(
     services = buffer.process[0]
     bare = set(await redis_client.keys("*"))
     await buffer.put(0, 1, 2, 3, 4, 6)
-    await services.replay_checkpoints.take(RUN, "a")
+    await services.replay_snapshots.take(RUN, "a")
     sample = await buffer.take(1)
     await services.replay.set_session(RUN, 1)
     await buffer.put(0, 1, 2, session=1)
-    await services.replay_checkpoints.take(RUN, "b")
-    await services.replay_checkpoints.delete_buffer(RUN)
-    for late in (buffer.ack(sample), buffer.put(3, session=1), services.replay_checkpoints.delete_buffer(RUN)):
+    await services.replay_snapshots.take(RUN, "b")
+    await services.replay_snapshots.delete_buffer(RUN)
+    for late in (buffer.ack(sample), buffer.put(3, session=1), services.replay_snapshots.delete_buffer(RUN)):
         with pytest.raises(ReplayNotFound):
             await late
     await buffer.process[1].look_after(RUN)
@@ -235,7 +235,7 @@ async def test_who_waits_is_woken_and_told_when_the_buffer_is_deleted(
     waits = asyncio.create_task(waiting)
     await asyncio.sleep(0.05)
     assert not waits.done()
-    await services.replay_checkpoints.delete_buffer(RUN)
+    await services.replay_snapshots.delete_buffer(RUN)
     async with asyncio.timeout(10):
         with pytest.raises(ReplayNotFound):
             await waits
@@ -264,10 +264,10 @@ async def test_of_what_is_inserted_while_the_buffer_is_deleted_nothing_is_left(
     async def operate() -> None:
         for _ in range(12):
             await asyncio.sleep(0.005)
-            await services.replay_checkpoints.take(RUN, "a")
+            await services.replay_snapshots.take(RUN, "a")
             await asyncio.sleep(0.005)
-            await services.replay_checkpoints.restore(RUN, "a")
-            await services.replay_checkpoints.delete_buffer(RUN)
+            await services.replay_snapshots.restore(RUN, "a")
+            await services.replay_snapshots.delete_buffer(RUN)
             await asyncio.sleep(0.002)
             await services.replay.configure(RUN, {"fragments_per_chunk": 2})
 
@@ -276,6 +276,6 @@ async def test_of_what_is_inserted_while_the_buffer_is_deleted_nothing_is_left(
     assert told["stored"] > 20
     assert told["not found"] > 0
     await swept(buffers[0])
-    await services.replay_checkpoints.delete_buffer(RUN)
+    await services.replay_snapshots.delete_buffer(RUN)
     await services.groups.sweep(RUN)
     assert [key async for key in redis_client.scan_iter(KEYS.payload("*"))] == []

@@ -125,7 +125,7 @@ class Draft:
 
 @dataclass(slots=True)
 class Contents:
-    """All that a checkpoint keeps."""
+    """All that a snapshot keeps."""
 
     rules: Rules
     session: int = 0

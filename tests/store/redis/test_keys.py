@@ -53,7 +53,7 @@ async def test_every_key_is_in_the_table_and_every_row_of_the_table_is_a_key(sto
     assert (await store.take(groups=[replayed])).batch_id == "batch4"
     assert len(keys_of(await moves.take(0, sample_id="named", request_id="named"))) == 1
     assert await moves.replay.retire(RUN, PAST, [chunk_key(2)]) == 1
-    await moves.checkpoint("a")
+    await moves.snapshot("a")
     await a_curriculum(store.connection)
     await look()
     assert await store.groups.drop(RUN, [("lost", (0, 2))], DropReason.PAYLOAD_LOST, 1000) == 1
@@ -67,7 +67,7 @@ async def test_every_key_is_in_the_table_and_every_row_of_the_table_is_a_key(sto
 
     def kind_of(key: str) -> str:
         (kind,) = [declared for pattern, declared in expected.items() if re.fullmatch(pattern, key)]
-        own = re.sub(r":checkpoint:\d+:(replay$)?", lambda found: ":replay" if found[1] else ":replay:", key)
+        own = re.sub(r":snapshot:\d+:(replay$)?", lambda found: ":replay" if found[1] else ":replay:", key)
         return kind_of(own) if kind == "copy" else kind
 
     assert {key: kind_of(key) for key in seen} == seen

@@ -12,7 +12,7 @@ from app.services.replay.planning import Receipt, plan_insertion
 from app.store.replay.entries import EncodedFragment
 from app.store.replay.insertions import Insertion
 from app.store.replay.samples import DrawnOn, Limits, Manifest, Missed, SampleStore
-from app.store.replay.snapshots import Checkpoint, CheckpointStore
+from app.store.replay.snapshots import SnapshotRecord, SnapshotStore
 from app.store.replay.store import ReplayStore
 from app.store.replay.view import ReplayView
 from tests.services.replay.moves import Books, books_of
@@ -26,7 +26,7 @@ class ReplayMoves:
     store: Store
     replay: ReplayStore
     samples: SampleStore
-    checkpoints: CheckpointStore
+    snapshots: SnapshotStore
 
     async def view(self) -> ReplayView:
         """Read the buffer, which must be there."""
@@ -63,9 +63,9 @@ class ReplayMoves:
         """End a sample."""
         return await self.samples.end(RUN, lease(sample_id), outcome, await self.view())
 
-    async def checkpoint(self, name: str, slot: int = 0, gone: Sequence[int] = ()) -> Checkpoint:
-        """Take a checkpoint."""
-        taken = await self.checkpoints.take(RUN, name, await self.view(), slot, gone)
+    async def snapshot(self, name: str, slot: int = 0, gone: Sequence[int] = ()) -> SnapshotRecord:
+        """Take a snapshot."""
+        taken = await self.snapshots.take(RUN, name, await self.view(), slot, gone)
         assert taken is not None
         return taken
 
@@ -93,6 +93,6 @@ def keys_of(manifest: Manifest | Missed) -> Sequence[str]:
 async def replay_moves(store: Store, **policy: Any) -> ReplayMoves:
     """Give the store's run a buffer."""
     connection = store.connection
-    moves = ReplayMoves(store, ReplayStore(connection), SampleStore(connection), CheckpointStore(connection))
+    moves = ReplayMoves(store, ReplayStore(connection), SampleStore(connection), SnapshotStore(connection))
     assert await moves.replay.put(RUN, ReplayPolicy(**policy), 0, 0.0, "", settle=False)
     return moves

@@ -177,11 +177,11 @@ async def test_what_was_decided_on_another_buffer_retires_nothing(store: Store) 
     """A session that was going back to, say, must not be retired by the one that had followed it."""
     moves = await replay_moves(store)
     await moves.insert(fragment(0))
-    seen, checkpoint = await moves.view(), await moves.checkpoint("a")
+    seen, snapshot = await moves.view(), await moves.snapshot("a")
     assert await moves.replay.retire(RUN, PAST, [chunk_key(1)], seen) == 0
     seen = await moves.view()
-    assert await moves.checkpoints.prepare(RUN, checkpoint)
-    assert await moves.checkpoints.restore(RUN, checkpoint, seen, settle=False)
+    assert await moves.snapshots.prepare(RUN, snapshot)
+    assert await moves.snapshots.restore(RUN, snapshot, seen, settle=False)
     assert await moves.replay.retire(RUN, "evicted", [chunk_key(1)], seen) == 0
     assert await moves.replay.retire(RUN, "evicted", [chunk_key(1)], await moves.view()) == 1
     await moves.books()

@@ -1,86 +1,86 @@
-"""Checkpoints in Redis: each step all or nothing, safe to repeat, and refused where the buffer moved on."""
+"""Snapshots in Redis: each step all or nothing, safe to repeat, and refused where the buffer moved on."""
 
 import pytest
 
 from app.core.runs.counters import Trained
 from app.store.redis.keys import SAVED_PARTS
 from app.store.replay.entries import chunk_key
-from app.store.replay.snapshots import Checkpoint
+from app.store.replay.snapshots import SnapshotRecord
 from tests.services.replay.moves import fragment
 from tests.store.conftest import KEYS, RUN, Store
 from tests.store.replay.moves import ReplayMoves, keys_of, replay_moves
 
 
-async def restore(moves: ReplayMoves, checkpoint: Checkpoint, *, settle: bool = False) -> None:
-    """Put a checkpoint in place of the buffer."""
+async def restore(moves: ReplayMoves, snapshot: SnapshotRecord, *, settle: bool = False) -> None:
+    """Put a snapshot in place of the buffer."""
     view = await moves.view()
-    assert await moves.checkpoints.prepare(RUN, checkpoint)
-    assert await moves.checkpoints.restore(RUN, checkpoint, view, settle=settle)
+    assert await moves.snapshots.prepare(RUN, snapshot)
+    assert await moves.snapshots.restore(RUN, snapshot, view, settle=settle)
 
 
-async def test_a_checkpoint_taken_twice_by_one_command_is_one_checkpoint(store: Store) -> None:
+async def test_a_snapshot_taken_twice_by_one_command_is_one_snapshot(store: Store) -> None:
     moves = await replay_moves(store)
     await moves.insert(fragment(0))
     view = await moves.view()
-    first = await moves.checkpoints.take(RUN, "a", view, 0, [])
+    first = await moves.snapshots.take(RUN, "a", view, 0, [])
     await moves.insert(fragment(1))
     assert first is not None
-    assert await moves.checkpoints.take(RUN, "a", view, 0, []) == first
-    assert await moves.checkpoints.take(RUN, "b", view, 0, []) is None
+    assert await moves.snapshots.take(RUN, "a", view, 0, []) == first
+    assert await moves.snapshots.take(RUN, "b", view, 0, []) is None
     assert [len(books.chunks) for books in (await moves.books()).saved.values()] == [1]
 
 
-@pytest.mark.parametrize("moved", ["version", "settings", "checkpoint", "deleted"])
+@pytest.mark.parametrize("moved", ["version", "settings", "snapshot", "deleted"])
 async def test_what_was_decided_on_a_buffer_that_moved_on_changes_nothing(store: Store, moved: str) -> None:
     moves = await replay_moves(store)
     await moves.insert(fragment(0))
-    taken = await moves.checkpoint("a")
+    taken = await moves.snapshot("a")
     view = await moves.view()
     match moved:
         case "version":
             await store.runs.set_policy_version(RUN, 3, Trained())
         case "settings":
             assert await moves.replay.put(RUN, view.policy, 1, 0.0, view.revision, settle=False)
-        case "checkpoint":
-            await moves.checkpoint("b", 1)
+        case "snapshot":
+            await moves.snapshot("b", 1)
         case _:
-            assert await moves.checkpoints.delete_buffer(RUN, view)
+            assert await moves.snapshots.delete_buffer(RUN, view)
             await replay_moves(store)
     before = await moves.books()
-    assert await moves.checkpoints.take(RUN, "c", view, 2, [0]) is None
-    assert await moves.checkpoints.prepare(RUN, taken) is (moved != "deleted")
-    assert not await moves.checkpoints.restore(RUN, taken, view, settle=False)
-    assert await moves.checkpoints.delete_buffer(RUN, view) is (moved == "version")
+    assert await moves.snapshots.take(RUN, "c", view, 2, [0]) is None
+    assert await moves.snapshots.prepare(RUN, taken) is (moved != "deleted")
+    assert not await moves.snapshots.restore(RUN, taken, view, settle=False)
+    assert await moves.snapshots.delete_buffer(RUN, view) is (moved == "version")
     if moved != "version":
         assert await moves.books() == before
 
 
-async def test_a_checkpoint_is_the_same_however_often_it_is_prepared_and_restored(store: Store) -> None:
+async def test_a_snapshot_is_the_same_however_often_it_is_prepared_and_restored(store: Store) -> None:
     """Also where somebody who was restoring it goes on when somebody else has done so."""
     moves = await replay_moves(store, max_reuse=2)
     await moves.insert(*(fragment(number, priority=number) for number in range(4)))
     keys_of(await moves.take(1))
     assert await moves.end("acknowledged")
-    taken, before = await moves.checkpoint("a"), await moves.books()
+    taken, before = await moves.snapshot("a"), await moves.books()
     for _ in range(2):
         await moves.insert(fragment(4), fragment(5))
         await moves.replay.retire(RUN, "stale", [chunk_key(1), chunk_key(2)])
-        assert await moves.checkpoints.prepare(RUN, taken)
+        assert await moves.snapshots.prepare(RUN, taken)
         await restore(moves, taken)
-        assert await moves.checkpoints.prepare(RUN, taken)
+        assert await moves.snapshots.prepare(RUN, taken)
         assert (await moves.books()).chunks == before.chunks
-    assert await moves.checkpoints.drop(RUN, taken)
-    assert not await moves.checkpoints.drop(RUN, taken)
-    assert not await moves.checkpoints.prepare(RUN, taken)
-    assert not await store.redis.exists(*(KEYS.checkpoint_part(0, part) for part in SAVED_PARTS))
+    assert await moves.snapshots.drop(RUN, taken)
+    assert not await moves.snapshots.drop(RUN, taken)
+    assert not await moves.snapshots.prepare(RUN, taken)
+    assert not await store.redis.exists(*(KEYS.snapshot_part(0, part) for part in SAVED_PARTS))
 
 
-async def test_a_payload_written_late_for_what_only_a_checkpoint_names_is_no_garbage(store: Store) -> None:
+async def test_a_payload_written_late_for_what_only_a_snapshot_names_is_no_garbage(store: Store) -> None:
     """An insertion comes twice, the second time when its fragment has left the buffer."""
     moves = await replay_moves(store)
     insertion, _, view = await moves.plan(fragment(0))
     assert await moves.replay.insert(RUN, insertion, view) == "inserted"
-    taken = await moves.checkpoint("a")
+    taken = await moves.snapshot("a")
     await moves.insert(fragment(1))
     await moves.replay.retire(RUN, "stale", [chunk_key(1), chunk_key(2)])
     assert await moves.replay.insert(RUN, insertion, view) == "outdated"
@@ -88,16 +88,16 @@ async def test_a_payload_written_late_for_what_only_a_checkpoint_names_is_no_gar
     await restore(moves, taken)
     assert await store.groups.sweep(RUN) == 0
     assert len((await moves.books()).fragments) == 1
-    assert await moves.checkpoints.drop(RUN, taken)
+    assert await moves.snapshots.drop(RUN, taken)
     assert await store.groups.sweep(RUN) == 0, "the buffer names it again"
 
 
-async def test_what_was_to_be_looked_over_still_is_after_a_checkpoint_and_a_restoration(store: Store) -> None:
+async def test_what_was_to_be_looked_over_still_is_after_a_snapshot_and_a_restoration(store: Store) -> None:
     moves = await replay_moves(store)
     await moves.insert(fragment(0))
     view = await moves.view()
     assert await moves.replay.put(RUN, view.policy, 1, 0.0, view.revision, settle=True)
-    taken, view = await moves.checkpoint("a"), await moves.view()
+    taken, view = await moves.snapshot("a"), await moves.view()
     assert (view.unsettled, taken.settled) == (view.revision, False)
     await moves.replay.settled(RUN, view.revision)
     await restore(moves, taken, settle=True)
@@ -105,10 +105,10 @@ async def test_what_was_to_be_looked_over_still_is_after_a_checkpoint_and_a_rest
     assert view.unsettled == view.revision
 
 
-async def test_a_reset_removes_what_only_checkpoints_name(store: Store) -> None:
+async def test_a_reset_removes_what_only_snapshots_name(store: Store) -> None:
     moves = await replay_moves(store)
     await moves.insert(fragment(0))
-    await moves.checkpoint("a")
+    await moves.snapshot("a")
     await moves.replay.retire(RUN, "stale", [chunk_key(1)])
     assert await store.groups.sweep(RUN) == 0
     await store.runs.reset(RUN, "token")
@@ -123,5 +123,5 @@ async def test_a_buffer_made_again_has_no_revision_that_the_one_before_it_had(st
     moves = await replay_moves(store)
     await store.redis.hincrby(KEYS.replay, "revision", 900)  # type: ignore[misc]
     before = await moves.view()
-    assert await moves.checkpoints.delete_buffer(RUN, before)
+    assert await moves.snapshots.delete_buffer(RUN, before)
     assert int((await (await replay_moves(store)).view()).revision) > int(before.revision)

@@ -1,8 +1,8 @@
--- replay_places: the buffer and its checkpoints, as places of equal keys (not a command of its own).
+-- replay_places: the buffer and its snapshots, as places of equal keys (not a command of its own).
 --
 -- A place is 19 keys in a row, of which the 13th is that of the fragments: those that replay_keys names from 2 to 20,
--- or their like at a checkpoint. Its orders, the third to the 11th, follow from its chunks: they would be most of the
--- cost of a copy, and are made again by prepare_checkpoint.
+-- or their like at a snapshot. Its orders, the third to the 11th, follow from its chunks: they would be most of the
+-- cost of a copy, and are made again by prepare_snapshot.
 local TRASH, PARTS = KEYS[24], 19
 
 local function is_order(i) return i >= 2 and i <= 10 end

@@ -1,5 +1,5 @@
 #!lua
--- take_checkpoint: copy the replay buffer as it is now, in place of the checkpoints that go for it.
+-- take_snapshot: copy the replay buffer as it is now, in place of the snapshots that go for it.
 --
 -- KEYS[1] run  hash, and KEYS[2..23], the replay buffer's: replay_keys names them   KEYS[24] trash  set of tokens
 -- KEYS[25..] hash, zset: places (replay_places), each with the name of its trash: where to copy to, then those that go
@@ -12,7 +12,7 @@
 -- include replay_keys
 -- include replay_places
 local TO, SIZE = 25, PARTS + 1
-local taken = redis.call('HMGET', KEYS[25], 'revision', 'checkpoint')
+local taken = redis.call('HMGET', KEYS[25], 'revision', 'snapshot')
 if taken[1] == string.format('%.0f', ARGV[1] + 1) and taken[2] == ARGV[3] then return redis.call('HGETALL', KEYS[25]) end
 if redis.call('HGET', REPLAY, 'revision') ~= ARGV[1] then return {} end
 if (redis.call('HGET', RUN, 'policy_version') or '0') ~= ARGV[2] then return {} end
@@ -20,9 +20,9 @@ for i = 5, #ARGV do
   local first = TO + SIZE * (i - 4)
   empty_place(first, first + PARTS, ARGV[i])
 end
--- A checkpoint is known by its revision, which is the buffer's at no other time.
+-- A snapshot is known by its revision, which is the buffer's at no other time.
 local revision = redis.call('HINCRBY', REPLAY, 'revision', 1)
 if redis.call('HEXISTS', REPLAY, 'unsettled') == 1 then redis.call('HSET', REPLAY, 'unsettled', revision) end
 copy_place(2, TO)
-redis.call('HSET', KEYS[25], 'checkpoint', ARGV[3], 'checkpoint_ms', ARGV[4], 'checkpoint_version', ARGV[2])
+redis.call('HSET', KEYS[25], 'snapshot', ARGV[3], 'snapshot_ms', ARGV[4], 'snapshot_version', ARGV[2])
 return redis.call('HGETALL', KEYS[25])

@@ -1,15 +1,15 @@
 #!lua
--- restore_checkpoint: put a checkpoint that is prepared in place of the replay buffer. Its samples are given back, those of
--- now have ended; but what batches have reserved they hold on to, of what the checkpoint has of it.
+-- restore_snapshot: put a snapshot that is prepared in place of the replay buffer. Its samples are given back, those of
+-- now have ended; but what batches have reserved they hold on to, of what the snapshot has of it.
 --
 -- KEYS[1] run  hash, and KEYS[2..23], the replay buffer's: replay_keys names them   KEYS[24] trash  set of tokens
--- KEYS[25..] hash, zset: the checkpoint's place (replay_places)   KEYS[44] hash, the trash of what is there now
+-- KEYS[25..] hash, zset: the snapshot's place (replay_places)   KEYS[44] hash, the trash of what is there now
 -- ARGV[1] token of that trash, and of this restoration   ARGV[2] revision and ARGV[3] policy version decided on
--- ARGV[4] the revision the checkpoint is known by   ARGV[5] most uses of a chunk at the checkpoint, or ''   ARGV[6] ms it
+-- ARGV[4] the revision the snapshot is known by   ARGV[5] most uses of a chunk at the snapshot, or ''   ARGV[6] ms it
 -- is known how samples ended   ARGV[7] 1 if chunks must be looked over, else 0
 --
--- Returns 1, also if it was restored before, or 0 if the buffer moved on or the checkpoint is gone; then nothing has changed.
--- Cost: O(m), m the chunks and fragments of the checkpoint: nobody is served meanwhile.
+-- Returns 1, also if it was restored before, or 0 if the buffer moved on or the snapshot is gone; then nothing has changed.
+-- Cost: O(m), m the chunks and fragments of the snapshot: nobody is served meanwhile.
 --
 -- include clock
 -- include many
@@ -36,7 +36,7 @@ end
 empty_place(2, 44, ARGV[1])
 copy_place(25, 2)
 move_orders(25, 2)
-redis.call('HDEL', REPLAY, 'checkpoint', 'checkpoint_ms', 'checkpoint_version')
+redis.call('HDEL', REPLAY, 'snapshot', 'snapshot_ms', 'snapshot_version')
 -- No number means two chunks, and no revision two configurations.
 local arrivals = math.max(now[2] or 0, redis.call('HGET', REPLAY, 'arrivals') or 0)
 redis.call('HSET', REPLAY, 'revision', now[1], 'arrivals', string.format('%.0f', arrivals), 'restored', ARGV[1])

@@ -1,4 +1,4 @@
-"""Checkpoints of a replay buffer, as they are taken, shown and restored."""
+"""Snapshots of a replay buffer, as they are taken, shown and restored."""
 
 from typing import Annotated
 
@@ -7,15 +7,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from lachesis.wire.body import Body
 from lachesis.wire.runs import RUN_NAME
 
-CHECKPOINT_NAME = RUN_NAME
+SNAPSHOT_NAME = RUN_NAME
 
-_Name = Annotated[
-    str, Field(pattern=f"^{CHECKPOINT_NAME}$", description="The checkpoint's name.", examples=["step-1000"])
-]
+_Name = Annotated[str, Field(pattern=f"^{SNAPSHOT_NAME}$", description="The snapshot's name.", examples=["step-1000"])]
 
 
-class TakeCheckpoint(Body):
-    """Take a checkpoint (`POST …/replay/checkpoint`)."""
+class TakeSnapshot(Body):
+    """Take a snapshot (`POST …/replay/snapshots`)."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"name": "step-1000"}]})
 
@@ -24,13 +22,13 @@ class TakeCheckpoint(Body):
     )
 
 
-class RestoreCheckpoint(Body):
-    """Go back to a checkpoint (`POST …/replay/restore`)."""
+class RestoreSnapshot(Body):
+    """Go back to a snapshot (`POST …/replay/restore`)."""
 
     name: _Name
 
 
-class Checkpoint(BaseModel):
+class ReplaySnapshot(BaseModel):
     """A replay buffer as it was."""
 
     name: str = Field(description="Its name.")
@@ -44,7 +42,7 @@ class Checkpoint(BaseModel):
     limiter_error: float | None = Field(description="Where the rate limiter stood; null without one.")
 
 
-class Checkpoints(BaseModel):
-    """The checkpoints of a replay buffer (`GET …/replay/checkpoints`)."""
+class Snapshots(BaseModel):
+    """The snapshots of a replay buffer (`GET …/replay/snapshots`)."""
 
-    checkpoints: list[Checkpoint] = Field(description="Oldest first.")
+    snapshots: list[ReplaySnapshot] = Field(description="Oldest first.")
