@@ -279,6 +279,15 @@ async def test_fault_12_status_env_always_answers_what_an_environment_can_live_w
         ("/register-env", b'{"max_token_length":1,"desired_name":"x","weight":1,"group_size":0}', {}, 422),
         ("/register-env", b'{"max_token_length":1,"desired_name":"x","weight":NaN,"group_size":1}', {}, 422),
     ],
+    ids=[
+        "gzip cut short",
+        "gzip of nothing",
+        "a message that is a number",
+        "env_id below 0",
+        "disconnecting env_id below 0",
+        "group_size 0",
+        "weight NaN",
+    ],
 )
 async def test_fault_12_bad_input_is_never_a_server_error(
     client: httpx.AsyncClient, path: str, body: bytes, headers: dict[str, str], expected: int

@@ -132,7 +132,11 @@ async def test_a_gzip_body_that_is_cut_off_is_refused(cut: int) -> None:
         await read(Sender([gzip.compress(os.urandom(100))[:cut]]), content_encoding="gzip")
 
 
-@pytest.mark.parametrize("junk", [b"x", b"\0" * 20, b"{}", gzip.compress(b"x")[:-1]])
+@pytest.mark.parametrize(
+    "junk",
+    [b"x", b"\0" * 20, b"{}", gzip.compress(b"x")[:-1]],
+    ids=["a byte", "zeros", "JSON", "a member cut short"],
+)
 async def test_what_follows_the_last_member_is_refused(junk: bytes) -> None:
     with pytest.raises(MalformedBody):
         await read(Sender([gzip.compress(b"{}") + junk]), content_encoding="gzip")
