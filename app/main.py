@@ -34,51 +34,51 @@ from app.api.routes import (
     system,
 )
 from app.core.errors import StoreMisconfigured
-from app.services.batches.atropos_delivery import Sending
+from app.services.batches.atropos_delivery import AtroposDelivery
 from app.services.batches.dispatch import Dispatch
-from app.services.batches.explain import Explain
-from app.services.batches.leases import Leases
+from app.services.batches.explain import Diagnostics
+from app.services.batches.leases import BatchLeases
 from app.services.batches.request import Timing
 from app.services.batches.retrieval import Retrieval
-from app.services.batches.rewind import Bookmarks
-from app.services.batches.waiting import WaitingRoom
-from app.services.curriculum.curricula import Curricula
+from app.services.batches.rewind import Retention
+from app.services.batches.waiting import LongPollQueue
+from app.services.curriculum.curricula import CurriculumSettings
 from app.services.curriculum.items import CurriculumItems
 from app.services.curriculum.observing import CurriculumObservations
 from app.services.curriculum.sampling import CurriculumSamples
 from app.services.curriculum.states import CurriculumStates
-from app.services.curriculum.what_if import WhatIf
+from app.services.curriculum.what_if import StrategyComparisons
 from app.services.datasets import ShardPlanner
-from app.services.environments.heartbeats import Presence
-from app.services.environments.registry import Registry
+from app.services.environments.heartbeats import HeartbeatBuffer
+from app.services.environments.registry import EnvironmentRegistry
 from app.services.groups.admission import Admission
 from app.services.groups.arrivals import Arrivals
-from app.services.groups.atropos_ingest import Intake
-from app.services.groups.deletion import Deletion
-from app.services.groups.history import Lineages
-from app.services.groups.native_ingest import Submissions
+from app.services.groups.atropos_ingest import AtroposIngest
+from app.services.groups.deletion import GroupDeletion
+from app.services.groups.history import GroupHistories
+from app.services.groups.native_ingest import NativeIngest
 from app.services.groups.staleness import Staleness
 from app.services.maintenance import Maintenance
 from app.services.metrics import Metrics
-from app.services.ranks.lookahead import Window
-from app.services.ranks.sharding import Division
-from app.services.replay.bell import Bell
-from app.services.replay.buffer import Replay
-from app.services.replay.groups import ReplayGroups
+from app.services.ranks.lookahead import Lookahead
+from app.services.ranks.sharding import BatchSharding
+from app.services.replay.buffer import ReplayBuffers
+from app.services.replay.change_notifier import ChangeNotifier
+from app.services.replay.groups import ReplayedGroups
 from app.services.replay.insertion import ReplayInsertion
-from app.services.replay.mixing import Mixing
-from app.services.replay.relief import ReplayRelief
-from app.services.replay.reservations import Reservations
+from app.services.replay.mixing import ReplayMixing
+from app.services.replay.relief import ReplayEviction
+from app.services.replay.reservations import UseReservations
 from app.services.replay.samples import ReplaySamples
-from app.services.replay.sampling import Drawing
+from app.services.replay.sampling import ChunkSampling
 from app.services.replay.snapshots import ReplaySnapshots
-from app.services.replay.upkeep import ReplayUpkeep
-from app.services.runs.administration import Administration
-from app.services.runs.capacity import Capacity
-from app.services.runs.isolation import RunTroubles
+from app.services.replay.upkeep import ReplayCleanup
+from app.services.runs.administration import RunAdministration
+from app.services.runs.capacity import RunCapacity
+from app.services.runs.isolation import RunFailures
 from app.services.runs.warnings import RunWarnings
 from app.services.status import Status
-from app.services.traffic import Traffic
+from app.services.traffic import RequestCounts
 from app.settings import Settings
 from app.store.batches.store import BatchStore
 from app.store.curriculum.items import ItemStore
@@ -171,45 +171,49 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
     """Put the use cases together."""
     ttl_ms = round(settings.environment_ttl_s * 1000)
     runs, groups, batches = RunStore(connection), GroupStore(connection), BatchStore(connection)
-    presence = Presence()
-    capacity = Capacity(runs, groups, ttl_ms)
-    replay_store, samples, bell = ReplayStore(connection), SampleStore(connection), Bell(partial(changes, connection))
-    relief = ReplayRelief(runs, groups, replay_store)
+    presence = HeartbeatBuffer()
+    capacity = RunCapacity(runs, groups, ttl_ms)
+    replay_store, samples, bell = (
+        ReplayStore(connection),
+        SampleStore(connection),
+        ChangeNotifier(partial(changes, connection)),
+    )
+    relief = ReplayEviction(runs, groups, replay_store)
     warnings = RunWarnings(runs, ttl_ms)
     admission = Admission(runs, groups, capacity, relief, warnings)
-    intake = Intake(runs, groups, admission)
-    entering = ReplayGroups(EnteringStore(connection))
-    reservations = Reservations(replay_store, samples, batches)
+    intake = AtroposIngest(runs, groups, admission)
+    entering = ReplayedGroups(EnteringStore(connection))
+    reservations = UseReservations(replay_store, samples, batches)
     staleness = Staleness(runs, groups)
-    bookmarks = Bookmarks(runs, groups, batches, entering, reservations)
+    bookmarks = Retention(runs, groups, batches, entering, reservations)
     arrivals = Arrivals()
-    registry = Registry(runs, MemberStore(connection), bookmarks, presence, warnings, ttl_ms)
+    registry = EnvironmentRegistry(runs, MemberStore(connection), bookmarks, presence, warnings, ttl_ms)
     timing = Timing(ttl_ms, round(settings.relax_after_s * 1000))
-    sending = Sending(batches, bookmarks)
+    sending = AtroposDelivery(batches, bookmarks)
     retrieval = Retrieval(groups)
-    upkeep = ReplayUpkeep(replay_store)
-    drawing = Drawing(replay_store, samples, upkeep)
+    upkeep = ReplayCleanup(replay_store)
+    drawing = ChunkSampling(replay_store, samples, upkeep)
     dispatch = Dispatch(
         runs,
         batches,
         retrieval,
-        Division(retrieval),
-        Window(groups),
-        Mixing(groups, replay_store, samples, drawing),
+        BatchSharding(retrieval),
+        Lookahead(groups),
+        ReplayMixing(groups, replay_store, samples, drawing),
         reservations,
         sending,
         arrivals,
         timing,
     )
-    lineages = Lineages(runs, groups, batches)
-    explain = Explain(runs, dispatch, arrivals, replay_store, capacity, warnings, ttl_ms)
-    traffic, troubles = Traffic(), RunTroubles("upkeep of a run")
-    waiting = WaitingRoom(dispatch, partial(changes, connection))
+    lineages = GroupHistories(runs, groups, batches)
+    explain = Diagnostics(runs, dispatch, arrivals, replay_store, capacity, warnings, ttl_ms)
+    traffic, troubles = RequestCounts(), RunFailures("upkeep of a run")
+    waiting = LongPollQueue(dispatch, partial(changes, connection))
     insertion = ReplayInsertion(replay_store, bell)
     replay_samples = ReplaySamples(replay_store, samples, drawing, bell, sending.worker)
-    replay = Replay(runs, groups, replay_store, insertion, entering, reservations, replay_samples, upkeep)
+    replay = ReplayBuffers(runs, groups, replay_store, insertion, entering, reservations, replay_samples, upkeep)
     curriculum_store, items = CurriculumStore(connection), ItemStore(connection)
-    curricula = Curricula(curriculum_store)
+    curricula = CurriculumSettings(curriculum_store)
     curriculum_samples = CurriculumSamples(curricula, curriculum_store, items)
     curriculum_states = CurriculumStates(curricula, curriculum_store, CurriculumStateStore(connection))
     maintenance = Maintenance(
@@ -242,15 +246,15 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
         dispatch=dispatch,
         sending=sending,
         status=Status(runs, groups, explain, troubles, ttl_ms, durability),
-        administration=Administration(runs, groups, bookmarks, staleness, upkeep, replay_store),
-        submissions=Submissions(groups, admission),
+        administration=RunAdministration(runs, groups, bookmarks, staleness, upkeep, replay_store),
+        submissions=NativeIngest(groups, admission),
         waiting=waiting,
-        leases=Leases(groups, batches, bookmarks, reservations, staleness),
+        leases=BatchLeases(groups, batches, bookmarks, reservations, staleness),
         bookmarks=bookmarks,
         explain=explain,
         maintenance=maintenance,
         lineages=lineages,
-        deletion=Deletion(runs, groups, lineages),
+        deletion=GroupDeletion(runs, groups, lineages),
         warnings=warnings,
         shard_planner=ShardPlanner(settings.datasets_dir),
         traffic=traffic,
@@ -275,7 +279,7 @@ def wire(settings: Settings, connection: Connection, durability: str) -> tuple[S
         curriculum_observations=CurriculumObservations(curricula, items),
         curriculum_samples=curriculum_samples,
         curriculum_states=curriculum_states,
-        what_if=WhatIf(curricula, curriculum_samples, items),
+        what_if=StrategyComparisons(curricula, curriculum_samples, items),
     )
     return services, maintenance
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from app.core.datasets.plans import plan_shards
 from app.datasets.episodes import Wanted
 from app.datasets.reading import read_dataset
-from app.services.datasets import Terms, plan_dataset
+from app.services.datasets import ShardPlanSpec, plan_dataset
 from benchmarks.arena import Arena
 from benchmarks.results import US, Results, Table
 
@@ -63,7 +63,7 @@ async def measure(arena: Arena, results: Results) -> None:
                 for _ in range(arena.effort.rounds):
                     case = f"{layout}, {episodes:,} episodes"
                     began = time.perf_counter()
-                    plan_dataset(Path(folder), Terms(RANKS))
+                    plan_dataset(Path(folder), ShardPlanSpec(RANKS))
                     planned = time.perf_counter()
                     read_dataset(Path(folder), Wanted())
                     results.add(ANALYSIS, case, US, planned - began)

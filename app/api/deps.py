@@ -14,34 +14,34 @@ from app.api.codec.json_reader import check_structure, parse_in_python
 from app.api.http.body import read_body
 from app.api.http.body_budget import UNCOUNTED_BYTES, BodyBudget
 from app.core.errors import InvalidField
-from app.services.batches.atropos_delivery import Sending
+from app.services.batches.atropos_delivery import AtroposDelivery
 from app.services.batches.dispatch import Dispatch
-from app.services.batches.explain import Explain
-from app.services.batches.leases import Leases
-from app.services.batches.rewind import Bookmarks
-from app.services.batches.waiting import WaitingRoom
-from app.services.curriculum.curricula import Curricula
+from app.services.batches.explain import Diagnostics
+from app.services.batches.leases import BatchLeases
+from app.services.batches.rewind import Retention
+from app.services.batches.waiting import LongPollQueue
+from app.services.curriculum.curricula import CurriculumSettings
 from app.services.curriculum.items import CurriculumItems
 from app.services.curriculum.observing import CurriculumObservations
 from app.services.curriculum.sampling import CurriculumSamples
 from app.services.curriculum.states import CurriculumStates
-from app.services.curriculum.what_if import WhatIf
+from app.services.curriculum.what_if import StrategyComparisons
 from app.services.datasets import ShardPlanner
-from app.services.environments.registry import Registry
-from app.services.groups.atropos_ingest import Intake
-from app.services.groups.deletion import Deletion
-from app.services.groups.history import Lineages
-from app.services.groups.native_ingest import Submissions
+from app.services.environments.registry import EnvironmentRegistry
+from app.services.groups.atropos_ingest import AtroposIngest
+from app.services.groups.deletion import GroupDeletion
+from app.services.groups.history import GroupHistories
+from app.services.groups.native_ingest import NativeIngest
 from app.services.maintenance import Maintenance
 from app.services.metrics import Metrics
-from app.services.replay.buffer import Replay
+from app.services.replay.buffer import ReplayBuffers
 from app.services.replay.insertion import ReplayInsertion
 from app.services.replay.samples import ReplaySamples
 from app.services.replay.snapshots import ReplaySnapshots
-from app.services.runs.administration import Administration
+from app.services.runs.administration import RunAdministration
 from app.services.runs.warnings import RunWarnings
 from app.services.status import Status
-from app.services.traffic import Traffic
+from app.services.traffic import RequestCounts
 from app.settings import Settings
 from app.store.groups.store import GroupStore
 from app.store.redis.client import Connection
@@ -60,36 +60,36 @@ class Services:
     settings: Settings
     connection: Connection
     groups: GroupStore
-    registry: Registry
+    registry: EnvironmentRegistry
     bodies: BodyBudget
     decoder: Decoder
-    intake: Intake
+    intake: AtroposIngest
     dispatch: Dispatch
-    sending: Sending
+    sending: AtroposDelivery
     status: Status
-    administration: Administration
-    submissions: Submissions
-    waiting: WaitingRoom
-    leases: Leases
-    bookmarks: Bookmarks
-    explain: Explain
+    administration: RunAdministration
+    submissions: NativeIngest
+    waiting: LongPollQueue
+    leases: BatchLeases
+    bookmarks: Retention
+    explain: Diagnostics
     maintenance: Maintenance
-    lineages: Lineages
-    deletion: Deletion
+    lineages: GroupHistories
+    deletion: GroupDeletion
     warnings: RunWarnings
     shard_planner: ShardPlanner
-    traffic: Traffic
+    traffic: RequestCounts
     metrics: Metrics
-    replay: Replay
+    replay: ReplayBuffers
     replay_insertion: ReplayInsertion
     replay_samples: ReplaySamples
     replay_snapshots: ReplaySnapshots
-    curricula: Curricula
+    curricula: CurriculumSettings
     curriculum_items: CurriculumItems
     curriculum_observations: CurriculumObservations
     curriculum_samples: CurriculumSamples
     curriculum_states: CurriculumStates
-    what_if: WhatIf
+    what_if: StrategyComparisons
 
 
 async def services(request: Request) -> Services:

@@ -11,7 +11,7 @@ from app.core.errors import LachesisError
 from lachesis.wire.shards import MAX_SHARDS
 
 if TYPE_CHECKING:  # numpy and all above it are loaded when they are needed: other commands need not wait for them
-    from app.services.datasets import DatasetPlan, Terms
+    from app.services.datasets import DatasetPlan, ShardPlanSpec
 
 shards_cli = typer.Typer(help="Divide datasets of episodes between the ranks of a trainer.", no_args_is_help=True)
 
@@ -51,10 +51,10 @@ def plan(
     ] = None,
 ) -> None:
     """Show how long episodes are and which rank should train on which, and what that is worth."""
-    from app.services.datasets import Terms
+    from app.services.datasets import ShardPlanSpec
 
     try:
-        _plan(path, Terms(ranks, cost, equal, length), out, force, plot, json, cost_per_s)
+        _plan(path, ShardPlanSpec(ranks, cost, equal, length), out, force, plot, json, cost_per_s)
     except (LachesisError, NotWritten) as error:
         _fail(str(error))
     except OSError as error:
@@ -62,7 +62,13 @@ def plan(
 
 
 def _plan(
-    path: Path, terms: "Terms", out: Path | None, force: bool, plot: Path | None, json: bool, cost_per_s: float | None
+    path: Path,
+    terms: "ShardPlanSpec",
+    out: Path | None,
+    force: bool,
+    plot: Path | None,
+    json: bool,
+    cost_per_s: float | None,
 ) -> None:
     from app.cli.shard_manifests import check_target, write_manifests
     from app.cli.shard_report import report
@@ -86,7 +92,7 @@ def _plan(
         write_manifests(planned, out, force)
 
 
-def _read(path: Path, terms: "Terms") -> "DatasetPlan":
+def _read(path: Path, terms: "ShardPlanSpec") -> "DatasetPlan":
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 

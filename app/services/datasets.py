@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class ShardPlanSpec:
     """What shards are asked for.
 
     Attributes:
@@ -59,12 +59,12 @@ class DatasetPlan:
     ids: Ids
     lengths: NDArray[np.int64]
     plan: ShardPlan
-    terms: Terms
+    terms: ShardPlanSpec
     facts: Facts | None = None
 
 
 def plan_dataset(
-    path: Path, terms: Terms, *, within: Path | None = None, progress: Progress = lambda _done, _total: None
+    path: Path, terms: ShardPlanSpec, *, within: Path | None = None, progress: Progress = lambda _done, _total: None
 ) -> DatasetPlan:
     """Plan the shards of a dataset on disk; see `read_dataset`. Takes seconds for a million episodes.
 
@@ -81,7 +81,7 @@ def plan_dataset(
     return DatasetPlan(found.ids, found.lengths, plan, terms, found.facts)
 
 
-def plan_episodes(ids: Ids, lengths: NDArray[np.int64], sent: Costs | None, terms: Terms) -> DatasetPlan:
+def plan_episodes(ids: Ids, lengths: NDArray[np.int64], sent: Costs | None, terms: ShardPlanSpec) -> DatasetPlan:
     """Plan the shards of episodes at hand.
 
     Raises:
@@ -148,7 +148,7 @@ class ShardPlanner:
         self._datasets_dir = datasets_dir
         self._thread = ThreadPoolExecutor(1, "shards")
 
-    def dataset(self, path: str, terms: Terms) -> DatasetPlan:
+    def dataset(self, path: str, terms: ShardPlanSpec) -> DatasetPlan:
         """Plan a dataset below the folder of datasets; called in `beside`.
 
         Raises:

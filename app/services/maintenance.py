@@ -7,18 +7,18 @@ from collections.abc import Mapping, Sequence
 
 from app.core.errors import LachesisError
 from app.logs import Backoff
-from app.services.batches.atropos_delivery import Sending
+from app.services.batches.atropos_delivery import AtroposDelivery
 from app.services.batches.dispatch import Dispatch
 from app.services.curriculum.states import CurriculumStates
-from app.services.environments.heartbeats import Presence
-from app.services.environments.registry import Registry
+from app.services.environments.heartbeats import HeartbeatBuffer
+from app.services.environments.registry import EnvironmentRegistry
 from app.services.groups.admission import Admission
 from app.services.groups.arrivals import Arrivals
-from app.services.groups.atropos_ingest import Intake
+from app.services.groups.atropos_ingest import AtroposIngest
 from app.services.groups.staleness import Staleness
-from app.services.replay.buffer import Replay
-from app.services.replay.relief import ReplayRelief
-from app.services.runs.isolation import Failure, RunTroubles, each, isolated
+from app.services.replay.buffer import ReplayBuffers
+from app.services.replay.relief import ReplayEviction
+from app.services.runs.isolation import Failure, RunFailures, each, isolated
 from app.store.groups.store import GroupStore
 from app.store.runs.store import MOST_FORGOTTEN, RunStore
 from app.store.runs.tick import Tick
@@ -38,17 +38,17 @@ class Maintenance:
         runs: RunStore,
         groups: GroupStore,
         admission: Admission,
-        intake: Intake,
+        intake: AtroposIngest,
         dispatch: Dispatch,
-        sending: Sending,
+        atropos_delivery: AtroposDelivery,
         staleness: Staleness,
         arrivals: Arrivals,
-        presence: Presence,
-        registry: Registry,
-        replay: Replay,
-        relief: ReplayRelief,
+        heartbeats: HeartbeatBuffer,
+        registry: EnvironmentRegistry,
+        replay: ReplayBuffers,
+        relief: ReplayEviction,
         curriculum_states: CurriculumStates,
-        troubles: RunTroubles,
+        troubles: RunFailures,
         *,
         environment_ttl_ms: int,
         buffer_release_ms: int,
@@ -59,10 +59,10 @@ class Maintenance:
         self._admission = admission
         self._intake = intake
         self._dispatch = dispatch
-        self._sending = sending
+        self._atropos_delivery = atropos_delivery
         self._staleness = staleness
         self._arrivals = arrivals
-        self._presence = presence
+        self._heartbeats = heartbeats
         self._registry = registry
         self._ttl_ms = environment_ttl_ms
         self._passes = 0
@@ -71,7 +71,7 @@ class Maintenance:
         self._relief = relief
         self._curriculum_states = curriculum_states
         self._upkeep = troubles
-        self._ticks = RunTroubles("the tick of a run")
+        self._ticks = RunFailures("the tick of a run")
         self._outage_lines = Backoff(_PERIOD_S, _LONGEST_SILENCE_S)
         self._task: asyncio.Task[None] | None = None
         self._buffer_release_ms = buffer_release_ms
@@ -142,13 +142,13 @@ class Maintenance:
         return ticks
 
     async def _tick(self, names: Sequence[str]) -> dict[str, Tick]:
-        heard_of = {run: self._presence.drain(run) for run in names}
+        heard_of = {run: self._heartbeats.drain(run) for run in names}
         ticks: dict[str, Tick] = {}
         try:
-            ticks = await self._runs.tick_all(self._sending.worker, heard_of, self._ttl_ms)
+            ticks = await self._runs.tick_all(self._atropos_delivery.worker, heard_of, self._ttl_ms)
         finally:
             for run, heard in heard_of.items() if not ticks else ():
-                self._presence.put_back(run, heard)
+                self._heartbeats.put_back(run, heard)
         for run, tick in ticks.items():
             if tick.expired:
                 self._expired[run] += tick.expired
@@ -185,7 +185,7 @@ class Maintenance:
         """Do what the tick found there is to do: for an idle run, nothing."""
         if tick.buffered or tick.leased:
             view = await self._runs.view(run)
-            await self._sending.return_lost(run, view)
+            await self._atropos_delivery.return_lost(run, view)
             await self._dispatch.quarantine_exhausted(run, view)
             await self._intake.release_overdue(run, view, self._buffer_release_ms)
         if tick.replay:

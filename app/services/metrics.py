@@ -29,13 +29,13 @@ from app.core.replay.buffer import Unfit
 from app.core.replay.chunking import Arrival, Dropped
 from app.core.replay.rate_limiter import error, may_insert, may_sample
 from app.services.batches.dispatch import Dispatch
-from app.services.batches.waiting import WaitingRoom
+from app.services.batches.waiting import LongPollQueue
 from app.services.replay.insertion import ReplayInsertion
 from app.services.replay.planning import REFUSED
 from app.services.replay.samples import ReplaySamples
-from app.services.runs.isolation import Failure, RunTroubles, each
+from app.services.runs.isolation import Failure, RunFailures, each
 from app.services.status import set_aside_groups
-from app.services.traffic import Traffic
+from app.services.traffic import RequestCounts
 from app.store.curriculum.store import CurriculumStore, CurriculumSummary
 from app.store.replay.store import ReplayStore
 from app.store.replay.view import ReplaySummary, ReplayView
@@ -103,11 +103,11 @@ class Metrics:
         replay: ReplayStore,
         curricula: CurriculumStore,
         dispatch: Dispatch,
-        waiting: WaitingRoom,
+        waiting: LongPollQueue,
         insertion: ReplayInsertion,
         samples: ReplaySamples,
-        traffic: Traffic,
-        upkeep: RunTroubles,
+        traffic: RequestCounts,
+        upkeep: RunFailures,
         environment_ttl_ms: int,
     ) -> None:
         self._runs = runs
@@ -119,7 +119,7 @@ class Metrics:
         self._waiting = waiting
         self._traffic = traffic
         self._upkeep = upkeep
-        self._troubles = RunTroubles("reading the metrics of a run")
+        self._troubles = RunFailures("reading the metrics of a run")
         self._ttl_ms = environment_ttl_ms
         self._process = f"{socket.gethostname()}:{os.getpid()}"
 
@@ -309,8 +309,8 @@ def _of_curricula(run: str, curricula: Sequence[CurriculumSummary]) -> Samples:
 
 def _add_balance(page: Samples, run: str, history: BalanceHistory) -> None:
     sums = {"chosen": history.imbalance, "contiguous": history.contiguous, "bound": history.bound}
-    for division, sum_ in sums.items():
-        page.add(telemetry.IMBALANCE, (run, division), history.batches, sum_)
+    for sharding, sum_ in sums.items():
+        page.add(telemetry.IMBALANCE, (run, sharding), history.batches, sum_)
     last = history.last
     of_last = {"chosen": last.imbalance, "contiguous": last.contiguous, "strided": last.strided, "bound": last.bound}
     page.add_each(telemetry.LAST_IMBALANCE, run, of_last)

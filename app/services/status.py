@@ -9,8 +9,8 @@ from app.core.environments.shares import bounds_for
 from app.core.model import Bounds, Environment, RunView
 from app.core.ranks.sharding import BalanceHistory
 from app.core.runs.warnings import RunWarning
-from app.services.batches.explain import Explain, Reason
-from app.services.runs.isolation import RunTroubles
+from app.services.batches.explain import BatchDiagnosis, Diagnostics
+from app.services.runs.isolation import RunFailures
 from app.store.groups.store import GroupStore
 from app.store.runs.store import RunStore
 from lachesis.wire.ranks import BalanceInfo
@@ -37,8 +37,8 @@ class Status:
         self,
         runs: RunStore,
         groups: GroupStore,
-        explain: Explain,
-        upkeep: RunTroubles,
+        explain: Diagnostics,
+        upkeep: RunFailures,
         environment_ttl_ms: int,
         durability: str,
     ) -> None:
@@ -170,7 +170,7 @@ def set_aside_groups(view: RunView) -> int:
     return sum(count for (_, size), count in view.lanes.items() if size > view.config.batch_size)
 
 
-def _blocked(reason: Reason) -> Blocked | None:
+def _blocked(reason: BatchDiagnosis) -> Blocked | None:
     not_ready = reason.not_ready
     if not_ready is None:
         return None

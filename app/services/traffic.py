@@ -30,7 +30,7 @@ class Durations:
         return list(zip(_BOUNDS, accumulate(self._counts), strict=True))
 
 
-class Traffic:
+class RequestCounts:
     """Requests by route. Plain numbers: the library's own, with their locks, take five times as long to count."""
 
     def __init__(self) -> None:

@@ -9,8 +9,8 @@ from redis.asyncio import Redis
 from app.api.deps import Services
 from app.core.model import RunConfig
 from app.main import wire
-from app.services.batches.request import Answer
-from app.services.environments.registry import Joined
+from app.services.batches.request import BatchResult
+from app.services.environments.registry import Membership
 from app.services.maintenance import Maintenance
 from app.settings import Settings
 from app.store.groups.codec import EncodedGroup
@@ -32,7 +32,7 @@ async def join(
     run: str = RUN,
     change_settings: bool = False,
     **settings: object,
-) -> Joined:
+) -> Membership:
     """Join an environment, of groups of two unless said otherwise."""
     return await services.registry.join(
         run, name, {"group_size": 2} | settings, member, change_settings=change_settings
@@ -44,7 +44,7 @@ def encoded(size: int, mark: int, environment: int | None = None) -> EncodedGrou
     return EncodedGroup(size, environment, f"{mark}|".encode() + b"x" * (50 * size))
 
 
-def marks(answer: Answer) -> list[int]:
+def marks(answer: BatchResult) -> list[int]:
     assert answer.batch is not None
     return [int(payload.split(b"|")[0]) for payload in answer.batch.payloads]
 

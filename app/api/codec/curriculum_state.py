@@ -17,7 +17,7 @@ from app.core.curriculum.estimates import Estimate
 from app.core.curriculum.settings import CurriculumPolicy
 from app.core.curriculum.state import Header, estimate_dict, load_estimate_dict, load_state_dict, state_dict
 from app.core.errors import BodyTooLarge, InvalidField, MalformedBody, RequestTimeout, UnsupportedEncoding
-from app.services.curriculum.states import Document
+from app.services.curriculum.states import CurriculumDocument
 from app.store.curriculum.state import SavedItem
 from lachesis.wire.curriculum_items import MAX_METADATA_BYTES
 from lachesis.wire.curriculum_state import LastLine, SavedItemLine
@@ -31,7 +31,7 @@ _LONGEST_LINE = 64 * 1024
 _LONGEST_HEADER = 1024 * 1024  # it names all categories, and the arms of each
 
 
-async def lines_of(document: Document) -> AsyncIterator[bytes]:
+async def lines_of(document: CurriculumDocument) -> AsyncIterator[bytes]:
     """Write a document, some lines at a time."""
     yield orjson.dumps(state_dict(document.header) | {_CATEGORIES: document.categories}) + b"\n"
     count = 0
@@ -54,7 +54,7 @@ def _line_of(item: SavedItem) -> bytes:
     return orjson.dumps(values) + b"\n"
 
 
-async def read_lines(request: Request, timeout_s: float) -> Document:
+async def read_lines(request: Request, timeout_s: float) -> CurriculumDocument:
     """Read a document's header; its items are read as they are asked for.
 
     Raises:
@@ -71,10 +71,10 @@ async def read_lines(request: Request, timeout_s: float) -> Document:
     if first is None:
         raise MalformedBody("the document is empty")
     header, categories = _at(1, lambda: _header(first[0]))
-    return Document(header, categories, _items(lines, first[1:], frozenset(categories)))
+    return CurriculumDocument(header, categories, _items(lines, first[1:], frozenset(categories)))
 
 
-def read_atropos(body: bytes) -> Document:
+def read_atropos(body: bytes) -> CurriculumDocument:
     """Read the state of Atropos's CurriculumScheduler.
 
     Raises:
@@ -91,7 +91,7 @@ def read_atropos(body: bytes) -> Document:
     async def items() -> AsyncIterator[Sequence[SavedItem]]:
         yield saved
 
-    return Document(header, (), items())
+    return CurriculumDocument(header, (), items())
 
 
 def check_policy(policy: CurriculumPolicy, place: tuple[str, ...]) -> None:

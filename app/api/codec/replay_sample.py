@@ -11,8 +11,8 @@ from fastapi import Request, Response
 from app.api.http.replies import WatchedReply, compressed
 from app.core.errors import LachesisError
 from app.core.replay.rate_limiter import Blocked
-from app.services.replay.buffer import Replay
-from app.services.replay.request import Record, Sample
+from app.services.replay.buffer import ReplayBuffers
+from app.services.replay.request import ReplaySample, SampledFragment
 from app.services.replay.samples import ReplaySamples
 from app.store.replay.entries import StoredFragment
 from lachesis.wire import fragments, samples
@@ -41,7 +41,7 @@ def fragments_reply(found: Sequence[tuple[StoredFragment, bytes]]) -> Response:
 
 
 async def taken_reply(
-    request: Request, replay: Replay, held: ReplaySamples, run: str, sample: Sample, *, binary: bool
+    request: Request, replay: ReplayBuffers, held: ReplaySamples, run: str, sample: ReplaySample, *, binary: bool
 ) -> Response:
     """Answer a sample that was just taken. If the reply breaks off, its trainer has some seconds to ask again."""
     lease = sample.lease
@@ -60,14 +60,16 @@ async def taken_reply(
     return WatchedReply(parts, headers, _nothing, broke_off, status_code=201, media_type=media_type)
 
 
-async def shown_reply(request: Request, replay: Replay, run: str, sample: Sample, *, binary: bool) -> Response:
+async def shown_reply(
+    request: Request, replay: ReplayBuffers, run: str, sample: ReplaySample, *, binary: bool
+) -> Response:
     """Answer a sample that somebody holds: a rank of its trainer looks at it, or the trainer came back."""
     parts, headers, media_type = await _parts(request, replay, run, sample, binary=binary)
     return WatchedReply(parts, headers, _nothing, _nothing, media_type=media_type)
 
 
 async def _parts(
-    request: Request, replay: Replay, run: str, sample: Sample, *, binary: bool
+    request: Request, replay: ReplayBuffers, run: str, sample: ReplaySample, *, binary: bool
 ) -> tuple[list[bytes], dict[str, str], str]:
     """The body of a reply in pieces, its headers and its media type."""
     info = _info(run, sample)
@@ -89,7 +91,7 @@ def _head(payloads: Sequence[bytes], kind: str, said: Mapping[str, str]) -> byte
     return frame_header([len(payload) for payload in payloads], kind, said)
 
 
-def _info(run: str, sample: Sample) -> samples.SampleInfo:
+def _info(run: str, sample: ReplaySample) -> samples.SampleInfo:
     return samples.SampleInfo(
         sample=sample.lease.batch_id,
         run=run,
@@ -101,7 +103,7 @@ def _info(run: str, sample: Sample) -> samples.SampleInfo:
     )
 
 
-def _record(record: Record) -> samples.Record:
+def _record(record: SampledFragment) -> samples.Record:
     stored = record.fragment
     # A default that is a list is copied with care, which costs as much as all the rest of the record.
     facts = {"episodes": [], **json.loads(stored.facts)}

@@ -12,9 +12,9 @@ from app.api.codec.atropos_batch import batch_json
 from app.api.http.replies import WatchedReply, compressed
 from app.core.errors import LachesisError
 from app.core.model import Environment
-from app.services.batches.atropos_delivery import Sending
-from app.services.batches.request import Answer
-from app.services.environments.registry import Registry
+from app.services.batches.atropos_delivery import AtroposDelivery
+from app.services.batches.request import BatchResult
+from app.services.environments.registry import EnvironmentRegistry
 
 _MOST_HEADER_CHARACTERS = 1000  # clients refuse headers of some kilobytes; the status has it all
 _NO_BATCH = b'{"batch":null}'
@@ -22,7 +22,7 @@ _NO_BATCH = b'{"batch":null}'
 log = logging.getLogger("lachesis.api")
 
 
-async def batch_reply(request: Request, sending: Sending, run: str, answer: Answer) -> Response:
+async def batch_reply(request: Request, sending: AtroposDelivery, run: str, answer: BatchResult) -> Response:
     """Answer `GET /batch`: the batch or null; a completed reply acknowledges the batches before it."""
     batch = answer.batch
     # By the reply, and that by its connection, long after it was sent.
@@ -65,7 +65,7 @@ async def batch_reply(request: Request, sending: Sending, run: str, answer: Answ
 
 
 def registration_reply(
-    answer: Mapping[str, object], registry: Registry, run: str, environment: Environment
+    answer: Mapping[str, object], registry: EnvironmentRegistry, run: str, environment: Environment
 ) -> Response:
     """Answer `POST /register-env`: an environment that has the answer is alive, one that has not will ask anew."""
 

@@ -26,7 +26,7 @@ from app.core.environments.registration import Application
 from app.core.errors import InvalidField
 from app.core.groups.length import sequence_limit
 from app.core.model import Blocker, RunConfig
-from app.services.groups.atropos_ingest import Receipt
+from app.services.groups.atropos_ingest import AtroposReceipt
 from lachesis.wire.atropos import EnvironmentIdentifier, RegisterEnvironment, Registration, ScoredData
 from lachesis.wire.body import MAX_INTEGER
 from lachesis.wire.status import RunStatus
@@ -236,7 +236,7 @@ async def reset_data(run: Run, found: Found, request: Request) -> Response:
     return PlainTextResponse("Reset successful")
 
 
-def _list_answer(receipts: list[Receipt]) -> dict[str, Any]:
+def _list_answer(receipts: list[AtroposReceipt]) -> dict[str, Any]:
     answer: dict[str, Any] = {"status": "received", "groups_processed": len(receipts)}
     buffered = [receipt for receipt in receipts if receipt.buffered]
     if buffered:

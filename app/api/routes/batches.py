@@ -28,7 +28,7 @@ from app.api.wire.explanation import explanation
 from app.api.wire.rank_query import documented_query, query_of, seat_of
 from app.core import errors
 from app.core.batches.leases import Lease, LeaseState
-from app.services.batches.request import Holder
+from app.services.batches.request import BatchRequest
 from lachesis.wire.atropos import MAX_BATCH_SIZE
 from lachesis.wire.batches import (
     Ack,
@@ -94,8 +94,8 @@ async def take_batch(request: Request) -> Response:
     layout = Layout(run) if accepts_binary(request) else None
     begin = None if layout is None else layout.begin
     seat = seat_of(query)
-    holder = Holder(asked.request_id or "", asked.lease_s, asked.trainer or "", seat, asked.rewinds, begin)
-    answer = await found.waiting.take(run, holder, wait_s, end_of_waiting(request.scope))
+    batch_request = BatchRequest(asked.request_id or "", asked.lease_s, asked.trainer or "", seat, asked.rewinds, begin)
+    answer = await found.waiting.take(run, batch_request, wait_s, end_of_waiting(request.scope))
     if answer.not_ready is not None:
         if wait_s > 0:
             who, why = asked.trainer or "unnamed", answer.not_ready.detail

@@ -15,7 +15,7 @@ from app.api.wire.curriculum import item_json, page_json, receipt_json, sample_j
 from app.core.curriculum.settings import Strategy
 from app.core.errors import InvalidField
 from app.services.curriculum.items import SortedBy
-from app.services.curriculum.sampling import SampleRequest
+from app.services.curriculum.sampling import CurriculumSampleRequest
 from app.store.curriculum.entries import NewItem as StoredNewItem
 from lachesis.wire import curriculum_items as wire
 from lachesis.wire.curriculum_items import (
@@ -145,7 +145,9 @@ async def post_samples(run: NamedRun, curriculum: Named, found: Found, request: 
     """
     asked = parse(SampleItems, body)
     strategy = None if asked.strategy is None else Strategy(asked.strategy)
-    wanted = SampleRequest(asked.n, asked.step, asked.total_steps, asked.seed, strategy, asked.request_id or "")
+    wanted = CurriculumSampleRequest(
+        asked.n, asked.step, asked.total_steps, asked.seed, strategy, asked.request_id or ""
+    )
     use = found.curriculum_samples.bins if asked.bins_only else found.curriculum_samples.sample
     sample = await use(run, curriculum, wanted)
     headers = {"Idempotent-Replay": "true"} if sample.repeated else {}

@@ -14,7 +14,7 @@ from app.api.routes.answer_docs import BODY, problems
 from app.api.routes.body_docs import takes
 from app.core import errors
 from app.core.errors import InvalidField
-from app.services.datasets import DatasetPlan, Terms, episodes_of, plan_episodes, summary_of
+from app.services.datasets import DatasetPlan, ShardPlanSpec, episodes_of, plan_episodes, summary_of
 from lachesis.wire.shards import InlineEpisode, ShardPlanInfo, ShardPlanRequest
 
 router = APIRouter(prefix="/v1/shards", tags=["shards"], route_class=DirectNativeRoute)
@@ -43,7 +43,7 @@ async def plan_shards(request: Request) -> Response:
 
 def _answer(found: Services, body: bytes) -> bytes:
     asked = parse(ShardPlanRequest, body)
-    terms = Terms(asked.ranks, asked.cost, asked.equal, asked.length)
+    terms = ShardPlanSpec(asked.ranks, asked.cost, asked.equal, asked.length)
     given = [name for name in ("lengths", "episodes", "path") if getattr(asked, name) is not None]
     if len(given) != 1:
         raise InvalidField(f"one of lengths, episodes and path, not {' and '.join(given) or 'none'}")

@@ -15,7 +15,7 @@ from app.api.routes import replay_docs as docs
 from app.api.routes.body_docs import takes
 from app.core.replay.rate_limiter import Blocked
 from app.core.replay.sampling import Strategy
-from app.services.replay.request import SampleRequest
+from app.services.replay.request import ReplaySampleRequest
 from lachesis.wire.ranks import MAX_WAIT_S
 from lachesis.wire.samples import AckSample, ExtendSample, NackSample, SampleEnd, SampleInfo, TakeSample
 
@@ -49,7 +49,7 @@ async def take_sample(
     repeated request id gets the same sample, while that is held.
     """
     asked = parse(TakeSample, body)
-    sample_request = SampleRequest(
+    sample_request = ReplaySampleRequest(
         num_chunks=asked.num_chunks,
         num_fragments=asked.num_fragments,
         sampling=_sampling(asked),

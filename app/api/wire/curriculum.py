@@ -10,9 +10,9 @@ from app.core.curriculum.indexes import Order
 from app.core.curriculum.settings import CurriculumPolicy, of_their_kinds
 from app.services.curriculum.curricula import CurriculumFacts
 from app.services.curriculum.items import Flight, ItemFacts, ItemPage
-from app.services.curriculum.observing import Receipt
-from app.services.curriculum.sampling import Sample, SampledItem
-from app.services.curriculum.what_if import Alternative, Comparison
+from app.services.curriculum.observing import ObservationReceipt
+from app.services.curriculum.sampling import CurriculumSample, DrawnItem
+from app.services.curriculum.what_if import StrategyComparison, StrategyOutcome
 from lachesis.wire.curricula import CurriculumInfo, CurriculumSettings
 
 
@@ -77,7 +77,7 @@ def page_json(page: ItemPage) -> bytes:
     return orjson.dumps({"items": list(map(item_values, page.items)), "cursor": page.cursor})
 
 
-def receipt_json(receipt: Receipt) -> bytes:
+def receipt_json(receipt: ObservationReceipt) -> bytes:
     """Describe what became of observations."""
     observed = [
         {"item": one.key, "bin": one.bin, "difficulty": one.estimate.ema, "count": one.estimate.count}
@@ -86,7 +86,7 @@ def receipt_json(receipt: Receipt) -> bytes:
     return orjson.dumps({"observed": observed})
 
 
-def sample_json(sample: Sample, asked: int) -> bytes:
+def sample_json(sample: CurriculumSample, asked: int) -> bytes:
     """Describe a sample of which so many items, or bins, were asked."""
     short = len(sample.items) + len(sample.bins) < asked
     return orjson.dumps(
@@ -103,19 +103,19 @@ def sample_json(sample: Sample, asked: int) -> bytes:
     )
 
 
-def comparison_json(comparison: Comparison) -> bytes:
+def comparison_json(comparison: StrategyComparison) -> bytes:
     """Describe two strategies side by side."""
     sides = {"current": comparison.current, "alternative": comparison.alternative}
     shown = {name: _alternative(side) for name, side in sides.items()}
     return orjson.dumps({**shown, "difference": comparison.difference})
 
 
-def _alternative(side: Alternative) -> dict[str, Any]:
+def _alternative(side: StrategyOutcome) -> dict[str, Any]:
     items = list(map(_sampled, side.items))
     return {"strategy": side.strategy, "bins": side.bins, "entropy": side.entropy, "items": items}
 
 
-def _sampled(sampled: SampledItem) -> dict[str, Any]:
+def _sampled(sampled: DrawnItem) -> dict[str, Any]:
     return {
         "key": sampled.item.key,
         "bin": sampled.bin,

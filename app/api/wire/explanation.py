@@ -1,11 +1,11 @@
 """Why there is no batch, as `GET …/batches/explain` answers it."""
 
-from app.services.batches.explain import Reason, stale_groups
+from app.services.batches.explain import BatchDiagnosis, stale_groups
 from app.services.status import alert_of, shown_warnings
 from lachesis.wire.batches import Explanation, LastSubmission
 
 
-def explanation(reason: Reason, ttl_ms: int, instead: dict[str, int | float]) -> Explanation:
+def explanation(reason: BatchDiagnosis, ttl_ms: int, instead: dict[str, int | float]) -> Explanation:
     """Describe why there is or is no batch.
 
     Args:

@@ -9,7 +9,7 @@ from app.core.replay.buffer import Eviction, ReplayPolicy
 from app.core.replay.rate_limiter import LimiterSettings
 from app.core.replay.sampling import Sampling, Strategy
 from app.services.replay.buffer import ChunkPage
-from app.services.replay.state import ReplayState as State
+from app.services.replay.state import BufferState
 from app.store.replay import snapshots as stored
 from app.store.replay.entries import StoredChunk
 from lachesis.wire.replay import (
@@ -37,7 +37,7 @@ def changes_of(asked: ReplaySettings | ReplayChange, names: frozenset[str]) -> d
     return changes
 
 
-def shown_state(state: State) -> ReplayState:
+def shown_state(state: BufferState) -> ReplayState:
     """Describe a buffer."""
     return ReplayState(
         settings=_settings(state.policy),

@@ -12,23 +12,23 @@ from dataclasses import replace
 from app.core.batches.leases import Lease, LeaseState, returned, waits
 from app.core.model import RunView
 from app.liveness import pid_space, process_exists
-from app.services.batches.request import Answer, Batch
-from app.services.batches.rewind import Bookmarks
+from app.services.batches.request import Batch, BatchResult
+from app.services.batches.rewind import Retention
 from app.store.batches.store import BatchStore
 
 _WORKER_SILENT_MS = 15_000
 
 
-class Sending:
+class AtroposDelivery:
     """What this process is sending, and what it knows of others.
 
     Attributes:
         worker: The name of this process in leases and among those that give signs of life.
     """
 
-    def __init__(self, batches: BatchStore, bookmarks: Bookmarks) -> None:
+    def __init__(self, batches: BatchStore, retention: Retention) -> None:
         self._batches = batches
-        self._bookmarks = bookmarks
+        self._retention = retention
         self._under_way: set[Lease] = set()  # what Redis says we are sending, and we are
         self._pid_space = pid_space()
         self.worker = f"{self._pid_space}/{os.getpid()}/{uuid.uuid4().hex[:8]}"
@@ -51,7 +51,7 @@ class Sending:
                 self._under_way.discard(lease)
         return taken
 
-    async def finish(self, run: str, answer: Answer) -> None:
+    async def finish(self, run: str, answer: BatchResult) -> None:
         """Note that an answer was written out whole: it acknowledges the batches that had come before."""
         if answer.batch is not None:
             try:
@@ -60,7 +60,7 @@ class Sending:
                 # Not marked, because Redis stayed away: then it is handed out again. Better twice than not at all.
                 self._under_way.discard(answer.batch.lease)
         if answer.acknowledges:
-            await self._bookmarks.deliver(run, answer.acknowledges)
+            await self._retention.deliver(run, answer.acknowledges)
 
     async def break_off(self, run: str, batch: Batch) -> None:
         """Note that a batch did not reach its trainer, although it may be marked as sent: it goes first from now on."""

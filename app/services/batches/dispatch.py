@@ -24,14 +24,14 @@ from app.core.model import Lane, NotReady, RunView
 from app.core.ranks.requests import Seat, awaiting
 from app.core.ranks.sharding import Undivided, recorded
 from app.events import BatchQuarantined, BatchRedelivered, BatchRelaxed, emit
-from app.services.batches.atropos_delivery import Sending
-from app.services.batches.request import Answer, Batch, Holder, Timing
+from app.services.batches.atropos_delivery import AtroposDelivery
+from app.services.batches.request import Batch, BatchRequest, BatchResult, Timing
 from app.services.batches.retrieval import Retrieval
 from app.services.groups.arrivals import Arrivals
-from app.services.ranks.lookahead import Window
-from app.services.ranks.sharding import Division
-from app.services.replay.mixing import Mixing, Mixture
-from app.services.replay.reservations import Reservations
+from app.services.ranks.lookahead import Lookahead
+from app.services.ranks.sharding import BatchSharding
+from app.services.replay.mixing import Mixture, ReplayMixing
+from app.services.replay.reservations import UseReservations
 from app.store.batches.store import BatchStore
 from app.store.runs.store import RunStore
 from app.store.runs.tick import NOBODY
@@ -52,28 +52,28 @@ class Dispatch:
         runs: RunStore,
         batches: BatchStore,
         retrieval: Retrieval,
-        division: Division,
-        window: Window,
-        mixing: Mixing,
-        reservations: Reservations,
-        sending: Sending,
+        sharding: BatchSharding,
+        window: Lookahead,
+        mixing: ReplayMixing,
+        reservations: UseReservations,
+        atropos_delivery: AtroposDelivery,
         arrivals: Arrivals,
         timing: Timing,
     ) -> None:
         self._runs = runs
         self._batches = batches
         self._retrieval = retrieval
-        self._division = division
+        self._sharding = sharding
         self._window = window
         self._mixing = mixing
         self._reservations = reservations
-        self._sending = sending
+        self._atropos_delivery = atropos_delivery
         self._arrivals = arrivals
         self._timing = timing
         self.handed_out = 0
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # a run's, while somebody asks
 
-    async def take(self, run: str, holder: Holder | None = None) -> Answer:
+    async def take(self, run: str, request: BatchRequest | None = None) -> BatchResult:
         """Take the next batch for a trainer.
 
         A batch that waits to be handed out again goes first, the same groups in the same order. Then come new ones,
@@ -82,7 +82,7 @@ class Dispatch:
         Args:
             run: The run's name.
             holder: Who will hold it under a lease; None for a trainer of Atropos. An answer with a batch for one of
-                those must come to an end, whatever happens: `Sending.finish` or `Sending.break_off`.
+                those must come to an end, whatever happens: `AtroposDelivery.finish` or `AtroposDelivery.break_off`.
 
         Raises:
             RunArchived: The run hands out nothing.
@@ -95,39 +95,39 @@ class Dispatch:
             view = await self._runs.view(run)
             if view.config is not None and not view.started:
                 await self._runs.start(run)
-            if view.config is not None and self._sending.worker not in view.workers:
+            if view.config is not None and self._atropos_delivery.worker not in view.workers:
                 # Others take a sender they never heard of for dead, and would hand out what it is sending.
-                await self._runs.tick(run, self._sending.worker, NOBODY, self._timing.environment_ttl_ms)
-            sent = tuple(lease for lease in view.leases if lease.state is LeaseState.SENT) if holder is None else ()
+                await self._runs.tick(run, self._atropos_delivery.worker, NOBODY, self._timing.environment_ttl_ms)
+            sent = tuple(lease for lease in view.leases if lease.state is LeaseState.SENT) if request is None else ()
             while view.config is not None:  # a reset may come in between
-                if holder is not None:
-                    holder.check(view)
+                if request is not None:
+                    request.check(view)
                 if view.policy.archived:
                     raise RunArchived(f"run {run} is archived: it hands out no batches")
-                outcome = await self._next(run, view, holder)
+                outcome = await self._next(run, view, request)
                 if isinstance(outcome, Batch):
-                    if view.undivided is not None and holder is not None and holder.seat is not None:
+                    if view.undivided is not None and request is not None and request.seat is not None:
                         await self._runs.note_undivided(run, None)
-                    return Answer(outcome, None, sent)
+                    return BatchResult(outcome, None, sent)
                 if isinstance(outcome, NotReady):
-                    return Answer(None, outcome, sent)
+                    return BatchResult(None, outcome, sent)
                 view = await self._runs.view(run)
-        if holder is not None:
+        if request is not None:
             raise RunNotFound(f"there is no run {run}")
-        return Answer(None, unregistered())
+        return BatchResult(None, unregistered())
 
-    async def again(self, run: str, holder: Holder) -> Answer | None:
+    async def again(self, run: str, request: BatchRequest) -> BatchResult | None:
         """Find the batch that the same request took before, if that is still held; None if there is none."""
         turn = self._turns.setdefault(run, asyncio.Lock())
         async with turn:  # the first request may be about to take it
             view = await self._runs.view(run)
-            mine = holder.in_hand(view, self._waiting(view, holder))
+            mine = request.own_lease(view, self._waiting(view, request))
             if mine is None:
                 return None
-            batch = await self._handed_out(run, view, mine, holder.renewed(mine, view), holder.seat)
-        return None if batch is None else Answer(batch, None)
+            batch = await self._handed_out(run, view, mine, request.renewed(mine, view), request.seat)
+        return None if batch is None else BatchResult(batch, None)
 
-    async def due(self, run: str, holders: Sequence[Holder]) -> list[int]:
+    async def due(self, run: str, requests: Sequence[BatchRequest]) -> list[int]:
         """Find those for whom there is a batch that was taken before: in their ranks' hands, or to be handed out again.
 
         Of trainers that take whole batches, no more than there are batches for; and those that get an error because
@@ -137,19 +137,19 @@ class Dispatch:
             Their positions, ascending.
         """
         view = await self._runs.view(run)
-        free = sum(self._sending.waits(lease, view) for lease in view.leases)
+        free = sum(self._atropos_delivery.waits(lease, view) for lease in view.leases)
         found = []
-        for position, holder in enumerate(holders):
+        for position, request in enumerate(requests):
             try:
-                holder.check(view)
-                waiting = self._waiting(view, holder)
-                has = waiting is not None or holder.in_hand(view, waiting) is not None
+                request.check(view)
+                waiting = self._waiting(view, request)
+                has = waiting is not None or request.own_lease(view, waiting) is not None
             except (RanksDisagree, RunRewound):
                 found.append(position)
                 continue
-            if has and (holder.seat is not None or free > 0):
+            if has and (request.seat is not None or free > 0):
                 found.append(position)
-                free -= holder.seat is None
+                free -= request.seat is None
         return found
 
     async def hand_on(self, run: str, batch: Batch) -> None:
@@ -181,7 +181,9 @@ class Dispatch:
         Returns:
             What would happen; None if groups were dropped: look again.
         """
-        outgrown = [one for one in view.leases if self._sending.waits(one, view) and not _is_whole(one.size, view)]
+        outgrown = [
+            one for one in view.leases if self._atropos_delivery.waits(one, view) and not _is_whole(one.size, view)
+        ]
         held = [await self._batches.groups_of(run, lease.batch_id) for lease in outgrown]
         returning = [group for groups in held for group in groups or ()]
         decision, _ = await self._decided(run, view, returning)
@@ -190,7 +192,9 @@ class Dispatch:
 
     def again_first(self, view: RunView) -> Lease | None:
         """Find the batch that is handed out again next, unchanged."""
-        waiting = (lease for lease in view.leases if self._sending.waits(lease, view) and _is_whole(lease.size, view))
+        waiting = (
+            lease for lease in view.leases if self._atropos_delivery.waits(lease, view) and _is_whole(lease.size, view)
+        )
         return next(waiting, None)
 
     async def _decided(
@@ -218,17 +222,17 @@ class Dispatch:
         # With a thousand lanes this takes long enough for other requests to notice.
         return await asyncio.to_thread(decide, view, lanes, self._timing.environment_ttl_ms, relax_after_ms)
 
-    async def _next(self, run: str, view: RunView, holder: Holder | None) -> Batch | NotReady | None:
+    async def _next(self, run: str, view: RunView, request: BatchRequest | None) -> Batch | NotReady | None:
         """Hand out what was taken before, else a new batch; None if the world moved on meanwhile."""
-        waiting = self._waiting(view, holder)
-        mine = None if holder is None else holder.in_hand(view, waiting)
-        if holder is not None and mine is not None:
-            return await self._handed_out(run, view, mine, holder.renewed(mine, view), holder.seat)
+        waiting = self._waiting(view, request)
+        mine = None if request is None else request.own_lease(view, waiting)
+        if request is not None and mine is not None:
+            return await self._handed_out(run, view, mine, request.renewed(mine, view), request.seat)
         await self.quarantine_exhausted(run, view)
         if waiting is None:
-            return await self._new(run, view, holder)
-        taken = self._lease(view, holder, replace(waiting, deliveries=waiting.deliveries + 1))
-        batch = await self._handed_out(run, view, waiting, taken, None if holder is None else holder.seat)
+            return await self._new(run, view, request)
+        taken = self._lease(view, request, replace(waiting, deliveries=waiting.deliveries + 1))
+        batch = await self._handed_out(run, view, waiting, taken, None if request is None else request.seat)
         if batch is not None:
             emit(
                 BatchRedelivered(
@@ -241,10 +245,10 @@ class Dispatch:
             )
         return batch
 
-    def _waiting(self, view: RunView, holder: Holder | None) -> Lease | None:
+    def _waiting(self, view: RunView, request: BatchRequest | None) -> Lease | None:
         """Find the batch that is to be handed out again first; a rank wants none that it has in hand."""
-        seat = None if holder is None else holder.seat
-        waiting = (lease for lease in view.leases if self._sending.waits(lease, view))
+        seat = None if request is None else request.seat
+        waiting = (lease for lease in view.leases if self._atropos_delivery.waits(lease, view))
         return next((lease for lease in waiting if seat is None or seat.wants(lease)), None)
 
     async def _handed_out(self, run: str, view: RunView, seen: Lease, taken: Lease, seat: Seat | None) -> Batch | None:
@@ -255,13 +259,13 @@ class Dispatch:
         if groups is None:
             return None
         # Who has it goes on with it, whatever the run's batch size is by now.
-        in_hand = seen.state is LeaseState.HELD and not expired(seen, view.clock_ms)
+        is_held = seen.state is LeaseState.HELD and not expired(seen, view.clock_ms)
         size = sum(group.size for group in groups)
-        whole = in_hand or _is_whole(size, view)
+        whole = is_held or _is_whole(size, view)
         if seat is not None and whole:
             seat.check_size(size)
         try:
-            batch = await self._division.read(run, view, taken, groups, seat) if whole else None
+            batch = await self._sharding.read(run, view, taken, groups, seat) if whole else None
         except InvalidField as error:
             raise await self._cannot_divide(run, view, error, seen.batch_id) from None
         if not isinstance(batch, Batch):
@@ -271,25 +275,25 @@ class Dispatch:
             return None
         return batch if await self._have(batch.lease, self._batches.change(run, seen, batch.lease)) else None
 
-    def _lease(self, view: RunView, holder: Holder | None, batch: Lease) -> Lease:
+    def _lease(self, view: RunView, request: BatchRequest | None, batch: Lease) -> Lease:
         """Put a batch into somebody's hands."""
-        if holder is None:
-            return self._sending.lease(batch)
+        if request is None:
+            return self._atropos_delivery.lease(batch)
         return replace(
             returned(batch),
             state=LeaseState.HELD,
-            worker=self._sending.worker,
+            worker=self._atropos_delivery.worker,
             lease_id=uuid.uuid4().hex,
-            deadline_ms=holder.deadline_ms(view),
-            request_id=holder.request_id,
-            trainer=holder.trainer,
+            deadline_ms=request.deadline_ms(view),
+            request_id=request.request_id,
+            trainer=request.trainer,
         )
 
     async def _new(
-        self, run: str, view: RunView, holder: Holder | None, *, mixing: bool = True
+        self, run: str, view: RunView, request: BatchRequest | None, *, mixing: bool = True
     ) -> Batch | NotReady | None:
         """Plan and commit a batch; None if the world moved on meanwhile."""
-        seat = None if holder is None else holder.seat
+        seat = None if request is None else request.seat
         if seat is not None and view.config is not None:
             seat.check(view.step + 1)
             seat.check_size(view.config.batch_size)
@@ -321,20 +325,20 @@ class Dispatch:
             debts=debt_changes(view.debts, decision.debts),
         )
         try:
-            batch = await self._division.divide(view, self._lease(view, holder, new), retrieved, seat)
+            batch = await self._sharding.divide(view, self._lease(view, request, new), retrieved, seat)
         except InvalidField as error:
             if mixture is None:
                 raise await self._cannot_divide(run, view, error, None) from None
             # Ranks once had other micro-batches or costs: what was trained on then must not keep them from the rest.
-            return await self._new(run, view, holder, mixing=False)
+            return await self._new(run, view, request, mixing=False)
         if not isinstance(batch, Batch):
             await self._retrieval.drop(run, view, batch.reasons)
             await self._mixing.retire_damaged(run, batch.reasons)
             return None
         if mixture is not None and not await self._mixing.reserve(run, batch.lease, mixture):
             return None
-        if holder is not None and holder.chosen is not None:
-            holder.chosen(batch)
+        if request is not None and request.chosen is not None:
+            request.chosen(batch)
         commit = self._batches.commit(
             run,
             batch.lease,
@@ -377,7 +381,7 @@ class Dispatch:
     async def _have(self, lease: Lease, taking: Coroutine[None, None, bool]) -> bool:
         """Take a lease; False if the world moved on meanwhile."""
         # One that is not on its way to a trainer of Atropos is held until its deadline, wherever its reply goes.
-        have = await (self._sending.begin(lease, taking) if lease.state is LeaseState.SENDING else taking)
+        have = await (self._atropos_delivery.begin(lease, taking) if lease.state is LeaseState.SENDING else taking)
         self.handed_out += have
         return have
 

@@ -12,14 +12,14 @@ from app.core.model import DropReason, NotReady, RunConfig, RunView
 from app.core.runs.warnings import RunWarning
 from app.services.batches.dispatch import Dispatch
 from app.services.groups.arrivals import Arrivals
-from app.services.runs.capacity import Capacity
+from app.services.runs.capacity import RunCapacity
 from app.services.runs.warnings import RunWarnings
 from app.store.replay.store import ReplayStore
 from app.store.runs.store import RunStore
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
+class BatchDiagnosis:
     """Why a run is or is not ready, as of a view of it.
 
     Attributes:
@@ -41,7 +41,7 @@ class Reason:
     warnings: tuple[RunWarning, ...] = ()
 
 
-class Explain:
+class Diagnostics:
     """Looks at a run. Like the next take, it drops groups that are too old; it changes nothing else."""
 
     def __init__(
@@ -50,7 +50,7 @@ class Explain:
         dispatch: Dispatch,
         arrivals: Arrivals,
         buffers: ReplayStore,
-        capacity: Capacity,
+        capacity: RunCapacity,
         warnings: RunWarnings,
         environment_ttl_ms: int,
     ) -> None:
@@ -66,7 +66,7 @@ class Explain:
         """Return in how many seconds a batch should form at the present arrival rates, or None if that is unknown."""
         return expected_s(not_ready, self._arrivals.rates(run))
 
-    async def of(self, run: str, instead: Mapping[str, float] | None = None) -> Reason:
+    async def of(self, run: str, instead: Mapping[str, float] | None = None) -> BatchDiagnosis:
         """Say whether a trainer that asked now would get a batch.
 
         Payloads are not read: a damaged one is found when its batch is taken.
@@ -79,25 +79,27 @@ class Explain:
         found = self._warnings.tried(reason.view) if instead else self._warnings.note(run, reason.view)
         return replace(reason, warnings=found)
 
-    async def _of(self, run: str, instead: Mapping[str, float] | None) -> Reason:
+    async def _of(self, run: str, instead: Mapping[str, float] | None) -> BatchDiagnosis:
         decision = None
         while decision is None:
             view = await self._runs.view(run)
             if view.config is None:
-                return Reason(view, unregistered(), None, None, {}, Arrived())
+                return BatchDiagnosis(view, unregistered(), None, None, {}, Arrived())
             self._arrivals.note(run, view)
             view = _tried(view, view.config, instead or {})
             arriving, arrived = self._arrivals.rates(run), self._arrivals.lately(run, view)
             if view.policy.archived:
-                return Reason(view, archived(), None, None, arriving, arrived)
+                return BatchDiagnosis(view, archived(), None, None, arriving, arrived)
             again = None if instead else self._dispatch.again_first(view)
             if again is not None:
-                return Reason(view, undivided(view.undivided, again.batch_id, ()), None, None, arriving, arrived)
+                return BatchDiagnosis(
+                    view, undivided(view.undivided, again.batch_id, ()), None, None, arriving, arrived
+                )
             decision = await self._dispatch.decision(run, view)
         policy = view.policy
         if decision.plan is not None:
             planned = [group.group_id for group in decision.plan.groups]
-            return Reason(view, undivided(view.undivided, None, planned), None, None, arriving, arrived)
+            return BatchDiagnosis(view, undivided(view.undivided, None, planned), None, None, arriving, arrived)
         why = decision.not_ready
         assert why is not None, "a decision has one or the other"  # noqa: S101
         if arrived.filtered:
@@ -111,7 +113,7 @@ class Explain:
             why = replace(why, detail=f"{why.detail}; {waiting}")
         left_ms = decision.relaxes_in_ms
         relaxes_s = None if left_ms is None else left_ms / 1000
-        return Reason(view, why, expected_s(why, arriving), relaxes_s, arriving, arrived)
+        return BatchDiagnosis(view, why, expected_s(why, arriving), relaxes_s, arriving, arrived)
 
 
 def _tried(view: RunView, config: RunConfig, instead: Mapping[str, float]) -> RunView:

@@ -9,28 +9,28 @@ from app.core.errors import BatchInUse, BatchNotFound, InvalidField, LeaseLost
 from app.core.model import DropReason
 from app.core.ranks.sharding import Shards, acknowledged_by
 from app.events import BatchDiscarded, BatchGivenBack, emit
-from app.services.batches.rewind import Bookmarks
+from app.services.batches.rewind import Retention
 from app.services.groups.staleness import Staleness
-from app.services.replay.reservations import Reservations
+from app.services.replay.reservations import UseReservations
 from app.store.batches.store import BatchStore
 from app.store.batches.view import BatchView
 from app.store.groups.store import GroupStore
 
 
-class Leases:
+class BatchLeases:
     """What a trainer does with a batch, and what operators do."""
 
     def __init__(
         self,
         groups: GroupStore,
         batches: BatchStore,
-        bookmarks: Bookmarks,
-        reservations: Reservations,
+        retention: Retention,
+        reservations: UseReservations,
         staleness: Staleness,
     ) -> None:
         self._groups = groups
         self._batches = batches
-        self._bookmarks = bookmarks
+        self._retention = retention
         self._reservations = reservations
         self._staleness = staleness
         self._turns: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
@@ -64,7 +64,7 @@ class Leases:
                 if shards is not None and shards.awaited:
                     if await self._batches.change(run, lease, replace(lease, shards=shards)):
                         return shards.awaited
-                elif await self._bookmarks.deliver(run, [lease], view.policy):
+                elif await self._retention.deliver(run, [lease], view.policy):
                     return ()
 
     async def give_back(self, run: str, batch_id: str, lease_id: str | None, reason: str | None) -> None:

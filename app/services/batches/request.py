@@ -20,7 +20,7 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class BatchRequest:
     """Who takes a batch to hold it under a lease with a deadline.
 
     Attributes:
@@ -54,7 +54,7 @@ class Holder:
         """Return until when it holds what it takes now, run clock."""
         return view.clock_ms + round(1000 * (view.policy.lease_s if self.lease_s is None else self.lease_s))
 
-    def in_hand(self, view: RunView, waiting: Lease | None) -> Lease | None:
+    def own_lease(self, view: RunView, waiting: Lease | None) -> Lease | None:
         """Find the lease that this request has a right to already: it took it before, or its ranks have it.
 
         Args:
@@ -82,7 +82,7 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
-class Shard:
+class BatchShard:
     """The part of a batch that a rank gets.
 
     Attributes:
@@ -112,7 +112,7 @@ class Batch:
     groups: tuple[LeasedGroup, ...]
     payloads: tuple[bytes, ...]
     view: RunView
-    shard: Shard | None = None
+    shard: BatchShard | None = None
 
     def without_payloads(self) -> "Batch":
         """The same for those who only need to know which it is."""
@@ -120,7 +120,7 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class BatchResult:
     """What a trainer that asked gets.
 
     Attributes:

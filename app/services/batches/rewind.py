@@ -9,15 +9,15 @@ from app.core.errors import InvalidField, RewindImpossible
 from app.core.model import RunView
 from app.core.runs.settings import Policy
 from app.events import RunRewound, emit
-from app.services.replay.groups import ReplayGroups
-from app.services.replay.reservations import Reservations
+from app.services.replay.groups import ReplayedGroups
+from app.services.replay.reservations import UseReservations
 from app.store.batches.store import Acknowledged, BatchStore, Kept
 from app.store.groups.store import GroupStore
 from app.store.runs.store import RunStore
 
 
 @dataclass(frozen=True, slots=True)
-class Rewound:
+class RewindResult:
     """The result of a rewind.
 
     Attributes:
@@ -33,11 +33,16 @@ class Rewound:
     rewinds: int
 
 
-class Bookmarks:
+class Retention:
     """Ends batches that were trained on, and brings them back."""
 
     def __init__(
-        self, runs: RunStore, groups: GroupStore, batches: BatchStore, replay: ReplayGroups, reservations: Reservations
+        self,
+        runs: RunStore,
+        groups: GroupStore,
+        batches: BatchStore,
+        replay: ReplayedGroups,
+        reservations: UseReservations,
     ) -> None:
         self._runs = runs
         self._groups = groups
@@ -124,7 +129,7 @@ class Bookmarks:
         await self._groups.sweep(run)
         return await self._runs.view(run)
 
-    async def rewind(self, run: str, step: int) -> Rewound:
+    async def rewind(self, run: str, step: int) -> RewindResult:
         """Hand out every batch after ``step`` again, the same groups in the same order, before any new one.
 
         The policy version goes back with it (`app.core.batches.retention.restored_version`). Batches up to ``step``
@@ -163,7 +168,7 @@ class Bookmarks:
                 break
         await self.trim(run)
         emit(RunRewound(run=run, step=step, batches=len(again)))
-        return Rewound(tuple(new for _, new in again), tuple(left_out), version, number)
+        return RewindResult(tuple(new for _, new in again), tuple(left_out), version, number)
 
 
 def _is_quarantined(lease: Lease, view: RunView) -> bool:

@@ -32,7 +32,7 @@ class CurriculumFacts:
     bins: tuple[int, ...]
 
 
-class Curricula:
+class CurriculumSettings:
     """What owners of curricula do."""
 
     def __init__(self, store: CurriculumStore) -> None:

@@ -11,7 +11,9 @@ from app.store.groups.codec import EncodedGroup
 from app.store.groups.entries import Placement
 
 
-def told_by(groups: Sequence[EncodedGroup], placements: Sequence[Placement], roster: Roster) -> list[GroupObservations]:
+def observations_of(
+    groups: Sequence[EncodedGroup], placements: Sequence[Placement], roster: Roster
+) -> list[GroupObservations]:
     """Say what groups that name items tell the curricula of their environments, dropped or not: rewards are known."""
     if not roster.observers:
         return []

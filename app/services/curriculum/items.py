@@ -9,7 +9,7 @@ from app.core.curriculum.estimates import posterior
 from app.core.curriculum.indexes import Order
 from app.core.errors import InvalidField, ItemNotFound
 from app.events import CurriculumItemDeleted, emit
-from app.services.curriculum.curricula import Curricula, gone
+from app.services.curriculum.curricula import CurriculumSettings, gone
 from app.store.curriculum.entries import MAX_CATEGORIES, MAX_ITEMS, NewItem, StoredItem
 from app.store.curriculum.items import ItemStore
 from app.store.curriculum.store import CurriculumStore, CurriculumView
@@ -49,7 +49,7 @@ class Flight:
 class CurriculumItems:
     """What owners of items do, and operators look at."""
 
-    def __init__(self, curricula: Curricula, store: CurriculumStore, items: ItemStore) -> None:
+    def __init__(self, curricula: CurriculumSettings, store: CurriculumStore, items: ItemStore) -> None:
         self._curricula = curricula
         self._store = store
         self._items = items

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from app.core.curriculum.estimates import Estimate, observed
 from app.core.curriculum.settings import Arms, CurriculumPolicy
 from app.core.curriculum.strategies.bandit import arm_step
-from app.services.curriculum.curricula import Curricula
+from app.services.curriculum.curricula import CurriculumSettings
 from app.services.curriculum.items import bin_at, refused
 from app.store.curriculum.items import ItemStore, Observation
 
@@ -16,7 +16,7 @@ _REPEATED_MS = 120_000  # a command whose answer was lost is recognised this lon
 
 
 @dataclass(frozen=True, slots=True)
-class ObservedItem:
+class ItemAfterObservation:
     """An item after the observations of a request."""
 
     key: str
@@ -25,7 +25,7 @@ class ObservedItem:
 
 
 @dataclass(frozen=True, slots=True)
-class Receipt:
+class ObservationReceipt:
     """What became of the observations of a request.
 
     Attributes:
@@ -34,19 +34,19 @@ class Receipt:
     """
 
     repeated: bool
-    items: tuple[ObservedItem, ...]
+    items: tuple[ItemAfterObservation, ...]
 
 
 class CurriculumObservations:
     """Counts observations."""
 
-    def __init__(self, curricula: Curricula, items: ItemStore) -> None:
+    def __init__(self, curricula: CurriculumSettings, items: ItemStore) -> None:
         self._curricula = curricula
         self._items = items
 
     async def observe(
         self, run: str, name: str, observations: Sequence[tuple[str, Sequence[float]]], request_id: str | None
-    ) -> Receipt:
+    ) -> ObservationReceipt:
         """Count observations, item and rewards, in this order. Items that are not there yet are registered.
 
         Up to a thousand are counted in one step; of more, each thousand is. Under a ``request_id`` all of them can be
@@ -60,7 +60,7 @@ class CurriculumObservations:
         changes = changes_of(view.policy, observations)
         own = request_id or uuid.uuid4().hex
         remembered_ms = view.memory_ms if request_id else _REPEATED_MS
-        bins, repeated, items = arm_bins(view.policy), True, list[ObservedItem]()
+        bins, repeated, items = arm_bins(view.policy), True, list[ItemAfterObservation]()
         for first in range(0, len(changes), _AT_ONCE):
             part = changes[first : first + _AT_ONCE]
             done = await self._items.observe(view, f"{own} {first}", remembered_ms, part, bins)
@@ -68,10 +68,10 @@ class CurriculumObservations:
                 raise refused(view, done, ("observations", first))
             repeated = repeated and done.repeated
             items += [
-                ObservedItem(each.key, bin_at(now.rank, done.items_by_ease, view.policy.n_bins), now.estimate)
+                ItemAfterObservation(each.key, bin_at(now.rank, done.items_by_ease, view.policy.n_bins), now.estimate)
                 for each, now in zip(part, done.observed, strict=True)
             ]
-        return Receipt(repeated, tuple(items))
+        return ObservationReceipt(repeated, tuple(items))
 
 
 def changes_of(policy: CurriculumPolicy, observations: Sequence[tuple[str, Sequence[float]]]) -> list[Observation]:

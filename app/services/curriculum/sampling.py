@@ -13,7 +13,7 @@ from app.core.curriculum.bins import bin_law, in_other_orders, middle
 from app.core.curriculum.indexes import Counts, Draw, Order, Part
 from app.core.curriculum.settings import CurriculumPolicy, Strategy, progress
 from app.core.curriculum.strategies import table, thompson
-from app.services.curriculum.curricula import Curricula, counted, gone
+from app.services.curriculum.curricula import CurriculumSettings, counted, gone
 from app.services.curriculum.items import bin_at
 from app.store.curriculum.entries import StoredItem
 from app.store.curriculum.items import ItemStore, Place, SampleId, Taken
@@ -26,7 +26,7 @@ _AGAIN = "handed out before, to the same request"
 
 
 @dataclass(frozen=True, slots=True)
-class SampleRequest:
+class CurriculumSampleRequest:
     """What is asked for.
 
     Attributes:
@@ -47,7 +47,7 @@ class SampleRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class SampledItem:
+class DrawnItem:
     """An item of a sample; its probability is that of the next draw, None where that is not worked out."""
 
     item: StoredItem
@@ -65,7 +65,7 @@ class Missing(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class CurriculumSample:
     """What was sampled: items, or bins.
 
     Attributes:
@@ -83,7 +83,7 @@ class Sample:
     strategy: Strategy
     sample_id: str = ""
     repeated: bool = False
-    items: tuple[SampledItem, ...] = ()
+    items: tuple[DrawnItem, ...] = ()
     bins: tuple[int, ...] = ()
     in_flight: int = 0
     free_s: float | None = None
@@ -92,7 +92,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Law:
+class SamplingDistribution:
     """A strategy's law now, and the generator that draws by it."""
 
     policy: CurriculumPolicy
@@ -124,25 +124,25 @@ class Law:
             return Missing.NO_ITEMS
         return Missing.IN_FLIGHT if self.parts and in_flight else Missing.NOT_DRAWN
 
-    def told(self, item: StoredItem, why: str, n_bins: int) -> SampledItem:
+    def drawn_item(self, item: StoredItem, why: str, n_bins: int) -> DrawnItem:
         """Say of an item which bin it is of, and how likely it was."""
         ranks = {order: rank for order, rank in zip(self.orders, item.ranks, strict=True) if rank >= 0}
         chance = None
         if self.policy.strategy is not Strategy.THOMPSON:
             chance = self.chances.of(ranks, self.census.named.get(item.category, ""))
         bin_ = bin_at(item.ranks[0], self.counts.length(Order.EASE), n_bins)
-        return SampledItem(item, bin_, chance, why)
+        return DrawnItem(item, bin_, chance, why)
 
 
 class CurriculumSamples:
     """Hands out items."""
 
-    def __init__(self, curricula: Curricula, store: CurriculumStore, items: ItemStore) -> None:
+    def __init__(self, curricula: CurriculumSettings, store: CurriculumStore, items: ItemStore) -> None:
         self._curricula = curricula
         self._store = store
         self._items = items
 
-    async def sample(self, run: str, name: str, request: SampleRequest) -> Sample:
+    async def sample(self, run: str, name: str, request: CurriculumSampleRequest) -> CurriculumSample:
         """Hand out items that nobody has, chosen by the strategy's law restricted to these.
 
         A request that is repeated gets those it had and still has; what is said of them is as of now.
@@ -152,30 +152,30 @@ class CurriculumSamples:
             InvalidField: The strategy needs to know of how many steps, and nobody says.
         """
         view = await self._curricula.view(run, name)
-        law = await self._law(view, request)
-        found: dict[str, SampledItem] = {}
-        taken = Taken(False, uuid.uuid4().hex, law.census.in_flight, 0, ())
-        number = law.census.counts.samples + 1
+        distribution = await self._distribution(view, request)
+        found: dict[str, DrawnItem] = {}
+        taken = Taken(False, uuid.uuid4().hex, distribution.census.in_flight, 0, ())
+        number = distribution.census.counts.samples + 1
         for attempt in range(sampling.ATTEMPTS):
             wanted = request.n - len(found)
-            if not wanted or not law.parts:
+            if not wanted or not distribution.parts:
                 break
             own = SampleId(number, taken.sample, attempt)
-            taken, items = await self._take(view, law, own, wanted, taken.in_flight, request.request_id)
+            taken, items = await self._take(view, distribution, own, wanted, taken.in_flight, request.request_id)
             if taken.repeated:
                 found = {sampled.item.key: sampled for sampled in items}
                 break
             for sampled in items:
                 found.setdefault(sampled.item.key, sampled)
-        return Sample(
-            law.policy.strategy,
+        return CurriculumSample(
+            distribution.policy.strategy,
             taken.sample,
             taken.repeated,
             tuple(found.values()),
             in_flight=taken.in_flight,
             free_s=taken.free_ms / 1000 if taken.free_ms else None,
             in_flight_ttl_s=view.policy.in_flight_ttl_s,
-            missing=law.missing(taken.in_flight) if len(found) < request.n else None,
+            missing=distribution.missing(taken.in_flight) if len(found) < request.n else None,
         )
 
     async def release(self, run: str, name: str, sample_id: str, keys: Sequence[str]) -> int:
@@ -186,31 +186,31 @@ class CurriculumSamples:
         """
         return await self._items.release(await self._curricula.view(run, name), sample_id, keys)
 
-    async def bins(self, run: str, name: str, request: SampleRequest) -> Sample:
+    async def bins(self, run: str, name: str, request: CurriculumSampleRequest) -> CurriculumSample:
         """Draw bins, one by one, by how likely the strategy's next item is of each; no item is handed out.
 
         Raises:
             As `sample`.
         """
         view = await self._curricula.view(run, name)
-        law = await self._law(view, request)
-        if law.parts and law.policy.strategy is Strategy.THOMPSON:
-            chances = np.array(await self.bins_of(view, law))
-            random = sampling.generator(law.seed, law.counter)
+        distribution = await self._distribution(view, request)
+        if distribution.parts and distribution.policy.strategy is Strategy.THOMPSON:
+            chances = np.array(await self.bins_of(view, distribution))
+            random = sampling.generator(distribution.seed, distribution.counter)
             drawn = random.choice(len(chances), request.n, p=chances / chances.sum()).tolist()
         else:
-            drawn = await self._bins_drawn(view, law, law.parts, request.n)
-        return Sample(
-            law.policy.strategy,
+            drawn = await self._draw_bins(view, distribution, distribution.parts, request.n)
+        return CurriculumSample(
+            distribution.policy.strategy,
             bins=tuple(drawn),
-            in_flight=law.census.in_flight,
+            in_flight=distribution.census.in_flight,
             in_flight_ttl_s=view.policy.in_flight_ttl_s,
-            missing=None if drawn else law.missing(law.census.in_flight),
+            missing=None if drawn else distribution.missing(distribution.census.in_flight),
         )
 
-    async def law_of(
+    async def distribution_of(
         self, view: CurriculumView, policy: CurriculumPolicy, step: int | None, total_steps: int | None, **claims: int
-    ) -> Law:
+    ) -> SamplingDistribution:
         """Work out the law of a policy for a curriculum's items as they are now.
 
         Raises:
@@ -221,71 +221,84 @@ class CurriculumSamples:
         census = await counted(self._store, view, policy, **claims)
         counts = replace(census.counts, samples=view.samples)
         parts = table.parts(policy, counts, come)
-        return Law(policy, census, counts, parts, sampling.Chances(parts), policy.seed, census.counter)
+        return SamplingDistribution(policy, census, counts, parts, sampling.Chances(parts), policy.seed, census.counter)
 
-    async def bins_of(self, view: CurriculumView, law: Law) -> list[float]:
+    async def bins_of(self, view: CurriculumView, distribution: SamplingDistribution) -> list[float]:
         """Return each bin's probability of the next draw; all 0 if there is nothing to draw."""
         n_bins = view.policy.n_bins
-        if not law.parts:
+        if not distribution.parts:
             return [0.0] * n_bins
-        if law.policy.strategy is Strategy.THOMPSON:
-            return await self._bins_of_the_best(view, law)
-        others = in_other_orders(law.parts)
+        if distribution.policy.strategy is Strategy.THOMPSON:
+            return await self._bins_of_the_best(view, distribution)
+        others = in_other_orders(distribution.parts)
         if not others:
-            return bin_law(law.parts, law.counts, n_bins)
-        looked_up = await self._bins_drawn(view, law, others, _LOOKED_UP)
-        return bin_law(law.parts, law.counts, n_bins, looked_up or [middle(n_bins)])
+            return bin_law(distribution.parts, distribution.counts, n_bins)
+        looked_up = await self._draw_bins(view, distribution, others, _LOOKED_UP)
+        return bin_law(distribution.parts, distribution.counts, n_bins, looked_up or [middle(n_bins)])
 
     async def best(
-        self, view: CurriculumView, law: Law, wanted: int, counter: int, *, idle_only: bool
+        self, view: CurriculumView, distribution: SamplingDistribution, wanted: int, counter: int, *, idle_only: bool
     ) -> list[StoredItem]:
         """Return the candidates of THOMPSON, the best first."""
-        _, places = law.places(thompson.candidates_for(law.policy, wanted), counter)
-        found = await self._items.look(view, places, law.orders, idle_only=idle_only)
+        _, places = distribution.places(thompson.candidates_for(distribution.policy, wanted), counter)
+        found = await self._items.look(view, places, distribution.orders, idle_only=idle_only)
         candidates = [item for item in found if item is not None]
         estimates = [item.estimate for item in candidates]
-        return [candidates[n] for n in thompson.best(law.policy, estimates, law.seed, counter)]
+        return [candidates[n] for n in thompson.best(distribution.policy, estimates, distribution.seed, counter)]
 
-    async def _law(self, view: CurriculumView, request: SampleRequest) -> Law:
+    async def _distribution(self, view: CurriculumView, request: CurriculumSampleRequest) -> SamplingDistribution:
         policy = view.policy if request.strategy is None else replace(view.policy, strategy=request.strategy)
         draws = 0 if request.seed is not None else sampling.ATTEMPTS
-        law = await self.law_of(view, policy, request.step, request.total_steps, draws=draws, samples=1)
-        return law if request.seed is None else replace(law, seed=request.seed, counter=0)
+        distribution = await self.distribution_of(
+            view, policy, request.step, request.total_steps, draws=draws, samples=1
+        )
+        return distribution if request.seed is None else replace(distribution, seed=request.seed, counter=0)
 
     async def _take(
-        self, view: CurriculumView, law: Law, own: SampleId, wanted: int, in_flight: int, request_id: str
-    ) -> tuple[Taken, list[SampledItem]]:
-        counter = law.counter + own.attempt
-        more = sampling.draws_for(wanted, law.counts.items, in_flight, own.attempt)
+        self,
+        view: CurriculumView,
+        distribution: SamplingDistribution,
+        own: SampleId,
+        wanted: int,
+        in_flight: int,
+        request_id: str,
+    ) -> tuple[Taken, list[DrawnItem]]:
+        counter = distribution.counter + own.attempt
+        more = sampling.draws_for(wanted, distribution.counts.items, in_flight, own.attempt)
         places: Sequence[Place] | Sequence[str]
-        if law.policy.strategy is Strategy.THOMPSON:
-            best = await self.best(view, law, max(wanted, more), counter, idle_only=True)
-            whys, places = [law.parts[0].why] * len(best), [item.key for item in best]
+        if distribution.policy.strategy is Strategy.THOMPSON:
+            best = await self.best(view, distribution, max(wanted, more), counter, idle_only=True)
+            whys, places = [distribution.parts[0].why] * len(best), [item.key for item in best]
         else:
-            draws, places = law.places(more, counter)
+            draws, places = distribution.places(more, counter)
             whys = [draw.part.why for draw in draws]
-        taken = await self._items.take(view, own, wanted, places, law.orders, request_id)
+        taken = await self._items.take(view, own, wanted, places, distribution.orders, request_id)
         if taken is None:
             raise gone(view)
         n_bins = view.policy.n_bins
         if taken.repeated:
-            return taken, [law.told(item, _AGAIN, n_bins) for _, item in taken.items]
-        return taken, [law.told(item, whys[place], n_bins) for place, item in taken.items]
+            return taken, [distribution.drawn_item(item, _AGAIN, n_bins) for _, item in taken.items]
+        return taken, [distribution.drawn_item(item, whys[place], n_bins) for place, item in taken.items]
 
-    async def _bins_drawn(self, view: CurriculumView, law: Law, parts: Sequence[Part], n: int) -> list[int]:
+    async def _draw_bins(
+        self, view: CurriculumView, distribution: SamplingDistribution, parts: Sequence[Part], n: int
+    ) -> list[int]:
         """Draw items one by one, as often as they come, and look up which bins they are of."""
-        draws = sampling.independent(parts, n, law.seed, law.counter)
-        found = await self._items.look(view, law.named(draws))
-        by_ease = law.counts.length(Order.EASE)
+        draws = sampling.independent(parts, n, distribution.seed, distribution.counter)
+        found = await self._items.look(view, distribution.named(draws))
+        by_ease = distribution.counts.length(Order.EASE)
         return [bin_at(item.ranks[0], by_ease, view.policy.n_bins) for item in found if item is not None]
 
-    async def _bins_of_the_best(self, view: CurriculumView, law: Law) -> list[float]:
-        few = replace(law, policy=replace(law.policy, candidates=min(law.policy.candidates, _LOOKED_UP)))
-        candidates = await self.best(view, few, 1, law.counter, idle_only=False)
-        chances = await asyncio.to_thread(
-            thompson.best_probabilities, law.policy, [item.estimate for item in candidates]
+    async def _bins_of_the_best(self, view: CurriculumView, distribution: SamplingDistribution) -> list[float]:
+        few = replace(
+            distribution,
+            policy=replace(distribution.policy, candidates=min(distribution.policy.candidates, _LOOKED_UP)),
         )
-        n_bins, by_ease = view.policy.n_bins, law.counts.length(Order.EASE)
+        candidates = await self.best(view, few, 1, distribution.counter, idle_only=False)
+        chances = await asyncio.to_thread(
+            thompson.best_probabilities, distribution.policy, [item.estimate for item in candidates]
+        )
+        n_bins, by_ease = view.policy.n_bins, distribution.counts.length(Order.EASE)
         found = [0.0] * n_bins
         for item, chance in zip(candidates, chances, strict=True):
             found[bin_at(item.ranks[0], by_ease, n_bins)] += chance

@@ -8,7 +8,7 @@ from app.core.curriculum.key_set import KeySet
 from app.core.curriculum.state import Header
 from app.core.errors import CurriculumNotFound, InvalidField, RunNotFound
 from app.events import CurriculumRestored, emit
-from app.services.curriculum.curricula import Curricula, too_many_curricula
+from app.services.curriculum.curricula import CurriculumSettings, too_many_curricula
 from app.store.curriculum.entries import MAX_ITEMS
 from app.store.curriculum.state import CurriculumStateStore, SavedItem
 from app.store.curriculum.store import CurriculumStore
@@ -19,7 +19,7 @@ _STRANDED_MS = 600_000  # a document of which nothing comes for so long, run clo
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class CurriculumDocument:
     """A saved curriculum, on its way.
 
     Attributes:
@@ -36,12 +36,12 @@ class Document:
 class CurriculumStates:
     """Saves and restores curricula."""
 
-    def __init__(self, curricula: Curricula, store: CurriculumStore, states: CurriculumStateStore) -> None:
+    def __init__(self, curricula: CurriculumSettings, store: CurriculumStore, states: CurriculumStateStore) -> None:
         self._curricula = curricula
         self._store = store
         self._states = states
 
-    async def save(self, run: str, name: str) -> Document:
+    async def save(self, run: str, name: str) -> CurriculumDocument:
         """Read a curriculum, item by item.
 
         Some of the changes made meanwhile are in it, others are not. Each item is whole, and comes once.
@@ -62,9 +62,9 @@ class CurriculumStates:
             if (await self._store.ids(run)).get(name) != view.curriculum_id:
                 raise CurriculumNotFound(f"curriculum {name} of run {run} was removed meanwhile")
 
-        return Document(header, categories, items())
+        return CurriculumDocument(header, categories, items())
 
-    async def load(self, run: str, name: str, document: Document) -> None:
+    async def load(self, run: str, name: str, document: CurriculumDocument) -> None:
         """Restore a curriculum, or make one, from a document; until all of it is there, nothing changes.
 
         Raises:

@@ -7,19 +7,19 @@ from typing import Any
 
 from app.core.curriculum.sampling import draws_for
 from app.core.curriculum.settings import CurriculumPolicy, Strategy, check_policy
-from app.services.curriculum.curricula import Curricula
-from app.services.curriculum.sampling import CurriculumSamples, SampledItem
+from app.services.curriculum.curricula import CurriculumSettings
+from app.services.curriculum.sampling import CurriculumSamples, DrawnItem
 from app.store.curriculum.items import ItemStore
 from app.store.curriculum.store import CurriculumView
 
 
 @dataclass(frozen=True, slots=True)
-class Alternative:
+class StrategyOutcome:
     """What a strategy would do now: each bin's probability, and what it would sample if nothing were in flight."""
 
     strategy: Strategy
     bins: tuple[float, ...]
-    items: tuple[SampledItem, ...]
+    items: tuple[DrawnItem, ...]
 
     @property
     def entropy(self) -> float:
@@ -29,11 +29,11 @@ class Alternative:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class StrategyComparison:
     """Two strategies side by side, on the bins of the curriculum as it is."""
 
-    current: Alternative
-    alternative: Alternative
+    current: StrategyOutcome
+    alternative: StrategyOutcome
 
     @property
     def difference(self) -> float:
@@ -42,15 +42,17 @@ class Comparison:
         return math.fsum(abs(ours - theirs) for ours, theirs in pairs) / 2
 
 
-class WhatIf:
+class StrategyComparisons:
     """Compares strategies."""
 
-    def __init__(self, curricula: Curricula, samples: CurriculumSamples, items: ItemStore) -> None:
+    def __init__(self, curricula: CurriculumSettings, samples: CurriculumSamples, items: ItemStore) -> None:
         self._curricula = curricula
         self._samples = samples
         self._items = items
 
-    async def compare(self, run: str, name: str, changes: Mapping[str, Any], n: int, step: int | None) -> Comparison:
+    async def compare(
+        self, run: str, name: str, changes: Mapping[str, Any], n: int, step: int | None
+    ) -> StrategyComparison:
         """Compare a curriculum with what it would be with other settings.
 
         Args:
@@ -68,26 +70,26 @@ class WhatIf:
         policy = replace(view.policy, **changes)
         check_policy(policy)
         current = replace(view.policy, total_steps=policy.total_steps)
-        return Comparison(
+        return StrategyComparison(
             await self._alternative(view, current, n, step), await self._alternative(view, policy, n, step)
         )
 
     async def _alternative(
         self, view: CurriculumView, policy: CurriculumPolicy, n: int, step: int | None
-    ) -> Alternative:
-        law = await self._samples.law_of(view, policy, step, None)
-        wanted = draws_for(n, law.counts.items, 0, 0)  # as many as a sample draws: the generator goes by them
-        found: list[SampledItem] = []
-        if law.parts and policy.strategy is Strategy.THOMPSON:
-            best = await self._samples.best(view, law, wanted, law.counter, idle_only=False)
-            found = [law.told(item, law.parts[0].why, view.policy.n_bins) for item in best[:n]]
-        elif law.parts:
-            draws, places = law.places(wanted, law.counter)
-            looked_up = await self._items.look(view, places, law.orders)
-            unlike: dict[str, SampledItem] = {}
+    ) -> StrategyOutcome:
+        distribution = await self._samples.distribution_of(view, policy, step, None)
+        wanted = draws_for(n, distribution.counts.items, 0, 0)  # as many as a sample draws: the generator goes by them
+        found: list[DrawnItem] = []
+        if distribution.parts and policy.strategy is Strategy.THOMPSON:
+            best = await self._samples.best(view, distribution, wanted, distribution.counter, idle_only=False)
+            found = [distribution.drawn_item(item, distribution.parts[0].why, view.policy.n_bins) for item in best[:n]]
+        elif distribution.parts:
+            draws, places = distribution.places(wanted, distribution.counter)
+            looked_up = await self._items.look(view, places, distribution.orders)
+            unlike: dict[str, DrawnItem] = {}
             for draw, item in zip(draws, looked_up, strict=True):
                 if item is not None:
-                    unlike.setdefault(item.key, law.told(item, draw.part.why, view.policy.n_bins))
+                    unlike.setdefault(item.key, distribution.drawn_item(item, draw.part.why, view.policy.n_bins))
             found = list(unlike.values())[:n]
-        bins = await self._samples.bins_of(view, law)
-        return Alternative(policy.strategy, tuple(bins), tuple(found))
+        bins = await self._samples.bins_of(view, distribution)
+        return StrategyOutcome(policy.strategy, tuple(bins), tuple(found))

@@ -10,16 +10,16 @@ from app.store.runs.tick import HeardOf
 
 
 @dataclass(frozen=True, slots=True)
-class _Heard:
+class _Heartbeats:
     environments: dict[int, int] = field(default_factory=dict)
     members: set[tuple[int, str]] = field(default_factory=set)
 
 
-class Presence:
+class HeartbeatBuffer:
     """The environments and members heard of since the last tick, by run."""
 
     def __init__(self) -> None:
-        self._heard: defaultdict[str, _Heard] = defaultdict(_Heard)
+        self._heard: defaultdict[str, _Heartbeats] = defaultdict(_Heartbeats)
 
     def heard(self, run: str, environment: int, clock_ms: int) -> None:
         """Record a sign of life of an environment without members, at this run clock."""
@@ -37,7 +37,7 @@ class Presence:
 
     def drain(self, run: str) -> HeardOf:
         """Return and forget who was heard of in ``run``."""
-        heard = self._heard.pop(run, _Heard())
+        heard = self._heard.pop(run, _Heartbeats())
         return HeardOf(heard.environments, heard.members)
 
     def put_back(self, run: str, heard: HeardOf) -> None:

@@ -22,8 +22,8 @@ from app.events import (
     TrainerRegistered,
     emit,
 )
-from app.services.batches.rewind import Bookmarks
-from app.services.environments.heartbeats import Presence
+from app.services.batches.rewind import Retention
+from app.services.environments.heartbeats import HeartbeatBuffer
 from app.services.runs.warnings import RunWarnings
 from app.store.environments.members import Member, MemberStore, not_a_member
 from app.store.runs.store import RunStore
@@ -35,7 +35,7 @@ _MOST_FORGOTTEN = 256  # environments at once
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class Membership:
     """A new membership of a process.
 
     Attributes:
@@ -54,7 +54,7 @@ class Joined:
 
 
 @dataclass(frozen=True, slots=True)
-class Credited:
+class HeartbeatResult:
     """The answer to a heartbeat.
 
     Attributes:
@@ -66,22 +66,22 @@ class Credited:
     started: int
 
 
-class Registry:
+class EnvironmentRegistry:
     """Registers trainers, environments and members, and answers their questions about the run."""
 
     def __init__(
         self,
         runs: RunStore,
         members: MemberStore,
-        bookmarks: Bookmarks,
-        presence: Presence,
+        retention: Retention,
+        heartbeats: HeartbeatBuffer,
         warnings: RunWarnings,
         environment_ttl_ms: int,
     ) -> None:
         self._runs = runs
         self._members = members
-        self._bookmarks = bookmarks
-        self._presence = presence
+        self._retention = retention
+        self._heartbeats = heartbeats
         self._warnings = warnings
         self._ttl_ms = environment_ttl_ms
 
@@ -96,7 +96,7 @@ class Registry:
         """
         await self._runs.announce(run)
         if (await self._runs.view(run)).config != config:
-            await self._bookmarks.forget(run)  # their steps mean nothing in what begins now
+            await self._retention.forget(run)  # their steps mean nothing in what begins now
         new = await self._runs.register(run, config)
         emit(TrainerRegistered(run=run, batch_size=config.batch_size, config="new" if new else "same"))
 
@@ -123,15 +123,15 @@ class Registry:
 
     def answered(self, run: str, environment: Environment) -> None:
         """Note that an environment has the answer to its registration: only now it is heard of."""
-        self._presence.heard(run, environment.environment, environment.registered_ms)
+        self._heartbeats.heard(run, environment.environment, environment.registered_ms)
 
     def answer_lost(self, run: str, environment: int) -> None:
         """Note that the answer to a registration did not arrive, whatever was noted before."""
-        self._presence.forget(run, environment)
+        self._heartbeats.forget(run, environment)
 
     async def disconnect_environment(self, run: str, environment: int) -> bool:
         """Record the goodbye of an environment, unless it has members; False if the id is unknown."""
-        self._presence.forget(run, environment)
+        self._heartbeats.forget(run, environment)
         while True:
             view = await self._runs.view(run)
             known = view.environments.get(environment)
@@ -178,7 +178,7 @@ class Registry:
         """Forget unused environments; None if the run changed after ``view``: read it again."""
         if not forgettable(view, self._ttl_ms, at_once=at_once):
             return []
-        kept: Collection[int] = await self._bookmarks.environments(run) if view.kept.batches else ()
+        kept: Collection[int] = await self._retention.environments(run) if view.kept.batches else ()
         idle = forgettable(view, self._ttl_ms, kept=kept, at_once=at_once)[:_MOST_FORGOTTEN]
         if not idle:
             return []
@@ -192,7 +192,7 @@ class Registry:
 
     async def join(
         self, run: str, name: str, settings: Mapping[str, Any], member: str | None, *, change_settings: bool
-    ) -> Joined:
+    ) -> Membership:
         """Let a process join an environment as a member; the first one makes the environment.
 
         Args:
@@ -224,7 +224,7 @@ class Registry:
                 emit(EnvironmentJoined(run=run, environment=key, name=name))
             if new_member:
                 emit(MemberJoined(run=run, environment=key, name=name, member=member))
-            return Joined(key, member, view, known is None, self._warnings.note(run, view))
+            return Membership(key, member, view, known is None, self._warnings.note(run, view))
 
     async def leave(self, run: str, environment: int, member: str | None) -> None:
         """Let a member leave, or all of them (None). When the last one leaves, the environment leaves.
@@ -282,7 +282,7 @@ class Registry:
 
     async def heartbeat(
         self, run: str, environment: int, member: str, running_groups: int | None, start_groups: int = 0
-    ) -> Credited:
+    ) -> HeartbeatResult:
         """Record a member's sign of life, and return how many groups may start now.
 
         Args:
@@ -301,18 +301,18 @@ class Registry:
         _check_known(run, environment, view)
         if known is None:
             raise MemberNotFound(not_a_member(run, environment, member))
-        self._presence.heard_member(run, environment, member)
+        self._heartbeats.heard_member(run, environment, member)
         said = known.running_groups if running_groups is None else running_groups
         running = view.running.get(environment, 0) + said - known.running_groups
         grant = granted(run, _running(view, environment, running), environment, self._ttl_ms)
         if said == known.running_groups and not min(start_groups, grant.groups):
-            return Credited(grant, 0)
+            return HeartbeatResult(grant, 0)
         noted = await self._members.note_running(
             run, environment, member, running=said, start=start_groups, allowed=grant.groups, after=started
         )
         if noted.running != running:
             grant = granted(run, _running(view, environment, noted.running), environment, self._ttl_ms)
-        return Credited(grant, noted.groups)
+        return HeartbeatResult(grant, noted.groups)
 
     async def credits(self, run: str, environment: int) -> Grant:
         """Return how many groups an environment may start now. This is not a sign of life.
@@ -327,7 +327,7 @@ class Registry:
         """Tell an environment how full the queue is; a sign of life."""
         view = await self._runs.view(run)
         if environment in view.environments:
-            self._presence.heard(run, environment, view.clock_ms)
+            self._heartbeats.heard(run, environment, view.clock_ms)
         return pace(view, environment, self._ttl_ms)
 
     async def reset(self, run: str) -> None:

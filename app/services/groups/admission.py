@@ -9,9 +9,9 @@ from app.core.groups.length import too_long
 from app.core.model import DropReason, LaneId
 from app.core.runs.capacity import NO_LIMIT
 from app.core.runs.settings import LongSequences, Policy
-from app.services.groups.commit import Commits, Placed
-from app.services.replay.relief import ReplayRelief
-from app.services.runs.capacity import Capacity
+from app.services.groups.commit import GroupCommit, PlacedGroups
+from app.services.replay.relief import ReplayEviction
+from app.services.runs.capacity import RunCapacity
 from app.services.runs.warnings import RunWarnings
 from app.store.groups.admission_context import Roster
 from app.store.groups.codec import EncodedGroup
@@ -25,7 +25,7 @@ Place = Callable[[EncodedGroup, Roster], Placement]
 
 
 @dataclass(frozen=True, slots=True)
-class Admitted:
+class AdmittedGroups:
     """Groups that were admitted: on which roster, where to, and what became of them."""
 
     roster: Roster
@@ -40,12 +40,12 @@ class Admission:
         self,
         runs: RunStore,
         groups: GroupStore,
-        capacity: Capacity,
-        relief: ReplayRelief,
+        capacity: RunCapacity,
+        relief: ReplayEviction,
         warnings: RunWarnings,
     ) -> None:
         self._runs = runs
-        self._commits = Commits(groups)
+        self._commits = GroupCommit(groups)
         self._capacity = capacity
         self._relief = relief
         self._warnings = warnings
@@ -54,7 +54,7 @@ class Admission:
 
     async def admit(
         self, run: str, groups: Sequence[EncodedGroup], place: Place, *, announce: bool, limited: bool
-    ) -> Admitted:
+    ) -> AdmittedGroups:
         """Store groups, all or none; once this returns they survive any crash.
 
         Args:
@@ -79,7 +79,7 @@ class Admission:
                 placements = [place(group, roster) for group in groups]
                 lanes = _lanes(groups, placements)
                 room = await self._capacity.room(run, roster, lanes) if limited else NO_LIMIT
-                outcomes = await self._commits.commit(run, Placed(roster, groups, placements, room))
+                outcomes = await self._commits.commit(run, PlacedGroups(roster, groups, placements, room))
             except QueueFull:
                 if not await self._capacity.look_again(run):
                     raise
@@ -97,7 +97,7 @@ class Admission:
                 self._capacity.admitted(run, lanes)
                 too_long = any(place.dropped is DropReason.TOO_LONG for place in placements)
                 await self._warnings.admitted(run, roster.epoch, lanes, too_long=too_long)
-                return Admitted(roster, placements, outcomes)
+                return AdmittedGroups(roster, placements, outcomes)
             roster, fresh = await self._roster(run), True
 
     async def _roster(self, run: str) -> Roster:

@@ -12,7 +12,7 @@ _MOST_SAMPLES = 64
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _ArrivalCount:
     """What was counted of a run at a time of its clock, milliseconds: sequences by environment, and groups."""
 
     clock_ms: int
@@ -24,14 +24,14 @@ class Arrivals:
     """Looks at each run, taken whenever somebody looks for a batch."""
 
     def __init__(self) -> None:
-        self._looks: defaultdict[str, deque[_Look]] = defaultdict(lambda: deque(maxlen=_MOST_SAMPLES))
+        self._looks: defaultdict[str, deque[_ArrivalCount]] = defaultdict(lambda: deque(maxlen=_MOST_SAMPLES))
 
     def note(self, run: str, view: RunView) -> None:
         """Remember what has come by now; about once a second is enough."""
         looks = self._looks[run]
         if not looks or view.clock_ms - looks[-1].clock_ms >= WINDOW_MS // _MOST_SAMPLES:
             sequences = {key: sent.sequences for key, sent in view.sent.items()}
-            looks.append(_Look(view.clock_ms, sequences, _arrived(view)))
+            looks.append(_ArrivalCount(view.clock_ms, sequences, _arrived(view)))
 
     def rates(self, run: str) -> dict[int, float]:
         """Return each environment's arrival rate over the last minute, sequences per second, as far as it is known."""

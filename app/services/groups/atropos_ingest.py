@@ -17,7 +17,7 @@ _MOST_BUFFERED = 256  # groups of one environment that may wait for a set; with 
 
 
 @dataclass(frozen=True, slots=True)
-class Receipt:
+class AtroposReceipt:
     """What became of a group; of one that a filter dropped, as if it was queued: Atropos has no word for it.
 
     Attributes:
@@ -29,7 +29,7 @@ class Receipt:
     waiting_sequences: int = 0
 
 
-class Intake:
+class AtroposIngest:
     """The way in for environments of Atropos."""
 
     def __init__(self, runs: RunStore, groups: GroupStore, admission: Admission) -> None:
@@ -37,7 +37,7 @@ class Intake:
         self._groups = groups
         self._admission = admission
 
-    async def submit(self, run: str, groups: Sequence[EncodedGroup]) -> list[Receipt]:
+    async def submit(self, run: str, groups: Sequence[EncodedGroup]) -> list[AtroposReceipt]:
         """Store groups, all or none; once this returns they survive any crash.
 
         A group smaller than its environment declared goes to that environment's buffer, until others
@@ -57,11 +57,11 @@ class Intake:
         for group, placement in zip(groups, admitted.placements, strict=True):
             key = placement.environment
             if key is None or placement.dropped is not None or group.size == environments[key].group_size:
-                receipts.append(Receipt(buffered=False))
+                receipts.append(AtroposReceipt(buffered=False))
                 continue
             if key not in waiting:
                 waiting[key] = await self.complete_sets(run, environments[key])
-            receipts.append(Receipt(True, waiting[key]))
+            receipts.append(AtroposReceipt(True, waiting[key]))
         return receipts
 
     async def complete_sets(self, run: str, environment: Environment) -> int:

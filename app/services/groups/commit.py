@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from app.core.runs.capacity import NO_LIMIT, Room
-from app.services.curriculum.groups import told_by
+from app.services.curriculum.groups import observations_of
 from app.store.groups.admission_context import Roster
 from app.store.groups.codec import EncodedGroup
 from app.store.groups.entries import Fate, Incoming, Outcome, Placement, Stored, Terms
@@ -25,7 +25,7 @@ log = logging.getLogger("lachesis.commits")
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedGroups:
     """Groups that are to be stored, all or none.
 
     Attributes:
@@ -42,11 +42,11 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
-class _Waiting:
-    placed: Placed
+class _Submission:
+    placed: PlacedGroups
     fate: asyncio.Future[list[Outcome] | None]
 
-    def settle(self, fate: Fate | Exception) -> None:
+    def resolve(self, fate: Fate | Exception) -> None:
         if self.fate.done():  # whoever asked was cancelled
             return
         if isinstance(fate, Exception):
@@ -55,16 +55,16 @@ class _Waiting:
             self.fate.set_result(fate)
 
 
-class Commits:
+class GroupCommit:
     """Commits what was placed."""
 
     def __init__(self, groups: GroupStore) -> None:
         self._groups = groups
-        self._meetings: dict[str, list[_Waiting]] = {}
+        self._forming: dict[str, list[_Submission]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._busy = 0  # commits under way
 
-    async def commit(self, run: str, placed: Placed) -> list[Outcome] | None:
+    async def commit(self, run: str, placed: PlacedGroups) -> list[Outcome] | None:
         """Store groups, all or none; once this returns what became of them they survive any crash.
 
         Returns:
@@ -74,31 +74,31 @@ class Commits:
             QueueFull, GroupExists, StoreFull: Nothing was stored.
             StoreUnavailable: Redis did not answer; nothing is promised.
         """
-        waiting = _Waiting(placed, asyncio.get_running_loop().create_future())
-        if run in self._meetings:
-            self._meetings[run].append(waiting)
+        waiting = _Submission(placed, asyncio.get_running_loop().create_future())
+        if run in self._forming:
+            self._forming[run].append(waiting)
         elif self._busy:
-            await self._meet(run, waiting)
+            await self._form_group(run, waiting)
         else:
-            await self._settle(run, [waiting])
+            await self._commit_group(run, [waiting])
         return await waiting.fate
 
-    async def _meet(self, run: str, first: _Waiting) -> None:
+    async def _form_group(self, run: str, first: _Submission) -> None:
         """Let others join for one turn, then begin."""
-        meeting = self._meetings[run] = [first]
+        forming = self._forming[run] = [first]
         try:
             await asyncio.sleep(0)
         except asyncio.CancelledError:
             first.fate.cancel()  # nobody would ask for it
             raise
         finally:  # the others are not to depend on the first
-            del self._meetings[run]
-            for together in _divided(meeting):
-                task = asyncio.create_task(self._settle(run, together))
+            del self._forming[run]
+            for together in _divided(forming):
+                task = asyncio.create_task(self._commit_group(run, together))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
 
-    async def _settle(self, run: str, together: Sequence[_Waiting]) -> None:
+    async def _commit_group(self, run: str, together: Sequence[_Submission]) -> None:
         fates: Sequence[Fate | Exception]
         self._busy += 1
         try:
@@ -108,9 +108,9 @@ class Commits:
         finally:
             self._busy -= 1
         for waiting, fate in zip(together, fates, strict=True):
-            waiting.settle(fate)
+            waiting.resolve(fate)
 
-    async def _store(self, run: str, together: Sequence[Placed]) -> Stored:
+    async def _store(self, run: str, together: Sequence[PlacedGroups]) -> Stored:
         roster = together[0].roster
         groups = [group for placed in together for group in placed.groups]
         placements = [place for placed in together for place in placed.placements]
@@ -123,21 +123,21 @@ class Commits:
             for placed in together
         ]
         terms = _terms(roster, groups, together[0].room)
-        stored = await self._groups.admit(run, submissions, terms, told_by(groups, placements, roster))
+        stored = await self._groups.admit(run, submissions, terms, observations_of(groups, placements, roster))
         _warn(run, roster, together, stored)
         return stored
 
 
-def _divided(meeting: Sequence[_Waiting]) -> Iterator[list[_Waiting]]:
+def _divided(forming: Sequence[_Submission]) -> Iterator[list[_Submission]]:
     """Divide submissions, in order, into what is committed together.
 
     All were placed by one roster, and have the same limits; they are of `_TOGETHER_BYTES` at
     most, but for one that is larger by itself; and no two bring the same id.
     """
-    together: list[_Waiting] = []
+    together: list[_Submission] = []
     ids: set[str] = set()
     size_bytes = 0
-    for waiting in meeting:
+    for waiting in forming:
         placed = waiting.placed
         own_ids = {group.group_id for group in placed.groups if group.group_id is not None}
         own_bytes = sum(len(group.payload) for group in placed.groups)
@@ -165,7 +165,7 @@ def _terms(roster: Roster, groups: Sequence[EncodedGroup], room: Room) -> Terms:
     )
 
 
-def _warn(run: str, roster: Roster, together: Sequence[Placed], stored: Stored) -> None:
+def _warn(run: str, roster: Roster, together: Sequence[PlacedGroups], stored: Stored) -> None:
     """Log that nothing trainable comes any more, once: by the process that sees the alert begin."""
     drought, batch_size, after = stored.drought, roster.batch_size, roster.policy.alert_after_batches
     if drought is None or batch_size is None or not drought.alarms(batch_size, after):
@@ -175,7 +175,7 @@ def _warn(run: str, roster: Roster, together: Sequence[Placed], stored: Stored) 
         log.warning("run %s: %s", run, drought)
 
 
-def _new_sequences(placed: Placed, fate: Fate) -> int:
+def _new_sequences(placed: PlacedGroups, fate: Fate) -> int:
     if not isinstance(fate, list):
         return 0
     return sum(group.size for group, outcome in zip(placed.groups, fate, strict=True) if not outcome.repeated)

@@ -7,13 +7,13 @@ from app.core.errors import GroupNotWaiting
 from app.core.groups.deletion import BUFFERED, QUEUED, GroupFilter, Position, first_groups, lanes_left, stopped_at
 from app.core.model import DropReason
 from app.events import GroupDeleted, GroupsDeleted, emit
-from app.services.groups.history import Life, Lineages
+from app.services.groups.history import GroupHistories, GroupHistory
 from app.store.groups.store import GroupStore, LaneSlice
 from app.store.runs.store import RunStore
 
 
 @dataclass(frozen=True, slots=True)
-class Deleted:
+class DeletionResult:
     """The result of one call.
 
     Attributes:
@@ -27,13 +27,13 @@ class Deleted:
     position: Position | None
 
 
-class Deletion:
+class GroupDeletion:
     """Drops waiting groups for the reason ``deleted``."""
 
-    def __init__(self, runs: RunStore, groups: GroupStore, lineages: Lineages) -> None:
+    def __init__(self, runs: RunStore, groups: GroupStore, histories: GroupHistories) -> None:
         self._runs = runs
         self._groups = groups
-        self._lineages = lineages
+        self._histories = histories
 
     async def delete(self, run: str, given_id: str) -> None:
         """Delete a waiting group. Safe to repeat.
@@ -44,7 +44,7 @@ class Deletion:
             GroupNotWaiting: It is in a batch, or has left; the message says where it is.
         """
         while True:
-            life = await self._lineages.of(run, given_id)
+            life = await self._histories.of(run, given_id)
             if life.reason == DropReason.DELETED:
                 return
             if life.state not in (QUEUED, BUFFERED):
@@ -57,7 +57,7 @@ class Deletion:
 
     async def delete_matching(
         self, run: str, wanted: GroupFilter, *, limit: int, after: Position | None = None
-    ) -> Deleted:
+    ) -> DeletionResult:
         """Delete waiting groups that match a filter.
 
         Args:
@@ -92,7 +92,7 @@ class Deletion:
                 )
             )
         left = sum(part.left for part in slices) + sum(held for _, held in lanes[len(chosen) :])
-        return Deleted(deleted, left, _stopped_at(chosen, slices) if left else None)
+        return DeletionResult(deleted, left, _stopped_at(chosen, slices) if left else None)
 
 
 def _stopped_at(chosen: Sequence[tuple[Position, int]], slices: Sequence[LaneSlice]) -> Position:
@@ -101,7 +101,7 @@ def _stopped_at(chosen: Sequence[tuple[Position, int]], slices: Sequence[LaneSli
     return stopped_at(start, last.groups[-1].arrival if last.left and last.groups else None)
 
 
-def _where(life: Life) -> str:
+def _where(life: GroupHistory) -> str:
     if life.state == "leased":
         return f"is in batch {life.batch_id} (step {life.step})"
     if life.state == "delivered":

@@ -10,7 +10,7 @@ from app.store.runs.store import RunStore
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class GroupHistory:
     """A group's life so far.
 
     Attributes:
@@ -34,7 +34,7 @@ class Life:
     reason: str | None = None
 
 
-class Lineages:
+class GroupHistories:
     """Looks groups up by the ids their senders gave them, or ours."""
 
     def __init__(self, runs: RunStore, groups: GroupStore, batches: BatchStore) -> None:
@@ -42,7 +42,7 @@ class Lineages:
         self._groups = groups
         self._batches = batches
 
-    async def of(self, run: str, given_id: str) -> Life:
+    async def of(self, run: str, given_id: str) -> GroupHistory:
         """Follow a group.
 
         Raises:
@@ -58,16 +58,16 @@ class Lineages:
             steps = {lease.batch_id: lease.step for lease in view.leases}
             batch_id = await self._batches.batch_of(run, group_id, list(steps))
             if batch_id is not None:
-                return Life(group_id, "leased", entry, received_s, batch_id, steps[batch_id])
+                return GroupHistory(group_id, "leased", entry, received_s, batch_id, steps[batch_id])
             waits = await self._groups.where(run, group_id, entry.lane)
             if waits is not None:
-                return Life(group_id, waits, entry, received_s)
+                return GroupHistory(group_id, waits, entry, received_s)
         if ended is not None:
             received_s = (view.clock_ms - ended.entry.accepted_ms) / 1000
             ended_s = max(0, view.clock_ms - ended.clock_ms) / 1000
             if ended.outcome == "delivered":
-                return Life(group_id, "delivered", ended.entry, received_s, ended.batch_id, ended.step, ended_s)
-            return Life(
+                return GroupHistory(group_id, "delivered", ended.entry, received_s, ended.batch_id, ended.step, ended_s)
+            return GroupHistory(
                 group_id, "dropped", ended.entry, received_s, ended.batch_id, ended.step, ended_s, ended.outcome
             )
         raise GroupNotFound(f"run {run} knows no group {given_id}")

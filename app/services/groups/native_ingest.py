@@ -13,7 +13,7 @@ from app.store.groups.entries import Outcome, Placement
 from app.store.groups.store import GroupStore
 
 
-class Submissions:
+class NativeIngest:
     """The way in."""
 
     def __init__(self, groups: GroupStore, admission: Admission) -> None:

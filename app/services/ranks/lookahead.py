@@ -14,7 +14,7 @@ from app.store.groups.store import GroupStore
 _MANY_GROUPS = 2048
 
 
-class Window:
+class Lookahead:
     """Looks further into the queue than one batch."""
 
     def __init__(self, groups: GroupStore) -> None:

@@ -14,7 +14,7 @@ from app.core.ranks.division import divide, sequences_of
 from app.core.ranks.micro_batches import Packed, pack
 from app.core.ranks.requests import Seat
 from app.core.ranks.sharding import Shards, Split, taken_by
-from app.services.batches.request import Batch, Shard
+from app.services.batches.request import Batch, BatchShard
 from app.services.batches.retrieval import Retrieval, Retrieved
 from lachesis.wire.blob import Header, stored_header
 from lachesis.wire.sequences import lengths_of, take_sequences
@@ -24,13 +24,13 @@ _MANY_PARTS = 64  # each takes some 200 us to cut
 
 
 @dataclass(frozen=True, slots=True)
-class Damaged:
+class DamagedGroups:
     """Groups of a batch that cannot be sent, and why."""
 
     reasons: Mapping[LeasedGroup, DropReason]
 
 
-class Division:
+class BatchSharding:
     """Reads what is sent of a batch, and divides it where a rank asks."""
 
     def __init__(self, retrieval: Retrieval) -> None:
@@ -38,7 +38,7 @@ class Division:
 
     async def read(
         self, run: str, view: RunView, lease: Lease, groups: Sequence[LeasedGroup], seat: Seat | None
-    ) -> Batch | Damaged:
+    ) -> Batch | DamagedGroups:
         """Read a batch, or a rank's shard of it.
 
         Args:
@@ -57,9 +57,11 @@ class Division:
             return await self.divide(view, lease, await self._retrieval.retrieve(run, groups), seat)
         parts = sequences_of([group.size for group in groups], shards, seat.rank)
         mine = await self._retrieval.retrieve(run, [groups[position] for position in parts])
-        return Damaged(mine.damage) if mine.damage else await _shard(view, lease, shards, mine, parts, seat)
+        return DamagedGroups(mine.damage) if mine.damage else await _shard(view, lease, shards, mine, parts, seat)
 
-    async def divide(self, view: RunView, lease: Lease, all_of_it: Retrieved, seat: Seat | None) -> Batch | Damaged:
+    async def divide(
+        self, view: RunView, lease: Lease, all_of_it: Retrieved, seat: Seat | None
+    ) -> Batch | DamagedGroups:
         """Make a batch of its groups, or a rank's shard of it, by a division that is part of the lease from then on.
 
         Raises:
@@ -68,7 +70,7 @@ class Division:
         """
         groups, payloads = all_of_it.groups, all_of_it.payloads
         if all_of_it.damage:
-            return Damaged(all_of_it.damage)
+            return DamagedGroups(all_of_it.damage)
         if seat is None:
             return Batch(replace(lease, shards=None), groups, payloads, view)
         sizes = [group.size for group in groups]
@@ -85,7 +87,7 @@ async def _shard(
     sequences = tuple(parts.values())
     cut = await _cut(mine.groups, mine.payloads, sequences)
     held = replace(lease, shards=taken_by(shards, seat.rank))
-    return Batch(held, mine.groups, cut, view, Shard(seat.rank, sequences, _packed(cut, shards)))
+    return Batch(held, mine.groups, cut, view, BatchShard(seat.rank, sequences, _packed(cut, shards)))
 
 
 async def _divided(groups: Sequence[LeasedGroup], payloads: Sequence[bytes], split: Split, *, many: bool) -> Shards:

@@ -11,12 +11,12 @@ from app.core.replay.memory import default_max_bytes
 from app.core.replay.rate_limiter import adjusted
 from app.core.replay.sampling import weight_of
 from app.events import ReplayChunksDeleted, ReplaySessionStarted, emit
-from app.services.replay.groups import ReplayGroups
+from app.services.replay.groups import ReplayedGroups
 from app.services.replay.insertion import ReplayInsertion
-from app.services.replay.reservations import Reservations
+from app.services.replay.reservations import UseReservations
 from app.services.replay.samples import ReplaySamples
-from app.services.replay.state import ReplayState, read_state
-from app.services.replay.upkeep import ReplayUpkeep
+from app.services.replay.state import BufferState, read_state
+from app.services.replay.upkeep import ReplayCleanup
 from app.store.groups.codec import checksum
 from app.store.groups.store import GroupStore
 from app.store.redis.keys import ReplayPart
@@ -46,7 +46,7 @@ class ChunkPage:
     cursor: str | None
 
 
-class Replay:
+class ReplayBuffers:
     """What owners of a replay buffer do, and operators look at."""
 
     def __init__(
@@ -55,10 +55,10 @@ class Replay:
         groups: GroupStore,
         replay: ReplayStore,
         insertion: ReplayInsertion,
-        entering: ReplayGroups,
-        reservations: Reservations,
+        entering: ReplayedGroups,
+        reservations: UseReservations,
         samples: ReplaySamples,
-        upkeep: ReplayUpkeep,
+        upkeep: ReplayCleanup,
     ) -> None:
         self._runs = runs
         self._groups = groups
@@ -69,7 +69,7 @@ class Replay:
         self._samples = samples
         self._upkeep = upkeep
 
-    async def configure(self, run: str, changes: Mapping[str, Any], *, keep: bool = False) -> ReplayState:
+    async def configure(self, run: str, changes: Mapping[str, Any], *, keep: bool = False) -> BufferState:
         """Change the buffer while it goes on; make it, with the defaults for the rest, if there is none.
 
         Args:
@@ -101,7 +101,7 @@ class Replay:
         await self._upkeep.sweep(run)
         return await self.state(run)
 
-    async def state(self, run: str) -> ReplayState:
+    async def state(self, run: str) -> BufferState:
         """Look at the buffer.
 
         Raises:

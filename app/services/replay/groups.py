@@ -20,7 +20,7 @@ _AT_ONCE = 200  # groups; a script makes chunks of them within ten milliseconds
 _SPARE_VICTIMS = 16
 
 
-class ReplayGroups:
+class ReplayedGroups:
     """The way in for groups. They are in the buffer from their acknowledgement on; here they become chunks of it."""
 
     def __init__(self, entering: EnteringStore) -> None:

@@ -9,8 +9,8 @@ from weakref import WeakValueDictionary
 from app.core.errors import InvalidField, ReplayBlocked, ReplayNotFound
 from app.core.replay.buffer import Eviction
 from app.core.replay.rate_limiter import Blocked, may_insert
-from app.services.replay.bell import Bell, Queue
-from app.services.replay.planning import Receipt, plan_insertion
+from app.services.replay.change_notifier import BlockedRequests, ChangeNotifier
+from app.services.replay.planning import FragmentReceipt, plan_insertion
 from app.store.replay.entries import EncodedFragment
 from app.store.replay.insertions import Insertion
 from app.store.replay.store import ReplayStore
@@ -28,17 +28,17 @@ def new_id() -> str:
 class ReplayInsertion:
     """The way in for fragments."""
 
-    def __init__(self, replay: ReplayStore, bell: Bell) -> None:
+    def __init__(self, replay: ReplayStore, notifier: ChangeNotifier) -> None:
         self._replay = replay
-        self._bell = bell
-        self.queue = Queue()
+        self._notifier = notifier
+        self.queue = BlockedRequests()
         self._evictions: dict[str, Eviction] = {}
         # Insertions of one process need not outdate each other; those of a worker have to come one after the other.
         self._turns: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
     async def insert(
         self, run: str, fragments: Sequence[EncodedFragment], wait_s: float = 0.0, stop: asyncio.Event | None = None
-    ) -> list[Receipt]:
+    ) -> list[FragmentReceipt]:
         """Store fragments of one worker, all or none; once this returns they survive any crash.
 
         Repeating it stores nothing. Not to be cancelled while it waits: set ``stop`` instead.
@@ -66,7 +66,7 @@ class ReplayInsertion:
         worker = fragments[0].worker
         blocked: Blocked | None = None
 
-        async def attempt() -> list[Receipt] | None:
+        async def attempt() -> list[FragmentReceipt] | None:
             nonlocal blocked
             async with self._turns.setdefault((run, worker), asyncio.Lock()):
                 found = await self._insert(run, worker, fragments)
@@ -75,7 +75,7 @@ class ReplayInsertion:
                 return None
             return found
 
-        receipts = await self._bell.until(run, attempt, wait_s, stop, self.queue)
+        receipts = await self._notifier.until(run, attempt, wait_s, stop, self.queue)
         if receipts is None:
             assert blocked is not None, "an attempt that gives nothing was blocked"  # noqa: S101
             raise ReplayBlocked(f"the rate limiter holds inserts back: {blocked.detail}", _RETRY_AFTER_S)
@@ -86,7 +86,9 @@ class ReplayInsertion:
         async with self._turns.setdefault((run, worker), asyncio.Lock()):
             await self._insert(run, worker, ())
 
-    async def _insert(self, run: str, worker: str, fragments: Sequence[EncodedFragment]) -> list[Receipt] | Blocked:
+    async def _insert(
+        self, run: str, worker: str, fragments: Sequence[EncodedFragment]
+    ) -> list[FragmentReceipt] | Blocked:
         candidates = len(fragments) + _SPARE_VICTIMS
         while True:
             eviction = self._evictions.get(run, Eviction.OLDEST)

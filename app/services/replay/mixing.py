@@ -17,7 +17,7 @@ from app.core.replay.mixing import fresh_needed, mix
 from app.core.replay.rate_limiter import samples_open
 from app.core.replay.sampling import Counts, Draw, Order, Sampling, Strategy, draw, importance, probabilities
 from app.services.replay.reservations import RESERVED_MS
-from app.services.replay.sampling import Drawing, limits
+from app.services.replay.sampling import ChunkSampling, limits
 from app.store.groups.store import GroupStore
 from app.store.replay.entries import SAMPLEABLE, StoredChunk, StoredFragment, chunk_key
 from app.store.replay.samples import DrawnOn, Manifest, SampleStore
@@ -30,7 +30,7 @@ _ATTEMPTS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class ReplayCandidate:
     """A group of the buffer: its chunk, its fragment, what is known of it, and the draw that named it."""
 
     stored: StoredChunk
@@ -52,14 +52,16 @@ class Mixture:
     counter: int
 
 
-class Mixing:
+class ReplayMixing:
     """Chooses what comes from the buffer, and reserves its uses."""
 
-    def __init__(self, groups: GroupStore, replay: ReplayStore, samples: SampleStore, drawing: Drawing) -> None:
+    def __init__(
+        self, groups: GroupStore, replay: ReplayStore, samples: SampleStore, chunk_sampling: ChunkSampling
+    ) -> None:
         self._groups = groups
         self._replay = replay
         self._samples = samples
-        self._drawing = drawing
+        self._chunk_sampling = chunk_sampling
 
     async def decide(
         self, run: str, view: RunView, lanes: Sequence[Lane], ttl_ms: int
@@ -82,7 +84,7 @@ class Mixing:
         if buffer is None:
             return None
         sampling = buffer.policy.sampling
-        counts = await self._drawing.counts(run, buffer, sampling)
+        counts = await self._chunk_sampling.counts(run, buffer, sampling)
         candidates, counter = await self._candidates(run, buffer, counts, _wanted(view, room))
         drawn = [one.lane for one in candidates]
         given = batch_size, fraction, lanes, drawn, live_shares(view, ttl_ms), view.debts
@@ -127,7 +129,9 @@ class Mixing:
             if group.replayed is not None:
                 await self._replay.retire(run, reason.value, [chunk_key(group.replayed.chunk)])
 
-    async def _candidates(self, run: str, view: ReplayView, counts: Counts, wanted: int) -> tuple[list[Candidate], int]:
+    async def _candidates(
+        self, run: str, view: ReplayView, counts: Counts, wanted: int
+    ) -> tuple[list[ReplayCandidate], int]:
         """Draw groups that may be replayed now, none twice, as the buffer samples; no more than its limiter allows."""
         policy, counter = view.policy, view.total("draws")
         credit = samples_open(view.position, policy.limiter, policy.min_size_to_sample)
@@ -145,7 +149,7 @@ class Mixing:
         fit = [(entry, drawn) for entry, drawn in accepted.values() if _may_be_replayed(entry, view)]
         fragments = await self._replay.fragments(run, [entry.fragment_ids[0] for entry, _ in fit])
         candidates = [
-            Candidate(entry, fragment, facts, drawn)
+            ReplayCandidate(entry, fragment, facts, drawn)
             for (entry, drawn), fragment in zip(fit, fragments, strict=True)
             if fragment is not None and "sequences" in (facts := json.loads(fragment.facts))
         ]
@@ -165,7 +169,7 @@ def _may_be_replayed(entry: StoredChunk, view: ReplayView) -> bool:
     return fit and uses_open(entry.chunk, view.policy) != 0
 
 
-def _leased(chosen: Sequence[Candidate], counts: Counts, sampling: Sampling) -> tuple[LeasedGroup, ...]:
+def _leased(chosen: Sequence[ReplayCandidate], counts: Counts, sampling: Sampling) -> tuple[LeasedGroup, ...]:
     """Describe groups as a batch has them."""
     weights = [one.stored.weight for one in chosen]
     chances = probabilities([one.draw for one in chosen], weights, counts, sampling)

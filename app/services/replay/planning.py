@@ -22,7 +22,7 @@ _RECOGNISED = 64  # latest fragments in chunks whose checksums are known of a wo
 
 
 @dataclass(frozen=True, slots=True)
-class Receipt:
+class FragmentReceipt:
     """What became of a fragment.
 
     Attributes:
@@ -39,7 +39,7 @@ class Receipt:
 
 
 @dataclass(slots=True)
-class _Account:
+class _InsertionPlan:
     """A worker's fragments as they are sorted out."""
 
     view: ReplayView
@@ -95,7 +95,7 @@ def plan_insertion(
     fragments: Sequence[EncodedFragment],
     victims: Sequence[str],
     new_id: Callable[[], str],
-) -> tuple[Insertion | None, list[Receipt]]:
+) -> tuple[Insertion | None, list[FragmentReceipt]]:
     """Sort out what a worker sent, and what time and the session have made of what it sent before.
 
     Args:
@@ -113,7 +113,7 @@ def plan_insertion(
         FragmentExists: A number names a fragment of other contents.
     """
     standing, policy = view.standing, view.policy
-    account = _Account(view, known, dict(known.ids), dict(known.recent))
+    account = _InsertionPlan(view, known, dict(known.ids), dict(known.recent))
     if known.state.session < standing.session:
         account.follow(change_session(known.state, standing.session))
     else:
@@ -152,20 +152,20 @@ def _fragment(encoded: EncodedFragment, clock_ms: int) -> Fragment:
     return Fragment(*place, encoded.versions, size, digest, clock_ms, encoded.priority)
 
 
-def _receipt(number: int, outcome: str, fragment_id: str | None, dropped: dict[str, str]) -> Receipt:
+def _receipt(number: int, outcome: str, fragment_id: str | None, dropped: dict[str, str]) -> FragmentReceipt:
     if fragment_id in dropped:
-        return Receipt(number, dropped[fragment_id])
-    return Receipt(number, outcome, fragment_id)
+        return FragmentReceipt(number, dropped[fragment_id])
+    return FragmentReceipt(number, outcome, fragment_id)
 
 
-def _changed(known: StoredWorker, account: _Account) -> bool:
+def _changed(known: StoredWorker, account: _InsertionPlan) -> bool:
     return replace(known.state, heard_ms=0) != replace(account.worker.state, heard_ms=0) or bool(account.dropped)
 
 
 def _insertion(
     worker: str,
     known: StoredWorker,
-    account: _Account,
+    account: _InsertionPlan,
     stored: dict[str, NewFragment],
     victims: Sequence[str],
     token: str,

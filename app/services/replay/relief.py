@@ -23,7 +23,7 @@ _MOST_LOOKED_AT = 20_000  # chunks of a buffer, in case snapshots hold most of t
 _REST_S = 5.0  # pause once nothing can be evicted, so that not every submission and tick searches again
 
 
-class ReplayRelief:
+class ReplayEviction:
     """Frees memory of replay buffers."""
 
     def __init__(self, runs: RunStore, groups: GroupStore, replay: ReplayStore) -> None:

@@ -12,7 +12,7 @@ from app.store.replay.entries import StoredFragment
 
 
 @dataclass(frozen=True, slots=True)
-class SampleRequest:
+class ReplaySampleRequest:
     """What a trainer asks for.
 
     Attributes:
@@ -33,7 +33,7 @@ class SampleRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class SampledFragment:
     """A fragment of a sample.
 
     Attributes:
@@ -56,7 +56,7 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class ReplaySample:
     """Chunks in a trainer's hands: held under which lease, drawn how, and their fragments in order.
 
     `clock_ms` is the run clock when this was looked at, which tells how long the lease lasts.
@@ -66,10 +66,10 @@ class Sample:
     clock_ms: int
     sampling: Sampling
     policy_version: int
-    records: tuple[Record, ...]
+    records: tuple[SampledFragment, ...]
 
 
-def sampling_of(request: SampleRequest, own: Sampling) -> Sampling:
+def sampling_of(request: ReplaySampleRequest, own: Sampling) -> Sampling:
     """Return how to draw: as the buffer does, but for what the request says.
 
     Raises:

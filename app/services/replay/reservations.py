@@ -13,7 +13,7 @@ RESERVED_MS = 60_000
 """How long a reservation waits for its batch to be committed, run clock."""
 
 
-class Reservations:
+class UseReservations:
     """Ends what batches have reserved. Each step is safe to repeat."""
 
     def __init__(self, replay: ReplayStore, samples: SampleStore, batches: BatchStore) -> None:

@@ -10,9 +10,9 @@ from app.core.batches.leases import Lease, LeaseState, expired
 from app.core.errors import LeaseLost, ReplayNotFound, SampleNotFound
 from app.core.replay.checks import chunks_wanted
 from app.core.replay.rate_limiter import Blocked, demand_to_note
-from app.services.replay.bell import Bell, Queue
-from app.services.replay.request import Record, Sample, SampleRequest, sampling_of
-from app.services.replay.sampling import Drawing
+from app.services.replay.change_notifier import BlockedRequests, ChangeNotifier
+from app.services.replay.request import ReplaySample, ReplaySampleRequest, SampledFragment, sampling_of
+from app.services.replay.sampling import ChunkSampling
 from app.store.replay.samples import Manifest, SampleStore
 from app.store.replay.store import ReplayStore
 from app.store.replay.view import ReplayView
@@ -30,18 +30,25 @@ _ENDS = {
 class ReplaySamples:
     """The way out."""
 
-    def __init__(self, replay: ReplayStore, samples: SampleStore, drawing: Drawing, bell: Bell, worker: str) -> None:
+    def __init__(
+        self,
+        replay: ReplayStore,
+        samples: SampleStore,
+        chunk_sampling: ChunkSampling,
+        notifier: ChangeNotifier,
+        worker: str,
+    ) -> None:
         self._replay = replay
         self._samples = samples
-        self._drawing = drawing
-        self._bell = bell
-        self.queue = Queue()
+        self._chunk_sampling = chunk_sampling
+        self._notifier = notifier
+        self.queue = BlockedRequests()
         self._worker = worker
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def take(
-        self, run: str, request: SampleRequest, wait_s: float = 0.0, stop: asyncio.Event | None = None
-    ) -> Sample | Blocked:
+        self, run: str, request: ReplaySampleRequest, wait_s: float = 0.0, stop: asyncio.Event | None = None
+    ) -> ReplaySample | Blocked:
         """Take a sample, waiting for it up to ``wait_s`` seconds. Not to be cancelled: set ``stop`` instead.
 
         Returns:
@@ -53,7 +60,7 @@ class ReplaySamples:
         """
         blocked: Blocked | None = None
 
-        async def attempt() -> Sample | None:
+        async def attempt() -> ReplaySample | None:
             nonlocal blocked
             # Samples of one process need not outdate each other; and who came first is served first.
             async with self._turns.setdefault(run, asyncio.Lock()):
@@ -63,13 +70,13 @@ class ReplaySamples:
                 return None
             return found
 
-        sample = await self._bell.until(run, attempt, wait_s, stop, self.queue)
+        sample = await self._notifier.until(run, attempt, wait_s, stop, self.queue)
         if sample is not None:
             return sample
         assert blocked is not None, "an attempt that gives nothing was blocked"  # noqa: S101
         return blocked
 
-    async def _take(self, run: str, request: SampleRequest) -> Sample | Blocked:
+    async def _take(self, run: str, request: ReplaySampleRequest) -> ReplaySample | Blocked:
         while True:
             view = await self._view(run)
             held = await self._held_by(run, request)
@@ -81,7 +88,7 @@ class ReplaySamples:
             wanted = chunks_wanted(request.num_fragments, request.num_chunks, view.policy)
             sampling = sampling_of(request, view.policy.sampling)
             lease = self._lease(request, view)
-            found = await self._drawing.take(run, view, lease, wanted, sampling)
+            found = await self._chunk_sampling.take(run, view, lease, wanted, sampling)
             if isinstance(found, Manifest):
                 return await self._sample(run, lease, found, view)
             # Another process may have answered the same request meanwhile, perhaps with the last chunks.
@@ -95,11 +102,13 @@ class ReplaySamples:
         if demand is not None:
             await self._replay.note_demand(run, *demand)
 
-    async def _held_by(self, run: str, request: SampleRequest) -> Lease | None:
+    async def _held_by(self, run: str, request: ReplaySampleRequest) -> Lease | None:
         """Find the lease of the sample that this request already took."""
         return await self._samples.taken_by(run, request.request_id) if request.request_id else None
 
-    async def _again(self, run: str, request: SampleRequest, held: Lease, view: ReplayView) -> Sample | None:
+    async def _again(
+        self, run: str, request: ReplaySampleRequest, held: Lease, view: ReplayView
+    ) -> ReplaySample | None:
         """Hold a request's sample longer, and return it; None if it has ended, or its lease changed meanwhile."""
         if expired(held, view.standing.clock_ms):
             await self._samples.end(run, held, "expired", view)
@@ -110,7 +119,7 @@ class ReplaySamples:
             return None
         return await self._sample(run, longer, manifest, view)
 
-    def _lease(self, request: SampleRequest, view: ReplayView) -> Lease:
+    def _lease(self, request: ReplaySampleRequest, view: ReplayView) -> Lease:
         return Lease(
             batch_id=uuid.uuid4().hex,
             state=LeaseState.HELD,
@@ -124,7 +133,7 @@ class ReplaySamples:
             trainer=request.trainer,
         )
 
-    async def show(self, run: str, sample_id: str) -> Sample:
+    async def show(self, run: str, sample_id: str) -> ReplaySample:
         """Show a sample that is held again: the same records in the same order.
 
         Raises:
@@ -137,7 +146,7 @@ class ReplaySamples:
             raise SampleNotFound(f"run {run} has no sample {sample_id} in anybody's hands")
         return await self._sample(run, lease, manifest, view)
 
-    async def _sample(self, run: str, lease: Lease, manifest: Manifest, view: ReplayView) -> Sample:
+    async def _sample(self, run: str, lease: Lease, manifest: Manifest, view: ReplayView) -> ReplaySample:
         """Describe what a sample holds; none of it leaves the store while the sample is held."""
         contents = await self._replay.contents(run, [drawn.key for drawn in manifest.chunks])
         ids = [fragment_id for content in contents if content is not None for fragment_id in content.fragment_ids]
@@ -148,7 +157,7 @@ class ReplaySamples:
         chances, weights = manifest.chances()
         current = manifest.drawn_on.counts.version
         records = [
-            Record(
+            SampledFragment(
                 fragment=fragments[fragment_id],
                 chunk_id=int(drawn.key),
                 version=content.version,
@@ -161,7 +170,7 @@ class ReplaySamples:
             if content is not None
             for fragment_id in content.fragment_ids
         ]
-        return Sample(lease, view.standing.clock_ms, manifest.drawn_on.sampling, current, tuple(records))
+        return ReplaySample(lease, view.standing.clock_ms, manifest.drawn_on.sampling, current, tuple(records))
 
     async def acknowledge(self, run: str, sample_id: str, lease_id: str) -> None:
         """End a sample that was trained on: its uses count. Safe to repeat.

@@ -7,7 +7,7 @@ from app.core.errors import ReplayNotFound
 from app.core.groups.staleness import oldest_fresh
 from app.core.replay.rate_limiter import Blocked, Holdup, may_sample, samples_open
 from app.core.replay.sampling import MAX_WEIGHT, Counts, Draw, Sampling, Strategy, draw
-from app.services.replay.upkeep import ReplayUpkeep
+from app.services.replay.upkeep import ReplayCleanup
 from app.store.replay.samples import DrawnOn, Limits, Manifest, Missed, SampleStore
 from app.store.replay.store import ReplayStore
 from app.store.replay.view import ReplayView
@@ -17,21 +17,21 @@ _POWERS = range(MAX_WEIGHT.bit_length())
 
 
 @dataclass(frozen=True, slots=True)
-class Repeated:
+class AlreadyTaken:
     """The request already holds a sample, and gets it again."""
 
 
-class Drawing:
+class ChunkSampling:
     """Takes chunks by what a strategy draws."""
 
-    def __init__(self, replay: ReplayStore, samples: SampleStore, upkeep: ReplayUpkeep) -> None:
+    def __init__(self, replay: ReplayStore, samples: SampleStore, upkeep: ReplayCleanup) -> None:
         self._replay = replay
         self._samples = samples
         self._upkeep = upkeep
 
     async def take(
         self, run: str, view: ReplayView, lease: Lease, wanted: int, sampling: Sampling
-    ) -> Manifest | Blocked | Repeated:
+    ) -> Manifest | Blocked | AlreadyTaken:
         """Take this many chunks into a new sample, or return why not.
 
         Args:
@@ -42,7 +42,7 @@ class Drawing:
             sampling: How to draw them.
 
         Returns:
-            The chunks; what the sample has to wait for; or `Repeated`.
+            The chunks; what the sample has to wait for; or `AlreadyTaken`.
 
         Raises:
             ReplayNotFound: The run has no replay buffer any more.
@@ -59,7 +59,7 @@ class Drawing:
             if isinstance(found, Manifest):
                 return found
             if found.why == "repeated":
-                return Repeated()
+                return AlreadyTaken()
             if found.why == "short":  # what is in its way is not swept yet
                 await self._upkeep.sweep(run)
             seen = await self._replay.view(run)

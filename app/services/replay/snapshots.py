@@ -3,7 +3,7 @@
 from app.core.errors import ReplayNotFound, SnapshotNotFound
 from app.core.replay.snapshots import place_snapshot
 from app.events import ReplayDeleted, ReplaySnapshotDeleted, ReplaySnapshotRestored, emit
-from app.services.replay.upkeep import ReplayUpkeep
+from app.services.replay.upkeep import ReplayCleanup
 from app.store.replay.snapshots import SnapshotRecord, SnapshotStore
 from app.store.replay.view import ReplayView
 from lachesis.wire.replay import MAX_SNAPSHOTS
@@ -12,7 +12,7 @@ from lachesis.wire.replay import MAX_SNAPSHOTS
 class ReplaySnapshots:
     """What a trainer does beside saving its own state, and going back to it."""
 
-    def __init__(self, snapshots: SnapshotStore, upkeep: ReplayUpkeep) -> None:
+    def __init__(self, snapshots: SnapshotStore, upkeep: ReplayCleanup) -> None:
         self._snapshots = snapshots
         self._upkeep = upkeep
 

@@ -13,7 +13,7 @@ _MOST_USES = 64  # bars of the histogram of uses
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerFacts:
+class WorkerState:
     """What a worker has sent in its session: fragments, those in no chunk yet, gaps given up; per second lately."""
 
     worker: str
@@ -27,7 +27,7 @@ class WorkerFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplayState:
+class BufferState:
     """What a replay buffer looks like now.
 
     Attributes:
@@ -88,15 +88,15 @@ class ReplayState:
     avg_reuse: float | None
     avg_staleness: float | None
     fragments_per_s: float
-    workers: tuple[WorkerFacts, ...]
+    workers: tuple[WorkerState, ...]
 
 
-async def read_state(replay: ReplayStore, run: str, summary: ReplaySummary) -> ReplayState:
+async def read_state(replay: ReplayStore, run: str, summary: ReplaySummary) -> BufferState:
     """Gather what a buffer looks like; of things that change meanwhile, some may be seen before and some after."""
     view = summary.view
     policy, position, clock_ms = view.policy, view.position, view.standing.clock_ms
     facts = tuple(_facts(name, worker, clock_ms) for name, worker in (await replay.workers(run)).items())
-    return ReplayState(
+    return BufferState(
         policy=policy,
         session=view.standing.session,
         policy_version=view.standing.version,
@@ -139,9 +139,9 @@ async def _uses(replay: ReplayStore, run: str, policy: ReplayPolicy) -> dict[int
     return {uses: count for uses, count in enumerate(counts) if count}
 
 
-def _facts(name: str, worker: StoredWorker, clock_ms: int) -> WorkerFacts:
+def _facts(name: str, worker: StoredWorker, clock_ms: int) -> WorkerState:
     state = worker.state
-    return WorkerFacts(
+    return WorkerState(
         worker=name,
         session=state.session,
         next_number=state.next_number,

@@ -16,7 +16,7 @@ _LIVE = (SAMPLEABLE, WITHHELD)
 _BY_VERSION: tuple[ReplayPart, ...] = ("versions", "withheld")
 
 
-class ReplayUpkeep:
+class ReplayCleanup:
     """Retires what should not be sampled any more. Each step is safe to repeat, and done in slices."""
 
     def __init__(self, replay: ReplayStore) -> None:

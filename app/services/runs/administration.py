@@ -12,9 +12,9 @@ from app.core.errors import InvalidField, RunExists, RunInUse, RunNotFound
 from app.core.model import RunConfig, RunView
 from app.core.runs.settings import Policy, fields_of
 from app.events import RunChanged, RunCreated, RunDeleted, emit
-from app.services.batches.rewind import Bookmarks, Rewound
+from app.services.batches.rewind import Retention, RewindResult
 from app.services.groups.staleness import Staleness
-from app.services.replay.upkeep import ReplayUpkeep
+from app.services.replay.upkeep import ReplayCleanup
 from app.services.runs.isolation import Failure, each
 from app.store.groups.store import GroupStore
 from app.store.replay.store import ReplayStore
@@ -25,21 +25,21 @@ _ATTEMPTS = 10
 _MOST_SHOWN = 80  # characters of a value
 
 
-class Administration:
+class RunAdministration:
     """What owners of runs do."""
 
     def __init__(
         self,
         runs: RunStore,
         groups: GroupStore,
-        bookmarks: Bookmarks,
+        retention: Retention,
         staleness: Staleness,
-        replay: ReplayUpkeep,
+        replay: ReplayCleanup,
         buffers: ReplayStore,
     ) -> None:
         self._runs = runs
         self._groups = groups
-        self._bookmarks = bookmarks
+        self._retention = retention
         self._staleness = staleness
         self._replay = replay
         self._buffers = buffers
@@ -117,7 +117,7 @@ class Administration:
             if await self._runs.put(run, config, replace(view.policy, **fields_of(others)), view.epoch):
                 emit(RunChanged(run=run, changes=changes))
                 break
-        await self._bookmarks.trim(run)
+        await self._retention.trim(run)
         await self._staleness.sweep_versions(run)
         await self._staleness.sweep_ages(run)
         return await self.get(run)
@@ -147,15 +147,15 @@ class Administration:
         await self._runs.set_policy_version(run, version, trained, rewinds)
         return await self._sweep_versions(run)
 
-    async def rewind(self, run: str, step: int) -> Rewound:
-        """Go back to the state that a trainer saved after ``step`` (`app.services.batches.rewind.Bookmarks.rewind`).
+    async def rewind(self, run: str, step: int) -> RewindResult:
+        """Go back to the state that a trainer saved after ``step`` (`app.services.batches.rewind.Retention.rewind`).
 
         Raises:
             RunNotFound: There is no such run.
-            InvalidField, RewindImpossible: As for `Bookmarks.rewind`.
+            InvalidField, RewindImpossible: As for `Retention.rewind`.
         """
         await self.get(run)
-        rewound = await self._bookmarks.rewind(run, step)
+        rewound = await self._retention.rewind(run, step)
         await self._sweep_versions(run)
         return rewound
 

@@ -16,7 +16,7 @@ _LOOK_EVERY_S = 0.25  # a full run refuses many submissions, and each would look
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _CapacityCheck:
     """The state of a run at a time of this process's clock."""
 
     at_s: float
@@ -26,14 +26,14 @@ class _Look:
     oversized: Waiting
 
 
-class Capacity:
+class RunCapacity:
     """Checks runs with limits rarely, so that submissions to them cost no more than to others."""
 
     def __init__(self, runs: RunStore, groups: GroupStore, environment_ttl_ms: int) -> None:
         self._runs = runs
         self._groups = groups
         self._ttl_ms = environment_ttl_ms
-        self._looks: dict[str, _Look] = {}
+        self._looks: dict[str, _CapacityCheck] = {}
 
     async def room(self, run: str, roster: Roster, lanes: Sequence[LaneId]) -> Room:
         """Return the limits for a submission of groups to these lanes, placed by a roster."""
@@ -80,11 +80,13 @@ class Capacity:
         """Forget all runs but these."""
         self._looks = {run: look for run, look in self._looks.items() if run in runs}
 
-    async def _look(self, run: str) -> _Look:
+    async def _look(self, run: str) -> _CapacityCheck:
         view = await self._runs.view(run)
         batch_size, bounds = 0 if view.config is None else view.config.batch_size, self._bounds(view)
         oversized = await self._oversized(run, view, bounds)
-        look = self._looks[run] = _Look(asyncio.get_running_loop().time(), view.epoch, batch_size, bounds, oversized)
+        look = self._looks[run] = _CapacityCheck(
+            asyncio.get_running_loop().time(), view.epoch, batch_size, bounds, oversized
+        )
         return look
 
     def _bounds(self, view: RunView) -> dict[int, Bounds]:
@@ -102,9 +104,9 @@ class Capacity:
         return Waiting(groups, await self._groups.payload_bytes(run, queued, buffered))
 
 
-def _any_oversized(look: _Look, lanes: Sequence[LaneId]) -> bool:
+def _any_oversized(look: _CapacityCheck, lanes: Sequence[LaneId]) -> bool:
     return any(is_oversized(lane, look.batch_size, look.bounds) for lane in lanes)
 
 
-def _is_old(look: _Look) -> bool:
+def _is_old(look: _CapacityCheck) -> bool:
     return asyncio.get_running_loop().time() - look.at_s >= _LOOK_EVERY_S

@@ -79,13 +79,13 @@ async def each(
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class RepeatedFailure:
     """A repeated failure of a run.
 
     Attributes:
         failure: The last failure.
         attempts: Failures in a row, ``>= 1``.
-        since_s: Time of the first failure, on the clock of `RunTroubles`.
+        since_s: Time of the first failure, on the clock of `RunFailures`.
         again_s: When to try again, on the same clock.
     """
 
@@ -95,7 +95,7 @@ class Trouble:
     again_s: float
 
 
-class RunTroubles:
+class RunFailures:
     """Repeated failures of runs in this process. The pause before another attempt doubles, up to a minute.
 
     Args:
@@ -106,7 +106,7 @@ class RunTroubles:
     def __init__(self, what: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._what = what
         self._clock = clock
-        self._troubles: dict[str, Trouble] = {}
+        self._troubles: dict[str, RepeatedFailure] = {}
         self._lines = Backoff(_FIRST_PAUSE_S, _LONGEST_SILENCE_S, clock)
 
     def rests(self, run: str) -> bool:
@@ -120,7 +120,7 @@ class RunTroubles:
         attempts = 1 if before is None else before.attempts + 1
         pause_s = min(_FIRST_PAUSE_S * 2 ** min(attempts - 1, 10), _LONGEST_PAUSE_S)
         since_s = now if before is None else before.since_s
-        self._troubles[run] = Trouble(failure, attempts, since_s, now + pause_s)
+        self._troubles[run] = RepeatedFailure(failure, attempts, since_s, now + pause_s)
         if self._lines.is_due(run):
             fields = {"run": run, "detail": failure.detail, "attempts": attempts, "again_in_s": pause_s}
             trace = None if isinstance(failure.error, LachesisError) else failure.error
@@ -138,10 +138,10 @@ class RunTroubles:
             del self._troubles[run]
             self._lines.forget(run)
 
-    def of(self, run: str) -> Trouble | None:
+    def of(self, run: str) -> RepeatedFailure | None:
         """Return the repeated failure of a run, if any."""
         return self._troubles.get(run)
 
-    def failing_s(self, trouble: Trouble) -> float:
+    def failing_s(self, trouble: RepeatedFailure) -> float:
         """Return the seconds since the first failure."""
         return self._clock() - trouble.since_s

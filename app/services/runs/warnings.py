@@ -14,7 +14,7 @@ _MOST_LANES = 1024  # remembered per run: groups of ever new sizes do not cause 
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _WarningCheck:
     """The result of a check of a run.
 
     Attributes:
@@ -42,7 +42,7 @@ class RunWarnings:
     def __init__(self, runs: RunStore, environment_ttl_ms: int) -> None:
         self._runs = runs
         self._ttl_ms = environment_ttl_ms
-        self._looks: dict[str, _Look] = {}
+        self._looks: dict[str, _WarningCheck] = {}
         self._looking: set[str] = set()
         self._logged: defaultdict[str, set[WarningKind]] = defaultdict(set)
 
@@ -66,7 +66,7 @@ class RunWarnings:
         found = warnings_of(view, self._ttl_ms)
         before = self._looks.get(run)
         known = before.lanes if before is not None and before.epoch == view.epoch else frozenset()
-        self._looks[run] = _Look(view.epoch, known.union(view.lanes, lanes), found)
+        self._looks[run] = _WarningCheck(view.epoch, known.union(view.lanes, lanes), found)
         for warning in found:
             if warning.kind not in self._logged[run]:
                 self._logged[run].add(warning.kind)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.api.routes.datasets import MAX_INLINE_BYTES
-from app.services.datasets import Terms, episodes_of, plan_episodes
+from app.services.datasets import ShardPlanSpec, episodes_of, plan_episodes
 from lachesis.wire.shards import ShardPlanInfo
 from tests.api.conftest import Start
 from tests.datasets.writers import lerobot_v2, lerobot_v3, write_lines
@@ -200,7 +200,7 @@ async def test_a_large_plan_does_not_hold_up_the_service(client: httpx.AsyncClie
 def test_what_is_told_of_shards_is_what_is_in_them(episodes: list[tuple[int, float]], ranks: int, texts: bool) -> None:
     lengths, costs = (np.array(values) for values in zip(*episodes, strict=True))
     names = [f"e{n}" for n in range(len(lengths))]
-    planned = plan_episodes(names if texts else np.arange(len(lengths)), lengths, costs, Terms(ranks, "sent"))
+    planned = plan_episodes(names if texts else np.arange(len(lengths)), lengths, costs, ShardPlanSpec(ranks, "sent"))
     seen = []
     for (named, of_lengths, of_costs), shard in zip(episodes_of(planned), planned.plan.shards, strict=True):
         where = [int(str(name).removeprefix("e")) for name in named]

@@ -215,13 +215,13 @@ async def test_a_body_without_room_waits_unread_and_that_time_does_not_count(mon
         (gzip.compress(large), {"content_encoding": "gzip"}, MIB + 64 * 1024),
     ):
         budget = BodyBudget(4 * MIB)
-        holder = budget.share()
-        await holder.claim(4 * MIB)
+        batch_request = budget.share()
+        await batch_request.claim(4 * MIB)
         sender = Sender(pieces(sent, 64 * 1024))
         reading = asyncio.create_task(read(sender, budget.share(), limit_bytes=4 * MIB, timeout_s=0.1, **headers))
         await asyncio.sleep(0.3)
         assert sender.taken_bytes <= most_bytes
-        holder.release()
+        batch_request.release()
         assert await reading == large
         assert 3 * MIB <= budget.held_bytes <= 4 * MIB
 

@@ -85,8 +85,8 @@ async def test_two_that_grow_do_not_wait_for_each_other() -> None:
 
 async def test_one_that_gives_up_waiting_is_in_nobodys_way() -> None:
     budget = BodyBudget(10 * MIB)
-    holder, gone, other = (budget.share() for _ in range(3))
-    await holder.claim(5 * MIB)
+    batch_request, gone, other = (budget.share() for _ in range(3))
+    await batch_request.claim(5 * MIB)
     given_up, waiting = claiming(gone, 8), claiming(other, 2)
     await settle()
     given_up.cancel()

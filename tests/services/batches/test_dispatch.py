@@ -13,7 +13,7 @@ from app.core.batches.leases import LeaseState
 from app.core.environments.registration import Application
 from app.core.errors import StoreUnavailable
 from app.core.runs.settings import Policy
-from app.services.batches.request import Holder
+from app.services.batches.request import BatchRequest
 from app.store.redis import scripts
 from app.store.redis.keys import RunKeys
 from tests.lossy_line import LossyLine, lossy_line
@@ -89,9 +89,9 @@ async def test_a_batch_that_was_dropped_is_not_said_to_be_missing_if_the_answer_
     services, _ = process(url)
     await services.administration.create(RUN, config(2), Policy(max_deliveries=1))
     await services.submissions.submit(RUN, [replace(encoded(2, 1), group_id="a")])
-    batch = (await services.dispatch.take(RUN, Holder(lease_s=0.001))).batch
+    batch = (await services.dispatch.take(RUN, BatchRequest(lease_s=0.001))).batch
     assert batch is not None
-    assert (await services.dispatch.take(RUN, Holder())).batch is None, "it is quarantined"
+    assert (await services.dispatch.take(RUN, BatchRequest())).batch is None, "it is quarantined"
     lossy.lose_replies_to(DISCARD)
     dropping = asyncio.create_task(services.leases.discard(RUN, batch.lease.batch_id))
 

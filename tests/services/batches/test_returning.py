@@ -10,7 +10,7 @@ from app.api.deps import Services
 from app.core.batches.leases import LeaseState
 from app.core.errors import RewindImpossible
 from app.core.runs.settings import Policy
-from app.services.batches.request import Batch, Holder
+from app.services.batches.request import Batch, BatchRequest
 from app.store.groups.codec import EncodedGroup
 from app.store.redis.keys import RunKeys
 from app.store.runs.store import RunStore
@@ -38,7 +38,7 @@ async def submit(services: Services, *names: str) -> None:
 
 
 async def take(services: Services) -> Batch:
-    answer = await services.dispatch.take(RUN, Holder(lease_s=LEASE_S))
+    answer = await services.dispatch.take(RUN, BatchRequest(lease_s=LEASE_S))
     assert answer.batch is not None, answer.not_ready
     return answer.batch
 
@@ -125,11 +125,11 @@ async def test_groups_of_a_batch_that_is_dissolved_are_the_oldest_at_once(
     """Their lane was empty when the trainer that asked was looked for a batch."""
     await services.administration.change(RUN, {"max_deliveries": 9})
     await services.submissions.submit(RUN, [group("old")])
-    await services.dispatch.take(RUN, Holder(request_id, LEASE_S))
+    await services.dispatch.take(RUN, BatchRequest(request_id, LEASE_S))
     await services.submissions.submit(RUN, [group(name, size=1) for name in ("young", "younger", "youngest")])
     await services.administration.change(RUN, {"batch_size": 3})
     await run_out(redis_client)
-    answer = await services.dispatch.take(RUN, Holder(request_id, LEASE_S))
+    answer = await services.dispatch.take(RUN, BatchRequest(request_id, LEASE_S))
     assert answer.batch is not None
     assert names(answer.batch) == ["old", "young"]
 

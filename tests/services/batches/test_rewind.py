@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 from app.api.deps import Services
 from app.core.errors import InvalidField, RewindImpossible
 from app.core.runs.settings import Policy
-from app.services.batches.request import Batch, Holder
+from app.services.batches.request import Batch, BatchRequest
 from app.store.groups.codec import EncodedGroup
 from tests.services.accounting import books_of
 from tests.services.conftest import RUN, Process, config, encoded, join
@@ -23,7 +23,7 @@ def named(name: str, *, version: int | None = None) -> EncodedGroup:
 
 
 async def taken(services: Services, lease_s: float = 600.0) -> Batch:
-    answer = await services.dispatch.take(RUN, Holder(lease_s=lease_s))
+    answer = await services.dispatch.take(RUN, BatchRequest(lease_s=lease_s))
     assert answer.batch is not None
     return answer.batch
 

@@ -11,8 +11,8 @@ from redis.asyncio import Redis
 from app.api.deps import Services
 from app.core.batches.leases import Lease
 from app.core.runs.settings import Policy
-from app.services.batches.request import Holder
-from app.services.replay.request import Sample
+from app.services.batches.request import BatchRequest
+from app.services.replay.request import ReplaySample
 from tests.services.conftest import RUN, Process, config, encoded, join
 from tests.services.curriculum.runs import NAME, observe, register
 from tests.services.replay.moves import buffer_of
@@ -51,7 +51,7 @@ async def test_to_follow_a_group_costs_the_same_however_many_batches_there_are(
 ) -> None:
     async def submit_and_take(name: str) -> None:
         await services.submissions.submit(RUN, [replace(encoded(2, 0), group_id=name)])
-        await services.dispatch.take(RUN, Holder())
+        await services.dispatch.take(RUN, BatchRequest())
 
     async def follow(name: str) -> int:
         life = await services.lineages.of(RUN, name)
@@ -146,7 +146,7 @@ async def test_a_batch_of_many_groups_takes_as_many_commands_as_one_of_few(
             taken: list[Lease] = []
 
             async def take(taken: list[Lease] = taken) -> None:
-                batch = (await services.dispatch.take(RUN, Holder())).batch
+                batch = (await services.dispatch.take(RUN, BatchRequest())).batch
                 assert batch is not None
                 assert len(batch.groups) == groups
                 taken.append(batch.lease)
@@ -176,7 +176,7 @@ async def test_what_is_written_for_many_chunks_takes_as_many_commands_as_for_one
         """Withheld by a sample and given back, used up by another; the rest set aside, and deleted."""
         session = (await replay.state(RUN)).session
         await buffer.insert(*range(2 * chunks), session=session)
-        taken: list[Sample] = []
+        taken: list[ReplaySample] = []
 
         async def take() -> None:
             taken.append(await buffer.take(chunks, sampling={"strategy": "fifo"}))
@@ -202,7 +202,7 @@ async def test_a_submission_like_those_before_looks_for_no_warnings(services: Se
         return await calls(redis_client, lambda: services.submissions.submit(RUN, [group]))
 
     assert (await submit(2))["hgetall"] > 0
-    await services.dispatch.take(RUN, Holder())
+    await services.dispatch.take(RUN, BatchRequest())
     assert "hgetall" not in await submit(2)
     assert (await submit(3))["hgetall"] > 0
     assert services.warnings.of(RUN) != ()

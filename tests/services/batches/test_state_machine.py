@@ -24,7 +24,7 @@ from app.core.errors import LachesisError
 from app.core.groups.deletion import GroupFilter
 from app.core.runs.settings import Policy
 from app.main import wire
-from app.services.batches.request import Holder
+from app.services.batches.request import BatchRequest
 from app.settings import Settings
 from app.store.groups.codec import EncodedGroup
 from app.store.redis.client import Connection
@@ -240,8 +240,8 @@ class RunMachine(RuleBasedStateMachine):
         promised = self._call(lambda services: services.explain.of(RUN)).not_ready is None
         expected = self._model.take(request, lease_s)
         assert request or promised == (not isinstance(expected, str)), "explain promises what a take gives, no more"
-        holder = Holder(request or "", lease_s, "trainer")
-        answer = self._call(lambda services: services.dispatch.take(RUN, holder))
+        batch_request = BatchRequest(request or "", lease_s, "trainer")
+        answer = self._call(lambda services: services.dispatch.take(RUN, batch_request))
         if isinstance(expected, str):
             assert answer.not_ready is not None
             assert expected in ("minimum", answer.not_ready.blocker)

@@ -9,12 +9,12 @@ from dataclasses import replace
 import pytest
 
 from app.core.runs.settings import Policy
-from app.services.batches.request import Holder
-from app.services.batches.waiting import WaitingRoom
+from app.services.batches.request import BatchRequest
+from app.services.batches.waiting import LongPollQueue
 from tests.services.conftest import RUN, Process, config, encoded
 
 
-class Watched(Holder):
+class Watched(BatchRequest):
     """A holder whose end can be seen."""
 
 
@@ -23,11 +23,13 @@ async def test_those_who_gave_up_are_forgotten_though_others_wait(process: Calla
     services, _ = process()
     await services.administration.create(RUN, config(4), Policy())
     stop = asyncio.Event()
-    patient = asyncio.create_task(services.waiting.take(RUN, Holder(), 60, stop))
+    patient = asyncio.create_task(services.waiting.take(RUN, BatchRequest(), 60, stop))
     watched = [Watched() for _ in range(50)]
-    ends = [weakref.ref(holder) for holder in watched]
+    ends = [weakref.ref(batch_request) for batch_request in watched]
     await asyncio.sleep(0.1)
-    await asyncio.gather(*(services.waiting.take(RUN, holder, 0.05, asyncio.Event()) for holder in watched))
+    await asyncio.gather(
+        *(services.waiting.take(RUN, batch_request, 0.05, asyncio.Event()) for batch_request in watched)
+    )
     watched.clear()
     gc.collect()
     assert not patient.done()
@@ -46,11 +48,11 @@ async def test_who_asks_for_others_may_fail_and_they_hear_of_it_and_the_next_are
         yield None
         raise ZeroDivisionError
 
-    room = WaitingRoom(services.dispatch, changes)
+    room = LongPollQueue(services.dispatch, changes)
     for _ in range(2):
         with pytest.raises(ZeroDivisionError):
             async with asyncio.timeout(5):
-                await room.take(RUN, Holder(), 60, asyncio.Event())
+                await room.take(RUN, BatchRequest(), 60, asyncio.Event())
 
 
 async def test_what_was_true_for_those_who_have_left_is_not_told_to_the_next(process: Callable[..., Process]) -> None:
@@ -61,7 +63,7 @@ async def test_what_was_true_for_those_who_have_left_is_not_told_to_the_next(pro
         yield None
         await asyncio.sleep(60)
 
-    room = WaitingRoom(services.dispatch, once)
-    assert (await room.take(RUN, Holder(), 0.1, asyncio.Event())).batch is None
+    room = LongPollQueue(services.dispatch, once)
+    assert (await room.take(RUN, BatchRequest(), 0.1, asyncio.Event())).batch is None
     await services.submissions.submit(RUN, [replace(encoded(4, 1), group_id="one")])
-    assert (await room.take(RUN, Holder(), 0, asyncio.Event())).batch is not None
+    assert (await room.take(RUN, BatchRequest(), 0, asyncio.Event())).batch is not None

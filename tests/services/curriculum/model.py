@@ -24,7 +24,7 @@ class Item:
     estimate: Estimate = field(default_factory=Estimate)
     history: list[float] = field(default_factory=list)
     until: float = -math.inf
-    holder: int = 0
+    batch_request: int = 0
     sample: str = ""
 
     @property
@@ -64,10 +64,10 @@ class CurriculumModel:
         arm_of = {key: self._arm(key) for key, _ in observations}
         for key, rewards in observations:
             item, change = self.items.setdefault(key, Item()), observed(self.policy, rewards)
-            drawn = item.estimate.drawn if item.estimate.count else item.holder
+            drawn = item.estimate.drawn if item.estimate.count else item.batch_request
             item.estimate = replace(after(item.estimate, change), drawn=drawn)
             item.history = [*item.history, item.estimate.last][-50:]
-            item.until, item.holder, item.sample = -math.inf, 0, ""
+            item.until, item.batch_request, item.sample = -math.inf, 0, ""
             arm = arm_step(self.policy, change)
             before = self.arms.get(arm_of[key])
             self.arms[arm_of[key]] = arm.first if before is None else arm.keep * before + arm.gain
@@ -77,7 +77,7 @@ class CurriculumModel:
     def hand_out(self, key: str, number: int, sample: str, now: float) -> None:
         """Give an item to somebody."""
         item = self.items[key]
-        item.until, item.holder, item.sample = now + self.policy.in_flight_ttl_s, number, sample
+        item.until, item.batch_request, item.sample = now + self.policy.in_flight_ttl_s, number, sample
         if item.estimate.count:
             item.estimate = replace(item.estimate, drawn=number)
 
@@ -85,7 +85,7 @@ class CurriculumModel:
         """Take an item back from who has it."""
         item = self.items.get(key)
         if item is not None and item.sample == sample:
-            item.until, item.holder, item.sample = -math.inf, 0, ""
+            item.until, item.batch_request, item.sample = -math.inf, 0, ""
 
     def held(self, sample: str, now: float) -> set[str]:
         """Return the items that a sample still has."""
@@ -98,7 +98,7 @@ class CurriculumModel:
     def restored(self, now: float) -> "CurriculumModel":
         """Return what a saved and restored one is: who has what is known still, requests are not."""
         items = {
-            key: replace(item, holder=item.holder if item.until > now else 0, sample="")
+            key: replace(item, batch_request=item.batch_request if item.until > now else 0, sample="")
             for key, item in self.items.items()
         }
         return replace(self, items=items, requests=set())

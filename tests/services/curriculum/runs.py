@@ -7,7 +7,7 @@ from redis.asyncio import Redis
 
 from app.api.deps import Services
 from app.core.runs.settings import Policy
-from app.services.curriculum.sampling import Sample, SampleRequest
+from app.services.curriculum.sampling import CurriculumSample, CurriculumSampleRequest
 from app.store.curriculum.entries import NewItem
 from app.store.redis.client import Connection
 from app.store.redis.keys import CURRICULUM_PARTS, RunKeys
@@ -48,12 +48,12 @@ async def observe(
     return (await services.curriculum_observations.observe(RUN, NAME, pairs, request)).repeated
 
 
-async def sample(services: Services, n: int, **about: Any) -> Sample:
+async def sample(services: Services, n: int, **about: Any) -> CurriculumSample:
     """Sample items."""
-    return await services.curriculum_samples.sample(RUN, NAME, SampleRequest(n, **about))
+    return await services.curriculum_samples.sample(RUN, NAME, CurriculumSampleRequest(n, **about))
 
 
-def keys_of(sample: Sample) -> list[str]:
+def keys_of(sample: CurriculumSample) -> list[str]:
     """The keys of a sample's items, in order."""
     return [each.item.key for each in sample.items]
 

@@ -14,7 +14,7 @@ from app.core.curriculum.indexes import Order
 from app.core.curriculum.settings import Arms, Form, Strategy
 from app.core.errors import CurriculumNotFound, InvalidField, ItemNotFound, RunNotFound
 from app.main import wire
-from app.services.curriculum.sampling import SampleRequest
+from app.services.curriculum.sampling import CurriculumSampleRequest
 from app.settings import Settings
 from app.store.curriculum.entries import HISTORY, MAX_CURRICULA, NewItem
 from app.store.curriculum.items import Place, SampleId
@@ -247,7 +247,7 @@ async def test_bins_alone_are_drawn_by_their_law_and_nothing_is_handed_out(proce
     services, _ = process()
     await make(services, strategy=Strategy.EASY_FIRST, n_bins=4, total_steps=20)
     await observe(services, {key: [n / 40] for n, key in enumerate(ITEMS)})
-    request = SampleRequest(4000, step=0, total_steps=10)
+    request = CurriculumSampleRequest(4000, step=0, total_steps=10)
     found = await services.curriculum_samples.bins(RUN, NAME, request)
     expected = np.exp(-2 * np.arange(4) / 3)
     shares = np.bincount(found.bins, minlength=4) / 4000

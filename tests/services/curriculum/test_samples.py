@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 
 from app.core.curriculum.settings import Strategy
 from app.main import wire
-from app.services.curriculum.sampling import SampleRequest
+from app.services.curriculum.sampling import CurriculumSampleRequest
 from app.settings import Settings
 from app.store.redis.client import Connection
 from app.store.redis.pipeline import Argument
@@ -134,7 +134,7 @@ async def test_samples_and_releases_at_once_hand_each_item_to_one_at_a_time(proc
     async def worker(number: int) -> None:
         services = (one, other)[number % 2]
         for turn in range(6):
-            request = SampleRequest(5, request_id=f"{number}.{turn}")
+            request = CurriculumSampleRequest(5, request_id=f"{number}.{turn}")
             first = await services.curriculum_samples.sample(RUN, NAME, request)
             again = await services.curriculum_samples.sample(RUN, NAME, request)
             assert set(keys_of(first)) == set(keys_of(again))

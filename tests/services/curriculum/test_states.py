@@ -16,15 +16,15 @@ from app.core.curriculum.atropos_state import load_atropos
 from app.core.curriculum.settings import Arms, Strategy
 from app.core.curriculum.state import Header
 from app.core.errors import CurriculumNotFound, RunNotFound
-from app.services.curriculum.sampling import SampleRequest
-from app.services.curriculum.states import Document
+from app.services.curriculum.sampling import CurriculumSampleRequest
+from app.services.curriculum.states import CurriculumDocument
 from app.store.curriculum.state import CurriculumStateStore, SavedItem
 from tests.services.conftest import RUN, Process
 from tests.services.curriculum.runs import KEYS, NAME, contents, dump, keys_of, make, observe, register, sample
 
 Start = Callable[..., Process]
 ITEMS = [f"item{n:03d}" for n in range(150)]
-REQUEST = SampleRequest(20)
+REQUEST = CurriculumSampleRequest(20)
 ROOT = Path(__file__).parents[3]
 _HALF_A_LOAD = """
 import asyncio, sys
@@ -226,7 +226,7 @@ async def test_the_state_of_atroposs_scheduler_is_restored(process: Start) -> No
     async def items() -> AsyncIterator[Sequence[SavedItem]]:
         yield [SavedItem(key, "", "", each, (each.last,), 0) for key, each in estimates.items()]
 
-    await services.curriculum_states.load(RUN, NAME, Document(header, (), items()))
+    await services.curriculum_states.load(RUN, NAME, CurriculumDocument(header, (), items()))
     facts = await services.curricula.facts(RUN, NAME)
     assert (facts.view.policy.strategy, facts.view.policy.n_bins) == (Strategy.EASY_FIRST, 4)
     assert facts.census.counts.items == 100

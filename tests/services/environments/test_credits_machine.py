@@ -21,8 +21,8 @@ from app.core.batches.leases import LeaseState
 from app.core.errors import LachesisError, QueueFull
 from app.core.model import RunView
 from app.core.runs.settings import Policy
-from app.services.batches.explain import Reason
-from app.services.batches.request import Holder
+from app.services.batches.explain import BatchDiagnosis
+from app.services.batches.request import BatchRequest
 from app.store.redis.keys import RunKeys
 from tests.services.batches.test_state_machine import A_YEAR_S, Processes, pick, processes
 from tests.services.conftest import RUN, config, encoded
@@ -115,7 +115,7 @@ class CreditsMachine(RuleBasedStateMachine):
     @rule(times=st.integers(1, 2))
     def take(self, times: int) -> None:
         for _ in range(times):
-            answer = self._call(lambda services: services.dispatch.take(RUN, Holder(lease_s=45)))
+            answer = self._call(lambda services: services.dispatch.take(RUN, BatchRequest(lease_s=45)))
             if answer.batch is not None:
                 self._handles.append((answer.batch.lease.batch_id, answer.batch.lease.lease_id))
 
@@ -185,15 +185,15 @@ class CreditsMachine(RuleBasedStateMachine):
                 break
         else:
             raise AssertionError("credits never end")
-        reason: Reason = self._call(lambda services: services.explain.of(RUN))
+        reason: BatchDiagnosis = self._call(lambda services: services.explain.of(RUN))
         if reason.not_ready is not None:
             self._is_explained(self._view(), reason, refused=refused)
             return
-        answer = self._call(lambda services: services.dispatch.take(RUN, Holder(lease_s=45)))
+        answer = self._call(lambda services: services.dispatch.take(RUN, BatchRequest(lease_s=45)))
         assert answer.batch is not None, answer.not_ready
         self._handles.append((answer.batch.lease.batch_id, answer.batch.lease.lease_id))
 
-    def _is_explained(self, view: RunView, reason: Reason, *, refused: bool) -> None:
+    def _is_explained(self, view: RunView, reason: BatchDiagnosis, *, refused: bool) -> None:
         assert reason.not_ready is not None
         detail = reason.not_ready.detail
         in_hands = any(lease.state is not LeaseState.QUARANTINED for lease in view.leases)

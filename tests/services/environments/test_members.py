@@ -16,9 +16,9 @@ from app.core.environments.registration import Application
 from app.core.errors import EnvironmentSettingsDiffer, InvalidField, RunNotFound
 from app.core.runs.settings import Policy
 from app.main import wire
-from app.services.batches.request import Holder
+from app.services.batches.request import BatchRequest
 from app.services.environments import registry
-from app.services.environments.registry import Joined
+from app.services.environments.registry import Membership
 from app.settings import Settings
 from app.store.redis.client import Connection
 from app.store.redis.keys import RunKeys
@@ -80,7 +80,7 @@ async def test_an_environment_stays_as_long_as_groups_of_it_are_held(alone: Proc
         return await names(alone) == ["math"]
 
     assert await stays()
-    answer = await services.dispatch.take(RUN, Holder())
+    answer = await services.dispatch.take(RUN, BatchRequest())
     assert answer.batch is not None
     lease = answer.batch.lease
     await pass_time(redis_client, -LINEAGE_S)
@@ -128,7 +128,7 @@ async def test_of_members_that_come_back_at_once_with_other_settings_one_sets_th
     await asyncio.gather(*(each.registry.view(RUN) for each in processes))
     joins = [join(each, "math", f"m{size}", group_size=size) for size, each in enumerate(processes, 1)]
     answers = await asyncio.gather(*joins, return_exceptions=True)
-    (one,) = [answer for answer in answers if isinstance(answer, Joined)]
+    (one,) = [answer for answer in answers if isinstance(answer, Membership)]
     refused = [answer for answer in answers if isinstance(answer, EnvironmentSettingsDiffer)]
     assert len(refused) == 5
     view = await alone[0].registry.view(RUN)

@@ -17,7 +17,7 @@ from redis.asyncio import Redis
 from app.api.deps import Services
 from app.core.errors import GroupExists, LachesisError, QueueFull, RunNotFound, StoreUnavailable
 from app.core.runs.settings import Policy, fields_of
-from app.services.groups.commit import Commits, Placed
+from app.services.groups.commit import GroupCommit, PlacedGroups
 from app.store.groups.admission_context import Roster
 from app.store.groups.codec import EncodedGroup
 from app.store.groups.entries import Outcome, Placement
@@ -208,8 +208,8 @@ async def test_a_sender_that_goes_away_takes_nobody_with_it(
     assert len((await books_of(redis_client, RUN))["queued"]) == 6
 
 
-def placed(name: str, roster: Roster) -> Placed:
-    return Placed(roster, [named(name)], [Placement(0)])
+def placed(name: str, roster: Roster) -> PlacedGroups:
+    return PlacedGroups(roster, [named(name)], [Placement(0)])
 
 
 async def test_what_was_placed_on_another_view_of_the_run_is_committed_apart(process: Callable[..., Process]) -> None:
@@ -217,7 +217,7 @@ async def test_what_was_placed_on_another_view_of_the_run_is_committed_apart(pro
     await run_with(services)
     now = Roster((await services.registry.view(RUN)).epoch, {})
     before = replace(now, epoch=now.epoch - 1)
-    commits = Commits(services.groups)
+    commits = GroupCommit(services.groups)
     views = [now, before, now, now, before]
     told = await asyncio.gather(*(commits.commit(RUN, placed(f"g{n}", view)) for n, view in enumerate(views)))
     assert told == [NEW, None, NEW, NEW, None]
@@ -227,7 +227,7 @@ async def test_a_store_that_cannot_be_reached_is_told_to_all_that_ask(
     process: Callable[..., Process], caplog: pytest.LogCaptureFixture
 ) -> None:
     services, _ = process("redis://127.0.0.1:1", store_patience_s=0.05)
-    commits = Commits(services.groups)
+    commits = GroupCommit(services.groups)
     senders = [asyncio.create_task(commits.commit(RUN, placed(f"g{n}", Roster(0, {})))) for n in range(4)]
     await asyncio.sleep(0)
     senders[1].cancel()

@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 from app.api.deps import Services
 from app.core.model import DropReason
 from app.core.runs.settings import Policy, fields_of
-from app.services.batches.request import Batch, Holder
+from app.services.batches.request import Batch, BatchRequest
 from app.store.groups.codec import EncodedGroup
 from app.store.groups.entries import Outcome
 from tests.services.accounting import books_of
@@ -33,7 +33,7 @@ async def run_with(services: Services, batch_size: int = 4, **settings: Any) -> 
 
 
 async def taken(services: Services) -> Batch:
-    answer = await services.dispatch.take(RUN, Holder())
+    answer = await services.dispatch.take(RUN, BatchRequest())
     assert answer.batch is not None
     return answer.batch
 

@@ -13,7 +13,7 @@ from hypothesis.stateful import invariant, precondition, rule, run_state_machine
 
 from app.core.ranks.requests import Seat
 from app.core.ranks.sharding import EndedBy, Split
-from app.services.batches.request import Answer, Holder
+from app.services.batches.request import BatchRequest, BatchResult
 from lachesis.wire.columns import unpack
 from tests.services.batches.test_state_machine import BATCH_SIZE, RunMachine, leases_s, pick, requests, some
 from tests.services.batches.test_state_machine import processes as processes  # a fixture
@@ -33,7 +33,7 @@ splits = st.builds(
 mostly = st.sampled_from((True, True, True, True, False))
 
 
-def shard_of(answer: Answer) -> Shard:
+def shard_of(answer: BatchResult) -> Shard:
     """The sequences that an answer brings; each begins with its position plus one (`test_state_machine.as_json`)."""
     assert answer.batch is not None
     assert answer.batch.shard is not None
@@ -83,9 +83,9 @@ class RankMachine(RunMachine):
         self._take_shard(seat, lease_s, request)
 
     def _take_shard(self, seat: Seat, lease_s: int, request: str | None = None) -> Batch | None:
-        holder = Holder(request or "", lease_s, "rank", seat)
+        batch_request = BatchRequest(request or "", lease_s, "rank", seat)
         expected, answer = self._both(
-            lambda s: s.dispatch.take(RUN, holder), lambda: self._model.take_shard(seat, lease_s)
+            lambda s: s.dispatch.take(RUN, batch_request), lambda: self._model.take_shard(seat, lease_s)
         )
         if answer is None:
             return None
@@ -137,8 +137,8 @@ class RankMachine(RunMachine):
         before = [batch for batch in self._model.batches if batch.state == "sent"]
         expected = self._model.take_for_atropos()
 
-        async def answered(services: Any) -> Answer:
-            answer: Answer = await services.dispatch.take(RUN)
+        async def answered(services: Any) -> BatchResult:
+            answer: BatchResult = await services.dispatch.take(RUN)
             if whole:
                 await services.sending.finish(RUN, answer)
             elif answer.batch is not None:

@@ -9,8 +9,8 @@ from typing import Any
 from redis.asyncio import Redis
 
 from app.core.replay.buffer import Versions
-from app.services.replay.planning import Receipt
-from app.services.replay.request import Sample, SampleRequest
+from app.services.replay.planning import FragmentReceipt
+from app.services.replay.request import ReplaySample, ReplaySampleRequest
 from app.store.redis.keys import ReplayPart, RunKeys
 from app.store.replay.entries import (
     PAST,
@@ -58,22 +58,22 @@ class Buffer:
         """Insert fragments; returns what became of each."""
         return [receipt.outcome for receipt in await self.insert(*numbers, **fields)]
 
-    async def insert(self, *numbers: int, **fields: Any) -> list[Receipt]:
+    async def insert(self, *numbers: int, **fields: Any) -> list[FragmentReceipt]:
         """Insert fragments, by number."""
         fragments = [fragment(number, **fields) for number in numbers]
         return await self.process[0].replay_insertion.insert(RUN, fragments)
 
-    async def take(self, chunks: int, **fields: Any) -> Sample:
+    async def take(self, chunks: int, **fields: Any) -> ReplaySample:
         """Take a sample that must be there."""
-        sample = await self.process[0].replay_samples.take(RUN, SampleRequest(num_chunks=chunks, **fields))
-        assert isinstance(sample, Sample), sample
+        sample = await self.process[0].replay_samples.take(RUN, ReplaySampleRequest(num_chunks=chunks, **fields))
+        assert isinstance(sample, ReplaySample), sample
         return sample
 
-    async def ack(self, sample: Sample) -> None:
+    async def ack(self, sample: ReplaySample) -> None:
         """Acknowledge it."""
         await self.process[0].replay_samples.acknowledge(RUN, sample.lease.batch_id, sample.lease.lease_id)
 
-    async def nack(self, sample: Sample) -> None:
+    async def nack(self, sample: ReplaySample) -> None:
         """Give it back."""
         await self.process[0].replay_samples.give_back(RUN, sample.lease.batch_id, sample.lease.lease_id, None)
 

@@ -20,8 +20,8 @@ from app.core.errors import (
 )
 from app.core.replay.buffer import Eviction
 from app.core.replay.rate_limiter import LimiterSettings
-from app.services.replay.request import Sample, SampleRequest
-from app.services.replay.upkeep import ReplayUpkeep
+from app.services.replay.request import ReplaySample, ReplaySampleRequest
+from app.services.replay.upkeep import ReplayCleanup
 from app.store.redis.keys import RunKeys
 from app.store.replay.store import ReplayStore
 from tests.services.conftest import RUN, Process
@@ -83,9 +83,9 @@ class Crowd:
         """Take a sample, if there is one."""
         services = self.somewhere.process[0]
         sampling = {"strategy": self.dice.choice(STRATEGIES)}
-        asked = SampleRequest(num_chunks=self.dice.randint(1, 6), sampling=sampling, lease_s=5)
+        asked = ReplaySampleRequest(num_chunks=self.dice.randint(1, 6), sampling=sampling, lease_s=5)
         sample = await services.replay_samples.take(RUN, asked)
-        if not isinstance(sample, Sample):
+        if not isinstance(sample, ReplaySample):
             await asyncio.sleep(0.002)
             return
         ids = [record.fragment.fragment_id for record in sample.records]
@@ -259,9 +259,9 @@ async def test_the_rate_limiter_holds_across_processes(
 
     async def train(trainer: int) -> None:
         for _ in range(round(10 * samples_per_insert)):
-            asked = SampleRequest(num_chunks=2)
+            asked = ReplaySampleRequest(num_chunks=2)
             sample = await buffers[trainer % 2].process[0].replay_samples.take(RUN, asked, wait_s=20)
-            assert isinstance(sample, Sample), sample
+            assert isinstance(sample, ReplaySample), sample
             await buffers[trainer % 2].ack(sample)
 
     watching = asyncio.create_task(watch())
@@ -280,7 +280,7 @@ async def test_the_rate_limiter_holds_across_processes(
 class Overtaken(ReplayStore):
     """Another process makes room just before it is asked which chunks would go first."""
 
-    other: ReplayUpkeep
+    other: ReplayCleanup
 
     async def candidates(self, run: str, eviction: Eviction, most: int) -> list[str]:
         await self.other.sweep(run)
@@ -294,11 +294,11 @@ async def test_who_makes_room_at_the_same_time_evicts_together_what_must_go_and_
     buffer = await buffer_of(process(), redis_client)
     connection = buffer.process[0].connection
     store, overtaken = ReplayStore(connection), Overtaken(connection)
-    overtaken.other = ReplayUpkeep(store)
+    overtaken.other = ReplayCleanup(store)
     await buffer.put(*range(30))
     view = await store.view(RUN)
     assert view is not None
     policy = replace(view.policy, **limits)  # type: ignore[arg-type]
     assert await store.put(RUN, policy, 0, 0.0, view.revision, settle=False)
-    await ReplayUpkeep(overtaken).sweep(RUN)
+    await ReplayCleanup(overtaken).sweep(RUN)
     assert (await swept(buffer)).at("sampleable") == list(range(20, 30))

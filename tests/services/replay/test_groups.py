@@ -14,8 +14,8 @@ from app.core.ranks.costs import Weight
 from app.core.replay.buffer import Versions
 from app.core.replay.rate_limiter import Blocked, LimiterSettings
 from app.core.runs.settings import Policy
-from app.services.batches.request import Batch, Holder
-from app.services.replay.request import SampleRequest
+from app.services.batches.request import Batch, BatchRequest
+from app.services.replay.request import ReplaySampleRequest
 from app.store.batches.store import BatchStore
 from app.store.groups.codec import EncodedGroup
 from app.store.redis.keys import RunKeys
@@ -42,7 +42,7 @@ async def submit(services: Services, *marks: int, **fields: Any) -> None:
 
 
 async def taken(services: Services, lease_s: float = 600.0) -> Batch:
-    answer = await services.dispatch.take(RUN, Holder(lease_s=lease_s))
+    answer = await services.dispatch.take(RUN, BatchRequest(lease_s=lease_s))
     assert answer.batch is not None
     return answer.batch
 
@@ -79,7 +79,7 @@ async def test_groups_are_sampled_after_training_up_to_max_reuse_and_then_freed(
         assert [payload[:2] for _, payload in found] == [b"0|", b"1|"]
         assert set(ids) < await payloads(buffer)
         await buffer.ack(sample)
-    assert isinstance(await services.replay_samples.take(RUN, SampleRequest(num_chunks=1)), Blocked)
+    assert isinstance(await services.replay_samples.take(RUN, ReplaySampleRequest(num_chunks=1)), Blocked)
     kept = policy.keep_batches > 0
     assert (await payloads(buffer)).issuperset(ids) == kept, "kept batches hold them for a rewind"
     await services.bookmarks.snapshot(RUN, 2)

@@ -13,8 +13,8 @@ from redis.asyncio import Redis
 from app.core.batches.leases import LeaseState
 from app.core.errors import BatchInUse, BatchNotFound, InvalidField, LeaseLost, RewindImpossible, SampleNotFound
 from app.core.runs.settings import Policy
-from app.services.batches.request import Batch, Holder
-from app.services.replay.request import Sample, SampleRequest
+from app.services.batches.request import Batch, BatchRequest
+from app.services.replay.request import ReplaySample, ReplaySampleRequest
 from app.store.batches.store import BatchStore
 from tests.services.accounting import books_of
 from tests.services.conftest import RUN, Process, config, encoded
@@ -58,11 +58,11 @@ class Crowd:
         """Take batches and samples, end them in all ways, and be seen to be able to read what is held."""
         for _ in range(rounds):
             services = self.somewhere.process[0]
-            answer = await services.dispatch.take(RUN, Holder(lease_s=self.dice.choice((0.001, 60, 60))))
+            answer = await services.dispatch.take(RUN, BatchRequest(lease_s=self.dice.choice((0.001, 60, 60))))
             if answer.batch is not None:
                 await self._end(answer.batch)
-            sample = await services.replay_samples.take(RUN, SampleRequest(num_chunks=self.dice.randint(1, 3)))
-            if isinstance(sample, Sample):
+            sample = await services.replay_samples.take(RUN, ReplaySampleRequest(num_chunks=self.dice.randint(1, 3)))
+            if isinstance(sample, ReplaySample):
                 await self._use(sample)
             await asyncio.sleep(0)
 
@@ -94,7 +94,7 @@ class Crowd:
         self.used |= replayed
         self.trained |= {group.group_id for group in batch.groups}
 
-    async def _use(self, sample: Sample) -> None:
+    async def _use(self, sample: ReplaySample) -> None:
         ids = [record.fragment.fragment_id for record in sample.records]
         read = await self.somewhere.process[0].replay.fragments(RUN, ids)
         assert len(read) == len(ids), "what is held can be read"
@@ -156,7 +156,7 @@ class Crowd:
         while (view := await services.registry.view(RUN)).leases:
             await self._see_to_quarantined(buffer)
             if any(lease.state is LeaseState.RETURNED for lease in view.leases):
-                batch = (await services.dispatch.take(RUN, Holder())).batch
+                batch = (await services.dispatch.take(RUN, BatchRequest())).batch
                 assert batch is not None
                 await services.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)
         await services.replay.delete_chunks(RUN)

@@ -26,7 +26,7 @@ from app.core.errors import LachesisError
 from app.core.replay.buffer import Eviction
 from app.core.replay.rate_limiter import LimiterSettings
 from app.core.runs.settings import Policy
-from app.services.replay.request import Sample, SampleRequest
+from app.services.replay.request import ReplaySample, ReplaySampleRequest
 from app.store.redis.keys import RunKeys
 from app.store.replay.entries import EncodedFragment
 from app.store.runs.tick import NOBODY
@@ -200,7 +200,7 @@ class ReplayMachine(RuleBasedStateMachine):
         lease_s=leases_s,
     )
     def sample(self, wanted: int, strategy: str, request: str | None, lease_s: int) -> None:
-        asked = SampleRequest(
+        asked = ReplaySampleRequest(
             num_chunks=wanted, sampling={"strategy": strategy}, request_id=request or "", lease_s=lease_s
         )
         predicted, found = self._both(
@@ -210,8 +210,8 @@ class ReplayMachine(RuleBasedStateMachine):
         if found is None:
             return
         again, possible = predicted
-        assert isinstance(found, Sample) == bool(possible), found
-        if not isinstance(found, Sample):
+        assert isinstance(found, ReplaySample) == bool(possible), found
+        if not isinstance(found, ReplaySample):
             return
         size, model = self._model.it.rules.fragments_per_chunk, self._model
         taken = [record.chunk_id for record in found.records[::size]]

@@ -12,7 +12,7 @@ from app.core.errors import InvalidField
 from app.core.replay.rate_limiter import LimiterSettings
 from app.core.replay.sampling import Sampling, Strategy
 from app.core.runs.settings import Policy
-from app.services.batches.request import Batch, Holder
+from app.services.batches.request import Batch, BatchRequest
 from app.store.redis.keys import RunKeys
 from app.store.replay.entries import WITHHELD
 from tests.services.accounting import books_of
@@ -44,7 +44,7 @@ async def submit(services: Services, *marks: int, environment: int | None = None
 
 
 async def taken(services: Services, lease_s: float = 600.0) -> Batch:
-    answer = await services.dispatch.take(RUN, Holder(lease_s=lease_s))
+    answer = await services.dispatch.take(RUN, BatchRequest(lease_s=lease_s))
     assert answer.batch is not None, answer.not_ready
     return answer.batch
 
@@ -237,7 +237,7 @@ async def test_a_run_whose_buffer_has_nothing_that_fits_waits_for_nobody(
     await buffer.configure(limiter=None)
     await buffer.process[0].replay.delete_chunks(RUN)
     await submit(services, 12)
-    answer = await services.dispatch.take(RUN, Holder())
+    answer = await services.dispatch.take(RUN, BatchRequest())
     assert answer.not_ready is not None
     await submit(services, 13)
     assert fresh(await taken(services)) == ["g12", "g13"]
@@ -262,7 +262,7 @@ async def test_where_the_buffer_cannot_fill_batches_up_environments_make_the_res
         return grant.groups
 
     assert [await make(), await make()] == [1, 0], "half of a batch of four is fresh"
-    assert (await services.dispatch.take(RUN, Holder())).not_ready is not None
+    assert (await services.dispatch.take(RUN, BatchRequest())).not_ready is not None
     assert [await make(), await make()] == [1, 0]
     batch = await taken(services)
     assert len(fresh(batch)) == 2
@@ -285,7 +285,9 @@ async def test_minimums_are_kept_of_the_whole_batch(process: Callable[..., Proce
     await ack(services, await taken(services))
     await services.administration.change(RUN, {"fresh_fraction": 0.5})
     await submit(services, 10, 11, 12, 13, environment=0)
-    assert (await services.dispatch.take(RUN, Holder())).not_ready is not None, "code must be in what is fresh, too"
+    assert (await services.dispatch.take(RUN, BatchRequest())).not_ready is not None, (
+        "code must be in what is fresh, too"
+    )
     await submit(services, 14, environment=1)
     batch = await taken(services)
     assert fresh(batch) == ["g10", "g14"]

@@ -21,7 +21,7 @@ from app.core.errors import (
 from app.core.replay.buffer import Versions
 from app.core.replay.rate_limiter import Blocked, Holdup, LimiterSettings
 from app.core.replay.sampling import Sampling, Strategy
-from app.services.replay.request import Sample, SampleRequest
+from app.services.replay.request import ReplaySample, ReplaySampleRequest
 from app.store.replay.store import ReplayStore
 from tests.services.conftest import RUN, Process
 from tests.services.replay.moves import KEYS, Buffer, buffer_of, fragment, swept
@@ -169,14 +169,14 @@ async def test_time_retires_old_chunks_gives_up_gaps_and_ends_samples(buffer: Bu
 async def test_who_waits_is_woken_by_what_arrives_and_stops_when_told(buffer: Buffer) -> None:
     samples = buffer.process[0].replay_samples
     stop = asyncio.Event()
-    waiting = asyncio.create_task(samples.take(RUN, SampleRequest(num_fragments=4), 20, stop))
-    giving_up = asyncio.create_task(samples.take(RUN, SampleRequest(num_chunks=5), 20, stop))
+    waiting = asyncio.create_task(samples.take(RUN, ReplaySampleRequest(num_fragments=4), 20, stop))
+    giving_up = asyncio.create_task(samples.take(RUN, ReplaySampleRequest(num_chunks=5), 20, stop))
     await asyncio.sleep(0.05)
     await buffer.put(0, 1)
     await buffer.put(2, 3)
     async with asyncio.timeout(5):
         sample = await waiting
-        assert isinstance(sample, Sample)
+        assert isinstance(sample, ReplaySample)
         assert len(sample.records) == 4
         stop.set()
         blocked = await giving_up
@@ -215,7 +215,7 @@ async def test_inserts_wait_for_samples_and_are_refused_if_there_are_none(buffer
 async def test_a_sample_that_can_never_be_is_refused(buffer: Buffer, asked: dict[str, Any], field: str) -> None:
     await buffer.configure(max_chunks=100)
     with pytest.raises(InvalidField) as refused:
-        await buffer.process[0].replay_samples.take(RUN, SampleRequest(**asked), 5)
+        await buffer.process[0].replay_samples.take(RUN, ReplaySampleRequest(**asked), 5)
     assert refused.value.location == (field,)
 
 

@@ -11,7 +11,7 @@ from app.core.batches.leases import Lease
 from app.core.errors import SampleNotFound
 from app.core.replay.sampling import Sampling, Strategy
 from app.core.runs.settings import Policy
-from app.services.replay.mixing import Mixing, Mixture
+from app.services.replay.mixing import Mixture, ReplayMixing
 from app.store.batches.store import BatchStore
 from tests.services.conftest import RUN, Process
 from tests.services.replay.moves import KEYS
@@ -69,7 +69,7 @@ async def test_what_a_batch_has_reserved_is_no_sample_that_anybody_may_look_at_o
     assert sum(uses(await books(buffer)).values()) == 1
 
 
-class Interrupted(Mixing):
+class Interrupted(ReplayMixing):
     """Something happens to the run between the first reservation and its commit."""
 
     happened: list[str]

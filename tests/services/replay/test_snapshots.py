@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 from app.core.errors import LeaseLost, ReplayNotFound, SampleNotFound, SnapshotNotFound
 from app.core.replay.rate_limiter import LimiterSettings
 from app.core.replay.sampling import Strategy
-from app.services.replay.request import Sample, SampleRequest
+from app.services.replay.request import ReplaySample, ReplaySampleRequest
 from tests.services.conftest import RUN, Process
 from tests.services.replay.moves import KEYS, Books, Buffer, buffer_of, fragment, swept
 
@@ -23,7 +23,7 @@ def whole(books: Books) -> tuple[Any, ...]:
     return books.chunks, books.fragments, books.workers, books.samples, totals
 
 
-def told(sample: Sample) -> list[tuple[Any, ...]]:
+def told(sample: ReplaySample) -> list[tuple[Any, ...]]:
     """What a trainer sees of a sample, but for ids: of equal insertions they are not the same twice."""
     return [
         (one.fragment.worker, one.fragment.number, one.uses, one.staleness, one.probability, one.importance)
@@ -231,7 +231,7 @@ async def test_who_waits_is_woken_and_told_when_the_buffer_is_deleted(
     if side == "worker":
         waiting: Coroutine[Any, Any, Any] = services.replay_insertion.insert(RUN, [fragment(2)], wait_s=30)
     else:
-        waiting = services.replay_samples.take(RUN, SampleRequest(num_chunks=1), wait_s=30)
+        waiting = services.replay_samples.take(RUN, ReplaySampleRequest(num_chunks=1), wait_s=30)
     waits = asyncio.create_task(waiting)
     await asyncio.sleep(0.05)
     assert not waits.done()

@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from app.core.environments.registration import Application
 from app.core.model import RunConfig
 from app.core.runs.settings import Policy
-from app.services.environments.registry import Registry
+from app.services.environments.registry import EnvironmentRegistry
 from app.store.groups.codec import EncodedGroup
 from app.store.groups.entries import Incoming, Outcome, Placement, Stored, Terms
 from app.store.groups.store import GroupStore
@@ -41,7 +41,7 @@ async def keys_of(redis_client: Redis) -> list[str]:
     return sorted([key.decode() async for key in redis_client.scan_iter("*")])
 
 
-async def enrolled(registry: Registry, name: str, group_size: int) -> int:
+async def enrolled(registry: EnvironmentRegistry, name: str, group_size: int) -> int:
     outcome = await registry.register_environment(RUN, Application(name, group_size, 512, 1.0))
     assert outcome is not None
     return outcome[0].environment

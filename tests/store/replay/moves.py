@@ -8,7 +8,7 @@ from typing import Any
 from app.core.batches.leases import Lease, LeaseState
 from app.core.replay.buffer import ReplayPolicy
 from app.core.replay.sampling import Counts, Draw, Order, Sampling
-from app.services.replay.planning import Receipt, plan_insertion
+from app.services.replay.planning import FragmentReceipt, plan_insertion
 from app.store.replay.entries import EncodedFragment
 from app.store.replay.insertions import Insertion
 from app.store.replay.samples import DrawnOn, Limits, Manifest, Missed, SampleStore
@@ -34,7 +34,7 @@ class ReplayMoves:
         assert view is not None
         return view
 
-    async def plan(self, *fragments: EncodedFragment) -> tuple[Insertion, list[Receipt], ReplayView]:
+    async def plan(self, *fragments: EncodedFragment) -> tuple[Insertion, list[FragmentReceipt], ReplayView]:
         """Plan to insert fragments of one worker, which must change something."""
         found = await self.replay.look(RUN, fragments[0].worker, (await self.view()).policy.eviction, 8)
         assert found is not None
@@ -43,7 +43,7 @@ class ReplayMoves:
         assert insertion is not None
         return insertion, receipts, view
 
-    async def insert(self, *fragments: EncodedFragment) -> list[Receipt]:
+    async def insert(self, *fragments: EncodedFragment) -> list[FragmentReceipt]:
         """Insert fragments of one worker."""
         insertion, receipts, view = await self.plan(*fragments)
         assert await self.replay.insert(RUN, insertion, view) == "inserted"

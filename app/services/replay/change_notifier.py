@@ -15,7 +15,7 @@ _SHORTEST_REST_S = 0.005
 
 
 @dataclass(slots=True)
-class Queue:
+class BlockedRequests:
     """Requests of one side that cannot be answered at once: how many there were, and how many wait now."""
 
     blocked: int = 0
@@ -27,14 +27,14 @@ class _Listener:
     """Who waits for changes of a run."""
 
     waiting: int = 0
-    rung: asyncio.Event = field(default_factory=asyncio.Event)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def ring(self) -> None:
-        self.rung.set()
-        self.rung = asyncio.Event()
+    def notify(self) -> None:
+        self.changed.set()
+        self.changed = asyncio.Event()
 
 
-class Bell:
+class ChangeNotifier:
     """Long polls.
 
     Args:
@@ -52,7 +52,7 @@ class Bell:
         attempt: Callable[[], Awaitable[T | None]],
         wait_s: float,
         stop: asyncio.Event | None,
-        queue: Queue,
+        queue: BlockedRequests,
     ) -> T | None:
         """Repeat ``attempt`` whenever something has changed, until it gives something.
 
@@ -89,13 +89,13 @@ class Bell:
         try:
             with self._listening(run) as listener:
                 while True:
-                    started, rung = clock(), listener.rung  # what changes during the attempt rings this one
+                    started, changed = clock(), listener.changed  # what changes during the attempt rings this one
                     found = await attempt()
                     if found is None and not stopped.done():
                         await asyncio.sleep(max(_SHORTEST_REST_S, _REST_FACTOR * (clock() - started)))
-                        ringing, left_s = asyncio.create_task(rung.wait()), max(0.0, deadline - clock())
-                        await asyncio.wait({ringing, stopped}, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
-                        ringing.cancel()
+                        change, left_s = asyncio.create_task(changed.wait()), max(0.0, deadline - clock())
+                        await asyncio.wait({change, stopped}, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+                        change.cancel()
                     if found is not None or stopped.done() or clock() >= deadline:
                         return found
         finally:
@@ -122,6 +122,6 @@ class Bell:
                 async for _ in changes:
                     if not listener.waiting:
                         return
-                    listener.ring()
+                    listener.notify()
             finally:
                 del self._listeners[run]
