@@ -102,7 +102,7 @@ def _settings(policy: ReplayPolicy) -> ReplaySettings:
 def _blocked(blocked: rate_limiter.Blocked | None) -> Blocked | None:
     if blocked is None:
         return None
-    return Blocked(holdup=blocked.holdup.value, missing=blocked.missing, detail=blocked.detail)
+    return Blocked(holdup=blocked.blocked_on.value, missing=blocked.missing, detail=blocked.detail)
 
 
 def _named(counts: Mapping[str, int]) -> dict[str, int]:

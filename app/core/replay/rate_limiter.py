@@ -58,7 +58,7 @@ class Position:
     demand: int = 0
 
 
-class Holdup(StrEnum):
+class BlockedOn(StrEnum):
     """What a side waits for: the other side's samples or inserts, or chunks to sample from."""
 
     SAMPLES = "samples"
@@ -71,12 +71,12 @@ class Blocked:
     """Why a side must wait.
 
     Attributes:
-        holdup: What it waits for.
+        blocked_on: What it waits for.
         missing: How many of them, ``>= 1``; fewer samples suffice if a demand allows inserts before.
         detail: The same as a sentence with the values in it.
     """
 
-    holdup: Holdup
+    blocked_on: BlockedOn
     missing: int
     detail: str
 
@@ -103,7 +103,7 @@ def may_insert(
     ahead = error(position, settings)
     missing = ahead + count * settings.samples_per_insert - settings.max_diff
     return Blocked(
-        Holdup.SAMPLES,
+        BlockedOn.SAMPLES,
         math.ceil(missing - _ROUNDING),
         f"inserting {count} would take the error from {ahead:g} to {ahead + count * settings.samples_per_insert:g}, "
         f"above max_diff = {settings.max_diff:g}: {credit} may be inserted before more is sampled",
@@ -124,14 +124,14 @@ def may_sample(
     needed = max(count, min_size_to_sample)
     if position.size < needed:
         detail = f"sampling {count} needs {needed} sampleable chunks, {position.size} are there"
-        return Blocked(Holdup.CHUNKS, needed - position.size, detail)
+        return Blocked(BlockedOn.CHUNKS, needed - position.size, detail)
     credit = samples_open(position, settings, min_size_to_sample)
     if settings is None or count <= credit:
         return None
     ahead = error(position, settings)
     missing = (settings.min_diff + count - ahead) / settings.samples_per_insert
     return Blocked(
-        Holdup.INSERTS,
+        BlockedOn.INSERTS,
         math.ceil(missing - _ROUNDING),
         f"sampling {count} would take the error from {ahead:g} to {ahead - count:g}, "
         f"below min_diff = {settings.min_diff:g}: {credit} may be sampled before more is inserted",

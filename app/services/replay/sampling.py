@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from app.core.batches.leases import Lease
 from app.core.errors import ReplayNotFound
 from app.core.groups.staleness import oldest_fresh
-from app.core.replay.rate_limiter import Blocked, Holdup, may_sample, samples_open
+from app.core.replay.rate_limiter import Blocked, BlockedOn, may_sample, samples_open
 from app.core.replay.sampling import MAX_WEIGHT, Counts, Draw, Sampling, Strategy, draw
 from app.services.replay.upkeep import ReplayCleanup
 from app.store.replay.samples import DrawnOn, Limits, Manifest, Missed, SampleStore
@@ -63,7 +63,7 @@ class ChunkSampling:
             if found.why == "short":  # what is in its way is not swept yet
                 await self._upkeep.sweep(run)
             seen = await self._replay.view(run)
-        return Blocked(Holdup.CHUNKS, 1, f"chunks come and go faster than {wanted} of them can be drawn")
+        return Blocked(BlockedOn.CHUNKS, 1, f"chunks come and go faster than {wanted} of them can be drawn")
 
     async def _draw(
         self, run: str, view: ReplayView, lease: Lease, wanted: int, sampling: Sampling

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from app.core.errors import InvalidField
 from app.core.replay.rate_limiter import (
     Blocked,
-    Holdup,
+    BlockedOn,
     LimiterSettings,
     Position,
     adjusted,
@@ -88,14 +88,14 @@ def test_what_is_missing_is_exactly_what_unblocks(
             almost, enough = (_after(now, blocked.holdup, blocked.missing - early) for early in (1, 0))
             assert ask(count, almost, settings, least) is not None
             now = enough
-            assert ask(count, now, settings, least) is None or blocked.holdup is Holdup.CHUNKS
+            assert ask(count, now, settings, least) is None or blocked.holdup is BlockedOn.CHUNKS
 
 
-def _after(position: Position, holdup: Holdup, count: int) -> Position:
+def _after(position: Position, holdup: BlockedOn, count: int) -> Position:
     match holdup:
-        case Holdup.SAMPLES:
+        case BlockedOn.SAMPLES:
             return replace(position, samples=position.samples + count)
-        case Holdup.INSERTS:
+        case BlockedOn.INSERTS:
             return replace(position, inserts=position.inserts + count)
     return replace(position, size=position.size + count)
 
@@ -180,7 +180,7 @@ def test_without_a_band_only_chunks_are_waited_for() -> None:
     assert (inserts_open(there, None, 1), samples_open(there, None, 1)) == (None, 7)
     assert (largest_sample(None), largest_insert(None)) == (None, None)
     assert may_sample(9, there, None, 1) == Blocked(
-        Holdup.CHUNKS, 2, "sampling 9 needs 9 sampleable chunks, 7 are there"
+        BlockedOn.CHUNKS, 2, "sampling 9 needs 9 sampleable chunks, 7 are there"
     )
     assert may_sample(1, there, None, 8) is not None
 
