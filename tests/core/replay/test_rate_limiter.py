@@ -85,14 +85,14 @@ def test_what_is_missing_is_exactly_what_unblocks(
     for ask in (may_insert, may_sample):
         now = replace(position, demand=0)
         while (blocked := ask(count, now, settings, least)) is not None:
-            almost, enough = (_after(now, blocked.holdup, blocked.missing - early) for early in (1, 0))
+            almost, enough = (_after(now, blocked.blocked_on, blocked.missing - early) for early in (1, 0))
             assert ask(count, almost, settings, least) is not None
             now = enough
-            assert ask(count, now, settings, least) is None or blocked.holdup is BlockedOn.CHUNKS
+            assert ask(count, now, settings, least) is None or blocked.blocked_on is BlockedOn.CHUNKS
 
 
-def _after(position: Position, holdup: BlockedOn, count: int) -> Position:
-    match holdup:
+def _after(position: Position, blocked_on: BlockedOn, count: int) -> Position:
+    match blocked_on:
         case BlockedOn.SAMPLES:
             return replace(position, samples=position.samples + count)
         case BlockedOn.INSERTS:

@@ -181,7 +181,7 @@ async def test_who_waits_is_woken_by_what_arrives_and_stops_when_told(buffer: Bu
         stop.set()
         blocked = await giving_up
     assert isinstance(blocked, Blocked)
-    assert (blocked.holdup, blocked.missing) == (BlockedOn.CHUNKS, 3)
+    assert (blocked.blocked_on, blocked.missing) == (BlockedOn.CHUNKS, 3)
 
 
 async def test_inserts_wait_for_samples_and_are_refused_if_there_are_none(buffer: Buffer) -> None:
