@@ -35,7 +35,7 @@ def _none_or_enough(value: int) -> int:
 
 
 class Settings(BaseSettings):
-    """The service's settings. `docs/operations.md` lists them for people; a test keeps it complete."""
+    """The service's settings. `docs/operate/index.md` lists them for people; a test keeps it complete."""
 
     model_config = SettingsConfigDict(env_prefix="LACHESIS_", frozen=True, extra="ignore", env_ignore_empty=True)
 

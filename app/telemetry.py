@@ -1,4 +1,4 @@
-"""Every metric, declared once. `docs/operations.md` has the same as a table, and a test that holds it to this one.
+"""Every metric, declared once. `docs/operate/index.md` has the same as a table, and a test that holds it to this one.
 
 Labels are bounded: runs by `app.store.runs.store.MOST_RUNS`, environments by `app.services.metrics`, routes and states
 by the code. A metric that may go back, as by a rewind, is a gauge, however much it looks like a counter: to Prometheus

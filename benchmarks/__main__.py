@@ -63,7 +63,7 @@ def main() -> None:
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"some of: {', '.join(SECTIONS)} (default: all)")
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds, shallower queues")
     parser.add_argument("--deep", action="store_true", help="with --quick: queues as deep as without")
-    parser.add_argument("--publish", action="store_true", help="write the page, data and picture into docs/ too")
+    parser.add_argument("--publish", action="store_true", help="write the page, data and picture into docs/design/ too")
     parser.add_argument("--output", type=Path, default=REPOSITORY / "benchmarks" / "results", help="where to keep them")
     asked = parser.parse_args()
     if unknown := set(asked.sections) - set(SECTIONS):
@@ -73,7 +73,7 @@ def main() -> None:
     effort = replace(effort, depths=FULL.depths) if asked.deep else effort
     results = uvloop.run(measure(asked.sections or list(SECTIONS), effort))
     described = machine.describe()
-    for folder in [asked.output, *[REPOSITORY / "docs"] * asked.publish]:
+    for folder in [asked.output, *[REPOSITORY / "docs" / "design"] * asked.publish]:
         report.write(folder, results, described)
     print(report.page(results, described))
 

@@ -1,4 +1,4 @@
-"""The picture of `docs/curriculum.md`: how a simulated learner learns by each strategy, and when it is done."""
+"""The picture of `docs/how-to/curriculum.md`: how a simulated learner learns by each strategy, and when it is done."""
 
 from pathlib import Path
 

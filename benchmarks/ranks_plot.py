@@ -1,4 +1,4 @@
-"""The picture of `docs/ranks.md`: what dividing by cost buys, and what a window adds."""
+"""The picture of `docs/how-to/ranks.md`: what dividing by cost buys, and what a window adds."""
 
 from pathlib import Path
 

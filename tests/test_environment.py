@@ -72,7 +72,7 @@ def test_the_variables_of_the_service_are_no_typos_to_the_sdk(caplog: pytest.Log
 
 def test_the_variables_of_the_sdk_are_no_typos() -> None:
     """People set them in the same shell."""
-    page = (Path(__file__).parents[1] / "docs" / "sdk.md").read_text()
+    page = (Path(__file__).parents[1] / "docs" / "how-to" / "python-sdk.md").read_text()
     documented = set(re.findall(r"^\| `(LACHESIS_\w+)` \|", page, re.M))
     assert documented
     assert documented <= environment._known()

@@ -176,7 +176,7 @@ def variables(text: str) -> set[str]:
 SETTINGS = {f"LACHESIS_{name.upper()}" for name in Settings.model_fields}
 
 
-@pytest.mark.parametrize("page", ["docs/operations.md", ".env.example"])
+@pytest.mark.parametrize("page", ["docs/operate/index.md", ".env.example"])
 def test_every_setting_is_documented(page: str) -> None:
     assert SETTINGS - variables((ROOT / page).read_text()) == set()
 
@@ -192,19 +192,21 @@ def status_fields(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
 
 
 def test_every_field_of_the_status_is_documented_and_no_other() -> None:
-    table = (ROOT / "docs/operations.md").read_text().partition("## Fields of `GET /status`")[2].partition("\n## ")[0]
+    table = (
+        (ROOT / "docs/operate/index.md").read_text().partition("## Fields of `GET /status`")[2].partition("\n## ")[0]
+    )
     assert sorted(re.findall(r"^\| `([^`]+)` \|", table, re.M)) == sorted(status_fields(RunStatus))
 
 
 def test_every_metric_is_documented_with_its_kind_and_labels_and_no_other() -> None:
-    table = (ROOT / "docs/operations.md").read_text().partition("## Metrics")[2].partition("\n## ")[0]
+    table = (ROOT / "docs/operate/index.md").read_text().partition("## Metrics")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \| ([^|]+) \| ([^|]+) \|$", table, re.M)
     documented = [(name, kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels, _ in rows]
     assert documented == [(metric.name, metric.kind.value, metric.labels) for metric in METRICS]
 
 
 def test_every_event_is_documented_and_no_other() -> None:
-    table = (ROOT / "docs/operations.md").read_text().partition("## The log")[2].partition("\n## ")[0]
+    table = (ROOT / "docs/operate/index.md").read_text().partition("## The log")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| (`.+) \| [^|]+ \|$", table, re.M)
     kinds = [value for value in vars(events).values() if isinstance(value, type) and issubclass(value, events.Event)]
     messages = {re.sub(r"(?<!^)(?=[A-Z])", " ", kind.__name__).lower() for kind in kinds} - {"event"}
@@ -218,7 +220,7 @@ def test_the_example_names_no_variable_that_nothing_reads() -> None:
 
 @pytest.mark.parametrize(
     ("page", "line"),
-    [(".env.example", r"^#(LACHESIS_\w+)=(.*)$"), ("docs/operations.md", r"^\| `(LACHESIS_\w+)` \| `(.+?)` \|")],
+    [(".env.example", r"^#(LACHESIS_\w+)=(.*)$"), ("docs/operate/index.md", r"^\| `(LACHESIS_\w+)` \| `(.+?)` \|")],
 )
 def test_the_defaults_shown_to_people_are_the_defaults(page: str, line: str) -> None:
     shown = dict(re.findall(line, (ROOT / page).read_text(), re.M))

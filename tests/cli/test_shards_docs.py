@@ -1,4 +1,4 @@
-"""docs/shards.md, carried out: its dataset, its command, and what it says is printed."""
+"""docs/how-to/dataset-shards.md, carried out: its dataset, its command, and what it says is printed."""
 
 import json
 import re
@@ -12,7 +12,7 @@ import pytest
 from tests.cli.test_shards import environment
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "shards.md").read_text()
+PAGE = (ROOT / "docs" / "how-to" / "dataset-shards.md").read_text()
 
 
 def blocks(language: str) -> list[str]:
@@ -36,7 +36,9 @@ def test_the_example_prints_what_the_page_says(tmp_path: Path) -> None:
         check=True,
     )
     assert ran.stdout == printed
-    assert (tmp_path / "plot.png").read_bytes()[:4] == (ROOT / "docs" / "shards.png").read_bytes()[:4]
+    assert (tmp_path / "plot.png").read_bytes()[:4] == (ROOT / "docs" / "how-to" / "dataset-shards.png").read_bytes()[
+        :4
+    ]
     assert len(list((tmp_path / "plan").iterdir())) == 9
     (row,) = blocks("json")
     written = [json.loads(line) for line in (tmp_path / "plan/rank-00000-of-00008.jsonl").read_text().splitlines()]

@@ -12,7 +12,7 @@ from lachesis import errors
 from lachesis._transport.protocol import Reply, get_json, read_reply
 from lachesis.errors import BY_CODE, LachesisError, ServiceError
 
-API_PAGE = Path(__file__).parents[2] / "docs/api.md"
+API_PAGE = Path(__file__).parents[2] / "docs/how-to/http-api.md"
 
 
 def below(cls: type) -> Iterator[type]:

@@ -16,7 +16,7 @@ from lachesis import AsyncTrainer, Environment, Settings, SyncEnvironment, Train
 from lachesis._transport.settings import edit_distance
 from lachesis.errors import InvalidField
 
-PAGE = Path(__file__).parents[2] / "docs/sdk.md"
+PAGE = Path(__file__).parents[2] / "docs/how-to/python-sdk.md"
 
 
 def test_every_setting_can_be_read_from_the_environment() -> None:

@@ -22,7 +22,7 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "docs/sdk.md")
+PAGES = ("README.md", "docs/how-to/python-sdk.md")
 BATCH_SIZE, GROUP_SIZE = 128, 8
 ADDRESSES = ("http://127.0.0.1:8000", "http://lachesis:8000")
 
@@ -105,7 +105,7 @@ async def test_two_workers_that_do_what_the_page_does_are_members_of_one_environ
         await asyncio.to_thread(both_have_joined.wait)
         return [[1]] * GROUP_SIZE, [[1]] * GROUP_SIZE, [1.0] * GROUP_SIZE
 
-    (page,) = snippets("docs/workers.md")
+    (page,) = snippets("docs/how-to/many-workers.md")
     async with AsyncTrainer(reader) as watching:
         await watching.create_run(batch_size=BATCH_SIZE, max_staleness=4)
         await asyncio.gather(*(run_as_written(ast.parse(page).body, reader, {"rollout": rollout}) for _ in range(2)))
@@ -123,7 +123,7 @@ async def test_every_way_to_make_one_on_the_page_does_so(reader: Settings) -> No
     def noting(cls: type) -> Callable[..., None]:
         return lambda *arguments, **named: made.append(cls(*arguments, **named).settings)
 
-    calls = [one for one in statements("", "docs/sdk.md") if isinstance(one, ast.Expr)]
+    calls = [one for one in statements("", "docs/how-to/python-sdk.md") if isinstance(one, ast.Expr)]
     await run_as_written(
         calls,
         reader,
@@ -152,7 +152,7 @@ async def test_the_workers_of_the_page_on_replay_play_and_its_trainer_trains(rea
         return [1.0] * 32
 
     at_home = Settings(reader.url, run="robots")
-    worker, sampler, saver = snippets("docs/replay.md")
+    worker, sampler, saver = snippets("docs/how-to/replay.md")
     async with Replay(at_home) as replay:
         playing = asyncio.create_task(run_as_written(ast.parse(worker).body, at_home, {"play": play}))
         with pytest.raises(Enough):
@@ -167,7 +167,7 @@ async def test_the_workers_of_the_page_on_replay_play_and_its_trainer_trains(rea
 
 async def test_a_batch_is_read_without_this_package_as_the_page_on_the_api_does(reader: Settings) -> None:
     at_hand = Settings(reader.url, run="hand")
-    (page,) = snippets("docs/api.md")
+    (page,) = snippets("docs/how-to/http-api.md")
     given = {
         "a": {"x": np.arange(6).reshape(2, 3), "0/x": np.float32(1.5), "labels": np.arange(3)},
         "b": {"x": np.arange(2, 5).reshape(1, 3), "0/x": np.float32(2.5)},
@@ -189,7 +189,7 @@ async def test_a_batch_is_read_without_this_package_as_the_page_on_the_api_does(
 
 
 async def test_the_filters_of_the_page_on_admission_are_set_and_find_groups(reader: Settings) -> None:
-    (page,) = snippets("docs/admission.md")
+    (page,) = snippets("docs/how-to/filters.md")
     await run_as_written(ast.parse(page).body, reader, {})
     rewards = {"accepted": [1.0] + [0.0] * 9, "kept": [1.0] * 10, "pass_rate": [0.0] * 10}
     math = Settings(reader.url, run="math")
@@ -220,7 +220,7 @@ async def test_the_environment_of_the_page_on_curricula_tries_items_and_tells_th
     tasks = [SimpleNamespace(kind=f"kind-{number % 3}") for number in range(80)]
     async with AsyncTrainer(reader) as trainer, Curriculum("gsm8k", reader) as curriculum:
         await trainer.create_run(batch_size=BATCH_SIZE)
-        page = ast.parse(snippets("docs/curriculum.md")[0]).body
+        page = ast.parse(snippets("docs/how-to/curriculum.md")[0]).body
         with pytest.raises(Enough):
             await run_as_written(page, reader, {"tasks": tasks, "attempt": attempt})
         info = await curriculum.info()

@@ -109,7 +109,7 @@ def test_a_native_trainer_gets_what_environments_of_atropos_send_on_either_way(
 def test_an_environment_asks_a_curriculum_what_to_try_and_tells_it_how_that_went(
     one_worker: Service, tmp_path: Path
 ) -> None:
-    """The recipe of docs/curriculum.md as it is written there, of 40 items some of which the model can do."""
+    """The recipe of docs/how-to/curriculum.md as it is written there, of 40 items some of which the model can do."""
     with Story(one_worker, tmp_path, names=("curriculum",)) as story:
         story.wait_for_batches(15, PATIENCE_S)
         account = story.finish()

@@ -1,7 +1,7 @@
 """The Atropos surface: what its environments and trainers call, answered as they expect, for one run.
 
 The contract is kept to the letter, oddities included (failures as 200, a GET that resets); what the original
-does wrong is not. `docs/atropos.md` has the differences.
+does wrong is not. `docs/how-to/move-from-atropos.md` has the differences.
 """
 
 import uuid

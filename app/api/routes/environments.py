@@ -173,7 +173,7 @@ async def get_credits(
 ) -> Response:
     """Return how many groups all members together may start so that they are fresh and wanted when trained on.
 
-    The rule is AReaL's, split by share (docs/api.md). To start some, send a heartbeat with `start_groups`.
+    The rule is AReaL's, split by share (docs/how-to/http-api.md). To start some, send a heartbeat with `start_groups`.
     """
     if member is None:
         if running_groups is not None:

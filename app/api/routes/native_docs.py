@@ -6,8 +6,16 @@ from app.api.routes.answer_docs import Answers, sending, with_headers
 from app.core import errors
 from lachesis.wire.groups import SAFETENSORS, SubmittedGroup, SubmittedGroups
 
-_BLOB = {"type": "string", "format": "binary", "description": "One group's blob, or a frame of them (docs/api.md)."}
-_BATCH = {"type": "string", "format": "binary", "description": "The batch as one file of columns (docs/api.md)."}
+_BLOB = {
+    "type": "string",
+    "format": "binary",
+    "description": "One group's blob, or a frame of them (docs/how-to/http-api.md).",
+}
+_BATCH = {
+    "type": "string",
+    "format": "binary",
+    "description": "The batch as one file of columns (docs/how-to/http-api.md).",
+}
 _FORMS = (SubmittedGroup, SubmittedGroups)
 
 TAKES_GROUPS: dict[str, Any] = {

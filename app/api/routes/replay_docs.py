@@ -11,7 +11,7 @@ _MISSING = (errors.RunNotFound, errors.ReplayNotFound)
 _BLOB = {
     "type": "string",
     "format": "binary",
-    "description": "One fragment's blob, or a frame of them (docs/replay.md).",
+    "description": "One fragment's blob, or a frame of them (docs/how-to/replay.md).",
 }
 _BINARY = {"content": {SAFETENSORS: {"schema": _BLOB}}}
 _FORMS = (SubmittedFragment, SubmittedFragments)

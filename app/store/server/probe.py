@@ -17,7 +17,7 @@ from app.store.server.engine import Engine
 
 
 class Durability(StrEnum):
-    """What an acknowledged write survives; `docs/operations.md` has the same rungs for people."""
+    """What an acknowledged write survives; `docs/operate/index.md` has the same rungs for people."""
 
     FSYNC = "fsync"
     EVERYSEC = "everysec"

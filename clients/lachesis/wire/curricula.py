@@ -19,7 +19,7 @@ _Weight = Annotated[float, Field(ge=0, le=1e9)]
 StrategyName = Literal[
     "uniform", "easy_first", "competence_based", "learnability", "thompson", "plr", "difficulty_pools", "bandit"
 ]
-Strategy = Annotated[StrategyName, Field(description="How the next items are chosen (docs/curriculum.md).")]
+Strategy = Annotated[StrategyName, Field(description="How the next items are chosen (docs/how-to/curriculum.md).")]
 NBins = Annotated[int, Field(ge=1, le=100, description="Quantile bins of ease, bin 0 the easiest.")]
 Temperature = Annotated[
     float,

@@ -1,4 +1,4 @@
-"""Where a wrong value is: one rule, whatever finds the fault and however the body was sent (docs/api.md)."""
+"""Where a wrong value is: one rule, whatever finds the fault and however the body was sent (docs/how-to/http-api.md)."""
 
 from typing import Any
 

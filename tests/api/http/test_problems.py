@@ -26,7 +26,7 @@ def test_no_error_of_the_caller_is_answered_as_ours() -> None:
 
 @pytest.mark.parametrize("cls", [cls for cls in STATUS if not cls.__subclasses__()], ids=lambda cls: cls.code)
 def test_every_code_is_documented_with_its_status(cls: type[errors.LachesisError]) -> None:
-    table = (Path(__file__).parents[3] / "docs" / "api.md").read_text().partition("## Errors")[2]
+    table = (Path(__file__).parents[3] / "docs" / "how-to" / "http-api.md").read_text().partition("## Errors")[2]
     rows = [line.split("|") for line in table.splitlines() if line.startswith("|")]
     assert [str(STATUS[cls]) in row[1] for row in rows if f"`{cls.code}`" in row[2]] == [True]
 

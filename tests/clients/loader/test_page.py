@@ -1,4 +1,4 @@
-"""The example runs as it is, and the Python of docs/loader.md as it is written."""
+"""The example runs as it is, and the Python of docs/how-to/loader.md as it is written."""
 
 import contextlib
 import json
@@ -18,7 +18,7 @@ from lachesis.loader import encode
 from tests.clients.loader.fetching import fragments_served
 
 ROOT = Path(__file__).parents[3]
-FILES, FRAGMENTS = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs/loader.md").read_text(), re.M | re.S)
+FILES, FRAGMENTS = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs/how-to/loader.md").read_text(), re.M | re.S)
 
 
 def test_the_example_loads_an_epoch_in_two_goes() -> None:

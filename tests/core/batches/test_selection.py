@@ -131,7 +131,7 @@ def test_arrivals_that_are_not_unique_are_refused_rather_than_planned_wrongly() 
         select(4, twins, {})
 
 
-# The examples of what the original gets wrong, in the numbering of `docs/atropos.md`.
+# The examples of what the original gets wrong, in the numbering of `docs/how-to/move-from-atropos.md`.
 
 
 def test_fault_7_a_group_larger_than_the_batch_is_set_aside_and_named() -> None:

@@ -18,7 +18,7 @@ from tests.core.curriculum.test_sampling import SHAPES, parts_of
 from tests.core.curriculum.test_strategies import EXAMPLES, NAMES, known
 from tests.properties import examples
 
-PAGE = Path(__file__).parents[3] / "docs/curriculum.md"
+PAGE = Path(__file__).parents[3] / "docs/how-to/curriculum.md"
 ATROPOS = {
     *("items_tracked", "mean_difficulty", "min_difficulty", "max_difficulty", "total_updates"),
     *(f"bin_{each}_count" for each in range(5)),

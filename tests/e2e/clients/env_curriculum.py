@@ -1,4 +1,4 @@
-"""An environment that becomes one with a curriculum by the recipe of docs/curriculum.md, as it is written there."""
+"""An environment that becomes one with a curriculum by the recipe of docs/how-to/curriculum.md, as it is written there."""
 
 import random
 import re
@@ -7,7 +7,7 @@ from typing import Any
 
 from env_plain import PlainEnv
 
-PAGE = Path(__file__).parents[3] / "docs/curriculum.md"
+PAGE = Path(__file__).parents[3] / "docs/how-to/curriculum.md"
 ITEMS = 40
 
 
