@@ -1,4 +1,4 @@
-"""The 18 things the original does wrong, in the numbering of `docs/how-to/move-from-atropos.md`: each must not happen here."""
+"""The 18 faults of the original, numbered as in `docs/how-to/move-from-atropos.md`. None may happen here."""
 
 import asyncio
 import gzip

@@ -10,7 +10,7 @@ _MISSING = (errors.RunNotFound, errors.CurriculumNotFound)
 _ITEM = (*_MISSING, errors.ItemNotFound)
 _LINES = {
     "type": "string",
-    "description": "A header, a line of JSON for each item, and a last line with their number (docs/how-to/http-api.md).",
+    "description": "A header, a line of JSON for each item, and a last line with their number.",
 }
 _ATROPOS = {
     "type": "object",

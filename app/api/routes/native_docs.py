@@ -9,12 +9,12 @@ from lachesis.wire.groups import SAFETENSORS, SubmittedGroup, SubmittedGroups
 _BLOB = {
     "type": "string",
     "format": "binary",
-    "description": "One group's blob, or a frame of them (docs/how-to/http-api.md).",
+    "description": "One group as a blob, or several as a frame.",
 }
 _BATCH = {
     "type": "string",
     "format": "binary",
-    "description": "The batch as one file of columns (docs/how-to/http-api.md).",
+    "description": "The batch as one file of columns.",
 }
 _FORMS = (SubmittedGroup, SubmittedGroups)
 

@@ -1,4 +1,4 @@
-"""Where a wrong value is: one rule, whatever finds the fault and however the body was sent (docs/how-to/http-api.md)."""
+"""The place of a wrong value follows one rule, however the body was sent."""
 
 from typing import Any
 
