@@ -1,4 +1,4 @@
-"""An environment that becomes one with a curriculum by the recipe of docs/how-to/curriculum.md, as it is written there."""
+"""An environment that gets a curriculum by the recipe of docs/how-to/curriculum.md."""
 
 import random
 import re
