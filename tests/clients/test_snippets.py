@@ -159,7 +159,7 @@ async def test_the_workers_of_the_page_on_replay_play_and_its_trainer_trains(rea
             await run_as_written(ast.parse(sampler).body, at_home, {"train": train})
         await playing
         await run_as_written(ast.parse(saver).body, at_home, {"SyncReplay": lachesis.SyncReplay})
-        assert [one.name for one in await replay.checkpoints()] == ["step-1000"]
+        assert [one.name for one in await replay.snapshots()] == ["step-1000"]
         state = await replay.state()
     assert shapes == [(32, 32, 3)] * 3
     assert (state.accepted_fragments, state.samples_held, state.limiter.samples) == (64, 0, 64)
