@@ -13,23 +13,18 @@ from app.api.codec.decoder import Decoder
 from app.api.deps import Services, checked_run_name
 from app.api.http.body_budget import BodyBudget
 from app.api.http.browser_guard import BrowserGuard, HostNames
-from app.api.http.direct_route import Shortcut
 from app.api.http.openapi import DocumentedApp
 from app.api.http.problems import Problems
 from app.api.http.request_metrics import Counting
+from app.api.http.routing import Shortcut
 from app.api.routes import (
     atropos,
     batches,
-    curricula,
-    curriculum_items,
-    curriculum_states,
+    curriculum,
     datasets,
     environments,
     groups,
     replay,
-    replay_fragments,
-    replay_samples,
-    replay_snapshots,
     runs,
     system,
 )
@@ -158,9 +153,7 @@ def create_app(settings: Settings) -> FastAPI:
     in_a_run(atropos.submissions)
     app.include_router(atropos.router)
     in_a_run(atropos.router)
-    of_curricula = (curriculum_items, curricula, curriculum_states)
-    of_replay = (replay_fragments, replay_samples, replay, replay_snapshots)
-    by_use = (batches, environments, *of_replay, *of_curricula, runs, groups, datasets)
+    by_use = (batches, environments, replay, curriculum, runs, groups, datasets)
     for module in by_use:
         app.include_router(module.router)
     app.include_router(system.router)

@@ -13,10 +13,9 @@ from fastapi import Request, Response
 
 from app.api.codec.atropos_batch import column_rows
 from app.api.codec.group_details import present
-from app.api.http.accept_header import weights
 from app.api.http.replies import WatchedReply, compressed
 from app.core.batches.leases import LeasedGroup, Replayed
-from app.core.errors import LachesisError, NotAcceptable
+from app.core.errors import LachesisError
 from app.core.groups.staleness import staleness
 from app.core.model import NotReady
 from app.services.batches.dispatch import Dispatch
@@ -30,28 +29,8 @@ from lachesis.wire.ranks import BalanceInfo, PackingInfo, ShardInfo
 
 _MOST_HEADER_CHARACTERS = 1000  # clients refuse headers of some kilobytes; explain has it all
 _IN_THREAD_HEADER_BYTES = 64 * 1024  # of all groups: some 200 with usual columns, fewer with many tensors
-_ANY = ("application/*", "*/*")
 
 log = logging.getLogger("lachesis.api")
-
-
-def accepts_binary(request: Request) -> bool:
-    """Whether to answer in binary: if the client likes it better than JSON, or names it first and likes both the same.
-
-    Raises:
-        NotAcceptable: It accepts neither.
-    """
-    accepted = ", ".join(request.headers.getlist("accept")) or "*/*"
-    named = weights(accepted)
-    order = list(named)
-
-    def liking(*ranges: str) -> tuple[float, int]:
-        return next(((named[name], -order.index(name)) for name in ranges if name in named), (0.0, 0))
-
-    binary, json = liking(SAFETENSORS, *_ANY), liking("application/json", *_ANY)
-    if not max(binary, json) > (0.0, 0):
-        raise NotAcceptable(f"Accept {accepted[:80]!r}; batches come as application/json or {SAFETENSORS}")
-    return binary > json
 
 
 def waiting_reply(not_ready: NotReady, expected_s: float | None) -> Response:

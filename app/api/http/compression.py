@@ -1,6 +1,6 @@
 """Compress replies, for clients that ask for it."""
 
-from app.api.http.accept_header import weights
+from app.api.http.negotiation import weights
 
 try:
     from isal import igzip as gzip

@@ -1,50 +1,150 @@
-"""The application's OpenAPI document: what FastAPI derives from the routes, and what they only refer to by name."""
+"""The OpenAPI document: the responses and bodies that routes declare, and the application that builds it."""
 
+from collections import defaultdict
 from typing import Any
 
 from fastapi import FastAPI
 from pydantic.json_schema import models_json_schema
 
 from app.api.http.problem_json import MEDIA_TYPE
+from app.api.http.problems import RETRY_AFTER_S, STATUS
+from app.core import errors
 from lachesis.wire.curriculum_items import NewItem, Observation
 from lachesis.wire.fragments import SubmittedFragment, SubmittedFragments
-from lachesis.wire.groups import SubmittedGroup, SubmittedGroups
+from lachesis.wire.groups import SAFETENSORS, SubmittedGroup, SubmittedGroups
 from lachesis.wire.problems import Problem
 from lachesis.wire.shards import InlineEpisode
 
-_BESIDE = (
+ErrorClass = type[errors.LachesisError]
+Responses = dict[int | str, dict[str, Any]]
+
+_INTERNAL = (500, "internal_error", "The service has a bug. Its log has the details.")
+_ANY = (
+    errors.CrossSiteRequest,
+    errors.ForeignHost,
+    errors.StoreUnavailable,
+    errors.StoreRefused,
+    errors.UnreadableRecord,
+)
+BODY_ERRORS = (errors.MalformedBody, errors.RequestTimeout, errors.BodyTooLarge, errors.UnsupportedEncoding)
+"""Errors of every operation that takes a body."""
+
+_SCHEMAS_WITHOUT_A_ROUTE = (
     *(Problem, SubmittedGroup, SubmittedGroups, InlineEpisode, SubmittedFragment, SubmittedFragments),
     *(NewItem, Observation),
 )
 
 
+# Responses
+
+
+def problem_responses(*raised: ErrorClass) -> Responses:
+    """Describe these errors by status, and the status of a bug."""
+    meanings: defaultdict[int, dict[str, str]] = defaultdict(dict)
+    for cls in sorted(raised, key=lambda cls: cls.code):
+        meanings[STATUS[cls]][cls.code] = (cls.__doc__ or "").partition("\n")[0]
+    status, code, meaning = _INTERNAL
+    meanings[status][code] = meaning
+    return {status: _problem(status, by_code) for status, by_code in sorted(meanings.items())}
+
+
+def read_responses(*raised: ErrorClass) -> Responses:
+    """Describe the errors of an operation that only reads: the common ones, and ``raised``."""
+    return problem_responses(errors.InvalidField, *_ANY, *raised)
+
+
+def write_responses(*raised: ErrorClass) -> Responses:
+    """Describe the errors of an operation that writes and takes no body."""
+    return read_responses(errors.StoreFull, *raised)
+
+
+def body_responses(*raised: ErrorClass) -> Responses:
+    """Describe the errors of an operation that takes a body."""
+    return write_responses(*BODY_ERRORS, *raised)
+
+
+def response_headers(status: int, **meanings: str) -> Responses:
+    """Describe the headers of a response. Names have underscores for dashes."""
+    return {status: {"headers": {name.replace("_", "-"): _header(meaning) for name, meaning in meanings.items()}}}
+
+
+def response_examples(**examples: Any) -> Responses:
+    """Show examples of a 200 response in JSON, by name of the case."""
+    named = {name: {"summary": name.replace("_", " "), "value": value} for name, value in examples.items()}
+    return {200: {"content": {"application/json": {"examples": named}}}}
+
+
+def _header(meaning: str) -> dict[str, Any]:
+    return {"description": meaning, "schema": {"type": "string"}}
+
+
+def _problem(status: int, by_code: dict[str, str]) -> dict[str, Any]:
+    codes = {"properties": {"code": {"enum": list(by_code)}}}
+    response: dict[str, Any] = {
+        "description": "\n".join(f"`{code}`: {meaning}" for code, meaning in by_code.items()),
+        "content": {MEDIA_TYPE: {"schema": {"allOf": [{"$ref": "#/components/schemas/Problem"}, codes]}}},
+    }
+    if status in (STATUS[errors.QueueFull], *RETRY_AFTER_S):
+        response["headers"] = {"Retry-After": _header("Seconds after which to try again.")}
+    return response
+
+
+# Bodies
+
+
+def json_body(model: type[Any], *, many: bool = False, required: bool = True) -> dict[str, Any]:
+    """Describe a JSON body that the route reads as bytes."""
+    schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
+    schema.pop("$defs", None)
+    content: dict[str, Any] = {"type": "array", "items": schema} if many else schema
+    return {"requestBody": {"required": required, "content": {"application/json": {"schema": content}}}}
+
+
+def binary(description: str) -> dict[str, Any]:
+    """Describe binary content in safetensors."""
+    return {SAFETENSORS: {"schema": {"type": "string", "format": "binary", "description": description}}}
+
+
+def json_or_binary_body(*forms: type[Any], description: str) -> dict[str, Any]:
+    """Describe a body in safetensors, or in one of several forms of JSON."""
+    in_json = {
+        "anyOf": [{"$ref": f"#/components/schemas/{form.__name__}"} for form in forms],
+        "examples": [example for form in forms for example in form.model_json_schema()["examples"]],
+    }
+    content = {"application/json": {"schema": in_json}, **binary(description)}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+# The document
+
+
 class DocumentedApp(FastAPI):
-    """Adds the schemas that no route has as its model, and says of each problem once what it is."""
+    """An application whose document has the schemas that no route returns, and describes each problem once."""
 
     def openapi(self) -> dict[str, Any]:
         """Build the document, once."""
         if self.openapi_schema is None:
             components = super().openapi()["components"]
             components["schemas"] = _schemas() | components["schemas"]
-            components["responses"] = _problems(super().openapi()["paths"])
+            components["responses"] = _shared_problems(super().openapi()["paths"])
         return super().openapi()
 
 
 def _schemas() -> dict[str, Any]:
-    asked = [(model, "validation") for model in _BESIDE]
+    asked = [(model, "validation") for model in _SCHEMAS_WITHOUT_A_ROUTE]
     _, found = models_json_schema(asked, ref_template="#/components/schemas/{model}")  # type: ignore[arg-type]
     schemas: dict[str, Any] = found["$defs"]
     return schemas
 
 
-def _problems(paths: dict[str, Any]) -> dict[str, Any]:
-    """Take the problems out of operations, where they outweigh the rest; return them by the codes they may have."""
+def _shared_problems(paths: dict[str, Any]) -> dict[str, Any]:
+    """Replace the problems of operations by references. They would be most of the document."""
     problems = {}
     for operation in (operation for methods in paths.values() for operation in methods.values()):
-        for status, answer in operation["responses"].items():
-            if MEDIA_TYPE in answer.get("content", ()):
-                _, codes = answer["content"][MEDIA_TYPE]["schema"]["allOf"]
+        for status, response in operation["responses"].items():
+            if MEDIA_TYPE in response.get("content", ()):
+                _, codes = response["content"][MEDIA_TYPE]["schema"]["allOf"]
                 name = ".".join(codes["properties"]["code"]["enum"])
-                problems[name] = answer
+                problems[name] = response
                 operation["responses"][status] = {"$ref": f"#/components/responses/{name}"}
     return dict(sorted(problems.items()))

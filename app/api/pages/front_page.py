@@ -5,7 +5,6 @@ from html import escape
 from fastapi import Request
 from fastapi.responses import HTMLResponse
 
-from app.api.http.accept_header import weights
 from app.version import lachesis_version
 
 _HEADERS = {
@@ -49,13 +48,6 @@ address, or with <code>{url}/runs/NAME/atropos</code> for the run <code>NAME</co
 </body>
 </html>
 """
-
-
-def prefers_html(request: Request) -> bool:
-    """Whether a client prefers HTML: its `Accept` names `text/html` with a larger weight than JSON."""
-    accepted = weights(",".join(request.headers.getlist("accept")))
-    json = next((accepted[name] for name in ("application/json", "application/*", "*/*") if name in accepted), 0.0)
-    return accepted.get("text/html", 0.0) > json
 
 
 def front_page(request: Request) -> HTMLResponse:

@@ -1,7 +1,7 @@
-"""The Atropos surface: what its environments and trainers call, answered as they expect, for one run.
+"""The Atropos surface: the endpoints that its environments and trainers call, for one run.
 
-The contract is kept to the letter, oddities included (failures as 200, a GET that resets); what the original
-does wrong is not. `docs/how-to/move-from-atropos.md` has the differences.
+The replies follow the contract exactly, with its oddities (failures as 200, a GET that resets). The errors of the
+original are not repeated. `docs/how-to/move-from-atropos.md` has the differences.
 """
 
 import uuid
@@ -15,12 +15,11 @@ from app.api.codec.atropos_batch import group_json
 from app.api.deps import Found, Run, SmallBody, SubmittedBody, parse
 from app.api.http.browser_guard import refuse_browsers
 from app.api.http.confirmed_replies import batch_reply, registration_reply
-from app.api.http.direct_route import DirectRoute
+from app.api.http.negotiation import prefers_html
+from app.api.http.openapi import body_responses, json_body, response_examples
 from app.api.http.replies import json_reply, large_json_reply
-from app.api.pages.front_page import front_page, prefers_html
-from app.api.routes import atropos_docs as docs
-from app.api.routes.answer_docs import sending
-from app.api.routes.body_docs import takes
+from app.api.http.routing import DirectRoute
+from app.api.pages.front_page import front_page
 from app.core import errors
 from app.core.environments.registration import Application
 from app.core.errors import InvalidField
@@ -30,6 +29,45 @@ from app.services.groups.atropos_ingest import AtroposReceipt
 from lachesis.wire.atropos import EnvironmentIdentifier, RegisterEnvironment, Registration, ScoredData
 from lachesis.wire.body import MAX_INTEGER
 from lachesis.wire.status import RunStatus
+
+_GROUP = {
+    "tokens": [[1, 15043, 29991, 2], [1, 15043, 2]],
+    "masks": [[-100, -100, 29991, 2], [-100, -100, 2]],
+    "scores": [1.0, -0.5],
+    "advantages": None,
+    "ref_logprobs": None,
+    "messages": None,
+    "generation_params": None,
+    "inference_logprobs": [[1.0, 1.0, -0.25, -0.125], [1.0, 1.0, -2.5]],
+    "overrides": None,
+    "group_overrides": None,
+    "images": None,
+    "env_id": 0,
+    "distill_token_ids": None,
+    "distill_logprobs": None,
+}
+_JOINED = {
+    "status": "success",
+    "env_id": 0,
+    "wandb_name": "gsm8k_0",
+    "checkpoint_dir": "checkpoints",
+    "starting_step": 0,
+    "checkpoint_interval": 100,
+    "num_steps": 1000,
+}
+_PACE = {
+    "current_step": 41,
+    "queue_size": 12,
+    "unallocated_fraction": 0.75,
+    "self_queue_size": 5,
+    "max_group_size": 8,
+    "env_weight": 0.5,
+}
+_SOME_BUFFERED = {"status": "received", "groups_processed": 2, "buffered": 1, "last_buffer_size": 3}
+_ROOT = response_examples(hello={"message": "AtroposLib API"})
+_ROOT[200]["content"]["text/html"] = {"schema": {"type": "string"}}
+_PROBLEMS = body_responses(errors.RunArchived)
+
 
 _EMPTY_EXAMPLE_KEYS = (
     "tokens",
@@ -44,11 +82,11 @@ _EMPTY_EXAMPLE_KEYS = (
 )
 
 
-router = APIRouter(tags=["atropos"], responses=docs.PROBLEMS)
-submissions = APIRouter(tags=["atropos"], responses=docs.PROBLEMS, route_class=DirectRoute)
+router = APIRouter(tags=["atropos"], responses=_PROBLEMS)
+submissions = APIRouter(tags=["atropos"], responses=_PROBLEMS, route_class=DirectRoute)
 
 
-@router.get("/", summary="Who is this?", responses=docs.ANSWERS_ROOT)
+@router.get("/", summary="Who is this?", responses=_ROOT)
 async def root(request: Request) -> Response:
     """Answer as the original does; clients use it to see whether the server is up. Browsers get a page instead."""
     reply = front_page(request) if prefers_html(request) else json_reply({"message": "AtroposLib API"})
@@ -59,8 +97,8 @@ async def root(request: Request) -> Response:
 @router.post(
     "/register",
     summary="Register the trainer",
-    responses=docs.ANSWERS_REGISTER,
-    openapi_extra=takes(Registration),
+    responses=response_examples(registered={"uuid": 4503599627370495}),
+    openapi_extra=json_body(Registration),
 )
 async def register(run: Run, found: Found, body: SmallBody) -> Response:
     """Set the run's configuration. The same one again changes nothing; another one replaces it.
@@ -75,8 +113,8 @@ async def register(run: Run, found: Found, body: SmallBody) -> Response:
 @router.post(
     "/register-env",
     summary="Register an environment",
-    responses=docs.ANSWERS_REGISTER_ENV,
-    openapi_extra=takes(RegisterEnvironment),
+    responses=response_examples(joined=_JOINED, too_early={"status": "wait for trainer to start"}),
+    openapi_extra=json_body(RegisterEnvironment),
 )
 async def register_env(run: Run, found: Found, body: SmallBody) -> Response:
     """Register an environment, or give one that came back its old place.
@@ -115,8 +153,10 @@ async def register_env(run: Run, found: Found, body: SmallBody) -> Response:
 @router.post(
     "/disconnect-env",
     summary="Say goodbye",
-    responses=docs.ANSWERS_DISCONNECT_ENV,
-    openapi_extra=takes(EnvironmentIdentifier),
+    responses=response_examples(
+        gone={"status": "success"}, unknown={"status": "failure", "error": "there is no environment 3"}
+    ),
+    openapi_extra=json_body(EnvironmentIdentifier),
 )
 async def disconnect_env(run: Run, found: Found, body: SmallBody) -> Response:
     """Note that an environment leaves: its minimum no longer binds, its groups stay usable."""
@@ -126,7 +166,11 @@ async def disconnect_env(run: Run, found: Found, body: SmallBody) -> Response:
     return json_reply({"status": "failure", "error": f"there is no environment {environment}"})
 
 
-@router.get("/wandb_info", summary="Where to log", responses=docs.ANSWERS_WANDB_INFO)
+@router.get(
+    "/wandb_info",
+    summary="Where to log",
+    responses=response_examples(registered={"group": "grpo", "project": "math-rl"}),
+)
 async def wandb_info(run: Run, found: Found) -> Response:
     """Answer group and project, null before `/register`."""
     config = (await found.registry.view(run)).config
@@ -135,7 +179,11 @@ async def wandb_info(run: Run, found: Found) -> Response:
     )
 
 
-@router.get("/info", summary="Batch size and context length", responses=docs.ANSWERS_INFO)
+@router.get(
+    "/info",
+    summary="Batch size and context length",
+    responses=response_examples(registered={"batch_size": 128, "max_token_len": 2048}),
+)
 async def info(run: Run, found: Found) -> Response:
     """Answer batch_size and max_token_len, -1 before `/register`."""
     view = await found.registry.view(run)
@@ -146,7 +194,11 @@ async def info(run: Run, found: Found) -> Response:
     return json_reply({"batch_size": view.config.batch_size, "max_token_len": longest})
 
 
-@router.get("/batch", summary="Take the next batch", responses=docs.ANSWERS_BATCH)
+@router.get(
+    "/batch",
+    summary="Take the next batch",
+    responses=response_examples(batch={"batch": [_GROUP]}, not_ready={"batch": None}),
+)
 async def get_batch(run: Run, found: Found, request: Request) -> Response:
     """Take a batch of exactly batch_size sequences, or `{"batch": null}` at once.
 
@@ -162,7 +214,7 @@ async def get_batch(run: Run, found: Found, request: Request) -> Response:
     return await batch_reply(request, found.sending, run, answer)
 
 
-@router.get("/latest_example", summary="The newest group", responses=docs.ANSWERS_LATEST_EXAMPLE)
+@router.get("/latest_example", summary="The newest group", responses=response_examples(group=_GROUP))
 async def latest_example(run: Run, found: Found, request: Request) -> Response:
     """Answer the newest group, or empty lists before there is one."""
     payload = await found.groups.latest(run)
@@ -174,8 +226,10 @@ async def latest_example(run: Run, found: Found, request: Request) -> Response:
 @submissions.post(
     "/scored_data",
     summary="Submit a group",
-    responses=docs.ANSWERS_SCORED_DATA,
-    openapi_extra=takes(ScoredData),
+    responses=response_examples(
+        queued={"status": "received"}, of_another_size={"status": "buffered", "buffer_size": 3}
+    ),
+    openapi_extra=json_body(ScoredData),
 )
 async def scored_data(request: Request) -> Response:
     """Store one group. Once this is answered the group survives any crash."""
@@ -189,8 +243,8 @@ async def scored_data(request: Request) -> Response:
 @submissions.post(
     "/scored_data_list",
     summary="Submit groups",
-    responses=docs.ANSWERS_SCORED_DATA_LIST,
-    openapi_extra=takes(ScoredData, many=True),
+    responses=response_examples(queued={"status": "received", "groups_processed": 2}, some_buffered=_SOME_BUFFERED),
+    openapi_extra=json_body(ScoredData, many=True),
 )
 async def scored_data_list(request: Request) -> Response:
     """Store a list of groups, all or none."""
@@ -207,8 +261,8 @@ async def status(run: Run, found: Found, request: Request) -> Response:
 @router.get(
     "/status-env",
     summary="Pace an environment",
-    responses=docs.ANSWERS_STATUS_ENV,
-    openapi_extra=takes(EnvironmentIdentifier, required=False),
+    responses=response_examples(pace=_PACE),
+    openapi_extra=json_body(EnvironmentIdentifier, required=False),
 )
 async def status_env(
     run: Run,
@@ -227,7 +281,10 @@ async def status_env(
 
 
 @router.get(
-    "/reset_data", summary="Start over", response_class=PlainTextResponse, responses=sending(errors.NotAnAtroposRun)
+    "/reset_data",
+    summary="Start over",
+    response_class=PlainTextResponse,
+    responses=body_responses(errors.NotAnAtroposRun),
 )
 async def reset_data(run: Run, found: Found, request: Request) -> Response:
     """Forget the run's configuration, environments and groups. A run made under `/v1` is not reset (409)."""

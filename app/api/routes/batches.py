@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
-from app.api.codec.batch import Layout, accepts_binary, taken_reply, waiting_reply
+from app.api.codec.batch import Layout, taken_reply, waiting_reply
 from app.api.deps import (
     Found,
     InRun,
@@ -19,11 +19,18 @@ from app.api.deps import (
     small_body,
 )
 from app.api.http.client_connection import end_of_waiting
-from app.api.http.native_route import DirectNativeRoute, NativeRoute
+from app.api.http.negotiation import accepts_binary
+from app.api.http.openapi import (
+    Responses,
+    binary,
+    body_responses,
+    json_body,
+    read_responses,
+    response_headers,
+    write_responses,
+)
 from app.api.http.replies import model_reply
-from app.api.routes import native_docs as docs
-from app.api.routes.answer_docs import reading, sending, writing
-from app.api.routes.body_docs import takes
+from app.api.http.routing import DirectNativeRoute, NativeRoute
 from app.api.wire.explanation import explanation
 from app.api.wire.rank_query import documented_query, query_of, seat_of
 from app.core import errors
@@ -44,7 +51,31 @@ from lachesis.wire.batches import (
 from lachesis.wire.runs import YEAR_S
 
 _MISSING = (errors.RunNotFound, errors.BatchNotFound)
-_ENDING = sending(*_MISSING, errors.LeaseLost)
+_REFUSALS = (
+    errors.RunNotFound,
+    errors.NotAcceptable,
+    errors.RunArchived,
+    errors.RunRewound,
+    errors.RanksDisagree,
+    errors.StepMismatch,
+    errors.SequenceTooLong,
+)
+_TAKEN = response_headers(
+    201,
+    Lachesis_Batch="The batch's id.",
+    Lachesis_Step="Its step.",
+    Lachesis_Imbalance="Of a batch that is divided between ranks: its largest load over the mean load, minus 1.",
+)
+_WAITING = response_headers(
+    204,
+    Lachesis_Waiting="Why there is none: the reason as in `explain`, and a sentence.",
+    Lachesis_Expected_S="In how many seconds one should form at the present arrival rates; absent if unknown.",
+)
+_TAKE: Responses = body_responses(*_REFUSALS) | {
+    201: _TAKEN[201] | {"content": binary("The batch as one file of columns.")},
+    204: _WAITING[204] | {"description": "No batch in time."},
+}
+_ENDING = body_responses(*_MISSING, errors.LeaseLost)
 
 handing = APIRouter(
     prefix="/v1/runs/{run}/batches",
@@ -75,8 +106,8 @@ class _OfBatch(InRun):
     summary="Take the next batch",
     status_code=201,
     response_model=TakenBatch,
-    responses=docs.ANSWERS_TAKE,
-    openapi_extra=takes(TakeBatch, required=False),
+    responses=_TAKE,
+    openapi_extra=json_body(TakeBatch, required=False),
     dependencies=[Depends(documented_query)],
 )
 async def take_batch(request: Request) -> Response:
@@ -109,7 +140,7 @@ async def take_batch(request: Request) -> Response:
     "",
     summary="List batches in trainers' hands",
     response_model=LeasedBatches,
-    responses=reading(errors.RunNotFound),
+    responses=read_responses(errors.RunNotFound),
 )
 async def list_batches(run: NamedRun, found: Found) -> Response:
     """List batches that are held, returned or quarantined, by step."""
@@ -121,7 +152,7 @@ async def list_batches(run: NamedRun, found: Found) -> Response:
     "/explain",
     summary="Would a batch form now?",
     response_model=Explanation,
-    responses=reading(errors.RunNotFound),
+    responses=read_responses(errors.RunNotFound),
 )
 async def explain(
     run: NamedRun,
@@ -146,7 +177,7 @@ async def explain(
     summary="It was trained on",
     response_model=LeaseEnd,
     responses=_ENDING,
-    openapi_extra=takes(Ack),
+    openapi_extra=json_body(Ack),
     dependencies=[Depends(documented_batch_id)],
 )
 async def ack(request: Request) -> Response:
@@ -167,7 +198,7 @@ async def ack(request: Request) -> Response:
     summary="Give it back",
     response_model=LeaseEnd,
     responses=_ENDING,
-    openapi_extra=takes(Nack),
+    openapi_extra=json_body(Nack),
 )
 async def nack(run: NamedRun, batch: BatchId, found: Found, body: SmallBody) -> Response:
     """Give a batch back, also one that is quarantined: its groups go to the front of their lanes, in their order."""
@@ -181,7 +212,7 @@ async def nack(run: NamedRun, batch: BatchId, found: Found, body: SmallBody) -> 
     summary="Hold it longer",
     response_model=LeaseEnd,
     responses=_ENDING,
-    openapi_extra=takes(Extend),
+    openapi_extra=json_body(Extend),
 )
 async def extend(run: NamedRun, batch: BatchId, found: Found, body: SmallBody) -> Response:
     """Hold a batch longer, counted from now. A lease never gets shorter."""
@@ -194,7 +225,7 @@ async def extend(run: NamedRun, batch: BatchId, found: Found, body: SmallBody) -
     "/{batch}",
     summary="Drop a quarantined batch",
     status_code=204,
-    responses=writing(*_MISSING, errors.BatchInUse),
+    responses=write_responses(*_MISSING, errors.BatchInUse),
 )
 async def drop(run: NamedRun, batch: BatchId, found: Found) -> Response:
     """Drop a batch that is quarantined, with its groups, which are counted."""

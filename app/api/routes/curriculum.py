@@ -1,23 +1,283 @@
-"""The curricula of a run on the native API: made, changed while they go on, looked at, compared, removed."""
+"""The curricula of a run: items, observations, samples, settings, saved states."""
 
-from typing import Annotated
+import math
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi.responses import StreamingResponse
 
-from app.api.deps import Found, NamedRun, SmallBody, parse
-from app.api.http.curriculum_route import CurriculumRoute, Named
+from app.api.codec.curriculum_state import lines_of, read_atropos, read_lines
+from app.api.codec.json_reader import minified
+from app.api.deps import Found, NamedRun, SmallBody, SubmittedBody, parse
+from app.api.http.negotiation import JSON, media_type
+from app.api.http.openapi import Responses, body_responses, json_body, read_responses, response_headers, write_responses
 from app.api.http.replies import large_json_reply, model_reply
-from app.api.routes import curriculum_docs as docs
-from app.api.routes.body_docs import takes
-from app.api.wire.curriculum import changes_of, comparison_json, shown_curriculum
+from app.api.http.routing import RunRoute
+from app.api.wire.curriculum import (
+    changes_of,
+    comparison_json,
+    item_json,
+    page_json,
+    receipt_json,
+    sample_json,
+    shown_curriculum,
+)
+from app.core import errors
+from app.core.curriculum.indexes import Order
+from app.core.curriculum.settings import Strategy
+from app.core.errors import InvalidField, UnsupportedMediaType
+from app.services.curriculum.items import SortedBy
+from app.services.curriculum.sampling import CurriculumSampleRequest
+from app.store.curriculum.entries import NewItem as StoredNewItem
+from lachesis.wire import curriculum_items as wire
 from lachesis.wire.body import MAX_INTEGER
-from lachesis.wire.curricula import Curricula, CurriculumChange, CurriculumInfo, CurriculumMetrics, CurriculumSettings
-from lachesis.wire.curriculum_items import Comparison, WhatIf
+from lachesis.wire.curricula import (
+    CURRICULUM_NAME,
+    JSON_LINES,
+    Curricula,
+    CurriculumChange,
+    CurriculumInfo,
+    CurriculumMetrics,
+    CurriculumSettings,
+    StateLoaded,
+)
+from lachesis.wire.curriculum_items import (
+    MAX_KEY,
+    MAX_METADATA_BYTES,
+    Comparison,
+    ItemChange,
+    ItemDetails,
+    Items,
+    ItemsRegistered,
+    ItemsReleased,
+    NewItem,
+    NewItems,
+    Observed,
+    ReleaseItems,
+    SampledItems,
+    SampleItems,
+    WhatIf,
+)
 
-router = APIRouter(prefix="/v1/runs/{run}/curricula", tags=["curricula"], route_class=CurriculumRoute)
+_MAX_BYTES = 32 * 1024 * 1024  # as Python objects a body takes many times that
+
+_MISSING = (errors.RunNotFound, errors.CurriculumNotFound)
+_ITEM_MISSING = (*_MISSING, errors.ItemNotFound)
+_READ = read_responses(*_MISSING)
+_WRITE = write_responses(*_MISSING)
+_BODY = body_responses(*_MISSING)
+_OBSERVE: Responses = _BODY | response_headers(
+    200, Idempotent_Replay="`true` if all of them were counted before: nothing was changed."
+)
+_SAMPLE: Responses = _BODY | response_headers(200, Idempotent_Replay="`true` if the request had got the items before.")
+_LINES = {
+    "type": "string",
+    "description": "A header, a line of JSON for each item, and a last line with their number.",
+}
+_ATROPOS = {
+    "type": "object",
+    "description": "The state of Atropos's CurriculumScheduler.",
+    "additionalProperties": True,
+    "examples": [{"strategy": "easy_first", "n_bins": 5, "item_scores": {"gsm8k/17": [0.4, 3]}}],
+}
+_STATE_BODY = {
+    "requestBody": {"required": True, "content": {JSON_LINES: {"schema": _LINES}, JSON: {"schema": _ATROPOS}}}
+}
+
+Name = Annotated[str, Path(pattern=f"^{CURRICULUM_NAME}$", description="The curriculum's name.", examples=["gsm8k"])]
+Key = Annotated[
+    str,
+    Path(
+        min_length=1, max_length=MAX_KEY, description="The item's key, percent-encoded; slashes may stand as they are."
+    ),
+]
+SampleName = Annotated[str, Path(pattern="^[0-9a-f]{1,32}$", description="The sample's id.")]
+
+# Routes are tried in order, so the ones that are called most come first.
+router = APIRouter(prefix="/v1/runs/{run}/curricula", tags=["curricula"], route_class=RunRoute)
 
 
-@router.get("", summary="All curricula", response_model=Curricula, responses=docs.READS_RUN)
+# Items, observations and samples
+
+
+@router.post(
+    "/{curriculum}/items",
+    summary="Register items",
+    response_model=ItemsRegistered,
+    responses=_BODY,
+    openapi_extra=json_body(NewItems),
+)
+async def post_items(run: NamedRun, curriculum: Name, request: Request) -> Response:
+    """Register items, or change what the body names of those that are there. The same again changes nothing.
+
+    Those of a request are registered a thousand at a time; sent again after an error, it goes on.
+    """
+    async with SubmittedBody(request, _MAX_BYTES) as (_, found, body):
+        items = await found.decoder.beside(_new_items, body)
+        registered = await found.curriculum_items.register(run, curriculum, items)
+    return model_reply(ItemsRegistered(registered=registered, known=len(items) - registered))
+
+
+@router.get("/{curriculum}/items", summary="Look at items", response_model=Items, responses=_READ)
+async def list_items(
+    run: NamedRun,
+    curriculum: Name,
+    found: Found,
+    request: Request,
+    limit: Annotated[int, Query(ge=1, le=1000, description="Most items on the page.")] = 100,
+    cursor: Annotated[str | None, Query(pattern="^[0-9]{1,12}$", description="Of the page before.")] = None,
+    sort: Annotated[
+        SortedBy,
+        Query(description="By ease all items, those not known last; else the seen ones, by what is known of them."),
+    ] = "ease",
+    descending: Annotated[bool, Query(description="The largest first.")] = False,
+    bin_: Annotated[int | None, Query(alias="bin", ge=0, le=99, description="Only those of this bin.")] = None,
+) -> Response:
+    """Answer items, page by page."""
+    page = await found.curriculum_items.page(
+        run, curriculum, limit=limit, cursor=cursor, sort=sort, descending=descending, bin_=bin_
+    )
+    return await large_json_reply(request, page_json(page))
+
+
+@router.get(
+    "/{curriculum}/items/{key:text}",
+    summary="Look at an item",
+    response_model=ItemDetails,
+    responses=read_responses(*_ITEM_MISSING),
+)
+async def get_item(run: NamedRun, curriculum: Name, key: Key, found: Found) -> Response:
+    """Answer what is known of an item, and its last scores."""
+    return await _item_reply(found, run, curriculum, key)
+
+
+@router.patch(
+    "/{curriculum}/items/{key:text}",
+    summary="Change an item",
+    response_model=ItemDetails,
+    responses=body_responses(*_ITEM_MISSING),
+    openapi_extra=json_body(ItemChange),
+)
+async def change_item(run: NamedRun, curriculum: Name, key: Key, found: Found, body: SmallBody) -> Response:
+    """Change an item: what the body names; null removes it. What is known of it stays."""
+    asked = parse(ItemChange, body)
+    none: dict[str, Any] = {"category": "", "prior": math.nan, "metadata": ""}
+    given = {name: getattr(asked, name) for name in asked.model_fields_set}
+    if given.get("metadata") is not None:
+        given["metadata"] = _metadata_text(given["metadata"], ("metadata",))
+    changes = {name: none[name] if value is None else value for name, value in given.items()}
+    await found.curriculum_items.change(run, curriculum, StoredNewItem(key, **changes))
+    return await _item_reply(found, run, curriculum, key)
+
+
+@router.delete(
+    "/{curriculum}/items/{key:text}",
+    summary="Forget an item",
+    status_code=204,
+    responses=write_responses(*_ITEM_MISSING),
+)
+async def delete_item(run: NamedRun, curriculum: Name, key: Key, found: Found) -> Response:
+    """Forget an item and all that is known of it."""
+    await found.curriculum_items.delete(run, curriculum, key)
+    return Response(status_code=204)
+
+
+@router.post(
+    "/{curriculum}/observations",
+    summary="Tell rewards",
+    response_model=Observed,
+    responses=_OBSERVE,
+    openapi_extra=json_body(wire.Observations),
+)
+async def post_observations(run: NamedRun, curriculum: Name, request: Request) -> Response:
+    """Count observations. Items that are not there yet are registered; those in flight may be handed out again.
+
+    Up to a thousand are counted in one step, and of more each thousand. Under a `request_id` the request may be sent
+    again: each observation is counted once.
+    """
+    async with SubmittedBody(request, _MAX_BYTES) as (_, found, body):
+        asked = await found.decoder.beside(_observations, body)
+        told = [(one.item, one.rewards) for one in asked.observations]
+        receipt = await found.curriculum_observations.observe(run, curriculum, told, asked.request_id)
+    headers = {"Idempotent-Replay": "true"} if receipt.repeated else {}
+    return Response(receipt_json(receipt), 200, headers, "application/json")
+
+
+@router.post(
+    "/{curriculum}/samples",
+    summary="Sample items",
+    response_model=SampledItems,
+    responses=_SAMPLE,
+    openapi_extra=json_body(SampleItems),
+)
+async def post_samples(run: NamedRun, curriculum: Name, found: Found, request: Request, body: SmallBody) -> Response:
+    """Hand out items to be tried next. Others get them once they are observed or released, or `in_flight_ttl_s` later.
+
+    Under a `request_id` the request may be sent again: it gets the same items, as long as they are in flight.
+    """
+    asked = parse(SampleItems, body)
+    strategy = None if asked.strategy is None else Strategy(asked.strategy)
+    wanted = CurriculumSampleRequest(
+        asked.n, asked.step, asked.total_steps, asked.seed, strategy, asked.request_id or ""
+    )
+    use = found.curriculum_samples.bins if asked.bins_only else found.curriculum_samples.sample
+    sample = await use(run, curriculum, wanted)
+    headers = {"Idempotent-Replay": "true"} if sample.repeated else {}
+    return await large_json_reply(request, sample_json(sample, asked.n), headers)
+
+
+@router.post(
+    "/{curriculum}/samples/{sample}/release",
+    summary="Give items back",
+    response_model=ItemsReleased,
+    responses=_BODY,
+    openapi_extra=json_body(ReleaseItems),
+)
+async def release_items(run: NamedRun, curriculum: Name, sample: SampleName, request: Request) -> Response:
+    """Let others have items of a sample that nobody will try. Those that it has no more stay as they are."""
+    async with SubmittedBody(request, _MAX_BYTES) as (_, found, body):
+        keys = parse(ReleaseItems, body).items
+        released = await found.curriculum_samples.release(run, curriculum, sample, keys)
+    return model_reply(ItemsReleased(released=released))
+
+
+async def _item_reply(found: Found, run: str, curriculum: str, key: str) -> Response:
+    return Response(item_json(*await found.curriculum_items.item(run, curriculum, key)), media_type="application/json")
+
+
+def _new_items(body: bytes) -> list[StoredNewItem]:
+    said: dict[tuple[str, str], tuple[int, Any]] = {}
+    stored = []
+    for position, item in enumerate(parse(NewItems, body).items):
+        for name in ("category", "prior", "metadata"):
+            value = getattr(item, name)
+            first, other = (0, None) if value is None else said.setdefault((item.key, name), (position, value))
+            if other != value:
+                raise InvalidField(f"items[{first}] says otherwise of {item.key!r}", ("items", position, name))
+        stored.append(_stored(item, position))
+    return stored
+
+
+def _stored(item: NewItem, position: int) -> StoredNewItem:
+    text = None if item.metadata is None else _metadata_text(item.metadata, ("items", position, "metadata"))
+    return StoredNewItem(item.key, item.category, item.prior, text)
+
+
+def _observations(body: bytes) -> wire.Observations:
+    return parse(wire.Observations, body)
+
+
+def _metadata_text(metadata: dict[str, Any], place: tuple[str | int, ...]) -> str:
+    text = minified(metadata)
+    if len(text) > MAX_METADATA_BYTES:
+        raise InvalidField(f"{len(text)} bytes of JSON; at most {MAX_METADATA_BYTES} are taken", place)
+    return text.decode()
+
+
+# Curricula
+
+
+@router.get("", summary="All curricula", response_model=Curricula, responses=read_responses(errors.RunNotFound))
 async def list_curricula(run: NamedRun, found: Found) -> Response:
     """Answer all curricula of a run, by name."""
     await found.administration.get(run)
@@ -29,12 +289,12 @@ async def list_curricula(run: NamedRun, found: Found) -> Response:
     "/{curriculum}",
     summary="Set up a curriculum",
     response_model=CurriculumInfo,
-    responses=docs.MAKES,
-    openapi_extra=takes(CurriculumSettings),
+    responses=body_responses(errors.RunNotFound),
+    openapi_extra=json_body(CurriculumSettings),
 )
 async def put_curriculum(
     run: NamedRun,
-    curriculum: Named,
+    curriculum: Name,
     found: Found,
     body: SmallBody,
     *,
@@ -50,10 +310,10 @@ async def put_curriculum(
     "/{curriculum}",
     summary="Change a curriculum",
     response_model=CurriculumInfo,
-    responses=docs.SENDS,
-    openapi_extra=takes(CurriculumChange),
+    responses=_BODY,
+    openapi_extra=json_body(CurriculumChange),
 )
-async def change_curriculum(run: NamedRun, curriculum: Named, found: Found, body: SmallBody) -> Response:
+async def change_curriculum(run: NamedRun, curriculum: Name, found: Found, body: SmallBody) -> Response:
     """Change a curriculum while it goes on: what the body names, and nothing else.
 
     Another strategy finds the same estimates, and the same temperature.
@@ -63,14 +323,14 @@ async def change_curriculum(run: NamedRun, curriculum: Named, found: Found, body
     return model_reply(shown_curriculum(await found.curricula.configure(run, curriculum, changes, make=False)))
 
 
-@router.get("/{curriculum}", summary="Look at a curriculum", response_model=CurriculumInfo, responses=docs.READS)
-async def get_curriculum(run: NamedRun, curriculum: Named, found: Found) -> Response:
+@router.get("/{curriculum}", summary="Look at a curriculum", response_model=CurriculumInfo, responses=_READ)
+async def get_curriculum(run: NamedRun, curriculum: Name, found: Found) -> Response:
     """Answer a curriculum's settings, and how many items it has: seen, in flight, in each bin, of each category."""
     return model_reply(shown_curriculum(await found.curricula.facts(run, curriculum)))
 
 
-@router.delete("/{curriculum}", summary="Remove a curriculum", status_code=204, responses=docs.WRITES)
-async def delete_curriculum(run: NamedRun, curriculum: Named, found: Found) -> Response:
+@router.delete("/{curriculum}", summary="Remove a curriculum", status_code=204, responses=_WRITE)
+async def delete_curriculum(run: NamedRun, curriculum: Name, found: Found) -> Response:
     """Remove a curriculum with its items and all that is known of them."""
     await found.curricula.delete(run, curriculum)
     return Response(status_code=204)
@@ -80,11 +340,11 @@ async def delete_curriculum(run: NamedRun, curriculum: Named, found: Found) -> R
     "/{curriculum}/metrics",
     summary="A curriculum in numbers",
     response_model=CurriculumMetrics,
-    responses=docs.READS,
+    responses=_READ,
 )
 async def get_metrics(
     run: NamedRun,
-    curriculum: Named,
+    curriculum: Name,
     found: Found,
     step: Annotated[
         int | None, Query(ge=0, le=MAX_INTEGER, description="Trainer steps so far; else the run's step.")
@@ -102,12 +362,53 @@ async def get_metrics(
     "/{curriculum}/what-if",
     summary="What another strategy would do",
     response_model=Comparison,
-    responses=docs.SENDS,
-    openapi_extra=takes(WhatIf),
+    responses=_BODY,
+    openapi_extra=json_body(WhatIf),
 )
-async def what_if(run: NamedRun, curriculum: Named, found: Found, request: Request, body: SmallBody) -> Response:
+async def what_if(run: NamedRun, curriculum: Name, found: Found, request: Request, body: SmallBody) -> Response:
     """Answer what other settings would sample now, beside what these would. Nothing is changed or handed out."""
     asked = parse(WhatIf, body)
     changes = changes_of(asked, asked.model_fields_set)
     comparison = await found.what_if.compare(run, curriculum, changes, asked.n, asked.step)
     return await large_json_reply(request, comparison_json(comparison))
+
+
+# Saved states
+
+
+@router.get(
+    "/{curriculum}/state",
+    summary="Save a curriculum",
+    responses=read_responses(*_MISSING) | {200: {"content": {JSON_LINES: {"schema": _LINES}}}},
+    response_class=Response,
+)
+async def get_state(run: NamedRun, curriculum: Name, found: Found) -> Response:
+    """Answer all of a curriculum: settings, generator, items with what is known of them. As a stream, of any size."""
+    document = await found.curriculum_states.save(run, curriculum)
+    return StreamingResponse(lines_of(document), media_type=JSON_LINES)
+
+
+@router.put(
+    "/{curriculum}/state",
+    summary="Restore a curriculum",
+    response_model=StateLoaded,
+    responses=body_responses(*_MISSING, errors.UnsupportedMediaType),
+    openapi_extra=_STATE_BODY,
+)
+async def put_state(run: NamedRun, curriculum: Name, found: Found, request: Request) -> Response:
+    """Make a curriculum what a saved one was, or make one; it goes on with the same samples. All or nothing.
+
+    As `application/json` it takes the state of Atropos's CurriculumScheduler.
+    """
+    sent = media_type(request, JSON_LINES)
+    if sent == JSON:
+        async with SubmittedBody(request, _MAX_BYTES) as (_, _, body):
+            document = await found.decoder.beside(read_atropos, body)
+    elif sent == JSON_LINES:
+        document = await read_lines(request, found.settings.body_timeout_s)
+    else:
+        raise UnsupportedMediaType(f"Content-Type {sent[:80]!r}; send states as {JSON_LINES} or {JSON}")
+    await found.curriculum_states.load(run, curriculum, document)
+    counts = (await found.curricula.facts(run, curriculum)).census.counts
+    items = counts.length(Order.EASE) + counts.length(Order.UNSEEN)
+    return model_reply(StateLoaded(items=items, items_seen=counts.seen))

@@ -8,10 +8,9 @@ import orjson
 from fastapi import APIRouter, Request, Response
 
 from app.api.deps import Services, SubmittedBody, parse
-from app.api.http.native_route import DirectNativeRoute
+from app.api.http.openapi import BODY_ERRORS, json_body, problem_responses
 from app.api.http.replies import large_json_reply
-from app.api.routes.answer_docs import BODY, problems
-from app.api.routes.body_docs import takes
+from app.api.http.routing import DirectNativeRoute
 from app.core import errors
 from app.core.errors import InvalidField
 from app.services.datasets import DatasetPlan, ShardPlanSpec, episodes_of, plan_episodes, summary_of
@@ -27,8 +26,8 @@ MAX_INLINE_BYTES = 32 * 1024 * 1024
     "/plan",
     summary="Plan balanced shards",
     response_model=ShardPlanInfo,
-    responses=problems(*BODY, errors.InvalidField, errors.DatasetNotFound, errors.InvalidDataset),
-    openapi_extra=takes(ShardPlanRequest),
+    responses=problem_responses(*BODY_ERRORS, errors.InvalidField, errors.DatasetNotFound, errors.InvalidDataset),
+    openapi_extra=json_body(ShardPlanRequest),
 )
 async def plan_shards(request: Request) -> Response:
     """Divide episodes between ranks so that no rank waits long for another; nothing is stored.

@@ -5,10 +5,9 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Response
 
 from app.api.deps import Found, NamedRun, SmallBody, parse
-from app.api.http.native_route import NativeRoute
+from app.api.http.openapi import body_responses, json_body, read_responses, response_headers, write_responses
 from app.api.http.replies import model_reply
-from app.api.routes.answer_docs import reading, sending, with_headers, writing
-from app.api.routes.body_docs import takes
+from app.api.http.routing import NativeRoute
 from app.core import errors
 from app.core.environments.granting import Grant
 from app.services.status import shown_warnings
@@ -30,8 +29,8 @@ from lachesis.wire.status import EnvironmentStatus
 _MISSING = (errors.RunNotFound, errors.EnvironmentNotFound)
 _MISSING_MEMBER = (*_MISSING, errors.MemberNotFound)
 _MOST_LISTED = 1000  # members on a page
-_MADE = with_headers(201, Location="Where it is.")
-_THERE = with_headers(200, Location="Where it is.")
+_MADE = response_headers(201, Location="Where it is.")
+_THERE = response_headers(200, Location="Where it is.")
 
 router = APIRouter(prefix="/v1/runs/{run}/environments", tags=["environments"], route_class=NativeRoute)
 
@@ -43,10 +42,10 @@ EnvironmentId = Annotated[int, Path(ge=0, le=MAX_INTEGER, description="The envir
     summary="Join",
     status_code=201,
     response_model=Joined,
-    responses=sending(errors.RunNotFound, errors.EnvironmentSettingsDiffer)
+    responses=body_responses(errors.RunNotFound, errors.EnvironmentSettingsDiffer)
     | _MADE
     | {200: _THERE[200] | {"model": Joined, "description": "The environment exists; the process is a member of it."}},
-    openapi_extra=takes(EnvironmentCreate),
+    openapi_extra=json_body(EnvironmentCreate),
 )
 async def join(run: NamedRun, found: Found, body: SmallBody) -> Response:
     """Join an environment as a member. The first member makes it (201).
@@ -63,7 +62,7 @@ async def join(run: NamedRun, found: Found, body: SmallBody) -> Response:
     return model_reply(reply, 201 if joined.new else 200, {"Location": location})
 
 
-@router.get("", summary="List environments", response_model=Environments, responses=reading(errors.RunNotFound))
+@router.get("", summary="List environments", response_model=Environments, responses=read_responses(errors.RunNotFound))
 async def list_environments(run: NamedRun, found: Found) -> Response:
     """List a run's environments by id, with what each has sent, waits, was promised and got."""
     view = await found.administration.get(run)
@@ -74,7 +73,7 @@ async def list_environments(run: NamedRun, found: Found) -> Response:
     "/{environment}",
     summary="Look at an environment",
     response_model=EnvironmentStatus,
-    responses=reading(*_MISSING),
+    responses=read_responses(*_MISSING),
 )
 async def get_environment(run: NamedRun, environment: EnvironmentId, found: Found) -> Response:
     """Answer one environment."""
@@ -86,8 +85,8 @@ async def get_environment(run: NamedRun, environment: EnvironmentId, found: Foun
     "/{environment}",
     summary="Change an environment",
     response_model=EnvironmentStatus,
-    responses=sending(*_MISSING),
-    openapi_extra=takes(EnvironmentChange),
+    responses=body_responses(*_MISSING),
+    openapi_extra=json_body(EnvironmentChange),
 )
 async def change_environment(run: NamedRun, environment: EnvironmentId, found: Found, body: SmallBody) -> Response:
     """Change shares, weight or group size while it goes on: what the body names (JSON merge patch)."""
@@ -101,7 +100,7 @@ async def change_environment(run: NamedRun, environment: EnvironmentId, found: F
     "/{environment}/members",
     summary="List members",
     response_model=Members,
-    responses=reading(*_MISSING),
+    responses=read_responses(*_MISSING),
 )
 async def list_members(
     run: NamedRun,
@@ -125,7 +124,7 @@ async def list_members(
     return model_reply(Members(members=shown, next_after=shown[-1].member if len(rest) > limit else None))
 
 
-@router.delete("/{environment}", summary="Say goodbye", status_code=204, responses=writing(*_MISSING_MEMBER))
+@router.delete("/{environment}", summary="Say goodbye", status_code=204, responses=write_responses(*_MISSING_MEMBER))
 async def leave(
     run: NamedRun,
     environment: EnvironmentId,
@@ -144,8 +143,8 @@ async def leave(
     "/{environment}/heartbeat",
     summary="Give a sign of life",
     response_model=Credits,
-    responses=sending(*_MISSING_MEMBER),
-    openapi_extra=takes(Heartbeat),
+    responses=body_responses(*_MISSING_MEMBER),
+    openapi_extra=json_body(Heartbeat),
 )
 async def heartbeat(run: NamedRun, environment: EnvironmentId, found: Found, body: SmallBody) -> Response:
     """Report that a member is alive, how many groups it runs and how many it wants to start; returns credits."""
@@ -158,7 +157,7 @@ async def heartbeat(run: NamedRun, environment: EnvironmentId, found: Found, bod
     "/{environment}/credits",
     summary="How many groups to start",
     response_model=Credits,
-    responses=writing(*_MISSING_MEMBER),
+    responses=write_responses(*_MISSING_MEMBER),
 )
 async def get_credits(
     run: NamedRun,

@@ -7,10 +7,17 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import Field
 
 from app.api.deps import Found, NamedRun, SubmittedBody, checked_run_name
-from app.api.http.native_route import DirectNativeRoute, NativeRoute
+from app.api.http.negotiation import sends_binary
+from app.api.http.openapi import (
+    Responses,
+    body_responses,
+    json_or_binary_body,
+    read_responses,
+    response_headers,
+    write_responses,
+)
 from app.api.http.replies import model_reply
-from app.api.routes import native_docs as docs
-from app.api.routes.answer_docs import reading, writing
+from app.api.http.routing import DirectNativeRoute, NativeRoute
 from app.core import errors
 from app.core.groups.deletion import GroupFilter, parse_position
 from app.core.groups.filters import FILTERS
@@ -19,7 +26,15 @@ from app.services.status import shown_warnings
 from app.store.groups.codec import EncodedGroup
 from app.store.groups.entries import Outcome
 from lachesis.wire.body import MAX_INTEGER
-from lachesis.wire.groups import GROUP_ID, MAX_LOOKED_AT, SAFETENSORS, GroupsDeleted, Lineage, Receipts
+from lachesis.wire.groups import (
+    GROUP_ID,
+    MAX_LOOKED_AT,
+    GroupsDeleted,
+    Lineage,
+    Receipts,
+    SubmittedGroup,
+    SubmittedGroups,
+)
 
 submissions = APIRouter(
     prefix="/v1/runs/{run}/groups",
@@ -35,7 +50,14 @@ _STATUS |= {reason: reason.value for reason in FILTERS}
 GroupId = Annotated[str, Path(pattern=f"^{GROUP_ID}$", description="The group's id.")]
 _Whole = Annotated[int, Field(ge=0, le=MAX_INTEGER)]
 
-_BINARY = (SAFETENSORS, "application/octet-stream")
+_SUBMIT: Responses = body_responses(
+    errors.RunNotFound,
+    errors.UnsupportedMediaType,
+    errors.RunArchived,
+    errors.GroupExists,
+    errors.QueueFull,
+    errors.SequenceTooLong,
+) | response_headers(201, Idempotent_Replay="`true` if every group was there already: nothing was stored.")
 
 
 @submissions.post(
@@ -43,8 +65,10 @@ _BINARY = (SAFETENSORS, "application/octet-stream")
     summary="Submit groups",
     status_code=201,
     response_model=Receipts,
-    responses=docs.ANSWERS_SUBMIT,
-    openapi_extra=docs.TAKES_GROUPS,
+    responses=_SUBMIT,
+    openapi_extra=json_or_binary_body(
+        SubmittedGroup, SubmittedGroups, description="One group as a blob, or several as a frame."
+    ),
 )
 async def submit_groups(request: Request) -> Response:
     """Store one group or many, all or none. Once this is answered they survive any crash.
@@ -52,16 +76,10 @@ async def submit_groups(request: Request) -> Response:
     A repeated group id stores nothing and gets its first answer again.
     """
     async with SubmittedBody(request) as (run, found, body):
-        media_type = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
-        groups: list[EncodedGroup]
-        if media_type in _BINARY:
+        if sends_binary(request, "groups"):
             groups = await found.decoder.blobs(body)
-        elif media_type == "application/json":
-            groups = await found.decoder.native(body)
         else:
-            raise errors.UnsupportedMediaType(
-                f"Content-Type {media_type[:80]!r}; groups come as application/json or {SAFETENSORS}"
-            )
+            groups = await found.decoder.native(body)
         outcomes = await found.submissions.submit(run, groups)
     headers = {"Idempotent-Replay": "true"} if all(outcome.repeated for outcome in outcomes) else {}
     answer: dict[str, Any] = {"groups": list(map(_receipt, groups, outcomes))}
@@ -74,7 +92,7 @@ async def submit_groups(request: Request) -> Response:
     "/{group}",
     summary="Follow a group",
     response_model=Lineage,
-    responses=reading(errors.RunNotFound, errors.GroupNotFound),
+    responses=read_responses(errors.RunNotFound, errors.GroupNotFound),
 )
 async def get_group(run: NamedRun, group: GroupId, found: Found) -> Response:
     """Answer where a group is, and what became of it: kept for `lineage_s` after it has left."""
@@ -104,7 +122,7 @@ async def get_group(run: NamedRun, group: GroupId, found: Found) -> Response:
     "/{group}",
     summary="Delete a waiting group",
     status_code=204,
-    responses=writing(errors.RunNotFound, errors.GroupNotFound, errors.GroupNotWaiting),
+    responses=write_responses(errors.RunNotFound, errors.GroupNotFound, errors.GroupNotWaiting),
 )
 async def delete_group(run: NamedRun, group: GroupId, found: Found) -> Response:
     """Delete a waiting group: it is dropped for the reason `deleted`. Safe to repeat.
@@ -119,7 +137,7 @@ async def delete_group(run: NamedRun, group: GroupId, found: Found) -> Response:
     "",
     summary="Delete waiting groups",
     response_model=GroupsDeleted,
-    responses=writing(errors.RunNotFound),
+    responses=write_responses(errors.RunNotFound),
 )
 async def delete_groups(
     run: NamedRun,

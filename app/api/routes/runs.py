@@ -6,11 +6,10 @@ from fastapi import APIRouter, Request, Response
 from pydantic import ValidationError
 
 from app.api.deps import Found, NamedRun, SmallBody, parse
-from app.api.http.native_route import NativeRoute
+from app.api.http.openapi import body_responses, json_body, read_responses, response_headers, write_responses
 from app.api.http.problems import place
 from app.api.http.replies import large_json_reply, model_reply
-from app.api.routes.answer_docs import reading, sending, with_headers, writing
-from app.api.routes.body_docs import takes
+from app.api.http.routing import NativeRoute
 from app.core import errors
 from app.core.model import RunConfig, RunView
 from app.core.runs.settings import Policy, fields_of
@@ -32,8 +31,8 @@ from lachesis.wire.runs import (
 )
 from lachesis.wire.status import RunStatus
 
-_MADE = with_headers(201, Location="Where it is.")
-_THERE = with_headers(200, Location="Where it is.")
+_MADE = response_headers(201, Location="Where it is.")
+_THERE = response_headers(200, Location="Where it is.")
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"], route_class=NativeRoute)
 
@@ -43,10 +42,10 @@ router = APIRouter(prefix="/v1/runs", tags=["runs"], route_class=NativeRoute)
     summary="Make a run",
     status_code=201,
     response_model=Run,
-    responses=sending(errors.RunExists)
+    responses=body_responses(errors.RunExists)
     | _MADE
     | {200: _THERE[200] | {"model": Run, "description": "It is there, and as it was asked for."}},
-    openapi_extra=takes(RunCreate),
+    openapi_extra=json_body(RunCreate),
 )
 async def create_run(found: Found, body: SmallBody) -> Response:
     """Make a run. If it is there, nothing changes: 200, or 409 if it has other settings than those named here."""
@@ -58,7 +57,7 @@ async def create_run(found: Found, body: SmallBody) -> Response:
     return model_reply(_shown(asked.name, view), 201 if new else 200, {"Location": f"/v1/runs/{asked.name}"})
 
 
-@router.get("", summary="List runs", response_model=Runs, responses=reading())
+@router.get("", summary="List runs", response_model=Runs, responses=read_responses())
 async def list_runs(found: Found) -> Response:
     """List all runs, archived ones too, by name."""
     summaries, failures = await found.administration.all()
@@ -73,7 +72,7 @@ async def list_runs(found: Found) -> Response:
     return model_reply(Runs(runs=shown, unreadable=unreadable))
 
 
-@router.get("/{run}", summary="Look at a run", response_model=Run, responses=reading(errors.RunNotFound))
+@router.get("/{run}", summary="Look at a run", response_model=Run, responses=read_responses(errors.RunNotFound))
 async def get_run(run: NamedRun, found: Found) -> Response:
     """Answer a run's settings, step and policy version."""
     return model_reply(_shown(run, await found.administration.get(run)))
@@ -83,8 +82,8 @@ async def get_run(run: NamedRun, found: Found) -> Response:
     "/{run}",
     summary="Change a run",
     response_model=Run,
-    responses=sending(errors.RunNotFound),
-    openapi_extra=takes(RunChange),
+    responses=body_responses(errors.RunNotFound),
+    openapi_extra=json_body(RunChange),
 )
 async def change_run(run: NamedRun, found: Found, body: SmallBody) -> Response:
     """Change a run while it goes on: what the body names (JSON merge patch)."""
@@ -94,7 +93,7 @@ async def change_run(run: NamedRun, found: Found, body: SmallBody) -> Response:
 
 
 @router.delete(
-    "/{run}", summary="Remove a run", status_code=204, responses=writing(errors.RunNotFound, errors.RunInUse)
+    "/{run}", summary="Remove a run", status_code=204, responses=write_responses(errors.RunNotFound, errors.RunInUse)
 )
 async def delete_run(run: NamedRun, found: Found) -> Response:
     """Remove a run with everything it owns: groups, batches, environments, history."""
@@ -103,7 +102,10 @@ async def delete_run(run: NamedRun, found: Found) -> Response:
 
 
 @router.get(
-    "/{run}/status", summary="How a run is doing", response_model=RunStatus, responses=reading(errors.RunNotFound)
+    "/{run}/status",
+    summary="How a run is doing",
+    response_model=RunStatus,
+    responses=read_responses(errors.RunNotFound),
 )
 async def run_status(run: NamedRun, found: Found, request: Request) -> Response:
     """Answer what operators want to know: who takes part, what waits, what blocks."""
@@ -115,8 +117,8 @@ async def run_status(run: NamedRun, found: Found, request: Request) -> Response:
     "/{run}/policy-version",
     summary="Tell the policy version",
     response_model=PolicyVersionSet,
-    responses=sending(errors.RunNotFound, errors.RunRewound),
-    openapi_extra=takes(PolicyVersion),
+    responses=body_responses(errors.RunNotFound, errors.RunRewound),
+    openapi_extra=json_body(PolicyVersion),
 )
 async def put_policy_version(run: NamedRun, found: Found, body: SmallBody) -> Response:
     """Say how many weight updates there were. Groups that this makes too old leave the queue, and are counted."""
@@ -129,8 +131,8 @@ async def put_policy_version(run: NamedRun, found: Found, body: SmallBody) -> Re
     "/{run}/checkpoints",
     summary="The trainer saved its state",
     response_model=Bookmarks,
-    responses=sending(errors.RunNotFound, errors.RunRewound),
-    openapi_extra=takes(Checkpoint),
+    responses=body_responses(errors.RunNotFound, errors.RunRewound),
+    openapi_extra=json_body(Checkpoint),
 )
 async def post_checkpoint(run: NamedRun, found: Found, body: SmallBody) -> Response:
     """Let go of the batches up to a step: the trainer has saved a state that contains them."""
@@ -152,8 +154,8 @@ async def post_checkpoint(run: NamedRun, found: Found, body: SmallBody) -> Respo
     "/{run}/rewind",
     summary="Go back to a saved state",
     response_model=Rewound,
-    responses=sending(errors.RunNotFound, errors.RewindImpossible),
-    openapi_extra=takes(Rewind),
+    responses=body_responses(errors.RunNotFound, errors.RewindImpossible),
+    openapi_extra=json_body(Rewind),
 )
 async def post_rewind(run: NamedRun, found: Found, body: SmallBody) -> Response:
     """Hand out every batch after a step again, the same groups in the same order, before any new one."""

@@ -14,9 +14,9 @@ from redis.asyncio import Redis
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
-from app.api.http.direct_route import DirectRoute, Shortcut
 from app.api.http.problems import Problems
 from app.api.http.request_metrics import Counting
+from app.api.http.routing import DirectRoute, Shortcut
 from app.core import errors
 from app.main import create_app
 from app.settings import Settings

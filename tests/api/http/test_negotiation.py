@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.api.http.accept_header import weights
+from app.api.http.negotiation import weights
 
 
 @pytest.mark.parametrize(
