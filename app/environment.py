@@ -9,7 +9,7 @@ from dotenv.parser import parse_stream
 from pydantic import ValidationError
 
 from app.settings import Settings
-from lachesis.wire.problems import told
+from lachesis.wire.problems import format_validation_error
 
 PREFIX = "LACHESIS_"
 _OF_COMPOSE = {"LACHESIS_API_REPLICAS", "LACHESIS_STORE_MAXMEMORY", "LACHESIS_STORE_MEMORY_LIMIT"}
@@ -33,12 +33,15 @@ def load_settings(env_file: Path = Path(".env")) -> Settings:
     try:
         return Settings()
     except ValidationError as error:
-        raise InvalidSettings(
-            "\n".join(
-                f"{PREFIX}{'_'.join(str(part) for part in problem['loc']).upper()}={problem['input']}: {told(problem)}"
-                for problem in error.errors(include_url=False)
-            )
-        ) from error
+        wrong = [
+            f"{_variable(problem['loc'])}={problem['input']}: {format_validation_error(problem)}"
+            for problem in error.errors(include_url=False)
+        ]
+        raise InvalidSettings("\n".join(wrong)) from error
+
+
+def _variable(location: tuple[int | str, ...]) -> str:
+    return f"{PREFIX}{'_'.join(map(str, location)).upper()}"
 
 
 def _lines(env_file: Path) -> dict[str, str]:

@@ -15,7 +15,7 @@ from app.api.http.body_budget import BodyBudget
 from app.api.http.browser_guard import BrowserGuard, HostNames
 from app.api.http.openapi import DocumentedApp
 from app.api.http.problems import Problems
-from app.api.http.request_metrics import Counting
+from app.api.http.request_metrics import RequestMetrics
 from app.api.http.routing import Shortcut
 from app.api.routes import (
     atropos,
@@ -146,7 +146,7 @@ def create_app(settings: Settings) -> FastAPI:
     often = [*groups.submissions.routes, *batches.handing.routes, *atropos.submissions.routes]
     routed = AsyncExitStackMiddleware(app.router)  # which FastAPI's routes rely on
     hosts = HostNames(settings.allowed_hosts or (), settings.host)
-    app.middleware_stack = Counting(Problems(BrowserGuard(Shortcut(often, routed), hosts)), routed)
+    app.middleware_stack = RequestMetrics(Problems(BrowserGuard(Shortcut(often, routed), hosts)), routed)
     # Routes are tried one after the other, which is felt: what is called most comes first.
     app.router.routes[:0] = often  # by themselves: one that is included is matched three times
     in_a_run = partial(app.include_router, prefix="/runs/{run}/atropos", dependencies=[Depends(checked_run_name)])

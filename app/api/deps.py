@@ -45,7 +45,7 @@ from app.services.traffic import RequestCounts
 from app.settings import Settings
 from app.store.groups.store import GroupStore
 from app.store.redis.client import Connection
-from lachesis.wire.problems import most_telling, told
+from lachesis.wire.problems import format_validation_error, most_telling
 from lachesis.wire.runs import RUN_NAME
 
 M = TypeVar("M", bound=BaseModel)
@@ -92,10 +92,10 @@ class Services:
     what_if: StrategyComparisons
 
 
-async def services(request: Request) -> Services:
+async def get_services(request: Request) -> Services:
     """Return the process's services (from the lifespan state). A coroutine, since FastAPI runs functions in threads."""
-    found: Services = request.state.services
-    return found
+    services: Services = request.state.services
+    return services
 
 
 RunName = Annotated[str, Path(description="The run's name.", pattern=f"^{RUN_NAME}$", examples=["default"])]
@@ -137,31 +137,31 @@ class SubmittedBody:
 
     def __init__(self, request: Request, limit_bytes: int | None = None) -> None:
         self._request = request
-        self._found: Services = request.scope["state"]["services"]
-        self._share = self._found.bodies.share()
-        most_bytes = self._found.settings.max_body_bytes
+        self._services: Services = request.scope["state"]["services"]
+        self._share = self._services.bodies.share()
+        most_bytes = self._services.settings.max_body_bytes
         # Below it where a body is read less sparingly.
         self._limit_bytes = most_bytes if limit_bytes is None else min(most_bytes, limit_bytes)
 
     async def __aenter__(self) -> tuple[str, Services, bytes]:
         run = await run_name(self._request)
-        timeout_s = self._found.settings.body_timeout_s
+        timeout_s = self._services.settings.body_timeout_s
         try:
             text = await read_body(self._request, self._share, limit_bytes=self._limit_bytes, timeout_s=timeout_s)
         except BaseException:
             self._share.release()
             raise
-        return run, self._found, text
+        return run, self._services, text
 
     async def __aexit__(self, *_: object) -> None:
         self._share.release()
 
 
-async def small_body(request: Request, found: Annotated[Services, Depends(services)]) -> bytes:
+async def small_body(request: Request, services: Annotated[Services, Depends(get_services)]) -> bytes:
     """Read the body of a request that has little to say."""
-    settings = found.settings
+    settings = services.settings
     limit = min(settings.max_body_bytes, UNCOUNTED_BYTES)
-    return await read_body(request, found.bodies.share(), limit_bytes=limit, timeout_s=settings.body_timeout_s)
+    return await read_body(request, services.bodies.share(), limit_bytes=limit, timeout_s=settings.body_timeout_s)
 
 
 def parse(model: type[M], text: bytes) -> M:
@@ -179,7 +179,7 @@ def parse(model: type[M], text: bytes) -> M:
         first = most_telling(error.errors())
         *above, name = first["loc"] or ("",)
         if first["type"] != "extra_forbidden":
-            raise InvalidField(told(first), tuple(first["loc"])) from None
+            raise InvalidField(format_validation_error(first), tuple(first["loc"])) from None
         known = () if above else model.model_fields  # what is known further down is not at hand
         raise InvalidField(unknown(str(name), known), tuple(first["loc"])) from None
 
@@ -193,6 +193,6 @@ def unknown(name: str, known: Collection[str]) -> str:
 
 
 Run = Annotated[str, Depends(run_name)]
-Found = Annotated[Services, Depends(services)]
+ServicesDep = Annotated[Services, Depends(get_services)]
 SmallBody = Annotated[bytes, Depends(small_body)]
 NamedRun = Annotated[str, Depends(checked_run_name)]

@@ -7,7 +7,7 @@ from typing import Any, Literal, SupportsIndex
 
 from pydantic import ValidationError
 
-from lachesis.wire.problems import told
+from lachesis.wire.problems import format_validation_error
 from lachesis.wire.ranks import TakeQuery
 
 
@@ -52,7 +52,7 @@ class Rank:
             TakeQuery.model_validate(self.query())
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
-            raise ValueError(": ".join((*map(str, first["loc"]), told(first)))) from None
+            raise ValueError(": ".join((*map(str, first["loc"]), format_validation_error(first)))) from None
 
     def query(self) -> dict[str, Any]:
         """Return what a request says of it: nothing that is the service's default, as an older one may not know it."""

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from redis.asyncio import Redis
 from starlette.types import Message, Receive, Scope, Send
 
-from app.api.http.request_metrics import Counting
+from app.api.http.request_metrics import RequestMetrics
 from app.main import create_app
 from app.settings import Settings
 from app.store.server.embedded import EmbeddedRedis
@@ -251,7 +251,9 @@ async def test_requests_that_end_without_an_answer_are_counted(redis_url: str, f
     app = create_app(Settings(redis_url=redis_url))  # type: ignore[arg-type]
     async with app.router.lifespan_context(app) as state:
         scope = {"type": "http", "method": "GET", "path": "/", "state": state}
-        answered = await asyncio.gather(Counting(unanswering, nobody)(scope, nobody, nobody), return_exceptions=True)  # type: ignore[arg-type]
+        answered = await asyncio.gather(
+            RequestMetrics(unanswering, nobody)(scope, nobody, nobody), return_exceptions=True
+        )  # type: ignore[arg-type]
         assert isinstance(answered[0], RuntimeError) == fails
         page = read((await state["services"].metrics.page()).decode())
     assert page.value("lachesis_http_requests_total", method="GET", route="none", status="none") == 1

@@ -21,7 +21,7 @@ from app.services.curriculum.states import CurriculumDocument
 from app.store.curriculum.state import SavedItem
 from lachesis.wire.curriculum_items import MAX_METADATA_BYTES
 from lachesis.wire.curriculum_state import LastLine, SavedItemLine
-from lachesis.wire.problems import told
+from lachesis.wire.problems import format_validation_error
 
 T = TypeVar("T")
 
@@ -104,7 +104,7 @@ def check_policy(policy: CurriculumPolicy, place: tuple[str, ...]) -> None:
         shown_settings(policy)
     except ValidationError as error:
         first = error.errors()[0]
-        raise InvalidField(told(first), (*place, *first["loc"])) from None
+        raise InvalidField(format_validation_error(first), (*place, *first["loc"])) from None
 
 
 def _key(key: str) -> str:

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.http.problem_json import MEDIA_TYPE, code_of, problem_json
 from app.core import errors
-from lachesis.wire.problems import told
+from lachesis.wire.problems import format_validation_error
 
 STATUS: dict[type[errors.LachesisError], int] = {
     errors.MalformedBody: 400,
@@ -108,7 +108,7 @@ def _on_lachesis_error(_: Request, error: errors.LachesisError) -> Response:
 
 
 def _on_validation_error(_: Request, error: RequestValidationError) -> Response:
-    listed = [{"loc": list(item["loc"]), "msg": told(item)} for item in error.errors()]
+    listed = [{"loc": list(item["loc"]), "msg": format_validation_error(item)} for item in error.errors()]
     first = listed[0]
     return problem(422, errors.InvalidField.code, f"{place(first['loc'])}: {first['msg']}", listed)
 

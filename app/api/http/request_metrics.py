@@ -12,7 +12,7 @@ _NO_ROUTE = "none"
 _UNANSWERED = "none"  # the client had gone before, or the server was about to end
 
 
-class Counting:
+class RequestMetrics:
     """ASGI middleware. A route that several prefixes lead to counts as one, by the template it was declared with.
 
     It is the outermost: what is no request over HTTP goes to ``others``, and those within meet none of that.
@@ -41,5 +41,5 @@ class Counting:
         finally:
             route = getattr(scope.get("route"), "path_format", _NO_ROUTE)
             answered = str(status) if status else _UNANSWERED
-            found: Services = scope["state"]["services"]
-            found.traffic.note(scope["method"], route, answered, perf_counter() - began_s)
+            services: Services = scope["state"]["services"]
+            services.traffic.note(scope["method"], route, answered, perf_counter() - began_s)

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import PlainTextResponse
 
 from app.api.codec.atropos_batch import group_json
-from app.api.deps import Found, Run, SmallBody, SubmittedBody, parse
+from app.api.deps import Run, ServicesDep, SmallBody, SubmittedBody, parse
 from app.api.http.browser_guard import refuse_browsers
 from app.api.http.confirmed_replies import batch_reply, registration_reply
 from app.api.http.negotiation import prefers_html
@@ -100,13 +100,13 @@ async def root(request: Request) -> Response:
     responses=response_examples(registered={"uuid": 4503599627370495}),
     openapi_extra=json_body(Registration),
 )
-async def register(run: Run, found: Found, body: SmallBody) -> Response:
+async def register(run: Run, services: ServicesDep, body: SmallBody) -> Response:
     """Set the run's configuration. The same one again changes nothing; another one replaces it.
 
     Batches a former trainer did not acknowledge are handed out again first.
     """
     registration = parse(Registration, body)
-    await found.registry.register_trainer(run, RunConfig(**registration.model_dump()))
+    await services.registry.register_trainer(run, RunConfig(**registration.model_dump()))
     return json_reply({"uuid": uuid.uuid4().int >> 75})  # below 2^53: JavaScript and floats keep it
 
 
@@ -116,7 +116,7 @@ async def register(run: Run, found: Found, body: SmallBody) -> Response:
     responses=response_examples(joined=_JOINED, too_early={"status": "wait for trainer to start"}),
     openapi_extra=json_body(RegisterEnvironment),
 )
-async def register_env(run: Run, found: Found, body: SmallBody) -> Response:
+async def register_env(run: Run, services: ServicesDep, body: SmallBody) -> Response:
     """Register an environment, or give one that came back its old place.
 
     Until the trainer has asked for its first batch the answer is `wait for trainer to start`.
@@ -129,7 +129,7 @@ async def register_env(run: Run, found: Found, body: SmallBody) -> Response:
         weight=asked.weight,
         min_share=asked.min_batch_allocation,
     )
-    enrolled = await found.registry.register_environment(run, application)
+    enrolled = await services.registry.register_environment(run, application)
     if enrolled is None:
         return json_reply({"status": "wait for trainer to start"})
     environment, view = enrolled
@@ -144,7 +144,7 @@ async def register_env(run: Run, found: Found, body: SmallBody) -> Response:
             "checkpoint_interval": view.config.save_checkpoint_interval,
             "num_steps": view.config.num_steps,
         },
-        found.registry,
+        services.registry,
         run,
         environment,
     )
@@ -158,10 +158,10 @@ async def register_env(run: Run, found: Found, body: SmallBody) -> Response:
     ),
     openapi_extra=json_body(EnvironmentIdentifier),
 )
-async def disconnect_env(run: Run, found: Found, body: SmallBody) -> Response:
+async def disconnect_env(run: Run, services: ServicesDep, body: SmallBody) -> Response:
     """Note that an environment leaves: its minimum no longer binds, its groups stay usable."""
     environment = parse(EnvironmentIdentifier, body).env_id
-    if await found.registry.disconnect_environment(run, environment):
+    if await services.registry.disconnect_environment(run, environment):
         return json_reply({"status": "success"})
     return json_reply({"status": "failure", "error": f"there is no environment {environment}"})
 
@@ -171,9 +171,9 @@ async def disconnect_env(run: Run, found: Found, body: SmallBody) -> Response:
     summary="Where to log",
     responses=response_examples(registered={"group": "grpo", "project": "math-rl"}),
 )
-async def wandb_info(run: Run, found: Found) -> Response:
+async def wandb_info(run: Run, services: ServicesDep) -> Response:
     """Answer group and project, null before `/register`."""
-    config = (await found.registry.view(run)).config
+    config = (await services.registry.view(run)).config
     return json_reply(
         {"group": config.wandb_group if config else None, "project": config.wandb_project if config else None}
     )
@@ -184,9 +184,9 @@ async def wandb_info(run: Run, found: Found) -> Response:
     summary="Batch size and context length",
     responses=response_examples(registered={"batch_size": 128, "max_token_len": 2048}),
 )
-async def info(run: Run, found: Found) -> Response:
+async def info(run: Run, services: ServicesDep) -> Response:
     """Answer batch_size and max_token_len, -1 before `/register`."""
-    view = await found.registry.view(run)
+    view = await services.registry.view(run)
     if view.config is None:
         return json_reply({"batch_size": -1, "max_token_len": -1})
     limit = sequence_limit(view.config, view.policy)
@@ -199,7 +199,7 @@ async def info(run: Run, found: Found) -> Response:
     summary="Take the next batch",
     responses=response_examples(batch={"batch": [_GROUP]}, not_ready={"batch": None}),
 )
-async def get_batch(run: Run, found: Found, request: Request) -> Response:
+async def get_batch(run: Run, services: ServicesDep, request: Request) -> Response:
     """Take a batch of exactly batch_size sequences, or `{"batch": null}` at once.
 
     A completed reply acknowledges the batch before it. A batch whose reply broke off is handed out again first.
@@ -207,17 +207,17 @@ async def get_batch(run: Run, found: Found, request: Request) -> Response:
     `Lachesis-Deliveries` how often it was handed out.
     """
     refuse_browsers(request)
-    answer = await found.dispatch.take(run)
+    answer = await services.dispatch.take(run)
     if answer.not_ready is not None and answer.not_ready.blocker is Blocker.NOT_REGISTERED:
         message = "Trainer not registered. Call /register first."
         return json_reply({"status": "error", "message": message, "batch": []})
-    return await batch_reply(request, found.sending, run, answer)
+    return await batch_reply(request, services.sending, run, answer)
 
 
 @router.get("/latest_example", summary="The newest group", responses=response_examples(group=_GROUP))
-async def latest_example(run: Run, found: Found, request: Request) -> Response:
+async def latest_example(run: Run, services: ServicesDep, request: Request) -> Response:
     """Answer the newest group, or empty lists before there is one."""
-    payload = await found.groups.latest(run)
+    payload = await services.groups.latest(run)
     if payload is None:
         return json_reply({key: [] for key in _EMPTY_EXAMPLE_KEYS})
     return await large_json_reply(request, group_json(payload))
@@ -233,8 +233,8 @@ async def latest_example(run: Run, found: Found, request: Request) -> Response:
 )
 async def scored_data(request: Request) -> Response:
     """Store one group. Once this is answered the group survives any crash."""
-    async with SubmittedBody(request) as (run, found, body):
-        (receipt,) = await found.intake.submit(run, [await found.decoder.one(body)])
+    async with SubmittedBody(request) as (run, services, body):
+        (receipt,) = await services.intake.submit(run, [await services.decoder.one(body)])
     if receipt.buffered:
         return json_reply({"status": "buffered", "buffer_size": receipt.waiting_sequences})
     return json_reply({"status": "received"})
@@ -248,14 +248,14 @@ async def scored_data(request: Request) -> Response:
 )
 async def scored_data_list(request: Request) -> Response:
     """Store a list of groups, all or none."""
-    async with SubmittedBody(request) as (run, found, body):
-        return json_reply(_list_answer(await found.intake.submit(run, await found.decoder.many(body))))
+    async with SubmittedBody(request) as (run, services, body):
+        return json_reply(_list_answer(await services.intake.submit(run, await services.decoder.many(body))))
 
 
 @router.get("/status", summary="How the run is doing", response_model=RunStatus)
-async def status(run: Run, found: Found, request: Request) -> Response:
+async def status(run: Run, services: ServicesDep, request: Request) -> Response:
     """Answer the contract's `current_step` and `queue_size`, and what operators want to know."""
-    return await large_json_reply(request, (await found.status.of(run)).model_dump_json().encode())
+    return await large_json_reply(request, (await services.status.of(run)).model_dump_json().encode())
 
 
 @router.get(
@@ -266,7 +266,7 @@ async def status(run: Run, found: Found, request: Request) -> Response:
 )
 async def status_env(
     run: Run,
-    found: Found,
+    services: ServicesDep,
     body: SmallBody,
     env_id: Annotated[
         int | None, Query(ge=0, le=MAX_INTEGER, description="Instead of a body: proxies drop those of GETs.")
@@ -277,7 +277,7 @@ async def status_env(
         raise InvalidField("field required, as ?env_id= or in a JSON body", ("env_id",))
     environment = parse(EnvironmentIdentifier, body).env_id if body else env_id
     assert environment is not None  # noqa: S101 - one of the two is there
-    return json_reply(asdict(await found.registry.pace(run, environment)))
+    return json_reply(asdict(await services.registry.pace(run, environment)))
 
 
 @router.get(
@@ -286,10 +286,10 @@ async def status_env(
     response_class=PlainTextResponse,
     responses=body_responses(errors.NotAnAtroposRun),
 )
-async def reset_data(run: Run, found: Found, request: Request) -> Response:
+async def reset_data(run: Run, services: ServicesDep, request: Request) -> Response:
     """Forget the run's configuration, environments and groups. A run made under `/v1` is not reset (409)."""
     refuse_browsers(request)
-    await found.registry.reset(run)
+    await services.registry.reset(run)
     return PlainTextResponse("Reset successful")
 
 

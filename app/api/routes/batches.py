@@ -7,15 +7,15 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from app.api.codec.batch import Layout, taken_reply, waiting_reply
 from app.api.deps import (
-    Found,
     InRun,
     NamedRun,
+    ServicesDep,
     SmallBody,
     checked_run_name,
+    get_services,
     parameters,
     parse,
     run_name,
-    services,
     small_body,
 )
 from app.api.http.client_connection import end_of_waiting
@@ -117,23 +117,23 @@ async def take_batch(request: Request) -> Response:
     batch is divided between the ranks of a trainer: each gets its own shard of the same batch, whoever asks first, and
     the same one as often as it asks, until it has acknowledged it.
     """
-    found = await services(request)
+    services = await get_services(request)
     run, query = await run_name(request), query_of(request)
     wait_s = query.wait_s
-    body = await small_body(request, found)
+    body = await small_body(request, services)
     asked = parse(TakeBatch, body) if body else TakeBatch()
     layout = Layout(run) if accepts_binary(request) else None
     begin = None if layout is None else layout.begin
     seat = seat_of(query)
     batch_request = BatchRequest(asked.request_id or "", asked.lease_s, asked.trainer or "", seat, asked.rewinds, begin)
-    answer = await found.waiting.take(run, batch_request, wait_s, end_of_waiting(request.scope))
+    answer = await services.waiting.take(run, batch_request, wait_s, end_of_waiting(request.scope))
     if answer.not_ready is not None:
         if wait_s > 0:
             who, why = asked.trainer or "unnamed", answer.not_ready.detail
             log.debug("run %s: no batch within %g s for %r: %s", run, wait_s, who, why)
-        return waiting_reply(answer.not_ready, found.explain.expected_s(run, answer.not_ready))
+        return waiting_reply(answer.not_ready, services.explain.expected_s(run, answer.not_ready))
     assert answer.batch is not None, "an answer has one or the other"  # noqa: S101
-    return await taken_reply(request, found.dispatch, run, answer.batch, layout)
+    return await taken_reply(request, services.dispatch, run, answer.batch, layout)
 
 
 @router.get(
@@ -142,9 +142,9 @@ async def take_batch(request: Request) -> Response:
     response_model=LeasedBatches,
     responses=read_responses(errors.RunNotFound),
 )
-async def list_batches(run: NamedRun, found: Found) -> Response:
+async def list_batches(run: NamedRun, services: ServicesDep) -> Response:
     """List batches that are held, returned or quarantined, by step."""
-    view = await found.administration.get(run)
+    view = await services.administration.get(run)
     return model_reply(LeasedBatches(batches=[_leased(lease, view.clock_ms) for lease in view.leases]))
 
 
@@ -156,7 +156,7 @@ async def list_batches(run: NamedRun, found: Found) -> Response:
 )
 async def explain(
     run: NamedRun,
-    found: Found,
+    services: ServicesDep,
     batch_size: Annotated[
         int | None, Query(ge=1, le=MAX_BATCH_SIZE, description="Try this batch size instead of the run's.")
     ] = None,
@@ -167,9 +167,9 @@ async def explain(
     """Say whether a batch would form now; if not, what is missing, who is to blame, and when it should be there."""
     tried = {"batch_size": batch_size, "relax_after_s": relax_after_s}
     instead = {name: value for name, value in tried.items() if value is not None}
-    await found.administration.get(run)
-    reason = await found.explain.of(run, instead)
-    return model_reply(explanation(reason, round(found.settings.environment_ttl_s * 1000), instead))
+    await services.administration.get(run)
+    reason = await services.explain.of(run, instead)
+    return model_reply(explanation(reason, round(services.settings.environment_ttl_s * 1000), instead))
 
 
 @handing.post(
@@ -185,10 +185,10 @@ async def ack(request: Request) -> Response:
 
     A batch that is divided ends when every rank has acknowledged its shard, or rank 0, as they agreed.
     """
-    found = await services(request)
+    services = await get_services(request)
     path = parameters(_OfBatch, request.path_params, "path")
-    asked = parse(Ack, await small_body(request, found))
-    awaited = await found.leases.acknowledge(path.run, path.batch, asked.lease, asked.rank)
+    asked = parse(Ack, await small_body(request, services))
+    awaited = await services.leases.acknowledge(path.run, path.batch, asked.lease, asked.rank)
     state: Literal["held", "acknowledged"] = "held" if awaited else "acknowledged"
     return model_reply(LeaseEnd(batch=path.batch, state=state, awaited_ranks=list(awaited)))
 
@@ -200,10 +200,10 @@ async def ack(request: Request) -> Response:
     responses=_ENDING,
     openapi_extra=json_body(Nack),
 )
-async def nack(run: NamedRun, batch: BatchId, found: Found, body: SmallBody) -> Response:
+async def nack(run: NamedRun, batch: BatchId, services: ServicesDep, body: SmallBody) -> Response:
     """Give a batch back, also one that is quarantined: its groups go to the front of their lanes, in their order."""
     asked = parse(Nack, body)
-    await found.leases.give_back(run, batch, asked.lease, asked.reason)
+    await services.leases.give_back(run, batch, asked.lease, asked.reason)
     return model_reply(LeaseEnd(batch=batch, state="given_back"))
 
 
@@ -214,10 +214,10 @@ async def nack(run: NamedRun, batch: BatchId, found: Found, body: SmallBody) -> 
     responses=_ENDING,
     openapi_extra=json_body(Extend),
 )
-async def extend(run: NamedRun, batch: BatchId, found: Found, body: SmallBody) -> Response:
+async def extend(run: NamedRun, batch: BatchId, services: ServicesDep, body: SmallBody) -> Response:
     """Hold a batch longer, counted from now. A lease never gets shorter."""
     asked = parse(Extend, body)
-    lease_s = await found.leases.extend(run, batch, asked.lease, asked.lease_s)
+    lease_s = await services.leases.extend(run, batch, asked.lease, asked.lease_s)
     return model_reply(LeaseEnd(batch=batch, state="held", lease_s=lease_s))
 
 
@@ -227,9 +227,9 @@ async def extend(run: NamedRun, batch: BatchId, found: Found, body: SmallBody) -
     status_code=204,
     responses=write_responses(*_MISSING, errors.BatchInUse),
 )
-async def drop(run: NamedRun, batch: BatchId, found: Found) -> Response:
+async def drop(run: NamedRun, batch: BatchId, services: ServicesDep) -> Response:
     """Drop a batch that is quarantined, with its groups, which are counted."""
-    await found.leases.discard(run, batch)
+    await services.leases.discard(run, batch)
     return Response(status_code=204)
 
 

@@ -8,7 +8,7 @@ from fastapi.responses import StreamingResponse
 
 from app.api.codec.curriculum_state import lines_of, read_atropos, read_lines
 from app.api.codec.json_reader import minified
-from app.api.deps import Found, NamedRun, SmallBody, SubmittedBody, parse
+from app.api.deps import NamedRun, ServicesDep, SmallBody, SubmittedBody, parse
 from app.api.http.negotiation import JSON, media_type
 from app.api.http.openapi import Responses, body_responses, json_body, read_responses, response_headers, write_responses
 from app.api.http.replies import large_json_reply, model_reply
@@ -112,9 +112,9 @@ async def post_items(run: NamedRun, curriculum: Name, request: Request) -> Respo
 
     Those of a request are registered a thousand at a time; sent again after an error, it goes on.
     """
-    async with SubmittedBody(request, _MAX_BYTES) as (_, found, body):
-        items = await found.decoder.beside(_new_items, body)
-        registered = await found.curriculum_items.register(run, curriculum, items)
+    async with SubmittedBody(request, _MAX_BYTES) as (_, services, body):
+        items = await services.decoder.beside(_new_items, body)
+        registered = await services.curriculum_items.register(run, curriculum, items)
     return model_reply(ItemsRegistered(registered=registered, known=len(items) - registered))
 
 
@@ -122,7 +122,7 @@ async def post_items(run: NamedRun, curriculum: Name, request: Request) -> Respo
 async def list_items(
     run: NamedRun,
     curriculum: Name,
-    found: Found,
+    services: ServicesDep,
     request: Request,
     limit: Annotated[int, Query(ge=1, le=1000, description="Most items on the page.")] = 100,
     cursor: Annotated[str | None, Query(pattern="^[0-9]{1,12}$", description="Of the page before.")] = None,
@@ -134,7 +134,7 @@ async def list_items(
     bin_: Annotated[int | None, Query(alias="bin", ge=0, le=99, description="Only those of this bin.")] = None,
 ) -> Response:
     """Answer items, page by page."""
-    page = await found.curriculum_items.page(
+    page = await services.curriculum_items.page(
         run, curriculum, limit=limit, cursor=cursor, sort=sort, descending=descending, bin_=bin_
     )
     return await large_json_reply(request, page_json(page))
@@ -146,9 +146,9 @@ async def list_items(
     response_model=ItemDetails,
     responses=read_responses(*_ITEM_MISSING),
 )
-async def get_item(run: NamedRun, curriculum: Name, key: Key, found: Found) -> Response:
+async def get_item(run: NamedRun, curriculum: Name, key: Key, services: ServicesDep) -> Response:
     """Answer what is known of an item, and its last scores."""
-    return await _item_reply(found, run, curriculum, key)
+    return await _item_reply(services, run, curriculum, key)
 
 
 @router.patch(
@@ -158,7 +158,7 @@ async def get_item(run: NamedRun, curriculum: Name, key: Key, found: Found) -> R
     responses=body_responses(*_ITEM_MISSING),
     openapi_extra=json_body(ItemChange),
 )
-async def change_item(run: NamedRun, curriculum: Name, key: Key, found: Found, body: SmallBody) -> Response:
+async def change_item(run: NamedRun, curriculum: Name, key: Key, services: ServicesDep, body: SmallBody) -> Response:
     """Change an item: what the body names; null removes it. What is known of it stays."""
     asked = parse(ItemChange, body)
     none: dict[str, Any] = {"category": "", "prior": math.nan, "metadata": ""}
@@ -166,8 +166,8 @@ async def change_item(run: NamedRun, curriculum: Name, key: Key, found: Found, b
     if given.get("metadata") is not None:
         given["metadata"] = _metadata_text(given["metadata"], ("metadata",))
     changes = {name: none[name] if value is None else value for name, value in given.items()}
-    await found.curriculum_items.change(run, curriculum, StoredNewItem(key, **changes))
-    return await _item_reply(found, run, curriculum, key)
+    await services.curriculum_items.change(run, curriculum, StoredNewItem(key, **changes))
+    return await _item_reply(services, run, curriculum, key)
 
 
 @router.delete(
@@ -176,9 +176,9 @@ async def change_item(run: NamedRun, curriculum: Name, key: Key, found: Found, b
     status_code=204,
     responses=write_responses(*_ITEM_MISSING),
 )
-async def delete_item(run: NamedRun, curriculum: Name, key: Key, found: Found) -> Response:
+async def delete_item(run: NamedRun, curriculum: Name, key: Key, services: ServicesDep) -> Response:
     """Forget an item and all that is known of it."""
-    await found.curriculum_items.delete(run, curriculum, key)
+    await services.curriculum_items.delete(run, curriculum, key)
     return Response(status_code=204)
 
 
@@ -195,10 +195,10 @@ async def post_observations(run: NamedRun, curriculum: Name, request: Request) -
     Up to a thousand are counted in one step, and of more each thousand. Under a `request_id` the request may be sent
     again: each observation is counted once.
     """
-    async with SubmittedBody(request, _MAX_BYTES) as (_, found, body):
-        asked = await found.decoder.beside(_observations, body)
+    async with SubmittedBody(request, _MAX_BYTES) as (_, services, body):
+        asked = await services.decoder.beside(_observations, body)
         told = [(one.item, one.rewards) for one in asked.observations]
-        receipt = await found.curriculum_observations.observe(run, curriculum, told, asked.request_id)
+        receipt = await services.curriculum_observations.observe(run, curriculum, told, asked.request_id)
     headers = {"Idempotent-Replay": "true"} if receipt.repeated else {}
     return Response(receipt_json(receipt), 200, headers, "application/json")
 
@@ -210,7 +210,9 @@ async def post_observations(run: NamedRun, curriculum: Name, request: Request) -
     responses=_SAMPLE,
     openapi_extra=json_body(SampleItems),
 )
-async def post_samples(run: NamedRun, curriculum: Name, found: Found, request: Request, body: SmallBody) -> Response:
+async def post_samples(
+    run: NamedRun, curriculum: Name, services: ServicesDep, request: Request, body: SmallBody
+) -> Response:
     """Hand out items to be tried next. Others get them once they are observed or released, or `in_flight_ttl_s` later.
 
     Under a `request_id` the request may be sent again: it gets the same items, as long as they are in flight.
@@ -220,7 +222,7 @@ async def post_samples(run: NamedRun, curriculum: Name, found: Found, request: R
     wanted = CurriculumSampleRequest(
         asked.n, asked.step, asked.total_steps, asked.seed, strategy, asked.request_id or ""
     )
-    use = found.curriculum_samples.bins if asked.bins_only else found.curriculum_samples.sample
+    use = services.curriculum_samples.bins if asked.bins_only else services.curriculum_samples.sample
     sample = await use(run, curriculum, wanted)
     headers = {"Idempotent-Replay": "true"} if sample.repeated else {}
     return await large_json_reply(request, sample_json(sample, asked.n), headers)
@@ -235,14 +237,16 @@ async def post_samples(run: NamedRun, curriculum: Name, found: Found, request: R
 )
 async def release_items(run: NamedRun, curriculum: Name, sample: SampleName, request: Request) -> Response:
     """Let others have items of a sample that nobody will try. Those that it has no more stay as they are."""
-    async with SubmittedBody(request, _MAX_BYTES) as (_, found, body):
+    async with SubmittedBody(request, _MAX_BYTES) as (_, services, body):
         keys = parse(ReleaseItems, body).items
-        released = await found.curriculum_samples.release(run, curriculum, sample, keys)
+        released = await services.curriculum_samples.release(run, curriculum, sample, keys)
     return model_reply(ItemsReleased(released=released))
 
 
-async def _item_reply(found: Found, run: str, curriculum: str, key: str) -> Response:
-    return Response(item_json(*await found.curriculum_items.item(run, curriculum, key)), media_type="application/json")
+async def _item_reply(services: ServicesDep, run: str, curriculum: str, key: str) -> Response:
+    return Response(
+        item_json(*await services.curriculum_items.item(run, curriculum, key)), media_type="application/json"
+    )
 
 
 def _new_items(body: bytes) -> list[StoredNewItem]:
@@ -278,10 +282,10 @@ def _metadata_text(metadata: dict[str, Any], place: tuple[str | int, ...]) -> st
 
 
 @router.get("", summary="All curricula", response_model=Curricula, responses=read_responses(errors.RunNotFound))
-async def list_curricula(run: NamedRun, found: Found) -> Response:
+async def list_curricula(run: NamedRun, services: ServicesDep) -> Response:
     """Answer all curricula of a run, by name."""
-    await found.administration.get(run)
-    facts = await found.curricula.all(run)
+    await services.administration.get(run)
+    facts = await services.curricula.all(run)
     return model_reply(Curricula(curricula=list(map(shown_curriculum, facts))))
 
 
@@ -295,14 +299,14 @@ async def list_curricula(run: NamedRun, found: Found) -> Response:
 async def put_curriculum(
     run: NamedRun,
     curriculum: Name,
-    found: Found,
+    services: ServicesDep,
     body: SmallBody,
     *,
     if_absent: Annotated[bool, Query(description="One that is there stays as it is, and is answered.")] = False,
 ) -> Response:
     """Give the run a curriculum with these settings, or set all of them where it is there; what is known stays."""
     changes = changes_of(parse(CurriculumSettings, body), CurriculumSettings.model_fields)
-    facts = await found.curricula.configure(run, curriculum, changes, make=True, keep=if_absent)
+    facts = await services.curricula.configure(run, curriculum, changes, make=True, keep=if_absent)
     return model_reply(shown_curriculum(facts))
 
 
@@ -313,26 +317,26 @@ async def put_curriculum(
     responses=_BODY,
     openapi_extra=json_body(CurriculumChange),
 )
-async def change_curriculum(run: NamedRun, curriculum: Name, found: Found, body: SmallBody) -> Response:
+async def change_curriculum(run: NamedRun, curriculum: Name, services: ServicesDep, body: SmallBody) -> Response:
     """Change a curriculum while it goes on: what the body names, and nothing else.
 
     Another strategy finds the same estimates, and the same temperature.
     """
     asked = parse(CurriculumChange, body)
     changes = changes_of(asked, asked.model_fields_set)
-    return model_reply(shown_curriculum(await found.curricula.configure(run, curriculum, changes, make=False)))
+    return model_reply(shown_curriculum(await services.curricula.configure(run, curriculum, changes, make=False)))
 
 
 @router.get("/{curriculum}", summary="Look at a curriculum", response_model=CurriculumInfo, responses=_READ)
-async def get_curriculum(run: NamedRun, curriculum: Name, found: Found) -> Response:
+async def get_curriculum(run: NamedRun, curriculum: Name, services: ServicesDep) -> Response:
     """Answer a curriculum's settings, and how many items it has: seen, in flight, in each bin, of each category."""
-    return model_reply(shown_curriculum(await found.curricula.facts(run, curriculum)))
+    return model_reply(shown_curriculum(await services.curricula.facts(run, curriculum)))
 
 
 @router.delete("/{curriculum}", summary="Remove a curriculum", status_code=204, responses=_WRITE)
-async def delete_curriculum(run: NamedRun, curriculum: Name, found: Found) -> Response:
+async def delete_curriculum(run: NamedRun, curriculum: Name, services: ServicesDep) -> Response:
     """Remove a curriculum with its items and all that is known of them."""
-    await found.curricula.delete(run, curriculum)
+    await services.curricula.delete(run, curriculum)
     return Response(status_code=204)
 
 
@@ -345,7 +349,7 @@ async def delete_curriculum(run: NamedRun, curriculum: Name, found: Found) -> Re
 async def get_metrics(
     run: NamedRun,
     curriculum: Name,
-    found: Found,
+    services: ServicesDep,
     step: Annotated[
         int | None, Query(ge=0, le=MAX_INTEGER, description="Trainer steps so far; else the run's step.")
     ] = None,
@@ -355,7 +359,7 @@ async def get_metrics(
     ] = None,
 ) -> Response:
     """Answer numbers by name, for loggers as they are."""
-    return model_reply(CurriculumMetrics(metrics=await found.curricula.metrics(run, curriculum, step, total_steps)))
+    return model_reply(CurriculumMetrics(metrics=await services.curricula.metrics(run, curriculum, step, total_steps)))
 
 
 @router.post(
@@ -365,11 +369,13 @@ async def get_metrics(
     responses=_BODY,
     openapi_extra=json_body(WhatIf),
 )
-async def what_if(run: NamedRun, curriculum: Name, found: Found, request: Request, body: SmallBody) -> Response:
+async def what_if(
+    run: NamedRun, curriculum: Name, services: ServicesDep, request: Request, body: SmallBody
+) -> Response:
     """Answer what other settings would sample now, beside what these would. Nothing is changed or handed out."""
     asked = parse(WhatIf, body)
     changes = changes_of(asked, asked.model_fields_set)
-    comparison = await found.what_if.compare(run, curriculum, changes, asked.n, asked.step)
+    comparison = await services.what_if.compare(run, curriculum, changes, asked.n, asked.step)
     return await large_json_reply(request, comparison_json(comparison))
 
 
@@ -382,9 +388,9 @@ async def what_if(run: NamedRun, curriculum: Name, found: Found, request: Reques
     responses=read_responses(*_MISSING) | {200: {"content": {JSON_LINES: {"schema": _LINES}}}},
     response_class=Response,
 )
-async def get_state(run: NamedRun, curriculum: Name, found: Found) -> Response:
+async def get_state(run: NamedRun, curriculum: Name, services: ServicesDep) -> Response:
     """Answer all of a curriculum: settings, generator, items with what is known of them. As a stream, of any size."""
-    document = await found.curriculum_states.save(run, curriculum)
+    document = await services.curriculum_states.save(run, curriculum)
     return StreamingResponse(lines_of(document), media_type=JSON_LINES)
 
 
@@ -395,7 +401,7 @@ async def get_state(run: NamedRun, curriculum: Name, found: Found) -> Response:
     responses=body_responses(*_MISSING, errors.UnsupportedMediaType),
     openapi_extra=_STATE_BODY,
 )
-async def put_state(run: NamedRun, curriculum: Name, found: Found, request: Request) -> Response:
+async def put_state(run: NamedRun, curriculum: Name, services: ServicesDep, request: Request) -> Response:
     """Make a curriculum what a saved one was, or make one; it goes on with the same samples. All or nothing.
 
     As `application/json` it takes the state of Atropos's CurriculumScheduler.
@@ -403,12 +409,12 @@ async def put_state(run: NamedRun, curriculum: Name, found: Found, request: Requ
     sent = media_type(request, JSON_LINES)
     if sent == JSON:
         async with SubmittedBody(request, _MAX_BYTES) as (_, _, body):
-            document = await found.decoder.beside(read_atropos, body)
+            document = await services.decoder.beside(read_atropos, body)
     elif sent == JSON_LINES:
-        document = await read_lines(request, found.settings.body_timeout_s)
+        document = await read_lines(request, services.settings.body_timeout_s)
     else:
         raise UnsupportedMediaType(f"Content-Type {sent[:80]!r}; send states as {JSON_LINES} or {JSON}")
-    await found.curriculum_states.load(run, curriculum, document)
-    counts = (await found.curricula.facts(run, curriculum)).census.counts
+    await services.curriculum_states.load(run, curriculum, document)
+    counts = (await services.curricula.facts(run, curriculum)).census.counts
     items = counts.length(Order.EASE) + counts.length(Order.UNSEEN)
     return model_reply(StateLoaded(items=items, items_seen=counts.seen))

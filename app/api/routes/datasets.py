@@ -35,19 +35,19 @@ async def plan_shards(request: Request) -> Response:
     The episodes come with the request, as `lengths` or `episodes`, or are those of a dataset on the service's disk,
     below `LACHESIS_DATASETS_DIR` (`path`).
     """
-    async with SubmittedBody(request, MAX_INLINE_BYTES) as (_, found, body):
-        answer = await found.shard_planner.beside(lambda: _answer(found, body))
+    async with SubmittedBody(request, MAX_INLINE_BYTES) as (_, services, body):
+        answer = await services.shard_planner.beside(lambda: _answer(services, body))
     return await large_json_reply(request, answer)
 
 
-def _answer(found: Services, body: bytes) -> bytes:
+def _answer(services: Services, body: bytes) -> bytes:
     asked = parse(ShardPlanRequest, body)
     terms = ShardPlanSpec(asked.ranks, asked.cost, asked.equal, asked.length)
     given = [name for name in ("lengths", "episodes", "path") if getattr(asked, name) is not None]
     if len(given) != 1:
         raise InvalidField(f"one of lengths, episodes and path, not {' and '.join(given) or 'none'}")
     if asked.path is not None:
-        return _told(found.shard_planner.dataset(asked.path, terms), asked.list_episodes)
+        return _told(services.shard_planner.dataset(asked.path, terms), asked.list_episodes)
     if asked.length is not None:
         raise InvalidField("it names a column of a dataset on disk, and goes with path alone", ("length",))
     episodes = asked.episodes or ()

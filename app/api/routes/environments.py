@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
 
-from app.api.deps import Found, NamedRun, SmallBody, parse
+from app.api.deps import NamedRun, ServicesDep, SmallBody, parse
 from app.api.http.openapi import body_responses, json_body, read_responses, response_headers, write_responses
 from app.api.http.replies import model_reply
 from app.api.http.routing import NativeRoute
@@ -47,7 +47,7 @@ EnvironmentId = Annotated[int, Path(ge=0, le=MAX_INTEGER, description="The envir
     | {200: _THERE[200] | {"model": Joined, "description": "The environment exists; the process is a member of it."}},
     openapi_extra=json_body(EnvironmentCreate),
 )
-async def join(run: NamedRun, found: Found, body: SmallBody) -> Response:
+async def join(run: NamedRun, services: ServicesDep, body: SmallBody) -> Response:
     """Join an environment as a member. The first member makes it (201).
 
     A member that names other settings than those in force is refused while others are alive, unless it sends
@@ -55,18 +55,20 @@ async def join(run: NamedRun, found: Found, body: SmallBody) -> Response:
     """
     asked = parse(EnvironmentCreate, body)
     settings = {name: getattr(asked, name) for name in EnvironmentChange.model_fields if name in asked.model_fields_set}
-    joined = await found.registry.join(run, asked.name, settings, asked.member, change_settings=asked.change_settings)
-    (shown,) = found.status.environments(joined.view, {joined.environment})
+    joined = await services.registry.join(
+        run, asked.name, settings, asked.member, change_settings=asked.change_settings
+    )
+    (shown,) = services.status.environments(joined.view, {joined.environment})
     location = f"/v1/runs/{run}/environments/{joined.environment}"
     reply = Joined(**shown.model_dump(), member=joined.member, warnings=shown_warnings(joined.warnings))
     return model_reply(reply, 201 if joined.new else 200, {"Location": location})
 
 
 @router.get("", summary="List environments", response_model=Environments, responses=read_responses(errors.RunNotFound))
-async def list_environments(run: NamedRun, found: Found) -> Response:
+async def list_environments(run: NamedRun, services: ServicesDep) -> Response:
     """List a run's environments by id, with what each has sent, waits, was promised and got."""
-    view = await found.administration.get(run)
-    return model_reply(Environments(environments=found.status.environments(view)))
+    view = await services.administration.get(run)
+    return model_reply(Environments(environments=services.status.environments(view)))
 
 
 @router.get(
@@ -75,10 +77,10 @@ async def list_environments(run: NamedRun, found: Found) -> Response:
     response_model=EnvironmentStatus,
     responses=read_responses(*_MISSING),
 )
-async def get_environment(run: NamedRun, environment: EnvironmentId, found: Found) -> Response:
+async def get_environment(run: NamedRun, environment: EnvironmentId, services: ServicesDep) -> Response:
     """Answer one environment."""
-    view = await found.registry.known(run, environment)
-    return model_reply(found.status.environments(view, {environment})[0])
+    view = await services.registry.known(run, environment)
+    return model_reply(services.status.environments(view, {environment})[0])
 
 
 @router.patch(
@@ -88,12 +90,14 @@ async def get_environment(run: NamedRun, environment: EnvironmentId, found: Foun
     responses=body_responses(*_MISSING),
     openapi_extra=json_body(EnvironmentChange),
 )
-async def change_environment(run: NamedRun, environment: EnvironmentId, found: Found, body: SmallBody) -> Response:
+async def change_environment(
+    run: NamedRun, environment: EnvironmentId, services: ServicesDep, body: SmallBody
+) -> Response:
     """Change shares, weight or group size while it goes on: what the body names (JSON merge patch)."""
     asked = parse(EnvironmentChange, body)
     changes = {name: getattr(asked, name) for name in asked.model_fields_set}
-    view = await found.registry.change_environment(run, environment, changes)
-    return model_reply(found.status.environments(view, {environment})[0])
+    view = await services.registry.change_environment(run, environment, changes)
+    return model_reply(services.status.environments(view, {environment})[0])
 
 
 @router.get(
@@ -105,12 +109,12 @@ async def change_environment(run: NamedRun, environment: EnvironmentId, found: F
 async def list_members(
     run: NamedRun,
     environment: EnvironmentId,
-    found: Found,
+    services: ServicesDep,
     after: Annotated[MemberId | None, Query(description="List members after this id.")] = None,
     limit: Annotated[int, Query(ge=1, le=_MOST_LISTED, description="Members on a page.")] = _MOST_LISTED,
 ) -> Response:
     """List the live members of an environment by id, with their running groups."""
-    members, clock_ms = await found.registry.members(run, environment)
+    members, clock_ms = await services.registry.members(run, environment)
     rest = [member for member in members if after is None or member.member > after]
     shown = [
         Member(
@@ -128,14 +132,14 @@ async def list_members(
 async def leave(
     run: NamedRun,
     environment: EnvironmentId,
-    found: Found,
+    services: ServicesDep,
     member: Annotated[MemberId | None, Query(description="The member that leaves; without one, all of them.")] = None,
 ) -> Response:
     """Let a member leave. With the last one the environment leaves: its minimum no longer binds.
 
     Its groups stay usable.
     """
-    await found.registry.leave(run, environment, member)
+    await services.registry.leave(run, environment, member)
     return Response(status_code=204)
 
 
@@ -146,10 +150,10 @@ async def leave(
     responses=body_responses(*_MISSING_MEMBER),
     openapi_extra=json_body(Heartbeat),
 )
-async def heartbeat(run: NamedRun, environment: EnvironmentId, found: Found, body: SmallBody) -> Response:
+async def heartbeat(run: NamedRun, environment: EnvironmentId, services: ServicesDep, body: SmallBody) -> Response:
     """Report that a member is alive, how many groups it runs and how many it wants to start; returns credits."""
     beat = parse(Heartbeat, body)
-    credited = await found.registry.heartbeat(run, environment, beat.member, beat.running_groups, beat.start_groups)
+    credited = await services.registry.heartbeat(run, environment, beat.member, beat.running_groups, beat.start_groups)
     return model_reply(_credits(credited.grant, credited.started))
 
 
@@ -162,7 +166,7 @@ async def heartbeat(run: NamedRun, environment: EnvironmentId, found: Found, bod
 async def get_credits(
     run: NamedRun,
     environment: EnvironmentId,
-    found: Found,
+    services: ServicesDep,
     member: Annotated[
         MemberId | None, Query(description="The member that asks; the request is a sign of life of it.")
     ] = None,
@@ -179,8 +183,8 @@ async def get_credits(
             raise errors.InvalidField(
                 "needs member as well: running groups are those of one member", ("query", "running_groups")
             )
-        return model_reply(_credits(await found.registry.credits(run, environment)))
-    return model_reply(_credits((await found.registry.heartbeat(run, environment, member, running_groups)).grant))
+        return model_reply(_credits(await services.registry.credits(run, environment)))
+    return model_reply(_credits((await services.registry.heartbeat(run, environment, member, running_groups)).grant))
 
 
 def _credits(grant: Grant, started: int = 0) -> Credits:

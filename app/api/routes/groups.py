@@ -6,7 +6,7 @@ import orjson
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import Field
 
-from app.api.deps import Found, NamedRun, SubmittedBody, checked_run_name
+from app.api.deps import NamedRun, ServicesDep, SubmittedBody, checked_run_name
 from app.api.http.negotiation import sends_binary
 from app.api.http.openapi import (
     Responses,
@@ -75,15 +75,15 @@ async def submit_groups(request: Request) -> Response:
 
     A repeated group id stores nothing and gets its first answer again.
     """
-    async with SubmittedBody(request) as (run, found, body):
+    async with SubmittedBody(request) as (run, services, body):
         if sends_binary(request, "groups"):
-            groups = await found.decoder.blobs(body)
+            groups = await services.decoder.blobs(body)
         else:
-            groups = await found.decoder.native(body)
-        outcomes = await found.submissions.submit(run, groups)
+            groups = await services.decoder.native(body)
+        outcomes = await services.submissions.submit(run, groups)
     headers = {"Idempotent-Replay": "true"} if all(outcome.repeated for outcome in outcomes) else {}
     answer: dict[str, Any] = {"groups": list(map(_receipt, groups, outcomes))}
-    if warnings := found.warnings.of(run):
+    if warnings := services.warnings.of(run):
         answer["warnings"] = [warned.model_dump() for warned in shown_warnings(warnings)]
     return Response(orjson.dumps(answer), 201, headers, "application/json")
 
@@ -94,9 +94,9 @@ async def submit_groups(request: Request) -> Response:
     response_model=Lineage,
     responses=read_responses(errors.RunNotFound, errors.GroupNotFound),
 )
-async def get_group(run: NamedRun, group: GroupId, found: Found) -> Response:
+async def get_group(run: NamedRun, group: GroupId, services: ServicesDep) -> Response:
     """Answer where a group is, and what became of it: kept for `lineage_s` after it has left."""
-    life = await found.lineages.of(run, group)
+    life = await services.lineages.of(run, group)
     environment, size = life.entry.lane
     return model_reply(
         Lineage.model_validate(
@@ -124,12 +124,12 @@ async def get_group(run: NamedRun, group: GroupId, found: Found) -> Response:
     status_code=204,
     responses=write_responses(errors.RunNotFound, errors.GroupNotFound, errors.GroupNotWaiting),
 )
-async def delete_group(run: NamedRun, group: GroupId, found: Found) -> Response:
+async def delete_group(run: NamedRun, group: GroupId, services: ServicesDep) -> Response:
     """Delete a waiting group: it is dropped for the reason `deleted`. Safe to repeat.
 
     A group that is in a batch, or has left, cannot be deleted: 409.
     """
-    await found.deletion.delete(run, group)
+    await services.deletion.delete(run, group)
     return Response(status_code=204)
 
 
@@ -141,7 +141,7 @@ async def delete_group(run: NamedRun, group: GroupId, found: Found) -> Response:
 )
 async def delete_groups(
     run: NamedRun,
-    found: Found,
+    services: ServicesDep,
     environment: Annotated[
         _Whole | Literal["none"] | None,
         Query(description="Groups of this environment; `none`: groups without an environment."),
@@ -162,7 +162,7 @@ async def delete_groups(
     """
     wanted = GroupFilter(environment, size, older_than_version)
     after = None if cursor is None else parse_position(cursor)
-    deleted = await found.deletion.delete_matching(run, wanted, limit=limit, after=after)
+    deleted = await services.deletion.delete_matching(run, wanted, limit=limit, after=after)
     position = None if deleted.position is None else str(deleted.position)
     return model_reply(GroupsDeleted(deleted_groups=deleted.groups, left_groups=deleted.left, cursor=position))
 

@@ -8,7 +8,7 @@ import orjson
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from app.api.codec.replay_sample import fragments_reply, shown_reply, taken_reply, waiting_reply
-from app.api.deps import Found, NamedRun, SmallBody, SubmittedBody, parse
+from app.api.deps import NamedRun, ServicesDep, SmallBody, SubmittedBody, parse
 from app.api.http.client_connection import end_of_waiting
 from app.api.http.negotiation import accepts_binary, sends_binary
 from app.api.http.openapi import (
@@ -119,13 +119,13 @@ async def post_fragments(
 
     A fragment is known by its worker, session and number: sent again, it is stored once.
     """
-    async with SubmittedBody(request) as (_, found, body):
+    async with SubmittedBody(request) as (_, services, body):
         if sends_binary(request, "fragments"):
-            fragments = await found.decoder.fragments(body)
+            fragments = await services.decoder.fragments(body)
         else:
-            fragments = await found.decoder.fragments_json(body)
+            fragments = await services.decoder.fragments_json(body)
         stop = end_of_waiting(request.scope)
-        receipts = await found.replay_insertion.insert(run, fragments, wait_s, stop)
+        receipts = await services.replay_insertion.insert(run, fragments, wait_s, stop)
     said = [{"number": one.number, "status": one.outcome, "fragment": one.fragment_id} for one in receipts]
     headers = {"Idempotent-Replay": "true"} if all(one.outcome == "repeated" for one in receipts) else {}
     return Response(orjson.dumps({"fragments": said}), 201, headers, "application/json")
@@ -140,10 +140,10 @@ async def post_fragments(
 async def get_fragment(
     run: NamedRun,
     fragment: Annotated[str, Path(pattern=f"^{FRAGMENT_ID}$", description="The fragment's id.")],
-    found: Found,
+    services: ServicesDep,
 ) -> Response:
     """Answer a fragment's blob as it came in."""
-    ((_, payload),) = await found.replay.fragments(run, [fragment])
+    ((_, payload),) = await services.replay.fragments(run, [fragment])
     return Response(payload, media_type=SAFETENSORS)
 
 
@@ -154,10 +154,10 @@ async def get_fragment(
     openapi_extra=json_body(FetchFragments),
     response_class=Response,
 )
-async def fetch_fragments(run: NamedRun, found: Found, body: SmallBody) -> Response:
+async def fetch_fragments(run: NamedRun, services: ServicesDep, body: SmallBody) -> Response:
     """Answer a frame of fragments' blobs, in the order asked for; its metadata `fragments` says what they are."""
     asked = parse(FetchFragments, body).fragments
-    return fragments_reply(await found.replay.fragments(run, asked))
+    return fragments_reply(await services.replay.fragments(run, asked))
 
 
 # Samples
@@ -175,7 +175,7 @@ _PARAMETERS = ("alpha", "beta", "half_life_chunks")
 )
 async def take_sample(
     run: NamedRun,
-    found: Found,
+    services: ServicesDep,
     request: Request,
     body: SmallBody,
     wait_s: Annotated[float, Query(ge=0, le=MAX_WAIT_S, description="How long to wait for a sample, seconds.")] = 0.0,
@@ -195,21 +195,23 @@ async def take_sample(
         trainer=asked.trainer or "",
     )
     binary = accepts_binary(request)
-    sample = await found.replay_samples.take(run, sample_request, wait_s, end_of_waiting(request.scope))
+    sample = await services.replay_samples.take(run, sample_request, wait_s, end_of_waiting(request.scope))
     if isinstance(sample, Blocked):
         if wait_s > 0:
             log.debug(
                 "run %s: no sample within %g s for %r: %s", run, wait_s, asked.trainer or "unnamed", sample.detail
             )
         return waiting_reply(sample)
-    return await taken_reply(request, found.replay, found.replay_samples, run, sample, binary=binary)
+    return await taken_reply(request, services.replay, services.replay_samples, run, sample, binary=binary)
 
 
 @router.get("/samples/{sample}", summary="Look at a sample", response_model=SampleInfo, responses=_GET_SAMPLE)
-async def get_sample(run: NamedRun, sample: SampleId, found: Found, request: Request) -> Response:
+async def get_sample(run: NamedRun, sample: SampleId, services: ServicesDep, request: Request) -> Response:
     """Show a sample that is held again, to every rank and to a trainer that came back: the same records in order."""
     binary = accepts_binary(request)
-    return await shown_reply(request, found.replay, run, await found.replay_samples.show(run, sample), binary=binary)
+    return await shown_reply(
+        request, services.replay, run, await services.replay_samples.show(run, sample), binary=binary
+    )
 
 
 @router.post(
@@ -219,9 +221,9 @@ async def get_sample(run: NamedRun, sample: SampleId, found: Found, request: Req
     responses=_END_SAMPLE,
     openapi_extra=json_body(AckSample),
 )
-async def ack_sample(run: NamedRun, sample: SampleId, found: Found, body: SmallBody) -> Response:
+async def ack_sample(run: NamedRun, sample: SampleId, services: ServicesDep, body: SmallBody) -> Response:
     """End a sample: its uses count. The same again is answered the same."""
-    await found.replay_samples.acknowledge(run, sample, parse(AckSample, body).lease)
+    await services.replay_samples.acknowledge(run, sample, parse(AckSample, body).lease)
     return model_reply(SampleEnd(sample=sample, state="acknowledged"))
 
 
@@ -232,10 +234,10 @@ async def ack_sample(run: NamedRun, sample: SampleId, found: Found, body: SmallB
     responses=_END_SAMPLE,
     openapi_extra=json_body(NackSample),
 )
-async def nack_sample(run: NamedRun, sample: SampleId, found: Found, body: SmallBody) -> Response:
+async def nack_sample(run: NamedRun, sample: SampleId, services: ServicesDep, body: SmallBody) -> Response:
     """Give a sample back: its uses do not count."""
     asked = parse(NackSample, body)
-    await found.replay_samples.give_back(run, sample, asked.lease, asked.reason)
+    await services.replay_samples.give_back(run, sample, asked.lease, asked.reason)
     return model_reply(SampleEnd(sample=sample, state="given_back"))
 
 
@@ -246,10 +248,10 @@ async def nack_sample(run: NamedRun, sample: SampleId, found: Found, body: Small
     responses=_END_SAMPLE,
     openapi_extra=json_body(ExtendSample),
 )
-async def extend_sample(run: NamedRun, sample: SampleId, found: Found, body: SmallBody) -> Response:
+async def extend_sample(run: NamedRun, sample: SampleId, services: ServicesDep, body: SmallBody) -> Response:
     """Hold a sample longer, counted from now."""
     asked = parse(ExtendSample, body)
-    lease_s = await found.replay_samples.extend(run, sample, asked.lease, asked.lease_s)
+    lease_s = await services.replay_samples.extend(run, sample, asked.lease, asked.lease_s)
     return model_reply(SampleEnd(sample=sample, state="held", lease_s=lease_s))
 
 
@@ -271,7 +273,7 @@ def _sampling(asked: TakeSample) -> dict[str, Any]:
 )
 async def put_replay(
     run: NamedRun,
-    found: Found,
+    services: ServicesDep,
     body: SmallBody,
     *,
     if_absent: Annotated[bool, Query(description="One that is there stays as it is, and is answered.")] = False,
@@ -279,30 +281,30 @@ async def put_replay(
     """Give the run a replay buffer with these settings, or set all of them where it has one; what is there stays."""
     asked = parse(ReplaySettings, body)
     changes = changes_of(asked, frozenset(ReplaySettings.model_fields))
-    return await _configured(found, run, changes, keep=if_absent)
+    return await _configured(services, run, changes, keep=if_absent)
 
 
 @router.patch(
     "", summary="Change a buffer", response_model=ReplayState, responses=_BODY, openapi_extra=json_body(ReplayChange)
 )
-async def change_replay(run: NamedRun, found: Found, body: SmallBody) -> Response:
+async def change_replay(run: NamedRun, services: ServicesDep, body: SmallBody) -> Response:
     """Change a buffer while it goes on: what the body names."""
     asked = parse(ReplayChange, body)
-    await found.replay.state(run)
-    return await _configured(found, run, changes_of(asked, frozenset(asked.model_fields_set)))
+    await services.replay.state(run)
+    return await _configured(services, run, changes_of(asked, frozenset(asked.model_fields_set)))
 
 
 @router.get("", summary="How a buffer is doing", response_model=ReplayState, responses=_READ)
-async def get_replay(run: NamedRun, found: Found, request: Request) -> Response:
+async def get_replay(run: NamedRun, services: ServicesDep, request: Request) -> Response:
     """Answer settings, sizes, histograms, what blocks whom, and who sends what."""
-    state = shown_state(await found.replay.state(run))
+    state = shown_state(await services.replay.state(run))
     return await large_json_reply(request, state.model_dump_json().encode())
 
 
 @router.delete("", summary="Remove a buffer", status_code=204, responses=_WRITE)
-async def delete_replay(run: NamedRun, found: Found) -> Response:
+async def delete_replay(run: NamedRun, services: ServicesDep) -> Response:
     """Remove the buffer with its settings, all it holds, and its snapshots. The run goes on; samples have ended."""
-    await found.replay_snapshots.delete_buffer(run)
+    await services.replay_snapshots.delete_buffer(run)
     return Response(status_code=204)
 
 
@@ -313,10 +315,10 @@ async def delete_replay(run: NamedRun, found: Found) -> Response:
     responses=_BODY,
     openapi_extra=json_body(SessionBegun),
 )
-async def put_session(run: NamedRun, found: Found, body: SmallBody) -> Response:
+async def put_session(run: NamedRun, services: ServicesDep, body: SmallBody) -> Response:
     """Begin a training attempt: chunks of former ones are retired, and kept for inspection until they are evicted."""
     session = parse(SessionBegun, body).session
-    return model_reply(SessionSet(session=session, retired_chunks=await found.replay.set_session(run, session)))
+    return model_reply(SessionSet(session=session, retired_chunks=await services.replay.set_session(run, session)))
 
 
 @router.patch(
@@ -326,17 +328,17 @@ async def put_session(run: NamedRun, found: Found, body: SmallBody) -> Response:
     responses=_BODY,
     openapi_extra=json_body(Priorities),
 )
-async def patch_priorities(run: NamedRun, found: Found, body: SmallBody) -> Response:
+async def patch_priorities(run: NamedRun, services: ServicesDep, body: SmallBody) -> Response:
     """Set priorities of chunks. Those that are not there any more are named, and passed over."""
     priorities = parse(Priorities, body).priorities
-    there = await found.replay.update_priorities(run, priorities)
+    there = await services.replay.update_priorities(run, priorities)
     return model_reply(PrioritiesSet(updated=len(there), missing=sorted(priorities.keys() - set(there))))
 
 
 @router.get("/chunks", summary="Look at chunks", response_model=Chunks, responses=_READ)
 async def list_chunks(
     run: NamedRun,
-    found: Found,
+    services: ServicesDep,
     request: Request,
     limit: Annotated[int, Query(ge=1, le=1000, description="Most chunks on the page.")] = 100,
     cursor: Annotated[str | None, Query(pattern="^[0-9]{1,18}$", description="Of the page before.")] = None,
@@ -348,7 +350,7 @@ async def list_chunks(
     version: OfVersion = None,
 ) -> Response:
     """Answer chunks, page by page."""
-    page = await found.replay.chunks(
+    page = await services.replay.chunks(
         run,
         limit=limit,
         cursor=cursor,
@@ -365,22 +367,22 @@ async def list_chunks(
 @router.delete("/chunks", summary="Retire chunks", response_model=ChunksDeleted, responses=_WRITE)
 async def delete_chunks(
     run: NamedRun,
-    found: Found,
+    services: ServicesDep,
     worker: OfWorker = None,
     session: OfSession = None,
     version: OfVersion = None,
     below_version: Annotated[_Whole, Query(description="Only those of policy versions below this.")] = None,
 ) -> Response:
     """Retire the chunks that are of all that is named; without a name, all. Samples that hold them keep them."""
-    retired = await found.replay.delete_chunks(
+    retired = await services.replay.delete_chunks(
         run, worker=worker, session=session, version=version, below_version=below_version
     )
     return model_reply(ChunksDeleted(retired_chunks=retired))
 
 
-async def _configured(found: Found, run: str, changes: dict[str, Any], *, keep: bool = False) -> Response:
+async def _configured(services: ServicesDep, run: str, changes: dict[str, Any], *, keep: bool = False) -> Response:
     try:
-        return model_reply(shown_state(await found.replay.configure(run, changes, keep=keep)))
+        return model_reply(shown_state(await services.replay.configure(run, changes, keep=keep)))
     except InvalidField as error:
         if error.location and error.location[0] in RateLimiter.model_fields:
             raise InvalidField(str(error), ("limiter", *error.location)) from None
@@ -398,20 +400,20 @@ async def _configured(found: Found, run: str, changes: dict[str, Any], *, keep: 
     responses=_BODY,
     openapi_extra=json_body(TakeSnapshot),
 )
-async def take_snapshot(run: NamedRun, found: Found, body: SmallBody) -> Response:
+async def take_snapshot(run: NamedRun, services: ServicesDep, body: SmallBody) -> Response:
     """Note the buffer as it is now. The oldest snapshot goes where there are `keep_snapshots`.
 
     Payloads are not copied; they stay as long as a snapshot names them.
     """
     name = parse(TakeSnapshot, body).name or uuid.uuid4().hex
-    taken = await found.replay_snapshots.take(run, name)
+    taken = await services.replay_snapshots.take(run, name)
     return model_reply(shown_snapshot(taken, taken.taken_ms), 201)
 
 
 @router.get("/snapshots", summary="List snapshots", response_model=Snapshots, responses=_READ)
-async def list_snapshots(run: NamedRun, found: Found) -> Response:
+async def list_snapshots(run: NamedRun, services: ServicesDep) -> Response:
     """Answer the snapshots there are, oldest first."""
-    there, clock_ms = await found.replay_snapshots.all(run)
+    there, clock_ms = await services.replay_snapshots.all(run)
     return model_reply(Snapshots(snapshots=[shown_snapshot(one, clock_ms) for one in there]))
 
 
@@ -422,13 +424,13 @@ async def list_snapshots(run: NamedRun, found: Found) -> Response:
     responses=body_responses(*_MISSING, errors.SnapshotNotFound),
     openapi_extra=json_body(RestoreSnapshot),
 )
-async def restore_snapshot(run: NamedRun, found: Found, body: SmallBody, request: Request) -> Response:
+async def restore_snapshot(run: NamedRun, services: ServicesDep, body: SmallBody, request: Request) -> Response:
     """Make the buffer what it was, settings included; then the staleness rule is applied with the version in force.
 
     Samples held when it was taken count as given back, and those held now have ended. The snapshot stays.
     """
-    await found.replay_snapshots.restore(run, parse(RestoreSnapshot, body).name)
-    state = shown_state(await found.replay.state(run))
+    await services.replay_snapshots.restore(run, parse(RestoreSnapshot, body).name)
+    state = shown_state(await services.replay.state(run))
     return await large_json_reply(request, state.model_dump_json().encode())
 
 
@@ -438,7 +440,7 @@ async def restore_snapshot(run: NamedRun, found: Found, body: SmallBody, request
     status_code=204,
     responses=write_responses(*_MISSING, errors.SnapshotNotFound),
 )
-async def delete_snapshot(run: NamedRun, snapshot: SnapshotName, found: Found) -> Response:
+async def delete_snapshot(run: NamedRun, snapshot: SnapshotName, services: ServicesDep) -> Response:
     """Remove a snapshot; payloads that only it named are removed with it."""
-    await found.replay_snapshots.drop(run, snapshot)
+    await services.replay_snapshots.drop(run, snapshot)
     return Response(status_code=204)

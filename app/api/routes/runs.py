@@ -5,7 +5,7 @@ from dataclasses import asdict
 from fastapi import APIRouter, Request, Response
 from pydantic import ValidationError
 
-from app.api.deps import Found, NamedRun, SmallBody, parse
+from app.api.deps import NamedRun, ServicesDep, SmallBody, parse
 from app.api.http.openapi import body_responses, json_body, read_responses, response_headers, write_responses
 from app.api.http.problems import place
 from app.api.http.replies import large_json_reply, model_reply
@@ -14,7 +14,7 @@ from app.core import errors
 from app.core.model import RunConfig, RunView
 from app.core.runs.settings import Policy, fields_of
 from app.store.runs.view import RunSummary
-from lachesis.wire.problems import told
+from lachesis.wire.problems import format_validation_error
 from lachesis.wire.runs import (
     AtroposSettings,
     Bookmarks,
@@ -47,20 +47,20 @@ router = APIRouter(prefix="/v1/runs", tags=["runs"], route_class=NativeRoute)
     | {200: _THERE[200] | {"model": Run, "description": "It is there, and as it was asked for."}},
     openapi_extra=json_body(RunCreate),
 )
-async def create_run(found: Found, body: SmallBody) -> Response:
+async def create_run(services: ServicesDep, body: SmallBody) -> Response:
     """Make a run. If it is there, nothing changes: 200, or 409 if it has other settings than those named here."""
     asked = parse(RunCreate, body)
     config = RunConfig(batch_size=asked.batch_size, **asked.atropos.model_dump())
     given = asked.model_dump(exclude={"name", "batch_size", "atropos"})
     named = asked.model_fields_set | asked.atropos.model_fields_set
-    view, new = await found.administration.create(asked.name, config, Policy(**fields_of(given)), named)
+    view, new = await services.administration.create(asked.name, config, Policy(**fields_of(given)), named)
     return model_reply(_shown(asked.name, view), 201 if new else 200, {"Location": f"/v1/runs/{asked.name}"})
 
 
 @router.get("", summary="List runs", response_model=Runs, responses=read_responses())
-async def list_runs(found: Found) -> Response:
+async def list_runs(services: ServicesDep) -> Response:
     """List all runs, archived ones too, by name."""
-    summaries, failures = await found.administration.all()
+    summaries, failures = await services.administration.all()
     shown = []
     unreadable = [UnreadableRun(name=run, detail=failure.detail) for run, failure in failures.items()]
     for run, summary in summaries.items():
@@ -68,14 +68,16 @@ async def list_runs(found: Found) -> Response:
             shown.append(_shown(run, summary))
         except ValidationError as error:
             first = error.errors()[0]
-            unreadable.append(UnreadableRun(name=run, detail=f"{place(first['loc'])}: {told(first)}"))
+            unreadable.append(
+                UnreadableRun(name=run, detail=f"{place(first['loc'])}: {format_validation_error(first)}")
+            )
     return model_reply(Runs(runs=shown, unreadable=unreadable))
 
 
 @router.get("/{run}", summary="Look at a run", response_model=Run, responses=read_responses(errors.RunNotFound))
-async def get_run(run: NamedRun, found: Found) -> Response:
+async def get_run(run: NamedRun, services: ServicesDep) -> Response:
     """Answer a run's settings, step and policy version."""
-    return model_reply(_shown(run, await found.administration.get(run)))
+    return model_reply(_shown(run, await services.administration.get(run)))
 
 
 @router.patch(
@@ -85,19 +87,19 @@ async def get_run(run: NamedRun, found: Found) -> Response:
     responses=body_responses(errors.RunNotFound),
     openapi_extra=json_body(RunChange),
 )
-async def change_run(run: NamedRun, found: Found, body: SmallBody) -> Response:
+async def change_run(run: NamedRun, services: ServicesDep, body: SmallBody) -> Response:
     """Change a run while it goes on: what the body names (JSON merge patch)."""
     asked = parse(RunChange, body)
     changes = asked.model_dump(include=asked.model_fields_set)
-    return model_reply(_shown(run, await found.administration.change(run, changes)))
+    return model_reply(_shown(run, await services.administration.change(run, changes)))
 
 
 @router.delete(
     "/{run}", summary="Remove a run", status_code=204, responses=write_responses(errors.RunNotFound, errors.RunInUse)
 )
-async def delete_run(run: NamedRun, found: Found) -> Response:
+async def delete_run(run: NamedRun, services: ServicesDep) -> Response:
     """Remove a run with everything it owns: groups, batches, environments, history."""
-    await found.administration.delete(run)
+    await services.administration.delete(run)
     return Response(status_code=204)
 
 
@@ -107,10 +109,10 @@ async def delete_run(run: NamedRun, found: Found) -> Response:
     response_model=RunStatus,
     responses=read_responses(errors.RunNotFound),
 )
-async def run_status(run: NamedRun, found: Found, request: Request) -> Response:
+async def run_status(run: NamedRun, services: ServicesDep, request: Request) -> Response:
     """Answer what operators want to know: who takes part, what waits, what blocks."""
-    await found.administration.get(run)
-    return await large_json_reply(request, (await found.status.of(run)).model_dump_json().encode())
+    await services.administration.get(run)
+    return await large_json_reply(request, (await services.status.of(run)).model_dump_json().encode())
 
 
 @router.put(
@@ -120,10 +122,10 @@ async def run_status(run: NamedRun, found: Found, request: Request) -> Response:
     responses=body_responses(errors.RunNotFound, errors.RunRewound),
     openapi_extra=json_body(PolicyVersion),
 )
-async def put_policy_version(run: NamedRun, found: Found, body: SmallBody) -> Response:
+async def put_policy_version(run: NamedRun, services: ServicesDep, body: SmallBody) -> Response:
     """Say how many weight updates there were. Groups that this makes too old leave the queue, and are counted."""
     asked = parse(PolicyVersion, body)
-    dropped = await found.administration.set_policy_version(run, asked.policy_version, asked.rewinds)
+    dropped = await services.administration.set_policy_version(run, asked.policy_version, asked.rewinds)
     return model_reply(PolicyVersionSet(policy_version=asked.policy_version, dropped_groups=dropped))
 
 
@@ -134,11 +136,11 @@ async def put_policy_version(run: NamedRun, found: Found, body: SmallBody) -> Re
     responses=body_responses(errors.RunNotFound, errors.RunRewound),
     openapi_extra=json_body(Checkpoint),
 )
-async def post_checkpoint(run: NamedRun, found: Found, body: SmallBody) -> Response:
+async def post_checkpoint(run: NamedRun, services: ServicesDep, body: SmallBody) -> Response:
     """Let go of the batches up to a step: the trainer has saved a state that contains them."""
     asked = parse(Checkpoint, body)
-    await found.administration.get(run)
-    kept = (await found.bookmarks.checkpoint(run, asked.step, asked.policy_version, asked.rewinds)).kept
+    await services.administration.get(run)
+    kept = (await services.bookmarks.checkpoint(run, asked.step, asked.policy_version, asked.rewinds)).kept
     return model_reply(
         Bookmarks(
             checkpoint=kept.checkpoint,
@@ -157,9 +159,9 @@ async def post_checkpoint(run: NamedRun, found: Found, body: SmallBody) -> Respo
     responses=body_responses(errors.RunNotFound, errors.RewindImpossible),
     openapi_extra=json_body(Rewind),
 )
-async def post_rewind(run: NamedRun, found: Found, body: SmallBody) -> Response:
+async def post_rewind(run: NamedRun, services: ServicesDep, body: SmallBody) -> Response:
     """Hand out every batch after a step again, the same groups in the same order, before any new one."""
-    rewound = await found.administration.rewind(run, parse(Rewind, body).step)
+    rewound = await services.administration.rewind(run, parse(Rewind, body).step)
     return model_reply(
         Rewound(
             batches=[lease.batch_id for lease in rewound.batches],

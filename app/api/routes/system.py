@@ -4,7 +4,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import PlainTextResponse
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from app.api.deps import Found
+from app.api.deps import ServicesDep
 from app.api.http.problems import problem
 from app.api.http.replies import compressed, json_reply
 from app.version import lachesis_version
@@ -23,11 +23,11 @@ async def healthz() -> Response:
     summary="Can this process serve?",
     responses={503: {"description": "Redis does not answer or is a replica, or this process must be restarted."}},
 )
-async def readyz(found: Found) -> Response:
+async def readyz(services: ServicesDep) -> Response:
     """Answer 200 if Redis takes writes and maintenance runs in this process, and 503 otherwise."""
-    if not found.maintenance.goes_on:
+    if not services.maintenance.goes_on:
         return problem(503, "maintenance_ended", "maintenance has ended in this process: restart it")
-    await found.connection.check_ready()
+    await services.connection.check_ready()
     return json_reply({"status": "ready"})
 
 
@@ -38,11 +38,11 @@ async def get_version() -> Response:
 
 
 @router.get("/metrics", summary="How is it doing, for Prometheus?", response_class=PlainTextResponse)
-async def get_metrics(request: Request, found: Found) -> Response:
+async def get_metrics(request: Request, services: ServicesDep) -> Response:
     """Answer every run's metrics, read now, and this process's own, in Prometheus's text format.
 
     It waits no more than 5 s for Redis. Without it the answer is 200 all the same, with `lachesis_store_up` 0 and no
     runs.
     """
-    content, headers = await compressed(request, await found.metrics.page())
+    content, headers = await compressed(request, await services.metrics.page())
     return Response(content, headers=headers, media_type=CONTENT_TYPE_PLAIN_0_0_4)

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from lachesis.errors import InvalidField
-from lachesis.wire.problems import most_telling, told
+from lachesis.wire.problems import format_validation_error, most_telling
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -50,5 +50,5 @@ def _said(model: type[BaseModel], item: ErrorDetails) -> str:
         near = get_close_matches(str(item["loc"][-1]), model.model_fields, n=1)
         return "there is no such field" + "".join(f"; did you mean {name}?" for name in near)
     if not item["loc"]:  # of the whole, which says itself what it needs
-        return told(item)
-    return f"{told(item)}, not {repr(item['input'])[:_MOST_VALUE]}"
+        return format_validation_error(item)
+    return f"{format_validation_error(item)}, not {repr(item['input'])[:_MOST_VALUE]}"

@@ -29,8 +29,8 @@ class Problem(BaseModel):
     errors: list[WrongValue] = Field(default=[], description="The values that are wrong, where that is the reason.")
 
 
-def told(error: ErrorDetails) -> str:
-    """Return what is wrong with a value, without pydantic's words for Python's types and for errors of our own."""
+def format_validation_error(error: ErrorDetails) -> str:
+    """Return the message of a validation error, without pydantic's words for Python types and for our own errors."""
     if error["type"] == "model_type":
         return f"Input should be an object, with the fields of {error['ctx']['class_name']}"
     return error["msg"].removeprefix("Value error, ")

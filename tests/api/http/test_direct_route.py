@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
 from app.api.http.problems import Problems
-from app.api.http.request_metrics import Counting
+from app.api.http.request_metrics import RequestMetrics
 from app.api.http.routing import DirectRoute, Shortcut
 from app.core import errors
 from app.main import create_app
@@ -61,7 +61,7 @@ async def answers(redis_url: str, redis: Redis, *, shortcut: bool) -> tuple[list
     app = create_app(Settings(redis_url=redis_url))  # type: ignore[arg-type]
     if not shortcut:
         routed = AsyncExitStackMiddleware(app.router)
-        app.middleware_stack = Counting(Problems(routed), routed)
+        app.middleware_stack = RequestMetrics(Problems(routed), routed)
     async with app.router.lifespan_context(app) as state:
 
         async def with_state(scope: Scope, receive: Receive, send: Send) -> None:
