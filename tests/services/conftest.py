@@ -1,6 +1,6 @@
 """Use cases over the session's real Redis, as several API processes would have them."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 from pydantic import SecretStr
@@ -15,6 +15,7 @@ from app.services.maintenance import Maintenance
 from app.settings import Settings
 from app.store.groups.codec import EncodedGroup
 from app.store.redis.client import Connection
+from tests.services.processes import Processes
 
 Process = tuple[Services, Maintenance]
 
@@ -47,6 +48,14 @@ def encoded(size: int, mark: int, environment: int | None = None) -> EncodedGrou
 def marks(answer: BatchResult) -> list[int]:
     assert answer.batch is not None
     return [int(payload.split(b"|")[0]) for payload in answer.batch.payloads]
+
+
+@pytest.fixture
+def processes(redis_url: str) -> Iterator[Processes]:
+    """Start two API processes for a state machine."""
+    started = Processes(redis_url)
+    yield started
+    started.close()
 
 
 @pytest.fixture

@@ -4,39 +4,33 @@ Two API processes serve the calls in turn. After each call the run is counted ag
 passes by moving the run's clock on in Redis.
 """
 
-import asyncio
 import json
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Any, Literal, TypeVar
 
 import numpy as np
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
-from pydantic import SecretStr
-from redis.asyncio import Redis
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from app.api.deps import Services
 from app.core.errors import LachesisError
 from app.core.groups.deletion import GroupFilter
 from app.core.runs.settings import Policy
-from app.main import wire
 from app.services.batches.request import BatchRequest
-from app.settings import Settings
 from app.store.groups.codec import EncodedGroup
-from app.store.redis.client import Connection
 from app.store.redis.keys import RunKeys
 from lachesis.wire.columns import Ragged, pack, unpack
 from lachesis.wire.frame import frame
+from tests.properties import briefly_and_at_length, run_machine
 from tests.services.accounting import books_of
 from tests.services.conftest import RUN, config, join
+from tests.services.processes import A_YEAR_S, Processes
 from tests.services.run_model import Group, Refused, RunModel
 
 T = TypeVar("T")
-A_YEAR_S = 366 * 24 * 3600.0
 PASSES_S = 30
 STATUS = {None: "accepted", "stale": "stale", "future_version": "refused", "reward_range": "reward_range"}
 BATCH_SIZE = 4
@@ -93,40 +87,6 @@ def as_blobs(groups: list[Group]) -> bytes:
         metadata = {name: str(value) for name, value in said.items() if value is not None}
         blobs.append(pack({"tokens": tokens, "masks": tokens, "scores": scores}, b"{}", metadata))
     return blobs[0] if len(blobs) == 1 else frame(blobs, "groups")
-
-
-class Processes:
-    """Two API processes over one empty Redis, called in turn on an event loop of their own."""
-
-    def __init__(self, redis_url: str) -> None:
-        self._loop = asyncio.new_event_loop()
-        self.redis = Redis.from_url(redis_url)
-        self._connections = [Connection(redis_url, 5.0) for _ in range(2)]
-        given = Settings(redis_url=SecretStr(redis_url), environment_ttl_s=A_YEAR_S)
-        self._wired = [wire(given, connection, "tested") for connection in self._connections]
-
-    def call(self, use: Callable[[Services], Awaitable[T]]) -> T:
-        self._wired.reverse()
-        return self.wait(use(self._wired[0][0]))
-
-    def wait(self, answer: Awaitable[T]) -> T:
-        return self._loop.run_until_complete(answer)
-
-    def tick(self) -> None:
-        for _, maintenance in self._wired:
-            self.wait(maintenance.look_after(RUN))
-
-    def close(self) -> None:
-        for closing in (self.redis, *self._connections):
-            self.wait(closing.aclose())
-        self._loop.close()
-
-
-@pytest.fixture
-def processes(redis_url: str) -> Iterator[Processes]:
-    started = Processes(redis_url)
-    yield started
-    started.close()
 
 
 def pick(several: Sequence[T], which: int) -> T:
@@ -381,7 +341,7 @@ class RunMachine(RuleBasedStateMachine):
             self._tick()
 
     def _tick(self) -> None:
-        self._processes.tick()
+        self._processes.tick(RUN)
         self._model.tick()
 
     @invariant()
@@ -405,12 +365,6 @@ class RunMachine(RuleBasedStateMachine):
         ]
 
 
-@pytest.mark.parametrize(
-    ("examples", "steps"),
-    [pytest.param(8, 25, id="briefly"), pytest.param(60, 50, id="at length", marks=pytest.mark.slow)],
-)
+@briefly_and_at_length((8, 25), (60, 50))
 def test_a_run_does_what_a_plain_model_of_it_does(processes: Processes, examples: int, steps: int) -> None:
-    run_state_machine_as_test(
-        lambda: RunMachine(processes),
-        settings=settings(max_examples=examples, stateful_step_count=steps, deadline=None),
-    )
+    run_machine(lambda: RunMachine(processes), examples, steps)

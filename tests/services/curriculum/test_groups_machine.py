@@ -12,9 +12,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from app.api.deps import Services
 from app.core.curriculum.settings import CurriculumPolicy
@@ -23,11 +22,13 @@ from app.core.runs.settings import Policy, fields_of
 from app.store.groups.codec import EncodedGroup
 from app.store.redis.client import Connection
 from app.store.redis.pipeline import Command
+from tests.properties import briefly_and_at_length, run_machine
 from tests.services.accounting import books_of
 from tests.services.conftest import RUN, config, join
 from tests.services.curriculum.model import CurriculumModel
 from tests.services.curriculum.runs import KEYS, NAME, contents, keys_of, observe, sample
-from tests.services.curriculum.test_machine import A_YEAR_S, Processes, changes, keys, rewards
+from tests.services.curriculum.test_machine import changes, keys, rewards
+from tests.services.processes import A_YEAR_S, Processes
 
 T = TypeVar("T")
 
@@ -218,12 +219,6 @@ class GroupMachine(RuleBasedStateMachine):
         assert (census.in_flight, census.left_out) == (len(self._model.items) - len(self._model.idle(0.0)), 0)
 
 
-@pytest.mark.parametrize(
-    ("examples", "steps"),
-    [pytest.param(10, 20, id="briefly"), pytest.param(60, 40, id="at length", marks=pytest.mark.slow)],
-)
+@briefly_and_at_length((10, 20), (60, 40))
 def test_a_group_is_counted_once_by_its_run_and_its_curriculum(processes: Processes, examples: int, steps: int) -> None:
-    run_state_machine_as_test(
-        lambda: GroupMachine(processes),
-        settings=settings(max_examples=examples, stateful_step_count=steps, deadline=None),
-    )
+    run_machine(lambda: GroupMachine(processes), examples, steps)

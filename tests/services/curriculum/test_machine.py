@@ -4,32 +4,26 @@ Two API processes serve the calls in turn. One of them sends each command twice,
 by moving the run's clock on in Redis.
 """
 
-import asyncio
 import math
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeVar
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
-from pydantic import SecretStr
-from redis.asyncio import Redis
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from app.api.deps import Services
 from app.core.curriculum.settings import Arms, CurriculumPolicy, Form, Strategy
 from app.core.runs.settings import Policy
-from app.main import wire
-from app.settings import Settings
 from app.store.curriculum.entries import NewItem
-from app.store.redis.client import Connection
 from app.store.runs.tick import NOBODY
+from tests.properties import briefly_and_at_length, run_machine
 from tests.services.conftest import RUN, config
 from tests.services.curriculum.model import CurriculumModel
 from tests.services.curriculum.runs import KEYS, NAME, Twice, contents, dump, keys_of, observe, sample
+from tests.services.processes import A_YEAR_S, Processes
 
 T = TypeVar("T")
-A_YEAR_S = 366 * 24 * 3600.0
 PASSES_S = 30
 
 keys = st.sampled_from(["a", "b", "c/d", "é", "\0", "f", "g", "h"])
@@ -52,37 +46,9 @@ changes = st.one_of(
 )
 
 
-class Processes:
-    """Two API processes over one empty Redis, called in turn on an event loop of their own."""
-
-    def __init__(self, redis_url: str, other: type[Connection] = Twice) -> None:
-        self._loop = asyncio.new_event_loop()
-        self.redis = Redis.from_url(redis_url)
-        self._connections = [Connection(redis_url, 5.0), other(redis_url, 5.0)]
-        given = Settings(redis_url=SecretStr(redis_url))
-        self._wired = [wire(given, connection, "tested")[0] for connection in self._connections]
-
-    def call(self, use: Callable[[Services], Awaitable[T]]) -> T:
-        self._wired.reverse()
-        return self.wait(use(self._wired[0]))
-
-    def transact(self, whether: bool) -> None:
-        """Let payloads be written in the transaction that indexes them, or reserved before."""
-        for connection in self._connections:
-            connection.transacts = whether
-
-    def wait(self, answer: Awaitable[T]) -> T:
-        return self._loop.run_until_complete(answer)  # type: ignore[arg-type]
-
-    def close(self) -> None:
-        for closing in (self.redis, *self._connections):
-            self.wait(closing.aclose())
-        self._loop.close()
-
-
 @pytest.fixture
 def processes(redis_url: str) -> Iterator[Processes]:
-    started = Processes(redis_url)
+    started = Processes(redis_url, Twice)
     yield started
     started.close()
 
@@ -232,12 +198,6 @@ class CurriculumMachine(RuleBasedStateMachine):
         assert facts.census.in_flight == len(self._model.items) - len(self._model.idle(self._now))
 
 
-@pytest.mark.parametrize(
-    ("examples", "steps"),
-    [pytest.param(12, 25, id="briefly"), pytest.param(80, 50, id="at length", marks=pytest.mark.slow)],
-)
+@briefly_and_at_length((12, 25), (80, 50))
 def test_a_curriculum_is_what_a_plain_model_of_it_is(processes: Processes, examples: int, steps: int) -> None:
-    run_state_machine_as_test(
-        lambda: CurriculumMachine(processes),
-        settings=settings(max_examples=examples, stateful_step_count=steps, deadline=None),
-    )
+    run_machine(lambda: CurriculumMachine(processes), examples, steps)

@@ -12,10 +12,8 @@ from dataclasses import replace
 from itertools import count
 from typing import Any, TypeVar
 
-import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from app.core.batches.leases import LeaseState
 from app.core.errors import LachesisError, QueueFull
@@ -24,11 +22,12 @@ from app.core.runs.settings import Policy
 from app.services.batches.explain import BatchDiagnosis
 from app.services.batches.request import BatchRequest
 from app.store.redis.keys import RunKeys
-from tests.services.batches.test_state_machine import A_YEAR_S, Processes, pick, processes
+from tests.properties import briefly_and_at_length, run_machine
+from tests.services.batches.test_state_machine import pick
 from tests.services.conftest import RUN, config, encoded
+from tests.services.processes import A_YEAR_S, Processes
 
 T = TypeVar("T")
-__all__ = ["processes"]
 MOST_ROUNDS = 60
 
 sizes = st.integers(1, 7)
@@ -95,7 +94,7 @@ class CreditsMachine(RuleBasedStateMachine):
         joined = self._call(lambda s: s.registry.join(RUN, f"env{number}", asked, "one", change_settings=True))
         if joined.environment not in self._joined:
             self._joined.append(joined.environment)
-        self._processes.tick()
+        self._processes.tick(RUN)
 
     @precondition(lambda self: len(self._joined) > 1)
     @rule(which=st.integers(0, 2))
@@ -166,7 +165,7 @@ class CreditsMachine(RuleBasedStateMachine):
     @rule()
     def pass_time(self) -> None:
         self._processes.wait(self._processes.redis.hincrby(RunKeys(RUN).run, "clock_ms", 50_000))
-        self._processes.tick()
+        self._processes.tick(RUN)
 
     @rule()
     def everybody_makes_what_credits_allow(self) -> None:
@@ -232,14 +231,8 @@ def could_be(view: RunView, makers: Sequence[int]) -> bool:
     return batch_size in totals
 
 
-@pytest.mark.parametrize(
-    ("examples", "steps"),
-    [pytest.param(15, 15, id="briefly"), pytest.param(100, 40, id="at length", marks=pytest.mark.slow)],
-)
+@briefly_and_at_length((15, 15), (100, 40))
 def test_if_all_make_what_credits_allow_a_batch_forms_or_it_is_said_who_must_act(
     processes: Processes, examples: int, steps: int
 ) -> None:
-    run_state_machine_as_test(
-        lambda: CreditsMachine(processes),
-        settings=settings(max_examples=examples, stateful_step_count=steps, deadline=None),
-    )
+    run_machine(lambda: CreditsMachine(processes), examples, steps)

@@ -6,18 +6,17 @@ All that `test_state_machine` does to a run is done here, too, and its checks ar
 from dataclasses import replace
 from typing import Any
 
-import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import invariant, precondition, rule
 
 from app.core.ranks.requests import Seat
 from app.core.ranks.sharding import EndedBy, Split
 from app.services.batches.request import BatchRequest, BatchResult
 from lachesis.wire.columns import unpack
+from tests.properties import briefly_and_at_length, run_machine
 from tests.services.batches.test_state_machine import BATCH_SIZE, RunMachine, leases_s, pick, requests, some
-from tests.services.batches.test_state_machine import processes as processes  # a fixture
 from tests.services.conftest import RUN
+from tests.services.processes import Processes
 from tests.services.ranks.rank_model import RankModel, Shard
 from tests.services.run_model import Batch
 
@@ -48,7 +47,7 @@ def shard_of(answer: BatchResult) -> Shard:
 class RankMachine(RunMachine):
     """One run with trainers of all kinds."""
 
-    def __init__(self, processes: Any) -> None:
+    def __init__(self, processes: Processes) -> None:
         super().__init__(processes)
         self._model: RankModel = RankModel(BATCH_SIZE)
         self._split = Split(2)
@@ -185,12 +184,6 @@ class RankMachine(RunMachine):
                     assert set(lease.shards.acknowledged) == theirs.acknowledged
 
 
-@pytest.mark.parametrize(
-    ("examples", "steps"),
-    [pytest.param(8, 25, id="briefly"), pytest.param(60, 50, id="at length", marks=pytest.mark.slow)],
-)
-def test_ranks_share_batches_as_a_plain_model_says(processes: Any, examples: int, steps: int) -> None:
-    run_state_machine_as_test(
-        lambda: RankMachine(processes),
-        settings=settings(max_examples=examples, stateful_step_count=steps, deadline=None),
-    )
+@briefly_and_at_length((8, 25), (60, 50))
+def test_ranks_share_batches_as_a_plain_model_says(processes: Processes, examples: int, steps: int) -> None:
+    run_machine(lambda: RankMachine(processes), examples, steps)

@@ -10,7 +10,6 @@ from dataclasses import asdict
 from typing import Any, TypeVar
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -18,7 +17,6 @@ from hypothesis.stateful import (
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 
 from app.api.deps import Services
@@ -30,8 +28,10 @@ from app.services.replay.request import ReplaySample, ReplaySampleRequest
 from app.store.redis.keys import RunKeys
 from app.store.replay.entries import EncodedFragment
 from app.store.runs.tick import NOBODY
+from tests.properties import briefly_and_at_length, run_machine
 from tests.services.conftest import RUN, config
-from tests.services.curriculum.test_machine import A_YEAR_S, Processes
+from tests.services.curriculum.runs import Twice
+from tests.services.processes import A_YEAR_S, Processes
 from tests.services.replay.model import MAX_WAITING, ReplayModel
 from tests.services.replay.moves import Books, books_of, fragment
 from tests.services.replay.values import FRAGMENT_TTL_S, REORDER_WINDOW_S, Held, Limiter, Refused, Rules, Sent
@@ -385,17 +385,11 @@ def is_counted(name: str) -> bool:
 
 @pytest.fixture
 def processes(redis_url: str) -> Iterator[Processes]:
-    started = Processes(redis_url)
+    started = Processes(redis_url, Twice)
     yield started
     started.close()
 
 
-@pytest.mark.parametrize(
-    ("examples", "steps"),
-    [pytest.param(10, 25, id="briefly"), pytest.param(85, 50, id="at length", marks=pytest.mark.slow)],
-)
+@briefly_and_at_length((10, 25), (85, 50))
 def test_a_replay_buffer_is_what_a_plain_model_of_it_is(processes: Processes, examples: int, steps: int) -> None:
-    run_state_machine_as_test(
-        lambda: ReplayMachine(processes),
-        settings=settings(max_examples=examples, stateful_step_count=steps, deadline=None),
-    )
+    run_machine(lambda: ReplayMachine(processes), examples, steps)

@@ -1,0 +1,54 @@
+"""Two API processes for state machines, which are synchronous."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from pydantic import SecretStr
+from redis.asyncio import Redis
+
+from app.api.deps import Services
+from app.main import wire
+from app.settings import Settings
+from app.store.redis.client import Connection
+
+T = TypeVar("T")
+A_YEAR_S = 366 * 24 * 3600.0
+
+
+class Processes:
+    """Two API processes over one Redis, called in turn on an event loop of their own."""
+
+    def __init__(self, redis_url: str, other: type[Connection] = Connection) -> None:
+        """Start both; the second one uses a connection of class ``other``."""
+        self._loop = asyncio.new_event_loop()
+        self.redis = Redis.from_url(redis_url)
+        self._connections = [Connection(redis_url, 5.0), other(redis_url, 5.0)]
+        given = Settings(redis_url=SecretStr(redis_url), environment_ttl_s=A_YEAR_S)
+        self._wired = [wire(given, connection, "tested") for connection in self._connections]
+
+    def call(self, use: Callable[[Services], Awaitable[T]]) -> T:
+        """Call a use case in the process whose turn it is."""
+        self._wired.reverse()
+        return self.wait(use(self._wired[0][0]))
+
+    def tick(self, run: str) -> None:
+        """Maintain a run in both processes."""
+        for _, maintenance in self._wired:
+            self.wait(maintenance.look_after(run))
+
+    def transact(self, whether: bool) -> None:
+        """Write payloads in the transaction that indexes them, or reserve them before it."""
+        for connection in self._connections:
+            connection.transacts = whether
+
+    def wait(self, answer: Awaitable[T]) -> T:
+        """Run the event loop until the answer is there."""
+        return self._loop.run_until_complete(asyncio.ensure_future(answer, loop=self._loop))
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.wait(self.redis.aclose())
+        for connection in self._connections:
+            self.wait(connection.aclose())
+        self._loop.close()
