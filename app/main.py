@@ -81,7 +81,7 @@ from app.store.curriculum.state import CurriculumStateStore
 from app.store.curriculum.store import CurriculumStore
 from app.store.environments.members import MemberStore
 from app.store.groups.store import GroupStore
-from app.store.redis.client import Connection
+from app.store.redis.client import RedisClient
 from app.store.redis.notifications import changes
 from app.store.replay.groups import EnteringStore
 from app.store.replay.samples import SampleStore
@@ -119,7 +119,7 @@ def create_app(settings: Settings) -> FastAPI:
             )
         url, patience_s = settings.redis_url.get_secret_value(), settings.store_patience_s
         facts = await probe_patiently(url, patience_s)
-        connection = Connection(url, patience_s, settings.store_timeout_s)
+        connection = RedisClient(url, patience_s, settings.store_timeout_s)
         try:
             connection.transacts = not facts.torn_multi_bug
             services, maintenance = wire(settings, connection, facts.summary)
@@ -160,7 +160,7 @@ def create_app(settings: Settings) -> FastAPI:
     return app
 
 
-def wire(settings: Settings, connection: Connection, durability: str) -> tuple[Services, Maintenance]:
+def wire(settings: Settings, connection: RedisClient, durability: str) -> tuple[Services, Maintenance]:
     """Put the use cases together."""
     ttl_ms = round(settings.environment_ttl_s * 1000)
     runs, groups, batches = RunStore(connection), GroupStore(connection), BatchStore(connection)

@@ -19,7 +19,7 @@ import redis
 from app.main import wire
 from app.settings import Settings
 from app.store.groups.codec import EncodedGroup
-from app.store.redis.client import Connection
+from app.store.redis.client import RedisClient
 from app.store.server.embedded import EmbeddedRedis
 from benchmarks.bodies import http_post, redis_set
 from benchmarks.load import Caller, HttpCaller, RedisCaller
@@ -141,7 +141,7 @@ class Lachesis(AtroposSpeaker):
 
     async def put(self, groups: Sequence[EncodedGroup], count: int) -> None:
         """Queue groups through the service's own layers but HTTP: for depths that would take too long otherwise."""
-        connection = Connection(self.redis_url, 60.0)
+        connection = RedisClient(self.redis_url, 60.0)
         intake = wire(Settings(), connection, "")[0].intake
         endless = itertools.cycle(groups)
         for start in range(0, count, PUT_AT_ONCE):

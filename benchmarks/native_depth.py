@@ -9,7 +9,7 @@ from dataclasses import replace
 from app.api.codec.group_blob import decode_blobs
 from app.main import wire
 from app.settings import Settings
-from app.store.redis.client import Connection
+from app.store.redis.client import RedisClient
 from benchmarks import native
 from benchmarks.arena import Arena
 from benchmarks.bodies import Shape
@@ -71,7 +71,7 @@ async def settled(lachesis: Lachesis) -> None:
 async def put(lachesis: Lachesis, count: int) -> None:
     """Queue groups through the service's own layers but HTTP: for depths that would take too long otherwise."""
     (group,) = decode_blobs(native.blob(native.made_up(TINY)[0], "one"))
-    connection = Connection(lachesis.redis_url, 60.0)
+    connection = RedisClient(lachesis.redis_url, 60.0)
     submissions = wire(Settings(), connection, "")[0].submissions
     named = (replace(group, group_id=uuid.uuid4().hex) for _ in range(count))
     while some := list(itertools.islice(named, PUT_AT_ONCE)):

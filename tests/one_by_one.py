@@ -2,11 +2,11 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from app.store.redis.client import Connection
+from app.store.redis.client import RedisClient
 from app.store.redis.pipeline import Command
 
 
-class OneByOne(Connection):
+class OneByOne(RedisClient):
     """Sends commands that go together one by one, if they write, and does something else before one of them."""
 
     between: Callable[[], Awaitable[object]]
@@ -17,8 +17,8 @@ class OneByOne(Connection):
         super().__init__(url, patience_s)
         self.transacts = False
 
-    async def exchange(self, commands: Sequence[Command]) -> list[object]:
-        return await self._apart(commands) if _writes(commands) else await super().exchange(commands)
+    async def pipeline(self, commands: Sequence[Command]) -> list[object]:
+        return await self._apart(commands) if _writes(commands) else await super().pipeline(commands)
 
     async def _apart(self, commands: Sequence[Command]) -> list[object]:
         self.sent = len(commands)

@@ -44,7 +44,7 @@ from app.services.status import Status
 from app.services.traffic import RequestCounts
 from app.settings import Settings
 from app.store.groups.store import GroupStore
-from app.store.redis.client import Connection
+from app.store.redis.client import RedisClient
 from lachesis.wire.problems import format_validation_error, most_telling
 from lachesis.wire.runs import RUN_NAME
 
@@ -58,7 +58,7 @@ class Services:
     """The use cases, wired once per process by `app.main`."""
 
     settings: Settings
-    connection: Connection
+    connection: RedisClient
     groups: GroupStore
     registry: EnvironmentRegistry
     bodies: BodyBudget

@@ -192,10 +192,10 @@ class Maintenance:
             await self._replay.look_after(run)
         if tick.loading:
             await self._curriculum_states.look_after(run, tick.clock_ms)
-        if tick.unindexed:
-            await self._groups.give_up_orphans(run, tick.clock_ms - self._orphan_ttl_ms)
-        if tick.unindexed or tick.trash:
-            await self._groups.sweep(run)
+        if tick.unreferenced:
+            await self._groups.mark_abandoned(run, tick.clock_ms - self._orphan_ttl_ms)
+        if tick.unreferenced or tick.marked_hashes:
+            await self._groups.delete_marked(run)
         if tick.aging:
             await self._staleness.sweep_ages(run)
         if tick.due:

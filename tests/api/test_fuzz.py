@@ -204,7 +204,9 @@ async def test_no_mutation_of_a_valid_request_is_a_5xx_or_leaves_anything_behind
         dropped = (await client.get("/status")).json()["dropped"]
         assert dropped.keys() <= {"too_long"}, "of Atropos, sequences over max_token_len"
         assert held + books["delivered"] + sum(dropped.values()) == tally.accepted
-        assert await redis.zcount(RunKeys(run).unindexed, 0, "+inf") == 0, "something was reserved for what was refused"
+        assert await redis.zcount(RunKeys(run).unreferenced, 0, "+inf") == 0, (
+            "something was reserved for what was refused"
+        )
         await everything_accepted_can_be_served(client)
         await books_once_settled(redis, run)
         await a_good_batch_is_served(client)

@@ -137,7 +137,7 @@ async def test_a_replay_buffer_and_curricula_are_described(start: Start) -> None
 async def test_a_run_that_cannot_be_looked_after_is_shown_as_such(start: Start, redis_client: Redis) -> None:
     service = await start()
     (await service.post("/v1/runs", json=RUN)).raise_for_status()
-    await redis_client.set(RunKeys("math").trash, "no set")
+    await redis_client.set(RunKeys("math").marked_hashes, "no set")
 
     async def shown() -> bool:
         _, out, _ = await status(service, "--run", "math")

@@ -132,13 +132,15 @@ async def _check_memory(redis: "Redis", keys: RunKeys, held: Mapping[str, Stored
 
 async def _check_payloads(redis: "Redis", keys: RunKeys, held: Mapping[str, StoredGroup], latest: str | None) -> None:
     """What is held by the run, its replay buffer or a batch has its payload; any other is garbage that is known of."""
-    unindexed = {group.decode(): score for group, score in await redis.zrange(keys.unindexed, 0, -1, withscores=True)}
+    unreferenced = {
+        group.decode(): score for group, score in await redis.zrange(keys.unreferenced, 0, -1, withscores=True)
+    }
     named = {name for key in keys.naming_payloads() for name in await _texts(redis, key)}
-    assert not {group for group, score in unindexed.items() if score >= 0} & named, "held, and yet only announced"
+    assert not {group for group, score in unreferenced.items() if score >= 0} & named, "held, and yet only announced"
     if not await redis.exists(keys.replay):
-        assert not unindexed.keys() & held.keys(), "a group that is held and yet garbage"
-    for token in await redis.smembers(keys.trash):
-        unindexed |= dict.fromkeys(await _texts(redis, keys.trashed(token.decode())), -1)
+        assert not unreferenced.keys() & held.keys(), "a group that is held and yet garbage"
+    for token in await redis.smembers(keys.marked_hashes):
+        unreferenced |= dict.fromkeys(await _texts(redis, keys.marked_hash(token.decode())), -1)
     payloads = {key.decode().rsplit(":", 1)[1] async for key in redis.scan_iter(keys.payload("*"))}
     assert named <= payloads, "a group without its payload"
-    assert payloads <= named | unindexed.keys() | ({latest} if latest else set()), "a payload that nothing names"
+    assert payloads <= named | unreferenced.keys() | ({latest} if latest else set()), "a payload that nothing names"

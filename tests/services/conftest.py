@@ -14,7 +14,7 @@ from app.services.environments.registry import Membership
 from app.services.maintenance import Maintenance
 from app.settings import Settings
 from app.store.groups.codec import EncodedGroup
-from app.store.redis.client import Connection
+from app.store.redis.client import RedisClient
 from tests.services.processes import Processes
 
 Process = tuple[Services, Maintenance]
@@ -64,11 +64,11 @@ async def process(redis_url: str, redis_client: Redis) -> AsyncIterator[Callable
 
     Each is as if on a host of its own: others must hear from it to know that it lives.
     """
-    connections: list[Connection] = []
+    connections: list[RedisClient] = []
 
     def start(url: str = redis_url, **overrides: object) -> Process:
         settings = Settings(redis_url=SecretStr(url), **overrides)  # type: ignore[arg-type]
-        connections.append(Connection(url, settings.store_patience_s))
+        connections.append(RedisClient(url, settings.store_patience_s))
         services, maintenance = wire(settings, connections[-1], "tested")
         services.sending.worker = f"host{len(connections)}/1/tested"
         return services, maintenance

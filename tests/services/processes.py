@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from app.api.deps import Services
 from app.main import wire
 from app.settings import Settings
-from app.store.redis.client import Connection
+from app.store.redis.client import RedisClient
 
 T = TypeVar("T")
 A_YEAR_S = 366 * 24 * 3600.0
@@ -19,11 +19,11 @@ A_YEAR_S = 366 * 24 * 3600.0
 class Processes:
     """Two API processes over one Redis, called in turn on an event loop of their own."""
 
-    def __init__(self, redis_url: str, other: type[Connection] = Connection) -> None:
+    def __init__(self, redis_url: str, other: type[RedisClient] = RedisClient) -> None:
         """Start both; the second one uses a connection of class ``other``."""
         self._loop = asyncio.new_event_loop()
         self.redis = Redis.from_url(redis_url)
-        self._connections = [Connection(redis_url, 5.0), other(redis_url, 5.0)]
+        self._connections = [RedisClient(redis_url, 5.0), other(redis_url, 5.0)]
         given = Settings(redis_url=SecretStr(redis_url), environment_ttl_s=A_YEAR_S)
         self._wired = [wire(given, connection, "tested") for connection in self._connections]
 

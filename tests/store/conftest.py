@@ -14,9 +14,9 @@ from app.core.runs.settings import Policy
 from app.store.batches.store import BatchStore
 from app.store.environments.members import MemberStore
 from app.store.groups.codec import EncodedGroup
-from app.store.groups.entries import Incoming, Placement, Terms
+from app.store.groups.entries import PendingGroup, Placement, Preconditions
 from app.store.groups.store import GroupStore
-from app.store.redis.client import Connection
+from app.store.redis.client import RedisClient
 from app.store.redis.keys import RunKeys, lane_name
 from app.store.runs.store import RunStore
 from app.store.runs.tick import NOBODY, HeardOf, Tick
@@ -39,35 +39,37 @@ class Store:
     """One run in Redis."""
 
     redis: Redis
-    connection: Connection
+    connection: RedisClient
     runs: RunStore
     groups: GroupStore
     batches: BatchStore
     members: MemberStore
 
-    async def terms(self, **limits: Any) -> Terms:
+    async def preconditions(self, **limits: Any) -> Preconditions:
         """What admits groups now: names and histories last an hour."""
-        return Terms(**{"epoch": (await self.view()).epoch, "dedup_ms": LASTING_MS, "history_ms": LASTING_MS} | limits)
+        return Preconditions(
+            **{"epoch": (await self.view()).epoch, "dedup_ms": LASTING_MS, "history_ms": LASTING_MS} | limits
+        )
 
     async def admit(
         self, *groups: EncodedGroup, ids: Sequence[str] = (), place: Placement | None = None, **limits: Any
     ) -> list[bool] | None:
-        """Admit groups on present terms, under payload ids of their own unless given; queued for environment 0.
+        """Admit groups on present preconditions, under payload ids of their own unless given; queued for environment 0.
 
         Returns:
             Which of them are new.
         """
         submission = [
-            Incoming(
+            PendingGroup(
                 ids[n] if ids else uuid.uuid4().hex, group, place or Placement(0, policy_version=group.policy_version)
             )
             for n, group in enumerate(groups)
         ]
-        stored = await self.groups.admit(RUN, [submission], await self.terms(**limits))
-        (fate,) = stored.fates
-        if isinstance(fate, Exception):
-            raise fate
-        return None if fate is None else [not outcome.repeated for outcome in fate]
+        stored = await self.groups.admit(RUN, [submission], await self.preconditions(**limits))
+        (result,) = stored.results
+        if isinstance(result, Exception):
+            raise result
+        return None if result is None else [not outcome.repeated for outcome in result]
 
     async def rewind(self, step: int, kept: Sequence[Lease], held: Sequence[tuple[Lease, Lease]] = ()) -> bool:
         """Hand kept batches out again under these leases, and held ones: as seen, and from now on."""
@@ -141,14 +143,14 @@ class Store:
 
 
 @pytest.fixture
-async def connection(redis_url: str, redis_client: Redis) -> AsyncIterator[Connection]:
-    opened = Connection(redis_url, patience_s=5.0)
+async def connection(redis_url: str, redis_client: Redis) -> AsyncIterator[RedisClient]:
+    opened = RedisClient(redis_url, patience_s=5.0)
     yield opened
     await opened.aclose()
 
 
 @pytest.fixture
-async def store(connection: Connection, redis_client: Redis) -> Store:
+async def store(connection: RedisClient, redis_client: Redis) -> Store:
     """A run with a configuration and one environment, 0, whose groups are of four sequences."""
     runs, groups, batches = RunStore(connection), GroupStore(connection), BatchStore(connection)
     made = Store(redis_client, connection, runs, groups, batches, MemberStore(connection))

@@ -62,7 +62,7 @@ def debt_changes(before: Mapping[int, int], after: Mapping[int, int]) -> tuple[t
     """Return by how much a batch changes the debts to environments, by environment id, without zeros.
 
     The changes are part of the batch's lease. If the batch is not trained on, they are undone, whatever other batches
-    were taken meanwhile (`lua/batches/take_back_debts.lua`).
+    were taken meanwhile (`lua/batches/revert_debts.lua`).
     """
     changes = ((key, after.get(key, 0) - before.get(key, 0)) for key in sorted(before.keys() | after.keys()))
     return tuple((key, change) for key, change in changes if change)

@@ -142,7 +142,7 @@ class BatchLeases:
                 break
         if tried.replayed:
             await self._reservations.settle(run)
-        await self._groups.sweep(run)
+        await self._groups.delete_marked(run)
 
 
 def _held(view: BatchView, run: str, batch_id: str, lease_id: str | None, repeated: str | None) -> Lease | None:

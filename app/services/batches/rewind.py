@@ -61,7 +61,7 @@ class Retention:
             leases: The leases.
             policy: The run's, where the caller has just read it.
         """
-        policy = policy or (await self._runs.roster(run)).policy
+        policy = policy or (await self._runs.admission_context(run)).policy
         ended = await self._end(run, leases, policy)
         if ended.batches and ended.kept is not None:
             await self._trim(run, ended.kept)
@@ -126,7 +126,7 @@ class Retention:
         kept = (await self._batches.kept(run)).batches
         saved = [batch_id for batch_id, at in kept if at <= step]
         await self._batches.release_kept(run, saved, step, policy_version, rewinds)
-        await self._groups.sweep(run)
+        await self._groups.delete_marked(run)
         return await self._runs.view(run)
 
     async def rewind(self, run: str, step: int) -> RewindResult:

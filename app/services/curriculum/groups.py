@@ -6,20 +6,20 @@ from app.core.errors import InvalidField
 from app.services.curriculum.observing import arm_bins, changes_of
 from app.store.curriculum.groups import GroupObservations
 from app.store.curriculum.items import Observation
-from app.store.groups.admission_context import Observer, Roster
+from app.store.groups.admission_context import AdmissionContext, Observer
 from app.store.groups.codec import EncodedGroup
 from app.store.groups.entries import Placement
 
 
 def observations_of(
-    groups: Sequence[EncodedGroup], placements: Sequence[Placement], roster: Roster
+    groups: Sequence[EncodedGroup], placements: Sequence[Placement], context: AdmissionContext
 ) -> list[GroupObservations]:
     """Say what groups that name items tell the curricula of their environments, dropped or not: rewards are known."""
-    if not roster.observers:
+    if not context.observers:
         return []
     told: dict[str, GroupObservations] = {}
     for position, (group, place) in enumerate(zip(groups, placements, strict=True)):
-        observer = roster.observers.get(place.environment)
+        observer = context.observers.get(place.environment)
         if group.item is None or observer is None:
             continue
         own = told.setdefault(

@@ -13,22 +13,22 @@ from app.services.groups.commit import GroupCommit, PlacedGroups
 from app.services.replay.relief import ReplayEviction
 from app.services.runs.capacity import RunCapacity
 from app.services.runs.warnings import RunWarnings
-from app.store.groups.admission_context import Roster
+from app.store.groups.admission_context import AdmissionContext
 from app.store.groups.codec import EncodedGroup
 from app.store.groups.entries import Outcome, Placement
 from app.store.groups.store import GroupStore
 from app.store.runs.store import RunStore
 
-_NOBODY = Roster(0, {})
+_NOBODY = AdmissionContext(0, {})
 
-Place = Callable[[EncodedGroup, Roster], Placement]
+Place = Callable[[EncodedGroup, AdmissionContext], Placement]
 
 
 @dataclass(frozen=True, slots=True)
 class AdmittedGroups:
-    """Groups that were admitted: on which roster, where to, and what became of them."""
+    """Groups that were admitted: on which context, where to, and what became of them."""
 
-    roster: Roster
+    context: AdmissionContext
     placements: list[Placement]
     outcomes: list[Outcome]
 
@@ -50,7 +50,7 @@ class Admission:
         self._relief = relief
         self._warnings = warnings
         self._announced: set[str] = set()
-        self._rosters: dict[str, Roster] = {}
+        self._contexts: dict[str, AdmissionContext] = {}
 
     async def admit(
         self, run: str, groups: Sequence[EncodedGroup], place: Place, *, announce: bool, limited: bool
@@ -71,15 +71,15 @@ class Admission:
         if announce and run not in self._announced:
             await self._runs.announce(run)
             self._announced.add(run)
-        roster, fresh, relieved = self._rosters.get(run, _NOBODY), False, False
+        context, fresh, relieved = self._contexts.get(run, _NOBODY), False, False
         while True:
             try:
-                if roster.policy.archived:
+                if context.policy.archived:
                     raise RunArchived(f"run {run} is archived: it takes no groups")
-                placements = [place(group, roster) for group in groups]
+                placements = [place(group, context) for group in groups]
                 lanes = _lanes(groups, placements)
-                room = await self._capacity.room(run, roster, lanes) if limited else NO_LIMIT
-                outcomes = await self._commits.commit(run, PlacedGroups(roster, groups, placements, room))
+                room = await self._capacity.room(run, context, lanes) if limited else NO_LIMIT
+                outcomes = await self._commits.commit(run, PlacedGroups(context, groups, placements, room))
             except QueueFull:
                 if not await self._capacity.look_again(run):
                     raise
@@ -96,20 +96,20 @@ class Admission:
             if outcomes is not None:
                 self._capacity.admitted(run, lanes)
                 too_long = any(place.dropped is DropReason.TOO_LONG for place in placements)
-                await self._warnings.admitted(run, roster.epoch, lanes, too_long=too_long)
-                return AdmittedGroups(roster, placements, outcomes)
-            roster, fresh = await self._roster(run), True
+                await self._warnings.admitted(run, context.epoch, lanes, too_long=too_long)
+                return AdmittedGroups(context, placements, outcomes)
+            context, fresh = await self._context(run), True
 
-    async def _roster(self, run: str) -> Roster:
-        roster = self._rosters[run] = await self._runs.roster(run)
-        return roster
+    async def _context(self, run: str) -> AdmissionContext:
+        context = self._contexts[run] = await self._runs.admission_context(run)
+        return context
 
     def keep_only(self, runs: Collection[str]) -> None:
         """Forget what is remembered of runs that are no more: anybody can make up names."""
         self._announced.intersection_update(runs)
         self._capacity.keep_only(runs)
         self._warnings.keep_only(runs)
-        self._rosters = {run: roster for run, roster in self._rosters.items() if run in runs}
+        self._contexts = {run: context for run, context in self._contexts.items() if run in runs}
 
 
 def _lanes(groups: Sequence[EncodedGroup], placements: Sequence[Placement]) -> list[LaneId]:
@@ -117,18 +117,20 @@ def _lanes(groups: Sequence[EncodedGroup], placements: Sequence[Placement]) -> l
     return [(place.environment, group.size) for group, place in pairs if place.dropped is None]
 
 
-def checked(group: EncodedGroup, place: Placement, roster: Roster, long_sequences: LongSequences) -> Placement:
+def checked(
+    group: EncodedGroup, place: Placement, context: AdmissionContext, long_sequences: LongSequences
+) -> Placement:
     """Return where a group goes: its place, marked or not, or nowhere because of its lengths or rewards.
 
     Raises:
         SequenceTooLong: A sequence is longer than the run takes, and the run refuses such groups.
     """
-    sequence = too_long(group.lengths, roster.max_sequence_tokens)
+    sequence = too_long(group.lengths, context.max_sequence_tokens)
     if sequence is None:
-        return filtered(group, place, roster.policy)
+        return filtered(group, place, context.policy)
     if long_sequences is LongSequences.DROP:
         return replace(place, buffered=False, dropped=DropReason.TOO_LONG)
-    tokens, most = group.lengths[sequence], roster.max_sequence_tokens
+    tokens, most = group.lengths[sequence], context.max_sequence_tokens
     why = f"sequence {sequence} of group {group.group_id} has {tokens} tokens; the run takes {most} at most"
     raise SequenceTooLong(why, (*group.place, "tokens", sequence))
 

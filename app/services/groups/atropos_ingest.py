@@ -7,7 +7,7 @@ from app.core.groups.set_buffer import completed_set
 from app.core.model import Environment, LaneId, PlannedGroup, RunView
 from app.core.runs.settings import LongSequences
 from app.services.groups.admission import Admission, checked
-from app.store.groups.admission_context import Roster
+from app.store.groups.admission_context import AdmissionContext
 from app.store.groups.codec import EncodedGroup
 from app.store.groups.entries import Placement
 from app.store.groups.store import GroupStore
@@ -51,7 +51,7 @@ class AtroposIngest:
         if not groups:
             return []
         admitted = await self._admission.admit(run, groups, _place, announce=True, limited=False)
-        environments = admitted.roster.environments
+        environments = admitted.context.environments
         waiting: dict[int, int] = {}
         receipts = []
         for group, placement in zip(groups, admitted.placements, strict=True):
@@ -98,7 +98,7 @@ class AtroposIngest:
         return released
 
 
-def _place(group: EncodedGroup, roster: Roster) -> Placement:
+def _place(group: EncodedGroup, context: AdmissionContext) -> Placement:
     """Decide whose account a group goes to, and whether it must wait for a set.
 
     A group with a sequence that is too long is always dropped: environments of Atropos never repeat a refused request,
@@ -106,8 +106,8 @@ def _place(group: EncodedGroup, roster: Roster) -> Placement:
 
     An environment nobody registered has no share; a group larger than declared can never be part of a set.
     """
-    if group.environment is None or group.environment not in roster.environments:
-        return checked(group, Placement(None), roster, LongSequences.DROP)
-    declared = roster.environments[group.environment].group_size
+    if group.environment is None or group.environment not in context.environments:
+        return checked(group, Placement(None), context, LongSequences.DROP)
+    declared = context.environments[group.environment].group_size
     place = Placement(group.environment, buffered=group.size < declared)
-    return checked(group, place, roster, LongSequences.DROP)
+    return checked(group, place, context, LongSequences.DROP)

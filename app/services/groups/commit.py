@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 
 from app.core.runs.capacity import NO_LIMIT, Room
 from app.services.curriculum.groups import observations_of
-from app.store.groups.admission_context import Roster
+from app.store.groups.admission_context import AdmissionContext
 from app.store.groups.codec import EncodedGroup
-from app.store.groups.entries import Fate, Incoming, Outcome, Placement, Stored, Terms
+from app.store.groups.entries import AdmissionResult, Outcome, PendingGroup, Placement, Preconditions, Stored
 from app.store.groups.store import GroupStore
 
 _TOGETHER_BYTES = 512 * 1024  # of payload: while Redis stores more than that, nobody is at work on what comes next
@@ -29,13 +29,13 @@ class PlacedGroups:
     """Groups that are to be stored, all or none.
 
     Attributes:
-        roster: What they were placed by.
+        context: What they were placed by.
         groups: The groups; ids given by senders are unique among them.
         placements: Where each goes.
         room: The limits of waiting groups.
     """
 
-    roster: Roster
+    context: AdmissionContext
     groups: Sequence[EncodedGroup]
     placements: Sequence[Placement]
     room: Room = NO_LIMIT
@@ -44,15 +44,15 @@ class PlacedGroups:
 @dataclass(frozen=True, slots=True)
 class _Submission:
     placed: PlacedGroups
-    fate: asyncio.Future[list[Outcome] | None]
+    result: asyncio.Future[list[Outcome] | None]
 
-    def resolve(self, fate: Fate | Exception) -> None:
-        if self.fate.done():  # whoever asked was cancelled
+    def resolve(self, result: AdmissionResult | Exception) -> None:
+        if self.result.done():  # whoever asked was cancelled
             return
-        if isinstance(fate, Exception):
-            self.fate.set_exception(fate)
+        if isinstance(result, Exception):
+            self.result.set_exception(result)
         else:
-            self.fate.set_result(fate)
+            self.result.set_result(result)
 
 
 class GroupCommit:
@@ -81,7 +81,7 @@ class GroupCommit:
             await self._form_group(run, waiting)
         else:
             await self._commit_group(run, [waiting])
-        return await waiting.fate
+        return await waiting.result
 
     async def _form_group(self, run: str, first: _Submission) -> None:
         """Let others join for one turn, then begin."""
@@ -89,7 +89,7 @@ class GroupCommit:
         try:
             await asyncio.sleep(0)
         except asyncio.CancelledError:
-            first.fate.cancel()  # nobody would ask for it
+            first.result.cancel()  # nobody would ask for it
             raise
         finally:  # the others are not to depend on the first
             del self._forming[run]
@@ -99,39 +99,39 @@ class GroupCommit:
                 task.add_done_callback(self._tasks.discard)
 
     async def _commit_group(self, run: str, together: Sequence[_Submission]) -> None:
-        fates: Sequence[Fate | Exception]
+        results: Sequence[AdmissionResult | Exception]
         self._busy += 1
         try:
-            fates = (await self._store(run, [waiting.placed for waiting in together])).fates
+            results = (await self._store(run, [waiting.placed for waiting in together])).results
         except Exception as error:  # noqa: BLE001 - whatever it is, it is for those who wait
-            fates = [error] * len(together)
+            results = [error] * len(together)
         finally:
             self._busy -= 1
-        for waiting, fate in zip(together, fates, strict=True):
-            waiting.resolve(fate)
+        for waiting, result in zip(together, results, strict=True):
+            waiting.resolve(result)
 
     async def _store(self, run: str, together: Sequence[PlacedGroups]) -> Stored:
-        roster = together[0].roster
+        context = together[0].context
         groups = [group for placed in together for group in placed.groups]
         placements = [place for placed in together for place in placed.placements]
         # Under new ids each time: what was written under the ones before may be being removed.
         submissions = [
             [
-                Incoming(secrets.token_hex(16), group, place)
+                PendingGroup(secrets.token_hex(16), group, place)
                 for group, place in zip(placed.groups, placed.placements, strict=True)
             ]
             for placed in together
         ]
-        terms = _terms(roster, groups, together[0].room)
-        stored = await self._groups.admit(run, submissions, terms, observations_of(groups, placements, roster))
-        _warn(run, roster, together, stored)
+        preconditions = _preconditions(context, groups, together[0].room)
+        stored = await self._groups.admit(run, submissions, preconditions, observations_of(groups, placements, context))
+        _warn(run, context, together, stored)
         return stored
 
 
 def _divided(forming: Sequence[_Submission]) -> Iterator[list[_Submission]]:
     """Divide submissions, in order, into what is committed together.
 
-    All were placed by one roster, and have the same limits; they are of `_TOGETHER_BYTES` at
+    All were placed by one context, and have the same limits; they are of `_TOGETHER_BYTES` at
     most, but for one that is larger by itself; and no two bring the same id.
     """
     together: list[_Submission] = []
@@ -142,7 +142,7 @@ def _divided(forming: Sequence[_Submission]) -> Iterator[list[_Submission]]:
         own_ids = {group.group_id for group in placed.groups if group.group_id is not None}
         own_bytes = sum(len(group.payload) for group in placed.groups)
         first = together[0].placed if together else placed
-        alike = placed.roster == first.roster and placed.room == first.room and ids.isdisjoint(own_ids)
+        alike = placed.context == first.context and placed.room == first.room and ids.isdisjoint(own_ids)
         if together and not (alike and size_bytes + own_bytes <= _TOGETHER_BYTES):
             yield together
             together, ids, size_bytes = [], set(), 0
@@ -152,12 +152,12 @@ def _divided(forming: Sequence[_Submission]) -> Iterator[list[_Submission]]:
     yield together
 
 
-def _terms(roster: Roster, groups: Sequence[EncodedGroup], room: Room) -> Terms:
-    policy = roster.policy
+def _preconditions(context: AdmissionContext, groups: Sequence[EncodedGroup], room: Room) -> Preconditions:
+    policy = context.policy
     versioned = any(group.policy_version is not None for group in groups)
-    return Terms(
-        epoch=roster.epoch,
-        policy_version=roster.policy_version if versioned else None,
+    return Preconditions(
+        epoch=context.epoch,
+        policy_version=context.policy_version if versioned else None,
         dedup_ms=round(policy.dedup_window_s * 1000),
         history_ms=policy.history_ms,
         max_groups=room.max_groups,
@@ -165,17 +165,17 @@ def _terms(roster: Roster, groups: Sequence[EncodedGroup], room: Room) -> Terms:
     )
 
 
-def _warn(run: str, roster: Roster, together: Sequence[PlacedGroups], stored: Stored) -> None:
+def _warn(run: str, context: AdmissionContext, together: Sequence[PlacedGroups], stored: Stored) -> None:
     """Log that nothing trainable comes any more, once: by the process that sees the alert begin."""
-    drought, batch_size, after = stored.drought, roster.batch_size, roster.policy.alert_after_batches
+    drought, batch_size, after = stored.starvation, context.batch_size, context.policy.alert_after_batches
     if drought is None or batch_size is None or not drought.alarms(batch_size, after):
         return
-    came = sum(_new_sequences(placed, fate) for placed, fate in zip(together, stored.fates, strict=True))
+    came = sum(_new_sequences(placed, result) for placed, result in zip(together, stored.results, strict=True))
     if not replace(drought, sequences=drought.sequences - came).alarms(batch_size, after):
         log.warning("run %s: %s", run, drought)
 
 
-def _new_sequences(placed: PlacedGroups, fate: Fate) -> int:
-    if not isinstance(fate, list):
+def _new_sequences(placed: PlacedGroups, result: AdmissionResult) -> int:
+    if not isinstance(result, list):
         return 0
-    return sum(group.size for group, outcome in zip(placed.groups, fate, strict=True) if not outcome.repeated)
+    return sum(group.size for group, outcome in zip(placed.groups, result, strict=True) if not outcome.repeated)

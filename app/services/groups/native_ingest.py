@@ -7,7 +7,7 @@ from app.core.errors import InvalidField, RunNotFound
 from app.core.groups.staleness import unfit
 from app.core.runs.settings import LongSequences
 from app.services.groups.admission import Admission, checked
-from app.store.groups.admission_context import Roster
+from app.store.groups.admission_context import AdmissionContext
 from app.store.groups.codec import EncodedGroup
 from app.store.groups.entries import Outcome, Placement
 from app.store.groups.store import GroupStore
@@ -41,14 +41,14 @@ class NativeIngest:
 
         known: frozenset[str | None] = frozenset()
 
-        def place(group: EncodedGroup, roster: Roster) -> Placement:
-            if roster.batch_size is None:
+        def place(group: EncodedGroup, context: AdmissionContext) -> Placement:
+            if context.batch_size is None:
                 raise RunNotFound(f"there is no run {run}")
             repeated = group.group_id in known
-            if not repeated and group.environment is not None and group.environment not in roster.environments:
+            if not repeated and group.environment is not None and group.environment not in context.environments:
                 where = (*group.place, "environment")
                 raise InvalidField(f"environment {group.environment} is not registered", where)
-            return _place(group, roster, known=repeated)
+            return _place(group, context, known=repeated)
 
         while True:
             try:
@@ -61,13 +61,13 @@ class NativeIngest:
                 known = found
 
 
-def _place(group: EncodedGroup, roster: Roster, *, known: bool) -> Placement:
+def _place(group: EncodedGroup, context: AdmissionContext, *, known: bool) -> Placement:
     """Decide what happens to a group; a ``known`` one gets its first answer again, whatever is decided here."""
-    sampled, current = group.policy_version, roster.policy_version
-    dropped = unfit(sampled, current, roster.policy)
+    sampled, current = group.policy_version, context.policy_version
+    dropped = unfit(sampled, current, context.policy)
     if dropped is not None:
         return Placement(group.environment, policy_version=sampled, dropped=dropped)
     # A version that is not in force yet and is taken all the same counts as the one that is.
     counts_as = None if sampled is None else min(sampled, current)
     place = Placement(group.environment, policy_version=counts_as)
-    return checked(group, place, roster, LongSequences.DROP if known else roster.policy.long_sequences)
+    return checked(group, place, context, LongSequences.DROP if known else context.policy.long_sequences)

@@ -75,7 +75,7 @@ class ReplayEviction:
                 break
             looked_at, most = len(keys), 4 * most
         evicted = await self._replay.retire(run, Unfit.EVICTED.value, going, view)
-        await self._groups.sweep(run)
+        await self._groups.delete_marked(run)
         return evicted
 
     async def _held_only_here(self, run: str, keys: Sequence[str], wanted_bytes: int) -> list[str]:

@@ -174,8 +174,8 @@ class RunAdministration:
             raise RunNotFound(f"there is no run {run}")
         for _ in range(_ATTEMPTS):
             await self._runs.reset(run, uuid.uuid4().hex)
-            await self._groups.give_up_orphans(run, (await self._runs.view(run)).clock_ms)
-            await self._groups.sweep(run)
+            await self._groups.mark_abandoned(run, (await self._runs.view(run)).clock_ms)
+            await self._groups.delete_marked(run)
             await self._runs.forget_recent(run)
             if await self._runs.forget(run):
                 emit(RunDeleted(run=run))

@@ -8,7 +8,7 @@ from app.core.environments.pacing import live_shares
 from app.core.environments.shares import bounds_for
 from app.core.model import Bounds, LaneId, RunView
 from app.core.runs.capacity import NO_LIMIT, Room, Waiting, is_oversized, reached_limit, room_for
-from app.store.groups.admission_context import Roster
+from app.store.groups.admission_context import AdmissionContext
 from app.store.groups.store import GroupStore
 from app.store.runs.store import RunStore
 
@@ -35,15 +35,15 @@ class RunCapacity:
         self._ttl_ms = environment_ttl_ms
         self._looks: dict[str, _CapacityCheck] = {}
 
-    async def room(self, run: str, roster: Roster, lanes: Sequence[LaneId]) -> Room:
-        """Return the limits for a submission of groups to these lanes, placed by a roster."""
-        policy = roster.policy
+    async def room(self, run: str, context: AdmissionContext, lanes: Sequence[LaneId]) -> Room:
+        """Return the limits for a submission of groups to these lanes, placed by a context."""
+        policy = context.policy
         if policy.max_queued_groups is None and policy.max_queued_bytes is None:
             return NO_LIMIT
         look = self._looks.get(run)
         if (
             look is None
-            or look.epoch != roster.epoch
+            or look.epoch != context.epoch
             or ((look.oversized.groups or _any_oversized(look, lanes)) and _is_old(look))
         ):
             look = await self._look(run)

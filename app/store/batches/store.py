@@ -13,7 +13,7 @@ from app.core.ranks.sharding import BalanceHistory
 from app.core.runs.settings import Policy
 from app.store.batches.view import BatchEnd, BatchView, batch_commands, parse_end, read_batch_view
 from app.store.redis import scripts
-from app.store.redis.client import Connection
+from app.store.redis.client import RedisClient
 from app.store.redis.keys import NONE, RunKeys, lane_name
 from app.store.redis.pipeline import Argument, Command
 from app.store.runs.view import balance_text, lease_text, parse_lease, parse_policy, reading
@@ -54,7 +54,7 @@ class Acknowledged(NamedTuple):
 class BatchStore:
     """Moves groups between the queue and trainers' hands."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: RedisClient) -> None:
         self._connection = connection
 
     async def commit(
@@ -112,7 +112,7 @@ class BatchStore:
         Raises:
             RunNotFound: There is no such run.
         """
-        found = await self._connection.exchange(batch_commands(RunKeys(run), batch_id))
+        found = await self._connection.pipeline(batch_commands(RunKeys(run), batch_id))
         with reading(run):
             view = read_batch_view(batch_id, found)
         if view is None:
@@ -168,11 +168,11 @@ class BatchStore:
         arguments: list[Argument] = [int(keep), max(history_ms, SHORTEST_HISTORY_MS)]
         for lease in leases:
             arguments += [lease.batch_id, lease_text(lease), lease.step, lease.lease_id or NONE]
-        run_keys = [keys.run, keys.groups, keys.leases, keys.lease_states, keys.unindexed, keys.history, keys.ended]
+        run_keys = [keys.run, keys.groups, keys.leases, keys.lease_states, keys.unreferenced, keys.history, keys.ended]
         kept_keys = [keys.kept, keys.kept_steps, keys.kept_leases]
         replay_keys = [keys.replay, keys.replay_part("fragments"), keys.replay_part("entering"), keys.replayed]
         command = scripts.command("acknowledge_batches", [*run_keys, *kept_keys, *replay_keys], arguments)
-        ended, *kept = await self._connection.exchange([command, *(_kept_commands(keys) if keep else [])])
+        ended, *kept = await self._connection.pipeline([command, *(_kept_commands(keys) if keep else [])])
         batches, entered_groups, replayed_groups = map(int, ended)
         return Acknowledged(batches, entered_groups, replayed_groups, _read_kept(*kept) if keep else None)
 
@@ -192,16 +192,16 @@ class BatchStore:
             keys.history,
             keys.ended,
             keys.groups,
-            keys.unindexed,
+            keys.unreferenced,
             keys.replayed,
         ]
-        dissolved = await self._connection.run("dissolve_batch", [*run_keys, *lanes], arguments)
+        dissolved = await self._connection.run("requeue_batch", [*run_keys, *lanes], arguments)
         return bool(dissolved)
 
     async def discard(self, run: str, lease: Lease, reason: DropReason, history_ms: int) -> bool:
         """End a lease and drop its groups for a stated reason; False if it is in another state by now."""
         keys = RunKeys(run)
-        run_keys = [keys.run, keys.groups, keys.leases, keys.lease_states, keys.dropped, keys.unindexed]
+        run_keys = [keys.run, keys.groups, keys.leases, keys.lease_states, keys.dropped, keys.unreferenced]
         arguments: list[Argument] = [lease.batch_id, lease_text(lease), lease.step, reason.value]
         arguments += [max(history_ms, SHORTEST_HISTORY_MS), json.dumps(lease.debts)]
         discarded = await self._connection.run(
@@ -222,7 +222,7 @@ class BatchStore:
 
     async def kept(self, run: str) -> Kept:
         """Read which batches are kept."""
-        return _read_kept(*await self._connection.exchange(_kept_commands(RunKeys(run))))
+        return _read_kept(*await self._connection.pipeline(_kept_commands(RunKeys(run))))
 
     async def kept_groups(self, run: str, batch_ids: Sequence[str]) -> list[list[LeasedGroup]]:
         """Read which groups kept batches hold; none for a batch that is not kept any more."""
@@ -256,8 +256,8 @@ class BatchStore:
         """
         keys = RunKeys(run)
         released = await self._connection.run(
-            "release_kept",
-            [keys.run, keys.groups, keys.unindexed, keys.kept, keys.kept_steps, keys.kept_leases, keys.replayed],
+            "release_kept_batches",
+            [keys.run, keys.groups, keys.unreferenced, keys.kept, keys.kept_steps, keys.kept_leases, keys.replayed],
             [_or_empty(checkpoint), _or_empty(policy_version), _or_empty(rewinds), *batch_ids],
         )
         if released < 0:

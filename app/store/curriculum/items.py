@@ -17,7 +17,7 @@ from app.store.curriculum.entries import (
 )
 from app.store.curriculum.store import CurriculumView
 from app.store.redis import scripts
-from app.store.redis.client import Connection
+from app.store.redis.client import RedisClient
 from app.store.redis.keys import CurriculumPart, RunKeys
 from app.store.redis.pipeline import Argument, Command
 
@@ -87,7 +87,7 @@ class Taken:
 class ItemStore:
     """Reads and changes a curriculum's items."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: RedisClient) -> None:
         self._connection = connection
 
     async def register(self, view: CurriculumView, slices: Sequence[Sequence[NewItem]]) -> list[tuple[str, int]]:
@@ -97,12 +97,12 @@ class ItemStore:
             For each slice ``registered`` and how many are new; or, with nothing of it changed, ``gone`` (there is no
             such curriculum any more), ``full`` or ``crowded`` (there would be too many items, or categories), and 0.
         """
-        replies = await self._connection.exchange([_registration(view, part, only_known=False) for part in slices])
+        replies = await self._connection.pipeline([_registration(view, part, only_known=False) for part in slices])
         return [(word.decode(), rest[0] if rest else 0) for word, *rest in replies]
 
     async def change(self, view: CurriculumView, item: NewItem) -> str:
         """Change an item; returns ``registered``, ``missing``, or as `register`."""
-        word, *_ = (await self._connection.exchange([_registration(view, [item], only_known=True)]))[0]
+        word, *_ = (await self._connection.pipeline([_registration(view, [item], only_known=True)]))[0]
         return str(word.decode())
 
     async def delete(self, view: CurriculumView, keys: Sequence[str]) -> int:
@@ -181,7 +181,7 @@ class ItemStore:
         if not places:
             return []
         clock: Argument = view.clock_ms if idle_only else ""
-        found = await self._connection.run("look_items", view.keys, [" ".join(orders), clock, *_placed(places)])
+        found = await self._connection.run("find_items", view.keys, [" ".join(orders), clock, *_placed(places)])
         return [_item(item) if item else None for item in found]
 
     async def keys_by_rank(
@@ -194,7 +194,7 @@ class ItemStore:
 
     async def flight(self, view: CurriculumView, key: str) -> tuple[int, int]:
         """Read which sample last handed out a seen item, and for how many ms others do not get an item."""
-        drawn, until_ms = await self._connection.exchange(
+        drawn, until_ms = await self._connection.pipeline(
             [("ZSCORE", self._part(view, part), key) for part in ("drawn", "in_flight")]
         )
         return int(drawn or 0), max(0, int(until_ms or 0) - view.clock_ms)

@@ -14,7 +14,7 @@ from app.store.curriculum.entries import (
     policy_text,
 )
 from app.store.curriculum.store import CurriculumView, named_arm
-from app.store.redis.client import Connection
+from app.store.redis.client import RedisClient
 from app.store.redis.keys import RunKeys
 from app.store.redis.pipeline import Argument, Command
 
@@ -43,7 +43,7 @@ class SavedItem:
 class CurriculumStateStore:
     """Saves curricula, and restores them."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: RedisClient) -> None:
         self._connection = connection
 
     async def header(self, view: CurriculumView) -> tuple[Header, list[str]]:

@@ -7,7 +7,7 @@ from typing import Any
 from app.core.curriculum.indexes import Counts, Order, Span
 from app.core.curriculum.settings import CurriculumPolicy
 from app.store.curriculum.entries import MAX_CURRICULA, parse_pairs, parse_policy, policy_text
-from app.store.redis.client import Connection
+from app.store.redis.client import RedisClient
 from app.store.redis.keys import CurriculumPart, RunKeys
 from app.store.redis.pipeline import Argument, Command
 from app.store.runs.view import parse_policy as parse_run_policy
@@ -107,7 +107,7 @@ class CurriculumSummary:
 class CurriculumStore:
     """Reads and changes which curricula a run has."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: RedisClient) -> None:
         self._connection = connection
 
     async def ids(self, run: str) -> dict[str, str]:
@@ -118,14 +118,14 @@ class CurriculumStore:
     async def summaries(self, runs: Sequence[str]) -> dict[str, list[CurriculumSummary]]:
         """Read the curricula of runs, by name, in two round trips; runs that have none are left out."""
         names = [("HGETALL", RunKeys(run).curricula) for run in runs]
-        found = dict(zip(runs, await self._connection.exchange(names) if names else [], strict=True))
+        found = dict(zip(runs, await self._connection.pipeline(names) if names else [], strict=True))
         named = [(run, *pair) for run, own in found.items() for pair in sorted(own.items())]
         commands: list[Command] = []
         for run, _, own in named:
             keys, curriculum_id = RunKeys(run), own.decode()
             commands.append(("HMGET", keys.curriculum(curriculum_id), "samples", "updates", "ease"))
             commands += [("ZCARD", keys.curriculum_part(curriculum_id, part)) for part in _COUNTED]
-        replies = await self._connection.exchange(commands) if commands else []
+        replies = await self._connection.pipeline(commands) if commands else []
         summaries: dict[str, list[CurriculumSummary]] = {}
         for n, (run, name, _) in enumerate(named):
             totals, ease, unseen, seen, in_flight = replies[5 * n : 5 * n + 5]
@@ -151,7 +151,7 @@ class CurriculumStore:
             if found is None:
                 return None
             curriculum_id = found.decode()
-            time, (step, clock_ms, time_ms, policy), (config, revision, samples) = await self._connection.exchange(
+            time, (step, clock_ms, time_ms, policy), (config, revision, samples) = await self._connection.pipeline(
                 [
                     ("TIME",),
                     ("HMGET", keys.run, "step", "clock_ms", "time_ms", "policy"),
@@ -230,7 +230,7 @@ class CurriculumStore:
     async def ease_bounds(self, view: CurriculumView) -> tuple[float | None, float | None]:
         """Read the least and the greatest ease; None if no item has one."""
         key = RunKeys(view.run).curriculum_part(view.curriculum_id, "ease")
-        ends = await self._connection.exchange([("ZRANGE", key, end, end, "WITHSCORES") for end in (0, -1)])
+        ends = await self._connection.pipeline([("ZRANGE", key, end, end, "WITHSCORES") for end in (0, -1)])
         least, greatest = (float(found[0][1]) if found else None for found in ends)
         return least, greatest
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from app.core.errors import InvalidField, MemberNotFound
 from app.core.model import RunView
-from app.store.redis.client import Connection
+from app.store.redis.client import RedisClient
 from app.store.redis.keys import RunKeys, member_name, parse_member_name
 from app.store.runs.view import read_view, view_commands
 
@@ -46,7 +46,7 @@ class Started:
 class MemberStore:
     """Reads and changes the members of a run's environments."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: RedisClient) -> None:
         self._connection = connection
 
     async def put(self, run: str, environment: int, member: str) -> bool | None:
@@ -76,13 +76,13 @@ class MemberStore:
         keys = RunKeys(run)
         of_environment = ("HGET", keys.started, environment)
         of_member = ("HGET", keys.members, member_name(environment, member))
-        started, *replies, record = await self._connection.exchange([of_environment, *view_commands(keys), of_member])
+        started, *replies, record = await self._connection.pipeline([of_environment, *view_commands(keys), of_member])
         return read_view(replies), None if record is None else _parse(member, record), int(started or 0)
 
     async def of_environment(self, run: str, environment: int) -> list[Member]:
         """Return an environment's members by id."""
         keys = RunKeys(run)
-        records, heard = await self._connection.exchange(
+        records, heard = await self._connection.pipeline(
             [("HGETALL", keys.members), ("ZRANGE", keys.members_heard, 0, -1, "WITHSCORES")]
         )
         heard_ms = {name: int(score) for name, score in heard}
@@ -112,7 +112,7 @@ class MemberStore:
         """
         said = "" if running is None else running
         arguments = [member_name(environment, member), said, start, allowed, after]
-        answer = await self._connection.run("note_running", RunKeys(run).membership(), arguments)
+        answer = await self._connection.run("update_running_groups", RunKeys(run).membership(), arguments)
         if not answer:
             raise MemberNotFound(not_a_member(run, environment, member))
         return Started(*map(int, answer))

@@ -8,7 +8,7 @@ from app.core.groups.length import sequence_limit
 from app.core.model import Environment
 from app.core.runs.settings import Policy
 from app.store.curriculum.entries import parse_policy as parse_curriculum_policy
-from app.store.redis.client import Connection
+from app.store.redis.client import RedisClient
 from app.store.redis.keys import RunKeys
 from app.store.runs.view import parse_config, parse_environment, parse_policy, reading
 
@@ -22,7 +22,7 @@ class Observer:
 
 
 @dataclass(frozen=True, slots=True)
-class Roster:
+class AdmissionContext:
     """What submissions to a run are placed by, as of an epoch.
 
     Attributes:
@@ -44,11 +44,11 @@ class Roster:
     observers: Mapping[int | None, Observer] = field(default_factory=dict)
 
 
-async def read_roster(connection: Connection, run: str) -> Roster:
+async def read_admission_context(connection: RedisClient, run: str) -> AdmissionContext:
     """Read what a submission is placed by, and the epoch that this is true of."""
     keys = RunKeys(run)
     # The epoch first: if anything else changes in between, the older epoch is found to be outdated.
-    (epoch, version, policy, config), records, curricula = await connection.exchange(
+    (epoch, version, policy, config), records, curricula = await connection.pipeline(
         [
             ("HMGET", keys.run, "epoch", "policy_version", "policy", "config"),
             ("HGETALL", keys.environments),
@@ -60,7 +60,7 @@ async def read_roster(connection: Connection, run: str) -> Roster:
         parsed, settings = None if config is None else parse_config(config), parse_policy(policy)
     named = {name.decode(): own.decode() for name, own in curricula.items()}
     observers = await _observers(connection, keys, environments, named)
-    return Roster(
+    return AdmissionContext(
         int(epoch or 0),
         environments,
         None if parsed is None else parsed.batch_size,
@@ -72,7 +72,7 @@ async def read_roster(connection: Connection, run: str) -> Roster:
 
 
 async def _observers(
-    connection: Connection, keys: RunKeys, environments: Mapping[int, Environment], named: Mapping[str, str]
+    connection: RedisClient, keys: RunKeys, environments: Mapping[int, Environment], named: Mapping[str, str]
 ) -> dict[int | None, Observer]:
     """Read the curricula that observe environments' groups; one that is gone by now leaves the epoch outdated."""
     by_environment = {
@@ -83,7 +83,7 @@ async def _observers(
     if not by_environment:
         return {}
     ids = sorted(set(by_environment.values()))
-    configs = await connection.exchange([("HGET", keys.curriculum(own), "config") for own in ids])
+    configs = await connection.pipeline([("HGET", keys.curriculum(own), "config") for own in ids])
     known = {
         own: Observer(own, parse_curriculum_policy(config))
         for own, config in zip(ids, configs, strict=True)

@@ -40,7 +40,7 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
-class Incoming:
+class PendingGroup:
     """A group on its way in: its columns, where it goes, and an id of ours, so that what we repeat stores nothing."""
 
     group_id: str
@@ -48,7 +48,7 @@ class Incoming:
     place: Placement
 
 
-Submission = Sequence[Incoming]
+Submission = Sequence[PendingGroup]
 """What a request brings: its groups are stored all or none."""
 
 
@@ -60,7 +60,7 @@ class Outcome:
     repeated: bool = False
 
 
-Fate = list[Outcome] | QueueFull | GroupExists | None
+AdmissionResult = list[Outcome] | QueueFull | GroupExists | None
 """What became of the groups of a submission; or why it is refused; or None if the run moved on, or its reservation was
 given up: nothing was stored; place and try again, under new ids."""
 
@@ -70,16 +70,16 @@ class Stored:
     """What became of submissions.
 
     Attributes:
-        fates: Of each, in order.
-        drought: The drought now, if nothing came but what was dropped.
+        results: Of each, in order.
+        starvation: What came since a trainable group was last stored, while none comes.
     """
 
-    fates: list[Fate]
-    drought: Drought | None = None
+    results: list[AdmissionResult]
+    starvation: Drought | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class Preconditions:
     """What a run's groups were placed by, and what admits them.
 
     Attributes:
@@ -147,7 +147,7 @@ class EndedGroup:
     entry: StoredGroup
 
 
-def index_arguments(keys: RunKeys, groups: Iterable[Incoming]) -> tuple[list[str], list[Argument]]:
+def index_arguments(keys: RunKeys, groups: Iterable[PendingGroup]) -> tuple[list[str], list[Argument]]:
     """Return the keys and arguments of `lua/groups/admit_groups.lua` that are of each group."""
     own_keys: list[str] = []
     arguments: list[Argument] = []
@@ -161,7 +161,7 @@ def index_arguments(keys: RunKeys, groups: Iterable[Incoming]) -> tuple[list[str
     return own_keys, arguments
 
 
-def parse_fate(submission: Submission, outcomes: Sequence[bytes]) -> Fate:
+def parse_result(submission: Submission, outcomes: Sequence[bytes]) -> AdmissionResult:
     """Read the reply of `admit_groups.lua` about each group of a submission. One refusal refuses all of them."""
     told = []
     for group, outcome in zip(submission, outcomes, strict=True):
@@ -184,7 +184,7 @@ def parse_fate(submission: Submission, outcomes: Sequence[bytes]) -> Fate:
 def _entry(group: EncodedGroup, lane: str, place: Placement) -> str:
     """Write a group's index entry but for its time, which `lua/groups/index_group.lua` puts in as the third word.
 
-    The word before the lane says which replay buffer it has entered (`lua/replay/enter_buffer.lua`).
+    The word before the lane says which replay buffer it has entered (`lua/replay/enqueue_for_replay.lua`).
     """
     weight, versions, rewards = group.weight, group.versions, group.rewards
     mark = NONE if place.mark is None else f"{place.mark.filtered_by}:{place.mark.loss_weight!r}"

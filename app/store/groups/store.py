@@ -1,4 +1,4 @@
-"""Groups on their way in and out: payloads first, index second, garbage last."""
+"""Store, read and delete groups: write payloads first, then the index; delete payloads last."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -13,22 +13,22 @@ from app.core.runs.counters import Drought
 from app.store.curriculum.groups import GroupObservations, observation_arguments
 from app.store.groups.entries import (
     EndedGroup,
+    Preconditions,
     Stored,
     StoredGroup,
     Submission,
-    Terms,
     index_arguments,
     or_text,
     parse_entry,
-    parse_fate,
     parse_history,
+    parse_result,
 )
 from app.store.redis import scripts
-from app.store.redis.client import Connection
+from app.store.redis.client import RedisClient
 from app.store.redis.keys import NONE, RunKeys, lane_name
 from app.store.redis.payloads import write_then_index
 from app.store.redis.pipeline import Argument, Command
-from app.store.runs.view import parse_drought
+from app.store.runs.view import parse_starvation
 
 WantedHeads = Mapping[LaneId, tuple[int, int]]
 _SWEEP = 500  # payloads looked at per round trip: nobody else is served meanwhile
@@ -45,23 +45,27 @@ class LaneSlice:
 class GroupStore:
     """Takes groups in, reads them, and removes them."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: RedisClient) -> None:
         self._connection = connection
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # a run's, while somebody sweeps it
 
     async def admit(
-        self, run: str, submissions: Sequence[Submission], terms: Terms, told: Sequence[GroupObservations] = ()
+        self,
+        run: str,
+        submissions: Sequence[Submission],
+        preconditions: Preconditions,
+        told: Sequence[GroupObservations] = (),
     ) -> Stored:
         """Store submissions, each all or none, in one round trip. Once this returns what it stored survives any crash.
 
-        Payloads and their index are written in one transaction. Where that is unwise (`Connection.transacts`, or they
+        Payloads and their index are written in one transaction. Where that is unwise (`RedisClient.transacts`, or they
         are very large), each payload is written by a command of its own, then indexed by a small script: a write torn
         by a crash leaves a payload, announced before and reaped after, never half a group. Safe to repeat.
 
         Args:
             run: The run's name.
             submissions: What to store; ids given by senders are unique among all of them.
-            terms: What the places were decided on.
+            preconditions: What the places were decided on.
             told: What the groups tell curricula, counted in the same step, once; of those that are new. Positions are
                 those of groups among all submissions.
 
@@ -79,10 +83,10 @@ class GroupStore:
             for group in submission
             if not group.place.dropped
         }
-        index = partial(_index, keys, submissions, terms, told)
-        outcomes, drought = await write_then_index(self._connection, keys, payloads, index)
-        fates = [parse_fate(submission, own) for submission, own in zip(submissions, outcomes, strict=True)]
-        return Stored(fates, _drought(drought))
+        index = partial(_index, keys, submissions, preconditions, told)
+        outcomes, starvation = await write_then_index(self._connection, keys, payloads, index)
+        results = [parse_result(submission, own) for submission, own in zip(submissions, outcomes, strict=True)]
+        return Stored(results, _starvation(starvation))
 
     async def heads(self, run: str, wanted: WantedHeads) -> list[Lane]:
         """Read the oldest groups of lanes.
@@ -96,7 +100,7 @@ class GroupStore:
         """Tell which of some groups, by lane and id, wait in the queue."""
         keys = RunKeys(run)
         commands: list[Command] = [("ZSCORE", keys.lane(lane_name(*lane)), group_id) for lane, group_id in groups]
-        return [score is not None for score in (await self._connection.exchange(commands) if commands else [])]
+        return [score is not None for score in (await self._connection.pipeline(commands) if commands else [])]
 
     async def buffer_heads(self, run: str, wanted: WantedHeads) -> list[Lane]:
         """Read the oldest groups of buffers; like `heads`."""
@@ -116,7 +120,7 @@ class GroupStore:
             later = f"({start.arrival}"
             commands.append(("ZRANGEBYSCORE", key, later, "+inf", "WITHSCORES", "LIMIT", 0, most))
             commands.append(("ZCOUNT", key, later, "+inf"))
-        replies = await self._connection.exchange(commands) if commands else []
+        replies = await self._connection.pipeline(commands) if commands else []
         return [
             LaneSlice(tuple(QueuedGroup(int(arrival), group.decode()) for group, arrival in found), count - len(found))
             for found, count in zip(replies[::2], replies[1::2], strict=True)
@@ -126,7 +130,7 @@ class GroupStore:
         commands: list[Command] = [
             ("ZRANGE", key_of(lane_name(*lane)), 0, most - 1, "WITHSCORES") for lane, (_, most) in wanted.items()
         ]
-        replies = await self._connection.exchange(commands) if commands else []
+        replies = await self._connection.pipeline(commands) if commands else []
         return [
             Lane(
                 environment,
@@ -153,7 +157,7 @@ class GroupStore:
 
     async def entries(self, run: str, group_ids: Sequence[str]) -> list[StoredGroup | None]:
         """Read index entries; None where the run does not hold the group."""
-        (replies,) = await self._connection.exchange([("HMGET", RunKeys(run).groups, *group_ids)])
+        (replies,) = await self._connection.pipeline([("HMGET", RunKeys(run).groups, *group_ids)])
         return [None if reply is None else parse_entry(reply.decode()) for reply in replies]
 
     async def entries_and_payloads(
@@ -162,13 +166,13 @@ class GroupStore:
         """Read index entries, and payloads of these and other groups, in one round trip; None where one is missing."""
         keys = RunKeys(run)
         own: Command = ("HMGET", keys.groups, *group_ids)
-        entries, payloads = await self._connection.exchange([own, ("MGET", *map(keys.payload, (*group_ids, *others)))])
+        entries, payloads = await self._connection.pipeline([own, ("MGET", *map(keys.payload, (*group_ids, *others)))])
         return [None if entry is None else parse_entry(entry.decode()) for entry in entries], list(payloads)
 
     async def payloads(self, run: str, group_ids: Sequence[str]) -> list[bytes | None]:
         """Read payloads; None where one is missing."""
         keys = RunKeys(run)
-        return (await self._connection.exchange([("MGET", *map(keys.payload, group_ids))]))[0] if group_ids else []
+        return (await self._connection.pipeline([("MGET", *map(keys.payload, group_ids))]))[0] if group_ids else []
 
     async def payload_bytes(self, run: str, queued: Sequence[LaneId], buffered: Sequence[LaneId]) -> int:
         """Return the sum of the payload of all waiting groups in these lanes and buffers."""
@@ -177,7 +181,7 @@ class GroupStore:
             *(keys.lane(lane_name(*lane)) for lane in queued),
             *(keys.buffer(lane_name(*lane)) for lane in buffered),
         ]
-        found = await self._connection.exchange([("ZRANGE", place, 0, -1) for place in places]) if places else []
+        found = await self._connection.pipeline([("ZRANGE", place, 0, -1) for place in places]) if places else []
         group_ids = [group.decode() for groups in found for group in groups]
         entries = await self.entries(run, group_ids) if group_ids else []
         return sum(entry.payload_bytes for entry in entries if entry is not None)
@@ -207,7 +211,7 @@ class GroupStore:
             places += [keys.lane(name), keys.buffer(name)]
             arguments += [group_id, name, or_text(lane[0], NONE)]
         run_keys = [keys.run, keys.groups, keys.lanes, keys.buffers, keys.versions, keys.dropped]
-        run_keys += [keys.unindexed, keys.history, keys.ended]
+        run_keys += [keys.unreferenced, keys.history, keys.ended]
         return int(await self._connection.run("drop_groups", [*run_keys, *places], arguments)) if groups else 0
 
     async def of_versions(self, run: str, least: int | str, most: int | str, limit: int) -> list[str]:
@@ -225,7 +229,9 @@ class GroupStore:
     async def restamp(self, run: str, group_ids: Sequence[str], version: int) -> int:
         """Let groups that wait count as sampled by another policy version; returns how many there were."""
         keys = RunKeys(run)
-        return int(await self._connection.run("restamp_groups", [keys.groups, keys.versions], [version, *group_ids]))
+        return int(
+            await self._connection.run("set_group_versions", [keys.groups, keys.versions], [version, *group_ids])
+        )
 
     async def group_of(self, run: str, given_id: str) -> str | None:
         """Find the group its sender called ``given_id``; None if there is none, or it is long gone."""
@@ -234,7 +240,7 @@ class GroupStore:
 
     async def known(self, run: str, given_ids: Sequence[str]) -> frozenset[str]:
         """Return which of the sender's ids belong to groups that came before."""
-        (found,) = await self._connection.exchange([("HMGET", RunKeys(run).given_ids, *given_ids)])
+        (found,) = await self._connection.pipeline([("HMGET", RunKeys(run).given_ids, *given_ids)])
         return frozenset(given for given, first in zip(given_ids, found, strict=True) if first is not None)
 
     async def history(self, run: str, group_id: str) -> EndedGroup | None:
@@ -250,63 +256,70 @@ class GroupStore:
                 return place
         return None
 
-    async def give_up_orphans(self, run: str, before_ms: int) -> int:
-        """Give up on payloads reserved before a run clock and never indexed; `sweep` then removes them."""
-        return int(await self._connection.run("condemn_orphans", [RunKeys(run).unindexed], [before_ms, _SWEEP]))
+    async def mark_abandoned(self, run: str, before_ms: int) -> int:
+        """Mark payloads that have been pending since before a run clock; `delete_marked` then deletes them."""
+        return int(
+            await self._connection.run("mark_abandoned_payloads", [RunKeys(run).unreferenced], [before_ms, _SWEEP])
+        )
 
-    async def sweep(self, run: str) -> int:
-        """Remove the payloads that no index entry names any more; returns how many."""
+    async def delete_marked(self, run: str) -> int:
+        """Delete the marked payloads that nothing names; returns how many."""
         async with self._turns.setdefault(run, asyncio.Lock()):
-            return await self._sweep(RunKeys(run))
+            return await self._delete_marked(RunKeys(run))
 
-    async def _sweep(self, keys: RunKeys) -> int:
-        find = scripts.command("find_garbage", [keys.unindexed, keys.run, *keys.naming_payloads()], [_SWEEP])
+    async def _delete_marked(self, keys: RunKeys) -> int:
+        find = scripts.command("find_marked_payloads", [keys.unreferenced, keys.run, *keys.naming_payloads()], [_SWEEP])
         removed = 0
         removal: list[Command] = []
         while True:
             # In one round trip: what was found is removed, then more is looked for.
-            *_, (looked_at, *garbage), tokens = await self._connection.exchange(
-                [*removal, find, ("SMEMBERS", keys.trash)]
+            *_, (looked_at, *unnamed), tokens = await self._connection.pipeline(
+                [*removal, find, ("SMEMBERS", keys.marked_hashes)]
             )
             if not looked_at:
                 break
-            removed += len(garbage)
-            removal = [*_unlink(keys, garbage), ("ZREM", keys.unindexed, *garbage)] if garbage else []
+            removed += len(unnamed)
+            removal = [*_unlink(keys, unnamed), ("ZREM", keys.unreferenced, *unnamed)] if unnamed else []
         for token in tokens:
-            removed += await self._sweep_trash(keys, token.decode())
+            removed += await self._delete_marked_hash(keys, token.decode())
         return removed
 
-    async def _sweep_trash(self, keys: RunKeys, token: str) -> int:
-        """Remove the payloads that only the trash names, then the trash: cut short, it is begun again."""
-        trashed = [keys.trashed(token), keys.run, *keys.naming_payloads()]
+    async def _delete_marked_hash(self, keys: RunKeys, token: str) -> int:
+        """Delete the payloads that only a marked hash names, then the hash. If interrupted, it starts again."""
+        trashed = [keys.marked_hash(token), keys.run, *keys.naming_payloads()]
         removed, cursor = 0, b"0"
         removal: list[Command] = []
         while True:
-            find = scripts.command("find_trash", trashed, [cursor, _SWEEP])
-            *_, (cursor, *garbage) = await self._connection.exchange([*removal, find])
-            removed += len(garbage)
-            removal = _unlink(keys, garbage)
+            find = scripts.command("scan_marked_hash", trashed, [cursor, _SWEEP])
+            *_, (cursor, *unnamed) = await self._connection.pipeline([*removal, find])
+            removed += len(unnamed)
+            removal = _unlink(keys, unnamed)
             if cursor == b"0":
                 break
-        await self._connection.exchange([*removal, ("UNLINK", trashed[0]), ("SREM", keys.trash, token)])
+        await self._connection.pipeline([*removal, ("UNLINK", trashed[0]), ("SREM", keys.marked_hashes, token)])
         return removed
 
 
-def _unlink(keys: RunKeys, garbage: Sequence[bytes]) -> list[Command]:
+def _unlink(keys: RunKeys, unnamed: Sequence[bytes]) -> list[Command]:
     """Remove payloads that nothing names: none of these can be named again."""
-    return [("UNLINK", *(keys.payload(one.decode()) for one in garbage))] if garbage else []
+    return [("UNLINK", *(keys.payload(one.decode()) for one in unnamed))] if unnamed else []
 
 
 def _index(
     keys: RunKeys,
     submissions: Sequence[Submission],
-    terms: Terms,
+    preconditions: Preconditions,
     told: Sequence[GroupObservations],
     *,
     reserved: bool,
 ) -> Command:
-    common = [terms.epoch, or_text(terms.policy_version, ""), terms.dedup_ms, terms.history_ms]
-    common += [or_text(terms.max_groups, ""), or_text(terms.max_bytes, ""), -1 if reserved else 0]
+    common = [
+        preconditions.epoch,
+        or_text(preconditions.policy_version, ""),
+        preconditions.dedup_ms,
+        preconditions.history_ms,
+    ]
+    common += [or_text(preconditions.max_groups, ""), or_text(preconditions.max_bytes, ""), -1 if reserved else 0]
     common.append(" ".join(map(str, map(len, submissions))))
     own_keys, own_arguments = index_arguments(keys, chain.from_iterable(submissions))
     told_keys, told_arguments = observation_arguments(keys, told)
@@ -316,11 +329,19 @@ def _index(
 
 @lru_cache(maxsize=64)  # the same for each submission to a run
 def _run_keys(keys: RunKeys) -> tuple[str, ...]:
-    first = (keys.run, keys.recent, keys.unindexed, keys.groups, keys.seen, keys.sent, keys.lanes, keys.buffers)
-    then = (keys.versions, keys.given_ids, keys.given_ids_until, keys.dropped, keys.history, keys.ended, keys.drought)
+    first = (keys.run, keys.recent, keys.unreferenced, keys.groups, keys.seen, keys.sent, keys.lanes, keys.buffers)
+    then = (
+        keys.versions,
+        keys.given_ids,
+        keys.given_ids_until,
+        keys.dropped,
+        keys.history,
+        keys.ended,
+        keys.starvation,
+    )
     return first + then
 
 
-def _drought(pairs: Sequence[bytes]) -> Drought | None:
+def _starvation(pairs: Sequence[bytes]) -> Drought | None:
     words = [word.decode() for word in pairs]
-    return parse_drought(dict(zip(words[::2], words[1::2], strict=True))) if words else None
+    return parse_starvation(dict(zip(words[::2], words[1::2], strict=True))) if words else None

@@ -16,7 +16,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from app.core.errors import StoreFull, StoreMisconfigured, StoreRefused, StoreUnavailable
 from app.store.redis import scripts
-from app.store.redis.pipeline import Argument, Command, Exchange
+from app.store.redis.pipeline import Argument, Command, Pipeline
 
 _LONGEST_PAUSE_S = 0.25
 # What may pass; what a command in a script said comes after words of the server.
@@ -24,7 +24,7 @@ _PASSING = re.compile(r"\b(?:BUSY|LOADING|MASTERDOWN|MISCONF|NOREPLICAS|CLUSTERD
 _MAX_CONNECTIONS = 64
 
 
-class Connection:
+class RedisClient:
     """A pool of connections whose operations wait for Redis instead of failing.
 
     Everything sent through it is repeated after a lost connection, so every command and script here must be safe
@@ -46,18 +46,18 @@ class Connection:
         self.transacts = True
         pool = redis.ConnectionPool.from_url(
             url,
-            socket_timeout=None,  # `Exchange` looks after time
+            socket_timeout=None,  # `Pipeline` looks after time
             socket_connect_timeout=None,
             retry=Retry(NoBackoff(), 0),
             protocol=3,  # hashes come as dicts, scores as numbers
         )
-        self._exchange = Exchange(pool, _MAX_CONNECTIONS, min(timeout_s, patience_s))
+        self._pipeline = Pipeline(pool, _MAX_CONNECTIONS, min(timeout_s, patience_s))
         # Listening takes a connection for as long as it lasts, so it must not take those of commands.
         self.listeners: redis.Redis = redis.Redis.from_url(url)
 
     async def aclose(self) -> None:
         """Close every connection."""
-        await self._exchange.aclose()
+        await self._pipeline.aclose()
         await self.listeners.aclose()
 
     async def check_ready(self) -> None:
@@ -68,7 +68,7 @@ class Connection:
             StoreMisconfigured: It is a replica.
         """
         try:
-            (replication,) = await self._exchange.send([("INFO", "replication")])
+            (replication,) = await self._pipeline.send([("INFO", "replication")])
         except (RedisConnectionError, RedisTimeoutError, OSError) as error:
             raise StoreUnavailable(f"Redis does not answer: {_said(error)}") from error
         if b"role:master" not in replication:
@@ -111,11 +111,11 @@ class Connection:
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
     async def _load_scripts(self) -> None:
-        await self._exchange.send([("SCRIPT", "LOAD", script.source) for script in scripts.all_scripts()])
+        await self._pipeline.send([("SCRIPT", "LOAD", script.source) for script in scripts.all_scripts()])
 
     async def call(self, command: str, *arguments: Argument) -> Any:
         """Send one command."""
-        (reply,) = await self.exchange([(command, *arguments)])
+        (reply,) = await self.pipeline([(command, *arguments)])
         return reply
 
     async def scan(self, key: str, cursor: int, about: int) -> tuple[int, dict[bytes, bytes]]:
@@ -125,16 +125,16 @@ class Connection:
 
     async def run(self, script: str, keys: Sequence[str], arguments: Sequence[Argument]) -> Any:
         """Run a script."""
-        (reply,) = await self.exchange([scripts.command(script, keys, arguments)])
+        (reply,) = await self.pipeline([scripts.command(script, keys, arguments)])
         return reply
 
-    async def exchange(self, commands: Sequence[Command]) -> list[Any]:
+    async def pipeline(self, commands: Sequence[Command]) -> list[Any]:
         """Send commands in one round trip; returns one reply per command, as it came in RESP3."""
-        return await self._patiently(lambda: self._exchange.send(commands))
+        return await self._patiently(lambda: self._pipeline.send(commands))
 
     async def transact(self, commands: Sequence[Command]) -> list[Any]:
         """Send commands as one transaction; returns one reply per command, as it came."""
-        return await self._patiently(lambda: self._exchange.transact(commands))
+        return await self._patiently(lambda: self._pipeline.transact(commands))
 
 
 def _said(error: Exception) -> str:

@@ -9,7 +9,7 @@
 | `…:seen` | hash | environment id -> run clock at its last sign of life, ms |
 | `…:served` | hash | environment id or `-` -> sequences handed out in batches |
 | `…:sent` | hash | environment id -> `clock_ms size sequences`: its last group, and sequences stored in all |
-| `…:drought` | hash | what came since groups were last stored: `since_ms`, `sequences`, dropped groups by reason |
+| `…:starvation` | hash | what came since groups were last stored: `since_ms`, `sequences`, dropped groups by reason |
 | `…:members` | hash | `environment:member` -> `joined_ms running_groups`, for every live member |
 | `…:members_heard` | zset | the same members by the run clock at their last sign of life, ms |
 | `…:member_counts` | hash | environment id -> its live members |
@@ -26,7 +26,7 @@
 | `…:given_ids_until` | zset | those ids by the run clock at which they are forgotten, unless their groups are held |
 | `…:history` | hash | group id -> `outcome batch step clock_ms entry`; batch id -> `outcome lease step clock_ms` |
 | `…:ended` | zset | those group and batch ids by the run clock at which they are forgotten |
-| `…:unindexed` | zset | payloads that no index entry names: reserved (score: run clock) or garbage (score: -1) |
+| `…:unreferenced` | zset | payloads no index entry names: pending (score: run clock) or marked for deletion (-1) |
 | `…:leases` | hash | batch id -> JSON list of its groups, in training order |
 | `…:lease_states` | hash | batch id -> JSON of its lease |
 | `…:kept` | hash | batch id -> JSON list of the groups of a delivered batch that is kept for a rewind |
@@ -75,8 +75,8 @@
 | `…:curriculum:{id}:samples_until` | zset | those requests, by the run clock until which they are known |
 | `…:replay:entering` | zset | groups of acknowledged batches that are to become chunks, by the order they came in |
 | `…:replayed` | hash | group id -> batches, in hands or kept, that have it from the replay buffer |
-| `…:trash` | set | names of `groups` and `fragments` hashes whose payloads are removed, unless others name them |
-| `…:trash:{token}` | hash | one of those |
+| `…:marked_hashes` | set | tokens of marked hashes: their payloads are deleted unless something else names them |
+| `…:marked_hash:{token}` | hash | a former `groups` or `fragments` hash |
 
 `…` is `lachesis:1:{run}`: the braces are a hash tag, so a run's index lives on one slot and scripts work in a
 cluster. `1` is the schema version.
@@ -196,18 +196,18 @@ class RunKeys:
     kept_steps = _Key()
     kept_leases = _Key()
     sent = _Key()
-    drought = _Key()
+    starvation = _Key()
     running = _Key()
     members = _Key()
     members_heard = _Key()
     member_counts = _Key()
     started = _Key()
-    unindexed = _Key()
+    unreferenced = _Key()
     leases = _Key()
     lease_states = _Key()
     workers = _Key()
     dropped = _Key()
-    trash = _Key()
+    marked_hashes = _Key()
     replay = _Key()
     replayed = _Key()
     curricula = _Key()
@@ -228,7 +228,7 @@ class RunKeys:
     def replay_keys(self, slot: int | None = None) -> list[str]:
         """The keys that every script of the replay buffer is handed; or, of a snapshot, the same."""
         place = [self.replay, *map(self.replay_part, REPLAY_PARTS)] if slot is None else self.snapshot_place(slot)
-        return [self.run, *place, self.unindexed, self.history, self.ended]
+        return [self.run, *place, self.unreferenced, self.history, self.ended]
 
     def snapshot_part(self, slot: int, part: SavedPart) -> str:
         return self.called(f"snapshot:{slot}:{part}")
@@ -237,7 +237,7 @@ class RunKeys:
         return [self.snapshot_part(slot, part) for part in SAVED_PARTS]
 
     def naming_payloads(self) -> tuple[str, ...]:
-        """The hashes whose fields are ids of payloads: what none of them names is garbage."""
+        """The hashes whose fields are ids of payloads: a payload that none of them names can be deleted."""
         saved = (self.snapshot_part(slot, "fragments") for slot in range(MAX_SNAPSHOTS))
         return (self.groups, self.replay_part("fragments"), self.replayed, *saved)
 
@@ -252,8 +252,8 @@ class RunKeys:
         parts = (self.curriculum_part(curriculum_id, part) for part in CURRICULUM_PARTS)
         return [self.run, self.curriculum(curriculum_id), *parts]
 
-    def trashed(self, token: str) -> str:
-        return self.called(f"trash:{token}")
+    def marked_hash(self, token: str) -> str:
+        return self.called(f"marked_hash:{token}")
 
     def state(self) -> tuple[str, ...]:
         """The keys that a reset simply deletes: they name no payloads, and no other keys."""
@@ -261,7 +261,7 @@ class RunKeys:
         return (
             *(self.environments, self.seen, self.served, self.leases, self.lease_states, self.dropped, self.versions),
             *(self.given_ids, self.given_ids_until, self.history, self.ended),
-            *(self.kept, self.kept_steps, self.kept_leases, self.sent, self.drought),
+            *(self.kept, self.kept_steps, self.kept_leases, self.sent, self.starvation),
             *self.membership(),
             *(self.replay, *(self.replay_part(part) for part in REPLAY_PARTS if part != "fragments")),
             *(key for key in saved if key not in self.naming_payloads()),
@@ -271,7 +271,7 @@ class RunKeys:
         """Every key but `run`, `workers`, and what these catalogs name: without them a run holds nothing."""
         cataloged = (*self.naming_payloads(), self.lanes, self.buffers)
         curricula = (self.curricula, self.curricula_loading)
-        return (*self.state(), *cataloged, *curricula, self.recent, self.unindexed, self.trash)
+        return (*self.state(), *cataloged, *curricula, self.recent, self.unreferenced, self.marked_hashes)
 
     def membership(self) -> tuple[str, ...]:
         """The keys of members, in the order of `lua/environments/members.lua`."""

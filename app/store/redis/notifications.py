@@ -6,13 +6,13 @@ from collections.abc import AsyncGenerator
 
 from redis.exceptions import RedisError
 
-from app.store.redis.client import Connection
+from app.store.redis.client import RedisClient
 from app.store.redis.keys import RunKeys
 
 _LONGEST_SILENCE_S = 1.0
 
 
-async def changes(connection: Connection, run: str) -> AsyncGenerator[None, None]:
+async def changes(connection: RedisClient, run: str) -> AsyncGenerator[None, None]:
     """Yield whenever something changed that may let a batch form, and at least once a second.
 
     Scripts publish on a channel named like the run's hash. Word may be lost with a connection, and time alone changes

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from app.store.groups.codec import Payload
 from app.store.redis import scripts
-from app.store.redis.client import Connection
+from app.store.redis.client import RedisClient
 from app.store.redis.keys import RUNS, RunKeys
 from app.store.redis.pipeline import Command
 
@@ -18,12 +18,14 @@ class Index(Protocol):
     def __call__(self, *, reserved: bool) -> Command: ...
 
 
-async def write_then_index(connection: Connection, keys: RunKeys, payloads: Mapping[str, Payload], index: Index) -> Any:
+async def write_then_index(
+    connection: RedisClient, keys: RunKeys, payloads: Mapping[str, Payload], index: Index
+) -> Any:
     """Write payloads and index them, in one round trip; returns what the index command answered.
 
-    All of it is one transaction. Where that is unwise (`Connection.transacts`, or they are very large), each payload is
-    written by a command of its own, then indexed by a small script: a write torn by a crash leaves a payload,
-    announced before and reaped after, never half of what it belongs to. Safe to repeat.
+    All of it is one transaction. Where transactions are unsafe (`RedisClient.transacts`) or payloads are very large,
+    each payload is written by its own command after a script has noted it as pending; then the index is written. A
+    write torn by a crash leaves a pending payload, which is deleted later, and never half a group. Safe to repeat.
     """
     # Whoever announced the run may have done so before it was forgotten. Its name is put in together with what the
     # run is to hold, or once it holds reservations; before them it could still be taken out in between.
@@ -33,6 +35,6 @@ async def write_then_index(connection: Connection, keys: RunKeys, payloads: Mapp
     if connection.transacts and total_bytes <= _TRANSACTED_BYTES:
         replies = await connection.transact([*commands, index(reserved=False)])
     else:
-        reserve = [scripts.command("reserve_groups", [keys.run, keys.recent, keys.unindexed], list(payloads))]
-        replies = await connection.exchange([*(reserve if payloads else []), *commands, index(reserved=True)])
+        reserve = [scripts.command("add_pending_payloads", [keys.run, keys.recent, keys.unreferenced], list(payloads))]
+        replies = await connection.pipeline([*(reserve if payloads else []), *commands, index(reserved=True)])
     return replies[-1]

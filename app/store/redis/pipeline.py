@@ -34,7 +34,7 @@ class _Wait:
     moved: int
 
 
-class Exchange:
+class Pipeline:
     """Round trips over connections of its own.
 
     Args:
@@ -48,9 +48,9 @@ class Exchange:
         self._factory = factory
         self._room = asyncio.Semaphore(max_connections)
         self._timeout_s = timeout_s
-        self._idle: list[_Line] = []
+        self._idle: list[Connection] = []
         self._closings = 0
-        self._waiting: dict[_Line, _Wait] = {}
+        self._waiting: dict[Connection, _Wait] = {}
         self._watch: asyncio.TimerHandle | None = None
 
     async def send(self, commands: Sequence[Command]) -> list[Any]:
@@ -79,37 +79,37 @@ class Exchange:
 
     async def _ask(self, pieces: Sequence[bytes | memoryview], replies: int, began: float) -> list[Any]:
         closings = self._closings
-        line = self._idle.pop() if self._idle else _Line(self._factory.make_connection())  # type: ignore[no-untyped-call]
+        connection = self._idle.pop() if self._idle else Connection(self._factory.make_connection())  # type: ignore[no-untyped-call]
         try:
-            if not line.connected:
+            if not connection.connected:
                 async with asyncio.timeout_at(began + self._timeout_s):
-                    await line.connect()
-            answer = line.ask(pieces, replies)
-            self._waiting[line] = _Wait(began, line.moved)
+                    await connection.connect()
+            answer = connection.ask(pieces, replies)
+            self._waiting[connection] = _Wait(began, connection.moved)
             if self._watch is None:
                 loop = asyncio.get_running_loop()
                 self._watch = loop.call_later(self._timeout_s / 5, self._look, loop)
             answered = await answer
         except BaseException:
-            await line.aclose()  # what it still has to say is for nobody
+            await connection.aclose()  # what it still has to say is for nobody
             await self.aclose()  # whatever became of it may have become of those that were not watched
             raise
         finally:
-            self._waiting.pop(line, None)
+            self._waiting.pop(connection, None)
         if self._closings == closings:
-            self._idle.append(line)
+            self._idle.append(connection)
         else:
-            await line.aclose()
+            await connection.aclose()
         return answered
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         """Fail round trips that have made no progress for too long."""
         now = loop.time()
-        for line, wait in self._waiting.items():
-            if line.moved != wait.moved:
-                wait.since, wait.moved = now, line.moved
+        for connection, wait in self._waiting.items():
+            if connection.moved != wait.moved:
+                wait.since, wait.moved = now, connection.moved
             elif wait.since < now - self._timeout_s:
-                line.fail(RedisTimeoutError(f"no progress in {self._timeout_s:g} s"))
+                connection.fail(RedisTimeoutError(f"no progress in {self._timeout_s:g} s"))
         self._watch = loop.call_later(self._timeout_s / 5, self._look, loop) if self._waiting else None
 
     async def transact(self, commands: Sequence[Command]) -> list[Any]:
@@ -127,11 +127,11 @@ class Exchange:
         """Close the connections that are idle now, and the others when they are; new ones are made when needed."""
         self._closings += 1
         idle, self._idle = self._idle, []
-        for line in idle:
-            await line.aclose()
+        for connection in idle:
+            await connection.aclose()
 
 
-class _Line(asyncio.Protocol):
+class Connection(asyncio.Protocol):
     """One connection, which redis-py makes and greets; from then on its replies come here, one round trip at a time."""
 
     def __init__(self, connection: AbstractConnection) -> None:

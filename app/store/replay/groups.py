@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from app.store.groups.entries import StoredGroup, parse_entry
-from app.store.redis.client import Connection
+from app.store.redis.client import RedisClient
 from app.store.redis.keys import RunKeys
 from app.store.redis.pipeline import Argument
 from app.store.replay.entries import StoredFragment, parse_fragment
@@ -56,7 +56,7 @@ class Entrance:
 class EnteringStore:
     """Reads which groups are to become chunks, and makes chunks of them."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: RedisClient) -> None:
         self._connection = connection
 
     async def look(
@@ -74,14 +74,14 @@ class EnteringStore:
         """
         keys = RunKeys(run)
         entering = ("ZRANGE", keys.replay_part("entering"), 0, most - 1)
-        *replies, found = await self._connection.exchange([*view_commands(keys), entering])
+        *replies, found = await self._connection.pipeline([*view_commands(keys), entering])
         view = read_view(replies)
         if view is None or not found:
             return None
         group_ids = decoded([found])
         wanted = ("HMGET", keys.replay_part("fragments"), *group_ids)
         commands = [wanted, *candidate_commands(keys, view.policy.eviction, candidates)]
-        entries, *victims = await self._connection.exchange(commands)
+        entries, *victims = await self._connection.pipeline(commands)
         pairs = zip(group_ids, entries, strict=True)
         stored = [parse_fragment(group_id, entry.decode()) for group_id, entry in pairs if entry is not None]
         groups = [_entering(one) for one in stored if one.chunk_id is None]  # somebody else may take them in meanwhile
@@ -104,7 +104,7 @@ class EnteringStore:
         }
         arguments: list[Argument] = [view.revision, view.standing.version, policy.max_chunks]
         arguments += ["" if policy.max_bytes is None else policy.max_bytes, json.dumps(plan, separators=(",", ":"))]
-        word = await self._connection.run("take_in_groups", RunKeys(run).replay_keys(), [*arguments, *entrance.groups])
+        word = await self._connection.run("insert_groups", RunKeys(run).replay_keys(), [*arguments, *entrance.groups])
         return str(word.decode())
 
 

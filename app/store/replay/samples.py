@@ -9,7 +9,7 @@ from app.core.batches.leases import Lease
 from app.core.replay.sampling import Counts, Draw, Order, Sampling, importance, probabilities
 from app.store.batches.store import SHORTEST_HISTORY_MS
 from app.store.batches.view import BatchEnd, parse_end
-from app.store.redis.client import Connection
+from app.store.redis.client import RedisClient
 from app.store.redis.keys import RunKeys
 from app.store.redis.pipeline import Argument
 from app.store.replay.entries import parse_sampling
@@ -75,7 +75,7 @@ class Limits:
 class SampleStore:
     """Moves chunks between the buffer and trainers' hands."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: RedisClient) -> None:
         self._connection = connection
 
     async def take(
@@ -113,10 +113,10 @@ class SampleStore:
         """Look up the keys of the chunks that draws name now, taking none; None where there is none of that place."""
         part = RunKeys(run).replay_part
         spans = list(dict.fromkeys((draw.order, draw.low) for draw in draws))
-        counted = await self._connection.exchange([("ZCOUNT", part(o.value), "-inf", f"({low}") for o, low in spans])
+        counted = await self._connection.pipeline([("ZCOUNT", part(o.value), "-inf", f"({low}") for o, low in spans])
         below = dict(zip(spans, counted, strict=True))
         places = [below[draw.order, draw.low] + draw.rank for draw in draws]
-        found = await self._connection.exchange(
+        found = await self._connection.pipeline(
             [
                 ("ZRANGE", part(draw.order.value), place, place, "WITHSCORES")
                 for draw, place in zip(draws, places, strict=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from app.core.replay.buffer import ReplayPolicy
 from app.core.replay.rate_limiter import Position
 from app.store.batches.store import SHORTEST_HISTORY_MS
-from app.store.redis.client import Connection
+from app.store.redis.client import RedisClient
 from app.store.redis.keys import RunKeys
 from app.store.redis.pipeline import Argument
 from app.store.replay.entries import parse_policy
@@ -51,14 +51,14 @@ class SnapshotRecord:
 class SnapshotStore:
     """Copies a run's replay buffer, and puts copies in its place; and removes it with all of them."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: RedisClient) -> None:
         self._connection = connection
 
     async def look(self, run: str) -> tuple[ReplayView, list[SnapshotRecord]] | None:
         """Read the buffer and its snapshots, oldest first, in one round trip; None if the run has no buffer."""
         keys = RunKeys(run)
         slots = [("HGETALL", keys.snapshot_part(slot, "replay")) for slot in range(MAX_SNAPSHOTS)]
-        replies = await self._connection.exchange([*slots, *view_commands(keys)])
+        replies = await self._connection.pipeline([*slots, *view_commands(keys)])
         view = read_view(replies[MAX_SNAPSHOTS:])
         if view is None:
             return None
@@ -77,9 +77,9 @@ class SnapshotStore:
         """
         keys, standing = RunKeys(run), view.standing
         tokens = [uuid.uuid4().hex for _ in gone]
-        places = [*keys.snapshot_place(slot), keys.trashed("-")]
+        places = [*keys.snapshot_place(slot), keys.marked_hash("-")]
         for other, token in zip(gone, tokens, strict=True):
-            places += [*keys.snapshot_place(other), keys.trashed(token)]
+            places += [*keys.snapshot_place(other), keys.marked_hash(token)]
         arguments: list[Argument] = [view.revision, standing.version, name, standing.clock_ms, *tokens]
         found = iter(await self._connection.run("take_snapshot", [*_buffer(keys), *places], arguments))
         fields = dict(zip(found, found, strict=True))
@@ -118,28 +118,28 @@ class SnapshotStore:
         most_uses, memory_ms = snapshot.policy.max_reuse, max(view.memory_ms, SHORTEST_HISTORY_MS)
         arguments: list[Argument] = [token, view.revision, view.standing.version, snapshot.revision]
         arguments += ["" if most_uses is None else most_uses, memory_ms, int(settle)]
-        places = [*_buffer(keys), *keys.snapshot_place(snapshot.slot), keys.trashed(token)]
+        places = [*_buffer(keys), *keys.snapshot_place(snapshot.slot), keys.marked_hash(token)]
         return bool(await self._connection.run("restore_snapshot", places, arguments))
 
     async def drop(self, run: str, snapshot: SnapshotRecord) -> bool:
         """Let a snapshot go; False if it is not there any more."""
         keys, token = RunKeys(run), uuid.uuid4().hex
-        places = [*_buffer(keys), *keys.snapshot_place(snapshot.slot), keys.trashed(token)]
+        places = [*_buffer(keys), *keys.snapshot_place(snapshot.slot), keys.marked_hash(token)]
         return bool(await self._connection.run("drop_snapshot", places, [snapshot.revision, token]))
 
     async def delete_buffer(self, run: str, view: ReplayView) -> bool:
         """Remove the buffer with its snapshots; False if it moved on. Payloads are removed in the background."""
         keys = RunKeys(run)
         tokens = [uuid.uuid4().hex for _ in range(1 + MAX_SNAPSHOTS)]
-        places = [keys.trashed(tokens[0])]
+        places = [keys.marked_hash(tokens[0])]
         for slot, token in enumerate(tokens[1:]):
-            places += [*keys.snapshot_place(slot), keys.trashed(token)]
+            places += [*keys.snapshot_place(slot), keys.marked_hash(token)]
         arguments: list[Argument] = [view.revision, *tokens]
         return bool(await self._connection.run("delete_replay", [*_buffer(keys), *places], arguments))
 
 
 def _buffer(keys: RunKeys) -> list[str]:
-    return [*keys.replay_keys(), keys.trash]
+    return [*keys.replay_keys(), keys.marked_hashes]
 
 
 def _parse(slot: int, found: Mapping[bytes, bytes]) -> SnapshotRecord:

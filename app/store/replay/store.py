@@ -9,7 +9,7 @@ from app.core.replay.buffer import Eviction, ReplayPolicy
 from app.core.replay.chunking import WorkerState
 from app.core.replay.memory import StoreMemory
 from app.store.redis import scripts
-from app.store.redis.client import Connection
+from app.store.redis.client import RedisClient
 from app.store.redis.keys import ReplayPart, RunKeys
 from app.store.redis.payloads import write_then_index
 from app.store.redis.pipeline import Argument, Command
@@ -42,12 +42,12 @@ from app.store.runs.view import reading
 class ReplayStore:
     """Reads and changes a run's replay buffer."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: RedisClient) -> None:
         self._connection = connection
 
     async def view(self, run: str) -> ReplayView | None:
         """Read the buffer without what is in it; None if the run has none."""
-        found = await self._connection.exchange(view_commands(RunKeys(run)))
+        found = await self._connection.pipeline(view_commands(RunKeys(run)))
         with reading(run):
             return read_view(found)
 
@@ -59,7 +59,7 @@ class ReplayStore:
     async def summaries(self, runs: Sequence[str]) -> dict[str, ReplaySummary]:
         """Read buffers, and how much is in each, in one round trip; runs that have none are left out."""
         commands = [summary_commands(RunKeys(run)) for run in runs]
-        replies = iter(await self._connection.exchange(list(chain.from_iterable(commands))) if commands else [])
+        replies = iter(await self._connection.pipeline(list(chain.from_iterable(commands))) if commands else [])
         summaries = {}
         for run, own in zip(runs, commands, strict=True):
             with reading(run):
@@ -86,7 +86,7 @@ class ReplayStore:
         keys = RunKeys(run)
         commands = [*view_commands(keys), ("HGET", keys.replay_part("workers"), worker)]
         commands += candidate_commands(keys, eviction, candidates)
-        replies = await self._connection.exchange(commands)
+        replies = await self._connection.pipeline(commands)
         view = read_view(replies[:-4])
         if view is None:
             return None
@@ -97,7 +97,7 @@ class ReplayStore:
 
     async def candidates(self, run: str, eviction: Eviction, most: int) -> list[str]:
         """Read who would be evicted first, as `look` does."""
-        return read_candidates(await self._connection.exchange(candidate_commands(RunKeys(run), eviction, most)), most)
+        return read_candidates(await self._connection.pipeline(candidate_commands(RunKeys(run), eviction, most)), most)
 
     async def put(
         self, run: str, policy: ReplayPolicy, session: int, offset: float, revision: str, *, settle: bool
@@ -121,11 +121,11 @@ class ReplayStore:
 
     async def settled(self, run: str, revision: str) -> None:
         """Note that all chunks have been looked over for a revision."""
-        await self._connection.run("settle_replay", [RunKeys(run).replay], [revision])
+        await self._connection.run("finish_recheck", [RunKeys(run).replay], [revision])
 
     async def note_demand(self, run: str, chunks: int, until_ms: int) -> None:
         """Store that a requested sample of this many chunks must wait, and until when that counts."""
-        await self._connection.run("note_field", [RunKeys(run).replay], ["demand", f"{chunks} {until_ms}", 0])
+        await self._connection.run("set_run_field", [RunKeys(run).replay], ["demand", f"{chunks} {until_ms}", 0])
 
     async def insert(self, run: str, insertion: Insertion, view: ReplayView) -> str:
         """Carry out an insertion that was planned on ``view``. Once it is, it survives any crash. Safe to repeat.
@@ -184,7 +184,7 @@ class ReplayStore:
     async def chunk_bytes(self, runs: Sequence[str]) -> dict[str, int]:
         """Read the bytes of payload that each run's chunks hold; runs without any are left out."""
         commands: list[Command] = [("HGET", RunKeys(run).replay, "chunk_bytes") for run in runs]
-        found = await self._connection.exchange(commands) if commands else []
+        found = await self._connection.pipeline(commands) if commands else []
         return {run: int(size) for run, size in zip(runs, found, strict=True) if int(size or 0) > 0}
 
     async def named_elsewhere(self, run: str, fragment_ids: Sequence[str]) -> set[str]:
@@ -192,7 +192,7 @@ class ReplayStore:
         keys = RunKeys(run)
         others = [key for key in keys.naming_payloads() if key != keys.replay_part("fragments")]
         commands: list[Command] = [("HMGET", key, *fragment_ids) for key in others]
-        found = await self._connection.exchange(commands) if fragment_ids else []
+        found = await self._connection.pipeline(commands) if fragment_ids else []
         pairs = (zip(fragment_ids, entries, strict=True) for entries in found)
         return {fragment_id for pair in pairs for fragment_id, entry in pair if entry is not None}
 
@@ -239,7 +239,7 @@ class ReplayStore:
     async def counted(self, run: str, part: ReplayPart, ranges: Sequence[tuple[Argument, Argument]]) -> list[int]:
         """Count the chunks whose scores in an order are in each of some ranges."""
         key = RunKeys(run).replay_part(part)
-        return await self._connection.exchange([("ZCOUNT", key, *bounds) for bounds in ranges]) if ranges else []
+        return await self._connection.pipeline([("ZCOUNT", key, *bounds) for bounds in ranges]) if ranges else []
 
     async def versions(self, run: str) -> dict[int, int]:
         """Count the sampleable chunks of each version."""
@@ -269,7 +269,7 @@ class ReplayStore:
     async def _read(self, run: str, part: ReplayPart, names: Sequence[str]) -> list[Any]:
         """Read some fields of a hash; as an exchange, whose hundreds of words are packed in C."""
         command: Command = ("HMGET", RunKeys(run).replay_part(part), *names)
-        return list((await self._connection.exchange([command]))[0]) if names else []
+        return list((await self._connection.pipeline([command]))[0]) if names else []
 
     async def workers(self, run: str) -> dict[str, StoredWorker]:
         """Read what is known of all workers."""

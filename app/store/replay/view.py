@@ -14,7 +14,7 @@ from app.store.runs.view import parse_policy as parse_run_policy
 from app.store.runs.view import run_clock
 
 STALENESS_BOUNDS = ("0", "1", "2", "4", "8", "16", "32", "64", "128", "256", "more")
-"""What `lua/replay/sampled_staleness.lua` counts sampled chunks by: the most versions each is stale, by doubling."""
+"""What `lua/replay/count_staleness.lua` counts sampled chunks by: the most versions each is stale, by doubling."""
 
 _EVICTED_FROM: dict[Eviction, tuple[ReplayPart, ReplayPart]] = {
     Eviction.OLDEST: ("order", "withheld_order"),

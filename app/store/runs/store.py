@@ -13,9 +13,9 @@ from app.core.model import Environment, RunConfig, RunView
 from app.core.ranks.sharding import Undivided
 from app.core.runs.counters import Trained
 from app.core.runs.settings import Policy
-from app.store.groups.admission_context import Roster, read_roster
+from app.store.groups.admission_context import AdmissionContext, read_admission_context
 from app.store.redis import scripts
-from app.store.redis.client import Connection
+from app.store.redis.client import RedisClient
 from app.store.redis.keys import RUNS, RunKeys, is_run_name, member_name, parse_member_name
 from app.store.redis.pipeline import Argument
 from app.store.runs.tick import HeardOf, Tick
@@ -40,7 +40,7 @@ MOST_FORGOTTEN = 1000
 class RunStore:
     """Reads and changes what a run is, not what is in its queue."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: RedisClient) -> None:
         self._connection = connection
 
     async def names(self) -> list[str]:
@@ -73,7 +73,7 @@ class RunStore:
             UnreadableRecord: A record of one of them cannot be read.
         """
         commands = [view_commands(RunKeys(run)) for run in runs]
-        replies = iter(await self._connection.exchange(list(chain.from_iterable(commands))))
+        replies = iter(await self._connection.pipeline(list(chain.from_iterable(commands))))
         views = {}
         for run, own in zip(runs, commands, strict=True):
             with reading(run):
@@ -93,7 +93,7 @@ class RunStore:
 
     async def summaries(self, runs: Sequence[str]) -> dict[str, RunSummary]:
         """Read what runs are set to and how far they are, in one round trip; those nobody has made are left out."""
-        replies = await self._connection.exchange([summary_command(RunKeys(run)) for run in runs]) if runs else []
+        replies = await self._connection.pipeline([summary_command(RunKeys(run)) for run in runs]) if runs else []
         summaries = {}
         for run, reply in zip(runs, replies, strict=True):
             with reading(run):
@@ -106,9 +106,9 @@ class RunStore:
         """Whether a run was created, or a trainer registered with it; works even if it cannot be read."""
         return bool(await self._connection.call("HEXISTS", RunKeys(run).run, "config"))
 
-    async def roster(self, run: str) -> Roster:
+    async def admission_context(self, run: str) -> AdmissionContext:
         """Read what a submission is placed by, and the epoch that this is true of."""
-        return await read_roster(self._connection, run)
+        return await read_admission_context(self._connection, run)
 
     async def register(self, run: str, config: RunConfig) -> bool:
         """Set the run's configuration, and return every batch a former trainer of Atropos has not acknowledged.
@@ -135,7 +135,7 @@ class RunStore:
         It was announced already, but it may have been forgotten since. From here on it holds something. (No SADD, as
         Redis refuses that when memory is full, and then a trainer must be able to empty the queue.)
         """
-        changed, _ = await self._connection.exchange(
+        changed, _ = await self._connection.pipeline(
             [
                 scripts.command(script, own_keys, arguments),
                 scripts.command("announce_run", [RUNS], [run, _ANY_NUMBER]),
@@ -178,7 +178,7 @@ class RunStore:
 
     async def start(self, run: str) -> None:
         """Note that the trainer has asked for its first batch: environments may register now."""
-        await self._connection.run("note_field", [RunKeys(run).run], ["started", 1, 0])
+        await self._connection.run("set_run_field", [RunKeys(run).run], ["started", 1, 0])
 
     async def put_environment(self, run: str, environment: Environment, epoch: int) -> bool:
         """Write an environment's record. Without a `heard_ms`, signs of life of whoever had its id are forgotten.
@@ -204,7 +204,7 @@ class RunStore:
             await self._connection.call("HDEL", keys.run, "conflict_since_ms")
         else:
             # The first observer's time counts: others must not start the wait anew.
-            await self._connection.run("note_field", [keys.run], ["conflict_since_ms", since_ms, 1])
+            await self._connection.run("set_run_field", [keys.run], ["conflict_since_ms", since_ms, 1])
 
     async def note_undivided(self, run: str, undivided: Undivided | None) -> None:
         """Store which batch could not be divided as ranks asked, or (None) that they got one."""
@@ -212,13 +212,13 @@ class RunStore:
         if undivided is None:
             await self._connection.call("HDEL", keys.run, "undivided")
         else:
-            await self._connection.run("note_field", [keys.run], ["undivided", json.dumps(asdict(undivided)), 0])
+            await self._connection.run("set_run_field", [keys.run], ["undivided", json.dumps(asdict(undivided)), 0])
 
     async def note_unfilled(self, run: str, unfilled: bool) -> None:
         """Remember whether the replay buffer could not fill the next batch up."""
         keys = RunKeys(run)
         if unfilled:
-            await self._connection.run("note_field", [keys.run], ["unfilled", 1, 0])
+            await self._connection.run("set_run_field", [keys.run], ["unfilled", 1, 0])
         else:
             await self._connection.call("HDEL", keys.run, "unfilled")
 
@@ -226,7 +226,7 @@ class RunStore:
         """Store since when batches wait for environments that send too little."""
         keys = RunKeys(run)
         if since_ms:
-            await self._connection.run("note_field", [keys.run], ["scarce", json.dumps(since_ms), 0])
+            await self._connection.run("set_run_field", [keys.run], ["scarce", json.dumps(since_ms), 0])
         else:
             await self._connection.call("HDEL", keys.run, "scarce")
 
@@ -267,8 +267,8 @@ class RunStore:
             keys = RunKeys(run)
             own = [keys.run, keys.workers, keys.seen, keys.environments, keys.recent, keys.buffers]
             own += [
-                keys.unindexed,
-                keys.trash,
+                keys.unreferenced,
+                keys.marked_hashes,
                 keys.lease_states,
                 keys.given_ids_until,
                 keys.ended,
@@ -281,7 +281,7 @@ class RunStore:
             arguments += [*chain.from_iterable(heard.environments.items())]
             arguments += [member_name(*member) for member in heard.members]
             commands.append(scripts.command("tick", own, arguments))
-        replies = await self._connection.exchange(commands) if commands else []
+        replies = await self._connection.pipeline(commands) if commands else []
         return {
             run: Tick(clock, tuple(parse_member_name(name.decode()) for name in expired), *map(bool, facts))
             for run, (clock, expired, *facts) in zip(heard_of, replies, strict=True)
@@ -303,7 +303,7 @@ class RunStore:
         """Forget given ids and histories whose time has come; returns how many."""
         keys = RunKeys(run)
         forgotten = await self._connection.run(
-            "forget_old",
+            "expire_history",
             [keys.run, keys.groups, keys.given_ids, keys.given_ids_until, keys.history, keys.ended],
             [MOST_FORGOTTEN, _RECOGNISED_FOR_MS],
         )
@@ -327,14 +327,14 @@ class RunStore:
         keys = RunKeys(run)
         while True:
             # Raw names: a run that cannot be read can be removed, too.
-            found = await self._connection.exchange([("HKEYS", keys.lanes), ("HKEYS", keys.buffers)])
+            found = await self._connection.pipeline([("HKEYS", keys.lanes), ("HKEYS", keys.buffers)])
             lanes, buffers = ([name.decode() for name in names] for names in found)
             queues = {f"lane {name}": keys.lane(name) for name in lanes}
             queues |= {f"buffer {name}": keys.buffer(name) for name in buffers}
             curricula = await self._curricula(keys)
             tokens = {f"{token}-{n}": naming for n, naming in enumerate(keys.naming_payloads())}
-            renamed = [key for own, naming in tokens.items() for key in (naming, keys.trashed(own))]
-            fixed = [keys.run, keys.trash, keys.unindexed, keys.lanes, keys.buffers]
+            renamed = [key for own, naming in tokens.items() for key in (naming, keys.marked_hash(own))]
+            fixed = [keys.run, keys.marked_hashes, keys.unreferenced, keys.lanes, keys.buffers]
             fixed += [keys.curricula, keys.curricula_loading]
             of_curricula = [key for own in curricula for key in keys.curriculum_keys(own)[1:]]
             done = await self._connection.run(
@@ -347,7 +347,7 @@ class RunStore:
 
     async def _curricula(self, keys: RunKeys) -> list[str]:
         """Read the ids of the run's curricula, those that are being loaded among them."""
-        named, loading = await self._connection.exchange(
+        named, loading = await self._connection.pipeline(
             [("HVALS", keys.curricula), ("ZRANGE", keys.curricula_loading, 0, -1)]
         )
         return [own.decode() for own in (*named, *loading)]

@@ -29,8 +29,8 @@ class Tick:
         clock_ms: The run clock, milliseconds; 0 if the run is not there.
         expired: Members that were silent for too long and were removed: environment and member.
         buffered: Whether groups wait in buffers.
-        unindexed: Whether there are payloads that no index entry names.
-        trash: Whether payloads of a reset are still to be removed.
+        unreferenced: Whether there are payloads that no index entry names.
+        marked_hashes: Whether payloads of a reset are still to be deleted.
         leased: Whether there are batches that were taken and have not ended.
         due: Whether there are names and histories whose time to be forgotten has come.
         aging: Whether groups grow too old by waiting.
@@ -43,8 +43,8 @@ class Tick:
     clock_ms: int
     expired: tuple[tuple[int, str], ...]
     buffered: bool
-    unindexed: bool
-    trash: bool
+    unreferenced: bool
+    marked_hashes: bool
     leased: bool
     due: bool
     aging: bool

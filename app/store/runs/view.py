@@ -40,7 +40,15 @@ def view_commands(keys: RunKeys) -> list[Command]:
     The run comes first and its leases after it: a commit in between is then seen by the step it moved on.
     """
     hashes = [keys.run, keys.environments, keys.seen, keys.lanes, keys.buffers]
-    hashes += [keys.lease_states, keys.served, keys.dropped, keys.sent, keys.running, keys.member_counts, keys.drought]
+    hashes += [
+        keys.lease_states,
+        keys.served,
+        keys.dropped,
+        keys.sent,
+        keys.running,
+        keys.member_counts,
+        keys.starvation,
+    ]
     workers: Command = ("ZRANGE", keys.workers, 0, -1, "WITHSCORES")
     return [("TIME",), *(("HGETALL", key) for key in hashes), workers, ("ZCARD", keys.kept_steps)]
 
@@ -166,7 +174,7 @@ def _balance(text: str | None) -> BalanceHistory | None:
     return BalanceHistory(**fields | {"last": Balance(**fields["last"])})
 
 
-def parse_drought(a_hash: Mapping[str, str]) -> Drought:
+def parse_starvation(a_hash: Mapping[str, str]) -> Drought:
     """Read what came since the last group that was stored."""
     counts = {name: int(value) for name, value in a_hash.items()}
     return Drought(counts.pop("since_ms", 0), counts.pop("sequences", 0), counts)
@@ -248,7 +256,7 @@ def _view(
         running={int(key): int(count) for key, count in running.items()},
         balance=_balance(run.get("balance")),
         delays=json.loads(run.get("delays", "{}")),
-        drought=parse_drought(drought),
+        drought=parse_starvation(drought),
         next_environment=int(run.get("next_environment", 0)),
         unfilled="unfilled" in run,
         undivided=Undivided(**json.loads(run["undivided"])) if "undivided" in run else None,

@@ -220,7 +220,7 @@ async def test_every_fault_is_a_4xx_that_names_the_place_and_nothing_is_stored(
             wrong[name] = (reply.status_code, reply.text[:200])
     assert not wrong
     assert (await client.get("/v1/runs/r/status")).json()["groups"]["accepted"] == 0
-    assert not await redis_client.exists(RunKeys("r").unindexed, RunKeys("r").given_ids)
+    assert not await redis_client.exists(RunKeys("r").unreferenced, RunKeys("r").given_ids)
     assert not [key async for key in redis_client.scan_iter("*payload*")]
     assert (await client.post("/v1/runs/r/groups", json=GROUP)).status_code == 201, "the group itself is right"
     assert (await client.post("/v1/runs/r/groups", content=said(id="h"), headers=BINARY)).status_code == 201

@@ -9,7 +9,7 @@ from app.api.deps import Services
 from app.core.runs.settings import Policy
 from app.services.curriculum.sampling import CurriculumSample, CurriculumSampleRequest
 from app.store.curriculum.entries import NewItem
-from app.store.redis.client import Connection
+from app.store.redis.client import RedisClient
 from app.store.redis.keys import CURRICULUM_PARTS, RunKeys
 from app.store.redis.pipeline import Command
 from tests.services.conftest import RUN, config
@@ -19,12 +19,12 @@ KEYS = RunKeys(RUN)
 _HASHES = ("items", "estimates", "category_numbers", "arms")
 
 
-class Twice(Connection):
+class Twice(RedisClient):
     """Sends what it is given twice, and tells what was answered to the second time."""
 
-    async def exchange(self, commands: Sequence[Command]) -> list[Any]:
-        await super().exchange(commands)
-        return await super().exchange(commands)
+    async def pipeline(self, commands: Sequence[Command]) -> list[Any]:
+        await super().pipeline(commands)
+        return await super().pipeline(commands)
 
 
 async def make(services: Services, **settings: Any) -> None:

@@ -18,7 +18,7 @@ from app.services.curriculum.sampling import CurriculumSampleRequest
 from app.settings import Settings
 from app.store.curriculum.entries import HISTORY, MAX_CURRICULA, NewItem
 from app.store.curriculum.items import Place, SampleId
-from app.store.redis.client import Connection
+from app.store.redis.client import RedisClient
 from app.store.redis.pipeline import Argument
 from app.store.runs.store import RunStore
 from tests.services.conftest import RUN, Process
@@ -323,7 +323,7 @@ async def test_a_curriculum_that_is_made_while_its_run_is_reset_goes_with_it(
     services, _ = process()
     await make(services)
 
-    class Meanwhile(Connection):
+    class Meanwhile(RedisClient):
         made = 0
 
         async def run(self, script: str, keys: Sequence[str], arguments: Sequence[Argument]) -> Any:

@@ -16,7 +16,7 @@ from app.core.runs.settings import Policy, fields_of
 from app.services.curriculum.observing import changes_of
 from app.store.curriculum.groups import GroupObservations
 from app.store.groups.codec import EncodedGroup
-from app.store.groups.entries import Incoming, Outcome, Placement, Terms
+from app.store.groups.entries import Outcome, PendingGroup, Placement, Preconditions
 from app.store.groups.store import GroupStore
 from app.store.redis import scripts
 from tests.lossy_line import LossyLine, lossy_line
@@ -156,7 +156,7 @@ async def test_who_is_killed_before_the_group_is_indexed_has_counted_nothing(
     torn.before, torn.between = before, die
     group = scored("g1", "a", 1.0)
     admitting = GroupStore(torn).admit(
-        RUN, [[Incoming("one", group, Placement(NAMESAKE))]], Terms(epoch, dedup_ms=10**6), told
+        RUN, [[PendingGroup("one", group, Placement(NAMESAKE))]], Preconditions(epoch, dedup_ms=10**6), told
     )
     if before == 4:
         assert await admitting is not None
@@ -236,9 +236,9 @@ async def test_a_curriculum_that_is_full_leaves_out_what_it_has_no_room_for(
     observations = [(position, change.key, change) for position, change in enumerate(changes)]
     told = GroupObservations(view.curriculum_id, view.policy.n_bins, observations, most_items=2)
     submission = [
-        Incoming(f"id{position}", scored(f"g{position}", item), Placement(NAMESAKE))
+        PendingGroup(f"id{position}", scored(f"g{position}", item), Placement(NAMESAKE))
         for position, item in enumerate(items)
     ]
-    assert await services.groups.admit(RUN, [submission], Terms(run.epoch), [told])
+    assert await services.groups.admit(RUN, [submission], Preconditions(run.epoch), [told])
     assert await counts(services) == (4, 2)
     assert set((await contents(redis_client, view.curriculum_id))["items"]) == {b"new", b"there"}

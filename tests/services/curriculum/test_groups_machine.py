@@ -20,7 +20,7 @@ from app.core.curriculum.settings import CurriculumPolicy
 from app.core.errors import GroupExists, QueueFull
 from app.core.runs.settings import Policy, fields_of
 from app.store.groups.codec import EncodedGroup
-from app.store.redis.client import Connection
+from app.store.redis.client import RedisClient
 from app.store.redis.pipeline import Command
 from tests.properties import briefly_and_at_length, run_machine
 from tests.services.accounting import books_of
@@ -41,7 +41,7 @@ policies = st.one_of(
 )
 
 
-class Stuttering(Connection):
+class Stuttering(RedisClient):
     """Sends two of five messages twice, and tells what was answered to the second time.
 
     Not all: a submission that was refused is, sent again, outdated; and so on for ever, if all that follow are, too.
@@ -51,8 +51,8 @@ class Stuttering(Connection):
         super().__init__(url, patience_s)
         self._times = cycle((2, 1, 2, 1, 1))
 
-    async def exchange(self, commands: Sequence[Command]) -> list[Any]:
-        return [await super(Stuttering, self).exchange(commands) for _ in range(next(self._times))][-1]
+    async def pipeline(self, commands: Sequence[Command]) -> list[Any]:
+        return [await super(Stuttering, self).pipeline(commands) for _ in range(next(self._times))][-1]
 
     async def transact(self, commands: Sequence[Command]) -> list[Any]:
         return [await super(Stuttering, self).transact(commands) for _ in range(next(self._times))][-1]

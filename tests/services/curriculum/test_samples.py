@@ -11,7 +11,7 @@ from app.core.curriculum.settings import Strategy
 from app.main import wire
 from app.services.curriculum.sampling import CurriculumSampleRequest
 from app.settings import Settings
-from app.store.redis.client import Connection
+from app.store.redis.client import RedisClient
 from app.store.redis.pipeline import Argument
 from tests.services.conftest import RUN, Process
 from tests.services.curriculum.runs import KEYS, NAME, Twice, keys_of, make, observe, pass_time, register, sample
@@ -48,7 +48,7 @@ async def test_a_request_that_comes_again_while_it_is_drawn_for_takes_over_what_
     await register(services, *ITEMS)
     meanwhile = []
 
-    class Meanwhile(Connection):
+    class Meanwhile(RedisClient):
         async def run(self, script: str, keys: Sequence[str], arguments: Sequence[Argument]) -> Any:
             if script == "take_items" and not meanwhile:
                 # As many draws as a first attempt makes come to nothing but for a few.

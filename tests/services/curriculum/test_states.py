@@ -33,10 +33,10 @@ from app.main import wire
 from app.services.curriculum.sampling import SampleRequest
 from app.services.curriculum.states import Document
 from app.settings import Settings
-from app.store.redis.client import Connection
+from app.store.redis.client import RedisClient
 
 async def main():
-    connection = Connection(sys.argv[1], 5.0)
+    connection = RedisClient(sys.argv[1], 5.0)
     services, _ = wire(Settings(redis_url=SecretStr(sys.argv[1])), connection, "tested")
     saved = await services.curriculum_states.save("run", "gsm8k")
 

@@ -20,7 +20,7 @@ from app.services.batches.request import BatchRequest
 from app.services.environments import registry
 from app.services.environments.registry import Membership
 from app.settings import Settings
-from app.store.redis.client import Connection
+from app.store.redis.client import RedisClient
 from app.store.redis.keys import RunKeys
 from tests.services.conftest import RUN, Process, config, encoded, join
 
@@ -147,7 +147,7 @@ async def test_a_goodbye_that_another_process_hears_of_is_not_taken_back(process
     assert not (await services.registry.view(RUN)).environments[0].connected
 
 
-class Interrupted(Connection):
+class Interrupted(RedisClient):
     """Does something else, once, before or after it runs a script."""
 
     before: str | None = None
@@ -211,7 +211,7 @@ async def test_groups_that_end_while_a_member_asks_give_no_room_twice(
         assert (await registry.heartbeat(RUN, 0, "c", 0, 1)).started == 1
 
     slow, connection = interrupted
-    connection.before, connection.meanwhile = "note_running", meanwhile
+    connection.before, connection.meanwhile = "update_running_groups", meanwhile
     assert (await slow.registry.heartbeat(RUN, 0, "b", 0, 1)).started == 0
     assert connection.before is None
 

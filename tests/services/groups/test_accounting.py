@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from app.core.environments.registration import Application
 from app.core.errors import InvalidField
 from app.services.environments import registry
-from app.store.groups.entries import Incoming, Outcome, Placement, Stored, Terms
+from app.store.groups.entries import Outcome, PendingGroup, Placement, Preconditions, Stored
 from app.store.redis import scripts
 from app.store.redis.keys import RunKeys
 from app.store.runs import store
@@ -75,9 +75,9 @@ async def test_every_group_sent_is_served_once_or_still_there(
 async def test_a_repeated_submission_stores_nothing(process: Callable[..., Process], redis_client: Redis) -> None:
     """A retry after a lost reply: same ids, so the second time changes nothing, wherever the group has gone."""
     services, _ = process()
-    submission = [Incoming("one", encoded(2, 1), Placement(None, buffered=False))]
+    submission = [PendingGroup("one", encoded(2, 1), Placement(None, buffered=False))]
     for _ in range(2):
-        assert await services.groups.admit(RUN, [submission], Terms(0)) == Stored([[Outcome()]])
+        assert await services.groups.admit(RUN, [submission], Preconditions(0)) == Stored([[Outcome()]])
     assert (await books_of(redis_client, RUN))["queued"] == {"one"}
 
     await services.registry.register_trainer(RUN, config(2))
@@ -87,7 +87,7 @@ async def test_a_repeated_submission_stores_nothing(process: Callable[..., Proce
         await services.sending.finish(RUN, answer)
     assert (await books_of(redis_client, RUN))["delivered"] == 2
     epoch = (await services.registry.view(RUN)).epoch
-    assert await services.groups.admit(RUN, [submission], Terms(epoch)) == Stored([[Outcome()]])
+    assert await services.groups.admit(RUN, [submission], Preconditions(epoch)) == Stored([[Outcome()]])
     books = await books_of(redis_client, RUN)
     assert (books["queued"], books["delivered"]) == (set(), 2)
 
@@ -97,7 +97,7 @@ async def test_a_payload_without_an_index_entry_is_reaped(process: Callable[...,
     services, maintenance = process(orphan_ttl_s=1)
     await services.registry.register_trainer(RUN, config(2))
     keys = RunKeys(RUN)
-    await redis_client.zadd(keys.unindexed, {"orphan": 0, "young": 99_500})
+    await redis_client.zadd(keys.unreferenced, {"orphan": 0, "young": 99_500})
     for group in ("orphan", "young"):
         await redis_client.set(keys.payload(group), b"columns")
     await redis_client.hset(keys.run, "clock_ms", 100_000)  # type: ignore[misc]
@@ -214,8 +214,16 @@ async def test_a_reset_that_was_planned_on_other_lanes_changes_nothing(
     keys = RunKeys(RUN)
     reset = scripts.load("reset_run")
     await redis_client.script_load(reset.source)
-    run_keys = [keys.run, keys.trash, keys.unindexed, keys.lanes, keys.buffers, keys.curricula, keys.curricula_loading]
-    run_keys += [keys.groups, keys.trashed("t"), keys.lane("-:3")]
+    run_keys = [
+        keys.run,
+        keys.marked_hashes,
+        keys.unreferenced,
+        keys.lanes,
+        keys.buffers,
+        keys.curricula,
+        keys.curricula_loading,
+    ]
+    run_keys += [keys.groups, keys.marked_hash("t"), keys.lane("-:3")]
     assert await redis_client.evalsha(reset.digest, len(run_keys), *run_keys, 0, 1, "t", "lane -:3") == 0
     assert len((await books_of(redis_client, RUN))["queued"]) == 1
 

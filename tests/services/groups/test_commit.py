@@ -18,7 +18,7 @@ from app.api.deps import Services
 from app.core.errors import GroupExists, LachesisError, QueueFull, RunNotFound, StoreUnavailable
 from app.core.runs.settings import Policy, fields_of
 from app.services.groups.commit import GroupCommit, PlacedGroups
-from app.store.groups.admission_context import Roster
+from app.store.groups.admission_context import AdmissionContext
 from app.store.groups.codec import EncodedGroup
 from app.store.groups.entries import Outcome, Placement
 from app.store.redis.keys import RunKeys
@@ -84,7 +84,7 @@ async def test_submissions_that_come_together_fare_as_one_after_the_other(
     services, _ = process()
     services.connection.transacts = transacts
     rng = Random(seed_of(FUZZ))
-    fates: Counter[str] = Counter()
+    results: Counter[str] = Counter()
     for attempt in range(25):
         runs = [f"{name}{attempt}" for name in ("together", "alone")]
         most = rng.choice([None, 2, 5])
@@ -95,15 +95,15 @@ async def test_submissions_that_come_together_fare_as_one_after_the_other(
         sent = submissions(rng)
         told = await together(services, sent, runs[0])
         assert told == [await submit(services, runs[1], each) for each in sent]
-        fates.update(fate[0].__name__ if isinstance(fate, tuple) else "stored" for fate in told)
+        results.update(result[0].__name__ if isinstance(result, tuple) else "stored" for result in told)
         books = [await settled(services, redis_client, run) for run in runs]
         assert books[0] == books[1]
-    assert fates.keys() == {"stored", "QueueFull", "GroupExists", "InvalidField"}
+    assert results.keys() == {"stored", "QueueFull", "GroupExists", "InvalidField"}
 
 
 async def settled(services: Services, redis: Redis, run: str) -> dict[str, object]:
     """The books once garbage is gone, with a number for each set of ids; and nothing but what waits has a payload."""
-    await services.groups.sweep(run)
+    await services.groups.delete_marked(run)
     books = await books_of(redis, run)
     keys = RunKeys(run)
     payloads = {key.decode().rpartition(":")[2] async for key in redis.scan_iter(keys.payload("*"))}
@@ -138,7 +138,7 @@ async def test_one_id_at_the_same_time_is_one_group(process: Callable[..., Proce
     await submit(services, RUN, [named("first")])
     told = await together(services, [[named("a")], [named("b")], [named("a")], [named("c"), named("a")]])
     assert told[1] == NEW
-    assert sum(outcome.repeated for fate in told for outcome in fate if isinstance(outcome, Outcome)) == 2
+    assert sum(outcome.repeated for result in told for outcome in result if isinstance(outcome, Outcome)) == 2
     unlike = await together(services, [[named("d", 1)], [named("d", 2)]])
     assert sorted(unlike, key=str) == [(GroupExists, "group d is there, with other contents"), NEW]
     assert len((await books_of(redis_client, RUN))["queued"]) == 1 + 3 + 1
@@ -182,7 +182,7 @@ async def test_what_another_process_changed_is_seen_by_all_of_them(
         told.extend(await together(there, [[named(f"g{n}", version=9 * (n % 2))] for n in range(30)]))
 
     counted = await calls(redis_client, submit_all)
-    assert [fate[0].dropped is None for fate in told if isinstance(fate[0], Outcome)] == [False, True] * 15
+    assert [result[0].dropped is None for result in told if isinstance(result[0], Outcome)] == [False, True] * 15
     books = await books_of(redis_client, RUN)
     assert (len(books["queued"]), books["dropped"]["stale"]) == (15, 15 + 1)
     assert counted["exec"] < 30
@@ -208,14 +208,14 @@ async def test_a_sender_that_goes_away_takes_nobody_with_it(
     assert len((await books_of(redis_client, RUN))["queued"]) == 6
 
 
-def placed(name: str, roster: Roster) -> PlacedGroups:
-    return PlacedGroups(roster, [named(name)], [Placement(0)])
+def placed(name: str, context: AdmissionContext) -> PlacedGroups:
+    return PlacedGroups(context, [named(name)], [Placement(0)])
 
 
 async def test_what_was_placed_on_another_view_of_the_run_is_committed_apart(process: Callable[..., Process]) -> None:
     services, _ = process()
     await run_with(services)
-    now = Roster((await services.registry.view(RUN)).epoch, {})
+    now = AdmissionContext((await services.registry.view(RUN)).epoch, {})
     before = replace(now, epoch=now.epoch - 1)
     commits = GroupCommit(services.groups)
     views = [now, before, now, now, before]
@@ -228,7 +228,7 @@ async def test_a_store_that_cannot_be_reached_is_told_to_all_that_ask(
 ) -> None:
     services, _ = process("redis://127.0.0.1:1", store_patience_s=0.05)
     commits = GroupCommit(services.groups)
-    senders = [asyncio.create_task(commits.commit(RUN, placed(f"g{n}", Roster(0, {})))) for n in range(4)]
+    senders = [asyncio.create_task(commits.commit(RUN, placed(f"g{n}", AdmissionContext(0, {})))) for n in range(4)]
     await asyncio.sleep(0)
     senders[1].cancel()
     told = await asyncio.gather(*senders, return_exceptions=True)
@@ -272,5 +272,5 @@ async def test_what_comes_in_vain_after_what_does_not_begins_a_drought_though_th
         vain = [[named(f"vain{turn}-{n}")] for n in range(2)]
         both = [good(f"good{turn}"), named(f"with-it{turn}")]
         await together(services, [*vain[:turn], both, *vain[turn:]])
-        droughts.append((await redis_client.hget(RunKeys(RUN).drought, "sequences") or b"0").decode())
+        droughts.append((await redis_client.hget(RunKeys(RUN).starvation, "sequences") or b"0").decode())
     assert droughts == ["4", "2", "0"]

@@ -262,9 +262,9 @@ def _check_fragments(books: Books, entering: Collection[str]) -> None:
 
 async def _check_payloads(redis: Redis, keys: RunKeys, books: Books) -> None:
     """What is named has its payload; any other is garbage that is known of."""
-    garbage = {name.decode() for name in await redis.zrange(keys.unindexed, 0, -1)}
-    for token in await redis.smembers(keys.trash):  # type: ignore[misc]
-        garbage |= {name.decode() for name in await redis.hkeys(keys.trashed(token.decode()))}  # type: ignore[misc]
+    garbage = {name.decode() for name in await redis.zrange(keys.unreferenced, 0, -1)}
+    for token in await redis.smembers(keys.marked_hashes):  # type: ignore[misc]
+        garbage |= {name.decode() for name in await redis.hkeys(keys.marked_hash(token.decode()))}  # type: ignore[misc]
     groups = await _needed_by_run(redis, keys)
     payloads = {key.decode().rsplit(":", 1)[1] async for key in redis.scan_iter(keys.payload("*"))}
     assert books.named <= payloads, "a fragment without its payload"
@@ -280,10 +280,10 @@ async def _needed_by_run(redis: Redis, keys: RunKeys) -> set[str]:
 
 async def swept(buffer: Buffer) -> Books:
     """Sweep the garbage, and recount: payloads are there exactly for what is held."""
-    await buffer.process[0].groups.sweep(RUN)
+    await buffer.process[0].groups.delete_marked(RUN)
     books = await buffer.books()
     payloads = {key.decode().rsplit(":", 1)[1] async for key in buffer.redis.scan_iter(KEYS.payload("*"))}
     assert payloads == books.named | await _needed_by_run(buffer.redis, KEYS)
-    assert not await buffer.redis.exists(KEYS.trash)
-    assert not await buffer.redis.zcount(KEYS.unindexed, -1, -1)
+    assert not await buffer.redis.exists(KEYS.marked_hashes)
+    assert not await buffer.redis.zcount(KEYS.unreferenced, -1, -1)
     return books

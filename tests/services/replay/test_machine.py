@@ -118,7 +118,7 @@ class ReplayMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "_model"):
             return
-        self._call(lambda s: s.groups.sweep(RUN))
+        self._call(lambda s: s.groups.delete_marked(RUN))
         books, redis = self._books(), self._processes.redis
         payloads = self._processes.wait(redis.keys(RunKeys(RUN).payload("*")))
         assert {key.decode().rsplit(":", 1)[1] for key in payloads} == books.named

@@ -121,7 +121,7 @@ async def test_no_batch_is_committed_that_a_restored_buffer_has_only_a_part_of(
 
     async def happens() -> None:
         await services.replay_snapshots.restore(RUN, "a")
-        await services.groups.sweep(RUN)
+        await services.groups.delete_marked(RUN)
 
     interrupted = Interrupted(*vars(services.dispatch._mixing).values())
     interrupted.happened, interrupted.happens = [], happens

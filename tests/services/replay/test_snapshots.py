@@ -239,7 +239,7 @@ async def test_who_waits_is_woken_and_told_when_the_buffer_is_deleted(
     async with asyncio.timeout(10):
         with pytest.raises(ReplayNotFound):
             await waits
-    await services.groups.sweep(RUN)
+    await services.groups.delete_marked(RUN)
     assert [key async for key in redis_client.scan_iter(KEYS.payload("*"))] == []
 
 
@@ -277,5 +277,5 @@ async def test_of_what_is_inserted_while_the_buffer_is_deleted_nothing_is_left(
     assert told["not found"] > 0
     await swept(buffers[0])
     await services.replay_snapshots.delete_buffer(RUN)
-    await services.groups.sweep(RUN)
+    await services.groups.delete_marked(RUN)
     assert [key async for key in redis_client.scan_iter(KEYS.payload("*"))] == []

@@ -12,9 +12,9 @@ from app.core.model import RunConfig
 from app.core.runs.settings import Policy
 from app.services.environments.registry import EnvironmentRegistry
 from app.store.groups.codec import EncodedGroup
-from app.store.groups.entries import Incoming, Outcome, Placement, Stored, Terms
+from app.store.groups.entries import Outcome, PendingGroup, Placement, Preconditions, Stored
 from app.store.groups.store import GroupStore
-from app.store.redis.client import Connection
+from app.store.redis.client import RedisClient
 from app.store.redis.keys import RUNS, RunKeys
 from app.store.runs.store import RunStore
 from app.store.runs.tick import HeardOf
@@ -75,7 +75,7 @@ async def _queued(services: object, redis_client: Redis) -> None:
 
 async def _reserved(services: object, redis_client: Redis) -> None:
     await redis_client.hset(KEYS.run, "clock_ms", 0)  # type: ignore[misc]
-    await redis_client.zadd(KEYS.unindexed, {"reserved": 10**9})
+    await redis_client.zadd(KEYS.unreferenced, {"reserved": 10**9})
 
 
 async def _trash(services: object, redis_client: Redis) -> None:
@@ -132,7 +132,9 @@ async def test_a_run_forgotten_anywhere_in_the_middle_of_a_submission_is_there_a
     runs = RunStore(process()[0].connection)
     await runs.announce(RUN)
     one_by_one.before, one_by_one.between = before, lambda: runs.forget(RUN)
-    admitted = await GroupStore(one_by_one).admit(RUN, [[Incoming("one", encoded(2), Placement(None))]], Terms(0))
+    admitted = await GroupStore(one_by_one).admit(
+        RUN, [[PendingGroup("one", encoded(2), Placement(None))]], Preconditions(0)
+    )
     assert admitted == Stored([[Outcome()]])
     assert before < one_by_one.sent
     assert await runs.names() == [RUN]
@@ -186,10 +188,10 @@ async def test_an_environment_is_written_once_however_often_its_command_is_repea
     assert not await RunStore(twice).put_environment(RUN, view.environments[0], view.epoch)
 
 
-class Twice(Connection):
+class Twice(RedisClient):
     """Runs each script twice, as when the reply to the first time got lost."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: RedisClient) -> None:
         self._connection = connection
 
     async def run(self, script: str, keys: object, arguments: object) -> object:
@@ -274,8 +276,8 @@ async def test_a_run_that_is_removed_while_a_group_is_on_its_way_leaves_nothing(
     services, maintenance = process()
     run, _ = await services.administration.create(RUN, CONFIG, Policy())
     one_by_one.before, one_by_one.between = before, lambda: services.administration.delete(RUN)
-    submission = Incoming("one", encoded(2), Placement(None))
-    assert await GroupStore(one_by_one).admit(RUN, [[submission]], Terms(run.epoch)) == Stored([None])
+    submission = PendingGroup("one", encoded(2), Placement(None))
+    assert await GroupStore(one_by_one).admit(RUN, [[submission]], Preconditions(run.epoch)) == Stored([None])
     assert before < one_by_one.sent
     await maintenance.look_after(RUN)
     await maintenance.look_after(RUN)

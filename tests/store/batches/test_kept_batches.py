@@ -29,7 +29,7 @@ async def test_a_delivered_batch_that_is_not_kept_leaves_no_payload(store: Store
     assert await store.acknowledge(first) == 0, "by then it has ended"
     books = await store.books()
     assert (books["leased"], books["kept"], books["delivered"]) == ({"two"}, set(), 1)
-    await store.groups.sweep(RUN)
+    await store.groups.delete_marked(RUN)
     assert await store.payloads() == {"two"}
     view = await store.view()
     assert (view.kept.unkept_step, view.kept.batches) == (1, 0)
@@ -64,7 +64,7 @@ async def test_a_kept_batch_is_delivered_and_held_until_it_is_let_go(store: Stor
     assert (await store.batches.kept(RUN)).batches == [("batch1", 1), ("batch2", 2)]
     held = await store.batches.kept_groups(RUN, ["batch2", "nobody's"])
     assert [[group.group_id for group in groups] for groups in held] == [["two"], []]
-    assert await store.groups.sweep(RUN) == 0
+    assert await store.groups.delete_marked(RUN) == 0
 
     for released in (1, 0):
         assert await store.batches.release_kept(RUN, ["batch1", "nobody's"]) == released
@@ -72,7 +72,7 @@ async def test_a_kept_batch_is_delivered_and_held_until_it_is_let_go(store: Stor
     kept = (await store.view()).kept
     assert (kept.unkept_step, kept.checkpoint) == (1, None)
     assert await store.batches.release_kept(RUN, ["batch2"], 2) == 1
-    await store.groups.sweep(RUN)
+    await store.groups.delete_marked(RUN)
     books = await store.books()
     assert (books["kept"], books["delivered"]) == (set(), 2)
     assert await store.payloads() == {"two"}, "the newest example"
@@ -170,7 +170,7 @@ async def test_a_batch_that_is_discarded_is_dropped_group_by_group(store: Store)
     end = await store.batches.end_of(RUN, lease.batch_id)
     assert end is not None
     assert end.outcome == "discarded"
-    await store.groups.sweep(RUN)
+    await store.groups.delete_marked(RUN)
     assert await store.payloads() == {"three"}
     await store.books()
 
@@ -233,7 +233,7 @@ async def test_a_reset_takes_kept_batches_with_it(store: Store) -> None:
     first, _ = await taken(store, "one", "two")
     await store.acknowledge(first, keep=True)
     await store.runs.reset(RUN, "token")
-    await store.groups.sweep(RUN)
+    await store.groups.delete_marked(RUN)
     books = await store.books()
     assert [books[place] for place in ("queued", "leased", "kept")] == [set()] * 3
     assert await store.payloads() == set()

@@ -8,13 +8,13 @@ from app.store.curriculum.entries import NewItem
 from app.store.curriculum.items import ItemStore, Observation, SampleId
 from app.store.curriculum.state import CurriculumStateStore
 from app.store.curriculum.store import CurriculumStore, CurriculumView
-from app.store.redis.client import Connection
+from app.store.redis.client import RedisClient
 from tests.store.conftest import RUN
 
 NAME = "gsm8k"
 
 
-async def a_curriculum(connection: Connection) -> CurriculumView:
+async def a_curriculum(connection: RedisClient) -> CurriculumView:
     """Make one in the run: items unseen with and without a prior, one seen and in flight; another one is loading."""
     store, items, policy = CurriculumStore(connection), ItemStore(connection), CurriculumPolicy()
     assert await store.put(RUN, NAME, "id", policy, "", "1") == "put"

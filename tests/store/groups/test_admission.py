@@ -7,7 +7,7 @@ import pytest
 from app.core.errors import GroupExists, QueueFull
 from app.core.model import DropReason, PlannedGroup
 from app.core.runs.counters import Trained
-from app.store.groups.entries import Incoming, Outcome, Placement, Stored
+from app.store.groups.entries import Outcome, PendingGroup, Placement, Stored
 from app.store.groups.store import GroupStore
 from tests.one_by_one import OneByOne
 from tests.store.conftest import CONFIG, KEYS, LASTING_MS, MATH, RUN, Store, encoded
@@ -40,7 +40,7 @@ async def test_the_same_call_after_the_group_was_delivered_leaves_no_orphan(stor
     assert await store.admit(encoded(), ids=["one"]) == [True]
     books = await store.books()
     assert (books["queued"], books["delivered"]) == ({"two"} if newer else set(), 1)
-    await store.groups.sweep(RUN)
+    await store.groups.delete_marked(RUN)
     assert await store.payloads() == ({"two"} if newer else {"one"})
     await store.books()
 
@@ -50,7 +50,7 @@ async def test_a_group_repeated_by_its_sender_stores_nothing(store: Store) -> No
     await store.admit(encoded(given="a"), ids=["one"])
     assert await store.admit(encoded(given="a"), encoded(2, given="b"), ids=["again", "two"]) == [False, True]
     assert (await store.books())["queued"] == {"one", "two"}
-    await store.groups.sweep(RUN)
+    await store.groups.delete_marked(RUN)
     assert await store.payloads() == {"one", "two"}
     assert await store.groups.group_of(RUN, "a") == "one"
     assert await store.groups.group_of(RUN, "nobody's") is None
@@ -62,8 +62,8 @@ async def test_an_id_of_other_contents_stores_and_changes_nothing(store: Store) 
         await store.admit(encoded(2), encoded(2, given="a"), ids=["two", "three"])
     assert (await store.books())["queued"] == {"one"}
     assert await store.groups.payloads(RUN, ["one"]) == [encoded(1).payload]
-    await store.groups.give_up_orphans(RUN, (await store.view()).clock_ms)
-    await store.groups.sweep(RUN)
+    await store.groups.mark_abandoned(RUN, (await store.view()).clock_ms)
+    await store.groups.delete_marked(RUN)
     assert await store.payloads() == {"one"}
     await store.books()
 
@@ -91,7 +91,7 @@ async def test_what_is_due_to_be_forgotten_is_so_many_at_a_time(store: Store) ->
     keys = [KEYS.run, KEYS.groups, KEYS.given_ids, KEYS.given_ids_until, KEYS.history, KEYS.ended]
     for number in range(5):
         await store.admit(encoded(given=f"g{number}"), place=STALE, dedup_ms=0, history_ms=0)
-    forgotten = [await store.connection.run("forget_old", keys, [2, 1000]) for _ in range(4)]
+    forgotten = [await store.connection.run("expire_history", keys, [2, 1000]) for _ in range(4)]
     assert forgotten == [4, 4, 2, 0]
     await store.books()
 
@@ -143,21 +143,21 @@ async def test_a_reservation_that_was_given_up_meanwhile_is_outdated_and_made_an
     """Its payload may be removed by the time it is indexed."""
 
     async def give_up() -> None:
-        await store.groups.give_up_orphans(RUN, (await store.view()).clock_ms)
-        await store.groups.sweep(RUN)
+        await store.groups.mark_abandoned(RUN, (await store.view()).clock_ms)
+        await store.groups.delete_marked(RUN)
 
     torn = OneByOne(redis_url, 5.0)
     torn.before, torn.between = before, give_up
-    terms = await store.terms()
+    preconditions = await store.preconditions()
     try:
-        given_up = await GroupStore(torn).admit(RUN, [[Incoming("one", encoded(), Placement(0))]], terms)
+        given_up = await GroupStore(torn).admit(RUN, [[PendingGroup("one", encoded(), Placement(0))]], preconditions)
     finally:
         await torn.aclose()
     assert torn.sent == 4
     assert given_up == Stored([None])
     assert await store.groups.entries(RUN, ["one"]) == [None]
-    anew = Incoming("anew", encoded(), Placement(0))
-    assert await store.groups.admit(RUN, [[anew]], terms) == Stored([[Outcome()]])
+    anew = PendingGroup("anew", encoded(), Placement(0))
+    assert await store.groups.admit(RUN, [[anew]], preconditions) == Stored([[Outcome()]])
     assert (await store.books())["queued"] == {"anew"}
 
 
@@ -178,9 +178,9 @@ async def test_a_group_dropped_on_arrival_is_counted_and_remembered_and_has_no_p
 async def test_groups_of_one_body_may_fare_differently(store: Store) -> None:
     places = [Placement(0, policy_version=1), Placement(0, buffered=True, policy_version=1), STALE]
     named = zip(("queued", "buffered", "stale"), places, strict=True)
-    submission = [Incoming(name, encoded(version=1), place) for name, place in named]
+    submission = [PendingGroup(name, encoded(version=1), place) for name, place in named]
     outcomes = [Outcome(), Outcome(), Outcome(DropReason.STALE)]
-    assert await store.groups.admit(RUN, [submission], await store.terms()) == Stored([outcomes])
+    assert await store.groups.admit(RUN, [submission], await store.preconditions()) == Stored([outcomes])
     books = await store.books()
     assert (books["queued"], books["buffered"], books["dropped"]) == ({"queued"}, {"buffered"}, {"stale": 1})
     assert await store.groups.of_versions(RUN, "-inf", "+inf", 10) == ["buffered", "queued"]
@@ -199,7 +199,7 @@ async def test_a_group_that_waits_can_be_dropped_once(store: Store) -> None:
     assert books["queued"] == {"newest"}
     assert (await store.history("queued"))[0] == "expired"
     assert (await store.history("queued"))[-3:] == ["0:2", "1", "a"]
-    await store.groups.sweep(RUN)
+    await store.groups.delete_marked(RUN)
     assert await store.payloads() == {"taken", "newest"}
     assert await store.admit(encoded(3, given="a", version=1)) == [False], "a dropped group is not sent again"
 
@@ -207,10 +207,10 @@ async def test_a_group_that_waits_can_be_dropped_once(store: Store) -> None:
 async def test_the_newest_group_is_shown_even_if_it_was_dropped(store: Store) -> None:
     await store.admit(encoded(), ids=["one"])
     await store.groups.drop(RUN, [("one", (0, 2))], DropReason.EXPIRED, LASTING_MS)
-    await store.groups.sweep(RUN)
+    await store.groups.delete_marked(RUN)
     assert await store.groups.latest(RUN) == encoded().payload
     await store.admit(encoded(2), ids=["two"])
-    await store.groups.sweep(RUN)
+    await store.groups.delete_marked(RUN)
     assert await store.payloads() == {"two"}
     await store.books()
 
@@ -244,13 +244,13 @@ async def test_buffered_groups_keep_their_version_when_they_join_the_queue(store
 
 
 async def test_a_repetition_is_told_what_became_of_the_group_the_first_time(store: Store) -> None:
-    terms = await store.terms()
+    preconditions = await store.preconditions()
     for name, first, now in (("a", Placement(0), STALE), ("b", STALE, Placement(0, policy_version=1))):
         group = encoded(given=name, version=1)
-        stored = await store.groups.admit(RUN, [[Incoming(name, group, first)]], terms)
-        assert stored.fates == [[Outcome(first.dropped)]]
+        stored = await store.groups.admit(RUN, [[PendingGroup(name, group, first)]], preconditions)
+        assert stored.results == [[Outcome(first.dropped)]]
         repeated = Stored([[Outcome(first.dropped, repeated=True)]])
-        assert await store.groups.admit(RUN, [[Incoming(f"{name}-again", group, now)]], terms) == repeated
+        assert await store.groups.admit(RUN, [[PendingGroup(f"{name}-again", group, now)]], preconditions) == repeated
     books = await store.books()
     assert (books["queued"], books["dropped"]) == ({"a"}, {"stale": 1})
 
@@ -262,9 +262,9 @@ async def test_what_is_refused_leaves_nothing_that_a_sweep_does_not_take(store: 
         await store.admit(encoded(), encoded(), ids=["two", "three"], max_groups=1)
     with pytest.raises(GroupExists):
         await store.admit(encoded(), encoded(2, given="a"), ids=["four", "five"])
-    assert await store.groups.sweep(RUN) == 4
+    assert await store.groups.delete_marked(RUN) == 4
     assert await store.payloads() == {"one"}
-    assert await store.redis.zcard(KEYS.unindexed) == 0
+    assert await store.redis.zcard(KEYS.unreferenced) == 0
     assert await store.admit(encoded(), encoded(), ids=["two", "three"]) == [True, True]
     assert (await store.books())["queued"] == {"one", "two", "three"}
 
@@ -275,7 +275,7 @@ async def test_a_payload_that_may_be_about_to_be_removed_is_not_admitted_under_i
         await store.admit(encoded(given="a"), ids=["mine"], max_groups=0)
     assert await store.admit(encoded(given="a"), ids=["mine"]) is None, "outdated: to be written under another id"
     assert await store.admit(encoded(given="a"), ids=["other"]) == [True]
-    await store.groups.sweep(RUN)
+    await store.groups.delete_marked(RUN)
     assert await store.payloads() == {"other"}
     await store.books()
 
@@ -286,8 +286,8 @@ async def test_a_server_that_has_forgotten_the_scripts_is_taught_them_and_nothin
     assert await store.admit(encoded(given="a"), encoded(), ids=["one", "two"]) == [True, True]
     await store.redis.script_flush()
     assert await store.admit(encoded(given="a"), encoded(), ids=["one", "two"]) == [True, True], "our own repetition"
-    await store.groups.give_up_orphans(RUN, (await store.view()).clock_ms)
-    await store.groups.sweep(RUN)
+    await store.groups.mark_abandoned(RUN, (await store.view()).clock_ms)
+    await store.groups.delete_marked(RUN)
     assert (await store.books())["queued"] == await store.payloads() == {"one", "two"}
 
 
@@ -298,21 +298,21 @@ async def test_as_many_groups_as_a_request_may_bring_are_admitted_at_once(store:
     assert await store.admit(*groups) == [False] * 6000
     view = await store.view()
     assert (view.totals.queued_groups, view.sent[0].sequences) == (6000, 12000)
-    await store.groups.sweep(RUN)
+    await store.groups.delete_marked(RUN)
     await store.books()
 
 
 async def test_what_was_stored_is_not_stored_anew_because_the_run_moved_on(store: Store) -> None:
     """The reply was lost, and before the repetition came somebody registered, or the trainer went a version on."""
-    before = await store.terms(policy_version=0)
+    before = await store.preconditions(policy_version=0)
     submissions = [
-        [Incoming("one", encoded(version=0), Placement(0, policy_version=0))],
-        [Incoming("two", encoded(given="a"), Placement(0)), Incoming("three", encoded(), Placement(0))],
+        [PendingGroup("one", encoded(version=0), Placement(0, policy_version=0))],
+        [PendingGroup("two", encoded(given="a"), Placement(0)), PendingGroup("three", encoded(), Placement(0))],
     ]
     assert await store.groups.admit(RUN, submissions, before) == Stored([[Outcome()], [Outcome(), Outcome()]])
     await store.runs.set_policy_version(RUN, 5, Trained())
     assert await store.runs.put_environment(RUN, replace(MATH, environment=7), before.epoch)
-    assert (await store.terms()).epoch != before.epoch
+    assert (await store.preconditions()).epoch != before.epoch
     assert await store.groups.admit(RUN, submissions, before) == Stored([[Outcome()], [Outcome(), Outcome()]])
     assert (await store.books())["queued"] == {"one", "two", "three"}
 
@@ -321,15 +321,15 @@ async def test_what_was_refused_is_not_stored_in_a_place_of_before_because_it_ca
     store: Store,
 ) -> None:
     """The reply was lost; before the repetition room was made, garbage removed, and somebody registered."""
-    before = await store.terms(max_groups=1)
-    submissions = [[Incoming(name, encoded(), Placement(0))] for name in ("one", "two")]
+    before = await store.preconditions(max_groups=1)
+    submissions = [[PendingGroup(name, encoded(), Placement(0))] for name in ("one", "two")]
     full = QueueFull("the run holds 1 groups, 8 bytes, which is as much as it may")
     first = await store.groups.admit(RUN, submissions, before)
-    assert list(map(str, first.fates)) == list(map(str, ([Outcome()], full)))
+    assert list(map(str, first.results)) == list(map(str, ([Outcome()], full)))
     await store.acknowledge(await store.take("one"))
-    await store.groups.sweep(RUN)
+    await store.groups.delete_marked(RUN)
     assert await store.runs.put_environment(RUN, replace(MATH, environment=7), before.epoch)
     assert await store.groups.admit(RUN, submissions, before) == Stored([[Outcome()], None])
     assert (await store.books())["queued"] == set()
-    await store.groups.sweep(RUN)
+    await store.groups.delete_marked(RUN)
     assert await store.payloads() == {"one"}

@@ -7,7 +7,7 @@ from typing import Any
 
 from app.core.model import DropReason
 from app.store.groups.store import GroupStore
-from app.store.redis.client import Connection
+from app.store.redis.client import RedisClient
 from app.store.redis.pipeline import Command
 from tests.store.conftest import KEYS, LASTING_MS, RUN, Store, encoded
 
@@ -18,14 +18,14 @@ class Died(Exception):
     """The process is no more."""
 
 
-class Mortal(Connection):
+class Mortal(RedisClient):
     """Sends so many commands before its process dies."""
 
     commands_left: int
 
-    async def exchange(self, commands: Sequence[Command]) -> list[Any]:
+    async def pipeline(self, commands: Sequence[Command]) -> list[Any]:
         sent, self.commands_left = commands[: self.commands_left], self.commands_left - len(commands)
-        replies = await super().exchange(sent) if sent else []
+        replies = await super().pipeline(sent) if sent else []
         if self.commands_left < 0:
             raise Died
         return replies
@@ -42,9 +42,9 @@ async def _garbage(store: Store) -> int:
 
 
 async def _known_garbage(store: Store) -> set[str]:
-    known = {name.decode() for name in await store.redis.zrange(KEYS.unindexed, 0, -1)}
-    for token in await store.redis.smembers(KEYS.trash):  # type: ignore[misc]
-        known |= {name.decode() for name in await store.redis.hkeys(KEYS.trashed(token.decode()))}  # type: ignore[misc]
+    known = {name.decode() for name in await store.redis.zrange(KEYS.unreferenced, 0, -1)}
+    for token in await store.redis.smembers(KEYS.marked_hashes):  # type: ignore[misc]
+        known |= {name.decode() for name in await store.redis.hkeys(KEYS.marked_hash(token.decode()))}  # type: ignore[misc]
     return known
 
 
@@ -58,7 +58,7 @@ async def test_a_sweep_that_is_cut_off_at_any_command_leaves_nothing_that_the_ne
             commands += 1
             mortal.commands_left = commands
             try:
-                await GroupStore(mortal).sweep(RUN)
+                await GroupStore(mortal).delete_marked(RUN)
                 finished = True
             except Died:
                 assert await store.payloads() <= await _known_garbage(store)
@@ -71,7 +71,7 @@ async def test_a_sweep_that_is_cut_off_at_any_command_leaves_nothing_that_the_ne
 async def test_of_two_who_sweep_a_run_in_one_process_the_second_finds_nothing_left_to_do(store: Store) -> None:
     """As when a run is removed, and upkeep comes by."""
     garbage = await _garbage(store)
-    first, second = await asyncio.gather(store.groups.sweep(RUN), store.groups.sweep(RUN))
+    first, second = await asyncio.gather(store.groups.delete_marked(RUN), store.groups.delete_marked(RUN))
     assert first >= garbage
     assert second == 0
     assert await store.payloads() == set()

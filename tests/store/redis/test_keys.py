@@ -9,7 +9,7 @@ from app.core.batches.leases import LeasedGroup, Replayed
 from app.core.model import DropReason
 from app.store.groups.entries import Placement
 from app.store.redis import keys
-from app.store.redis.client import Connection
+from app.store.redis.client import RedisClient
 from app.store.replay.entries import PAST, chunk_key
 from app.store.runs.store import RunStore
 from app.store.runs.tick import NOBODY, HeardOf
@@ -76,7 +76,7 @@ async def test_every_key_is_in_the_table_and_every_row_of_the_table_is_a_key(sto
 
 @pytest.mark.parametrize("passed_ms", [-3_600_000, 3_600_000])
 async def test_the_clock_that_a_view_shows_is_clamped_as_the_scripts_clamp_it(
-    connection: Connection, redis_client: Redis, passed_ms: int
+    connection: RedisClient, redis_client: Redis, passed_ms: int
 ) -> None:
     """The rule is written down twice: a view must not write, so it works the clock out by itself."""
     runs = RunStore(connection)

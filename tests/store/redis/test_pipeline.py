@@ -14,8 +14,8 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from app.core.errors import StoreUnavailable
-from app.store.redis.client import Connection
-from app.store.redis.pipeline import Exchange, packed
+from app.store.redis.client import RedisClient
+from app.store.redis.pipeline import Pipeline, packed
 from tests.waiting import wait_until
 
 WORDS = st.one_of(st.text(max_size=9), st.binary(max_size=9), st.integers(-(2**63), 2**63))
@@ -31,90 +31,94 @@ def test_commands_are_packed_as_by_redis_py(parts: list[tuple[list[Any], Any]]) 
 
 
 async def test_of_no_commands_there_are_no_replies_to_wait_for(redis_url: str) -> None:
-    line = Exchange(ConnectionPool.from_url(redis_url), 1, 5)
+    pipeline = Pipeline(ConnectionPool.from_url(redis_url), 1, 5)
     async with asyncio.timeout(5):
-        assert await line.send([]) == []
-    await line.aclose()
+        assert await pipeline.send([]) == []
+    await pipeline.aclose()
 
 
 async def test_after_an_error_the_next_replies_are_still_those_of_their_commands(redis_url: str) -> None:
-    line = Exchange(ConnectionPool.from_url(redis_url), 1, 5)
+    pipeline = Pipeline(ConnectionPool.from_url(redis_url), 1, 5)
     with pytest.raises(Exception, match="unknown command"):
-        await line.send([("ECHO", "a"), ("NOSUCHCOMMAND",), ("ECHO", "b")])
-    assert await line.send([("ECHO", "c"), ("ECHO", b"d" * 9000)]) == [b"c", b"d" * 9000]
-    await line.aclose()
+        await pipeline.send([("ECHO", "a"), ("NOSUCHCOMMAND",), ("ECHO", "b")])
+    assert await pipeline.send([("ECHO", "c"), ("ECHO", b"d" * 9000)]) == [b"c", b"d" * 9000]
+    await pipeline.aclose()
 
 
 async def test_replies_nobody_waited_for_are_not_taken_for_later_ones(redis_url: str) -> None:
-    line = Exchange(ConnectionPool.from_url(redis_url), 1, 5)
-    given_up = asyncio.create_task(line.send([("BLPOP", "nothing-ever-comes-here", "0.3"), ("ECHO", "late")]))
+    pipeline = Pipeline(ConnectionPool.from_url(redis_url), 1, 5)
+    given_up = asyncio.create_task(pipeline.send([("BLPOP", "nothing-ever-comes-here", "0.3"), ("ECHO", "late")]))
     await asyncio.sleep(0.1)
     given_up.cancel()
     await asyncio.gather(given_up, return_exceptions=True)
-    assert await line.send([("ECHO", "mine")]) == [b"mine"]
-    await line.aclose()
+    assert await pipeline.send([("ECHO", "mine")]) == [b"mine"]
+    await pipeline.aclose()
 
 
 async def test_what_the_server_says_unasked_is_not_taken_for_a_reply(redis_url: str) -> None:
-    line = Exchange(ConnectionPool.from_url(redis_url, protocol=3), 1, 5)
+    pipeline = Pipeline(ConnectionPool.from_url(redis_url, protocol=3), 1, 5)
     tracked = [("CLIENT", "TRACKING", "ON"), ("GET", "a"), ("SET", "a", "changed"), ("ECHO", "b")]
-    assert await line.send(tracked) == [b"OK", None, b"OK", b"b"]
-    assert await line.send([("ECHO", "c")]) == [b"c"]
-    await line.aclose()
+    assert await pipeline.send(tracked) == [b"OK", None, b"OK", b"b"]
+    assert await pipeline.send([("ECHO", "c")]) == [b"c"]
+    await pipeline.aclose()
 
 
 async def test_a_server_that_serves_nobody_now_counts_as_one_that_cannot_be_reached(redis_url: str) -> None:
     """Such as one that is loading its data, or wants a password; the connection is not used again."""
-    line = Exchange(ConnectionPool.from_url(redis_url), 1, 5)
-    (before,) = await line.send([("CLIENT", "ID")])
+    pipeline = Pipeline(ConnectionPool.from_url(redis_url), 1, 5)
+    (before,) = await pipeline.send([("CLIENT", "ID")])
     with pytest.raises(AuthenticationError):
-        await line.send([("AUTH", "nobody", "wrong"), ("ECHO", "a")])
-    (after,) = await line.send([("CLIENT", "ID")])
+        await pipeline.send([("AUTH", "nobody", "wrong"), ("ECHO", "a")])
+    (after,) = await pipeline.send([("CLIENT", "ID")])
     assert after != before
-    await line.aclose()
+    await pipeline.aclose()
 
 
 async def test_large_replies_and_many_are_put_together(redis_url: str) -> None:
-    line = Exchange(ConnectionPool.from_url(redis_url), 1, 5)
+    pipeline = Pipeline(ConnectionPool.from_url(redis_url), 1, 5)
     value = bytes(range(256)) * 10_000
-    assert await line.send([("SET", "a", value), *[("ECHO", str(n)) for n in range(5000)], ("GET", "a")]) == [
+    assert await pipeline.send([("SET", "a", value), *[("ECHO", str(n)) for n in range(5000)], ("GET", "a")]) == [
         b"OK",
         *(b"%d" % n for n in range(5000)),
         value,
     ]
-    await line.aclose()
+    await pipeline.aclose()
 
 
 async def test_a_transaction_is_done_whole_and_its_replies_are_those_of_its_commands(redis_url: str) -> None:
-    line = Exchange(ConnectionPool.from_url(redis_url), 1, 5)
-    assert await line.transact([("SET", "a", b"x" * 9000), ("STRLEN", "a"), ("GET", "nothing")]) == [b"OK", 9000, None]
+    pipeline = Pipeline(ConnectionPool.from_url(redis_url), 1, 5)
+    assert await pipeline.transact([("SET", "a", b"x" * 9000), ("STRLEN", "a"), ("GET", "nothing")]) == [
+        b"OK",
+        9000,
+        None,
+    ]
     with pytest.raises(Exception, match="unknown command"):
-        await line.transact([("SET", "a", "refused"), ("NOSUCHCOMMAND",)])
-    assert await line.send([("STRLEN", "a")]) == [9000], "refused with what was beside it"
+        await pipeline.transact([("SET", "a", "refused"), ("NOSUCHCOMMAND",)])
+    assert await pipeline.send([("STRLEN", "a")]) == [9000], "refused with what was beside it"
     with pytest.raises(Exception, match="No matching script"):
-        await line.transact([("EVALSHA", "0" * 40, 0), ("GET", "a")])
-    assert await line.send([("ECHO", "next")]) == [b"next"]
-    await line.aclose()
+        await pipeline.transact([("EVALSHA", "0" * 40, 0), ("GET", "a")])
+    assert await pipeline.send([("ECHO", "next")]) == [b"next"]
+    await pipeline.aclose()
 
 
 async def test_connections_that_broke_while_they_were_idle_fail_once_between_them(
     redis_url: str, redis_client: Redis
 ) -> None:
     """As after a restart of the server: however many there are, the next repetition is on a new one."""
-    line = Exchange(ConnectionPool.from_url(redis_url), 8, 5)
-    await asyncio.gather(*(line.send([("BLPOP", "nothing-ever-comes-here", "0.1")]) for _ in range(8)))
+    pipeline = Pipeline(ConnectionPool.from_url(redis_url), 8, 5)
+    await asyncio.gather(*(pipeline.send([("BLPOP", "nothing-ever-comes-here", "0.1")]) for _ in range(8)))
     await redis_client.client_kill_filter(_type="normal", skipme=True)
     with pytest.raises((RedisConnectionError, OSError)):
-        await line.send([("ECHO", "lost")])
-    assert await line.send([("ECHO", "again")]) == [b"again"]
-    await line.aclose()
+        await pipeline.send([("ECHO", "lost")])
+    assert await pipeline.send([("ECHO", "again")]) == [b"again"]
+    await pipeline.aclose()
 
 
 async def test_whoever_waits_for_replies_learns_that_the_connection_is_lost(
     redis_url: str, redis_client: Redis
 ) -> None:
-    line = Exchange(ConnectionPool.from_url(redis_url), 1, 5)
-    waiting = asyncio.create_task(line.send([("ECHO", "first"), ("BLPOP", "nothing-ever-comes-here", "0")]))
+    pipeline = Pipeline(ConnectionPool.from_url(redis_url), 1, 5)
+    waiting = asyncio.create_task(pipeline.send([("ECHO", "first"), ("BLPOP", "nothing-ever-comes-here", "0")]))
 
     async def it_waits() -> bool:
         return bool((await redis_client.info("clients"))["blocked_clients"])
@@ -123,38 +127,38 @@ async def test_whoever_waits_for_replies_learns_that_the_connection_is_lost(
     await redis_client.client_kill_filter(_type="normal", skipme=True)
     with pytest.raises(RedisConnectionError):
         await waiting
-    await line.aclose()
+    await pipeline.aclose()
 
 
 async def test_what_is_not_answered_in_time_is_given_up(redis_url: str) -> None:
     """Be it at once or one after the other; whoever comes later is not."""
-    line = Exchange(ConnectionPool.from_url(redis_url), 8, 0.1)
+    pipeline = Pipeline(ConnectionPool.from_url(redis_url), 8, 0.1)
     for _ in range(2):
-        never = [line.send([("BLPOP", "nothing-ever-comes-here", "0")]) for _ in range(3)]
-        outcomes = await asyncio.gather(*never, line.send([("ECHO", "a")]), return_exceptions=True)
+        never = [pipeline.send([("BLPOP", "nothing-ever-comes-here", "0")]) for _ in range(3)]
+        outcomes = await asyncio.gather(*never, pipeline.send([("ECHO", "a")]), return_exceptions=True)
         assert [type(outcome) for outcome in outcomes[:3]] == [RedisTimeoutError] * 3
         assert outcomes[3] == [b"a"]
-        assert await line.send([("ECHO", "b")]) == [b"b"]
-    await line.aclose()
+        assert await pipeline.send([("ECHO", "b")]) == [b"b"]
+    await pipeline.aclose()
 
 
 async def test_whoever_waits_for_others_gives_up_in_time(redis_url: str) -> None:
-    line = Exchange(ConnectionPool.from_url(redis_url), 1, 0.3)
-    first = asyncio.create_task(line.send([("BLPOP", "nothing-ever-comes-here", "0")]))
+    pipeline = Pipeline(ConnectionPool.from_url(redis_url), 1, 0.3)
+    first = asyncio.create_task(pipeline.send([("BLPOP", "nothing-ever-comes-here", "0")]))
     await asyncio.sleep(0)
     with pytest.raises(TimeoutError):
-        await line.send([("ECHO", "a")])
+        await pipeline.send([("ECHO", "a")])
     with pytest.raises(RedisTimeoutError):
         await first
-    assert await line.send([("ECHO", "b")]) == [b"b"]
-    await line.aclose()
+    assert await pipeline.send([("ECHO", "b")]) == [b"b"]
+    await pipeline.aclose()
 
 
 async def test_time_that_passed_while_waiting_for_others_counts(redis_url: str, redis_client: Redis) -> None:
-    line = Exchange(ConnectionPool.from_url(redis_url), 2, 0.5)
-    at_once = asyncio.create_task(line.send([("BLPOP", "nothing-ever-comes-here", "0")]))
-    ahead = asyncio.create_task(line.send([("BLPOP", "comes-in-time", "0")]))
-    behind = asyncio.create_task(line.send([("BLPOP", "nothing-ever-comes-here", "0")]))
+    pipeline = Pipeline(ConnectionPool.from_url(redis_url), 2, 0.5)
+    at_once = asyncio.create_task(pipeline.send([("BLPOP", "nothing-ever-comes-here", "0")]))
+    ahead = asyncio.create_task(pipeline.send([("BLPOP", "comes-in-time", "0")]))
+    behind = asyncio.create_task(pipeline.send([("BLPOP", "nothing-ever-comes-here", "0")]))
     await asyncio.sleep(0.3)
     await redis_client.rpush("comes-in-time", "a")
     await ahead
@@ -165,12 +169,12 @@ async def test_time_that_passed_while_waiting_for_others_counts(redis_url: str, 
     assert behind.done(), "both came at the same time"
     with pytest.raises(RedisTimeoutError):
         await behind
-    await line.aclose()
+    await pipeline.aclose()
 
 
 async def test_a_server_that_takes_connections_and_says_nothing_is_given_up_in_time() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        connection = Connection(f"redis://127.0.0.1:{server.getsockname()[1]}", 0.1)
+        connection = RedisClient(f"redis://127.0.0.1:{server.getsockname()[1]}", 0.1)
         with pytest.raises(StoreUnavailable, match="no connection in time"):
             await connection.check_ready()
         with pytest.raises(StoreUnavailable, match=r"within 0\.1 s: no connection in time"):
@@ -181,11 +185,11 @@ async def test_a_server_that_takes_connections_and_says_nothing_is_given_up_in_t
 async def test_a_connection_that_is_busy_at_the_end_is_closed_when_it_is_idle(
     redis_url: str, redis_client: Redis
 ) -> None:
-    line = Exchange(ConnectionPool.from_url(redis_url), 2, 30)
+    pipeline = Pipeline(ConnectionPool.from_url(redis_url), 2, 30)
     before = len(await redis_client.client_list())
-    popping = asyncio.create_task(line.send([("BLPOP", "later", "0")]))
+    popping = asyncio.create_task(pipeline.send([("BLPOP", "later", "0")]))
     await wait_until(lambda: _clients_are(redis_client, before + 1))
-    await line.aclose()
+    await pipeline.aclose()
     await redis_client.rpush("later", "now")  # type: ignore[misc]
     assert await popping == [[b"later", b"now"]]
     await wait_until(lambda: _clients_are(redis_client, before))
@@ -196,8 +200,10 @@ async def _clients_are(redis: Redis, number: int) -> bool:
 
 
 async def test_no_more_round_trips_are_made_at_a_time_than_it_may(redis_url: str, redis_client: Redis) -> None:
-    line = Exchange(ConnectionPool.from_url(redis_url), 2, 5)
+    pipeline = Pipeline(ConnectionPool.from_url(redis_url), 2, 5)
     before = len(await redis_client.client_list())
-    assert await asyncio.gather(*(line.send([("ECHO", str(n))]) for n in range(9))) == [[b"%d" % n] for n in range(9)]
+    assert await asyncio.gather(*(pipeline.send([("ECHO", str(n))]) for n in range(9))) == [
+        [b"%d" % n] for n in range(9)
+    ]
     assert len(await redis_client.client_list()) <= before + 2
-    await line.aclose()
+    await pipeline.aclose()

@@ -109,6 +109,6 @@ async def test_an_admission_that_is_repeated_frees_nothing_that_the_buffer_has_b
         await entering.store.acknowledge(await entering.store.take(group_id))
     assert await entering.store.admit(*own, ids=["a", "b"]) == [True, True]
     assert await entering.take_in(*await entering.plan()) == "taken"
-    await entering.store.groups.sweep(RUN)
+    await entering.store.groups.delete_marked(RUN)
     assert await entering.store.payloads() == {"a", "b"}
-    assert await entering.store.redis.zcard(KEYS.unindexed) == 0
+    assert await entering.store.redis.zcard(KEYS.unreferenced) == 0

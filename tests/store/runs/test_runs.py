@@ -28,9 +28,9 @@ async def test_a_policy_is_written_once_however_often_it_is_sent(store: Store) -
     for _ in range(2):
         assert await store.runs.put(RUN, CONFIG, POLICY, epoch, step=7, made_by="request")
     assert not await store.runs.put(RUN, CONFIG, POLICY, epoch, step=7, made_by="another")
-    view, roster = await store.view(), await store.runs.roster(RUN)
+    view, context = await store.view(), await store.runs.admission_context(RUN)
     assert (view.config, view.policy, view.step, view.epoch) == (CONFIG, POLICY, 7, epoch + 1)
-    assert (roster.policy, roster.epoch, roster.batch_size) == (POLICY, epoch + 1, CONFIG.batch_size)
+    assert (context.policy, context.epoch, context.batch_size) == (POLICY, epoch + 1, CONFIG.batch_size)
 
 
 async def test_a_policy_that_was_decided_on_an_older_run_changes_nothing(store: Store) -> None:
@@ -121,7 +121,7 @@ async def test_what_comes_too_late_for_a_run_that_was_removed_leaves_no_key(stor
     await store.admit(encoded(1), ids=["one"])
     lease = await store.take("one")
     await store.runs.reset(RUN, "token")
-    await store.groups.sweep(RUN)
+    await store.groups.delete_marked(RUN)
     await store.runs.forget_recent(RUN)
     assert await store.runs.forget(RUN)
     assert await store.acknowledge(lease) == 0

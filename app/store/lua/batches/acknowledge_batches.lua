@@ -5,7 +5,7 @@
 -- KEYS[2] groups        hash  group id -> entry
 -- KEYS[3] leases        hash  batch id -> JSON list of groups
 -- KEYS[4] lease_states  hash  batch id -> JSON of its lease
--- KEYS[5] unindexed     zset  payloads to remove
+-- KEYS[5] unreferenced     zset  payloads to delete
 -- KEYS[6] history       hash  group or batch id -> what became of it
 -- KEYS[7] ended         zset  group or batch id -> run clock at which that is forgotten, ms
 -- KEYS[8] kept          hash  batch id -> JSON list of groups
@@ -23,10 +23,10 @@
 -- Cost: O(n log m), n the groups of the batches, m those whose history is kept.
 --
 -- include clock
--- include many
--- include forget_payload
--- include enter_buffer
--- include replayed_groups
+-- include bulk
+-- include mark_payloads
+-- include enqueue_for_replay
+-- include replayed_references
 -- include deliver_groups
 if redis.call('EXISTS', KEYS[1]) == 0 then return {0, 0, 0} end
 local manifests, contents = {}, {}
@@ -41,7 +41,7 @@ for i = 3, #ARGV, 4 do
   local batch, step, groups = ARGV[i], ARGV[i + 2], contents[i]
   if groups and redis.call('HDEL', KEYS[4], batch) == 1 then
     local fresh, fresh_bytes, bytes = parted(groups)
-    ended, entered, replayed = ended + 1, entered + enter_buffer(fresh), replayed + #groups - #fresh
+    ended, entered, replayed = ended + 1, entered + enqueue_for_replay(fresh), replayed + #groups - #fresh
     deliver_groups(fresh, fresh_bytes, batch, step, clock, ARGV[i + 3])
     if ARGV[1] == '1' then
       redis.call('HSET', KEYS[8], batch, manifests[i])

@@ -19,14 +19,14 @@
 --
 -- Returns 1, also if it was committed before and is in that state still, or 0; then nothing has changed.
 -- Cost: O(n log m), n the groups of the batch, m the groups in a lane.
--- include many
--- include planned_groups
+-- include bulk
+-- include find_planned_groups
 local FIRST, FIELDS = 14, 4
 local known = redis.call('HGET', KEYS[6], ARGV[1])
 if known then return known == ARGV[2] and 1 or 0 end
 local now = redis.call('HMGET', KEYS[1], 'epoch', 'step', 'policy_version')
 for i = 1, 3 do if (now[i] or '0') ~= ARGV[3 + i] then return 0 end end
-local left, planned, bytes = {}, planned_groups(FIRST, FIELDS)
+local left, planned, bytes = {}, find_planned_groups(FIRST, FIELDS)
 if not planned then return 0 end
 local replayed = cjson.decode(ARGV[12])
 local reserved = redis.call('HGET', KEYS[8], ARGV[1])

@@ -12,13 +12,13 @@ local function note_trained(run, groups, lease_id, clock)
 end
 
 local function deliver_groups(groups, bytes, batch, step, clock, lease_id)
-  local RUN, GROUPS, UNINDEXED, HISTORY, ENDED = KEYS[1], KEYS[2], KEYS[5], KEYS[6], KEYS[7]
+  local RUN, GROUPS, UNREFERENCED, HISTORY, ENDED = KEYS[1], KEYS[2], KEYS[5], KEYS[6], KEYS[7]
   local ids = ids_of(groups)
   for i, entry in ipairs(read('HMGET', GROUPS, ids)) do
     later('HSET', HISTORY, ids[i], string.format('delivered %s %s %.0f %s', batch, step, clock, entry or ''))
     later('ZADD', ENDED, clock + ARGV[2], ids[i])
   end
-  if ARGV[1] == '0' then forget_payloads(RUN, GROUPS, UNINDEXED, ids) end
+  if ARGV[1] == '0' then forget_payloads(RUN, GROUPS, UNREFERENCED, ids) end
   flush()
   redis.call('HINCRBY', RUN, 'leased_groups', -#groups)
   redis.call('HINCRBY', RUN, 'leased_bytes', -bytes)

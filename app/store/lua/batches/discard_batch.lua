@@ -6,7 +6,7 @@
 -- KEYS[3] leases        hash  batch id -> JSON list of groups
 -- KEYS[4] lease_states  hash  batch id -> JSON of its lease
 -- KEYS[5] dropped       hash  'reason:environment' -> groups
--- KEYS[6] unindexed     zset  payloads to remove
+-- KEYS[6] unreferenced     zset  payloads to delete
 -- KEYS[7] history       hash  group or batch id -> what became of it
 -- KEYS[8] ended         zset  group or batch id -> run clock at which that is forgotten, ms
 -- KEYS[9] replayed      hash  group id -> batches that have it from the replay buffer
@@ -17,15 +17,15 @@
 -- Cost: O(n log m), n the groups of the batch, m those whose history is kept.
 --
 -- include clock
--- include many
--- include forget_payload
--- include replayed_groups
--- include take_back_debts
+-- include bulk
+-- include mark_payloads
+-- include replayed_references
+-- include revert_debts
 if redis.call('HGET', KEYS[4], ARGV[1]) ~= ARGV[2] then return 0 end
 local clock = advance_clock(KEYS[1])
 local batch = cjson.decode(redis.call('HGET', KEYS[3], ARGV[1]))
 let_go_of_replayed(batch, KEYS[6], KEYS[9])
-take_back_debts(KEYS[1], ARGV[6])
+revert_debts(KEYS[1], ARGV[6])
 local groups, bytes = parted(batch)
 local ids = ids_of(groups)
 for i, entry in ipairs(read('HMGET', KEYS[2], ids)) do

@@ -17,8 +17,8 @@
 --
 -- include clock
 -- include epoch
--- include policy_version
--- include replayed_groups
+-- include change_policy_version
+-- include replayed_references
 local now = redis.call('HMGET', KEYS[1], 'step', 'rewinds', 'unkept_step')
 if (now[1] or '0') ~= ARGV[2] or (now[2] or '0') ~= ARGV[3] then return 0 end
 if now[3] and tonumber(now[3]) > tonumber(ARGV[1]) then return 0 end

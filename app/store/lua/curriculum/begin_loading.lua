@@ -10,7 +10,7 @@
 -- Cost: O(n), n the arguments.
 --
 -- include clock
--- include many
+-- include bulk
 -- include curriculum_keys
 local c = curriculum_at(2)
 if redis.call('HEXISTS', KEYS[1], 'config') == 0 then return 0 end

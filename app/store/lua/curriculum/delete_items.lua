@@ -7,7 +7,7 @@
 -- Returns how many there were.
 -- Cost: O(n log m), n the items named, m the items there are.
 --
--- include many
+-- include bulk
 -- include curriculum_keys
 -- include curriculum_items
 -- include curriculum_places

@@ -12,7 +12,7 @@
 -- Cost: O(n log m), n the items named, m those that are there.
 --
 -- include clock
--- include many
+-- include bulk
 -- include curriculum_keys
 -- include curriculum_items
 -- include curriculum_estimates

@@ -11,7 +11,7 @@
 -- Cost: O(n log m), n the observations, m the items there are.
 --
 -- include clock
--- include many
+-- include bulk
 -- include curriculum_keys
 -- include curriculum_items
 -- include curriculum_estimates

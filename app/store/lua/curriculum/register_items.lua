@@ -10,7 +10,7 @@
 -- {'full'}: there would be too many items; {'crowded'}: too many categories; {'missing'}: an item is not there.
 -- Cost: O(n log m), n the items named, m the items there are.
 --
--- include many
+-- include bulk
 -- include curriculum_keys
 -- include curriculum_items
 local c = curriculum_at(2)

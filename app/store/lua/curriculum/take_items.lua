@@ -14,7 +14,7 @@
 -- Cost: O(n log m), n the places, m the items there are; of those whose time is up, at most 1000 are forgotten.
 --
 -- include clock
--- include many
+-- include bulk
 -- include curriculum_keys
 -- include curriculum_places
 -- include sample_requests

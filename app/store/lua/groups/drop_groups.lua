@@ -7,7 +7,7 @@
 -- KEYS[4] buffers    hash  lane -> groups buffered
 -- KEYS[5] versions   zset  group id -> policy version
 -- KEYS[6] dropped    hash  'reason:environment' -> groups
--- KEYS[7] unindexed  zset  payloads to remove
+-- KEYS[7] unreferenced  zset  payloads to delete
 -- KEYS[8] history    hash  group id -> what became of it
 -- KEYS[9] ended      zset  group id -> run clock at which that is forgotten, ms
 -- KEYS[10..] per group  zset its lane, zset its buffer
@@ -19,8 +19,8 @@
 -- Cost: O(n log m), n the groups, m the groups in a lane.
 --
 -- include clock
--- include many
--- include forget_payload
+-- include bulk
+-- include mark_payloads
 if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
 local ids = {}
 for i = 3, #ARGV, 3 do ids[#ids + 1] = ARGV[i] end

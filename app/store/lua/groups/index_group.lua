@@ -18,7 +18,7 @@ local function index_group(group, clock)
   end
   later('HSET', GROUPS, group.id, entry)
   if group.version ~= '-' then later('ZADD', VERSIONS, group.version, group.id) end
-  if group.reserved then later('ZREM', UNINDEXED, group.id) end
+  if group.reserved then later('ZREM', UNREFERENCED, group.id) end
   increase(group.where == 'queued' and LANES or BUFFERS, group.lane, 1)
   increase(RUN, group.where .. '_groups', 1)
   increase(RUN, group.where .. '_bytes', group.bytes)

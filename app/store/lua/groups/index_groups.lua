@@ -6,14 +6,14 @@ local function place_groups(groups, run)
   for i, group in ipairs(groups) do later('ZADD', group.place, run.arrivals + i, group.id) end
   increase(RUN, 'arrivals', #groups)
   local left = run.latest and redis.call('HEXISTS', GROUPS, run.latest) == 0
-  if left then later('ZADD', UNINDEXED, -1, run.latest) end
+  if left then later('ZADD', UNREFERENCED, -1, run.latest) end
   later('HSET', RUN, 'latest', groups[#groups].id)
 end
 
--- The payload of a group that is not new is garbage if it has left since, or if its sender's group has another.
+-- Mark the payload of a group that is not new: the group has left since, or the sender's group has another payload.
 local function pass_over(group, run)
   local held = group.id == run.latest or redis.call('HEXISTS', GROUPS, group.id) == 1
-  if group.stored and not held then later('ZADD', UNINDEXED, -1, group.id) end
+  if group.stored and not held then later('ZADD', UNREFERENCED, -1, group.id) end
 end
 
 local function note_senders(senders, clock)
@@ -24,7 +24,7 @@ local function note_senders(senders, clock)
   end
 end
 
--- Returns whether any group is new, and whether there is a drought.
+-- Returns whether any group is new, and whether there is starvation.
 local function index_groups(groups, outcomes, run, clock)
   local new, stored, senders = {}, {}, {}
   for n, group in ipairs(groups) do
@@ -41,5 +41,5 @@ local function index_groups(groups, outcomes, run, clock)
   senders['-'] = nil
   place_groups(stored, run)
   note_senders(senders, clock)
-  return #new > 0, note_drought(new, clock)
+  return #new > 0, count_starvation(new, clock)
 end

@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
--- delete_replay: remove the replay buffer with all it holds, its snapshots too; payloads become trash.
+-- delete_replay: remove the replay buffer with all it holds, its snapshots too; its payloads are marked for deletion.
 --
--- KEYS[1] run  hash, and KEYS[2..23], the replay buffer's: replay_keys names them   KEYS[24] trash  set of tokens
--- KEYS[25] hash, its trash   KEYS[26..] hash, zset: places of snapshots (replay_places), each with the name of its trash
--- ARGV[1] revision decided on   ARGV[2] token of the buffer's trash   ARGV[3..] those of the snapshots', in order
+-- KEYS[1] run  hash, and KEYS[2..23], the replay buffer's: replay_keys names them   KEYS[24] marked_hashes  set of tokens
+-- KEYS[25] hash, its marked hash   KEYS[26..] hash, zset: places of snapshots (replay_places), each with the name of its marked hash
+-- ARGV[1] revision decided on   ARGV[2] token of the marked hash of the buffer   ARGV[3..] those of the snapshots', in order
 --
 -- Returns 1, also if there is none, or 0 if it moved on; then nothing has changed.
 -- Cost: O(1); values are freed in the background.

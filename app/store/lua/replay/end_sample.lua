@@ -9,7 +9,7 @@
 -- Cost: O(n log m), n the chunks of the sample, m the chunks held.
 --
 -- include clock
--- include many
+-- include bulk
 -- include replay_keys
 -- include replay_chunks
 -- include replay_moves

@@ -1,4 +1,4 @@
--- insert_chunks: what insert_fragments and take_in_groups plan by, and what they write (not a command of its own).
+-- insert_chunks: what insert_fragments and insert_groups plan by, and what they write (not a command of its own).
 --
 -- A chunk of a plan: {weight, priority, version, session, bytes, fragments, rest of the entry, list of fragment ids}.
 

@@ -15,21 +15,21 @@
 -- Cost: O(n log m), n the fragments, chunks and victims, m the chunks held.
 --
 -- include clock
--- include many
+-- include bulk
 -- include replay_keys
 -- include replay_chunks
 -- include replay_moves
 -- include replay_retire
 -- include insert_chunks
 local plan = cjson.decode(ARGV[11])
--- Payloads that were written for nothing are garbage at once; those that an earlier run of this command indexed are not.
+-- Mark payloads that were written for nothing; those that an earlier run of this command indexed stay.
 local function answer(word)
   if #plan.fragments > 0 then advance_clock(RUN) end  -- the run may have been removed: it is looked after again
   for _, fragment in ipairs(plan.fragments) do
     if redis.call('HEXISTS', FRAGMENTS, fragment[1]) == 1 then
-      redis.call('ZREM', UNINDEXED, fragment[1])
+      redis.call('ZREM', UNREFERENCED, fragment[1])
     else
-      redis.call('ZADD', UNINDEXED, -1, fragment[1])
+      redis.call('ZADD', UNREFERENCED, -1, fragment[1])
     end
   end
   return {word}
@@ -45,7 +45,7 @@ local now = redis.call('HMGET', REPLAY, 'revision', 'inserts', 'chunks', 'chunk_
 if state ~= ARGV[2] or now[1] ~= ARGV[5] then return answer('outdated') end
 if (redis.call('HGET', RUN, 'policy_version') or '0') ~= ARGV[6] then return answer('outdated') end
 for n, fragment in ipairs(plan.fragments) do
-  local reserved = tonumber(redis.call('ZSCORE', UNINDEXED, fragment[1]) or ARGV[10])
+  local reserved = tonumber(redis.call('ZSCORE', UNREFERENCED, fragment[1]) or ARGV[10])
   local there = redis.call('STRLEN', KEYS[23 + n]) == tonumber(fragment[2])
   if reserved < 0 or not there then return answer('outdated') end
 end

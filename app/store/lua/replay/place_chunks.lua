@@ -7,7 +7,7 @@
 -- Returns how many moved; none if the configuration moved on.
 -- Cost: O(n log m), n the ids, m the chunks held.
 --
--- include many
+-- include bulk
 -- include replay_keys
 -- include replay_chunks
 -- include replay_moves

@@ -7,7 +7,7 @@
 -- Returns 1, or 0 if the snapshot is gone; then nothing has changed.
 -- Cost: O(n log m), n the ids, m the chunks of the snapshot.
 --
--- include many
+-- include bulk
 -- include replay_keys
 -- include replay_chunks
 if redis.call('HGET', REPLAY, 'revision') ~= ARGV[1] then return 0 end

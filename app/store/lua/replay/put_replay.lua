@@ -15,7 +15,7 @@ if now[2] == ARGV[2] and now[3] == ARGV[3] then return 1 end
 if (now[1] or '') ~= ARGV[1] or redis.call('HEXISTS', KEYS[1], 'config') == 0 then return 0 end
 advance_clock(KEYS[1])
 -- A buffer that was removed may be made again. Its revisions go on from the time of day, of which there are more than
--- anybody makes: none must mean two things. Nor has it seen the groups that the one before it had (enter_buffer).
+-- anybody makes: none must mean two things. Nor has it seen the groups that the one before it had (enqueue_for_replay).
 local first = redis.call('HGET', KEYS[1], 'time_ms') .. '000'
 if redis.call('HSETNX', KEYS[2], 'revision', first) == 1 then redis.call('HSET', KEYS[2], 'restored', first) end
 local revision = redis.call('HINCRBY', KEYS[2], 'revision', 1)

@@ -20,10 +20,10 @@
 -- 18 sample_states   hash  sample id -> JSON of its lease
 -- 19 requests        hash  request id -> id of the sample that it took, while that is held
 -- 20 entering        zset  groups of acknowledged batches that are to become chunks, by the order they came in
--- 21 unindexed       zset  payloads that no index entry names, -1 for garbage
+-- 21 unreferenced       zset  payloads that no index entry names, -1 once marked for deletion
 -- 22 history         hash  'sample:ID' -> how it ended
 -- 23 ended           zset  the same by the run clock at which that is forgotten, ms
 local RUN, REPLAY, CHUNKS, ORDER, WEIGHTS, VERSIONS, USES = unpack(KEYS, 1, 7)
 local WITHHELD, WITHHELD_ORDER, WITHHELD_WEIGHTS, WITHHELD_USES, PAST = unpack(KEYS, 8, 12)
 local VERSION_COUNTS, FRAGMENTS, WORKERS, DUE, SAMPLES, SAMPLE_STATES, REQUESTS, ENTERING = unpack(KEYS, 13, 20)
-local UNINDEXED, HISTORY, ENDED = unpack(KEYS, 21, 23)
+local UNREFERENCED, HISTORY, ENDED = unpack(KEYS, 21, 23)

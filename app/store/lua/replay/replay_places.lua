@@ -21,10 +21,10 @@ local function move_orders(from, to)
   end
 end
 
--- Which of its payloads nothing else names is for those to find out who sweep the trash.
-local function empty_place(first, trashed, token)
+-- Which of its payloads nothing else names is for those to find out who delete marked payloads.
+local function empty_place(first, marked_hash, token)
   if redis.call('EXISTS', KEYS[first + 12]) == 1 then
-    redis.call('RENAME', KEYS[first + 12], KEYS[trashed])
+    redis.call('RENAME', KEYS[first + 12], KEYS[marked_hash])
     redis.call('SADD', TRASH, token)
   end
   redis.call('UNLINK', unpack(KEYS, first, first + PARTS - 1))

@@ -2,7 +2,7 @@
 --
 local function forget_fragment(id)
   later('HDEL', FRAGMENTS, id)
-  later('ZADD', UNINDEXED, -1, id)
+  later('ZADD', UNREFERENCED, -1, id)
 end
 
 local function forget_chunk(chunk)

@@ -2,9 +2,9 @@
 -- restore_snapshot: put a snapshot that is prepared in place of the replay buffer. Its samples are given back, those of
 -- now have ended; but what batches have reserved they hold on to, of what the snapshot has of it.
 --
--- KEYS[1] run  hash, and KEYS[2..23], the replay buffer's: replay_keys names them   KEYS[24] trash  set of tokens
--- KEYS[25..] hash, zset: the snapshot's place (replay_places)   KEYS[44] hash, the trash of what is there now
--- ARGV[1] token of that trash, and of this restoration   ARGV[2] revision and ARGV[3] policy version decided on
+-- KEYS[1] run  hash, and KEYS[2..23], the replay buffer's: replay_keys names them   KEYS[24] marked_hashes  set of tokens
+-- KEYS[25..] hash, zset: the snapshot's place (replay_places)   KEYS[44] hash, the marked hash of what is there now
+-- ARGV[1] token of that marked hash, and of this restoration   ARGV[2] revision and ARGV[3] policy version decided on
 -- ARGV[4] the revision the snapshot is known by   ARGV[5] most uses of a chunk at the snapshot, or ''   ARGV[6] ms it
 -- is known how samples ended   ARGV[7] 1 if chunks must be looked over, else 0
 --
@@ -12,7 +12,7 @@
 -- Cost: O(m), m the chunks and fragments of the snapshot: nobody is served meanwhile.
 --
 -- include clock
--- include many
+-- include bulk
 -- include replay_keys
 -- include replay_chunks
 -- include replay_moves

@@ -9,7 +9,7 @@
 -- configuration moved on, or another buffer was put in its place.
 -- Cost: O(n log m), n the ids, m the chunks held.
 --
--- include many
+-- include bulk
 -- include replay_keys
 -- include replay_chunks
 -- include replay_moves

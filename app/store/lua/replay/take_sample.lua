@@ -13,13 +13,13 @@
 -- already holds a sample; {'outdated'}: look and draw again; {'blocked'} by the rate limiter; {'short', draws that gave a chunk}: draw more.
 -- Cost: O(d log m), d the draws, m the chunks held.
 --
--- include many
+-- include bulk
 -- include replay_keys
 -- include replay_chunks
 -- include replay_moves
 -- include replay_holds
 -- include draw_chunks
--- include sampled_staleness
+-- include count_staleness
 local known = redis.call('HGET', SAMPLES, ARGV[1])
 if known then return {'taken', known} end
 local before = redis.call('HGET', REQUESTS, ARGV[14])

@@ -1,10 +1,10 @@
 #!lua
 -- take_snapshot: copy the replay buffer as it is now, in place of the snapshots that go for it.
 --
--- KEYS[1] run  hash, and KEYS[2..23], the replay buffer's: replay_keys names them   KEYS[24] trash  set of tokens
--- KEYS[25..] hash, zset: places (replay_places), each with the name of its trash: where to copy to, then those that go
+-- KEYS[1] run  hash, and KEYS[2..23], the replay buffer's: replay_keys names them   KEYS[24] marked_hashes  set of tokens
+-- KEYS[25..] hash, zset: places (replay_places), each with the name of its marked hash: where to copy to, then those that go
 -- ARGV[1] revision and ARGV[2] policy version decided on   ARGV[3] name   ARGV[4] run clock, ms   ARGV[5..] tokens of
--- the trash of those that go
+-- the marked hashes of those that go
 --
 -- Returns its `replay` hash, also if it was taken before, or nothing if the buffer moved on; then nothing has changed.
 -- Cost: O(m), m the chunks and fragments held: nobody is served meanwhile.

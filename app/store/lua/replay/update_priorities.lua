@@ -8,7 +8,7 @@
 -- Returns {1, ids of those that are there}, or {0} if the configuration moved on; then nothing has changed.
 -- Cost: O(n log m), n the chunks named, m the chunks held.
 --
--- include many
+-- include bulk
 -- include replay_keys
 -- include replay_chunks
 -- include replay_moves

@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
--- reset_run: forget the run's configuration, environments, queue and leases; its payloads become trash.
+-- reset_run: forget the run's configuration, environments, queue and leases; its its payloads are marked for deletion.
 --
 -- KEYS[1] run        hash  clock and epoch are kept
--- KEYS[2] trash      set   tokens of trashed hashes
--- KEYS[3] unindexed  zset  payloads to remove
+-- KEYS[2] marked_hashes  set   their tokens
+-- KEYS[3] unreferenced  zset  payloads to delete
 -- KEYS[4] lanes      hash  lane -> groups queued
 -- KEYS[5] buffers    hash  lane -> groups buffered
 -- KEYS[6] curricula          hash  curriculum -> its id
@@ -27,9 +27,9 @@ for _, id in ipairs(redis.call('HVALS', KEYS[6])) do if not named['curriculum ' 
 for _, id in ipairs(redis.call('ZRANGE', KEYS[7], 0, -1)) do if not named['curriculum ' .. id] then return 0 end end
 local kept = redis.call('HMGET', KEYS[1], 'clock_ms', 'time_ms', 'epoch', 'latest')
 for i = 1, hashes do
-  local hash, trashed = KEYS[6 + 2 * i], KEYS[7 + 2 * i]
+  local hash, marked_hash = KEYS[6 + 2 * i], KEYS[7 + 2 * i]
   if redis.call('EXISTS', hash) == 1 then
-    redis.call('RENAME', hash, trashed)
+    redis.call('RENAME', hash, marked_hash)
     redis.call('SADD', KEYS[2], ARGV[2 + i])
   end
 end

@@ -9,7 +9,7 @@
 -- Returns 1, or 0 if there is no such run, or -1 if it was rewound since; then nothing has changed.
 -- Cost: O(1).
 --
--- include policy_version
+-- include change_policy_version
 if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
 if ARGV[4] ~= '' and ARGV[4] ~= (redis.call('HGET', KEYS[1], 'rewinds') or '0') then return -1 end
 if tonumber(ARGV[1]) ~= tonumber(redis.call('HGET', KEYS[1], 'policy_version') or 0) then

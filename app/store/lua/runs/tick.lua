@@ -7,8 +7,8 @@
 -- KEYS[4] environments  hash  environment id -> JSON record
 -- KEYS[5] recent        zset  group id -> run clock at admission, ms
 -- KEYS[6] buffers       hash  lane -> groups buffered
--- KEYS[7] unindexed     zset  payloads that are reserved or garbage
--- KEYS[8] trash         set   tokens of trashed hashes
+-- KEYS[7] unreferenced     zset  payloads that are pending or marked for deletion
+-- KEYS[8] marked_hashes  set   their tokens
 -- KEYS[9] lease_states  hash  batch id -> its lease
 -- KEYS[10] given_ids_until  zset  given ids by the run clock at which they are forgotten
 -- KEYS[11] ended        zset  groups and batches by the run clock at which what became of them is forgotten
@@ -24,15 +24,15 @@
 -- member is gone   ARGV[4] environments heard of   ARGV[5..] pairs: their ids, and the run clock then; then
 -- 'environment:member' of each member heard of
 --
--- Returns {run clock in ms, list of the members that expired, then 1 or 0 each: are there buffers, unindexed payloads,
--- trash, leases, things whose time to be forgotten has come, groups that grow too old by waiting, a replay buffer, states
+-- Returns {run clock in ms, list of the members that expired, then 1 or 0 each: are there buffers, unreferenced payloads,
+-- marked hashes, leases, things whose time to be forgotten has come, groups that grow too old by waiting, a replay buffer, states
 -- of curricula that are being loaded, environments, anything at all}. A run that is not there (it was forgotten, or is
 -- only about to be made) stays so.
 -- Cost: O(environments and members heard of + groups and members forgotten); at most 10,000 groups, 1,000 members at once.
 --
 -- include clock
 -- include members
--- include member_beats
+-- include member_heartbeats
 if redis.call('EXISTS', KEYS[1]) == 0 then return {0, {}, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0} end
 local clock = advance_clock(KEYS[1])
 redis.call('ZADD', KEYS[2], clock, ARGV[1])

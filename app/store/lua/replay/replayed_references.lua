@@ -1,4 +1,4 @@
--- replayed_groups: groups that a batch has from the replay buffer, beside those from the queue (not a command of its own).
+-- replayed_references: groups that a batch has from the replay buffer, beside those from the queue (not a command of its own).
 --
 -- The run's sums know only those from the queue: the others were delivered before. Each batch in hand or kept counts once
 -- in `replayed`, and so keeps their payloads.
@@ -20,11 +20,11 @@ local function ids_of(groups)
   return ids
 end
 
-local function let_go_of_replayed(batch, unindexed, replayed)
+local function let_go_of_replayed(batch, unreferenced, replayed)
   for _, group in ipairs(batch) do
     if group.replayed and redis.call('HINCRBY', replayed, group.group_id, -1) <= 0 then
       redis.call('HDEL', replayed, group.group_id)
-      redis.call('ZADD', unindexed, -1, group.group_id)
+      redis.call('ZADD', unreferenced, -1, group.group_id)
     end
   end
 end

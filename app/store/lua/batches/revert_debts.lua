@@ -1,7 +1,7 @@
--- take_back_debts: undo the debt changes of a batch that was not trained on (not a command of its own).
+-- revert_debts: undo the debt changes of a batch that was not trained on (not a command of its own).
 --
 -- `changes` is a JSON list of pairs: environment id, and the change of its debt.
-local function take_back_debts(run, changes)
+local function revert_debts(run, changes)
   local debts = cjson.decode(redis.call('HGET', run, 'debts') or '{}')
   for _, pair in ipairs(cjson.decode(changes)) do
     local environment = string.format('%.0f', pair[1])

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- note_field: write one small fact about a run, also when memory is full: a trainer must be able to empty the queue.
+-- set_run_field: write one small fact about a run, also when memory is full: a trainer must be able to empty the queue.
 --
 -- KEYS[1] run  hash  the field
 -- ARGV[1] field   ARGV[2] value   ARGV[3] 1 to keep a value that is there already, else 0

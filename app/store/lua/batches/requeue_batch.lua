@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- dissolve_batch: end a lease whose batch is given back, or can not be served as it was; its groups return to their lanes.
+-- requeue_batch: end a lease whose batch is given back, or can not be served as it was; its groups return to their lanes.
 --
 -- KEYS[1] run           hash  run clock, totals, debts
 -- KEYS[2] lanes         hash  lane -> groups queued
@@ -10,7 +10,7 @@
 -- KEYS[7] history       hash  batch id -> what became of it
 -- KEYS[8] ended         zset  batch id -> run clock at which that is forgotten, ms
 -- KEYS[9] groups        hash  group id -> entry
--- KEYS[10] unindexed    zset  payloads to remove
+-- KEYS[10] unreferenced    zset  payloads to delete
 -- KEYS[11] replayed     hash  group id -> batches that have it from the replay buffer
 -- KEYS[12..] per group  zset  its lane
 -- ARGV[1] batch id   ARGV[2] lease seen   ARGV[3] lease id or '-'   ARGV[4] step   ARGV[5] ms history is kept
@@ -21,8 +21,8 @@
 -- Cost: O(n log m), n the groups of the batch, m the groups in a lane.
 --
 -- include clock
--- include replayed_groups
--- include take_back_debts
+-- include replayed_references
+-- include revert_debts
 local FIRST, FIELDS = 7, 6
 if redis.call('HGET', KEYS[4], ARGV[1]) ~= ARGV[2] then return 0 end
 for i = FIRST, #ARGV, FIELDS do
@@ -39,7 +39,7 @@ for i = FIRST, #ARGV, FIELDS do
 end
 local batch = cjson.decode(redis.call('HGET', KEYS[3], ARGV[1]))
 let_go_of_replayed(batch, KEYS[10], KEYS[11])
-take_back_debts(KEYS[1], ARGV[6])
+revert_debts(KEYS[1], ARGV[6])
 local clock = advance_clock(KEYS[1])
 redis.call('HSET', KEYS[7], ARGV[1], string.format('given_back %s %s %.0f', ARGV[3], ARGV[4], clock))
 redis.call('ZADD', KEYS[8], clock + ARGV[5], ARGV[1])

@@ -1,11 +1,11 @@
--- decided_submissions: what becomes of each group in admit_groups (not a command of its own).
+-- decide_submissions: what becomes of each group in admit_groups (not a command of its own).
 --
 local function is_full(run)
   return ARGV[5] ~= '' and run.groups >= tonumber(ARGV[5]) or ARGV[6] ~= '' and run.bytes >= tonumber(ARGV[6])
 end
 
 -- What a group is: 'new'; 'written' by the same command before, whose answer was lost; 'repeated' by its sender, and what
--- became of it the first time; or nil, and why it can not be admitted. Somebody may be about to remove what is garbage.
+-- became of it the first time; or nil, and why it can not be admitted. A payload that is marked may be deleted at any time.
 local function outcome_of(group, run)
   local first, outcome, contents = string.match(group.first or '', '^(%S+) (%S+) (%S+)$')
   if first and first ~= group.id then
@@ -22,8 +22,8 @@ end
 
 -- The outcome of each group, and the same for each submission. What is refused of one group of a submission is refused of
 -- all of them; if the run has moved on, all is refused but what is written. What one brings counts for the next.
-local function decided_submissions(groups, run, moved_on)
-  local outcomes, fates = {}, {}
+local function decide_submissions(groups, run, moved_on)
+  local outcomes, results = {}, {}
   for i, size in ipairs(SIZES) do
     local first, last = #outcomes + 1, #outcomes + size
     local refusal = moved_on and not is_written(groups, first, last) and 'outdated' or nil
@@ -31,13 +31,13 @@ local function decided_submissions(groups, run, moved_on)
       local outcome, why = outcome_of(groups[n], run)
       outcomes[n], refusal, groups[n].submission = outcome or why, refusal or why, i
     end
-    fates[i] = {}
+    results[i] = {}
     for n = first, last do
       outcomes[n] = refusal or outcomes[n]
-      fates[i][n - first + 1] = outcomes[n]
+      results[i][n - first + 1] = outcomes[n]
       local comes_in = outcomes[n] == 'new' and groups[n].stored
       if comes_in then run.groups, run.bytes = run.groups + 1, run.bytes + groups[n].bytes end
     end
   end
-  return outcomes, fates
+  return outcomes, results
 end

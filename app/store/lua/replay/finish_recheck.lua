@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- settle_replay: note that all chunks have been looked over for a change of the buffer.
+-- finish_recheck: note that all chunks have been looked over for a change of the buffer.
 --
 -- KEYS[1] replay  hash  the revision that is unsettled
 -- ARGV[1] the revision they were looked over for

@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
--- release_kept: let go of delivered batches that were kept for a rewind.
+-- release_kept_batches: let go of delivered batches that were kept for a rewind.
 --
 -- KEYS[1] run         hash  totals, latest group, rewinds, policy version, checkpoint and its version
 -- KEYS[2] groups      hash  group id -> entry
--- KEYS[3] unindexed   zset  payloads to remove
+-- KEYS[3] unreferenced   zset  payloads to delete
 -- KEYS[4] kept        hash  batch id -> JSON list of groups
 -- KEYS[5] kept_steps  zset  batch id -> step
 -- KEYS[6] kept_leases hash  batch id -> JSON of its lease
@@ -14,11 +14,11 @@
 --
 -- Returns the number released; batches no longer kept are skipped. 0 if there is no such run. -1 if it was rewound since;
 -- then nothing has changed.
--- Cost: O(n log m), n the groups of the batches, m the unindexed payloads.
+-- Cost: O(n log m), n the groups of the batches, m the unreferenced payloads.
 --
--- include many
--- include forget_payload
--- include replayed_groups
+-- include bulk
+-- include mark_payloads
+-- include replayed_references
 if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
 if ARGV[3] ~= '' and ARGV[3] ~= (redis.call('HGET', KEYS[1], 'rewinds') or '0') then return -1 end
 local contents, released = {}, 0

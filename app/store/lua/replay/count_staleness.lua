@@ -1,4 +1,4 @@
--- sampled_staleness: how stale chunks were when they were sampled (not a command of its own).
+-- count_staleness: how stale chunks were when they were sampled (not a command of its own).
 --
 -- The total 'staleness:BOUND' counts those of at most so many versions and more than the bound before: 0, 1, 2, 4 and so
 -- on to 256, then 'more'. Their sum may be beyond 64 bits.
@@ -13,5 +13,5 @@ local function count_staleness(chunks, version)
   end
   for bound, chunks_of in pairs(counts) do count('staleness:' .. bound, chunks_of) end
   count('sampled_chunks', #chunks)
-  redis.call('HINCRBYFLOAT', REPLAY, 'sampled_staleness', string.format('%.0f', sum))
+  redis.call('HINCRBYFLOAT', REPLAY, 'count_staleness', string.format('%.0f', sum))
 end

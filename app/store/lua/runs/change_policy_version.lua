@@ -1,4 +1,4 @@
--- policy_version: put another version in force (not a command of its own).
+-- change_policy_version: put another version in force (not a command of its own).
 --
 -- No order tells which chunks are partly of later versions, so after a step down all must be checked. If the process that
 -- checks them dies, others continue.

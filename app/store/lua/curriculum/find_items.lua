@@ -1,5 +1,5 @@
 #!lua flags=no-writes
--- look_items: look up who stands at places; nothing is changed.
+-- find_items: look up who stands at places; nothing is changed.
 --
 -- KEYS[1] run  hash, and KEYS[2..19], the curriculum's: curriculum_keys names them
 -- ARGV[1] orders in which each item's rank is wanted, by blanks   ARGV[2] run clock: who is in flight then is passed over;

@@ -1,4 +1,4 @@
--- named_payloads: tell whether anything names a payload (not a command of its own).
+-- referenced_payloads: tell whether anything names a payload (not a command of its own).
 --
 -- KEYS[2] run       hash  newest group, which is kept for /latest_example until a newer one comes
 -- KEYS[3..] hash: each that names payloads; what several need is stored once, and goes with the last of them

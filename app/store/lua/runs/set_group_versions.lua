@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- restamp_groups: let waiting groups count as sampled by another policy version.
+-- set_group_versions: let waiting groups count as sampled by another policy version.
 --
 -- KEYS[1] groups    hash  group id -> entry
 -- KEYS[2] versions  zset  group id -> policy version

@@ -1,8 +1,8 @@
--- planned_groups: groups that are about to be taken out of their lanes (not a command of its own).
+-- find_planned_groups: groups that are about to be taken out of their lanes (not a command of its own).
 --
 -- ARGV from `first` on names them, in `fields` words each. Their ids, and bytes in all; or nil if one of them does not
 -- wait in its lane, or has no entry.
-local function planned_groups(first, fields)
+local function find_planned_groups(first, fields)
   local GROUPS, LANES = KEYS[2], 10
   local ids, of_lane, bytes = {}, {}, 0
   for i = first, #ARGV, fields do

@@ -1,4 +1,4 @@
--- member_beats: signs of life of members, and their expiry (not a command of its own).
+-- member_heartbeats: signs of life of members, and their expiry (not a command of its own).
 --
 -- Store those in ARGV from `first` on. A member that has left stays away, even if it was heard of before.
 local function beat_members(m, seen, first, clock)

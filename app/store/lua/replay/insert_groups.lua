@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- take_in_groups: make chunks of groups that entered the replay buffer, and room for them, all or none.
+-- insert_groups: make chunks of groups that entered the replay buffer, and room for them, all or none.
 --
 -- KEYS[1] run  hash, and KEYS[2..23], the replay buffer's: replay_keys names them
 -- ARGV[1] revision and ARGV[2] policy version decided on   ARGV[3], ARGV[4] most chunks and bytes, or ''
@@ -10,7 +10,7 @@
 -- Cost: O(n log m), n the groups and victims, m the chunks held.
 --
 -- include clock
--- include many
+-- include bulk
 -- include replay_keys
 -- include replay_chunks
 -- include replay_moves

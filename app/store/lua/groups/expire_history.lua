@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- forget_old: forget what senders called their groups, and what became of groups and batches, once that is long ago.
+-- expire_history: forget what senders called their groups, and what became of groups and batches, once that is long ago.
 --
 -- KEYS[1] run              hash  run clock
 -- KEYS[2] groups           hash  group id -> entry

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- note_running: store how many groups a member runs, and let it start more while its environment may.
+-- update_running_groups: store how many groups a member runs, and let it start more while its environment may.
 --
 -- KEYS[1] members        hash  'environment:member' -> 'joined_ms running_groups'
 -- KEYS[2] members_heard  zset  members by the run clock at their last sign of life, ms

@@ -1,11 +1,11 @@
--- forget_payload: what happens when nothing needs groups any more (not a command of its own).
+-- mark_payloads: what happens when nothing needs groups any more (not a command of its own).
 --
--- Written with `flush` of many.lua. The newest group is kept for /latest_example until a newer one comes.
-local function forget_payloads(run, groups, unindexed, ids)
+-- Written with `flush` of bulk.lua. The newest group is kept for /latest_example until a newer one comes.
+local function forget_payloads(run, groups, unreferenced, ids)
   local latest = redis.call('HGET', run, 'latest')
   for _, group in ipairs(ids) do
     later('HDEL', groups, group)
-    if latest ~= group then later('ZADD', unindexed, -1, group) end
+    if latest ~= group then later('ZADD', unreferenced, -1, group) end
   end
 end
 

@@ -1,9 +1,9 @@
--- enter_buffer: groups of an acknowledged batch on their way into the replay buffer (not a command of its own).
+-- enqueue_for_replay: groups of an acknowledged batch on their way into the replay buffer (not a command of its own).
 --
--- From here on the buffer holds them, as fragments in no chunk yet; take_in_groups makes chunks of them. Each enters
+-- From here on the buffer holds them, as fragments in no chunk yet; insert_groups makes chunks of them. Each enters
 -- once, however often its batch is rewound: its entry in the run says so, for as long as the run has it. But a buffer that
 -- was made again or restored since is another one, which may not have seen it.
-local function enter_buffer(batch)
+local function enqueue_for_replay(batch)
   local run, groups, replay, fragments, entering = KEYS[1], KEYS[2], KEYS[11], KEYS[12], KEYS[13]
   local config, session, restored = unpack(redis.call('HMGET', replay, 'config', 'session', 'restored'))
   if not config or not cjson.decode(config).groups then return 0 end

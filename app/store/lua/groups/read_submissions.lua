@@ -1,7 +1,7 @@
--- submitted_groups: what admit_groups is handed, and what is known of it already (not a command of its own).
+-- read_submissions: what admit_groups is handed, and what is known of it already (not a command of its own).
 --
-local RUN, RECENT, UNINDEXED, GROUPS, SEEN, SENT, LANES, BUFFERS = unpack(KEYS, 1, 8)
-local VERSIONS, GIVEN_IDS, GIVEN_IDS_UNTIL, DROPPED, HISTORY, ENDED, DROUGHT = unpack(KEYS, 9, 15)
+local RUN, RECENT, UNREFERENCED, GROUPS, SEEN, SENT, LANES, BUFFERS = unpack(KEYS, 1, 8)
+local VERSIONS, GIVEN_IDS, GIVEN_IDS_UNTIL, DROPPED, HISTORY, ENDED, STARVATION = unpack(KEYS, 9, 15)
 local OWN_KEYS, OWN_ARGUMENTS, WORDS = 16, 9, 3  -- of a group: where they begin, and how many arguments
 local SIZES, GROUPS_SENT = {}, 0  -- groups of each submission, and in all
 for size in string.gmatch(ARGV[8], '%d+') do
@@ -26,16 +26,16 @@ local function submitted_group(key, argument)
   return group
 end
 
-local function submitted_groups()
+local function read_submissions()
   local groups, ids, given = {}, {}, {}
   for n = 1, GROUPS_SENT do
     local group = submitted_group(OWN_KEYS + (n - 1) * 2, OWN_ARGUMENTS + (n - 1) * WORDS)
     groups[n], ids[n], given[n] = group, group.id, group.given
   end
-  local recent, unindexed = read('ZMSCORE', RECENT, ids), read('ZMSCORE', UNINDEXED, ids)
+  local recent, unreferenced = read('ZMSCORE', RECENT, ids), read('ZMSCORE', UNREFERENCED, ids)
   local first = read('HMGET', GIVEN_IDS, given)
   for n, group in ipairs(groups) do
-    group.recent, group.reserved, group.first = recent[n], unindexed[n], first[n]
+    group.recent, group.reserved, group.first = recent[n], unreferenced[n], first[n]
   end
   return groups
 end

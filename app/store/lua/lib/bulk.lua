@@ -1,4 +1,4 @@
--- many: commands about many things at once, each sent once for all of them (not a command of its own).
+-- bulk: commands about many things at once, each sent once for all of them (not a command of its own).
 --
 local AT_ONCE = 5000  -- arguments, of the 8000 that Lua can hand over; even, so that pairs stay together
 

@@ -1,4 +1,4 @@
--- note_drought: what came in vain, as long as nothing else comes (not a command of its own).
+-- count_starvation: what came in vain, as long as nothing else comes (not a command of its own).
 --
 -- A group's entry has a mark, 'reason:weight' or '-', as its fourth word after its size and checksum.
 local function in_vain(group)
@@ -7,20 +7,20 @@ local function in_vain(group)
   return tonumber(weight) == 0 and reason
 end
 
--- A drought lasts from one submission that brings something to train on to the next; returns whether it goes on.
-local function note_drought(new, clock)
+-- Starvation lasts from one submission that brings something to train on to the next; returns whether it goes on.
+local function count_starvation(new, clock)
   local fruitful, goes_on = 0, false
   for _, group in ipairs(new) do
     if not in_vain(group) then fruitful = group.submission end
   end
-  if fruitful > 0 then redis.call('UNLINK', DROUGHT) end
+  if fruitful > 0 then redis.call('UNLINK', STARVATION) end
   for _, group in ipairs(new) do
     if group.submission > fruitful then
       goes_on = true
-      increase(DROUGHT, 'sequences', group.size)
-      increase(DROUGHT, in_vain(group), 1)
+      increase(STARVATION, 'sequences', group.size)
+      increase(STARVATION, in_vain(group), 1)
     end
   end
-  if goes_on then redis.call('HSETNX', DROUGHT, 'since_ms', clock) end
+  if goes_on then redis.call('HSETNX', STARVATION, 'since_ms', clock) end
   return goes_on
 end
