@@ -13,5 +13,5 @@ local function count_staleness(chunks, version)
   end
   for bound, chunks_of in pairs(counts) do count('staleness:' .. bound, chunks_of) end
   count('sampled_chunks', #chunks)
-  redis.call('HINCRBYFLOAT', REPLAY, 'count_staleness', string.format('%.0f', sum))
+  redis.call('HINCRBYFLOAT', REPLAY, 'sampled_staleness', string.format('%.0f', sum))
 end
