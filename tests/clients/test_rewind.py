@@ -52,8 +52,8 @@ def train(tokens, *_):
 
 
 def as_on_the_page(prefetch: int, max_staleness: int | None, every: int) -> str:
-    """The loop of docs/how-to/python-sdk.md, with other numbers."""
-    (page,) = (snippet for snippet in snippets("docs/how-to/python-sdk.md") if "rewind(" in snippet)
+    """The loop of docs/how-to/resume-after-a-crash.md, with other numbers."""
+    (page,) = snippets("docs/how-to/resume-after-a-crash.md")
     for written, meant in (
         ("prefetch=2", f"prefetch={prefetch}"),
         ("max_staleness=4", f"max_staleness={max_staleness}"),
