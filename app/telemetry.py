@@ -94,8 +94,8 @@ GROUPS_ACCEPTED = Metric(
 )
 GROUPS = Metric("lachesis_groups", Kind.GAUGE, ("run", "state"), "Accepted groups that were not dropped, each once.")
 GROUPS_DROPPED = Metric("lachesis_groups_dropped_total", Kind.COUNTER, ("run", "reason"), "Groups dropped.")
-DROUGHT = Metric(
-    "lachesis_drought",
+STARVATION = Metric(
+    "lachesis_starvation",
     Kind.GAUGE,
     ("run",),
     "Whether nothing trainable has come for `alert_after_batches` batches' worth: 1 or 0.",
@@ -196,8 +196,8 @@ CURRICULUM_OBSERVATIONS = Metric(
     "lachesis_curriculum_observations", Kind.GAUGE, ("run", "curriculum"), "Observations so far."
 )
 CURRICULUM_SAMPLES = Metric("lachesis_curriculum_samples", Kind.GAUGE, ("run", "curriculum"), "Samples so far.")
-CURRICULUM_EASE = Metric(
-    "lachesis_curriculum_mean_difficulty",
+CURRICULUM_MEAN_REWARD = Metric(
+    "lachesis_curriculum_mean_reward",
     Kind.GAUGE,
     ("run", "curriculum"),
     "Mean over items of the moving average of their rewards: high is easy.",

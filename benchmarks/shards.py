@@ -78,7 +78,7 @@ def worth(results: Results, episodes: int, ranks: int, order: str) -> None:
     lengths = lognormal(episodes)
     if order == "growing":
         lengths.sort()
-    plan = plan_shards(lengths, 24576.0 * lengths + lengths.astype(np.float64) ** 2, ranks, equal=True)
+    plan = plan_shards(lengths, 24576.0 * lengths + lengths.astype(np.float64) ** 2, ranks, equal_episodes=True)
     case = f"{episodes:,} episodes, {ranks} ranks, {order}"
     times = {US: plan.pass_time, CONTIGUOUS: plan.contiguous_pass_time, BOUND: plan.bound_pass_time}
     for who, pass_time in times.items():

@@ -172,8 +172,8 @@ def _describe(found: RunStatus, beside: Iterable[str]) -> Iterable[str]:
         f"groups: {groups.accepted} accepted = {groups.queued} queued + {groups.buffered} buffered + {groups.leased} "
         f"leased + {groups.delivered} delivered + {dropped} dropped"
     )
-    if groups.set_aside:
-        yield f"set aside, larger than a batch: {groups.set_aside}"
+    if groups.oversized:
+        yield f"set aside, larger than a batch: {groups.oversized}"
     if found.oldest_waiting_s is not None:
         yield f"oldest waiting: {found.oldest_waiting_s:.0f} s"
     if found.ready:
@@ -181,11 +181,11 @@ def _describe(found: RunStatus, beside: Iterable[str]) -> Iterable[str]:
     else:
         yield f"next batch: blocked: {found.blocked.detail if found.blocked else 'unknown'}"
     if found.alert:
-        yield f"alert: {found.alert.detail}, since {found.alert.since_s:.0f} s ago"
+        yield f"alert: {found.alert.detail}, since {found.alert.started_age_s:.0f} s ago"
     if found.upkeep:
-        yield f"upkeep fails: {found.upkeep.detail}, since {found.upkeep.failing_s:.0f} s"
+        yield f"upkeep fails: {found.upkeep.detail}, since {found.upkeep.failing_age_s:.0f} s"
     if found.leases:
-        shown = [f"step {one.step} {one.state}, delivery {one.deliveries}" for one in found.leases[:_MOST_LEASES]]
+        shown = [f"step {one.step} {one.state}, delivery {one.delivery_count}" for one in found.leases[:_MOST_LEASES]]
         yield f"not acknowledged: {'; '.join(shown)}" + ("; …" if len(found.leases) > _MOST_LEASES else "")
     if found.ranks:
         ranks = found.ranks
@@ -227,7 +227,7 @@ def _rows(found: RunStatus) -> Iterable[Sequence[str]]:
             str(env.environment),
             env.name,
             "yes" if env.alive else "no",
-            f"{env.last_seen_s:.0f} s ago",
+            f"{env.last_seen_age_s:.0f} s ago",
             f"{env.queued_groups} ({env.queued_sequences} seq)",
             f"{env.buffered_groups} ({env.buffered_sequences} seq)",
             f"{env.served_sequences} seq",

@@ -96,8 +96,8 @@ def _shards(summary: ShardPlanInfo) -> Iterator[str]:
 
 
 def _worth(planned: DatasetPlan, summary: ShardPlanInfo, cost_per_s: float | None) -> Iterator[str]:
-    equal = ", equally many episodes" if summary.equal else ""
-    if planned.terms.equal and not summary.equal:
+    equal = ", equally many episodes" if summary.equal_episodes else ""
+    if planned.terms.equal_episodes and not summary.equal_episodes:
         yield f"{summary.lengths.episodes:,} episodes do not make {summary.ranks:,} equal shards: balanced freely"
     yield f"cost {printable(summary.cost)} · found by {summary.method}{equal}"
     rows: list[Sequence[str]] = [("", "imbalance (max/mean - 1)", "max/min", "pass time (1 = no rank waits)")]

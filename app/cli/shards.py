@@ -32,10 +32,10 @@ def plan(
         str,
         typer.Option(
             help="What an episode of length L costs: tokens (L); 24576*L+L^2, or linear=24576,quadratic=1; "
-            "frames*action_dim*cameras; column:NAME, what a producer wrote; sent, short for column:cost."
+            "frames*action_dim*cameras; column:NAME, what a producer wrote; declared, short for column:cost."
         ),
     ] = "tokens",
-    equal: Annotated[
+    equal_episodes: Annotated[
         bool, typer.Option("--equal-episodes", help="Equally many episodes on every rank, if their number allows it.")
     ] = False,
     length: Annotated[
@@ -54,7 +54,7 @@ def plan(
     from app.services.datasets import ShardPlanSpec
 
     try:
-        _plan(path, ShardPlanSpec(ranks, cost, equal, length), out, force, plot, json, cost_per_s)
+        _plan(path, ShardPlanSpec(ranks, cost, equal_episodes, length), out, force, plot, json, cost_per_s)
     except (LachesisError, NotWritten) as error:
         _fail(str(error))
     except OSError as error:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from app.core.datasets.costs import SENT_COLUMN, parse_episode_cost
+from app.core.datasets.costs import DECLARED_COLUMN, parse_episode_cost
 from app.core.datasets.plans import ShardPlan, plan_shards
 from app.core.errors import DatasetNotFound
 from app.core.ranks.costs import Costs
@@ -34,13 +34,13 @@ class ShardPlanSpec:
     Attributes:
         ranks: How many ranks there are, ``>= 1``.
         cost: What an episode costs, as `parse_episode_cost` reads it.
-        equal: Whether every rank should get equally many episodes.
+        equal_episodes: Whether every rank should get equally many episodes.
         length: The column or tensor that says how long an episode is; None: the layout's own.
     """
 
     ranks: int
     cost: str = "tokens"
-    equal: bool = False
+    equal_episodes: bool = False
     length: str | None = None
 
 
@@ -76,20 +76,22 @@ def plan_dataset(
     cost = parse_episode_cost(terms.cost)
     found = read_dataset(path, Wanted(length=terms.length, cost=cost.column), within=within, progress=progress)
     cameras = None if found.facts.cameras is None else len(found.facts.cameras)
-    costs = cost.of(found.lengths, sent=found.costs, action_dim=found.facts.action_dim, cameras=cameras)
-    plan = plan_shards(found.lengths, costs, terms.ranks, equal=terms.equal)
+    costs = cost.of(found.lengths, declared=found.costs, action_dim=found.facts.action_dim, cameras=cameras)
+    plan = plan_shards(found.lengths, costs, terms.ranks, equal_episodes=terms.equal_episodes)
     return DatasetPlan(found.ids, found.lengths, plan, terms, found.facts)
 
 
-def plan_episodes(ids: Ids, lengths: NDArray[np.int64], sent: Costs | None, terms: ShardPlanSpec) -> DatasetPlan:
+def plan_episodes(ids: Ids, lengths: NDArray[np.int64], declared: Costs | None, terms: ShardPlanSpec) -> DatasetPlan:
     """Plan the shards of episodes at hand.
 
     Raises:
         InvalidField: The cost is none, or takes what these episodes do not say.
     """
     cost = parse_episode_cost(terms.cost)
-    costs = cost.of(lengths, sent=sent if cost.column == SENT_COLUMN else None)
-    return DatasetPlan(ids, lengths, plan_shards(lengths, costs, terms.ranks, equal=terms.equal), terms)
+    costs = cost.of(lengths, declared=declared if cost.column == DECLARED_COLUMN else None)
+    return DatasetPlan(
+        ids, lengths, plan_shards(lengths, costs, terms.ranks, equal_episodes=terms.equal_episodes), terms
+    )
 
 
 def summary_of(planned: DatasetPlan) -> ShardPlanInfo:
@@ -110,7 +112,7 @@ def summary_of(planned: DatasetPlan) -> ShardPlanInfo:
         lengths=LengthsInfo(**lengths),
         cost=planned.terms.cost,
         ranks=planned.terms.ranks,
-        equal=balanced.equal,
+        equal_episodes=balanced.equal,
         method=balanced.method,
         **imbalances,
         pass_time=plan.pass_time,

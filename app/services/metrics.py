@@ -34,7 +34,7 @@ from app.services.replay.insertion import ReplayInsertion
 from app.services.replay.planning import REFUSED
 from app.services.replay.samples import ReplaySamples
 from app.services.runs.isolation import Failure, RunFailures, each
-from app.services.status import set_aside_groups
+from app.services.status import oversized_groups
 from app.services.traffic import RequestCounts
 from app.store.curriculum.store import CurriculumStore, CurriculumSummary
 from app.store.replay.store import ReplayStore
@@ -183,15 +183,15 @@ class Metrics:
 
 def _of_run(run: str, view: RunView, ttl_ms: int) -> Samples:
     page = Samples()
-    totals, set_aside, dropped = view.totals, set_aside_groups(view), view.dropped_by_reason
+    totals, oversized, dropped = view.totals, oversized_groups(view), view.dropped_by_reason
     leases = Counter(lease.state for lease in view.leases)
     environments = Counter(_state(environment, view, ttl_ms) for environment in view.environments.values())
     page.add(telemetry.STEP, (run,), view.step)
     page.add(telemetry.POLICY_VERSION, (run,), view.policy_version)
     page.add(telemetry.GROUPS_ACCEPTED, (run,), totals.accepted_groups)
     groups = {
-        "queued": totals.queued_groups - set_aside,
-        "set_aside": set_aside,
+        "queued": totals.queued_groups - oversized,
+        "oversized": oversized,
         "buffered": totals.buffered_groups,
         "leased": totals.leased_groups,
         "delivered": totals.delivered_groups,
@@ -204,7 +204,7 @@ def _of_run(run: str, view: RunView, ttl_ms: int) -> Samples:
     }
     page.add_each(telemetry.GROUPS, run, groups)
     page.add_each(telemetry.GROUPS_DROPPED, run, {reason: dropped.get(reason, 0) for reason in DropReason})
-    page.add(telemetry.DROUGHT, (run,), view.alert is not None)
+    page.add(telemetry.STARVATION, (run,), view.alert is not None)
     page.add_each(telemetry.SCARCE, run, _scarce(view, ttl_ms))
     page.add_each(telemetry.PAYLOAD, run, payload)
     page.add_each(telemetry.ENVIRONMENTS, run, {state: environments[state] for state in _STATES})
@@ -255,9 +255,9 @@ def _of_buffer(run: str, summary: ReplaySummary) -> Samples:
     view, limiter = summary.view, summary.view.policy.limiter
     chunks = {
         "sampleable": view.size,
-        "withheld": summary.withheld,
-        "past": summary.past,
-        "lingering": summary.lingering,
+        "reserved": summary.reserved,
+        "archived": summary.archived,
+        "retired_in_use": summary.retired_in_use,
     }
     page.add_each(telemetry.REPLAY_CHUNKS, run, chunks)
     page.add_each(telemetry.REPLAY_FRAGMENTS, run, _in_chunks_or_waiting(view, "fragments"))
@@ -302,8 +302,8 @@ def _of_curricula(run: str, curricula: Sequence[CurriculumSummary]) -> Samples:
         page.add(telemetry.CURRICULUM_IN_FLIGHT, (run, one.name), one.in_flight)
         page.add(telemetry.CURRICULUM_OBSERVATIONS, (run, one.name), one.updates)
         page.add(telemetry.CURRICULUM_SAMPLES, (run, one.name), one.samples)
-        if one.mean_ease is not None:
-            page.add(telemetry.CURRICULUM_EASE, (run, one.name), one.mean_ease)
+        if one.mean_reward is not None:
+            page.add(telemetry.CURRICULUM_MEAN_REWARD, (run, one.name), one.mean_reward)
     return page
 
 

@@ -54,10 +54,10 @@ class Status:
         reason = await self._explain.of(run)
         view, not_ready = reason.view, reason.not_ready
         config = view.config
-        set_aside = set_aside_groups(view)
+        oversized = oversized_groups(view)
         return RunStatus(
             current_step=view.step,
-            queue_size=view.totals.queued_groups - set_aside,
+            queue_size=view.totals.queued_groups - oversized,
             run=run,
             batch_size=config.batch_size if config else -1,
             trainer_started=view.started,
@@ -72,7 +72,7 @@ class Status:
                 buffered=view.totals.buffered_groups,
                 leased=view.totals.leased_groups,
                 delivered=view.totals.delivered_groups,
-                set_aside=set_aside,
+                oversized=oversized,
             ),
             bytes=ByteCounts(
                 queued=view.totals.queued_bytes,
@@ -86,7 +86,9 @@ class Status:
             alert=alert_of(view, self._ttl_ms),
             warnings=shown_warnings(reason.warnings),
             leases=[
-                LeaseStatus(batch=lease.batch_id, state=lease.state.value, step=lease.step, deliveries=lease.deliveries)
+                LeaseStatus(
+                    batch=lease.batch_id, state=lease.state.value, step=lease.step, delivery_count=lease.delivery_count
+                )
                 for lease in view.leases
             ],
             relaxed_batches=view.relaxed_batches,
@@ -109,8 +111,8 @@ class Status:
         trouble = self._upkeep.of(run)
         if trouble is None:
             return None
-        failing_s = self._upkeep.failing_s(trouble)
-        return UpkeepStatus(detail=trouble.failure.detail, attempts=trouble.attempts, failing_s=failing_s)
+        failing_age_s = self._upkeep.failing_age_s(trouble)
+        return UpkeepStatus(detail=trouble.failure.detail, attempts=trouble.attempts, failing_age_s=failing_age_s)
 
     async def _oldest_waiting_s(self, run: str, view: RunView) -> float | None:
         limit = view.config.batch_size if view.config else None
@@ -146,7 +148,7 @@ def alert_of(view: RunView, ttl_ms: int) -> Alert | None:
     since_ms = min([*scarce.values(), *([] if drought is None else [drought.since_ms])])
     details = [_scarce_detail(view, key, ms) for key, ms in list(scarce.items())[:_MOST_NAMED]]
     return Alert(
-        since_s=max(0, view.clock_ms - since_ms) / 1000,
+        started_age_s=max(0, view.clock_ms - since_ms) / 1000,
         sequences=0 if drought is None else drought.sequences,
         dropped={} if drought is None else dict(drought.dropped),
         environments=list(scarce),
@@ -163,7 +165,7 @@ def _scarce_detail(view: RunView, key: int, since_ms: int) -> str:
     return f"environment {key} ({name}) has sent too little for its minimum for {seconds:.0f} s: batches {waits}"
 
 
-def set_aside_groups(view: RunView) -> int:
+def oversized_groups(view: RunView) -> int:
     """Count the queued groups that can never fit a batch."""
     if view.config is None:
         return 0
@@ -197,7 +199,7 @@ def _environment(env: Environment, view: RunView, bound: Bounds, handed_out: int
         connected=env.connected,
         members=env.members,
         running_groups=view.running.get(key, 0),
-        last_seen_s=max(0, view.clock_ms - env.last_seen_ms) / 1000,
+        last_seen_age_s=max(0, view.clock_ms - env.last_seen_ms) / 1000,
         group_size=env.group_size,
         weight=env.weight,
         queued_groups=sum(queued.values()),

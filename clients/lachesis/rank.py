@@ -18,14 +18,14 @@ class Rank:
     Attributes:
         rank: This process, ``0 <= rank < world_size``.
         world_size: How many there are.
-        spread: Whether the sequences of a group may go to different ranks; else groups stay whole.
-        equal: True: each rank gets the same number of sequences, and groups are spread if there is no other way.
+        split_groups: Whether the sequences of a group may go to different ranks; else groups stay whole.
+        equal_sequences: True: each rank gets the same number of sequences; groups are split if needed.
             False: only the cost counts. None: the same number where whole groups allow it.
-        cost: What a sequence costs: ``tokens``; a sum like ``24576*L + L^2``; or ``sent``, what its producer said.
+        cost: What a sequence costs: ``tokens``; a sum like ``24576*L + L^2``; or ``declared``, what its producer said.
         ended_by: Whose acknowledgement ends a batch: that of every rank, or that of rank 0.
         micro_batch_tokens: Put each shard into micro-batches of at most so many tokens (``batch.micro_batches``).
         padded: Whether a sequence takes as many tokens of its micro-batch as the longest one there.
-        same_number: Whether all ranks have the same number of micro-batches; some may be empty then.
+        equal_micro_batches: Whether all ranks have the same number of micro-batches; some may be empty then.
 
     Raises:
         ValueError: A value is wrong; the message names it. Of the cost, the service says so when a batch is asked for.
@@ -34,13 +34,13 @@ class Rank:
     rank: int
     world_size: int
     _: KW_ONLY
-    spread: bool = False
-    equal: bool | None = None
+    split_groups: bool = False
+    equal_sequences: bool | None = None
     cost: str = "tokens"
     ended_by: Literal["all", "rank_0"] = "all"
     micro_batch_tokens: int | None = None
     padded: bool = False
-    same_number: bool = True
+    equal_micro_batches: bool = True
 
     def __post_init__(self) -> None:
         for name in ("rank", "world_size"):

@@ -186,7 +186,7 @@ async def test_fault_07_a_group_larger_than_a_batch_is_set_aside_and_named(clien
     await post(client, group(8, 2))
     assert marks(await batch(client) or []) == [2]
     now = await status(client)
-    assert now["groups"]["set_aside"] == 1
+    assert now["groups"]["oversized"] == 1
     assert now["queue_size"] == 0
 
 

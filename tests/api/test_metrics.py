@@ -96,10 +96,10 @@ async def test_the_books_of_a_run_add_up_and_agree_with_its_status(client: httpx
     assert accepted == groups["accepted"] == 10
     in_places = sum(page.values("lachesis_groups", run="run"))
     assert accepted == in_places + sum(page.values("lachesis_groups_dropped_total", run="run"))
-    for state in ("buffered", "leased", "delivered", "set_aside"):
+    for state in ("buffered", "leased", "delivered", "oversized"):
         assert page.value("lachesis_groups", state=state) == groups[state]
-    assert page.value("lachesis_groups", state="queued") == groups["queued"] - groups["set_aside"] == 3
-    assert page.value("lachesis_groups", state="set_aside") == 1
+    assert page.value("lachesis_groups", state="queued") == groups["queued"] - groups["oversized"] == 3
+    assert page.value("lachesis_groups", state="oversized") == 1
     for state, held in told["bytes"].items():
         assert page.value("lachesis_payload_bytes", state=state) == held
     assert page.value("lachesis_step", run="run") == told["current_step"] == 3

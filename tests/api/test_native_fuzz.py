@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 REQUESTS = 3_000
 CALLS_EVERY = 4
 ANEW_EVERY = 500
-RUN = {"name": "fuzz", "batch_size": 4, "lease_s": 60, "lineage_s": 120}
+RUN = {"name": "fuzz", "batch_size": 4, "lease_s": 60, "history_retention_s": 120}
 
 
 async def test_no_mutated_request_is_a_5xx_and_every_group_taken_can_be_handed_out_to_anyone(

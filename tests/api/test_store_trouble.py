@@ -162,7 +162,7 @@ async def test_a_batch_that_arrived_without_our_being_able_to_note_it_is_served_
         line.heal()
         again = await client.get("/batch")
         assert marks(again.json()["batch"]) == [1]
-        assert again.headers["lachesis-deliveries"] == "2"
+        assert again.headers["lachesis-delivery-count"] == "2"
 
 
 async def test_a_full_redis_is_a_clear_507_that_loses_nothing_and_drains(server: EmbeddedRedis, redis: Redis) -> None:

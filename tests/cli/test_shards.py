@@ -95,7 +95,7 @@ def test_a_pass_is_told_in_seconds_where_the_pace_is_known(tmp_path: Path) -> No
 def test_the_summary_as_json_is_that_of_the_api(tmp_path: Path) -> None:
     path = lerobot_v2(tmp_path / "set", LENGTHS)
     found = ShardPlanInfo.model_validate_json(done(path, "--ranks", 4, "--json", "--equal-episodes"))
-    assert (found.ranks, found.equal, found.lengths.episodes) == (4, True, 40)
+    assert (found.ranks, found.equal_episodes, found.lengths.episodes) == (4, True, 40)
     assert {shard.count for shard in found.shards} == {10}
     assert found.speed_up == pytest.approx(found.contiguous_pass_time / found.pass_time)
     assert found.dataset is not None

@@ -24,7 +24,7 @@ def info_of(blobs: Sequence[Buffer]) -> BatchInfo:
                 size=header.tensors["scores"].shape[0],
                 policy_version=None if version is None else int(version),
                 staleness=None if version is None else 9 - int(version),
-                age_s=1.5,
+                received_age_s=1.5,
             )
         )
     return BatchInfo(
@@ -33,7 +33,7 @@ def info_of(blobs: Sequence[Buffer]) -> BatchInfo:
         step=4,
         lease="l1",
         lease_s=600,
-        delivery=1,
+        delivery_count=1,
         relaxed=False,
         batch_size=sum(group.size for group in groups),
         policy_version=9,

@@ -193,7 +193,7 @@ async def test_observations_whose_answer_was_lost_are_counted_once(
     await curriculum.flush()
     assert proxy.cuts == 1
     known = [item async for item in curriculum.known_items()]
-    assert {item.key: item.difficulty for item in known} == {key: number for number, key in enumerate(KEYS)}
+    assert {item.key: item.mean_reward for item in known} == {key: number for number, key in enumerate(KEYS)}
     assert {item.count for item in known} == {1}
 
 

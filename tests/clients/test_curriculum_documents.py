@@ -162,7 +162,7 @@ async def test_a_state_is_read_from_bytes_and_files_and_atropos_or_refused_as_a_
         "last_rebin_count": 0,
     }
     assert (await curriculum.load_state(scheduler)).items_seen == 2
-    assert (await curriculum.item("z")).difficulty == 1
+    assert (await curriculum.item("z")).mean_reward == 1
 
 
 async def test_what_is_not_there_is_said_to_be_missing(run: Settings, proxy: CuttingProxy) -> None:

@@ -106,8 +106,10 @@ async def test_every_public_object_shows_what_it_is(run: Settings) -> None:
     show(SECRET, f"Settings(url='http://lachesis:1', run='math', {times})")
     show(Group([[1] * 9999] * 3, [[1]], [1.0], id="g", item="i"), "Group(id='g', sequences=3, item='i')")
     show(Group(7, [[1]], [1.0], id="g"), "Group(id='g')")  # type: ignore[arg-type]
-    rank = "spread=False, equal=None, cost='tokens', ended_by='all', micro_batch_tokens=None, padded=False"
-    show(Rank(1, 2), f"Rank(rank=1, world_size=2, {rank}, same_number=True)")
+    rank = (
+        "split_groups=False, equal_sequences=None, cost='tokens', ended_by='all', micro_batch_tokens=None, padded=False"
+    )
+    show(Rank(1, 2), f"Rank(rank=1, world_size=2, {rank}, equal_micro_batches=True)")
     for name in ("LeaseLost", "ServiceError"):
         error = getattr(lachesis, name)("it is gone", status=409, code="lease_lost")
         show(error, f"{name}('it is gone', status=409, code='lease_lost')")

@@ -42,14 +42,14 @@ def ranks(draw: st.DrawFn) -> Rank:
         packing = {
             "micro_batch_tokens": draw(st.integers(1, 2**40)),
             "padded": draw(st.booleans()),
-            "same_number": draw(st.booleans()),
+            "equal_micro_batches": draw(st.booleans()),
         }
     return Rank(
         draw(st.integers(0, world_size - 1)),
         world_size,
-        spread=draw(st.booleans()),
-        equal=draw(st.none() | st.booleans()),
-        cost=draw(st.sampled_from(["tokens", "sent", "24576*L + L^2"])),
+        split_groups=draw(st.booleans()),
+        equal_sequences=draw(st.none() | st.booleans()),
+        cost=draw(st.sampled_from(["tokens", "declared", "24576*L + L^2"])),
         ended_by=draw(st.sampled_from(["all", "rank_0"])),
         **packing,
     )
@@ -68,7 +68,7 @@ def test_the_service_understands_what_a_rank_means(rank: Rank, after: int | None
 
 
 def test_a_rank_is_read_from_what_torchrun_sets() -> None:
-    assert Rank.from_env({"RANK": "3", "WORLD_SIZE": "8"}, cost="sent") == Rank(3, 8, cost="sent")
+    assert Rank.from_env({"RANK": "3", "WORLD_SIZE": "8"}, cost="declared") == Rank(3, 8, cost="declared")
 
 
 @pytest.mark.parametrize(
@@ -154,5 +154,5 @@ async def test_ranks_that_do_not_agree_are_told_what_on(run: Settings) -> None:
     async with AsyncTrainer(run) as trainer, Environment("math", run) as environment:
         await submitted(environment, [group(1), group(2)])
         assert await trainer.take(wait_s=5, rank=Rank(0, 2)) is not None
-        with pytest.raises(RanksDisagree, match="cost is tokens for the ranks that have this batch, not sent"):
-            await trainer.take(rank=Rank(1, 2, cost="sent"))
+        with pytest.raises(RanksDisagree, match="cost is tokens for the ranks that have this batch, not declared"):
+            await trainer.take(rank=Rank(1, 2, cost="declared"))

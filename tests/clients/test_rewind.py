@@ -45,7 +45,7 @@ def train(tokens, *_):
     batch = sys._getframe(1).f_globals["batch"]
     version = sys._getframe(1).f_globals["version"]
     groups = [one.id for one in batch.groups]
-    print(json.dumps([batch.step, version, groups, batch.info.delivery]), file=log, flush=True)
+    print(json.dumps([batch.step, version, groups, batch.info.delivery_count]), file=log, flush=True)
     if trained == trains:
         os._exit(9)  # as by kill -9: nothing is given back
 """
@@ -210,7 +210,7 @@ async def test_after_a_rewind_a_loop_takes_new_batches_of_the_restored_version(r
             assert (await trainer.rewind(batch.step)).policy_version == 0
             await submitted(environment, [group(3, policy_version=0), group(4, policy_version=0)])
             new = await anext(batches)
-            assert (new.info.delivery, [one.info.policy_version for one in new.groups]) == (1, [0, 0])
+            assert (new.info.delivery_count, [one.info.policy_version for one in new.groups]) == (1, [0, 0])
 
 
 async def test_a_rewind_that_is_impossible_leaves_the_loop_what_it_had(run: Settings) -> None:

@@ -170,7 +170,7 @@ async def test_a_lease_is_extended_as_long_as_the_batch_is_held(run: Settings) -
         assert await another.take(wait_s=2) is None
         await first.ack()
         second = await anext(batches)
-        assert second.info.delivery == 1
+        assert second.info.delivery_count == 1
         await second.ack()
         await batches.aclose()
         assert await counts(trainer) == {"queued": 0, "leased": 0, "delivered": 4}
@@ -192,7 +192,7 @@ async def test_a_lease_that_was_lost_is_said_when_the_batch_is_acknowledged(run:
         await proxy.drop_all()
         theirs = await another.take(wait_s=20)
         assert theirs is not None
-        assert (theirs.info.batch, theirs.info.delivery) == (mine.info.batch, 2)
+        assert (theirs.info.batch, theirs.info.delivery_count) == (mine.info.batch, 2)
         proxy.upstream = port
         with pytest.raises(LeaseLost):
             await mine.ack()

@@ -29,7 +29,7 @@ from lachesis.wire.curriculum_items import Comparison, Item, ItemDetails, ItemsR
 from lachesis.wire.environments import Credits
 from lachesis.wire.groups import GroupOutcome, Lineage
 from lachesis.wire.replay import Chunk, ReplayState
-from lachesis.wire.runs import Bookmarks, Rewound, Run
+from lachesis.wire.runs import RetentionState, Rewound, Run
 from lachesis.wire.samples import Record
 from lachesis.wire.snapshots import ReplaySnapshot
 from lachesis.wire.status import RunStatus
@@ -53,7 +53,7 @@ def train(trainer: Trainer) -> None:
             assert_type(held, Batch)
     assert_type(trainer.take(wait_s=5), Batch | None)
     assert_type(trainer.set_policy_version(3), int)
-    assert_type(trainer.checkpoint(3), Bookmarks)
+    assert_type(trainer.checkpoint(3), RetentionState)
     assert_type(trainer.rewind(3), Rewound)
     assert_type(trainer.explain(), Explanation)
     assert_type(trainer.status(), RunStatus)

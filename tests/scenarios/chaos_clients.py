@@ -26,7 +26,7 @@ class Delivery:
     """A batch that the trainer got whole, and the how many-th delivery the service said it was."""
 
     batch_id: str
-    deliveries: int
+    delivery_count: int
     marks: tuple[int, ...]
     sequences: int
 
@@ -68,7 +68,7 @@ class Ledger:
             "in more than one batch": [mark for mark, count in times.items() if count > 1],
             "not of the batch size": [d.batch_id for d in self.served if d.sequences not in batch_sizes],
             "changed when handed out again": [d.batch_id for d in again if d.marks != first[d.batch_id].marks],
-            "handed out again without saying so": [d.batch_id for d in again if d.deliveries < 2],
+            "handed out again without saying so": [d.batch_id for d in again if d.delivery_count < 2],
             "handed out again without an excuse": again[self.excuses :],
         }
         return [f"{what}: {list(which)[:20]}" for what, which in found.items() if which]
@@ -152,7 +152,7 @@ class Trainer(Client):
         self._ledger.served.append(
             Delivery(
                 headers["Lachesis-Batch"],
-                int(headers["Lachesis-Deliveries"]),
+                int(headers["Lachesis-Delivery-Count"]),
                 tuple(marks(groups)),
                 sequences(groups),
             )

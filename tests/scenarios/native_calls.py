@@ -102,5 +102,6 @@ def ids(batch: Batch) -> list[str]:
 def content(batch: Batch) -> list[dict[str, Any]]:
     """What a trainer trains on: a batch's groups without how old they are by now."""
     return [
-        {name: value for name, value in one.items() if name not in ("age_s", "staleness")} for one in batch["groups"]
+        {name: value for name, value in one.items() if name not in ("received_age_s", "staleness")}
+        for one in batch["groups"]
     ]

@@ -38,7 +38,7 @@ async def test_an_environment_whose_prompts_are_all_solved_is_found_out_and_a_be
     assert (why["reason"], why["alert"]) == ("too_few_sequences", None)
     assert "filters dropped 5 of the last 5 groups (100%): zero_variance 5" in why["detail"]
     assert (why["arrived_groups"], why["filtered_groups"]) == (5, {"zero_variance": 5})
-    assert (await scrape(client)).value("lachesis_drought", run="run") == 0
+    assert (await scrape(client)).value("lachesis_starvation", run="run") == 0
 
     assert await submit(client, solved("e5", environment=0)) == ["zero_variance"]
     now = await status(client)
@@ -48,7 +48,7 @@ async def test_an_environment_whose_prompts_are_all_solved_is_found_out_and_a_be
     assert [environment["dropped"] for environment in now["environments"]] == [{"zero_variance": 6}, {}]
     assert (await explained(client))["alert"]["detail"] == alert["detail"]
     page = await scrape(client)
-    assert page.value("lachesis_drought", run="run") == 1
+    assert page.value("lachesis_starvation", run="run") == 1
     assert page.value("lachesis_groups_dropped_total", run="run", reason="zero_variance") == 6
 
     outcomes = await submit(client, group("g0", environment=1), solved("e6", environment=0), group("g1", environment=1))

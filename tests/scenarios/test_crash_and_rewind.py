@@ -52,9 +52,9 @@ async def test_the_history_that_survives_a_crash_has_every_group_once_and_in_ord
     again = [await trained(client) for _ in lost]
     assert [content(batch) for batch in again] == [content(batch) for batch in lost]
     assert [batch["step"] for batch in again] == [6, 7, 8, 9]
-    assert [batch["delivery"] for batch in again] == [2, 2, 2, 2]
+    assert [batch["delivery_count"] for batch in again] == [2, 2, 2, 2]
     new = await trained(client)
-    assert (new["step"], new["delivery"]) == (10, 1)
+    assert (new["step"], new["delivery_count"]) == (10, 1)
     assert [one for batch in (*history, *again, new) for one in ids(batch)] == EVERYTHING
 
 

@@ -46,7 +46,7 @@ async def test_a_curriculum_learns_from_groups_alone_also_from_those_that_a_filt
     laws = await drawn(client)
     assert min(laws[item] for item in OPEN) > 3 * max(laws[item] for item in SOLVED)
     shown = (await client.get(f"{CURRICULUM}/items/solved/0")).json()
-    assert (shown["difficulty"], shown["count"], shown["history"]) == (1.0, 6, [1.0] * 6)
+    assert (shown["mean_reward"], shown["count"], shown["history"]) == (1.0, 6, [1.0] * 6)
     metrics = (await client.get(f"{CURRICULUM}/metrics")).json()["metrics"]
     assert (metrics["curriculum/total_updates"], metrics["curriculum/left_out"]) == (48, 0)
     assert [each["dropped"] for each in (await status(client))["environments"]] == [{"zero_variance": 24}]
@@ -62,4 +62,4 @@ async def test_a_group_in_either_form_may_name_any_item(client: httpx.AsyncClien
         reply = await client.post(f"{RUN}/groups", **body)
         assert reply.json()["groups"] == [{"id": "g1", "status": "accepted"}]
     item = (await client.get(f"{CURRICULUM}/items/{quote(key, safe='')}")).json()
-    assert (item["key"], item["count"], item["difficulty"]) == (key, 1, 0.5)
+    assert (item["key"], item["count"], item["mean_reward"]) == (key, 1, 0.5)

@@ -91,7 +91,7 @@ async def test_a_trainer_that_hung_up_takes_no_batch_with_it(client: httpx.Async
     await submit(client, "a", "b")
     batch = await asyncio.wait_for(patient, 5)
     assert batch is not None
-    assert (ids(batch), batch["delivery"]) == (["a", "b"], 1)
+    assert (ids(batch), batch["delivery_count"]) == (["a", "b"], 1)
     assert [held["batch"] for held in await in_hands(client)] == [batch["batch"]]
 
 

@@ -22,7 +22,7 @@ async def test_a_batch_whose_lease_ran_out_goes_to_the_next_trainer_whole(client
 
     assert again["batch"] == lost["batch"]
     assert content(again) == content(lost), "the same groups, in the same order"
-    assert (lost["delivery"], again["delivery"]) == (1, 2)
+    assert (lost["delivery_count"], again["delivery_count"]) == (1, 2)
     assert again["lease"] != lost["lease"]
 
     for how in ("ack", "nack", "extend"):
@@ -53,7 +53,7 @@ async def test_a_trainer_that_lost_the_answer_asks_again_and_gets_the_same_batch
     await submit(client, "a", "b", "c", "d")
     first = await taken(client, request_id="trainer-0.1")
     repeated = await taken(client, request_id="trainer-0.1")
-    assert (repeated["batch"], repeated["lease"], repeated["delivery"]) == (first["batch"], first["lease"], 1)
+    assert (repeated["batch"], repeated["lease"], repeated["delivery_count"]) == (first["batch"], first["lease"], 1)
     assert content(repeated) == content(first)
     await end(client, first)
     assert (await taken(client, request_id="trainer-0.1"))["step"] == 2, "by then it is another batch's request"
@@ -81,7 +81,7 @@ async def test_an_outage_does_not_end_the_lease_of_a_trainer_that_lives(
         assert await take(client) is None
         await wait_until(ticked)
         (held,) = await in_hands(client)
-        assert (held["state"], held["delivery"]) == ("held", 1)
+        assert (held["state"], held["delivery_count"]) == ("held", 1)
         assert held["expires_s"] > 10
         assert (await end(client, batch, "extend", lease_s=20)).status_code == 200
         assert (await end(client, batch)).status_code == 200

@@ -70,8 +70,8 @@ async def test_a_batch_that_one_kind_of_trainer_held_goes_to_the_other_kind(clie
     assert (await take(client, lease_s=0.001)) is not None
     reply = await client.get(f"{ATROPOS}/batch")
     assert atropos.marks(reply.json()["batch"]) == [7]
-    assert reply.headers["lachesis-deliveries"] == "2"
+    assert reply.headers["lachesis-delivery-count"] == "2"
     about = (await client.get(RUN)).json()["atropos"] | {"batch_size": 2}
     await client.post(f"{ATROPOS}/register", json=about)
     batch = await taken(client)
-    assert (batch["delivery"], batch["groups"][0]["tokens"][0][0]) == (3, 7)
+    assert (batch["delivery_count"], batch["groups"][0]["tokens"][0][0]) == (3, 7)

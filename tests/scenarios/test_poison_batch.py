@@ -27,7 +27,7 @@ async def poisoned(client: httpx.AsyncClient) -> Batch:
     await submit(client, "a", "b")
     for delivery in (1, 2):
         batch = await taken(client, lease_s=0.05)
-        assert (ids(batch), batch["delivery"]) == (["a", "b"], delivery)
+        assert (ids(batch), batch["delivery_count"]) == (["a", "b"], delivery)
         await lease_runs_out(client, batch)
     assert await take(client) is None, "no third trainer is sacrificed"
     return batch
@@ -42,7 +42,7 @@ async def test_a_quarantined_batch_is_in_nobodys_way_and_in_everybodys_sight(
     client: httpx.AsyncClient, poisoned: Batch
 ) -> None:
     (held,) = await in_hands(client)
-    assert (held["batch"], held["state"], held["delivery"]) == (poisoned["batch"], "quarantined", 2)
+    assert (held["batch"], held["state"], held["delivery_count"]) == (poisoned["batch"], "quarantined", 2)
     assert (held["groups"], held["size"], held["expires_s"]) == (2, 4, None)
     await submit(client, "c", "d")
     assert ids(await trained(client)) == ["c", "d"]
@@ -60,7 +60,7 @@ async def test_giving_it_back_puts_its_groups_at_the_front_of_the_queue(
         )
         assert reply.json()["state"] == "given_back"
     batch = await taken(client)
-    assert (ids(batch), batch["delivery"]) == (["a", "b"], 1)
+    assert (ids(batch), batch["delivery_count"]) == (["a", "b"], 1)
     assert batch["batch"] != poisoned["batch"]
 
 

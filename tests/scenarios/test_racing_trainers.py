@@ -34,7 +34,7 @@ async def test_each_batch_has_exactly_one_holder(service: Service) -> None:
         assert len(held) == BATCHES
         assert sorted(one for batch in held for one in ids(batch)) == groups
         assert sorted(batch["step"] for batch in held) == list(range(1, BATCHES + 1))
-        assert {batch["delivery"] for batch in held} == {1}
+        assert {batch["delivery_count"] for batch in held} == {1}
 
         replies = await asyncio.gather(*(end(owner, batch) for batch in held for _ in range(2)))
         assert {reply.status_code for reply in replies} == {200}, "an answer that was lost is asked for again"

@@ -66,7 +66,7 @@ async def test_whoever_asks_first_the_shards_are_one_batch_and_disjoint(
     assert {got["shard"]["size"] for got in shards.values()} == {4}, "the same number of sequences, as it divides"
     again = await shard(client, order[0])
     assert content(again) == content(shards[order[0]])
-    assert again["delivery"] == 1
+    assert again["delivery_count"] == 1
 
 
 async def test_a_rank_that_extends_for_a_short_time_does_not_shorten_the_lease_of_all(
@@ -161,7 +161,7 @@ async def test_a_rank_asks_for_the_batch_after_the_one_it_has(client: httpx.Asyn
 async def test_ranks_that_disagree_are_told_in_what(client: httpx.AsyncClient) -> None:
     await filled(client, batches=2)
     await shard(client, 0)
-    for other, named in (({"world_size": 4}, "world_size is 3"), ({"spread": True}, "spread is False")):
+    for other, named in (({"world_size": 4}, "world_size is 3"), ({"split_groups": True}, "split_groups is False")):
         reply = await ask(client, 1, **other)
         assert (reply.status_code, reply.json()["code"]) == (409, "ranks_disagree")
         assert named in reply.json()["detail"]
@@ -198,7 +198,7 @@ async def test_a_rank_that_dies_strands_the_others_only_until_the_deadline(clien
     await end(client, before[1], rank=1)
     await lease_runs_out(client, before[0])
     after = [await shard(client, rank) for rank in (2, 0, 1)]
-    assert {got["delivery"] for got in after} == {2}
+    assert {got["delivery_count"] for got in after} == {2}
     assert {got["batch"] for got in after} == {before[0]["batch"]}
     assert [content(got) for got in after] == [content(before[rank]) for rank in (2, 0, 1)]
     late = await end(client, before[2], rank=2)
@@ -239,13 +239,13 @@ async def test_a_whole_batch_and_a_divided_one_can_follow_each_other(client: htt
     assert whole is not None
     assert ids(whole) == names
     await lease_runs_out(client, whole)
-    assert (await shard(client, 1))["delivery"] == 3
+    assert (await shard(client, 1))["delivery_count"] == 3
 
 
 async def test_sequences_of_a_group_are_spread_if_they_may_be(client: httpx.AsyncClient) -> None:
     await make_run(client, batch_size=6)
     await submit(client, group("g", size=6, item="x"))
-    shards = [await shard(client, rank, spread=True) for rank in range(WORLD)]
+    shards = [await shard(client, rank, split_groups=True) for rank in range(WORLD)]
     parts = [got["groups"][0]["sequences"] for got in shards]
     assert sorted(position for part in parts for position in part) == list(range(6))
     for got, part in zip(shards, parts, strict=True):
@@ -254,7 +254,7 @@ async def test_sequences_of_a_group_are_spread_if_they_may_be(client: httpx.Asyn
         assert one["scores"] == [float(position) for position in part]
         assert (one["id"], one["item"], one["size"]) == ("g", "x", 2)
         assert got["batch_size"] == 6
-        assert got["shard"]["spread"] is True
+        assert got["shard"]["split_groups"] is True
 
 
 async def test_groups_stay_whole_unless_equal_numbers_are_asked_for(client: httpx.AsyncClient) -> None:
@@ -262,11 +262,11 @@ async def test_groups_stay_whole_unless_equal_numbers_are_asked_for(client: http
     await submit(client, *(group(name, size=6) for name in ("a", "b")))
     whole = [await shard(client, rank) for rank in range(WORLD)]
     assert sorted(got["shard"]["size"] for got in whole) == [0, 6, 6]
-    assert whole[0]["shard"]["equal"] is False
+    assert whole[0]["shard"]["equal_sequences"] is False
     await end(client, whole[0], "nack")
-    equal = [await shard(client, rank, equal=True) for rank in range(WORLD)]
+    equal = [await shard(client, rank, equal_sequences=True) for rank in range(WORLD)]
     assert [got["shard"]["size"] for got in equal] == [4, 4, 4]
-    assert {(got["shard"]["equal"], got["shard"]["spread"]) for got in equal} == {(True, True)}
+    assert {(got["shard"]["equal_sequences"], got["shard"]["split_groups"]) for got in equal} == {(True, True)}
 
 
 async def test_the_cost_decides_who_gets_what_and_is_reported(client: httpx.AsyncClient) -> None:
@@ -275,7 +275,7 @@ async def test_the_cost_decides_who_gets_what_and_is_reported(client: httpx.Asyn
     for name, length in lengths.items():
         tokens = [list(range(length))]
         await submit(client, {"id": name, "tokens": tokens, "masks": tokens, "scores": [0.0]})
-    shards = [await shard(client, rank, world_size=2, equal=False) for rank in range(2)]
+    shards = [await shard(client, rank, world_size=2, equal_sequences=False) for rank in range(2)]
     assert {tuple(ids(got)) for got in shards} == {("a",), ("b", "c", "d")}
     balance = shards[0]["shard"]["balance"]
     assert balance == shards[1]["shard"]["balance"]
@@ -294,11 +294,11 @@ async def test_the_cost_decides_who_gets_what_and_is_reported(client: httpx.Asyn
         ({"rank": 2, "world_size": 2}, "ranks are 0 to 1"),
         ({"rank": -1, "world_size": 2}, "greater than or equal to 0"),
         ({"rank": 0, "world_size": 5000}, "less than or equal to 4096"),
-        ({"spread": "true"}, "only with rank"),
+        ({"split_groups": "true"}, "only with rank"),
         ({"rank": 2, "world_size": 2}, "query: rank 2"),
-        ({"rank": 0, "world_size": 2, "cost": "gold"}, "expected `tokens`, `sent`, or a sum like"),
+        ({"rank": 0, "world_size": 2, "cost": "gold"}, "expected `tokens`, `declared`, or a sum like"),
         ({"rank": 0, "world_size": 2, "cost": "2*L L^2"}, "a plus is written %2B"),
-        ({"rank": 0, "world_size": 5, "equal": "true"}, "12 sequences"),
+        ({"rank": 0, "world_size": 5, "equal_sequences": "true"}, "12 sequences"),
         ({"rank": 0, "world_size": 2, "ended_by": "me"}, "rank_0"),
         ({"rank": [0, 1], "world_size": 2}, "query.rank: duplicate parameter"),
         ({"rank": 0, "world_size": 2, "cost": "1e308*L^2"}, "cost: the cost of lot 0 is inf"),
@@ -336,7 +336,7 @@ async def test_shards_are_put_into_micro_batches_the_same_number_on_every_rank(c
     for number, length in enumerate((60, 30, 30, 20, 20, 20, 10, 10)):
         tokens = [list(range(length))]
         await submit(client, {"id": f"g{number}", "tokens": tokens, "masks": tokens, "scores": [0.0]})
-    asked = {"world_size": 2, "equal": False, "micro_batch_tokens": 60}
+    asked = {"world_size": 2, "equal_sequences": False, "micro_batch_tokens": 60}
     shards = [await shard(client, rank, **asked) for rank in range(2)]
     for got in shards:
         lengths = [len(one["tokens"][0]) for one in got["groups"]]
@@ -359,9 +359,9 @@ async def test_shards_are_put_into_micro_batches_the_same_number_on_every_rank(c
 async def test_a_batch_that_is_handed_out_again_cannot_be_made_unequal_either(client: httpx.AsyncClient) -> None:
     await filled(client)
     await lease_runs_out(client, await shard(client, 0, lease_s=SHORT_S))
-    reply = await ask(client, 0, world_size=5, equal=True)
-    assert (reply.status_code, reply.json()["errors"][0]["loc"]) == (422, ["equal"])
-    assert (await shard(client, 0, world_size=4, equal=True))["shard"]["size"] == 3
+    reply = await ask(client, 0, world_size=5, equal_sequences=True)
+    assert (reply.status_code, reply.json()["errors"][0]["loc"]) == (422, ["equal_sequences"])
+    assert (await shard(client, 0, world_size=4, equal_sequences=True))["shard"]["size"] == 3
 
 
 async def test_who_takes_whole_batches_does_not_get_one_that_ranks_have(client: httpx.AsyncClient) -> None:
@@ -385,6 +385,6 @@ async def test_a_rank_that_waits_for_a_later_batch_is_in_nobody_s_way(
     ahead = asyncio.create_task(ask(client, 0, wait_s=8, after=2))
     await lease_runs_out(client, first)
     got = await shard(client, 1, wait_s=wait_s) if asks == "a rank" else await taken(client, wait_s=wait_s)
-    assert (got["batch"], got["delivery"]) == (first["batch"], 2)
+    assert (got["batch"], got["delivery_count"]) == (first["batch"], 2)
     assert not ahead.done()
     ahead.cancel()

@@ -134,7 +134,7 @@ async def test_a_jump_of_the_version_retires_what_is_too_old_and_samples_in_hand
         assert [record.worker for record in held.records] == ["old"] * 4
         await trainer.set_policy_version(3)
         state = await replay.state()
-        assert (state.sampleable_chunks, state.versions, state.lingering_chunks) == (4, {2: 4}, 2)
+        assert (state.sampleable_chunks, state.versions, state.retired_in_use_chunks) == (4, {2: 4}, 2)
         assert held.fragments()[0]["number"].tolist() == [0]
         again = await replay.show(held.info.sample)
         assert again.records == held.records, "what a sample holds stays until it ends"
@@ -146,7 +146,7 @@ async def test_a_jump_of_the_version_retires_what_is_too_old_and_samples_in_hand
         await late.insert({"number": np.arange(2)}, policy_version=0)
         assert (await replay.state()).sampleable_chunks == 4, "a chunk that is stale from the start never gets in"
     state = await replay.state()
-    assert (state.lingering_chunks, state.samples_held) == (0, 0)
+    assert (state.retired_in_use_chunks, state.samples_held) == (0, 0)
     assert state.avg_staleness == pytest.approx((2 * 2 + 1 * 2) / 4)
 
 

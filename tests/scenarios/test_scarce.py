@@ -60,7 +60,7 @@ async def test_batches_wait_for_ever_unless_the_run_says_otherwise_and_an_alert_
     assert await take(client) is None
     alert = (await status(client))["alert"]
     assert (alert["environments"], alert["sequences"], alert["dropped"]) == ([0], 0, {})
-    assert alert["since_s"] >= 60
+    assert alert["started_age_s"] >= 60
     assert "environment 0 (silent)" in alert["detail"]
     assert "relax_scarce_after_s" in alert["detail"]
     assert (await explained(client))["alert"]["environments"] == [0]

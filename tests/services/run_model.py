@@ -41,7 +41,7 @@ class Batch:
     step: int
     id: str = ""
     state: str = "returned"
-    delivery: int = 0
+    delivery_count: int = 0
     lease: str | None = None
     deadline: int = 0
     request: str | None = None
@@ -139,7 +139,7 @@ class RunModel:
     def tick(self) -> None:
         """Set aside what ran out for the last time."""
         for batch in self.batches:
-            if batch.state == "held" and batch.deadline <= self.now and batch.delivery >= self.max_deliveries:
+            if batch.state == "held" and batch.deadline <= self.now and batch.delivery_count >= self.max_deliveries:
                 batch.state, batch.lease = "quarantined", None
 
     def acknowledge(self, batch_id: str, lease: str) -> None:
@@ -243,7 +243,7 @@ class RunModel:
         for batch in later:
             self.kept.remove(batch)
             self.delivered -= len(batch.groups)
-            batch.state, batch.delivery = "returned", 1
+            batch.state, batch.delivery_count = "returned", 1
             self.batches.append(batch)
         self.batches.sort(key=lambda batch: batch.step)
         again = [batch for batch in self.batches if batch.step > step and batch.state != "quarantined"]
@@ -293,7 +293,7 @@ class RunModel:
         )
 
     def _hold(self, batch: Batch, request: str | None, lease_s: int) -> Batch:
-        batch.state, batch.delivery, batch.lease = "held", batch.delivery + 1, None
+        batch.state, batch.delivery_count, batch.lease = "held", batch.delivery_count + 1, None
         batch.request, batch.deadline = request, self.now + lease_s
         return batch
 

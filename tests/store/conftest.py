@@ -79,7 +79,7 @@ class Store:
         """Take queued groups into a batch that is held; as they are now, or as they were when they were looked at."""
         view = await self.view()
         groups = groups or await self.leased(group_ids)
-        fields = {"worker": "host/1/x", "deliveries": 1, "relaxed": False, "lease_id": "lease"} | fields
+        fields = {"worker": "host/1/x", "delivery_count": 1, "relaxed": False, "lease_id": "lease"} | fields
         lease = Lease(f"batch{view.step + 1}", LeaseState.HELD, step=view.step + 1, **fields)
         assert await self.batches.commit(
             RUN,

@@ -58,7 +58,7 @@ async def batch_reply(request: Request, sending: AtroposDelivery, run: str, answ
     headers |= {
         "Lachesis-Batch": lease.batch_id,
         "Lachesis-Step": str(lease.step),
-        "Lachesis-Deliveries": str(lease.deliveries),
+        "Lachesis-Delivery-Count": str(lease.delivery_count),
         "Lachesis-Relaxed": str(lease.relaxed).lower(),
     }
     return WatchedReply([content], headers, sent, broke_off)

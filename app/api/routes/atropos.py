@@ -204,7 +204,7 @@ async def get_batch(run: Run, services: ServicesDep, request: Request) -> Respon
 
     A completed reply acknowledges the batch before it. A batch whose reply broke off is handed out again first.
     Headers say more: `Lachesis-Waiting` why there is none, `Lachesis-Relaxed` whether minimums were relaxed,
-    `Lachesis-Deliveries` how often it was handed out.
+    `Lachesis-Delivery-Count` how often it was handed out.
     """
     refuse_browsers(request)
     answer = await services.dispatch.take(run)

@@ -239,7 +239,7 @@ def _leased(lease: Lease, clock_ms: int) -> LeasedBatch:
             "batch": lease.batch_id,
             "step": lease.step,
             "state": lease.state.value,
-            "delivery": lease.deliveries,
+            "delivery_count": lease.delivery_count,
             "rewound": lease.rewound > 0,
             "expires_s": max(0, lease.deadline_ms - clock_ms) / 1000 if lease.state is LeaseState.HELD else None,
             "trainer": lease.trainer or None,

@@ -128,8 +128,10 @@ async def list_items(
     cursor: Annotated[str | None, Query(pattern="^[0-9]{1,12}$", description="Of the page before.")] = None,
     sort: Annotated[
         SortedBy,
-        Query(description="By ease all items, those not known last; else the seen ones, by what is known of them."),
-    ] = "ease",
+        Query(
+            description="by mean reward all items, those not known last; else the seen ones, by what is known of them."
+        ),
+    ] = "mean_reward",
     descending: Annotated[bool, Query(description="The largest first.")] = False,
     bin_: Annotated[int | None, Query(alias="bin", ge=0, le=99, description="Only those of this bin.")] = None,
 ) -> Response:
@@ -416,5 +418,5 @@ async def put_state(run: NamedRun, curriculum: Name, services: ServicesDep, requ
         raise UnsupportedMediaType(f"Content-Type {sent[:80]!r}; send states as {JSON_LINES} or {JSON}")
     await services.curriculum_states.load(run, curriculum, document)
     counts = (await services.curricula.facts(run, curriculum)).census.counts
-    items = counts.length(Order.EASE) + counts.length(Order.UNSEEN)
+    items = counts.length(Order.MEAN_REWARD) + counts.length(Order.UNSEEN)
     return model_reply(StateLoaded(items=items, items_seen=counts.seen))

@@ -42,7 +42,7 @@ async def plan_shards(request: Request) -> Response:
 
 def _answer(services: Services, body: bytes) -> bytes:
     asked = parse(ShardPlanRequest, body)
-    terms = ShardPlanSpec(asked.ranks, asked.cost, asked.equal, asked.length)
+    terms = ShardPlanSpec(asked.ranks, asked.cost, asked.equal_episodes, asked.length)
     given = [name for name in ("lengths", "episodes", "path") if getattr(asked, name) is not None]
     if len(given) != 1:
         raise InvalidField(f"one of lengths, episodes and path, not {' and '.join(given) or 'none'}")

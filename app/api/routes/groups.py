@@ -95,7 +95,7 @@ async def submit_groups(request: Request) -> Response:
     responses=read_responses(errors.RunNotFound, errors.GroupNotFound),
 )
 async def get_group(run: NamedRun, group: GroupId, services: ServicesDep) -> Response:
-    """Answer where a group is, and what became of it: kept for `lineage_s` after it has left."""
+    """Answer where a group is, and what became of it: kept for `history_retention_s` after it has left."""
     life = await services.lineages.of(run, group)
     environment, size = life.entry.lane
     return model_reply(
@@ -107,10 +107,10 @@ async def get_group(run: NamedRun, group: GroupId, services: ServicesDep) -> Res
                 "size": size,
                 "payload_bytes": life.entry.payload_bytes,
                 "policy_version": life.entry.policy_version,
-                "received_s": life.received_s,
+                "received_age_s": life.received_age_s,
                 "batch": life.batch_id,
                 "step": life.step,
-                "ended_s": life.ended_s,
+                "ended_age_s": life.ended_age_s,
                 "reason": life.reason,
                 "filtered_by": None if life.entry.mark is None else life.entry.mark.filtered_by,
             }

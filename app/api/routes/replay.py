@@ -85,8 +85,8 @@ SnapshotName = Annotated[str, Path(pattern=f"^{SNAPSHOT_NAME}$", description="Th
 SortBy = Annotated[
     SortedBy | None,
     Query(
-        description="By order of insertion, weight, version or uses. What is `withheld` is sorted by version, what is "
-        "`past` by order of insertion, and what was retired and is in samples still by nothing."
+        description="By order of insertion, weight, version or uses. What is `reserved` is sorted by version, what is "
+        "`archived` by order of insertion, and what was retired and is in samples still by nothing."
     ),
 ]
 OfWorker = Annotated[str | None, Query(max_length=128, description="Only those of this worker.")]
@@ -344,7 +344,7 @@ async def list_chunks(
     cursor: Annotated[str | None, Query(pattern="^[0-9]{1,18}$", description="Of the page before.")] = None,
     sort: SortBy = None,
     descending: Annotated[bool, Query(description="The largest first.")] = False,
-    place: Annotated[str, Query(max_length=32, description="`sampleable`, `withheld` or `past`.")] = "sampleable",
+    place: Annotated[str, Query(max_length=32, description="`sampleable`, `reserved` or `archived`.")] = "sampleable",
     worker: OfWorker = None,
     session: OfSession = None,
     version: OfVersion = None,

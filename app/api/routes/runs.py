@@ -17,10 +17,10 @@ from app.store.runs.view import RunSummary
 from lachesis.wire.problems import format_validation_error
 from lachesis.wire.runs import (
     AtroposSettings,
-    Bookmarks,
     Checkpoint,
     PolicyVersion,
     PolicyVersionSet,
+    RetentionState,
     Rewind,
     Rewound,
     Run,
@@ -132,7 +132,7 @@ async def put_policy_version(run: NamedRun, services: ServicesDep, body: SmallBo
 @router.post(
     "/{run}/checkpoints",
     summary="The trainer saved its state",
-    response_model=Bookmarks,
+    response_model=RetentionState,
     responses=body_responses(errors.RunNotFound, errors.RunRewound),
     openapi_extra=json_body(Checkpoint),
 )
@@ -142,7 +142,7 @@ async def post_checkpoint(run: NamedRun, services: ServicesDep, body: SmallBody)
     await services.administration.get(run)
     kept = (await services.bookmarks.checkpoint(run, asked.step, asked.policy_version, asked.rewinds)).kept
     return model_reply(
-        Bookmarks(
+        RetentionState(
             checkpoint=kept.checkpoint,
             policy_version=kept.checkpoint_version,
             rewindable_to=asked.step if kept.unkept_step is None else kept.unkept_step,

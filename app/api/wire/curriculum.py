@@ -37,7 +37,7 @@ def shown_curriculum(facts: CurriculumFacts) -> CurriculumInfo:
     return CurriculumInfo(
         name=facts.view.name,
         settings=shown_settings(facts.view.policy),
-        items=counts.length(Order.EASE) + counts.length(Order.UNSEEN),
+        items=counts.length(Order.MEAN_REWARD) + counts.length(Order.UNSEEN),
         items_seen=counts.seen,
         in_flight=facts.census.in_flight,
         observations=facts.census.updates,
@@ -54,7 +54,7 @@ def item_values(facts: ItemFacts) -> dict[str, Any]:
     return {
         "key": item.key,
         "bin": facts.bin,
-        "difficulty": None if item.prior is None and not estimate.count else estimate.ema,
+        "mean_reward": None if item.prior is None and not estimate.count else estimate.ema,
         "count": estimate.count,
         "pass_rate": facts.pass_rate,
         "passed": estimate.passed,
@@ -80,7 +80,7 @@ def page_json(page: ItemPage) -> bytes:
 def receipt_json(receipt: ObservationReceipt) -> bytes:
     """Describe what became of observations."""
     observed = [
-        {"item": one.key, "bin": one.bin, "difficulty": one.estimate.ema, "count": one.estimate.count}
+        {"item": one.key, "bin": one.bin, "mean_reward": one.estimate.ema, "count": one.estimate.count}
         for one in receipt.items
     ]
     return orjson.dumps({"observed": observed})

@@ -39,12 +39,12 @@ def seat_of(query: TakeQuery) -> Seat | None:
         raise InvalidField(f"{cost} is the cost of an episode, not of a sequence of tokens", ("query", "cost"))
     split = Split(
         world_size=query.world_size,
-        spread=query.spread,
-        equal=query.equal,
+        split_groups=query.split_groups,
+        equal_sequences=query.equal_sequences,
         cost=str(cost),  # in one spelling, so that ranks that mean the same say the same
         ended_by=EndedBy(query.ended_by),
         micro_batch_tokens=query.micro_batch_tokens,
         padded=query.padded,
-        same_number=query.same_number,
+        equal_micro_batches=query.equal_micro_batches,
     )
     return Seat(query.rank, split, query.after, query.step)

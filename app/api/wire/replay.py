@@ -44,10 +44,10 @@ def shown_state(state: BufferState) -> ReplayState:
         session=state.session,
         policy_version=state.policy_version,
         sampleable_chunks=state.sampleable_chunks,
-        withheld_chunks=state.withheld_chunks,
-        past_chunks=state.past_chunks,
+        reserved_chunks=state.reserved_chunks,
+        archived_chunks=state.archived_chunks,
         chunk_bytes=state.chunk_bytes,
-        lingering_chunks=state.lingering_chunks,
+        retired_in_use_chunks=state.retired_in_use_chunks,
         waiting_fragments=state.waiting_fragments,
         waiting_bytes=state.waiting_bytes,
         accepted_fragments=state.accepted_fragments,
@@ -84,7 +84,7 @@ def shown_snapshot(snapshot: stored.SnapshotRecord, clock_ms: int) -> ReplaySnap
     position, limiter = snapshot.position, snapshot.policy.limiter
     return ReplaySnapshot(
         name=snapshot.name,
-        taken_ago_s=max(0, clock_ms - snapshot.taken_ms) / 1000,
+        taken_age_s=max(0, clock_ms - snapshot.taken_ms) / 1000,
         policy_version=snapshot.policy_version,
         session=snapshot.session,
         chunks=snapshot.chunks,
@@ -102,7 +102,7 @@ def _settings(policy: ReplayPolicy) -> ReplaySettings:
 def _blocked(blocked: rate_limiter.Blocked | None) -> Blocked | None:
     if blocked is None:
         return None
-    return Blocked(holdup=blocked.blocked_on.value, missing=blocked.missing, detail=blocked.detail)
+    return Blocked(blocked_on=blocked.blocked_on.value, missing=blocked.missing, detail=blocked.detail)
 
 
 def _named(counts: Mapping[str, int]) -> dict[str, int]:

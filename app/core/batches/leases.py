@@ -4,7 +4,7 @@ commit ──▶ SENDING ──reply complete──▶ SENT ──next completed
               │ broke off, sender gone  │ a trainer registers anew
               ▼                         ▼
            RETURNED ◀───────────────────┘
-              │ taken again, deliveries + 1: SENDING or HELD
+              │ taken again, delivery_count + 1: SENDING or HELD
 commit ──▶  HELD ──ack──▶ delivered                                                     (/v1)
               │ nack: dissolved, its groups are at the front of their lanes; a rewound batch stays whole: RETURNED
               │ deadline passed: handed out again, HELD under another lease; or, for the last time:
@@ -81,7 +81,7 @@ class Lease:
         batch_id: Its id.
         state: See `LeaseState`.
         worker: The API process that sends or sent it.
-        deliveries: How often it was handed out, ``>= 1``.
+        delivery_count: How often it was handed out, ``>= 1``.
         step: The run's step after it was taken.
         relaxed: Whether it does not keep some minimum.
         lease_id: Of a batch that is held: names this delivery, so that who lost it cannot end it.
@@ -100,7 +100,7 @@ class Lease:
     batch_id: str
     state: LeaseState
     worker: str
-    deliveries: int
+    delivery_count: int
     step: int
     relaxed: bool
     lease_id: str = ""
@@ -173,7 +173,7 @@ def expired(lease: Lease, clock_ms: int) -> bool:
 
 def exhausted(lease: Lease, clock_ms: int, max_deliveries: int) -> bool:
     """Whether a batch's lease ran out as often as the run allows: it is set aside, not handed out again."""
-    return expired(lease, clock_ms) and lease.deliveries >= max_deliveries
+    return expired(lease, clock_ms) and lease.delivery_count >= max_deliveries
 
 
 def waits(lease: Lease, clock_ms: int, max_deliveries: int, *, being_sent: bool) -> bool:

@@ -1,4 +1,4 @@
-"""Which ranks of ease are which bin. Bin 0 is the easiest; bins are equal within one item, whatever ties there are."""
+"""Bins of items by rank of mean reward. Bin 0 is the easiest; sizes differ by at most one."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -10,8 +10,8 @@ def bin_of(rank: int, seen: int, n_bins: int) -> int:
     """Return the bin of a rank.
 
     Args:
-        rank: From 0, the least ease first, as in `Order.EASE`.
-        seen: Items in `Order.EASE` (with priors included), above ``rank``.
+        rank: From 0, the least mean reward first, as in `Order.MEAN_REWARD`.
+        seen: Items in `Order.MEAN_REWARD` (with priors included), above ``rank``.
         n_bins: How many bins there are.
     """
     return ((seen - rank) * n_bins - 1) // seen
@@ -29,7 +29,7 @@ def middle(n_bins: int) -> int:
 
 def bin_sizes(counts: Counts, n_bins: int) -> list[int]:
     """Return how many items each bin has."""
-    sizes = [len(ranks_of(each, counts.length(Order.EASE), n_bins)) for each in range(n_bins)]
+    sizes = [len(ranks_of(each, counts.length(Order.MEAN_REWARD), n_bins)) for each in range(n_bins)]
     sizes[middle(n_bins)] += counts.length(Order.UNSEEN)
     return sizes
 
@@ -37,8 +37,8 @@ def bin_sizes(counts: Counts, n_bins: int) -> list[int]:
 def bin_law(parts: Sequence[Part], counts: Counts, n_bins: int, looked_up: Sequence[int] = ()) -> list[float]:
     """Return each bin's probability under a law: for ``bins_only``, and to compare strategies.
 
-    Exact for what lies in EASE and UNSEEN. Which bins the places of other orders belong to only a look-up tells: their
-    probability is spread as ``looked_up`` is.
+    Exact for what lies in MEAN_REWARD and UNSEEN. Which bins the places of other orders belong to only a look-up tells:
+    their probability is spread as ``looked_up`` is.
 
     Args:
         parts: The law.
@@ -50,14 +50,14 @@ def bin_law(parts: Sequence[Part], counts: Counts, n_bins: int, looked_up: Seque
     Raises:
         ValueError: There are such parts, and nothing was looked up.
     """
-    law, ease = [0.0] * n_bins, counts.length(Order.EASE)
+    law, ranked = [0.0] * n_bins, counts.length(Order.MEAN_REWARD)
     for part in parts:
         if part.order is Order.UNSEEN:
             law[middle(n_bins)] += part.probability
-        elif part.order is Order.EASE:
+        elif part.order is Order.MEAN_REWARD:
             own = range(part.first, part.first + part.size)
-            for each in range(bin_of(own[-1], ease, n_bins), bin_of(own[0], ease, n_bins) + 1):
-                ranks = ranks_of(each, ease, n_bins)
+            for each in range(bin_of(own[-1], ranked, n_bins), bin_of(own[0], ranked, n_bins) + 1):
+                ranks = ranks_of(each, ranked, n_bins)
                 shared = min(own.stop, ranks.stop) - max(own.start, ranks.start)
                 law[each] += part.probability * max(0, shared) / part.size
     if others := in_other_orders(parts):
@@ -71,4 +71,4 @@ def bin_law(parts: Sequence[Part], counts: Counts, n_bins: int, looked_up: Seque
 
 def in_other_orders(parts: Sequence[Part]) -> tuple[Part, ...]:
     """Return those parts of a law that do not say by themselves which bins their items belong to."""
-    return tuple(part for part in parts if part.order not in (Order.EASE, Order.UNSEEN))
+    return tuple(part for part in parts if part.order not in (Order.MEAN_REWARD, Order.UNSEEN))

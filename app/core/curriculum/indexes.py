@@ -17,11 +17,11 @@ class Order(StrEnum):
 
     Seen items (observed at least once) stand in the first five, with the number of their `Estimate` as score; in
     POSTERIOR with their posterior's mean. An item not yet seen stands in UNSEEN, or if it has a prior in FORESEEN and
-    in EASE, by it. CATEGORY has one sequence of ranks for each category, also for the empty string, that of items which
-    have none; each item stands in that of its own.
+    in MEAN_REWARD, by it. CATEGORY has one sequence of ranks for each category, also for the empty string, that of
+    items which have none; each item stands in that of its own.
     """
 
-    EASE = "ease"
+    MEAN_REWARD = "mean_reward"
     POSTERIOR = "posterior"
     SIGNAL = "signal"
     LAST = "last"
@@ -31,7 +31,7 @@ class Order(StrEnum):
     CATEGORY = "category"
 
 
-SEEN = (Order.EASE, Order.POSTERIOR, Order.SIGNAL, Order.LAST, Order.DRAWN)
+SEEN = (Order.MEAN_REWARD, Order.POSTERIOR, Order.SIGNAL, Order.LAST, Order.DRAWN)
 
 
 class Span(NamedTuple):
@@ -73,12 +73,12 @@ class Counts:
     @property
     def items(self) -> int:
         """All items, seen or not."""
-        return self.length(Order.EASE) + self.length(Order.UNSEEN)
+        return self.length(Order.MEAN_REWARD) + self.length(Order.UNSEEN)
 
     @property
     def seen(self) -> int:
         """Items observed at least once."""
-        return self.length(Order.EASE) - self.length(Order.FORESEEN)
+        return self.length(Order.MEAN_REWARD) - self.length(Order.FORESEEN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,8 @@ class Part:
         size: Places, ``>= 1``.
         probability: Above 0; the parts of a law sum to 1.
         why: Why one is chosen from it, in a few words for people.
-        bin: The bin that all its items belong to; None where they may be of several (then ask for their ranks of ease).
+        bin: The bin that all its items belong to; None where they may be of several (then ask for their ranks of mean
+        reward).
         category: Which category; None but for `Order.CATEGORY`.
         exponent: 0: all places alike; else the k-th place from the *highest* score is as likely as ``k ** -exponent``.
         kind: Parts of one kind are one law; of several kinds, each draw is of a kind by their probabilities, whatever

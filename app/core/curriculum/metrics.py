@@ -18,17 +18,17 @@ class Totals:
     """What orders' lengths do not say.
 
     Attributes:
-        ease_sum: Sum of the scores of `Order.EASE`.
-        ease_min: The least of them; of no meaning while there is none.
-        ease_max: The greatest.
+        reward_sum: Sum of the scores of `Order.MEAN_REWARD`.
+        reward_min: The least of them; of no meaning while there is none.
+        reward_max: The greatest.
         updates: Observations so far.
         in_flight: Items handed out and not yet observed.
         left_out: Observations of groups that could not be counted.
     """
 
-    ease_sum: float = 0.0
-    ease_min: float = 0.0
-    ease_max: float = 0.0
+    reward_sum: float = 0.0
+    reward_min: float = 0.0
+    reward_max: float = 0.0
     updates: int = 0
     in_flight: int = 0
     left_out: int = 0
@@ -59,9 +59,9 @@ def metrics(
         "left_out": float(totals.left_out),
         "progress": progress,
     }
-    if ease := counts.length(Order.EASE):
-        found["mean_difficulty"] = totals.ease_sum / ease
-        found["min_difficulty"], found["max_difficulty"] = totals.ease_min, totals.ease_max
+    if ranked := counts.length(Order.MEAN_REWARD):
+        found["mean_difficulty"] = totals.reward_sum / ranked
+        found["min_difficulty"], found["max_difficulty"] = totals.reward_min, totals.reward_max
     found |= {f"bin_{each}_count": float(size) for each, size in enumerate(bin_sizes(counts, policy.n_bins))}
     if parts and policy.strategy is not Strategy.THOMPSON:
         found["entropy"] = entropy(parts)

@@ -43,12 +43,14 @@ def over_bins(log_weights: Sequence[float], temperature: float, counts: Counts, 
         counts: The items.
         why: One for each bin.
     """
-    n_bins, ease, unseen = len(log_weights), counts.length(Order.EASE), counts.length(Order.UNSEEN)
-    ranks, sizes = [ranks_of(each, ease, n_bins) for each in range(n_bins)], bin_sizes(counts, n_bins)
+    n_bins, ranked, unseen = len(log_weights), counts.length(Order.MEAN_REWARD), counts.length(Order.UNSEEN)
+    ranks, sizes = [ranks_of(each, ranked, n_bins) for each in range(n_bins)], bin_sizes(counts, n_bins)
     # A bin is as likely as its weight says, however many items are in it.
     law = tempered([weight if size else -np.inf for weight, size in zip(log_weights, sizes, strict=True)], temperature)
     parts = [
-        Part(Order.EASE, ranks[each].start, len(ranks[each]), law[each] * len(ranks[each]) / size, why[each], each)
+        Part(
+            Order.MEAN_REWARD, ranks[each].start, len(ranks[each]), law[each] * len(ranks[each]) / size, why[each], each
+        )
         for each, size in enumerate(sizes)
         if size
     ]

@@ -13,7 +13,7 @@ MAX_CANDIDATES = 100_000
 MAX_WEIGHT = 1e9
 LEAST_TEMPERATURE, MAX_TEMPERATURE = 1e-6, 1e6
 MAX_REWARD = 1e6
-"""Largest magnitude of a reward, a prior, or a threshold: the store counts the ease of all items in 64 bits."""
+"""Largest magnitude of a reward, a prior, or a threshold: the store counts the mean reward of all items in 64 bits."""
 
 
 class Strategy(StrEnum):
@@ -52,9 +52,9 @@ class CurriculumPolicy:
 
     Attributes:
         strategy: See `Strategy`.
-        n_bins: Quantile bins of ease, bin 0 the easiest; 1 to `MAX_BINS`.
+        n_bins: Quantile bins of mean reward, bin 0 the easiest; 1 to `MAX_BINS`.
         temperature: Log-probabilities are divided by it (1e-6 to 1e6): lower is sharper.
-        ema_alpha: How much a group's mean reward counts in an item's ease, above 0 to 1.
+        ema_alpha: How much a group's mean reward counts in an item's mean reward, above 0 to 1.
         competence_threshold: Mean reward from which an item counts as mastered: of COMPETENCE_BASED, `FRONTIER`.
         total_steps: Trainer steps at which progress is 1, unless a request says otherwise; or None.
         in_flight_ttl_s: How long an item handed out is not handed out again while its score is awaited, seconds.

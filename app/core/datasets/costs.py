@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from app.core.errors import InvalidField
 from app.core.ranks.costs import CostModel, Costs, Measure
 
-SENT_COLUMN = "cost"
+DECLARED_COLUMN = "cost"
 """What a producer's costs are called unless another column is named."""
 
 _COLUMN = "column:"
@@ -33,7 +33,7 @@ class EpisodeCost:
         self,
         lengths: ArrayLike,
         *,
-        sent: ArrayLike | None = None,
+        declared: ArrayLike | None = None,
         action_dim: int | None = None,
         cameras: int | None = None,
     ) -> Costs:
@@ -41,29 +41,29 @@ class EpisodeCost:
 
         Args:
             lengths: Of each, integers ``>= 0``, ``[episodes]``.
-            sent: The producer's costs from `column`, ``[episodes]``.
+            declared: The producer's costs from `column`, ``[episodes]``.
             action_dim: Numbers in one action; None where the dataset does not say.
             cameras: How many there are; None where the dataset does not say. None at all count as one: states are seen.
 
         Raises:
             InvalidField: The rule takes something that the dataset does not say, or a cost is not finite and ``>= 0``.
         """
-        if self.column is not None and sent is None:
+        if self.column is not None and declared is None:
             raise InvalidField(f"{self.text}: these episodes have no column {self.column!r}", ("cost",))
         seen = None if cameras is None else max(1, cameras)
-        return self.model.costs(lengths, sent=sent, action_dims=action_dim, cameras=seen)
+        return self.model.costs(lengths, declared=declared, action_dims=action_dim, cameras=seen)
 
 
 def parse_episode_cost(text: str) -> EpisodeCost:
     """Read a rule: one of those of `CostModel.parse`, ``linear=A,quadratic=B`` for a sum, or ``column:NAME``.
 
-    ``sent`` is short for ``column:cost``.
+    ``declared`` is short for ``column:cost``.
 
     Raises:
         InvalidField: It is none of them.
     """
     if text.startswith(_COLUMN) and len(text) > len(_COLUMN):
-        return EpisodeCost(text, CostModel(Measure.SENT), text.removeprefix(_COLUMN))
+        return EpisodeCost(text, CostModel(Measure.DECLARED), text.removeprefix(_COLUMN))
     try:
         factors = _FACTORS.fullmatch(re.sub(r"\s+", "", text))
         model = CostModel(Measure.LENGTH, **_factors(factors)) if factors else CostModel.parse(text)
@@ -71,7 +71,7 @@ def parse_episode_cost(text: str) -> EpisodeCost:
         raise InvalidField(
             f"{error}; of episodes also `frames*action_dim*cameras` and `column:NAME`", ("cost",)
         ) from None
-    return EpisodeCost(text, model, SENT_COLUMN if model.measure is Measure.SENT else None)
+    return EpisodeCost(text, model, DECLARED_COLUMN if model.measure is Measure.DECLARED else None)
 
 
 def _factors(found: re.Match[str]) -> dict[str, float]:

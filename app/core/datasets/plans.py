@@ -92,19 +92,19 @@ class ShardPlan:
         return self.contiguous_pass_time / self.pass_time
 
 
-def plan_shards(lengths: NDArray[np.int64], costs: Costs, ranks: int, *, equal: bool) -> ShardPlan:
+def plan_shards(lengths: NDArray[np.int64], costs: Costs, ranks: int, *, equal_episodes: bool) -> ShardPlan:
     """Give every episode to one rank so that no rank waits long for another.
 
     Args:
         lengths: Frames or tokens of each episode, ``>= 0``, ``[episodes]``.
         costs: What each costs, in any one unit, finite and ``>= 0``, ``[episodes]``.
         ranks: How many ranks there are, ``>= 1``.
-        equal: Whether every rank should get equally many episodes, if their number allows it.
+        equal_episodes: Whether every rank should get equally many episodes, if their number allows it.
 
     Raises:
         InvalidField: No episode, no rank, or a cost that is not as said.
     """
-    balanced = balance(costs, ranks, equal=equal)
+    balanced = balance(costs, ranks, equal=equal_episodes)
     contiguous_loads = np.bincount(contiguous(len(costs), ranks), costs, ranks)
     return ShardPlan(
         describe_lengths(lengths),

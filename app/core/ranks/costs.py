@@ -6,7 +6,7 @@ balanced together have the same:
     tokens                        one per token of the sequence (the default)
     24576*L + L^2                 L in tokens: a part linear in the length (matrix products) and a quadratic one
                                   (attention); in operations if the factors are, per token and per token squared
-    sent                          what the producer says, in units of its choice
+    declared                      what the producer says, in units of its choice
     frames*action_dim*cameras     of an episode: numbers per frame times frames, for each camera
 """
 
@@ -27,7 +27,7 @@ Costs = NDArray[np.float64]
 
 _NUMBER = r"[0-9]+(?:\.[0-9]*)?(?:e[+-]?[0-9]+)?|\.[0-9]+(?:e[+-]?[0-9]+)?"
 _TERM = re.compile(rf"(?:(?P<factor>{_NUMBER})\*)?L(?P<squared>\^2|\*\*2)?", re.IGNORECASE)
-_EXPECTED = "expected `tokens`, `sent`, or a sum like `24576*L + L^2`"
+_EXPECTED = "expected `tokens`, `declared`, or a sum like `24576*L + L^2`"
 
 
 class Measure(StrEnum):
@@ -35,7 +35,7 @@ class Measure(StrEnum):
 
     TOKENS = "tokens"
     LENGTH = "length"
-    SENT = "sent"
+    DECLARED = "declared"
     EPISODE = "frames*action_dim*cameras"
 
 
@@ -46,18 +46,18 @@ class Weight:
     Attributes:
         tokens: Tokens of its sequences.
         squares: Sum of the squares of their tokens.
-        sent: What its producer says it costs, finite and ``>= 0``, or None.
+        declared: What its producer says it costs, finite and ``>= 0``, or None.
     """
 
     tokens: int
     squares: int
-    sent: float | None = None
+    declared: float | None = None
 
 
-def weigh(lengths: NDArray[np.integer], sent: float | None = None) -> Weight:
+def weigh(lengths: NDArray[np.integer], declared: float | None = None) -> Weight:
     """Return the weight of a group; ``lengths`` are the tokens of each sequence, at most 2^28 in all."""
     tokens = lengths.astype(np.int64, copy=False)
-    return Weight(total(lengths), int(tokens.dot(tokens)), sent)
+    return Weight(total(lengths), int(tokens.dot(tokens)), declared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class CostModel:
             InvalidField: It is none of the forms of this module's docstring.
         """
         plain = re.sub(r"\s+", "", text)
-        for measure in (Measure.TOKENS, Measure.SENT, Measure.EPISODE):
+        for measure in (Measure.TOKENS, Measure.DECLARED, Measure.EPISODE):
             if plain == measure:
                 return cls(measure)
         factors = {False: 0.0, True: 0.0}
@@ -110,7 +110,7 @@ class CostModel:
         self,
         lengths: ArrayLike,
         *,
-        sent: ArrayLike | None = None,
+        declared: ArrayLike | None = None,
         action_dims: ArrayLike | None = None,
         cameras: ArrayLike | None = None,
     ) -> Costs:
@@ -118,7 +118,7 @@ class CostModel:
 
         Args:
             lengths: Tokens of each sequence, or frames of each episode; integers ``>= 0`` of shape [lots].
-            sent: The producer's costs of shape [lots], finite and ``>= 0``; needed for `Measure.SENT`.
+            declared: The producer's costs of shape [lots], finite and ``>= 0``; needed for `Measure.DECLARED`.
             action_dims: Numbers in one action, of each episode or of all; needed for `Measure.EPISODE`.
             cameras: Cameras, of each episode or of all; needed for `Measure.EPISODE`. At least 1: an episode of
                 states without pictures is said to have one.
@@ -137,8 +137,8 @@ class CostModel:
                     costs = tokens
                 case Measure.LENGTH:
                     costs = (self.linear + self.quadratic * tokens) * tokens
-                case Measure.SENT:
-                    costs = np.asarray(_needed(self.measure, {"sent": sent})[0], np.float64)
+                case Measure.DECLARED:
+                    costs = np.asarray(_needed(self.measure, {"declared": declared})[0], np.float64)
                 case Measure.EPISODE:
                     values = _needed(self.measure, {"action_dims": action_dims, "cameras": cameras})
                     names = "action dimension", "number of cameras"
@@ -159,12 +159,12 @@ class CostModel:
         Raises:
             InvalidField: Nobody says anything, or a cost is too large for a float64.
         """
-        if self.measure is Measure.SENT:
-            known = [weight.sent for weight in weights if weight.sent is not None]
+        if self.measure is Measure.DECLARED:
+            known = [weight.declared for weight in weights if weight.declared is not None]
             if weights and not known:
                 raise InvalidField("no group says what it costs")
             usual = sum(known) / max(1, len(known))
-            costs = np.array([usual if weight.sent is None else weight.sent for weight in weights])
+            costs = np.array([usual if weight.declared is None else weight.declared for weight in weights])
         else:
             tokens = np.array([weight.tokens for weight in weights], np.float64)
             squares = np.array([weight.squares for weight in weights], np.float64)

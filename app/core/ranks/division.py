@@ -16,32 +16,32 @@ from app.core.ranks.sharding import Balance, Shards, Split
 _RANK = np.dtype("<u2")
 
 
-def divide(lengths: Sequence[NDArray[np.integer]], sent: Sequence[float | None], split: Split) -> Shards:
+def divide(lengths: Sequence[NDArray[np.integer]], declared: Sequence[float | None], split: Split) -> Shards:
     """Divide a batch.
 
-    Groups stay whole, unless they may be spread or must be: because each rank is to have the same number of sequences
+    Groups stay whole, unless they may be divided or must be: because each rank is to have the same number of sequences
     and whole groups were not found to give that.
 
     Args:
         lengths: Of each group, in training order, the tokens of each sequence, ``>= 1``.
-        sent: What each group's producer said it costs, ``>= 0``, or None.
+        declared: What each group's producer said it costs, ``>= 0``, or None.
         split: What the ranks agreed on.
 
     Raises:
         InvalidField: The cost is none that can be reckoned.
     """
     try:
-        costs = _costs(lengths, sent, split.cost)
+        costs = _costs(lengths, declared, split.cost)
     except InvalidField as error:
         raise InvalidField(str(error), ("cost",)) from None
     sizes = [len(group) for group in lengths]
     equal = split.wants_equal(sum(sizes))
-    if not split.spread:
+    if not split.split_groups:
         starts = np.cumsum([0, *sizes[:-1]])
         whole = balance(np.add.reduceat(costs, starts), split.world_size, equal=equal, sizes=sizes)
-        if whole.equal or not split.equal:
-            return _shards(whole, split, lengths, spread=False)
-    return _shards(balance(costs, split.world_size, equal=equal), split, lengths, spread=True)
+        if whole.equal or not split.equal_sequences:
+            return _shards(whole, split, lengths, split_groups=False)
+    return _shards(balance(costs, split.world_size, equal=equal), split, lengths, split_groups=True)
 
 
 def sequences_of(sizes: Sequence[int], shards: Shards, rank: int) -> dict[int, tuple[int, ...]]:
@@ -57,7 +57,7 @@ def sequences_of(sizes: Sequence[int], shards: Shards, rank: int) -> dict[int, t
         without any left out.
     """
     mine = np.flatnonzero(read_ranks(shards.ranks) == rank)
-    if not shards.spread:
+    if not shards.split_groups:
         return {position: tuple(range(sizes[position])) for position in mine.tolist()}
     if not len(mine):
         return {}
@@ -79,30 +79,30 @@ def read_ranks(text: str) -> NDArray[np.uint16]:
     return np.frombuffer(zlib.decompress(base64.b64decode(text)), _RANK)
 
 
-def _costs(lengths: Sequence[NDArray[np.integer]], sent: Sequence[float | None], cost: str) -> NDArray[np.float64]:
+def _costs(lengths: Sequence[NDArray[np.integer]], declared: Sequence[float | None], cost: str) -> NDArray[np.float64]:
     """What each sequence costs: [sequences].
 
     What a producer says of a group lies on its sequences by their tokens; a group of which nothing is said counts as
     the mean of the others.
     """
     model, tokens = CostModel.parse(cost), np.concatenate(lengths)
-    if model.measure is not Measure.SENT:
+    if model.measure is not Measure.DECLARED:
         return model.costs(tokens)
-    of_groups = model.of_groups([weigh(group, each) for group, each in zip(lengths, sent, strict=True)])
+    of_groups = model.of_groups([weigh(group, each) for group, each in zip(lengths, declared, strict=True)])
     shares = [group / group.sum() * each for group, each in zip(lengths, of_groups, strict=True)]
-    return model.costs(tokens, sent=np.concatenate(shares))
+    return model.costs(tokens, declared=np.concatenate(shares))
 
 
 def _most_micro_batches(lengths: Sequence[NDArray[np.integer]], owners: NDArray[np.int64], split: Split) -> int:
     """How many micro-batches every rank has, if all are to have the same number; else 0."""
-    if split.micro_batch_tokens is None or not split.same_number:
+    if split.micro_batch_tokens is None or not split.equal_micro_batches:
         return 0
     by_rank = [np.flatnonzero(owners == rank) for rank in range(split.world_size)]
     return most_needed(np.concatenate(lengths), by_rank, split.micro_batch_tokens, padded=split.padded)
 
 
-def _shards(balanced: Balanced, split: Split, lengths: Sequence[NDArray[np.integer]], *, spread: bool) -> Shards:
-    owners = balanced.rank_of if spread else np.repeat(balanced.rank_of, [len(group) for group in lengths])
+def _shards(balanced: Balanced, split: Split, lengths: Sequence[NDArray[np.integer]], *, split_groups: bool) -> Shards:
+    owners = balanced.rank_of if split_groups else np.repeat(balanced.rank_of, [len(group) for group in lengths])
     report = Balance(
         method=balanced.method.value,
         imbalance=balanced.imbalance.max_over_mean,
@@ -112,4 +112,4 @@ def _shards(balanced: Balanced, split: Split, lengths: Sequence[NDArray[np.integ
         bound=balanced.bound.max_over_mean,
     )
     number = _most_micro_batches(lengths, owners, split)
-    return Shards(split, spread, balanced.equal, ranks_text(balanced.rank_of), report, number)
+    return Shards(split, split_groups, balanced.equal, ranks_text(balanced.rank_of), report, number)

@@ -118,6 +118,6 @@ def _imbalance(choice: Mapping[LaneId, Sequence[Candidate]], split: Split) -> fl
     lanes = sorted(choice.items(), key=lambda item: (item[0][0] is not None, item[0]))
     costs = np.array([one.cost for _, ones in lanes for one in ones])
     sizes = np.array([size for (_, size), ones in lanes for _ in ones])
-    if split.spread:
+    if split.split_groups:
         costs, sizes = np.repeat(costs / sizes, sizes), np.ones(sizes.sum(), np.int64)
     return least_imbalance(costs, split.world_size, equal=split.wants_equal(int(sizes.sum())), sizes=sizes)

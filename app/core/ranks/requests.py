@@ -48,8 +48,10 @@ class Seat:
             InvalidField: Each rank should have the same number of sequences, and cannot.
         """
         ranks = self.split.world_size
-        if self.split.equal and batch_size % ranks:
-            raise InvalidField(f"{batch_size} sequences cannot be the same number on each of {ranks} ranks", ("equal",))
+        if self.split.equal_sequences and batch_size % ranks:
+            raise InvalidField(
+                f"{batch_size} sequences cannot be the same number on each of {ranks} ranks", ("equal_sequences",)
+            )
 
 
 def awaiting(not_ready: NotReady, leases: Iterable[Lease]) -> NotReady:

@@ -38,28 +38,28 @@ class Split:
 
     Attributes:
         world_size: Ranks, ``>= 1``.
-        spread: Whether the sequences of a group may go to different ranks.
-        equal: Whether each rank must have the same number of sequences (groups are then spread if there is no other
-            way); None: where that is possible without.
+        split_groups: Whether the sequences of a group may go to different ranks.
+        equal_sequences: Whether each rank must have the same number of sequences (groups are then divided if there is
+            no other way); None: where that is possible without.
         cost: What a sequence costs, as `app.core.ranks.costs.CostModel` reads it.
         ended_by: Whose acknowledgement ends the batch.
         micro_batch_tokens: The most tokens in a micro-batch; None: shards are not put into micro-batches.
         padded: Whether a sequence takes as many tokens of its micro-batch as the longest one there.
-        same_number: Whether all ranks have the same number of micro-batches.
+        equal_micro_batches: Whether all ranks have the same number of micro-batches.
     """
 
     world_size: int
-    spread: bool = False
-    equal: bool | None = None
+    split_groups: bool = False
+    equal_sequences: bool | None = None
     cost: str = "tokens"
     ended_by: EndedBy = EndedBy.ALL
     micro_batch_tokens: int | None = None
     padded: bool = False
-    same_number: bool = True
+    equal_micro_batches: bool = True
 
     def wants_equal(self, sequences: int) -> bool:
         """Whether each rank should have the same number of a batch's sequences."""
-        return sequences % self.world_size == 0 if self.equal is None else self.equal
+        return sequences % self.world_size == 0 if self.equal_sequences is None else self.equal_sequences
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Shards:
 
     Attributes:
         split: What the ranks asked for.
-        spread: Whether its lots are sequences; else they are groups.
+        split_groups: Whether its lots are sequences; else they are groups.
         equal: Whether each rank has the same number of sequences.
         ranks: The rank of each lot, in training order, as `app.core.ranks.division.ranks_text` writes them: every look
             at the run reads its leases, and only who cuts a shard must know.
@@ -100,8 +100,8 @@ class Shards:
     """
 
     split: Split
-    spread: bool
-    equal: bool
+    split_groups: bool
+    equal_sequences: bool
     ranks: str
     balance: Balance
     micro_batches: int = 0

@@ -68,7 +68,7 @@ class Policy:
     keep_batches: int = 0
     keep_bytes: int = 0
     dedup_window_s: float = 3600.0
-    lineage_s: float = 3600.0
+    history_retention_s: float = 3600.0
     balance_window: int = 0
     max_delay_batches: int = 2
     filter_zero_variance: ZeroVariance | None = None
@@ -86,7 +86,7 @@ class Policy:
     @property
     def history_ms(self) -> int:
         """How long it is remembered what became of the run's groups, milliseconds of run clock."""
-        return round(self.lineage_s * 1000)
+        return round(self.history_retention_s * 1000)
 
 
 _FILTERS: Mapping[str, type[ZeroVariance | RewardRange | PassRate]] = {

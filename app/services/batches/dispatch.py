@@ -156,7 +156,7 @@ class Dispatch:
         """Note that nobody got a batch that was taken to be held: it goes first to whoever asks next."""
         lease = batch.lease
         if _is_nobody_elses(batch):
-            await self._batches.change(run, lease, replace(returned(lease), deliveries=lease.deliveries - 1))
+            await self._batches.change(run, lease, replace(returned(lease), delivery_count=lease.delivery_count - 1))
 
     async def let_expire(self, run: str, batch: Batch) -> None:
         """Note that a batch's reply broke off: its trainer may ask for it again, but not for as long as its lease."""
@@ -171,7 +171,11 @@ class Dispatch:
             if not exhausted(lease, view.clock_ms, view.policy.max_deliveries):
                 continue
             if await self._batches.change(run, lease, quarantined(lease)):
-                emit(BatchQuarantined(run=run, batch=lease.batch_id, step=lease.step, delivery_count=lease.deliveries))
+                emit(
+                    BatchQuarantined(
+                        run=run, batch=lease.batch_id, step=lease.step, delivery_count=lease.delivery_count
+                    )
+                )
 
     async def decision(self, run: str, view: RunView) -> Decision | None:
         """Decide what would happen if a trainer asked now, without handing anything out.
@@ -231,7 +235,7 @@ class Dispatch:
         await self.quarantine_exhausted(run, view)
         if waiting is None:
             return await self._new(run, view, request)
-        taken = self._lease(view, request, replace(waiting, deliveries=waiting.deliveries + 1))
+        taken = self._lease(view, request, replace(waiting, delivery_count=waiting.delivery_count + 1))
         batch = await self._handed_out(run, view, waiting, taken, None if request is None else request.seat)
         if batch is not None:
             emit(
@@ -239,7 +243,7 @@ class Dispatch:
                     run=run,
                     batch=taken.batch_id,
                     step=taken.step,
-                    delivery_count=taken.deliveries,
+                    delivery_count=taken.delivery_count,
                     trainer=taken.trainer or None,
                 )
             )
@@ -317,7 +321,7 @@ class Dispatch:
             batch_id=uuid.uuid4().hex,
             state=LeaseState.RETURNED,
             worker="",
-            deliveries=1,
+            delivery_count=1,
             step=view.step + 1,
             relaxed=plan.relaxed,
             contents=contents_of(retrieved.groups),

@@ -185,8 +185,8 @@ def _what_happened(lease: Lease) -> str:
         case LeaseState.RETURNED:
             return "waits to be handed out again"
         case LeaseState.QUARANTINED:
-            return f"is quarantined: its lease ran out {lease.deliveries} times"
+            return f"is quarantined: its lease ran out {lease.delivery_count} times"
         case LeaseState.HELD:
-            return f"is held under another lease (delivery {lease.deliveries})"
+            return f"is held under another lease (delivery {lease.delivery_count})"
         case LeaseState.SENDING | LeaseState.SENT:
             return "is with a trainer of Atropos, whose next request ends it"

@@ -161,7 +161,7 @@ class Retention:
             waiting = [lease for lease in before if lease.state is LeaseState.RETURNED and lease not in trained]
             again: list[tuple[Lease | None, Lease]] = [(lease, lease) for lease in waiting]
             again += [(lease, rewound(lease, number)) for lease in after if lease not in left_out]
-            again += [(None, replace(rewound(own.lease, number), deliveries=1)) for own in kept]
+            again += [(None, replace(rewound(own.lease, number), delivery_count=1)) for own in kept]
             again.sort(key=lambda pair: pair[1].step)
             version = restored_version(step, view, [(own.lease.step, own.policy_version) for own in kept])
             if await self._batches.rewind(run, step, view, again, version):

@@ -130,7 +130,7 @@ class CurriculumSettings:
         census = await counted(self._store, view, policy)
         least, greatest = await self._store.ease_bounds(view)
         ends = least or 0.0, greatest or 0.0
-        totals = Totals(census.ease_sum, *ends, census.updates, census.in_flight, census.left_out)
+        totals = Totals(census.reward_sum, *ends, census.updates, census.in_flight, census.left_out)
         parts = table.parts(policy, census.counts, come)
         return metrics(policy, census.counts, totals, parts, come)
 

@@ -14,7 +14,7 @@ from app.store.curriculum.entries import MAX_CATEGORIES, MAX_ITEMS, NewItem, Sto
 from app.store.curriculum.items import ItemStore
 from app.store.curriculum.store import CurriculumStore, CurriculumView
 
-SortedBy = Literal["ease", "posterior", "signal", "last", "drawn"]
+SortedBy = Literal["mean_reward", "posterior", "signal", "last", "drawn"]
 
 _AT_ONCE = 1000  # items; a script takes them within some milliseconds
 _SLICES = 4  # of them on their way at a time: one is put together while another is carried out
@@ -119,30 +119,31 @@ class CurriculumItems:
         *,
         limit: int,
         cursor: str | None = None,
-        sort: SortedBy = "ease",
+        sort: SortedBy = "mean_reward",
         descending: bool = False,
         bin_: int | None = None,
     ) -> ItemPage:
-        """Look at items, page by page: by ease all of them, those of which nothing is known last; else the seen ones.
+        """Look at items, page by page: by mean reward all of them, those of which nothing is known last; else the seen
+        ones.
 
         A page may be short before the last, where items move meanwhile.
 
         Raises:
             CurriculumNotFound: The run has none of this name.
-            InvalidField: There is no such bin, or it is asked for in another order than that of ease.
+            InvalidField: There is no such bin, or it is asked for in another order than that of mean reward.
         """
         view = await self._curricula.view(run, name)
         census = await self._store.census(view, by_category=False)
         if census is None:
             raise gone(view)
         n_bins, lengths = view.policy.n_bins, census.counts.length
-        if bin_ is not None and (sort != "ease" or bin_ >= n_bins):
-            why = f"there are {n_bins} bins, from 0" if sort == "ease" else "goes with sort=ease alone"
+        if bin_ is not None and (sort != "mean_reward" or bin_ >= n_bins):
+            why = f"there are {n_bins} bins, from 0" if sort == "mean_reward" else "goes with sort=mean_reward alone"
             raise InvalidField(why, ("query", "bin"))
         order = Order(sort)
         ranks = range(lengths(order)) if bin_ is None else bins.ranks_of(bin_, lengths(order), n_bins)
         sections = [(order, ranks)]
-        if order is Order.EASE and bin_ in (None, bins.middle(n_bins)):
+        if order is Order.MEAN_REWARD and bin_ in (None, bins.middle(n_bins)):
             sections.append((Order.UNSEEN, range(lengths(Order.UNSEEN))))
         first = int(cursor or 0)
         keys: list[str] = []
@@ -160,21 +161,21 @@ class CurriculumItems:
             raise gone(view)
         named = {number: name for name, number in census.numbers.items()}
         found = await self._items.look(view, keys)
-        by_ease = census.counts.length(Order.EASE)
+        ranked = census.counts.length(Order.MEAN_REWARD)
 
         def facts(item: StoredItem) -> ItemFacts:
-            bin_ = bin_at(item.ranks[0], by_ease, view.policy.n_bins)
+            bin_ = bin_at(item.ranks[0], ranked, view.policy.n_bins)
             return ItemFacts(item, bin_, named.get(item.category), posterior(view.policy, item.estimate).mean)
 
         return [None if item is None else facts(item) for item in found]
 
 
-def bin_at(rank: int, by_ease: int, n_bins: int) -> int:
-    """Return the bin of a rank of ease that was looked up; -1 stands for the middle one, of items not known.
+def bin_at(rank: int, ranked: int, n_bins: int) -> int:
+    """Return the bin of a rank of mean reward that was looked up; -1 stands for the middle one, of items not known.
 
-    Items may have come since ``by_ease`` was counted.
+    Items may have come since ``ranked`` was counted.
     """
-    return bins.middle(n_bins) if rank < 0 else bins.bin_of(rank, max(by_ease, rank + 1), n_bins)
+    return bins.middle(n_bins) if rank < 0 else bins.bin_of(rank, max(ranked, rank + 1), n_bins)
 
 
 def refused(view: CurriculumView, word: str, place: tuple[str | int, ...]) -> Exception:

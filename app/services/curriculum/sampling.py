@@ -105,8 +105,8 @@ class SamplingDistribution:
 
     @property
     def orders(self) -> tuple[Order, ...]:
-        """The orders in which an item's ranks say how likely it is; the first is that of ease, which says its bin."""
-        return tuple(dict.fromkeys((Order.EASE, *(part.order for part in self.parts))))
+        """The orders to look ranks up in. The first is by mean reward, which gives the bin."""
+        return tuple(dict.fromkeys((Order.MEAN_REWARD, *(part.order for part in self.parts))))
 
     def places(self, wanted: int, counter: int) -> tuple[list[Draw], list[Place]]:
         """Draw places, none twice."""
@@ -130,7 +130,7 @@ class SamplingDistribution:
         chance = None
         if self.policy.strategy is not Strategy.THOMPSON:
             chance = self.chances.of(ranks, self.census.named.get(item.category, ""))
-        bin_ = bin_at(item.ranks[0], self.counts.length(Order.EASE), n_bins)
+        bin_ = bin_at(item.ranks[0], self.counts.length(Order.MEAN_REWARD), n_bins)
         return DrawnItem(item, bin_, chance, why)
 
 
@@ -286,8 +286,8 @@ class CurriculumSamples:
         """Draw items one by one, as often as they come, and look up which bins they are of."""
         draws = sampling.independent(parts, n, distribution.seed, distribution.counter)
         found = await self._items.look(view, distribution.named(draws))
-        by_ease = distribution.counts.length(Order.EASE)
-        return [bin_at(item.ranks[0], by_ease, view.policy.n_bins) for item in found if item is not None]
+        ranked = distribution.counts.length(Order.MEAN_REWARD)
+        return [bin_at(item.ranks[0], ranked, view.policy.n_bins) for item in found if item is not None]
 
     async def _bins_of_the_best(self, view: CurriculumView, distribution: SamplingDistribution) -> list[float]:
         few = replace(
@@ -298,8 +298,8 @@ class CurriculumSamples:
         chances = await asyncio.to_thread(
             thompson.best_probabilities, distribution.policy, [item.estimate for item in candidates]
         )
-        n_bins, by_ease = view.policy.n_bins, distribution.counts.length(Order.EASE)
+        n_bins, ranked = view.policy.n_bins, distribution.counts.length(Order.MEAN_REWARD)
         found = [0.0] * n_bins
         for item, chance in zip(candidates, chances, strict=True):
-            found[bin_at(item.ranks[0], by_ease, n_bins)] += chance
+            found[bin_at(item.ranks[0], ranked, n_bins)] += chance
         return found

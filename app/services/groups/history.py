@@ -17,20 +17,20 @@ class GroupHistory:
         group_id: The service's own id of the group.
         state: ``queued``, ``buffered``, ``leased``, ``delivered`` or ``dropped``.
         entry: What was noted when it came.
-        received_s: Seconds since it came.
+        received_age_s: Seconds since it came.
         batch_id: The batch it is or was in.
         step: That batch's step.
-        ended_s: Seconds since it was delivered or dropped.
+        ended_age_s: Seconds since it was delivered or dropped.
         reason: Why it was dropped.
     """
 
     group_id: str
     state: str
     entry: StoredGroup
-    received_s: float
+    received_age_s: float
     batch_id: str | None = None
     step: int | None = None
-    ended_s: float | None = None
+    ended_age_s: float | None = None
     reason: str | None = None
 
 
@@ -54,20 +54,22 @@ class GroupHistories:
         ended = await self._groups.history(run, group_id)
         (entry,) = await self._groups.entries(run, [group_id])
         if entry is not None:
-            received_s = (view.clock_ms - entry.accepted_ms) / 1000
+            received_age_s = (view.clock_ms - entry.accepted_ms) / 1000
             steps = {lease.batch_id: lease.step for lease in view.leases}
             batch_id = await self._batches.batch_of(run, group_id, list(steps))
             if batch_id is not None:
-                return GroupHistory(group_id, "leased", entry, received_s, batch_id, steps[batch_id])
+                return GroupHistory(group_id, "leased", entry, received_age_s, batch_id, steps[batch_id])
             waits = await self._groups.where(run, group_id, entry.lane)
             if waits is not None:
-                return GroupHistory(group_id, waits, entry, received_s)
+                return GroupHistory(group_id, waits, entry, received_age_s)
         if ended is not None:
-            received_s = (view.clock_ms - ended.entry.accepted_ms) / 1000
-            ended_s = max(0, view.clock_ms - ended.clock_ms) / 1000
+            received_age_s = (view.clock_ms - ended.entry.accepted_ms) / 1000
+            ended_age_s = max(0, view.clock_ms - ended.clock_ms) / 1000
             if ended.outcome == "delivered":
-                return GroupHistory(group_id, "delivered", ended.entry, received_s, ended.batch_id, ended.step, ended_s)
+                return GroupHistory(
+                    group_id, "delivered", ended.entry, received_age_s, ended.batch_id, ended.step, ended_age_s
+                )
             return GroupHistory(
-                group_id, "dropped", ended.entry, received_s, ended.batch_id, ended.step, ended_s, ended.outcome
+                group_id, "dropped", ended.entry, received_age_s, ended.batch_id, ended.step, ended_age_s, ended.outcome
             )
         raise GroupNotFound(f"run {run} knows no group {given_id}")

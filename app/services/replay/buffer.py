@@ -20,7 +20,7 @@ from app.services.replay.upkeep import ReplayCleanup
 from app.store.groups.codec import checksum
 from app.store.groups.store import GroupStore
 from app.store.redis.keys import ReplayPart
-from app.store.replay.entries import PAST, SAMPLEABLE, WITHHELD, StoredChunk, StoredFragment, chunk_key
+from app.store.replay.entries import ARCHIVED, RESERVED, SAMPLEABLE, StoredChunk, StoredFragment, chunk_key
 from app.store.replay.store import ReplayStore
 from app.store.replay.view import ReplayView
 from app.store.runs.store import RunStore
@@ -29,11 +29,11 @@ SortedBy = Literal["order", "weights", "versions", "uses"]
 
 _AT_ONCE = 300  # chunks; a script changes them within ten milliseconds
 _MOST_WORKERS = 10_000
-_PLACES = (SAMPLEABLE, WITHHELD, PAST, *Unfit, "deleted")
+_PLACES = (SAMPLEABLE, RESERVED, ARCHIVED, *Unfit, "deleted")
 _ORDERS: Mapping[str, Mapping[SortedBy, ReplayPart]] = {
     SAMPLEABLE: {"order": "order", "weights": "weights", "versions": "versions", "uses": "uses"},
-    WITHHELD: {"versions": "withheld"},
-    PAST: {"order": "past"},
+    RESERVED: {"versions": "reserved"},
+    ARCHIVED: {"order": "archived"},
 }
 """What chunks of a place can be sorted by, and the sorted set that they are read from; the first unless asked."""
 
@@ -200,7 +200,7 @@ class ReplayBuffers:
         retired, cursor = 0, None
         while cursor != 0:
             cursor, entries = await self._replay.scan(run, cursor or 0, _AT_ONCE)
-            places = (SAMPLEABLE, WITHHELD, PAST)
+            places = (SAMPLEABLE, RESERVED, ARCHIVED)
             doomed = [
                 entry
                 for entry in entries

@@ -99,7 +99,7 @@ def _facts(group: EnteringGroup) -> str:
         "environment": entry.lane[0],
         "sequences": entry.lane[1],
         "reward": entry.reward,
-        "cost": entry.weight.sent,
+        "cost": entry.weight.declared,
     }
     if entry.mark is not None:
         facts |= {"filtered_by": entry.mark.filtered_by, "loss_weight": entry.mark.loss_weight}

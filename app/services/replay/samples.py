@@ -124,7 +124,7 @@ class ReplaySamples:
             batch_id=uuid.uuid4().hex,
             state=LeaseState.HELD,
             worker=self._worker,
-            deliveries=1,
+            delivery_count=1,
             step=0,
             relaxed=False,
             lease_id=uuid.uuid4().hex,

@@ -22,7 +22,7 @@ class WorkerState:
     accepted_fragments: int
     waiting_fragments: int
     gaps: int
-    heard_ago_s: float
+    heard_age_s: float
     fragments_per_s: float
 
 
@@ -35,10 +35,10 @@ class BufferState:
         session: The training attempt in progress.
         policy_version: The policy version in force.
         sampleable_chunks: Chunks that may be sampled now.
-        withheld_chunks: Chunks whose uses are all reserved.
-        past_chunks: Chunks of former sessions, kept for inspection.
+        reserved_chunks: Chunks whose uses are all reserved.
+        archived_chunks: Chunks of former sessions, kept for inspection.
         chunk_bytes: Payload of all of those.
-        lingering_chunks: Retired chunks that samples still hold.
+        retired_in_use_chunks: Retired chunks that samples still hold.
         waiting_fragments: Fragments in no chunk yet.
         waiting_bytes: Their payload.
         accepted_fragments: Fragments taken in so far: in chunks, waiting, dropped or retired.
@@ -65,10 +65,10 @@ class BufferState:
     session: int
     policy_version: int
     sampleable_chunks: int
-    withheld_chunks: int
-    past_chunks: int
+    reserved_chunks: int
+    archived_chunks: int
     chunk_bytes: int
-    lingering_chunks: int
+    retired_in_use_chunks: int
     waiting_fragments: int
     waiting_bytes: int
     accepted_fragments: int
@@ -101,10 +101,10 @@ async def read_state(replay: ReplayStore, run: str, summary: ReplaySummary) -> B
         session=view.standing.session,
         policy_version=view.standing.version,
         sampleable_chunks=view.size,
-        withheld_chunks=summary.withheld,
-        past_chunks=summary.past,
+        reserved_chunks=summary.reserved,
+        archived_chunks=summary.archived,
         chunk_bytes=view.total("chunk_bytes"),
-        lingering_chunks=summary.lingering,
+        retired_in_use_chunks=summary.retired_in_use,
         waiting_fragments=view.total("waiting_fragments"),
         waiting_bytes=view.total("waiting_bytes"),
         accepted_fragments=view.total("accepted_fragments"),
@@ -148,6 +148,6 @@ def _facts(name: str, worker: StoredWorker, clock_ms: int) -> WorkerState:
         accepted_fragments=worker.accepted,
         waiting_fragments=len(state.open_part) + len(state.waiting),
         gaps=worker.gaps,
-        heard_ago_s=max(0, clock_ms - state.heard_ms) / 1000,
+        heard_age_s=max(0, clock_ms - state.heard_ms) / 1000,
         fragments_per_s=worker.rate.per_s(clock_ms),
     )

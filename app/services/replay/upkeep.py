@@ -7,13 +7,13 @@ from app.core.groups.staleness import oldest_fresh
 from app.core.replay.buffer import Chunk, ReplayPolicy, Unfit, unfit, uses_open, within
 from app.core.replay.sampling import weight_of
 from app.store.redis.keys import ReplayPart
-from app.store.replay.entries import PAST, SAMPLEABLE, WITHHELD, StoredChunk, chunk_key
+from app.store.replay.entries import ARCHIVED, RESERVED, SAMPLEABLE, StoredChunk, chunk_key
 from app.store.replay.store import ReplayStore
 from app.store.replay.view import ReplayView
 
 _AT_ONCE = 300  # chunks; a script retires them within ten milliseconds
-_LIVE = (SAMPLEABLE, WITHHELD)
-_BY_VERSION: tuple[ReplayPart, ...] = ("versions", "withheld")
+_LIVE = (SAMPLEABLE, RESERVED)
+_BY_VERSION: tuple[ReplayPart, ...] = ("versions", "reserved")
 
 
 class ReplayCleanup:
@@ -71,7 +71,7 @@ class ReplayCleanup:
         await self._replay.place(run, view, [chunk_key(entry.chunk.chunk_id) for entry in misplaced])
         retired = 0
         for reason, keys in doomed.items():
-            place = PAST if reason is Unfit.OLD_SESSION else reason.value
+            place = ARCHIVED if reason is Unfit.OLD_SESSION else reason.value
             retired += await self._replay.retire(run, place, keys, view)
         return retired
 
@@ -107,9 +107,9 @@ class ReplayCleanup:
             retired += done
             if done < len(keys):
                 break
-        withheld = [key for key, _ in await self._replay.ranked(run, "withheld", 0, -1)]
-        for first in range(0, len(withheld), _AT_ONCE):
-            entries = await self._replay.entries(run, withheld[first : first + _AT_ONCE])
+        reserved = [key for key, _ in await self._replay.ranked(run, "reserved", 0, -1)]
+        for first in range(0, len(reserved), _AT_ONCE):
+            entries = await self._replay.entries(run, reserved[first : first + _AT_ONCE])
             retired += await self._judge(run, entries)
         return retired
 
@@ -144,4 +144,4 @@ def _excess(view: ReplayView, candidates: Iterable[StoredChunk | None]) -> list[
 
 
 def _place_of(chunk: Chunk, policy: ReplayPolicy) -> str:
-    return WITHHELD if uses_open(chunk, policy) == 0 else SAMPLEABLE
+    return RESERVED if uses_open(chunk, policy) == 0 else SAMPLEABLE

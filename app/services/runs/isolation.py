@@ -142,6 +142,6 @@ class RunFailures:
         """Return the repeated failure of a run, if any."""
         return self._troubles.get(run)
 
-    def failing_s(self, trouble: RepeatedFailure) -> float:
+    def failing_age_s(self, trouble: RepeatedFailure) -> float:
         """Return the seconds since the first failure."""
         return self._clock() - trouble.since_s

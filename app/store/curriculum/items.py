@@ -50,7 +50,7 @@ class Observation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """An item after its observations: what is known of it, and its rank of ease; -1 if it is gone meanwhile."""
+    """An item after its observations: what is known of it, and its rank of mean reward; -1 if it is gone meanwhile."""
 
     estimate: Estimate
     rank: int
@@ -173,7 +173,7 @@ class ItemStore:
         self,
         view: CurriculumView,
         places: Sequence[Place] | Sequence[str],
-        orders: Sequence[Order] = (Order.EASE,),
+        orders: Sequence[Order] = (Order.MEAN_REWARD,),
         *,
         idle_only: bool = False,
     ) -> list[StoredItem | None]:

@@ -13,15 +13,15 @@ from app.store.redis.pipeline import Argument, Command
 from app.store.runs.view import parse_policy as parse_run_policy
 from app.store.runs.view import reading, run_clock
 
-LENGTHS = (Order.EASE, Order.POSTERIOR, Order.SIGNAL, Order.LAST, Order.DRAWN, Order.UNSEEN, Order.FORESEEN)
+LENGTHS = (Order.MEAN_REWARD, Order.POSTERIOR, Order.SIGNAL, Order.LAST, Order.DRAWN, Order.UNSEEN, Order.FORESEEN)
 """The orders whose lengths are always counted, as `lua/curriculum/curriculum_places.lua` names them."""
 
-EASE_UNITS = 65536
-"""Parts of one that the sum of all ease is kept in."""
+REWARD_UNITS = 65536
+"""Parts of one that the sum of all mean reward is kept in."""
 
 _NO_CATEGORY = ""
 _LOOKS = 8
-_COUNTED: tuple[CurriculumPart, ...] = ("ease", "unseen", "drawn", "in_flight")
+_COUNTED: tuple[CurriculumPart, ...] = ("mean_reward", "unseen", "drawn", "in_flight")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Census:
         counts: What strategies know.
         counter: How often the generator drew, before what was claimed.
         updates: Observations so far.
-        ease_sum: Sum of the scores of `Order.EASE`.
+        reward_sum: Sum of the scores of `Order.MEAN_REWARD`.
         left_out: Observations of groups that could not be counted (`lua/curriculum/observe_groups.lua`).
         in_flight: Items handed out and not observed yet, whose time is not up.
         numbers: The number of each category; that of none is 0.
@@ -74,7 +74,7 @@ class Census:
     counts: Counts
     counter: int
     updates: int
-    ease_sum: float
+    reward_sum: float
     left_out: int
     in_flight: int
     numbers: Mapping[str, int] = field(default_factory=dict)
@@ -92,7 +92,7 @@ class CurriculumSummary:
         in_flight: Items handed out and not observed yet, some of whose time may be up.
         samples: Samples so far.
         updates: Observations so far.
-        mean_ease: Mean of the scores of `Order.EASE`; None if there is none.
+        mean_reward: Mean of the scores of `Order.MEAN_REWARD`; None if there is none.
     """
 
     name: str
@@ -101,7 +101,7 @@ class CurriculumSummary:
     in_flight: int
     samples: int
     updates: int
-    mean_ease: float | None
+    mean_reward: float | None
 
 
 class CurriculumStore:
@@ -123,22 +123,22 @@ class CurriculumStore:
         commands: list[Command] = []
         for run, _, own in named:
             keys, curriculum_id = RunKeys(run), own.decode()
-            commands.append(("HMGET", keys.curriculum(curriculum_id), "samples", "updates", "ease"))
+            commands.append(("HMGET", keys.curriculum(curriculum_id), "samples", "updates", "mean_reward"))
             commands += [("ZCARD", keys.curriculum_part(curriculum_id, part)) for part in _COUNTED]
         replies = await self._connection.pipeline(commands) if commands else []
         summaries: dict[str, list[CurriculumSummary]] = {}
         for n, (run, name, _) in enumerate(named):
-            totals, ease, unseen, seen, in_flight = replies[5 * n : 5 * n + 5]
+            totals, mean_reward, unseen, seen, in_flight = replies[5 * n : 5 * n + 5]
             with reading(run):
                 samples, updates, parts = (int(total or 0) for total in totals)
             summary = CurriculumSummary(
                 name=name.decode(),
                 seen=seen,
-                unseen=ease + unseen - seen,
+                unseen=mean_reward + unseen - seen,
                 in_flight=in_flight,
                 samples=samples,
                 updates=updates,
-                mean_ease=parts / EASE_UNITS / ease if ease else None,
+                mean_reward=parts / REWARD_UNITS / mean_reward if mean_reward else None,
             )
             summaries.setdefault(run, []).append(summary)
         return summaries
@@ -229,14 +229,14 @@ class CurriculumStore:
 
     async def ease_bounds(self, view: CurriculumView) -> tuple[float | None, float | None]:
         """Read the least and the greatest ease; None if no item has one."""
-        key = RunKeys(view.run).curriculum_part(view.curriculum_id, "ease")
+        key = RunKeys(view.run).curriculum_part(view.curriculum_id, "mean_reward")
         ends = await self._connection.pipeline([("ZRANGE", key, end, end, "WITHSCORES") for end in (0, -1)])
         least, greatest = (float(found[0][1]) if found else None for found in ends)
         return least, greatest
 
 
 def _census(found: Sequence[Any], *, by_category: bool) -> Census:
-    (counter, samples, updates, ease, left_out, in_flight), lengths, spans, arms, names, sizes = found
+    (counter, samples, updates, mean_reward, left_out, in_flight), lengths, spans, arms, names, sizes = found
     numbers = {name: int(number) for name, number in sorted(parse_pairs(names).items(), key=lambda pair: pair[1])}
     in_turn = [_NO_CATEGORY, *(name.decode() for name in names[::2])]
     by_name = dict(zip(in_turn, sizes, strict=True)) if by_category else {}
@@ -248,8 +248,8 @@ def _census(found: Sequence[Any], *, by_category: bool) -> Census:
         arms={named_arm(key, named): value for key, value in parse_pairs(arms).items()},
         samples=int(samples),
     )
-    ease_sum = int(ease) / EASE_UNITS
-    return Census(counts, int(counter), int(updates), ease_sum, int(left_out), in_flight, numbers, named)
+    reward_sum = int(mean_reward) / REWARD_UNITS
+    return Census(counts, int(counter), int(updates), reward_sum, int(left_out), in_flight, numbers, named)
 
 
 def named_arm(key: str, named: Mapping[int, str]) -> str:

@@ -189,7 +189,7 @@ def _entry(group: EncodedGroup, lane: str, place: Placement) -> str:
     weight, versions, rewards = group.weight, group.versions, group.rewards
     mark = NONE if place.mark is None else f"{place.mark.filtered_by}:{place.mark.loss_weight!r}"
     spread = f"{NONE} {NONE}" if versions is None else f"{versions.mean!r} {versions.highest}"
-    words = [len(group.payload), checksum(group.payload), weight.tokens, weight.squares, _number(weight.sent), mark]
+    words = [len(group.payload), checksum(group.payload), weight.tokens, weight.squares, _number(weight.declared), mark]
     words += [spread, _number(mean_reward(rewards) if len(rewards) else None), NONE, lane]
     return " ".join(map(str, (*words, or_text(place.policy_version, NONE), group.group_id or NONE)))
 

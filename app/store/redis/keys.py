@@ -40,11 +40,11 @@
 | `…:replay:weights` | zset | the same by priority to the power alpha, in units of 2^-20 |
 | `…:replay:versions` | zset | the same by version, that of their oldest fragment |
 | `…:replay:uses` | zset | the same by acknowledged uses |
-| `…:replay:withheld` | zset | ids of chunks whose uses are all reserved or counted, by version |
-| `…:replay:withheld_order` | zset | the same by number of insertion |
-| `…:replay:withheld_weights` | zset | the same by weight |
-| `…:replay:withheld_uses` | zset | the same by acknowledged uses |
-| `…:replay:past` | zset | ids of chunks of former sessions, kept for inspection, by number of insertion |
+| `…:replay:reserved` | zset | ids of chunks whose uses are all reserved or counted, by version |
+| `…:replay:reserved_order` | zset | the same by number of insertion |
+| `…:replay:reserved_weights` | zset | the same by weight |
+| `…:replay:reserved_uses` | zset | the same by acknowledged uses |
+| `…:replay:archived` | zset | ids of chunks of former sessions, kept for inspection, by number of insertion |
 | `…:replay:version_counts` | hash | version -> sampleable chunks of it |
 | `…:replay:fragments` | hash | fragment id -> its entry, for every fragment held, in a chunk or not yet |
 | `…:replay:workers` | hash | worker -> JSON: what it has sent, and what waits for a chunk |
@@ -60,7 +60,7 @@
 | `…:curriculum:{id}:estimates` | hash | seen item -> what is known of it, and its last scores, packed |
 | `…:curriculum:{id}:unseen` | zset | items not observed yet and without a prior, all with score 0 |
 | `…:curriculum:{id}:foreseen` | zset | items not observed yet, by their prior |
-| `…:curriculum:{id}:ease` | zset | seen items by ease; unseen ones with a prior by that |
+| `…:curriculum:{id}:mean_reward` | zset | seen items by mean reward; unseen ones with a prior by that |
 | `…:curriculum:{id}:posterior` | zset | seen items by the mean of their posterior |
 | `…:curriculum:{id}:signal` | zset | seen items by mean absolute advantage of their last group |
 | `…:curriculum:{id}:last` | zset | seen items by mean reward of their last group |
@@ -100,11 +100,11 @@ ReplayPart = Literal[
     "weights",
     "versions",
     "uses",
-    "withheld",
-    "withheld_order",
-    "withheld_weights",
-    "withheld_uses",
-    "past",
+    "reserved",
+    "reserved_order",
+    "reserved_weights",
+    "reserved_uses",
+    "archived",
     "version_counts",
     "fragments",
     "workers",
@@ -124,7 +124,7 @@ SavedPart = Literal["replay"] | ReplayPart
 SAVED_PARTS: tuple[SavedPart, ...] = ("replay", *REPLAY_PARTS)
 
 CurriculumPart = Literal[
-    "items", "estimates", "ease", "posterior", "signal", "last", "drawn", "unseen", "foreseen", "category",
+    "items", "estimates", "mean_reward", "posterior", "signal", "last", "drawn", "unseen", "foreseen", "category",
     "category_numbers", "arms", "in_flight", "holders", "requests", "samples", "samples_until",
 ]  # fmt: skip
 """What a curriculum consists of, beside its totals; in the order `lua/curriculum/curriculum_keys.lua` names them."""

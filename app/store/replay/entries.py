@@ -15,7 +15,7 @@ from app.store.groups.codec import Payload
 WAITING = "-"
 """Stands for the chunk of a fragment that is in none yet."""
 
-SAMPLEABLE, WITHHELD, PAST = "sampleable", "withheld", "past"
+SAMPLEABLE, RESERVED, ARCHIVED = "sampleable", "reserved", "archived"
 """Where a chunk is; one that is retired and still in a sample says why it was retired instead."""
 
 
@@ -75,7 +75,7 @@ class StoredChunk:
 
     Attributes:
         chunk: What the rules know of it.
-        place: Where it is: `SAMPLEABLE`, `WITHHELD`, `PAST`, or why it was retired.
+        place: Where it is: `SAMPLEABLE`, `RESERVED`, `ARCHIVED`, or why it was retired.
         weight: Its score in the order of weights.
         fragment_ids: Its fragments, in order.
     """
@@ -156,7 +156,7 @@ def parse_chunk(key: str, entry: str) -> StoredChunk:
         priority=float(priority),
         uses=int(uses),
         reserved=int(held),
-        retired=place not in (SAMPLEABLE, WITHHELD),
+        retired=place not in (SAMPLEABLE, RESERVED),
     )
     return StoredChunk(chunk, place, int(weight), tuple(ids.split(",")))
 

@@ -161,7 +161,7 @@ class ReplayStore:
         return str(word.decode())
 
     async def retire(self, run: str, reason: str, chunk_keys: Sequence[str], seen: ReplayView | None = None) -> int:
-        """Take chunks out for a stated reason, or (``past``) set them aside; returns how many there were.
+        """Take chunks out for a stated reason, or (``archived``) set them aside; returns how many there were.
 
         Args:
             run: The run's name.

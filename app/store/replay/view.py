@@ -17,9 +17,9 @@ STALENESS_BOUNDS = ("0", "1", "2", "4", "8", "16", "32", "64", "128", "256", "mo
 """What `lua/replay/count_staleness.lua` counts sampled chunks by: the most versions each is stale, by doubling."""
 
 _EVICTED_FROM: dict[Eviction, tuple[ReplayPart, ReplayPart]] = {
-    Eviction.OLDEST: ("order", "withheld_order"),
-    Eviction.MOST_USED: ("uses", "withheld_uses"),
-    Eviction.LOWEST_PRIORITY: ("weights", "withheld_weights"),
+    Eviction.OLDEST: ("order", "reserved_order"),
+    Eviction.MOST_USED: ("uses", "reserved_uses"),
+    Eviction.LOWEST_PRIORITY: ("weights", "reserved_weights"),
 }
 
 NO_TOTALS = {"config", "revision", "session", "offset", "demand", "unsettled", "restored"}
@@ -91,16 +91,16 @@ class ReplaySummary:
 
     Attributes:
         view: The buffer.
-        withheld: Chunks whose uses are all reserved.
-        past: Chunks of former sessions, kept for inspection.
-        lingering: Retired chunks that samples still hold.
+        reserved: Chunks whose uses are all reserved.
+        archived: Chunks of former sessions, kept for inspection.
+        retired_in_use: Retired chunks that samples still hold.
         samples: Samples in trainers' hands.
     """
 
     view: ReplayView
-    withheld: int
-    past: int
-    lingering: int
+    reserved: int
+    archived: int
+    retired_in_use: int
     samples: int
 
 
@@ -137,23 +137,23 @@ def read_view(replies: Sequence[Any]) -> ReplayView | None:
 def summary_commands(keys: RunKeys) -> list[Command]:
     """Return the commands whose replies `read_summary` reads; each is O(1), however much is in the buffer."""
     part = keys.replay_part
-    lengths: list[Command] = [("ZCARD", part("withheld")), ("ZCARD", part("past"))]
+    lengths: list[Command] = [("ZCARD", part("reserved")), ("ZCARD", part("archived"))]
     lengths += [("HLEN", part("chunks")), ("HLEN", part("samples"))]
     return [*view_commands(keys), *lengths]
 
 
 def read_summary(replies: Sequence[Any]) -> ReplaySummary | None:
     """Read what Redis answered to `summary_commands`; None if the run has no buffer."""
-    *first, withheld, past, chunks, samples = replies
+    *first, reserved, archived, chunks, samples = replies
     view = read_view(first)
     if view is None:
         return None
-    return ReplaySummary(view, withheld, past, max(0, chunks - view.total("chunks")), samples)
+    return ReplaySummary(view, reserved, archived, max(0, chunks - view.total("chunks")), samples)
 
 
 def candidate_commands(keys: RunKeys, eviction: Eviction, most: int) -> list[Command]:
     """Return the commands for the next chunks to evict; `read_candidates` parses their replies."""
-    heads: tuple[ReplayPart, ...] = ("past", *_EVICTED_FROM[eviction])
+    heads: tuple[ReplayPart, ...] = ("archived", *_EVICTED_FROM[eviction])
     return [("ZRANGE", keys.replay_part(part), 0, most - 1, "WITHSCORES") for part in heads]
 
 
@@ -162,9 +162,9 @@ def read_candidates(replies: Sequence[Sequence[tuple[bytes, float]]], most: int)
 
     Chunks of former sessions come first. The others follow by score, whether samples hold all their uses or not.
     """
-    past, *live = replies
+    archived, *live = replies
     ordered = sorted((score, key) for head in live for key, score in head)
-    return [key.decode() for key in (*(key for key, _ in past), *(key for _, key in ordered))][:most]
+    return [key.decode() for key in (*(key for key, _ in archived), *(key for _, key in ordered))][:most]
 
 
 def decoded(replies: Sequence[Sequence[bytes]]) -> list[str]:

@@ -224,10 +224,10 @@ class RunCalls:
         body = checked(runs.PolicyVersion, policy_version=version, **said)
         return Call("PUT", self._path("policy-version"), model_reader(runs.PolicyVersionSet), **json_body(body))
 
-    def checkpoint(self, step: int, policy_version: int | None, rewinds: int | None) -> Call[runs.Bookmarks]:
+    def checkpoint(self, step: int, policy_version: int | None, rewinds: int | None) -> Call[runs.RetentionState]:
         said = {"policy_version": policy_version, "rewinds": rewinds}
         body = checked(runs.Checkpoint, step=step, **{name: value for name, value in said.items() if value is not None})
-        return Call("POST", self._path("checkpoints"), model_reader(runs.Bookmarks), **json_body(body))
+        return Call("POST", self._path("checkpoints"), model_reader(runs.RetentionState), **json_body(body))
 
     def rewind(self, step: int) -> Call[runs.Rewound]:
         return Call(

@@ -4,7 +4,7 @@ from typing import Any, Literal, TypedDict
 
 from lachesis.wire.curricula import StrategyName
 
-SortedBy = Literal["ease", "posterior", "signal", "last", "drawn"]
+SortedBy = Literal["mean_reward", "posterior", "signal", "last", "drawn"]
 
 
 class CurriculumOptions(TypedDict, total=False):

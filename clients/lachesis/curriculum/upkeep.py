@@ -130,13 +130,13 @@ class CurriculumUpkeep:
         await self._sender.send(self._calls.forget_item(key))
 
     async def known_items(
-        self, *, in_bin: int | None = None, sort: SortedBy = "ease", descending: bool = False
+        self, *, in_bin: int | None = None, sort: SortedBy = "mean_reward", descending: bool = False
     ) -> AsyncGenerator[Item, None]:
         """Look at all items, page by page; nothing is handed out.
 
         Args:
             in_bin: Only those of this bin, 0 the easiest.
-            sort: By ease all of them, those not known last; else only those that were seen.
+            sort: By mean reward all of them, those not known last; else only those that were seen.
             descending: The largest first.
 
         Raises:

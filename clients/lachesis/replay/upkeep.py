@@ -11,7 +11,7 @@ from lachesis.wire.replay import Chunk, ReplayState
 from lachesis.wire.snapshots import ReplaySnapshot, RestoreSnapshot, TakeSnapshot
 
 SortedBy = Literal["order", "weights", "versions", "uses"]
-Place = Literal["sampleable", "withheld", "past"]
+Place = Literal["sampleable", "reserved", "archived"]
 
 
 class ReplayUpkeep:
@@ -32,10 +32,10 @@ class ReplayUpkeep:
         """Look at chunk after chunk, read page by page; of those that come and go meanwhile, some may be missing.
 
         Args:
-            sort: By order of insertion, weight, version or uses; what is ``withheld`` goes by version, what is ``past``
+            sort: By order of insertion, weight, version or uses; ``reserved`` ones by version, ``archived`` ones
                 by order of insertion. None: that, and of what is sampleable the order of insertion.
             descending: The largest first.
-            place: Where they are; ``past`` are those of former sessions.
+            place: Where they are; ``archived`` are those of former sessions.
             worker, session, version: Only those of it.
 
         Raises:

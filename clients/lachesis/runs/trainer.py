@@ -24,9 +24,9 @@ from lachesis.wire.filters import PassRateFilter, RewardRangeFilter, ZeroVarianc
 from lachesis.wire.groups import Lineage
 from lachesis.wire.runs import (
     AtroposSettings,
-    Bookmarks,
     FutureVersions,
     LongSequences,
+    RetentionState,
     Rewound,
     Run,
     RunChange,
@@ -52,7 +52,7 @@ class RunLimits(TypedDict, total=False):
     keep_batches: int
     keep_bytes: int
     dedup_window_s: float
-    lineage_s: float
+    history_retention_s: float
     balance_window: int
     max_delay_batches: int
     filter_zero_variance: ZeroVarianceFilter | None
@@ -238,7 +238,7 @@ class AsyncTrainer(OwnsSender, ForAsyncio):
                 await feed.drop_stale(version, limit)
         return told.dropped_groups
 
-    async def checkpoint(self, step: int, policy_version: int | None = None) -> Bookmarks:
+    async def checkpoint(self, step: int, policy_version: int | None = None) -> RetentionState:
         """Report that the state after ``step`` was saved: batches up to it are not needed again.
 
         Args:

@@ -110,13 +110,13 @@ class SyncCurriculumUpkeep:
         self._portal.run(self._async.forget_item(key))
 
     def known_items(
-        self, *, in_bin: int | None = None, sort: SortedBy = "ease", descending: bool = False
+        self, *, in_bin: int | None = None, sort: SortedBy = "mean_reward", descending: bool = False
     ) -> Iterator[Item]:
         """Look at all items, page by page; nothing is handed out.
 
         Args:
             in_bin: Only those of this bin, 0 the easiest.
-            sort: By ease all of them, those not known last; else only those that were seen.
+            sort: By mean reward all of them, those not known last; else only those that were seen.
             descending: The largest first.
 
         Raises:

@@ -26,10 +26,10 @@ class SyncReplayUpkeep:
         """Look at chunk after chunk, read page by page; of those that come and go meanwhile, some may be missing.
 
         Args:
-            sort: By order of insertion, weight, version or uses; what is ``withheld`` goes by version, what is ``past``
+            sort: By order of insertion, weight, version or uses; ``reserved`` ones by version, ``archived`` ones
                 by order of insertion. None: that, and of what is sampleable the order of insertion.
             descending: The largest first.
-            place: Where they are; ``past`` are those of former sessions.
+            place: Where they are; ``archived`` are those of former sessions.
             worker, session, version: Only those of it.
 
         Raises:

@@ -17,7 +17,7 @@ from lachesis.runs.trainer import AsyncTrainer, NewRun, RunChanges
 from lachesis.sync.curriculum import SyncCurriculum, shared
 from lachesis.wire.batches import Explanation, LeasedBatches
 from lachesis.wire.groups import Lineage
-from lachesis.wire.runs import Bookmarks, Rewound, Run
+from lachesis.wire.runs import RetentionState, Rewound, Run
 from lachesis.wire.status import RunStatus
 
 
@@ -177,7 +177,7 @@ class Trainer(ShownAsync, ForThreads):
         """
         return self._portal.run(self._async.set_policy_version(version))
 
-    def checkpoint(self, step: int, policy_version: int | None = None) -> Bookmarks:
+    def checkpoint(self, step: int, policy_version: int | None = None) -> RetentionState:
         """Report that the state after ``step`` was saved: batches up to it are not needed again.
 
         Args:

@@ -58,7 +58,9 @@ class BatchGroup(BaseModel):
     )
     policy_version: int | None = Field(description="The policy version that sampled it, if it said so.")
     staleness: int | None = Field(description="Policy versions since then.")
-    age_s: float = Field(description="Seconds since it was received; of one that is replayed, since it was trained on.")
+    received_age_s: float = Field(
+        description="Seconds since it was received, or since it was trained on if it is replayed."
+    )
     filtered_by: str | None = Field(default=None, description="The filter of the run that found it, if it was kept.")
     loss_weight: float = Field(default=1.0, description="What that filter would have its loss multiplied by.")
     replayed: ReplayedGroup | None = Field(
@@ -74,7 +76,9 @@ class BatchInfo(BaseModel):
     step: int = Field(description="Its step.")
     lease: LeaseId
     lease_s: float = Field(description="Seconds the lease lasts from now.")
-    delivery: int = Field(description="1 the first time it is handed out, 2 when it is handed out again, and so on.")
+    delivery_count: int = Field(
+        description="1 the first time it is handed out, 2 when it is handed out again, and so on."
+    )
     relaxed: bool = Field(description="Whether minimums were relaxed for it.")
     batch_size: int = Field(description="Its sequences.")
     policy_version: int = Field(description="The policy version in force.")
@@ -108,7 +112,7 @@ class LeasedBatch(BaseModel):
         description="With a trainer of `/v1` (held) or of Atropos (sending, sent), waiting to be handed out again, "
         "or set aside because its leases ran out too often."
     )
-    delivery: int = Field(description="How often it was handed out.")
+    delivery_count: int = Field(description="How often it was handed out.")
     rewound: bool = Field(default=False, description="Whether a rewind brought it back.")
     expires_s: float | None = Field(description="Seconds until its lease runs out, if it is held.")
     trainer: str | None = Field(description="Who holds it, if they said.")
@@ -181,8 +185,8 @@ class LastSubmission(BaseModel):
     environment: int = Field(description="Its id.")
     name: str = Field(description="Its name.")
     alive: bool = Field(description="Whether its minimum binds.")
-    last_seen_s: float = Field(description="Seconds since its last sign of life.")
-    last_group_s: float | None = Field(description="Seconds since its last group, or null before any.")
+    last_seen_age_s: float = Field(description="Seconds since its last sign of life.")
+    last_group_age_s: float | None = Field(description="Seconds since its last group, or null before any.")
     last_group_size: int | None = Field(description="Sequences in that group.")
     sequences_per_s: float | None = Field(
         description="Sequences a second that were not dropped, over the last minute, or null if unknown."
@@ -195,7 +199,7 @@ class Explanation(BaseModel):
     ready: bool = Field(description="Whether a trainer that asked now would get a batch.")
     reason: str | None = Field(description="The first thing in the way, as in `/status`; null if ready.")
     detail: str | None = Field(description="The same as a sentence with the values in it.")
-    since_s: float | None = Field(description="Seconds since the last batch was taken, or null before any.")
+    last_batch_age_s: float | None = Field(description="Seconds since the last batch was taken, or null before any.")
     missing_sequences: int = Field(
         description="The fewest sequences that must still arrive, over all environments, in groups of any size."
     )

@@ -20,7 +20,7 @@ StrategyName = Literal[
     "uniform", "easy_first", "competence_based", "learnability", "thompson", "plr", "difficulty_pools", "bandit"
 ]
 Strategy = Annotated[StrategyName, Field(description="How the next items are chosen (docs/how-to/curriculum.md).")]
-NBins = Annotated[int, Field(ge=1, le=100, description="Quantile bins of ease, bin 0 the easiest.")]
+NBins = Annotated[int, Field(ge=1, le=100, description="Quantile bins of mean reward, bin 0 the easiest.")]
 Temperature = Annotated[
     float,
     Field(
@@ -30,7 +30,7 @@ Temperature = Annotated[
         "strategy leaves it as it is.",
     ),
 ]
-EmaAlpha = Annotated[_Alpha, Field(description="How much a group's mean reward counts in its item's ease.")]
+EmaAlpha = Annotated[_Alpha, Field(description="How much a group's mean reward counts in its item's mean reward.")]
 CompetenceThreshold = Annotated[
     _Reward, Field(description="`competence_based`, `frontier`: mean reward from which an item counts as mastered.")
 ]

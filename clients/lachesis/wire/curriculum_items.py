@@ -79,7 +79,7 @@ class Item(BaseModel):
 
     key: str = Field(description="Its key.")
     bin: int = Field(description="Its bin, 0 the easiest; the middle one if nothing is known of it.")
-    difficulty: float | None = Field(
+    mean_reward: float | None = Field(
         description="Moving average of its groups' mean rewards, or its prior: high is easy. Null: nothing is known."
     )
     count: int = Field(description="Observations so far.")
@@ -138,7 +138,7 @@ class ObservedItem(BaseModel):
 
     item: str = Field(description="Its key.")
     bin: int = Field(description="Its bin.")
-    difficulty: float = Field(description="Moving average of its groups' mean rewards.")
+    mean_reward: float = Field(description="Moving average of its groups' mean rewards.")
     count: int = Field(description="Observations so far.")
 
 
@@ -234,7 +234,7 @@ class Alternative(BaseModel):
     strategy: str = Field(description="Its name.")
     bins: list[float] = Field(
         description="Each bin's probability of the next draw, the easiest first; estimated from 512 items where it "
-        "does not follow from ease alone."
+        "does not follow from mean reward alone."
     )
     entropy: float = Field(description="Of these, over its largest: 0 to 1.")
     items: list[SampledItem] = Field(description="What it would sample now, if nothing were in flight.")

@@ -34,18 +34,18 @@ class TakeQuery(BaseModel):
         le=MAX_INTEGER,
         description="The step this rank is at: 409 if the batch it would get is of another.",
     )
-    spread: bool = Field(
+    split_groups: bool = Field(
         default=False, description="Whether the sequences of a group may go to different ranks; else groups stay whole."
     )
-    equal: bool | None = Field(
+    equal_sequences: bool | None = Field(
         default=None,
-        description="`true`: each rank gets the same number of sequences, and groups are spread if there is no other "
+        description="`true`: each rank gets the same number of sequences, and groups are split if there is no other "
         "way. `false`: only the cost counts. Without: the same number where whole groups allow it.",
     )
     cost: str = Field(
         default="tokens",
         max_length=MAX_COST_CHARACTERS,
-        description="What a sequence costs: `tokens`; a sum like `24576*L + L^2`; or `sent`, what "
+        description="What a sequence costs: `tokens`; a sum like `24576*L + L^2`; or `declared`, what "
         "its group's producer said.",
     )
     ended_by: Literal["all", "rank_0"] = Field(
@@ -59,7 +59,7 @@ class TakeQuery(BaseModel):
         description="Whether a sequence takes as many tokens of its micro-batch as the longest one there (rows that "
         "are filled up); else its own (laid end to end).",
     )
-    same_number: bool = Field(
+    equal_micro_batches: bool = Field(
         default=True, description="Whether all ranks have the same number of micro-batches; some may be empty then."
     )
 
@@ -72,7 +72,7 @@ class TakeQuery(BaseModel):
         of_ranks = self.model_fields_set - {"wait_s", "rank", "world_size"}
         if self.rank is None and of_ranks:
             raise ValueError(f"{', '.join(sorted(of_ranks))}: only with rank and world_size")
-        of_packing = self.model_fields_set & {"padded", "same_number"}
+        of_packing = self.model_fields_set & {"padded", "equal_micro_batches"}
         if self.micro_batch_tokens is None and of_packing:
             raise ValueError(f"{', '.join(sorted(of_packing))}: only with micro_batch_tokens")
         return self
@@ -108,8 +108,8 @@ class ShardInfo(BaseModel):
     rank: int = Field(description="The rank.")
     world_size: int = Field(description="How many ranks there are.")
     size: int = Field(description="Sequences of this shard.")
-    spread: bool = Field(description="Whether groups are divided; else each is whole on one rank.")
-    equal: bool = Field(description="Whether each rank has the same number of sequences.")
+    split_groups: bool = Field(description="Whether groups are divided; else each is whole on one rank.")
+    equal_sequences: bool = Field(description="Whether each rank has the same number of sequences.")
     ended_by: Literal["all", "rank_0"] = Field(description="Whose acknowledgement ends the batch.")
     balance: BalanceInfo = Field(description="Of the whole batch.")
     packing: PackingInfo | None = Field(default=None, description="Its micro-batches, if they were asked for.")

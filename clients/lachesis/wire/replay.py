@@ -161,7 +161,7 @@ class ReplayChange(Change):
 class Blocked(BaseModel):
     """Why a side waits."""
 
-    holdup: Literal["samples", "inserts", "chunks"] = Field(description="What it waits for.")
+    blocked_on: Literal["samples", "inserts", "chunks"] = Field(description="What it waits for.")
     missing: int = Field(description="How many of them.")
     detail: str = Field(description="The same as a sentence with the values in it.")
 
@@ -185,7 +185,7 @@ class ReplayWorker(BaseModel):
     accepted_fragments: int = Field(description="Fragments taken in.")
     waiting_fragments: int = Field(description="Those in no chunk yet.")
     gaps: int = Field(description="Gaps in its numbers that were given up.")
-    heard_ago_s: float = Field(description="Seconds since its last fragment.")
+    heard_age_s: float = Field(description="Seconds since its last fragment.")
     fragments_per_s: float = Field(description="Fragments per second lately.")
 
 
@@ -196,10 +196,10 @@ class ReplayState(BaseModel):
     session: int = Field(description="The training attempt in progress.")
     policy_version: int = Field(description="The policy version in force.")
     sampleable_chunks: int = Field(description="Chunks that may be sampled now.")
-    withheld_chunks: int = Field(description="Chunks whose uses are all reserved by samples in trainers' hands.")
-    past_chunks: int = Field(description="Chunks of former sessions, kept for inspection until they are evicted.")
+    reserved_chunks: int = Field(description="Chunks whose uses are all reserved by samples in trainers' hands.")
+    archived_chunks: int = Field(description="Chunks of former sessions, kept for inspection until they are evicted.")
     chunk_bytes: int = Field(description="Payload of all of those.")
-    lingering_chunks: int = Field(description="Retired chunks that samples still hold.")
+    retired_in_use_chunks: int = Field(description="Retired chunks that samples still hold.")
     waiting_fragments: int = Field(description="Fragments in no chunk yet.")
     waiting_bytes: int = Field(description="Their payload.")
     accepted_fragments: int = Field(description="Fragments taken in so far.")
@@ -261,7 +261,9 @@ class Chunk(BaseModel):
     """A chunk as operators see it."""
 
     chunk: ChunkId
-    place: str = Field(description="`sampleable`, `withheld`, `past`, or why it was retired, while a sample holds it.")
+    place: str = Field(
+        description="`sampleable`, `reserved`, `archived`, or why it was retired, while a sample holds it."
+    )
     worker: str = Field(description="Whose fragments it holds.")
     session: int = Field(description="The session they were made in.")
     first: int = Field(description="The number of the first of them.")

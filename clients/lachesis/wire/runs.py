@@ -97,7 +97,7 @@ DedupWindow = Annotated[
     float,
     Field(ge=0, le=YEAR_S, description="How long the repetition of a submission is recognised by its group's id."),
 ]
-LineageSeconds = Annotated[
+HistoryRetention = Annotated[
     float, Field(ge=120, le=YEAR_S, description="How long it is remembered what became of a group that has left.")
 ]
 BalanceWindow = Annotated[
@@ -186,7 +186,7 @@ class RunCreate(Body):
     keep_batches: KeepBatches = 16
     keep_bytes: KeepBytes = 1024**3
     dedup_window_s: DedupWindow = 3600.0
-    lineage_s: LineageSeconds = 3600.0
+    history_retention_s: HistoryRetention = 3600.0
     balance_window: BalanceWindow = 0
     max_delay_batches: MaxDelayBatches = 2
     filter_zero_variance: FilterZeroVariance = None
@@ -217,7 +217,7 @@ class RunChange(Change):
     keep_batches: KeepBatches = 16
     keep_bytes: KeepBytes = 1024**3
     dedup_window_s: DedupWindow = 3600.0
-    lineage_s: LineageSeconds = 3600.0
+    history_retention_s: HistoryRetention = 3600.0
     balance_window: BalanceWindow = 0
     max_delay_batches: MaxDelayBatches = 2
     filter_zero_variance: FilterZeroVariance = None
@@ -291,7 +291,7 @@ class Checkpoint(Body):
     )
 
 
-class Bookmarks(BaseModel):
+class RetentionState(BaseModel):
     """Which steps a run can be rewound to."""
 
     checkpoint: int | None = Field(description="Step of the last checkpoint the trainer told of.")

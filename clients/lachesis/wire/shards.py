@@ -19,7 +19,7 @@ class InlineEpisode(Body):
 
     length: Length
     episode: EpisodeId | None = Field(None, description="Its id; on all episodes or on none, which numbers them.")
-    cost: Cost | None = Field(None, description="Counts with the cost `sent`; then every episode must have one.")
+    cost: Cost | None = Field(None, description="Counts with the cost `declared`; then every episode must have one.")
 
 
 class ShardPlanRequest(Body):
@@ -50,10 +50,10 @@ class ShardPlanRequest(Body):
         max_length=1024,
         description="What an episode of length L costs: `tokens` (L); a sum like `24576*L + L^2`, or "
         "`linear=24576,quadratic=1`; `frames*action_dim*cameras`, of a LeRobot dataset; `column:NAME`, what a producer "
-        "wrote; `sent`, short for `column:cost`.",
+        "wrote; `declared`, short for `column:cost`.",
         examples=["24576*L + L^2"],
     )
-    equal: bool = Field(
+    equal_episodes: bool = Field(
         False,
         strict=True,
         description="Give every rank equally many episodes, if their number allows it.",
@@ -115,7 +115,7 @@ class ShardPlanInfo(BaseModel):
     lengths: LengthsInfo
     cost: str = Field(description="The cost that was asked for.")
     ranks: int
-    equal: bool = Field(description="Whether every rank has equally many episodes because that was asked for.")
+    equal_episodes: bool = Field(description="Whether every rank has equally many episodes because that was asked for.")
     method: str = Field(description="What found the shards.")
     imbalance: ImbalanceInfo = Field(description="Of these shards.")
     contiguous: ImbalanceInfo = Field(description="Of contiguous shards: the first episodes to rank 0, and so on.")

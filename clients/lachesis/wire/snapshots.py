@@ -32,7 +32,7 @@ class ReplaySnapshot(BaseModel):
     """A replay buffer as it was."""
 
     name: str = Field(description="Its name.")
-    taken_ago_s: float = Field(description="Seconds since it was taken, while the service ran.")
+    taken_age_s: float = Field(description="Seconds since it was taken, while the service ran.")
     policy_version: int = Field(description="The policy version that was in force.")
     session: int = Field(description="The training attempt that was in progress.")
     chunks: int = Field(description="Chunks that were not retired.")

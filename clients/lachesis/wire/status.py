@@ -33,7 +33,7 @@ class EnvironmentStatus(_Answer):
     connected: bool = Field(description="False once it, or the last of its members, said goodbye.")
     members: int = Field(description="Its live members: worker processes that joined under its name.")
     running_groups: int = Field(description="Groups that its members have started and not submitted yet.")
-    last_seen_s: float = Field(description="Seconds since its last sign of life, or since it registered.")
+    last_seen_age_s: float = Field(description="Seconds since its last sign of life, or since it registered.")
     group_size: int = Field(description="Sequences it declared per group.")
     weight: float = Field(description="Inference weight it declared.")
     queued_groups: int = Field(description="Groups of it in the queue.")
@@ -75,7 +75,7 @@ class Alert(_Answer):
     for a minute for environments that send too little, or no longer wait for them (`relax_scarce_after_s`).
     """
 
-    since_s: float = Field(
+    started_age_s: float = Field(
         description="Seconds since the first group that could not be trained on, or since batches wait for an "
         "environment."
     )
@@ -97,7 +97,7 @@ class GroupCounts(_Answer):
     buffered: int = Field(description="Waiting for a set of the declared size to complete.")
     leased: int = Field(description="In batches that were handed out and not yet acknowledged.")
     delivered: int = Field(description="In batches that were acknowledged.")
-    set_aside: int = Field(description="Queued groups that can never fit a batch; they are in nobody's way.")
+    oversized: int = Field(description="Queued groups that can never fit a batch; they are in nobody's way.")
 
 
 class ByteCounts(_Answer):
@@ -117,7 +117,7 @@ class LeaseStatus(_Answer):
         description="`sending`, `sent`, `held`, `returned` (it is handed out again next) or `quarantined`."
     )
     step: int = Field(description="The run's step after it was taken.")
-    deliveries: int = Field(description="How often it was handed out.")
+    delivery_count: int = Field(description="How often it was handed out.")
 
 
 class RanksStatus(_Answer):
@@ -136,7 +136,7 @@ class UpkeepStatus(_Answer):
 
     detail: str = Field(description="The last failure, as a sentence.")
     attempts: int = Field(description="Failures in a row.")
-    failing_s: float = Field(description="Seconds since the first of them.")
+    failing_age_s: float = Field(description="Seconds since the first of them.")
 
 
 class RunStatus(_Answer):

@@ -131,7 +131,7 @@ async def test_what_is_named_of_an_item_is_changed_and_null_takes_it_away(curric
     changed = (await curriculum.patch(path, json={"category": "c", "metadata": {"a": 1}})).json()
     assert (changed["category"], changed["metadata"], changed["prior"]) == ("c", {"a": 1}, 0.125)
     cleared = (await curriculum.patch(path, json={"category": None, "prior": None, "metadata": None})).json()
-    assert (cleared["category"], cleared["metadata"], cleared["prior"], cleared["difficulty"]) == (None,) * 4
+    assert (cleared["category"], cleared["metadata"], cleared["prior"], cleared["mean_reward"]) == (None,) * 4
 
 
 async def test_a_sample_says_of_each_item_where_it_stands_and_why_it_was_chosen(curriculum: httpx.AsyncClient) -> None:
@@ -213,7 +213,7 @@ async def test_observations_sent_again_under_their_request_are_counted_once(curr
     assert "idempotent-replay" not in first.headers
     assert again.headers["idempotent-replay"] == "true"
     assert first.json() == again.json()
-    assert first.json()["observed"][1] == {"item": "q1", "bin": 1, "difficulty": pytest.approx(0.65), "count": 2}
+    assert first.json()["observed"][1] == {"item": "q1", "bin": 1, "mean_reward": pytest.approx(0.65), "count": 2}
 
 
 async def test_metrics_are_those_of_the_curriculum(curriculum: httpx.AsyncClient) -> None:
@@ -252,7 +252,7 @@ async def test_prometheus_reads_each_curriculum_of_each_run(curriculum: httpx.As
     assert (value("items", state="seen"), value("items", state="unseen")) == (1, 8)
     assert (value("items_in_flight"), value("observations"), value("samples")) == (3, 1, 1)
     told = (await curriculum.get(f"{CURRICULUM}/metrics")).json()["metrics"]
-    assert value("mean_difficulty") == told["curriculum/mean_difficulty"]
+    assert value("mean_reward") == told["curriculum/mean_difficulty"]
     assert page.value("lachesis_curriculum_items", curriculum="empty", state="seen") == 0
 
 
@@ -267,7 +267,7 @@ async def test_what_is_saved_of_atroposs_scheduler_can_be_restored(curriculum: h
         "competence_based", "frontier", 0.6,
     )  # fmt: skip
     item = (await curriculum.get(f"{CURRICULUM}/items/a")).json()
-    assert (item["difficulty"], item["count"], item["bin"]) == (0.25, 4, 2)
+    assert (item["mean_reward"], item["count"], item["bin"]) == (0.25, 4, 2)
 
 
 def rewarded(*rewards: Any, item: str = "a") -> str:
@@ -332,7 +332,7 @@ REFUSED: dict[str, tuple[str, str, Any, int, str]] = {
     "a bin that is not there": ("GET", "/items?bin=4", None, 422, "query.bin: there are 4 bins"),
     "a bin in another order": ("GET", "/items?bin=0&sort=last", None, 422, "query.bin: "),
     "another order": ("GET", "/items?sort=key", None, 422, "query.sort: "),
-    "an unknown parameter": ("GET", "/items?order=ease", None, 422, "query.order: "),
+    "an unknown parameter": ("GET", "/items?order=mean_reward", None, 422, "query.order: "),
     "an item that is not there": ("GET", "/items/nobody", None, 404, "no item 'nobody'"),
     "a change of nobody": ("PATCH", "/items/nobody", {"prior": 1}, 404, "no item 'nobody'"),
     "an item of 10 kB": ("GET", "/items/" + "x" * 10_000, None, 422, "path.key: "),

@@ -56,11 +56,11 @@ async def test_lengths_are_numbered_and_each_is_in_one_shard(client: httpx.Async
 
 async def test_episodes_have_ids_and_costs_of_their_own(client: httpx.AsyncClient) -> None:
     episodes = [{"episode": f"e{n}", "length": 5, "cost": n} for n in range(8)]
-    found = await plan(client, episodes=episodes, cost="sent", equal=True)
+    found = await plan(client, episodes=episodes, cost="declared", equal_episodes=True)
     assert ids(found) == sorted(f"e{n}" for n in range(8))
     assert [shard.cost for shard in found.shards] == [7] * 4
     assert [shard.count for shard in found.shards] == [2] * 4
-    assert found.equal
+    assert found.equal_episodes
     numbered = await plan(client, episodes=[{"length": 5}, {"length": 6}], list_episodes=True)
     assert ids(numbered) == [0, 1]
 
@@ -131,11 +131,11 @@ async def test_a_broken_dataset_is_named_but_not_where_it_lies(start: Start, tmp
         ({"lengths": [1], "ranks": "4"}, "ranks"),
         ({"lengths": [1], "rank": 4}, "rank"),
         ({"lengths": [1], "cost": "cubic"}, "cost: 'cubic' is not a cost"),
-        ({"lengths": [1], "cost": "sent"}, "cost: sent: these episodes have no column 'cost'"),
+        ({"lengths": [1], "cost": "declared"}, "cost: declared: these episodes have no column 'cost'"),
         ({"lengths": [1], "cost": "frames*action_dim*cameras"}, "needs action_dims and cameras"),
         ({"lengths": [1], "cost": "quadratic=1e308,linear=1"}, None),
         ({"lengths": [2**36], "cost": "quadratic=1e308"}, "inf"),
-        ({"episodes": [{"length": 1, "cost": 1}, {"length": 1}], "cost": "sent"}, "no column 'cost'"),
+        ({"episodes": [{"length": 1, "cost": 1}, {"length": 1}], "cost": "declared"}, "no column 'cost'"),
         ({"episodes": [{"length": 1, "cost": -1}]}, "episodes[0].cost"),
         ({"episodes": [{"length": 1, "episode": "a"}, {"length": 1}]}, "episodes[1].episode: ids must be all"),
         ({"episodes": [{"length": 1, "episode": 1}] * 2}, "episodes[1].episode: 1 is that of episodes[0]"),
@@ -200,7 +200,9 @@ async def test_a_large_plan_does_not_hold_up_the_service(client: httpx.AsyncClie
 def test_what_is_told_of_shards_is_what_is_in_them(episodes: list[tuple[int, float]], ranks: int, texts: bool) -> None:
     lengths, costs = (np.array(values) for values in zip(*episodes, strict=True))
     names = [f"e{n}" for n in range(len(lengths))]
-    planned = plan_episodes(names if texts else np.arange(len(lengths)), lengths, costs, ShardPlanSpec(ranks, "sent"))
+    planned = plan_episodes(
+        names if texts else np.arange(len(lengths)), lengths, costs, ShardPlanSpec(ranks, "declared")
+    )
     seen = []
     for (named, of_lengths, of_costs), shard in zip(episodes_of(planned), planned.plan.shards, strict=True):
         where = [int(str(name).removeprefix("e")) for name in named]

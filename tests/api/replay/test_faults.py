@@ -238,7 +238,7 @@ async def test_a_sample_that_cannot_be_is_refused_at_once(
         ("GET", "/chunks?sort=colour", None),
         ("GET", "/chunks?place=sampelable", None),
         ("GET", "/chunks?below_version=1", None),
-        ("DELETE", "/chunks?place=past", None),
+        ("DELETE", "/chunks?place=archived", None),
         ("GET", "/samples/XYZ", None),
         ("GET", "/fragments/a%20b", None),
         ("PATCH", "/priorities", {"priorities": {}}),

@@ -64,7 +64,7 @@ CALLS: list[tuple[str, str, dict[str, Any]]] = [
     ("POST", "/samples", {"num_fragments": 2, "strategy": "proportional", "beta": 1, "alpha": 0.6}),
     ("POST", "/samples/ab/ack", {"lease": "x"}),
     ("POST", "/fragments/fetch", {"fragments": ["a"]}),
-    ("GET", "/chunks?limit=2&sort=uses&place=past", {}),
+    ("GET", "/chunks?limit=2&sort=uses&place=archived", {}),
     ("DELETE", "/chunks?worker=w&below_version=1", {}),
 ]
 
@@ -147,7 +147,7 @@ async def test_no_odd_request_is_a_5xx_and_every_fragment_that_is_kept_can_be_re
 
 async def everything_can_be_read(client: httpx.AsyncClient) -> None:
     ids: list[str] = []
-    for place in ("sampleable", "withheld", "past"):
+    for place in ("sampleable", "reserved", "archived"):
         chunks = (await client.get(f"{REPLAY}/chunks", params={"place": place, "limit": 1000})).json()["chunks"]
         ids += [fragment for chunk in chunks for fragment in chunk["fragments"]]
     assert len(ids) <= (await state(client))["chunk_fragments"]

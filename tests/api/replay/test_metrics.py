@@ -42,9 +42,9 @@ def of_run(page: Scraped, name: str, label: str) -> dict[str, float]:
 async def test_metrics_of_a_buffer_are_what_the_api_says_of_it(client: httpx.AsyncClient) -> None:
     await busy(client)
     page, told = await scrape(client), await state(client)
-    chunks = {name: told[f"{name}_chunks"] for name in ("sampleable", "withheld", "past", "lingering")}
+    chunks = {name: told[f"{name}_chunks"] for name in ("sampleable", "reserved", "archived", "retired_in_use")}
     assert {place: page.value("lachesis_replay_chunks", place=place) for place in chunks} == chunks
-    assert {chunks["past"], chunks["lingering"]} == {4, 1}
+    assert {chunks["archived"], chunks["retired_in_use"]} == {4, 1}
     for state_, name in (("in_chunks", "chunk"), ("waiting", "waiting")):
         assert page.value("lachesis_replay_fragments", state=state_) == told[f"{name}_fragments"]
         assert page.value("lachesis_replay_payload_bytes", state=state_) == told[f"{name}_bytes"]

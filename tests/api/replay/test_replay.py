@@ -232,7 +232,7 @@ async def test_workers_are_held_back_by_the_limiter_and_let_go_by_samples(client
     assert (reply.status_code, reply.json()["code"]) == (429, "replay_blocked")
     assert int(reply.headers["retry-after"]) >= 1
     assert "max_diff = 2" in reply.json()["detail"]
-    assert (await state(client))["limiter"]["inserts_blocked"]["holdup"] == "samples"
+    assert (await state(client))["limiter"]["inserts_blocked"]["blocked_on"] == "samples"
     waiting = asyncio.create_task(insert(client, [2], wait_s=20))
     await take(client, num_chunks=1)
     assert [one["status"] for one in await waiting] == ["stored"]
@@ -308,15 +308,15 @@ async def test_chunks_of_every_place_come_in_the_order_asked_for_or_it_is_refuse
     for number in range(30):
         await insert(client, [number], policy_version=number * 7 % 30)
     await take(client, num_chunks=30)
-    withheld = await listed(client, limit=7, place="withheld", sort="versions", descending=True)
-    assert [chunk["version"] for chunk in withheld] == list(range(29, -1, -1))
-    assert [chunk["version"] for chunk in await listed(client, limit=7, place="withheld")] == list(range(30))
+    reserved = await listed(client, limit=7, place="reserved", sort="versions", descending=True)
+    assert [chunk["version"] for chunk in reserved] == list(range(29, -1, -1))
+    assert [chunk["version"] for chunk in await listed(client, limit=7, place="reserved")] == list(range(30))
     await client.put(f"{REPLAY}/session", json={"session": 1})
-    past = await listed(client, limit=7, place="past", descending=True)
-    assert [chunk["chunk"] for chunk in past] == list(range(30, 0, -1))
+    archived = await listed(client, limit=7, place="archived", descending=True)
+    assert [chunk["chunk"] for chunk in archived] == list(range(30, 0, -1))
     for place, asked in (
-        ("withheld", {"sort": "uses"}),
-        ("past", {"sort": "versions"}),
+        ("reserved", {"sort": "uses"}),
+        ("archived", {"sort": "versions"}),
         ("stale", {"descending": True}),
     ):
         refused = await client.get(f"{REPLAY}/chunks", params={"place": place, **asked})
@@ -330,10 +330,10 @@ async def test_a_new_session_retires_what_there_is_and_old_numbers_begin_anew(cl
     assert (await insert(client, [2]))[0]["status"] == "old_session"
     assert (await insert(client, [0], session=2))[0]["status"] == "future_session"
     assert (await insert(client, [0], session=1))[0]["status"] == "stored"
-    past = (await client.get(f"{REPLAY}/chunks", params={"place": "past"})).json()["chunks"]
-    assert [one["session"] for one in past] == [0, 0]
+    archived = (await client.get(f"{REPLAY}/chunks", params={"place": "archived"})).json()["chunks"]
+    assert [one["session"] for one in archived] == [0, 0]
     seen = await state(client)
-    assert (seen["session"], seen["sampleable_chunks"], seen["past_chunks"]) == (1, 1, 2)
+    assert (seen["session"], seen["sampleable_chunks"], seen["archived_chunks"]) == (1, 1, 2)
     back = await client.put(f"{REPLAY}/session", json={"session": 0})
     assert (back.status_code, back.json()["errors"][0]["loc"]) == (422, ["session"])
 
@@ -343,7 +343,7 @@ async def test_snapshots_are_taken_listed_restored_and_let_go(client: httpx.Asyn
     await insert(client, [0, 1])
     sample = await take(client, num_chunks=1)
     reply = await client.post(f"{REPLAY}/snapshots", json={"name": "step-1"})
-    expected = {"name": "step-1", "taken_ago_s": 0.0, "policy_version": 0, "session": 0, "chunks": 2}
+    expected = {"name": "step-1", "taken_age_s": 0.0, "policy_version": 0, "session": 0, "chunks": 2}
     expected |= {"chunk_bytes": len(in_binary(0)) + len(in_binary(1)), "inserts": 2, "samples": 1, "limiter_error": 3.0}
     assert (reply.status_code, reply.json()) == (201, expected)
     await client.delete(f"{REPLAY}/chunks")

@@ -25,15 +25,15 @@ leases = st.builds(
     batch_id=st.just("batch"),
     state=st.sampled_from(LeaseState),
     worker=st.just("host/1/x"),
-    deliveries=st.integers(1, 5),
+    delivery_count=st.integers(1, 5),
     step=st.just(1),
     relaxed=st.just(False),
     deadline_ms=moments,
 )
 
 
-def held(deliveries: int = 1, deadline_ms: int = 100) -> Lease:
-    return Lease("batch", LeaseState.HELD, "host/1/x", deliveries, 1, relaxed=False, deadline_ms=deadline_ms)
+def held(delivery_count: int = 1, deadline_ms: int = 100) -> Lease:
+    return Lease("batch", LeaseState.HELD, "host/1/x", delivery_count, 1, relaxed=False, deadline_ms=deadline_ms)
 
 
 @pytest.mark.parametrize(("clock_ms", "over"), [(0, False), (99, False), (100, True), (101, True)])
@@ -41,9 +41,9 @@ def test_a_batch_is_held_until_its_deadline_and_no_longer(clock_ms: int, over: b
     assert expired(held(deadline_ms=100), clock_ms) == over
 
 
-@pytest.mark.parametrize(("deliveries", "spent"), [(1, False), (4, False), (5, True), (6, True)])
-def test_a_batch_that_ran_out_as_often_as_allowed_is_set_aside(deliveries: int, spent: bool) -> None:
-    assert exhausted(held(deliveries), 100, max_deliveries=5) == spent
+@pytest.mark.parametrize(("delivery_count", "spent"), [(1, False), (4, False), (5, True), (6, True)])
+def test_a_batch_that_ran_out_as_often_as_allowed_is_set_aside(delivery_count: int, spent: bool) -> None:
+    assert exhausted(held(delivery_count), 100, max_deliveries=5) == spent
 
 
 @pytest.mark.parametrize("state", sorted(set(LeaseState) - {LeaseState.HELD}))

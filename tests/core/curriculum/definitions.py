@@ -56,14 +56,14 @@ def by_group(groups: list[int], weights: list[float], policy: CurriculumPolicy) 
 
 def easiest_first(population: Population) -> list[int]:
     """All items by difficulty, those of which nothing is known in the middle."""
-    known = population.standing(Order.EASE)[::-1].tolist()
+    known = population.standing(Order.MEAN_REWARD)[::-1].tolist()
     half = len(known) - len(known) // 2
     return [*known[:half], *population.standing(Order.UNSEEN).tolist(), *known[half:]]
 
 
 def bins(population: Population) -> list[int]:
-    """Each item's bin: the k-th fifth of the items by ease, and the middle for the others."""
-    known, n_bins = population.standing(Order.EASE)[::-1].tolist(), population.policy.n_bins
+    """Each item's bin: the k-th fifth of the items by mean reward, and the middle for the others."""
+    known, n_bins = population.standing(Order.MEAN_REWARD)[::-1].tolist(), population.policy.n_bins
     edges = [number * len(known) // n_bins for number in range(n_bins + 1)]
     found = {item: number for number in range(n_bins) for item in known[edges[number] : edges[number + 1]]}
     return [found.get(item, n_bins // 2) for item in range(len(population.estimates))]
@@ -71,7 +71,7 @@ def bins(population: Population) -> list[int]:
 
 def frontier_weights(population: Population) -> list[float]:
     policy = population.policy
-    easiest = population.standing(Order.EASE)[::-1].tolist()
+    easiest = population.standing(Order.MEAN_REWARD)[::-1].tolist()
     centre = policy.n_bins // 2
     if easiest:
         beyond = [item for item in easiest if population.estimates[item].ema < policy.competence_threshold]

@@ -23,7 +23,7 @@ Items = NDArray[np.int64]
 Numbers = NDArray[np.float64]
 SCORED = (*SEEN, Order.UNSEEN, Order.FORESEEN)
 NUMBER_OF = {
-    Order.EASE: "ema",
+    Order.MEAN_REWARD: "ema",
     Order.SIGNAL: "signal",
     Order.LAST: "last",
     Order.DRAWN: "drawn",
@@ -134,7 +134,7 @@ class Population:
 
     def bin(self, item: int) -> int:
         """An item's bin."""
-        stands, scores = self._stands(Order.EASE), self._scores(Order.EASE)
+        stands, scores = self._stands(Order.MEAN_REWARD), self._scores(Order.MEAN_REWARD)
         if not stands[item]:
             return middle(self.policy.n_bins)
         below = np.count_nonzero(stands & (scores < scores[item]))
@@ -174,7 +174,7 @@ class Population:
     def _stands(self, order: Order) -> NDArray[np.bool_]:
         seen, foreseen = self.numbers["count"] > 0, ~np.isnan(self.numbers["prior"])
         match order:
-            case Order.EASE:
+            case Order.MEAN_REWARD:
                 return seen | foreseen
             case Order.UNSEEN:
                 return ~seen & ~foreseen

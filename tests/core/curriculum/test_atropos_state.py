@@ -80,7 +80,7 @@ def test_fault_bin_0_held_only_ties_with_the_best_item() -> None:
     for emas in (scores, np.round(scores, 1), np.ones(1000)):
         population = Population(Header(), [Estimate(each, 1) for each in emas.tolist()])
         assert np.bincount([population.bin(item) for item in range(1000)]).tolist() == [200] * 5
-        easiest = population.standing(Order.EASE)[ranks_of(0, 1000, 5)]
+        easiest = population.standing(Order.MEAN_REWARD)[ranks_of(0, 1000, 5)]
         assert emas[easiest].min() >= np.delete(emas, easiest).max()
 
 

@@ -34,13 +34,13 @@ def test_the_entropy_is_that_of_the_places(shapes: list[tuple[int, float, float]
 
 
 def test_a_million_items_alike_have_the_entropy_of_a_million() -> None:
-    assert entropy([Part(Order.EASE, 0, 10**6, 1.0, "")]) == pytest.approx(math.log(10**6))
+    assert entropy([Part(Order.MEAN_REWARD, 0, 10**6, 1.0, "")]) == pytest.approx(math.log(10**6))
 
 
 @pytest.mark.parametrize("policy", EXAMPLES, ids=NAMES)
 def test_there_is_what_atropos_shows_and_each_strategys_own(policy: CurriculumPolicy) -> None:
     counts = known(policy).counts()
-    totals = Totals(ease_sum=2.6, ease_min=0.1, ease_max=0.9, updates=11, in_flight=2)
+    totals = Totals(reward_sum=2.6, reward_min=0.1, reward_max=0.9, updates=11, in_flight=2)
     shown = metrics(policy, counts, totals, parts(policy, counts, 0.5), 0.5)
     assert {f"curriculum/{name}" for name in ATROPOS} <= shown.keys() or policy.n_bins != 5
     assert shown["curriculum/items_tracked"] == 4

@@ -209,7 +209,7 @@ def test_pools_of_weight_0_are_left_alone_even_if_there_is_no_other() -> None:
 def test_competence_begins_with_one_item_and_ends_with_all_of_them() -> None:
     def allowed(initial: float, progress: float, items: int = 1000) -> int:
         policy = CurriculumPolicy(Strategy.COMPETENCE_BASED, initial_competence=initial)
-        counts = Counts({Order.EASE: items - items // 3, Order.UNSEEN: items // 3})
+        counts = Counts({Order.MEAN_REWARD: items - items // 3, Order.UNSEEN: items // 3})
         return sum(part.size for part in parts(policy, counts, progress))
 
     assert [allowed(0.0, 0), allowed(0.01, 0), allowed(0.1, 0.25), allowed(0.01, 1), allowed(1, 0)] == [
@@ -220,14 +220,14 @@ def test_competence_begins_with_one_item_and_ends_with_all_of_them() -> None:
 
 def test_what_is_unknown_comes_behind_the_easier_half() -> None:
     policy = CurriculumPolicy(Strategy.COMPETENCE_BASED, initial_competence=0.0)
-    counts = Counts({Order.EASE: 5, Order.UNSEEN: 4})
+    counts = Counts({Order.MEAN_REWARD: 5, Order.UNSEEN: 4})
     allowed = [
         [(each.order, each.first, each.size) for each in parts(policy, counts, (n / 9) ** 2 + 1e-9)] for n in (3, 5, 8)
     ]
     assert allowed == [
-        [(Order.EASE, 2, 3)],
-        [(Order.EASE, 2, 3), (Order.UNSEEN, 0, 2)],
-        [(Order.EASE, 1, 4), (Order.UNSEEN, 0, 4)],
+        [(Order.MEAN_REWARD, 2, 3)],
+        [(Order.MEAN_REWARD, 2, 3), (Order.UNSEEN, 0, 2)],
+        [(Order.MEAN_REWARD, 1, 4), (Order.UNSEEN, 0, 4)],
     ]
 
 

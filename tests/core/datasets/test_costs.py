@@ -21,7 +21,7 @@ FACTORS = st.floats(0, 1e6, allow_subnormal=False)
         ("quadratic=2, linear=3", [14.0, 230.0]),
         ("linear=2.5e1", [50.0, 250.0]),
         ("3*L + 2*L^2", [14.0, 230.0]),
-        ("sent", [0.5, 0.25]),
+        ("declared", [0.5, 0.25]),
         ("frames*action_dim*cameras", [42.0, 210.0]),
         ("frames * action_dim * cameras", [42.0, 210.0]),
         ("column:price", [0.5, 0.25]),
@@ -29,13 +29,13 @@ FACTORS = st.floats(0, 1e6, allow_subnormal=False)
     ],
 )
 def test_a_cost_is_what_it_says(text: str, costs: list[float]) -> None:
-    found = parse_episode_cost(text).of(np.array([2, 10]), sent=np.array([0.5, 0.25]), action_dim=7, cameras=3)
+    found = parse_episode_cost(text).of(np.array([2, 10]), declared=np.array([0.5, 0.25]), action_dim=7, cameras=3)
     assert found.tolist() == costs
 
 
 def test_a_column_is_named_as_it_is() -> None:
     assert parse_episode_cost("column:a b,c").column == "a b,c"
-    assert parse_episode_cost("sent").column == "cost"
+    assert parse_episode_cost("declared").column == "cost"
     assert parse_episode_cost("tokens").column is None
 
 

@@ -20,7 +20,7 @@ def test_every_episode_is_in_one_shard_and_the_shards_add_up(
     lengths: list[int], ranks: int, equal: bool, quadratic: bool
 ) -> None:
     costs = [float(length) ** (2 if quadratic else 1) for length in lengths]
-    plan = plan_shards(np.array(lengths), np.array(costs), ranks, equal=equal)
+    plan = plan_shards(np.array(lengths), np.array(costs), ranks, equal_episodes=equal)
     members = plan.balanced.shards
     assert sorted(n for shard in members for n in shard.tolist()) == list(range(len(lengths)))
     for shard, of in zip(plan.shards, members, strict=True):
@@ -35,7 +35,7 @@ def test_every_episode_is_in_one_shard_and_the_shards_add_up(
 @given(lengths=LENGTHS, ranks=st.integers(1, 12))
 @examples(200)
 def test_times_are_those_of_the_slowest_ranks(lengths: list[int], ranks: int) -> None:
-    plan = plan_shards(np.array(lengths), np.array(lengths, float), ranks, equal=False)
+    plan = plan_shards(np.array(lengths), np.array(lengths, float), ranks, equal_episodes=False)
     mean = sum(lengths) / ranks
     naive = [0.0] * ranks
     for n, length in enumerate(lengths):
@@ -51,7 +51,7 @@ def test_times_are_those_of_the_slowest_ranks(lengths: list[int], ranks: int) ->
 @given(LENGTHS)
 @examples(200)
 def test_lengths_are_described_as_the_standard_library_does(lengths: list[int]) -> None:
-    found = plan_shards(np.array(lengths), np.array(lengths, float), 1, equal=False).lengths
+    found = plan_shards(np.array(lengths), np.array(lengths, float), 1, equal_episodes=False).lengths
     assert (found.episodes, found.total) == (len(lengths), sum(lengths))
     assert (found.shortest, found.longest) == (min(lengths), max(lengths))
     assert found.mean == pytest.approx(statistics.mean(lengths))
@@ -62,7 +62,7 @@ def test_lengths_are_described_as_the_standard_library_does(lengths: list[int]) 
 
 
 def test_sorted_lengths_are_where_a_plan_is_worth_most() -> None:
-    plan = plan_shards(np.arange(1, 801), np.arange(1.0, 801.0), 8, equal=True)
+    plan = plan_shards(np.arange(1, 801), np.arange(1.0, 801.0), 8, equal_episodes=True)
     assert plan.contiguous_pass_time == pytest.approx(1.874, abs=0.001)
     assert plan.pass_time < 1.0001
     assert plan.balanced.equal
@@ -70,15 +70,15 @@ def test_sorted_lengths_are_where_a_plan_is_worth_most() -> None:
 
 
 def test_equal_shards_are_not_made_of_a_number_that_does_not_divide() -> None:
-    assert not plan_shards(np.arange(1, 802), np.arange(1.0, 802.0), 8, equal=True).balanced.equal
+    assert not plan_shards(np.arange(1, 802), np.arange(1.0, 802.0), 8, equal_episodes=True).balanced.equal
 
 
 def test_ranks_without_an_episode_are_there_with_none() -> None:
-    plan = plan_shards(np.array([5]), np.array([5.0]), 3, equal=False)
+    plan = plan_shards(np.array([5]), np.array([5.0]), 3, equal_episodes=False)
     assert sorted(shard.episodes for shard in plan.shards) == [0, 0, 1]
     assert plan.balanced.imbalance.max_over_min is None
 
 
 def test_costs_that_cannot_be_are_refused() -> None:
     with pytest.raises(InvalidField, match="cost of lot 1"):
-        plan_shards(np.array([5, 6]), np.array([5.0, np.inf]), 2, equal=False)
+        plan_shards(np.array([5, 6]), np.array([5.0, np.inf]), 2, equal_episodes=False)

@@ -60,7 +60,7 @@ def test_an_episode_costs_its_frames_times_numbers_times_cameras(episodes: list[
 
 
 def test_a_producer_may_say_what_its_sequences_cost() -> None:
-    assert CostModel(Measure.SENT).costs([5, 6], sent=[0.5, 0.25]).tolist() == [0.5, 0.25]
+    assert CostModel(Measure.DECLARED).costs([5, 6], declared=[0.5, 0.25]).tolist() == [0.5, 0.25]
 
 
 @pytest.mark.parametrize(
@@ -107,10 +107,10 @@ def test_no_lots_cost_nothing() -> None:
         (CostModel(), {"lengths": [[1]]}, "[1, 1]"),
         (CostModel(), {"lengths": [2**64]}, "64 bits"),
         (CostModel(Measure.LENGTH, 1e300, 1e300), {"lengths": [1, 2**40]}, "the cost of lot 1 is inf"),
-        (CostModel(Measure.SENT), {"lengths": [1]}, "needs sent"),
-        (CostModel(Measure.SENT), {"lengths": [1, 1], "sent": [1.0]}, "2 lengths"),
-        (CostModel(Measure.SENT), {"lengths": [1, 1], "sent": [1.0, float("nan")]}, "lot 1 is nan"),
-        (CostModel(Measure.SENT), {"lengths": [1], "sent": [-0.5]}, "lot 0 is -0.5"),
+        (CostModel(Measure.DECLARED), {"lengths": [1]}, "needs declared"),
+        (CostModel(Measure.DECLARED), {"lengths": [1, 1], "declared": [1.0]}, "2 lengths"),
+        (CostModel(Measure.DECLARED), {"lengths": [1, 1], "declared": [1.0, float("nan")]}, "lot 1 is nan"),
+        (CostModel(Measure.DECLARED), {"lengths": [1], "declared": [-0.5]}, "lot 0 is -0.5"),
         (CostModel(Measure.EPISODE), {"lengths": [1]}, "needs action_dims and cameras"),
         (CostModel(Measure.EPISODE), {"lengths": [1], "action_dims": 7}, "needs cameras"),
         (CostModel(Measure.EPISODE), {"lengths": [1], "action_dims": 7, "cameras": 0}, "number of cameras of lot 0"),

@@ -64,9 +64,9 @@ lanes = st.dictionaries(
 )
 
 
-@given(lanes=lanes, data=st.data(), world_size=st.integers(1, 4), spread=st.booleans())
+@given(lanes=lanes, data=st.data(), world_size=st.integers(1, 4), split_groups=st.booleans())
 def test_a_choice_has_as_many_groups_of_each_lane_and_all_that_are_overdue(
-    lanes: dict[LaneId, list[float]], data: st.DataObject, world_size: int, spread: bool
+    lanes: dict[LaneId, list[float]], data: st.DataObject, world_size: int, split_groups: bool
 ) -> None:
     window: Window = {}
     for position, (lane, costs) in enumerate(lanes.items()):
@@ -76,7 +76,7 @@ def test_a_choice_has_as_many_groups_of_each_lane_and_all_that_are_overdue(
     if not plan.groups:
         return
     delays = data.draw(st.dictionaries(st.sampled_from(ids(plan)), st.integers(1, 3)))
-    chosen = choose_balanced(plan, window, Split(world_size, spread), delays, 2)
+    chosen = choose_balanced(plan, window, Split(world_size, split_groups=split_groups), delays, 2)
     assert Counter((group.environment, group.size) for group in chosen.groups) == Counter(
         (group.environment, group.size) for group in plan.groups
     )

@@ -98,9 +98,9 @@ def test_a_rank_gets_the_oldest_batch_that_ranks_have_and_it_has_not_trained_on(
     ("asked", "named"),
     [
         (Split(3), "world_size is 2 for the ranks that have this batch, not 3"),
-        (Split(2, spread=True), "spread"),
-        (Split(2, equal=True), "equal is None"),
-        (Split(2, cost="sent"), "cost"),
+        (Split(2, split_groups=True), "split_groups"),
+        (Split(2, equal_sequences=True), "equal_sequences is None"),
+        (Split(2, cost="declared"), "cost"),
         (Split(2, ended_by=EndedBy.RANK_0), "ended_by is all for the ranks that have this batch, not rank_0"),
     ],
     ids=str,
@@ -112,7 +112,7 @@ def test_ranks_agree_on_everything(asked: Split, named: str) -> None:
 
 
 def test_ranks_that_agree_have_nothing_to_say() -> None:
-    assert disagreement(Split(2, cost="sent"), Split(2, cost="sent")) is None
+    assert disagreement(Split(2, cost="declared"), Split(2, cost="declared")) is None
 
 
 def test_a_rank_says_which_step_it_is_at_if_it_likes() -> None:
@@ -124,9 +124,9 @@ def test_a_rank_says_which_step_it_is_at_if_it_likes() -> None:
 
 def test_equal_numbers_need_a_batch_that_divides() -> None:
     Seat(0, Split(5)).check_size(12)
-    Seat(0, Split(4, equal=True)).check_size(12)
+    Seat(0, Split(4, equal_sequences=True)).check_size(12)
     with pytest.raises(InvalidField, match="12 sequences"):
-        Seat(0, Split(5, equal=True)).check_size(12)
+        Seat(0, Split(5, equal_sequences=True)).check_size(12)
 
 
 # Who gets which sequences
@@ -134,24 +134,31 @@ def test_equal_numbers_need_a_batch_that_divides() -> None:
 groups = st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=5), min_size=1, max_size=9)
 
 
-@given(groups=groups, world_size=st.integers(1, 5), spread=st.booleans(), equal=st.sampled_from([None, True, False]))
+@given(
+    groups=groups,
+    world_size=st.integers(1, 5),
+    split_groups=st.booleans(),
+    equal_sequences=st.sampled_from([None, True, False]),
+)
 def test_every_sequence_is_on_exactly_one_rank(
-    groups: list[list[int]], world_size: int, spread: bool, equal: bool | None
+    groups: list[list[int]], world_size: int, split_groups: bool, equal_sequences: bool | None
 ) -> None:
     sizes = [len(group) for group in groups]
-    if equal and sum(sizes) % world_size:
-        equal = False
-    divided = divide([np.array(group) for group in groups], [None] * len(groups), Split(world_size, spread, equal))
+    if equal_sequences and sum(sizes) % world_size:
+        equal_sequences = False
+    divided = divide(
+        [np.array(group) for group in groups], [None] * len(groups), Split(world_size, split_groups, equal_sequences)
+    )
     parts = [sequences_of(sizes, divided, rank) for rank in range(world_size)]
     had = sorted((group, sequence) for part in parts for group, own in part.items() for sequence in own)
     assert had == [(group, sequence) for group, size in enumerate(sizes) for sequence in range(size)]
     counts = [sum(map(len, part.values())) for part in parts]
-    assert divided.equal == (len(set(counts)) == 1) or not divided.equal
-    if equal:
-        assert len(set(counts)) == 1, "what is asked for is kept, also if groups must be spread for it"
-    if not spread and not equal:
-        assert not divided.spread
-    if not divided.spread:
+    assert divided.equal_sequences == (len(set(counts)) == 1) or not divided.equal_sequences
+    if equal_sequences:
+        assert len(set(counts)) == 1, "what is asked for is kept, also if groups must be split for it"
+    if not split_groups and not equal_sequences:
+        assert not divided.split_groups
+    if not divided.split_groups:
         assert all(len(own) == sizes[group] for part in parts for group, own in part.items())
 
 
@@ -167,13 +174,15 @@ def test_a_division_is_a_small_part_of_its_lease() -> None:
 def test_what_a_group_costs_is_what_its_producer_said() -> None:
     """Those that said nothing count as the mean of those that did."""
     lengths = [np.array([9]), np.array([1]), np.array([1]), np.array([5])]
-    divided = divide(lengths, [1.0, 3.0, None, 2.0], Split(2, equal=False, cost="sent"))
+    divided = divide(lengths, [1.0, 3.0, None, 2.0], Split(2, equal_sequences=False, cost="declared"))
     loads = [sum([1.0, 3.0, 2.0, 2.0][group] for group in sequences_of([1] * 4, divided, rank)) for rank in (0, 1)]
     assert loads == [4.0, 4.0]
 
 
 def test_a_spread_group_s_cost_lies_on_its_sequences_by_their_tokens() -> None:
-    divided = divide([np.array([6, 2, 2, 2])], [12.0], Split(2, spread=True, equal=False, cost="sent"))
+    divided = divide(
+        [np.array([6, 2, 2, 2])], [12.0], Split(2, split_groups=True, equal_sequences=False, cost="declared")
+    )
     assert sorted(len(sequences_of([4], divided, rank)[0]) for rank in (0, 1)) == [1, 3]
 
 

@@ -60,7 +60,7 @@ async def test_a_batch_whose_taking_was_never_confirmed_is_served_again(
     answer = await services.dispatch.take(RUN)
     assert marks(answer) == [1]
     assert answer.batch is not None
-    assert answer.batch.lease.deliveries > 1, "and says so"
+    assert answer.batch.lease.delivery_count > 1, "and says so"
     await services.sending.finish(RUN, answer)
     await services.sending.finish(RUN, await services.dispatch.take(RUN))
     assert (await books_of(redis_client, RUN))["delivered"] == 1
@@ -117,7 +117,7 @@ async def test_a_batch_that_is_being_sent_is_left_alone(process: Callable[..., P
     assert (await other.dispatch.take(RUN)).batch is None
     await services.sending.finish(RUN, answer)
     (lease,) = (await services.registry.view(RUN)).leases
-    assert (lease.state, lease.deliveries) == (LeaseState.SENT, 1)
+    assert (lease.state, lease.delivery_count) == (LeaseState.SENT, 1)
 
 
 async def test_a_batch_that_could_not_be_marked_as_sent_is_served_again(
@@ -137,7 +137,7 @@ async def test_a_batch_that_could_not_be_marked_as_sent_is_served_again(
     assert marks(again) == [1]
     await lossy.deliver_late()
     (lease,) = (await services.registry.view(RUN)).leases
-    assert (lease.state, lease.deliveries) == (LeaseState.SENDING, 2)
+    assert (lease.state, lease.delivery_count) == (LeaseState.SENDING, 2)
 
 
 async def test_a_batch_that_could_not_be_marked_as_returned_is_handed_out_again(

@@ -40,7 +40,7 @@ POLICY = Policy(
     keep_batches=16,
     keep_bytes=1024**3,
     dedup_window_s=A_YEAR_S,
-    lineage_s=A_YEAR_S,
+    history_retention_s=A_YEAR_S,
 )
 
 some = st.sampled_from((0, 0, 1, 1, 2, 3, 4, 6, 9))
@@ -211,7 +211,7 @@ class RunMachine(RuleBasedStateMachine):
         assert [unpack(payload).metadata["id"] for payload in answer.batch.payloads] == [group.id for group in groups]
         assert list(answer.batch.payloads) == [self._encoded[group.id].payload for group in groups]
         assert [group.policy_version for group in answer.batch.groups] == [group.version for group in groups]
-        assert (lease.step, lease.deliveries, lease.relaxed) == (expected.step, expected.delivery, False)
+        assert (lease.step, lease.delivery_count, lease.relaxed) == (expected.step, expected.delivery_count, False)
         assert lease.deadline_ms - answer.batch.view.clock_ms == 1000 * lease_s
         if expected.lease is None:
             assert lease.lease_id not in {lease_id for _, lease_id in self._handles}
@@ -356,8 +356,8 @@ class RunMachine(RuleBasedStateMachine):
         view = self._call(lambda services: services.administration.get(RUN))
         assert {"sequences": view.drought.sequences, **view.drought.dropped} == {"sequences": 0, **model.drought}
         leases = view.leases
-        assert [(one.batch_id, one.step, one.state, one.deliveries) for one in leases] == [
-            (batch.id, batch.step, batch.state, batch.delivery) for batch in model.batches
+        assert [(one.batch_id, one.step, one.state, one.delivery_count) for one in leases] == [
+            (batch.id, batch.step, batch.state, batch.delivery_count) for batch in model.batches
         ]
         manifests = self._processes.wait(self._processes.redis.hgetall(RunKeys(RUN).leases))
         assert [[group["given_id"] for group in json.loads(manifests[one.batch_id.encode()])] for one in leases] == [

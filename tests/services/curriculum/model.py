@@ -28,8 +28,8 @@ class Item:
     sample: str = ""
 
     @property
-    def ease(self) -> float | None:
-        """What it stands by in the order of ease, if it does."""
+    def mean_reward(self) -> float | None:
+        """What it stands by in the order of mean reward, if it does."""
         return self.estimate.ema if self.estimate.count else self.prior
 
 
@@ -103,9 +103,9 @@ class CurriculumModel:
         }
         return replace(self, items=items, requests=set())
 
-    def by_ease(self) -> list[str]:
-        """Return the keys of items in the order of ease."""
-        placed = [(item.ease, key.encode()) for key, item in self.items.items() if item.ease is not None]
+    def by_mean_reward(self) -> list[str]:
+        """Return the keys of items in the order of mean reward."""
+        placed = [(item.mean_reward, key.encode()) for key, item in self.items.items() if item.mean_reward is not None]
         return [key.decode() for _, key in sorted(placed)]
 
     def contents(self) -> dict[str, Any]:
@@ -113,7 +113,7 @@ class CurriculumModel:
         seen = {key: item for key, item in self.items.items() if item.estimate.count}
         foreseen = {key: item.prior for key, item in self.items.items() if not item.estimate.count}
         orders: dict[str, Mapping[str, float | None]] = {
-            "ease": {key: item.ease for key, item in self.items.items()},
+            "mean_reward": {key: item.mean_reward for key, item in self.items.items()},
             "posterior": {key: _mean(item.estimate) for key, item in seen.items()},
             "signal": {key: item.estimate.signal for key, item in seen.items()},
             "last": {key: item.estimate.last for key, item in seen.items()},
@@ -132,17 +132,17 @@ class CurriculumModel:
         found |= {name: {key.encode(): value for key, value in own.items()} for name, own in hashes.items()}
         return {name: value for name, value in found.items() if value}
 
-    def ease_sum(self) -> float:
-        """Return the sum of ease, as the store rounds it."""
-        eases = [item.ease for item in self.items.values() if item.ease is not None]
-        return sum(math.floor(ease * _UNITS + 0.5) for ease in eases) / _UNITS
+    def reward_sum(self) -> float:
+        """Return the sum of mean reward, as the store rounds it."""
+        eases = [item.mean_reward for item in self.items.values() if item.mean_reward is not None]
+        return sum(math.floor(mean_reward * _UNITS + 0.5) for mean_reward in eases) / _UNITS
 
     def _arm(self, key: str) -> str:
         item = self.items.get(key, Item())
         if self.policy.arms is Arms.CATEGORIES:
             return f"category:{item.category}"
-        order = self.by_ease()
-        known = key in self.items and item.ease is not None
+        order = self.by_mean_reward()
+        known = key in self.items and item.mean_reward is not None
         bins = self.policy.n_bins
         return f"bin:{bin_of(order.index(key), len(order), bins) if known else middle(bins)}"
 

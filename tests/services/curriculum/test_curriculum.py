@@ -40,7 +40,7 @@ Start = Callable[..., Process]
 ITEMS = [f"item{n:02d}" for n in range(40)]
 
 
-async def difficulty(services: object, key: str) -> float:
+async def mean_reward(services: object, key: str) -> float:
     facts, _ = await services.curriculum_items.item(RUN, NAME, key)  # type: ignore[attr-defined]
     return float(facts.stored.estimate.ema)
 
@@ -59,8 +59,8 @@ async def test_observations_are_averaged_the_first_one_begins_and_a_prior_gives_
     await make(services, ema_alpha=0.25)
     await register(services, "known", prior=0.9)
     await observe(services, [("known", [1.0, 0.0]), ("new", [1.0]), ("new", [0.0, 0.0])])
-    assert await difficulty(services, "known") == 0.5
-    assert await difficulty(services, "new") == 0.75
+    assert await mean_reward(services, "known") == 0.5
+    assert await mean_reward(services, "new") == 0.75
     facts, _ = await services.curriculum_items.item(RUN, NAME, "new")
     assert facts.stored.history == (1.0, 0.0)
     assert facts.stored.estimate.count == 2
@@ -77,7 +77,7 @@ async def test_what_is_said_of_an_item_and_taken_back_leaves_no_trace(process: S
     after = await contents(redis_client, own)
     assert after.pop("category_numbers").keys() - before.pop("category_numbers").keys() == {b"topology"}
     assert after == before
-    assert (await services.curricula.facts(RUN, NAME)).census.ease_sum == 0
+    assert (await services.curricula.facts(RUN, NAME)).census.reward_sum == 0
 
 
 async def test_the_last_fifty_scores_of_an_item_are_kept(process: Start) -> None:
@@ -165,7 +165,7 @@ async def test_what_is_sent_twice_because_an_answer_was_lost_is_done_once(
         in_flight = await redis_client.zcard(KEYS.curriculum_part(view.curriculum_id, "in_flight"))
         holders = await redis_client.hlen(KEYS.curriculum_part(view.curriculum_id, "holders"))  # type: ignore[misc]
         assert (in_flight, holders, facts.census.in_flight) == (12, 12, 12)
-        ends.append((sampled, end, facts.census.ease_sum, facts.census.updates))
+        ends.append((sampled, end, facts.census.reward_sum, facts.census.updates))
         await services.curricula.delete(RUN, NAME)
     assert ends[0] == ends[1]
     await twice.aclose()
@@ -270,9 +270,9 @@ async def test_items_are_listed_page_by_page_and_each_bin_has_its_own(process: S
             cursor = page.cursor
             if cursor is None:
                 break
-        by_ease = [*ITEMS, "foreseen"]
+        by_mean_reward = [*ITEMS, "foreseen"]
         unseen = [f"unseen{n}" for n in range(7)]
-        assert listed == (by_ease[::-1] + unseen[::-1] if descending else by_ease + unseen)
+        assert listed == (by_mean_reward[::-1] + unseen[::-1] if descending else by_mean_reward + unseen)
     facts = await services.curricula.facts(RUN, NAME)
     assert sorted(facts.bins) == [8, 8, 8, 9, 15]
     for each in range(5):
@@ -297,7 +297,7 @@ async def test_a_deleted_item_is_gone_from_everywhere(process: Start, redis_clie
             part: value for part, value in before.items() if part != "arms"
         }
         assert await redis_client.exists(*(KEYS.curriculum_part(own, part) for part in ("in_flight", "holders"))) == 0
-        assert (await services.curricula.facts(RUN, NAME)).census.ease_sum == 0
+        assert (await services.curricula.facts(RUN, NAME)).census.reward_sum == 0
         with pytest.raises(ItemNotFound):
             await services.curriculum_items.delete(RUN, NAME, key)
 

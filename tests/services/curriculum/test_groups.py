@@ -49,7 +49,7 @@ async def counts(services: Services) -> tuple[int, int]:
     return census.updates, census.left_out
 
 
-async def ease(services: Services, item: str) -> float:
+async def mean_reward(services: Services, item: str) -> float:
     facts, _ = await services.curriculum_items.item(RUN, NAME, item)
     return float(facts.stored.estimate.ema)
 
@@ -194,7 +194,7 @@ async def test_what_one_process_does_to_a_curriculum_holds_for_groups_that_any_o
     await there.submissions.submit(RUN, [scored("g1", "a", 1.0)])
     await act(here)
     await there.submissions.submit(RUN, [scored("g2", "a", 0.0)])
-    assert (await ease(here, "a"), await counts(here)) == (expected, (2, 0))
+    assert (await mean_reward(here, "a"), await counts(here)) == (expected, (2, 0))
 
 
 async def test_an_item_without_a_curriculum_is_only_told_to_whoever_reads_the_group(

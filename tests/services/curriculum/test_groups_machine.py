@@ -95,7 +95,7 @@ class GroupMachine(RuleBasedStateMachine):
         self._numbers = count()
         self._run = RunModel({}, Counter())
         self._processes.wait(self._processes.redis.flushall())
-        policy = Policy(**fields_of({"dedup_window_s": A_YEAR_S, "lineage_s": A_YEAR_S}))
+        policy = Policy(**fields_of({"dedup_window_s": A_YEAR_S, "history_retention_s": A_YEAR_S}))
         self._call(lambda services: services.administration.create(RUN, config(4), policy))
         for name in (NAME, "other"):
             self._call(lambda services, name=name: join(services, name))  # type: ignore[misc]
@@ -215,7 +215,7 @@ class GroupMachine(RuleBasedStateMachine):
         expected = self._model.contents()
         assert (arms, found) == (expected.pop("arms", {}), expected)
         census = self._call(lambda services: services.curricula.facts(RUN, NAME)).census
-        assert (census.updates, census.ease_sum) == (self._model.updates, self._model.ease_sum())
+        assert (census.updates, census.reward_sum) == (self._model.updates, self._model.reward_sum())
         assert (census.in_flight, census.left_out) == (len(self._model.items) - len(self._model.idle(0.0)), 0)
 
 

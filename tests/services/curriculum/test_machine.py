@@ -193,7 +193,7 @@ class CurriculumMachine(RuleBasedStateMachine):
         held, held_by_somebody = self._processes.wait(pipeline.execute())
         assert sorted(held_by_somebody) == sorted(held)
         facts = self._call(lambda services: services.curricula.facts(RUN, NAME))
-        assert facts.census.ease_sum == self._model.ease_sum()
+        assert facts.census.reward_sum == self._model.reward_sum()
         assert facts.census.updates == self._model.updates
         assert facts.census.in_flight == len(self._model.items) - len(self._model.idle(self._now))
 

@@ -31,7 +31,9 @@ LINEAGE_S = 3600
 async def alone(process: Callable[..., Process]) -> Process:
     """One process, and a run whose batches are of two."""
     made = process()
-    await made[0].administration.create(RUN, config(2), Policy(lineage_s=LINEAGE_S, keep_batches=1, keep_bytes=10**6))
+    await made[0].administration.create(
+        RUN, config(2), Policy(history_retention_s=LINEAGE_S, keep_batches=1, keep_bytes=10**6)
+    )
     return made
 
 

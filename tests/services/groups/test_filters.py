@@ -149,7 +149,7 @@ async def test_a_drought_is_seen_by_all_processes_told_once_and_ended_by_one_gro
         alert = (await services.status.of(RUN)).alert
         assert alert is not None
         assert (alert.sequences, alert.dropped) == (12, {"zero_variance": 5, "stale": 1})
-        assert alert.since_s >= 0
+        assert alert.started_age_s >= 0
     told = "nothing to train on in the last 10 sequences; groups that came in vain: stale 1, zero_variance 4"
     assert caplog.messages == [f"run {RUN}: {told}"]
     await there.submissions.submit(RUN, [rewarded("one", SAME), rewarded("good", MIXED)])

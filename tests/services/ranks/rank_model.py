@@ -108,11 +108,11 @@ class RankModel(RunModel):
         assert set(had) <= everything
         if len(known) == split.world_size:
             assert set(had) == everything, "nobody has a sequence of the batch"
-        if split.equal:
+        if split.equal_sequences:
             assert len(shard) * split.world_size == len(everything)
 
     def _waits_for(self, batch: Batch, seat: Seat) -> bool:
-        gone = batch.state == "held" and batch.delivery >= self.max_deliveries
+        gone = batch.state == "held" and batch.delivery_count >= self.max_deliveries
         return self._waits(batch) and not gone and _wants(seat, batch)
 
     def _in_hand(self, seat: Seat) -> Batch | None:
@@ -146,5 +146,5 @@ def _check_step(seat: Seat, step: int) -> None:
 
 
 def _check_equal(seat: Seat, batch_size: int) -> None:
-    if seat.split.equal and batch_size % seat.split.world_size:
+    if seat.split.equal_sequences and batch_size % seat.split.world_size:
         raise Refused("invalid_field", "the same number")

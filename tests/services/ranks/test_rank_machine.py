@@ -24,8 +24,8 @@ ranks = st.integers(0, 3)
 splits = st.builds(
     Split,
     world_size=st.integers(1, 4),
-    spread=st.booleans(),
-    equal=st.sampled_from((None, None, True, False)),
+    split_groups=st.booleans(),
+    equal_sequences=st.sampled_from((None, None, True, False)),
     cost=st.sampled_from(("tokens", "L + L^2")),
     ended_by=st.sampled_from((EndedBy.ALL, EndedBy.ALL, EndedBy.RANK_0)),
 )
@@ -94,7 +94,7 @@ class RankMachine(RunMachine):
             return None
         assert answer.batch is not None, expected
         lease = answer.batch.lease
-        assert (lease.step, lease.deliveries) == (expected.step, expected.delivery)
+        assert (lease.step, lease.delivery_count) == (expected.step, expected.delivery_count)
         if expected.lease is None:
             assert lease.lease_id not in {lease_id for _, lease_id in self._handles}
             self._handles.append((lease.batch_id, lease.lease_id))
@@ -159,7 +159,7 @@ class RankMachine(RunMachine):
     @rule(split=splits)
     def nobody_is_stranded(self, split: Split) -> None:
         """Whatever others left, ranks that start anew get through it once leases have run out."""
-        self._split = replace(split, equal=None)
+        self._split = replace(split, equal_sequences=None)
         self.pass_time(4)
         for _ in range(3 * len(self._model.batches) + 3):
             taken = [self._take_shard(Seat(rank, self._split), 45) for rank in range(split.world_size)]

@@ -28,8 +28,8 @@ from tests.services.replay.values import (
 
 MAX_WAITING = 3
 DEMAND_S = 100
-LIVE = ("sampleable", "withheld")
-KEPT = (*LIVE, "past")
+LIVE = ("sampleable", "reserved")
+KEPT = (*LIVE, "archived")
 
 
 class ReplayModel:
@@ -194,7 +194,7 @@ class ReplayModel:
 
     def _retire(self, chunk: Chunk, reason: str) -> None:
         """Past ones have been retired by the session that began."""
-        if chunk.place != "past":
+        if chunk.place != "archived":
             self._count_retired(chunk, reason)
         chunk.place = reason
         self._forget(chunk)
@@ -214,7 +214,7 @@ class ReplayModel:
             fault = self._fault(chunk.parts, chunk.inserted, chunk.uses) if chunk.place in LIVE else None
             if fault == "old_session":
                 self._count_retired(chunk, fault)
-                chunk.place = "past"
+                chunk.place = "archived"
             elif fault:
                 self._retire(chunk, fault)
             else:
@@ -226,9 +226,9 @@ class ReplayModel:
         return most is not None and chunk.uses + chunk.held >= most
 
     def _place(self, chunk: Chunk) -> None:
-        """A chunk is withheld while samples hold all its uses that are left."""
+        """A chunk is reserved while samples hold all its uses that are left."""
         if chunk.place in LIVE:
-            chunk.place = "withheld" if self._is_spent(chunk) else "sampleable"
+            chunk.place = "reserved" if self._is_spent(chunk) else "sampleable"
 
     def _make_room(self, chunks: int, size: int) -> None:
         """The rule says who goes; it has an oracle of its own."""
@@ -407,5 +407,5 @@ def as_the_rule_sees(chunk: Chunk) -> rule.Chunk:
         priority=chunk.priority,
         uses=chunk.uses,
         reserved=chunk.held,
-        retired=chunk.place == "past",
+        retired=chunk.place == "archived",
     )

@@ -13,9 +13,9 @@ from app.services.replay.planning import FragmentReceipt
 from app.services.replay.request import ReplaySample, ReplaySampleRequest
 from app.store.redis.keys import ReplayPart, RunKeys
 from app.store.replay.entries import (
-    PAST,
+    ARCHIVED,
+    RESERVED,
     SAMPLEABLE,
-    WITHHELD,
     EncodedFragment,
     StoredChunk,
     StoredFragment,
@@ -195,7 +195,7 @@ async def _check_orders(redis: Redis, keys: RunKeys, books: Books) -> None:
 
     orders: dict[str, tuple[ReplayPart, ReplayPart, ReplayPart, ReplayPart]] = {
         SAMPLEABLE: ("order", "weights", "versions", "uses"),
-        WITHHELD: ("withheld_order", "withheld_weights", "withheld", "withheld_uses"),
+        RESERVED: ("reserved_order", "reserved_weights", "reserved", "reserved_uses"),
     }
     for place, (order, weights, versions, uses) in orders.items():
         live = {key: entry for key, entry in chunks.items() if entry.place == place}
@@ -203,15 +203,15 @@ async def _check_orders(redis: Redis, keys: RunKeys, books: Books) -> None:
         assert await scores(weights) == {key: entry.weight for key, entry in live.items()}
         assert await scores(versions) == {key: entry.chunk.versions.lowest for key, entry in live.items()}
         assert await scores(uses) == {key: -entry.chunk.uses for key, entry in live.items()}
-    assert await scores("past") == {key: int(key) for key, entry in chunks.items() if entry.place == PAST}
+    assert await scores("archived") == {key: int(key) for key, entry in chunks.items() if entry.place == ARCHIVED}
 
 
 def _check_uses(books: Books) -> None:
-    places = (SAMPLEABLE, WITHHELD, PAST)
+    places = (SAMPLEABLE, RESERVED, ARCHIVED)
     kept = [entry for entry in books.chunks.values() if entry.place in places]
-    live = [entry for entry in kept if entry.place != PAST]
-    lingering = [entry for entry in books.chunks.values() if entry.place not in places]
-    assert all(entry.chunk.reserved for entry in lingering), "a chunk that is retired and that nobody holds"
+    live = [entry for entry in kept if entry.place != ARCHIVED]
+    retired_in_use = [entry for entry in books.chunks.values() if entry.place not in places]
+    assert all(entry.chunk.reserved for entry in retired_in_use), "a chunk that is retired and that nobody holds"
     assert books.total("chunks") == len(kept)
     assert books.total("chunk_bytes") == sum(entry.chunk.payload_bytes for entry in kept)
     assert books.total("chunk_fragments") == sum(entry.chunk.fragments for entry in kept)

@@ -82,7 +82,7 @@ async def test_groups_are_sampled_after_training_up_to_max_reuse_and_then_freed(
     assert isinstance(await services.replay_samples.take(RUN, ReplaySampleRequest(num_chunks=1)), Blocked)
     kept = policy.keep_batches > 0
     assert (await payloads(buffer)).issuperset(ids) == kept, "kept batches hold them for a rewind"
-    await services.bookmarks.snapshot(RUN, 2)
+    await services.bookmarks.checkpoint(RUN, 2)
     assert not (await payloads(buffer)).intersection(ids)
     assert (await buffer.books()).total("retired:used_up") == 2
 
@@ -94,7 +94,7 @@ async def test_what_is_sampleable_outlives_the_batch_that_is_kept_no_more(
     services = buffer.process[0]
     await submit(services, 0, 1)
     (first, _) = await trained(services, 2)
-    await services.bookmarks.snapshot(RUN, 2)
+    await services.bookmarks.checkpoint(RUN, 2)
     assert first in await payloads(buffer)
     await buffer.process[0].replay.delete_chunks(RUN)
     assert first not in await payloads(buffer)
@@ -137,7 +137,7 @@ async def test_a_process_that_dies_after_an_acknowledgement_loses_no_group_and_d
     store = BatchStore(services.connection)
     ended = await store.acknowledge(RUN, [batch.lease], keep=True, history_ms=1000)
     assert (ended.batches, ended.entered_groups) == (1, 1)  # here it dies
-    await services.bookmarks.snapshot(RUN, 1)
+    await services.bookmarks.checkpoint(RUN, 1)
     books = await swept(buffer)
     assert (books.chunks, books.total("waiting_fragments")) == ({}, 1)
     await services.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)

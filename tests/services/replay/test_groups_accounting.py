@@ -117,7 +117,7 @@ class Crowd:
                 case 0 | 1:
                     await self._rewind(buffer, max(0, view.step - self.dice.randint(0, 4)))
                 case 2:
-                    await services.bookmarks.snapshot(RUN, max(0, view.step - self.dice.randint(0, 3)))
+                    await services.bookmarks.checkpoint(RUN, max(0, view.step - self.dice.randint(0, 3)))
                 case 3 | 4:
                     await self._see_to_quarantined(buffer)
                 case 5:

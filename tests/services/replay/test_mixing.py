@@ -14,7 +14,7 @@ from app.core.replay.sampling import Sampling, Strategy
 from app.core.runs.settings import Policy
 from app.services.batches.request import Batch, BatchRequest
 from app.store.redis.keys import RunKeys
-from app.store.replay.entries import WITHHELD
+from app.store.replay.entries import RESERVED
 from tests.services.accounting import books_of
 from tests.services.conftest import RUN, Process, config, encoded, join, marks
 from tests.services.replay.moves import KEYS, Books, Buffer, buffer_of, swept
@@ -104,10 +104,10 @@ async def test_a_batch_that_is_given_back_returns_fresh_groups_to_the_queue_and_
     services = buffer.process[0]
     await submit(services, 10)
     batch = await taken(services)
-    assert len((await books(buffer)).at(WITHHELD)) == 1
+    assert len((await books(buffer)).at(RESERVED)) == 1
     await nack(services, batch)
     counted = await books(buffer)
-    assert (counted.at(WITHHELD), set(uses(counted).values()), counted.samples) == ([], {0}, {})
+    assert (counted.at(RESERVED), set(uses(counted).values()), counted.samples) == ([], {0}, {})
     again = await taken(services)
     assert (fresh(again), again.lease.batch_id != batch.lease.batch_id) == (["g10"], True)
 
@@ -122,7 +122,7 @@ async def test_a_lease_that_runs_out_is_handed_out_again_identical_and_dropped_w
     await buffer.pass_time(100_000)
     assert len((await books(buffer)).samples) == 1, "its reservation lasts as long as it does"
     again = await taken(services, lease_s=0.001)
-    assert (again.groups, again.payloads, again.lease.deliveries) == (first.groups, first.payloads, 2)
+    assert (again.groups, again.payloads, again.lease.delivery_count) == (first.groups, first.payloads, 2)
     await buffer.pass_time(100)
     await services.leases.discard(RUN, again.lease.batch_id)
     counted = await books(buffer)
@@ -134,7 +134,7 @@ async def test_kept_batches_keep_what_was_replayed_and_a_rewind_counts_no_use_tw
 ) -> None:
     buffer = await set_up(process(), redis_client, max_reuse=1, seeded=2)
     services = buffer.process[0]
-    await services.bookmarks.snapshot(RUN, 1)
+    await services.bookmarks.checkpoint(RUN, 1)
     await submit(services, 10)
     batch = await taken(services)
     (group,) = [group for group in batch.groups if group.replayed is not None]
@@ -148,7 +148,7 @@ async def test_kept_batches_keep_what_was_replayed_and_a_rewind_counts_no_use_tw
     assert (again.lease.batch_id, again.groups, again.payloads) == (batch.lease.batch_id, batch.groups, batch.payloads)
     await ack(services, again)
     assert (await books(buffer)).total("retired:used_up") == 1
-    await services.bookmarks.snapshot(RUN, 2)
+    await services.bookmarks.checkpoint(RUN, 2)
     await books(buffer)
     assert not await redis_client.exists(KEYS.payload(group.group_id)), "freed with its last holder"
 
@@ -167,9 +167,9 @@ async def test_what_a_batch_in_hand_replays_it_holds_on_to_when_a_snapshot_is_re
     for name in ("before", "while they are held", "before"):
         await services.replay_snapshots.restore(RUN, name)
         counted = await books(buffer)
-        assert (len(counted.at(WITHHELD)), counted.samples.keys()) == (2, {batch.lease.batch_id for batch in batches})
+        assert (len(counted.at(RESERVED)), counted.samples.keys()) == (2, {batch.lease.batch_id for batch in batches})
     await nack(services, batches[0])
-    assert len((await books(buffer)).at(WITHHELD)) == 1
+    assert len((await books(buffer)).at(RESERVED)) == 1
     await ack(services, batches[1])
     counted = await books(buffer)
     assert (counted.samples, counted.total("retired:used_up")) == ({}, 1)

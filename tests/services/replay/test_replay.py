@@ -59,7 +59,7 @@ async def test_an_acknowledged_sample_counts_and_one_given_back_does_not(buffer:
     await buffer.configure(max_reuse=2, fragments_per_chunk=1)
     await buffer.put(0, 1)
     first, second = await buffer.take(2), await buffer.take(2)
-    assert (await buffer.books()).at("withheld") == [0, 1]
+    assert (await buffer.books()).at("reserved") == [0, 1]
     await buffer.nack(first)
     await buffer.nack(first)
     assert (await buffer.books()).at("sampleable") == [0, 1]
@@ -112,16 +112,16 @@ async def test_a_session_retires_the_one_before_which_is_kept_for_inspection_unt
     assert await replay.set_session(RUN, 1) == 2
     assert await replay.set_session(RUN, 1) == 0
     books = await buffer.books()
-    assert (books.at("past"), books.at("sampleable")) == ([0, 2], [])
+    assert (books.at("archived"), books.at("sampleable")) == ([0, 2], [])
     assert books.total("dropped:old_session") == 1, "what waited for a chunk"
-    assert [entry.chunk.first for entry in (await replay.chunks(RUN, place="past")).chunks] == [0, 2]
+    assert [entry.chunk.first for entry in (await replay.chunks(RUN, place="archived")).chunks] == [0, 2]
     assert await buffer.put(4) == ["old_session"]
     assert await buffer.put(0, session=2) == ["future_session"]
     assert await buffer.put(0, 1, session=1) == ["stored"] * 2
     books = await swept(buffer)
-    assert (books.at("past"), books.at("sampleable")) == ([2], [0])
+    assert (books.at("archived"), books.at("sampleable")) == ([2], [0])
     assert await replay.delete_chunks(RUN, session=0) == 1
-    assert (await swept(buffer)).at("past") == []
+    assert (await swept(buffer)).at("archived") == []
     with pytest.raises(InvalidField):
         await replay.set_session(RUN, 0)
 
@@ -138,7 +138,7 @@ async def test_what_is_left_of_a_former_session_is_counted_as_that_whatever_its_
     await buffer.configure(max_chunks=2)
     await buffer.put(0, 1, session=1)
     await buffer.ack(held)
-    assert (await swept(buffer)).at("past") == [4]
+    assert (await swept(buffer)).at("archived") == [4]
     state = await buffer.process[0].replay.state(RUN)
     assert (state.retired, state.avg_reuse) == ({"old_session": 3}, 5 / 3)
 
@@ -274,11 +274,11 @@ async def test_how_often_chunks_may_be_used_changes_at_once_for_those_that_sampl
     await buffer.configure(fragments_per_chunk=1, max_reuse=1)
     await buffer.put(0, 1)
     held = await buffer.take(1, sampling={"strategy": "fifo"})
-    assert ((await swept(buffer)).at("sampleable"), (await swept(buffer)).at("withheld")) == ([1], [0])
-    for most, sampleable, withheld in ((2, [0, 1], []), (1, [1], [0]), (None, [0, 1], []), (1, [1], [0])):
+    assert ((await swept(buffer)).at("sampleable"), (await swept(buffer)).at("reserved")) == ([1], [0])
+    for most, sampleable, reserved in ((2, [0, 1], []), (1, [1], [0]), (None, [0, 1], []), (1, [1], [0])):
         await buffer.configure(max_reuse=most)
         books = await swept(buffer)
-        assert (books.at("sampleable"), books.at("withheld")) == (sampleable, withheld)
+        assert (books.at("sampleable"), books.at("reserved")) == (sampleable, reserved)
     await buffer.ack(held)
     assert (await swept(buffer)).total("retired:used_up") == 1
 
@@ -295,7 +295,7 @@ async def test_a_chunk_whose_use_counts_before_it_was_looked_over_is_ranked_wher
     assert view is not None
     assert await store.put(RUN, replace(view.policy, max_reuse=2), 0, 0.0, view.revision, settle=True)
     await buffer.ack(first)
-    assert (await swept(buffer)).at("withheld") == [0]
+    assert (await swept(buffer)).at("reserved") == [0]
     await buffer.ack(second)
     assert (await swept(buffer)).total("retired:used_up") == 1
 
@@ -366,7 +366,7 @@ async def test_thousands_of_chunks_are_written_whole(process: Callable[..., Proc
     buffer = await buffer_of(process(), redis_client, max_reuse=1)
     await buffer.put(*range(4100))
     sample = await buffer.take(4100)
-    withheld, order = KEYS.replay_part("withheld"), KEYS.replay_part("order")
-    assert (await redis_client.zcard(withheld), await redis_client.zcard(order)) == (4100, 0)
+    reserved, order = KEYS.replay_part("reserved"), KEYS.replay_part("order")
+    assert (await redis_client.zcard(reserved), await redis_client.zcard(order)) == (4100, 0)
     await buffer.nack(sample)
-    assert (await redis_client.zcard(withheld), await redis_client.zcard(order)) == (0, 4100)
+    assert (await redis_client.zcard(reserved), await redis_client.zcard(order)) == (0, 4100)

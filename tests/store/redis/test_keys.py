@@ -10,7 +10,7 @@ from app.core.model import DropReason
 from app.store.groups.entries import Placement
 from app.store.redis import keys
 from app.store.redis.client import RedisClient
-from app.store.replay.entries import PAST, chunk_key
+from app.store.replay.entries import ARCHIVED, chunk_key
 from app.store.runs.store import RunStore
 from app.store.runs.tick import NOBODY, HeardOf
 from tests.services.replay.moves import fragment
@@ -52,7 +52,7 @@ async def test_every_key_is_in_the_table_and_every_row_of_the_table_is_a_key(sto
     replayed = LeasedGroup("replayed", 0, None, 2, 1, "checksum", 0, replayed=Replayed(2, 0, 1.0, 1.0))
     assert (await store.take(groups=[replayed])).batch_id == "batch4"
     assert len(keys_of(await moves.take(0, sample_id="named", request_id="named"))) == 1
-    assert await moves.replay.retire(RUN, PAST, [chunk_key(2)]) == 1
+    assert await moves.replay.retire(RUN, ARCHIVED, [chunk_key(2)]) == 1
     await moves.snapshot("a")
     await a_curriculum(store.connection)
     await look()

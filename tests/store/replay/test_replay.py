@@ -12,7 +12,7 @@ from app.core.replay.buffer import Eviction, Standing, acknowledge, give_back, m
 from app.core.runs.counters import Trained
 from app.store.redis import scripts
 from app.store.redis.keys import RUNS, RunKeys
-from app.store.replay.entries import PAST, chunk_key
+from app.store.replay.entries import ARCHIVED, chunk_key
 from tests.services.replay.moves import fragment
 from tests.store.conftest import RUN, Store
 from tests.store.replay.moves import keys_of, lease, replay_moves
@@ -69,7 +69,7 @@ async def test_a_chunk_that_was_used_before_comes_back_to_its_place_among_the_mo
     keys_of(await moves.take(1))
     assert await moves.end("acknowledged")
     keys_of(await moves.take(1, sample_id="other"))
-    assert (await moves.books()).at("withheld") == [1]
+    assert (await moves.books()).at("reserved") == [1]
     assert await moves.end("expired", "other")
     await moves.books()
     assert await moves.replay.candidates(RUN, Eviction.MOST_USED, 2) == [chunk_key(2), chunk_key(1)]
@@ -178,7 +178,7 @@ async def test_what_was_decided_on_another_buffer_retires_nothing(store: Store) 
     moves = await replay_moves(store)
     await moves.insert(fragment(0))
     seen, snapshot = await moves.view(), await moves.snapshot("a")
-    assert await moves.replay.retire(RUN, PAST, [chunk_key(1)], seen) == 0
+    assert await moves.replay.retire(RUN, ARCHIVED, [chunk_key(1)], seen) == 0
     seen = await moves.view()
     assert await moves.snapshots.prepare(RUN, snapshot)
     assert await moves.snapshots.restore(RUN, snapshot, seen, settle=False)
@@ -227,11 +227,11 @@ async def test_who_goes_for_a_newcomer_is_whom_the_rule_names(
     for rank, sample_id in ((2, "a"), (2, "b"), (1, "c"), (3, "d")):
         keys_of(await moves.take(rank, sample_id=sample_id))
         assert await moves.end("acknowledged", sample_id)
-    await moves.replay.retire(RUN, PAST, [chunk_key(5)])
+    await moves.replay.retire(RUN, ARCHIVED, [chunk_key(5)])
     for number, rank in enumerate(held):
         keys_of(await moves.take(rank, sample_id=f"held-{number}"))
     before = await moves.books()
-    assert len(before.at("withheld")) == len(set(held))
+    assert len(before.at("reserved")) == len(set(held))
     insertion, _, view = await moves.plan(fragment(5, size=90))
     (new,) = insertion.chunks
     room = make_room(new.chunk, view.held, [entry.chunk for entry in before.chunks.values()], view.policy)

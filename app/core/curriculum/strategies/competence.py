@@ -6,9 +6,9 @@ half of the others. Temperature changes nothing, the law being uniform.
 
 Source: Platanios et al., *Competence-based curriculum learning for neural machine translation* (2019), equation 2.
 
-FRONTIER: items are mastered if their ease is `competence_threshold` or more. The frontier is the bin of the easiest
-item that is not (the hardest bin, if all are); P(bin) in proportion to exp(-(bin - frontier)^2 / (2 width^2)), with
-log P divided by the temperature. It moves as items are mastered, not with the steps.
+FRONTIER: items are mastered if their mean reward is `competence_threshold` or more. The frontier is the bin of the
+easiest item that is not (the hardest bin, if all are); P(bin) in proportion to exp(-(bin - frontier)^2 / (2 width^2)),
+with log P divided by the temperature. It moves as items are mastered, not with the steps.
 """
 
 import math
@@ -25,7 +25,7 @@ def spans(policy: CurriculumPolicy, _: int) -> tuple[Span, ...]:
     """Of FRONTIER, the mastered."""
     if policy.form is Form.CDF:
         return ()
-    return (Span(Order.EASE, policy.competence_threshold, math.inf),)
+    return (Span(Order.MEAN_REWARD, policy.competence_threshold, math.inf),)
 
 
 def parts(policy: CurriculumPolicy, counts: Counts, progress: float) -> tuple[Part, ...]:
@@ -40,24 +40,24 @@ def competence(initial: float, progress: float) -> float:
 
 def frontier(policy: CurriculumPolicy, counts: Counts) -> int:
     """Return the bin of the frontier."""
-    ease, mastered = counts.length(Order.EASE), counts.spans[0]
-    if not ease:
+    ranked, mastered = counts.length(Order.MEAN_REWARD), counts.spans[0]
+    if not ranked:
         return middle(policy.n_bins)
-    return bin_of(max(0, ease - 1 - mastered), ease, policy.n_bins)
+    return bin_of(max(0, ranked - 1 - mastered), ranked, policy.n_bins)
 
 
 def _by_competence(policy: CurriculumPolicy, counts: Counts, progress: float) -> tuple[Part, ...]:
-    ease, unseen = counts.length(Order.EASE), counts.length(Order.UNSEEN)
+    ranked, unseen = counts.length(Order.MEAN_REWARD), counts.length(Order.UNSEEN)
     share = competence(policy.initial_competence, progress)
     # At least one: a learner that may try nothing learns nothing. 0.29 of 100 items are 29, though 0.29 * 100 is less.
     allowed = min(counts.items, max(1, math.floor(share * counts.items + _ROUNDING)))
-    easier = ease - ease // 2
+    easier = ranked - ranked // 2
     unknown = min(unseen, max(0, allowed - easier))
     known = allowed - unknown
     why = f"within competence {share:.2f}"
     return kept(
         [
-            Part(Order.EASE, ease - known, known, known / max(1, allowed), why),
+            Part(Order.MEAN_REWARD, ranked - known, known, known / max(1, allowed), why),
             Part(Order.UNSEEN, 0, unknown, unknown / max(1, allowed), f"{why}, not yet seen", middle(policy.n_bins)),
         ]
     )

@@ -12,5 +12,5 @@ def parts(_: CurriculumPolicy, counts: Counts, __: float) -> tuple[Part, ...]:
 
 def everything(counts: Counts, probability: float, why: str) -> tuple[Part, ...]:
     """Return parts that share a probability among all items alike."""
-    sizes = {order: counts.length(order) for order in (Order.EASE, Order.UNSEEN)}
+    sizes = {order: counts.length(order) for order in (Order.MEAN_REWARD, Order.UNSEEN)}
     return kept([Part(order, 0, n, probability * n / max(1, counts.items), why) for order, n in sizes.items()])

@@ -6,8 +6,8 @@
 -- ARGV[3] 1 if the items of each category are wanted, else 0   ARGV[4] the run clock, ms
 -- ARGV per range of scores from 5 on: its order, its least score, the end, not included
 --
--- Returns {'counted', {the random counter, samples and observations so far, sum of ease in parts of 65536, observations
--- left out, items in flight}, items in each of the orders ease, posterior, signal, last, drawn, unseen and foreseen, items in each range, arms
+-- Returns {'counted', {the random counter, samples and observations so far, sum of mean reward in parts of 65536, observations
+-- left out, items in flight}, items in each of the orders mean_reward, posterior, signal, last, drawn, unseen and foreseen, items in each range, arms
 -- and their values in turns, categories and their numbers in turns, items without a category and of each}; or {'gone'}:
 -- there is no such curriculum. Done twice, it skips numbers.
 -- Cost: O((r + k) log m), r the ranges, k the categories if wanted, m the items there are.
@@ -16,7 +16,7 @@
 -- include curriculum_places
 local c = curriculum_at(2)
 if redis.call('EXISTS', c.curriculum) == 0 then return {'gone'} end
-local so_far = redis.call('HMGET', c.curriculum, 'counter', 'samples', 'updates', 'ease', 'left_out')
+local so_far = redis.call('HMGET', c.curriculum, 'counter', 'samples', 'updates', 'mean_reward', 'left_out')
 if ARGV[1] ~= '0' then redis.call('HINCRBY', c.curriculum, 'counter', ARGV[1]) end
 if ARGV[2] ~= '0' then redis.call('HINCRBY', c.curriculum, 'samples', 1) end
 local lengths, ranges, numbers, sizes = {}, {}, redis.call('HGETALL', c.category_numbers), {}

@@ -9,7 +9,7 @@ local NAMES = {'ema', 'passed', 'failed', 'signal', 'last'}
 
 -- Put a seen item where what is known of it belongs: the same numbers give the same places, saved and restored.
 local function stand(c, key, ema, passed, failed, signal, last)
-  local scores = {ease = ema, posterior = (1 + passed) / (2 + passed + failed), signal = signal, last = last}
+  local scores = {mean_reward = ema, posterior = (1 + passed) / (2 + passed + failed), signal = signal, last = last}
   for order, score in pairs(scores) do later('ZADD', c[order], score, key) end
 end
 
@@ -21,10 +21,10 @@ end
 -- The arm that an item's observations count for: its category, or its bin as it stood before them.
 local function arm_of(c, key, item, bins)
   if bins == 0 then return 'category:' .. item.category end
-  local rank = not item.fresh and redis.call('ZRANK', c.ease, key)
+  local rank = not item.fresh and redis.call('ZRANK', c.mean_reward, key)
   local bin = math.floor(bins / 2)
   if rank then
-    local places = redis.call('ZCARD', c.ease)
+    local places = redis.call('ZCARD', c.mean_reward)
     bin = math.floor(((places - rank) * bins - 1) / places)
   end
   return string.format('bin:%.0f', bin)

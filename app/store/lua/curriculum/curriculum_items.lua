@@ -1,9 +1,9 @@
 -- curriculum_items: what an item is, and its place before it is seen (not a command of its own).
 --
 -- Its entry is 'category prior metadata': the number of its category or 0, its prior or '-', JSON or nothing.
-local EASE_UNITS = 65536  -- the sum of all ease is a whole number of these parts: it must not drift
+local REWARD_UNITS = 65536  -- the sum of all mean reward is a whole number of these parts: it must not drift
 
-local function in_units(ease) return math.floor(ease * EASE_UNITS + 0.5) end
+local function in_units(mean_reward) return math.floor(mean_reward * REWARD_UNITS + 0.5) end
 
 -- Look up items, each once, also one that is named twice; returns how many are not there yet.
 local function look_up(c, keys)
@@ -34,13 +34,13 @@ local function place(c, key, item)
   if item.fresh or item.category ~= item.former_category then later('ZADD', c.category, item.category, key) end
   if item.estimates or not item.fresh and item.prior == item.former_prior then return end
   if item.former_prior ~= '-' then
-    increase(c.curriculum, 'ease', -in_units(item.former_prior))
-    if item.prior == '-' then later('ZREM', c.foreseen, key) later('ZREM', c.ease, key) end
+    increase(c.curriculum, 'mean_reward', -in_units(item.former_prior))
+    if item.prior == '-' then later('ZREM', c.foreseen, key) later('ZREM', c.mean_reward, key) end
   elseif not item.fresh then
     later('ZREM', c.unseen, key)
   end
   if item.prior == '-' then return later('ZADD', c.unseen, 0, key) end
-  increase(c.curriculum, 'ease', in_units(item.prior))
+  increase(c.curriculum, 'mean_reward', in_units(item.prior))
   later('ZADD', c.foreseen, item.prior, key)
-  later('ZADD', c.ease, item.prior, key)
+  later('ZADD', c.mean_reward, item.prior, key)
 end

@@ -3,7 +3,7 @@
 -- curriculum        hash  configuration, revision, totals, random counter; there as long as the curriculum is
 -- items             hash  item -> 'category prior metadata', for every item (curriculum_items)
 -- estimates         hash  seen item -> what is known of it (curriculum_estimates)
--- ease              zset  seen items by ease; unseen ones with a prior by that
+-- mean_reward              zset  seen items by mean reward; unseen ones with a prior by that
 -- posterior         zset  seen items by the mean of their posterior
 -- signal            zset  seen items by mean absolute advantage of their last group
 -- last              zset  seen items by mean reward of their last group
@@ -18,7 +18,7 @@
 -- requests          zset  requests that brought observations, by the run clock at which they are forgotten, ms
 -- samples           hash  requests for samples -> JSON of what they were given (sample_requests)
 -- samples_until     zset  those requests, by the run clock at which they are forgotten, ms
-local PARTS = {'curriculum', 'items', 'estimates', 'ease', 'posterior', 'signal', 'last', 'drawn', 'unseen', 'foreseen',
+local PARTS = {'curriculum', 'items', 'estimates', 'mean_reward', 'posterior', 'signal', 'last', 'drawn', 'unseen', 'foreseen',
   'category', 'category_numbers', 'arms', 'in_flight', 'holders', 'requests', 'samples', 'samples_until'}
 
 -- The curriculum whose keys begin at this one, and what was looked up of it.

@@ -18,7 +18,7 @@ local function write_observed(c)
     local now = item.now
     if now then
       if not item.estimates then become_seen(c, key, item) end
-      increase(c.curriculum, 'ease', in_units(now.ema) - in_units(item.former_ema or 0))
+      increase(c.curriculum, 'mean_reward', in_units(now.ema) - in_units(item.former_ema or 0))
       item.estimates = pack_numbers(now)
       later('HSET', c.estimates, key, item.estimates .. item.history)
       place(c, key, item)

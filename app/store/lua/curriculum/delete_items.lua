@@ -14,8 +14,8 @@
 local c = curriculum_at(2)
 local gone = 0
 for _, key in ipairs(ARGV) do
-  local ease = redis.call('ZSCORE', c.ease, key)
-  if ease then increase(c.curriculum, 'ease', -in_units(ease)) end
+  local mean_reward = redis.call('ZSCORE', c.mean_reward, key)
+  if mean_reward then increase(c.curriculum, 'mean_reward', -in_units(mean_reward)) end
   for _, order in ipairs(RANKED) do redis.call('ZREM', c[order], key) end
   redis.call('ZREM', c.category, key)
   redis.call('ZREM', c.in_flight, key)

@@ -36,7 +36,7 @@ for i = 4, #ARGV, 7 do
   if known ~= '' then
     local ema, _, passed, failed, signal, last = struct.unpack(NUMBERS, known)
     item.estimates = known
-    increase(c.curriculum, 'ease', in_units(ema))
+    increase(c.curriculum, 'mean_reward', in_units(ema))
     later('HSET', c.estimates, key, known)
     stand(c, key, ema, passed, failed, signal, last)
     later('ZADD', c.drawn, ARGV[i + 5], key)

@@ -6,8 +6,8 @@
 -- are arms of the bandit, or 0 if categories are
 -- ARGV per observation from 5 on: its item, and what it changes (curriculum_estimates)
 --
--- Returns {'observed', items in the order of ease, then for each observation what is known of its item now, and its rank
--- by ease}; 'repeated' instead if the request was counted before; or {'gone'}, {'full'} as register_items.
+-- Returns {'observed', items in the order of mean reward, then for each observation what is known of its item now, and its rank
+-- by mean reward}; 'repeated' instead if the request was counted before; or {'gone'}, {'full'} as register_items.
 -- Cost: O(n log m), n the observations, m the items there are.
 --
 -- include clock
@@ -31,10 +31,10 @@ if not redis.call('ZSCORE', c.requests, ARGV[1]) then
   flush()
   redis.call('ZADD', c.requests, clock + ARGV[2], ARGV[1])
 end
-local found = {outcome, redis.call('ZCARD', c.ease)}
+local found = {outcome, redis.call('ZCARD', c.mean_reward)}
 local known = read('HMGET', c.estimates, keys)
 for n, key in ipairs(keys) do
   found[#found + 1] = known[n] and string.sub(known[n], 1, 48) or ''
-  found[#found + 1] = redis.call('ZRANK', c.ease, key) or -1
+  found[#found + 1] = redis.call('ZRANK', c.mean_reward, key) or -1
 end
 return found

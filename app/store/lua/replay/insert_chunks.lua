@@ -14,7 +14,7 @@ local function victims_for(plan, of_chunks, of_bytes)
     if chunks <= most_chunks and bytes <= most_bytes then break end
     local chunk = not seen[id] and chunk_of(id)
     seen[id] = true
-    if chunk and (is_live(chunk) or chunk.place == 'past') then
+    if chunk and (is_live(chunk) or chunk.place == 'archived') then
       victims[#victims + 1] = chunk
       chunks, bytes = chunks - 1, bytes - chunk.bytes
     end

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- place_chunks: put chunks among those that may be sampled, or those that are withheld, after their most uses changed.
+-- place_chunks: put chunks among those that may be sampled, or those that are reserved, after their most uses changed.
 --
 -- KEYS[1] run  hash, and KEYS[2..23], the replay buffer's: replay_keys names them
 -- ARGV[1] revision decided on   ARGV[2] most uses of a chunk, or ''   ARGV[3..] chunk ids, none twice

@@ -1,7 +1,7 @@
 -- replay_chunks: a chunk's entry, and its place in the buffer (not a command of its own).
 --
 -- Its entry is 'place uses held weight priority version session inserted_ms bytes fragments ...': held are the samples it
--- is in; the place is 'sampleable', 'withheld', 'past', or why it was retired while samples held it still. What changes of
+-- is in; the place is 'sampleable', 'reserved', 'archived', or why it was retired while samples held it still. What changes of
 -- hundreds of chunks is gathered (many) and written by `write_changes`: whoever reads it again must do so first.
 local WORDS = '^(%S+) (%d+) (%d+) (%d+) (%S+) ((%d+) (%d+) (%d+) (%d+) (%d+) .*)$'
 
@@ -15,7 +15,7 @@ local function chunk_of(id)
     bytes = tonumber(bytes), fragments = tonumber(fragments)}
 end
 
-local function is_live(chunk) return chunk.place == 'sampleable' or chunk.place == 'withheld' end
+local function is_live(chunk) return chunk.place == 'sampleable' or chunk.place == 'reserved' end
 
 local function write(chunk)
   later('HSET', CHUNKS, chunk.id, string.format('%s %.0f %.0f %.0f %s %s', chunk.place, chunk.uses, chunk.held,
@@ -35,8 +35,8 @@ end
 -- The orders of each place. Those of what is live are alike, as both are evicted by them.
 local RANKED_IN = {
   sampleable = {order = ORDER, weights = WEIGHTS, versions = VERSIONS, uses = USES},
-  withheld = {order = WITHHELD_ORDER, weights = WITHHELD_WEIGHTS, versions = WITHHELD, uses = WITHHELD_USES},
-  past = {order = PAST},
+  reserved = {order = RESERVED_ORDER, weights = RESERVED_WEIGHTS, versions = RESERVED, uses = RESERVED_USES},
+  archived = {order = ARCHIVED},
 }
 local function rank(chunk)
   local orders = RANKED_IN[chunk.place]

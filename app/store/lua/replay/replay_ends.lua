@@ -4,7 +4,7 @@ local function let_go(chunk, used, most_uses)
   chunk.uses, chunk.held = chunk.uses + used, chunk.held - 1
   if not is_live(chunk) then
     count('retired_uses', used)
-    if chunk.held > 0 or chunk.place == 'past' then write(chunk) else forget_chunk(chunk) end
+    if chunk.held > 0 or chunk.place == 'archived' then write(chunk) else forget_chunk(chunk) end
   elseif chunk.uses >= most_uses then
     retire(chunk, 'used_up')
   else

@@ -7,11 +7,11 @@
 --  5 weights         zset  the same by weight
 --  6 versions        zset  the same by version
 --  7 uses            zset  the same by acknowledged uses, negative: the most used come first
---  8 withheld        zset  chunks whose uses are all reserved or counted, by version
---  9 withheld_order  zset  the same by their id
--- 10 withheld_weights zset  the same by weight
--- 11 withheld_uses   zset  the same by acknowledged uses, negative
--- 12 past            zset  chunks of former sessions that are kept for inspection, by id
+--  8 reserved        zset  chunks whose uses are all reserved or counted, by version
+--  9 reserved_order  zset  the same by their id
+-- 10 reserved_weights zset  the same by weight
+-- 11 reserved_uses   zset  the same by acknowledged uses, negative
+-- 12 archived            zset  chunks of former sessions that are kept for inspection, by id
 -- 13 version_counts  hash  version -> sampleable chunks
 -- 14 fragments       hash  fragment id -> 'chunk bytes checksum worker session number version facts'
 -- 15 workers         hash  worker -> its state
@@ -24,6 +24,6 @@
 -- 22 history         hash  'sample:ID' -> how it ended
 -- 23 ended           zset  the same by the run clock at which that is forgotten, ms
 local RUN, REPLAY, CHUNKS, ORDER, WEIGHTS, VERSIONS, USES = unpack(KEYS, 1, 7)
-local WITHHELD, WITHHELD_ORDER, WITHHELD_WEIGHTS, WITHHELD_USES, PAST = unpack(KEYS, 8, 12)
+local RESERVED, RESERVED_ORDER, RESERVED_WEIGHTS, RESERVED_USES, ARCHIVED = unpack(KEYS, 8, 12)
 local VERSION_COUNTS, FRAGMENTS, WORKERS, DUE, SAMPLES, SAMPLE_STATES, REQUESTS, ENTERING = unpack(KEYS, 13, 20)
 local UNREFERENCED, HISTORY, ENDED = unpack(KEYS, 21, 23)

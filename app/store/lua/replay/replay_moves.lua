@@ -22,9 +22,9 @@ local function take_out(chunk)
   weigh(chunk, -1)
 end
 
--- A chunk is withheld while samples hold all its uses that are left. Returns whether it moved.
+-- A chunk is reserved while samples hold all its uses that are left. Returns whether it moved.
 local function place(chunk, most_uses)
-  local fit = chunk.uses + chunk.held < most_uses and 'sampleable' or 'withheld'
+  local fit = chunk.uses + chunk.held < most_uses and 'sampleable' or 'reserved'
   if chunk.place == fit then return false end
   take_out(chunk)
   put(chunk, fit)

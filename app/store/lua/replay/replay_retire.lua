@@ -17,16 +17,16 @@ local function note_retired(chunk, reason)
 end
 
 -- Keep for inspection what a new session has retired.
-local function set_aside(chunk)
+local function archive(chunk)
   note_retired(chunk, 'old_session')
   take_out(chunk)
-  put(chunk, 'past')
+  put(chunk, 'archived')
   write(chunk)
 end
 
 -- What samples hold of it stays until they end.
 local function retire(chunk, reason)
-  if chunk.place ~= 'past' then note_retired(chunk, reason) end
+  if chunk.place ~= 'archived' then note_retired(chunk, reason) end
   take_out(chunk)
   chunk.place = reason
   count('chunks', -1)
@@ -37,4 +37,4 @@ local function retire(chunk, reason)
 end
 
 -- For want of room. What is of a former session was retired by that, and only kept for inspection.
-local function evict(chunk) retire(chunk, chunk.place == 'past' and 'old_session' or 'evicted') end
+local function evict(chunk) retire(chunk, chunk.place == 'archived' and 'old_session' or 'evicted') end

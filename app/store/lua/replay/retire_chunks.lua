@@ -2,7 +2,7 @@
 -- retire_chunks: take chunks out of the buffer for a stated reason, or set them aside as those of a former session.
 --
 -- KEYS[1] run  hash, and KEYS[2..23], the replay buffer's: replay_keys names them
--- ARGV[1] why, or 'past' to keep them for inspection   ARGV[2] revision decided on, or '' for whatever it is
+-- ARGV[1] why, or 'archived' to keep them for inspection   ARGV[2] revision decided on, or '' for whatever it is
 -- ARGV[3..] chunk ids
 --
 -- Returns how many there were; one that has left or been set aside already, or is named again, is passed over. None if the
@@ -20,10 +20,10 @@ for i = 3, #ARGV do
   local chunk = not seen[ARGV[i]] and chunk_of(ARGV[i])
   seen[ARGV[i]] = true
   local live = chunk and is_live(chunk)
-  if live and ARGV[1] == 'past' then
-    set_aside(chunk)
+  if live and ARGV[1] == 'archived' then
+    archive(chunk)
     done = done + 1
-  elseif live or chunk and chunk.place == 'past' and ARGV[1] ~= 'past' then
+  elseif live or chunk and chunk.place == 'archived' and ARGV[1] ~= 'archived' then
     if ARGV[1] == 'evicted' then evict(chunk) else retire(chunk, ARGV[1]) end
     done = done + 1
   end
