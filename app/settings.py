@@ -1,15 +1,28 @@
-"""Every setting, read once from ``LACHESIS_*`` variables and passed in from there. The unit is in the name."""
+"""The settings: ``LACHESIS_*`` variables of the environment, or lines of a ``.env`` file in the working directory.
 
+They are read once and passed in. The environment wins over the file. Names end with their unit.
+"""
+
+import difflib
+import os
 import re
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
+from dotenv.parser import parse_stream
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from app.logs import LogFormat
+from lachesis.wire.problems import format_validation_error
 
+PREFIX = "LACHESIS_"
+ENV_FILE = Path(".env")
 _LEAST_MAXMEMORY_BYTES = 64 * 1024 * 1024
+_READ_BY_COMPOSE = {"LACHESIS_API_REPLICAS", "LACHESIS_STORE_MAXMEMORY", "LACHESIS_STORE_MEMORY_LIMIT"}
+_READ_BY_THE_SDK = {f"{PREFIX}{name}" for name in ("URL", "RUN", "CONNECT_TIMEOUT_S", "TIMEOUT_S", "RETRY_BUDGET_S")}
 _HOST_NAME = re.compile(r"\*|(?:\*\.)?[a-z0-9_-]+(?:\.[a-z0-9_-]+)*")
 
 
@@ -18,7 +31,7 @@ def _lowered(value: Any) -> Any:
 
 
 def _host_names(value: Any) -> Any:
-    """Split a list of host names, and refuse values that cannot be one."""
+    """Split a list of host names. Raise ValueError for anything else."""
     if not isinstance(value, str):
         return value
     names = tuple(name.strip().lower() for name in value.split(",") if name.strip())
@@ -30,14 +43,16 @@ def _host_names(value: Any) -> Any:
 
 def _none_or_enough(value: int) -> int:
     if 0 < value < _LEAST_MAXMEMORY_BYTES:
-        raise ValueError(f"is less than {_LEAST_MAXMEMORY_BYTES}, with which no group could be stored")
+        raise ValueError(f"is less than {_LEAST_MAXMEMORY_BYTES}: too little to store a group")
     return value
 
 
 class Settings(BaseSettings):
-    """The service's settings. `docs/operate/index.md` lists them for people; a test keeps it complete."""
+    """The settings of the service. A test keeps the list in `docs/operate/index.md` complete."""
 
-    model_config = SettingsConfigDict(env_prefix="LACHESIS_", frozen=True, extra="ignore", env_ignore_empty=True)
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_file=ENV_FILE, frozen=True, extra="ignore", env_ignore_empty=True
+    )
 
     host: Annotated[str, Field(description="Address to listen on.")] = "127.0.0.1"
     allowed_hosts: Annotated[
@@ -137,3 +152,53 @@ class Settings(BaseSettings):
         BeforeValidator(_lowered),
         Field(description="Format of log lines: text for people, or one JSON object each."),
     ] = "text"
+
+
+class InvalidSettings(Exception):
+    """The settings cannot be used. The message has one line for each wrong value."""
+
+
+def load_settings() -> Settings:
+    """Read the settings, and warn about misspelt names on stderr.
+
+    Raises:
+        InvalidSettings: A line of the ``.env`` file is not ``NAME=value``, or a value is wrong.
+    """
+    for name in sorted({*os.environ, *_names_in_file()}):
+        if name.startswith(PREFIX) and name not in known_variables():
+            print(f"lachesis: warning: {name} is not a setting{_suggestion(name)}", file=sys.stderr)
+    try:
+        return Settings()
+    except ValidationError as error:
+        wrong = [
+            f"{_variable(problem['loc'])}={problem['input']}: {format_validation_error(problem)}"
+            for problem in error.errors(include_url=False)
+        ]
+        raise InvalidSettings("\n".join(wrong)) from error
+
+
+def known_variables() -> set[str]:
+    """Return the variables that the service, the SDK or docker-compose.yml reads."""
+    return {_variable([name]) for name in Settings.model_fields} | _READ_BY_COMPOSE | _READ_BY_THE_SDK
+
+
+def _names_in_file() -> set[str]:
+    """Return the names that the file sets. pydantic-settings would skip a malformed line; here it is an error."""
+    if not ENV_FILE.is_file():
+        return set()
+    with ENV_FILE.open() as stream:
+        bindings = list(parse_stream(stream))
+    for binding in bindings:
+        if binding.error:
+            line = binding.original.string.strip()
+            raise InvalidSettings(f"{ENV_FILE}, line {binding.original.line}: {line!r} is not NAME=value")
+    return {binding.key for binding in bindings if binding.key is not None}
+
+
+def _variable(location: Iterable[str | int]) -> str:
+    return f"{PREFIX}{'_'.join(map(str, location)).upper()}"
+
+
+def _suggestion(misspelt: str) -> str:
+    near = difflib.get_close_matches(misspelt, known_variables(), n=1)
+    return f"; did you mean {near[0]}?" if near else ""

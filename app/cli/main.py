@@ -1,23 +1,26 @@
 """The command line for operators: `python -m app serve | status | shards | version`."""
 
 import sys
-from collections.abc import Iterable, Sequence
-from typing import Annotated, NoReturn
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, NoReturn
 from urllib.parse import quote
 
 import httpx
 import typer
 from pydantic import ValidationError
 
+from app.cli.output import show, table
 from app.cli.shards import shards_cli
-from app.environment import InvalidSettings, load_settings
-from app.settings import Settings
+from app.settings import InvalidSettings, Settings, load_settings
 from app.version import lachesis_version
 from lachesis.wire.address import wrong_run, wrong_url
 from lachesis.wire.curricula import Curricula
 from lachesis.wire.replay import ReplayState
 from lachesis.wire.runs import Runs
 from lachesis.wire.status import RunStatus
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 _MOST_RUNS = 20
 _MOST_LEASES = 8
@@ -99,7 +102,7 @@ def status(
         beside = list(_describe_beside(base, f"/v1/runs/{quote(run, safe='')}"))
     except ValidationError:
         _fail("the answer is not that of a Lachesis service of this version; --json prints it as it came")
-    typer.echo("\n".join((_shown(base), *_describe(found, beside))))
+    show((_shown(base), *_describe(found, beside)))
 
 
 def _get(base: str, path: str) -> httpx.Response:
@@ -163,7 +166,7 @@ def _own_url(settings: Settings) -> str:
     return f"http://[{host}]:{settings.port}" if ":" in host else f"http://{host}:{settings.port}"
 
 
-def _describe(found: RunStatus, beside: Iterable[str]) -> Iterable[str]:
+def _describe(found: RunStatus, beside: Iterable[str]) -> Iterable["str | Table"]:
     size = "not set" if found.batch_size < 0 else found.batch_size
     yield f"run {found.run} · step {found.current_step} · batch size {size} · {found.durability}"
     groups = found.groups
@@ -196,7 +199,7 @@ def _describe(found: RunStatus, beside: Iterable[str]) -> Iterable[str]:
     yield from beside
     if found.environments:
         yield ""
-        yield from _table(_rows(found))
+        yield _environments(found)
 
 
 def _describe_beside(base: str, run: str) -> Iterable[str]:
@@ -220,10 +223,10 @@ def _describe_beside(base: str, run: str) -> Iterable[str]:
             )
 
 
-def _rows(found: RunStatus) -> Iterable[Sequence[str]]:
-    yield ("id", "environment", "alive", "seen", "queued", "buffered", "served", "promised", "got")
-    for env in found.environments:
-        yield (
+def _environments(found: RunStatus) -> "Table":
+    header = ("id", "environment", "alive", "seen", "queued", "buffered", "served", "promised", "got")
+    rows = (
+        (
             str(env.environment),
             env.name,
             "yes" if env.alive else "no",
@@ -234,15 +237,6 @@ def _rows(found: RunStatus) -> Iterable[Sequence[str]]:
             f"{env.share_promised:.1%}",
             "-" if env.share_got is None else f"{env.share_got:.1%}",
         )
-
-
-def _table(rows: Iterable[Sequence[str]]) -> Iterable[str]:
-    cells = [[_printable(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    for row in cells:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-
-
-def _printable(text: str) -> str:
-    # Names are chosen by environments: none may move an operator's cursor.
-    return "".join(character if character.isprintable() else "?" for character in text)
+        for env in found.environments
+    )
+    return table(header, rows, left=4)

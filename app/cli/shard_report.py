@@ -1,12 +1,17 @@
 """A plan for people to read."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from math import ceil
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from app.cli.output import printable, table
 from app.services.datasets import DatasetPlan
 from lachesis.wire.shards import ImbalanceInfo, ShardPlanInfo
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 _BARS = "▁▂▃▄▅▆▇█"
 _BINS = 40
@@ -14,7 +19,9 @@ _MOST_ROWS = 64
 _MOST_TASKS = 5
 
 
-def report(name: str, planned: DatasetPlan, summary: ShardPlanInfo, cost_per_s: float | None) -> Iterator[str]:
+def report(
+    name: str, planned: DatasetPlan, summary: ShardPlanInfo, cost_per_s: float | None
+) -> "Iterator[str | Table]":
     """Tell what a dataset holds and what its shards are worth, line by line.
 
     Args:
@@ -31,11 +38,6 @@ def report(name: str, planned: DatasetPlan, summary: ShardPlanInfo, cost_per_s: 
     yield from _shards(summary)
     yield ""
     yield from _worth(planned, summary, cost_per_s)
-
-
-def printable(text: str) -> str:
-    """A text of a dataset's: none may move an operator's cursor."""
-    return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def _facts(summary: ShardPlanInfo) -> Iterator[str]:
@@ -81,13 +83,12 @@ def _bar(share: float) -> str:
     return _BARS[ceil(share * len(_BARS)) - 1] if share else " "
 
 
-def _shards(summary: ShardPlanInfo) -> Iterator[str]:
-    rows: list[Sequence[str]] = [("rank", "episodes", "length", "cost", "load")]
-    rows += [
+def _shards(summary: ShardPlanInfo) -> "Iterator[str | Table]":
+    rows = [
         (f"{shard.rank}", f"{shard.count:,}", f"{shard.length:,}", f"{shard.cost:,.6g}", f"{shard.load:.4f}")
         for shard in summary.shards[:_MOST_ROWS]
     ]
-    yield from _table(rows)
+    yield table(("rank", "episodes", "length", "cost", "load"), rows)
     if len(summary.shards) > _MOST_ROWS:
         yield f"… and {len(summary.shards) - _MOST_ROWS:,} more; --json and --out have them all"
     idle = sum(not shard.count for shard in summary.shards)
@@ -95,20 +96,23 @@ def _shards(summary: ShardPlanInfo) -> Iterator[str]:
         yield f"warning: {idle:,} of {summary.ranks:,} ranks get no episode"
 
 
-def _worth(planned: DatasetPlan, summary: ShardPlanInfo, cost_per_s: float | None) -> Iterator[str]:
+def _worth(planned: DatasetPlan, summary: ShardPlanInfo, cost_per_s: float | None) -> "Iterator[str | Table]":
     equal = ", equally many episodes" if summary.equal_episodes else ""
     if planned.terms.equal_episodes and not summary.equal_episodes:
         yield f"{summary.lengths.episodes:,} episodes do not make {summary.ranks:,} equal shards: balanced freely"
     yield f"cost {printable(summary.cost)} · found by {summary.method}{equal}"
-    rows: list[Sequence[str]] = [("", "imbalance (max/mean - 1)", "max/min", "pass time (1 = no rank waits)")]
-    for name, found in (
-        ("these shards", summary.imbalance),
-        ("contiguous (naive)", summary.contiguous),
-        ("strided", summary.strided),
-        ("lower bound", summary.bound),
-    ):
-        rows.append((name, f"{found.max_over_mean:.4%}", _ratio(found), f"{1 + found.max_over_mean:.4f}"))
-    yield from _table(rows)
+    header = ("", "imbalance (max/mean - 1)", "max/min", "pass time (1 = no rank waits)")
+    plans = {
+        "these shards": summary.imbalance,
+        "contiguous (naive)": summary.contiguous,
+        "strided": summary.strided,
+        "lower bound": summary.bound,
+    }
+    rows = [
+        (name, f"{found.max_over_mean:.4%}", _ratio(found), f"{1 + found.max_over_mean:.4f}")
+        for name, found in plans.items()
+    ]
+    yield table(header, rows)
     possible = summary.contiguous_pass_time / planned.plan.bound_pass_time
     yield f"speed-up over contiguous shards: {summary.speed_up:.3f}x ({possible:.3f}x would be the most possible)"
     if cost_per_s:
@@ -119,11 +123,3 @@ def _worth(planned: DatasetPlan, summary: ShardPlanInfo, cost_per_s: float | Non
 
 def _ratio(found: ImbalanceInfo) -> str:
     return "a rank without load" if found.max_over_min is None else f"{found.max_over_min:.4f}"
-
-
-def _table(rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    cells = [*rows]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    for first, *others in cells:
-        right = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
-        yield "  ".join([first.ljust(widths[0]), *right]).rstrip()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from app.cli.errors import NotWritten
+from app.cli.output import show
 from app.core.errors import LachesisError
 from lachesis.wire.shards import MAX_SHARDS
 
@@ -85,7 +86,7 @@ def _plan(
     if json:
         typer.echo(summary.model_dump_json(indent=2, exclude_none=True))
     else:
-        typer.echo("\n".join(report(str(path), planned, summary, cost_per_s)))
+        show(report(str(path), planned, summary, cost_per_s))
     if plot is not None:
         draw(planned, plot)
     if out is not None:

@@ -1,0 +1,98 @@
+"""The sources of settings, and the messages about wrong ones."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import lachesis
+from app.settings import InvalidSettings, Settings, known_variables, load_settings
+
+
+@pytest.fixture(autouse=True)
+def blank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run each test in an empty working directory, without these variables."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("LACHESIS_PORT", "LACHESIS_WORKERS", "LACHESIS_LOG_LEVEL", "LACHESIS_REDIS_MAXMEMORY_BYTES"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+
+
+def load_settings_from(text: str) -> Settings:
+    """Load the settings with a `.env` file of this text in the working directory."""
+    Path(".env").write_text(text)
+    return load_settings()
+
+
+def documented_by_the_sdk() -> set[str]:
+    page = (Path(__file__).parents[1] / "docs" / "how-to" / "python-sdk.md").read_text()
+    return set(re.findall(r"^\| `(LACHESIS_\w+)` \|", page, re.M))
+
+
+def test_the_environment_wins_over_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LACHESIS_PORT", "9001")
+    settings = load_settings_from("LACHESIS_PORT=9002\nexport LACHESIS_WORKERS='3'\n# a comment\n")
+    assert (settings.port, settings.workers) == (9001, 3)
+
+
+def test_a_malformed_line_of_the_file_is_named() -> None:
+    with pytest.raises(InvalidSettings, match=r"line 2: 'LACHESIS_PORT 8030' is not NAME=value"):
+        load_settings_from("LACHESIS_WORKERS=2\nLACHESIS_PORT 8030\n")
+
+
+def test_a_misspelt_variable_gets_a_suggestion(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LACHESIS_WORKER", "3")
+    load_settings()
+    expected = "lachesis: warning: LACHESIS_WORKER is not a setting; did you mean LACHESIS_WORKERS?\n"
+    assert capsys.readouterr().err == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("LACHESIS_PORT=abc", "LACHESIS_PORT=abc: Input should be a valid integer"),
+        ("LACHESIS_LOG_LEVEL=loud", "LACHESIS_LOG_LEVEL=loud: Input should be 'debug', 'info', 'warning' or 'error'"),
+        ("LACHESIS_REDIS_MAXMEMORY_BYTES=1000", "LACHESIS_REDIS_MAXMEMORY_BYTES=1000: is less than"),
+    ],
+)
+def test_a_wrong_value_is_named_with_its_variable(line: str, message: str) -> None:
+    with pytest.raises(InvalidSettings) as refusal:
+        load_settings_from(line)
+    assert str(refusal.value).startswith(message)
+
+
+def test_a_log_level_may_be_written_in_capitals() -> None:
+    assert load_settings_from("LACHESIS_LOG_LEVEL=INFO").log_level == "info"
+
+
+def test_the_sdk_knows_the_variables_of_the_service(caplog: pytest.LogCaptureFixture) -> None:
+    """A trainer beside the service has them in its environment too."""
+    theirs = known_variables() - documented_by_the_sdk()
+    assert len(theirs) > 10
+    lachesis.Settings.from_env(dict.fromkeys(theirs, ""))
+    assert caplog.records == []
+
+
+def test_the_service_knows_the_variables_of_the_sdk() -> None:
+    """People set them in the same shell."""
+    documented = documented_by_the_sdk()
+    assert documented
+    assert documented <= known_variables()
+
+
+def test_other_variables_may_be_in_the_file() -> None:
+    """A file is shared with docker-compose.yml and other programs."""
+    assert load_settings_from("LACHESIS_API_REPLICAS=2\nOTHER=1\nLACHESIS_PORT=9002\n").port == 9002
+
+
+def test_a_misspelt_variable_of_the_file_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
+    load_settings_from("LACHESIS_WORKER=3\n")
+    assert "LACHESIS_WORKER is not a setting; did you mean LACHESIS_WORKERS?" in capsys.readouterr().err
+
+
+def test_api_processes_read_the_same_file() -> None:
+    """Each builds its settings by itself, in the same working directory."""
+    Path(".env").write_text("LACHESIS_PORT=9002\n")
+    assert Settings().port == load_settings().port == 9002
