@@ -17,6 +17,7 @@ from app.api.http.openapi import DocumentedApp
 from app.api.http.problems import Problems
 from app.api.http.request_metrics import RequestMetrics
 from app.api.http.routing import Shortcut
+from app.api.pages import api_docs
 from app.api.routes import (
     atropos,
     batches,
@@ -138,6 +139,7 @@ def create_app(settings: Settings) -> FastAPI:
         version=lachesis_version(),
         description=DESCRIPTION,
         lifespan=lifespan,
+        docs_url=None,  # `api_docs` has the page, with all of its files
         redoc_url=None,
         telemetry={"tracing": False, "metrics": False, "logs": False},  # to look for a collector takes 4 us a time
     )
@@ -157,6 +159,7 @@ def create_app(settings: Settings) -> FastAPI:
     for module in by_use:
         app.include_router(module.router)
     app.include_router(system.router)
+    app.include_router(api_docs.router)
     return app
 
 

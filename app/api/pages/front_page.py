@@ -13,7 +13,7 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
 }
 _LINKS = (
-    ("/docs", "every endpoint, to read and to try (loads its viewer from a public CDN)"),
+    ("/docs", "every endpoint, to read and to try"),
     ("/openapi.json", "the same as an OpenAPI document"),
     ("/v1/runs", "all runs"),
     ("/status", "how the run of Atropos clients is doing (the run default)"),

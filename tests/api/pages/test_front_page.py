@@ -18,6 +18,7 @@ class Page(HTMLParser):
     def __init__(self, text: str) -> None:
         super().__init__()
         self.links: list[str] = []
+        self.loaded: list[str] = []
         self.tags: list[str] = []
         self.attributes: list[str] = []
         self.text = ""
@@ -26,7 +27,8 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
         self.attributes += [name for name, _ in attrs]
-        self.links += [value or "" for name, value in attrs if name == "href"]
+        addresses = [value or "" for name, value in attrs if name in ("href", "src")]
+        (self.links if tag == "a" else self.loaded).extend(addresses)
 
     def handle_data(self, data: str) -> None:
         self.text += data

@@ -1,0 +1,60 @@
+"""The page `/docs`: Swagger UI on the service's OpenAPI document.
+
+All of its files come from this service, so it works without the internet. `vendor/swagger-ui/manifest.json` names the
+version and the checksums. To update it, replace the files by those of another version of the npm package.
+"""
+
+import json
+from pathlib import Path
+from typing import Annotated, Literal
+
+from fastapi import APIRouter
+from fastapi import Path as PathParameter
+from fastapi.responses import FileResponse, HTMLResponse
+
+_PAGES = Path(__file__).parent
+_SWAGGER_UI = _PAGES / "vendor" / "swagger-ui"
+_VERSION = json.loads((_SWAGGER_UI / "manifest.json").read_text())["version"]
+_MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript"}
+_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+# Addresses are relative, so that the page works behind a proxy that adds a prefix.
+_PAGE = f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Lachesis: HTTP API</title>
+<link rel="icon" href="data:,">
+<link rel="stylesheet" href="docs/swagger-ui.css?v={_VERSION}">
+</head>
+<body>
+<div id="swagger-ui"></div>
+<script src="docs/swagger-ui-bundle.js?v={_VERSION}"></script>
+<script src="docs/docs.js"></script>
+</body>
+</html>
+"""
+
+DocsFile = Literal["swagger-ui.css", "swagger-ui-bundle.js", "docs.js"]
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.get("/docs")
+async def docs() -> HTMLResponse:
+    """Return the page."""
+    return HTMLResponse(_PAGE, headers=_HEADERS)
+
+
+@router.get("/docs/{file}")
+async def docs_file(file: Annotated[DocsFile, PathParameter()]) -> FileResponse:
+    """Return a file that the page loads."""
+    path = (_PAGES if file == "docs.js" else _SWAGGER_UI) / file
+    return FileResponse(path, media_type=_MEDIA_TYPES[path.suffix], headers={"Cache-Control": "max-age=3600"})

@@ -1,0 +1,59 @@
+"""The page `/docs` shows the OpenAPI document, and everything it loads comes from the service."""
+
+import asyncio
+import hashlib
+import json
+import shutil
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from tests.api.pages.test_front_page import Page
+
+VENDOR = Path(__file__).parents[3] / "app" / "api" / "pages" / "vendor" / "swagger-ui"
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+def test_the_vendored_files_are_those_of_the_manifest() -> None:
+    manifest = json.loads((VENDOR / "manifest.json").read_text())
+    assert manifest.keys() == {"package", "version", "licence", "sha256"}
+    found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in VENDOR.iterdir()}
+    del found["manifest.json"]
+    assert found == manifest["sha256"]
+
+
+async def test_the_page_loads_nothing_from_another_host(client: httpx.AsyncClient) -> None:
+    reply = await client.get("/docs")
+    assert reply.headers["content-security-policy"].startswith("default-src 'none'; script-src 'self';")
+    page = Page(reply.text)
+    assert len(page.loaded) == 4
+    for address in page.loaded:
+        assert urlsplit(address).netloc == ""
+        if not address.startswith("data:"):
+            file = await client.get(f"/{address}")
+            assert file.status_code == 200
+            assert file.headers["content-type"].partition(";")[0] in ("text/css", "text/javascript")
+
+
+async def test_other_files_are_not_served(client: httpx.AsyncClient) -> None:
+    for name in ("manifest.json", "api_docs.py", "..%2Fapi_docs.py"):
+        assert (await client.get(f"/docs/{name}")).status_code in (404, 422)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
+async def test_a_browser_without_the_internet_shows_every_endpoint(client: httpx.AsyncClient, tmp_path: Path) -> None:
+    assert CHROMIUM is not None
+    browser = await asyncio.create_subprocess_exec(
+        *(CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}"),
+        *("--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1", "--no-proxy-server"),
+        *("--virtual-time-budget=60000", "--dump-dom", f"{client.base_url}/docs"),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    shown, _ = await browser.communicate()
+    document = (await client.get("/openapi.json")).json()
+    for path in document["paths"]:
+        assert f'data-path="{path}"' in shown.decode(), path
