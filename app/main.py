@@ -7,14 +7,14 @@ from functools import partial
 from typing import Any, TypedDict
 
 from fastapi import Depends, FastAPI
-from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
+from starlette.middleware import Middleware
 
 from app.api.codec.decoder import Decoder
 from app.api.deps import Services, checked_run_name
 from app.api.http.body_budget import BodyBudget
 from app.api.http.browser_guard import BrowserGuard, HostNames
 from app.api.http.openapi import DocumentedApp
-from app.api.http.problems import Problems
+from app.api.http.problems import FRAMEWORK_ERRORS, Problems
 from app.api.http.request_metrics import RequestMetrics
 from app.api.http.routing import Shortcut
 from app.api.pages import api_docs
@@ -134,6 +134,9 @@ def create_app(settings: Settings) -> FastAPI:
             await connection.aclose()
 
     logging.getLogger("lachesis").setLevel(settings.log_level.upper())
+    hosts = HostNames(settings.allowed_hosts or (), settings.host)
+    # Requests that come thousands of times a second do not reach FastAPI's router.
+    direct = [*groups.submissions.routes, *batches.handing.routes, *atropos.submissions.routes]
     app = DocumentedApp(
         title="Lachesis",
         version=lachesis_version(),
@@ -142,24 +145,23 @@ def create_app(settings: Settings) -> FastAPI:
         docs_url=None,  # `api_docs` has the page, with all of its files
         redoc_url=None,
         telemetry={"tracing": False, "metrics": False, "logs": False},  # to look for a collector takes 4 us a time
+        exception_handlers=FRAMEWORK_ERRORS,
+        middleware=[
+            Middleware(RequestMetrics),
+            Middleware(Problems),
+            Middleware(BrowserGuard, hosts=hosts),
+            Middleware(Shortcut, routes=direct),
+        ],
     )
-    # All that a request passes on its way to a route, in place of FastAPI's own stack, which has nothing to do here and
-    # took a tenth of a submission's time. `add_middleware` refuses to add to it.
-    often = [*groups.submissions.routes, *batches.handing.routes, *atropos.submissions.routes]
-    routed = AsyncExitStackMiddleware(app.router)  # which FastAPI's routes rely on
-    hosts = HostNames(settings.allowed_hosts or (), settings.host)
-    app.middleware_stack = RequestMetrics(Problems(BrowserGuard(Shortcut(often, routed), hosts)), routed)
-    # Routes are tried one after the other, which is felt: what is called most comes first.
-    app.router.routes[:0] = often  # by themselves: one that is included is matched three times
     in_a_run = partial(app.include_router, prefix="/runs/{run}/atropos", dependencies=[Depends(checked_run_name)])
+    for router in (groups.submissions, batches.handing, atropos.submissions):
+        app.include_router(router)
     in_a_run(atropos.submissions)
     app.include_router(atropos.router)
     in_a_run(atropos.router)
-    by_use = (batches, environments, replay, curriculum, runs, groups, datasets)
-    for module in by_use:
+    # Routes are tried in order, so the ones that are called most come first.
+    for module in (batches, environments, replay, curriculum, runs, groups, datasets, system, api_docs):
         app.include_router(module.router)
-    app.include_router(system.router)
-    app.include_router(api_docs.router)
     return app
 
 

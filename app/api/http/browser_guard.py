@@ -86,6 +86,9 @@ class BrowserGuard:
         self._refusals = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
         try:
             self._check(scope)
         except Forbidden as refused:

@@ -1,7 +1,7 @@
 """Errors as RFC 9457 problem details: one table from error class to status."""
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from http import HTTPStatus
 from math import ceil
 from typing import Any
@@ -151,6 +151,19 @@ _ANSWERS: dict[type[Exception], Callable[[Request, Any], Response]] = {
 }
 
 
+async def framework_error(request: Request, error: Exception) -> Response:
+    """Answer an error of the framework, such as an unknown path, as a problem. FastAPI calls this."""
+    answer = _on_http_exception if isinstance(error, HTTPException) else _on_validation_error
+    return answer(request, error)  # type: ignore[arg-type]
+
+
+FRAMEWORK_ERRORS: dict[int | type[Exception], Callable[[Request, Any], Coroutine[Any, Any, Response]]] = {
+    HTTPException: framework_error,
+    RequestValidationError: framework_error,
+}
+"""What FastAPI would otherwise answer in a form of its own."""
+
+
 class Problems:
     """ASGI middleware: answers every error as a problem. What nobody foresaw is also raised, for the server to know."""
 
@@ -158,6 +171,9 @@ class Problems:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
         started = False
 
         def watched(message: Message) -> Awaitable[None]:

@@ -1,4 +1,4 @@
-"""Counts every request on its way out."""
+"""Count every request and its duration."""
 
 from collections.abc import Awaitable
 from time import perf_counter
@@ -9,22 +9,18 @@ from app.api.deps import Services
 from app.api.http.caller import note_caller
 
 _NO_ROUTE = "none"
-_UNANSWERED = "none"  # the client had gone before, or the server was about to end
+_UNANSWERED = "none"  # the client left first, or the server is about to end
 
 
 class RequestMetrics:
-    """ASGI middleware. A route that several prefixes lead to counts as one, by the template it was declared with.
+    """ASGI middleware that counts requests by route. A route with several prefixes counts as one."""
 
-    It is the outermost: what is no request over HTTP goes to ``others``, and those within meet none of that.
-    """
-
-    def __init__(self, app: ASGIApp, others: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._others = others
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self._others(scope, receive, send)
+            await self._app(scope, receive, send)
             return
         began_s = perf_counter()
         note_caller(scope)

@@ -50,12 +50,12 @@ class Shortcut:
     The router has these routes too. It documents them, and answers requests with another method.
     """
 
-    def __init__(self, routes: Sequence[BaseRoute], app: ASGIApp) -> None:
-        self._routes = [route for route in routes if isinstance(route, DirectRoute)]
+    def __init__(self, app: ASGIApp, routes: Sequence[BaseRoute]) -> None:
         self._app = app
+        self._routes = [route for route in routes if isinstance(route, DirectRoute)]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        for route in self._routes:
+        for route in self._routes if scope["type"] == "http" else ():
             match = route.path_regex.match(scope["path"])
             if match and scope["method"] in (route.methods or ()):
                 scope["route"], scope["path_params"] = route, match.groupdict()

@@ -9,13 +9,11 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import Request, Response
-from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 from redis.asyncio import Redis
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
 from app.api.http.problems import Problems
-from app.api.http.request_metrics import RequestMetrics
 from app.api.http.routing import DirectRoute, Shortcut
 from app.core import errors
 from app.main import create_app
@@ -60,8 +58,7 @@ async def answers(redis_url: str, redis: Redis, *, shortcut: bool) -> tuple[list
     await redis.flushall()
     app = create_app(Settings(redis_url=redis_url))  # type: ignore[arg-type]
     if not shortcut:
-        routed = AsyncExitStackMiddleware(app.router)
-        app.middleware_stack = RequestMetrics(Problems(routed), routed)
+        app.user_middleware = [one for one in app.user_middleware if one.cls is not Shortcut]
     async with app.router.lifespan_context(app) as state:
 
         async def with_state(scope: Scope, receive: Receive, send: Send) -> None:
@@ -119,7 +116,7 @@ async def call(endpoint: Callable[[Request], Awaitable[Response]]) -> tuple[list
         raise AssertionError
 
     scope = {"type": "http", "method": "POST", "path": "/x", "query_string": b"", "headers": [], "server": ("x", 80)}
-    app = Problems(Shortcut([DirectRoute("/x", endpoint, methods=["POST"])], nothing))  # type: ignore[arg-type]
+    app = Problems(Shortcut(nothing, [DirectRoute("/x", endpoint, methods=["POST"])]))  # type: ignore[arg-type]
     (raised,) = await asyncio.gather(app(scope, nothing, send), return_exceptions=True)
     return sent, raised
 
