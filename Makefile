@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .SUFFIXES:
-.PHONY: help run test test-fast lint format e2e bench openapi lock build clean venv-server venv-dev
+.PHONY: help run test test-fast lint format e2e bench openapi sync lock build clean venv-server venv-dev
 
 python := .venv/bin/python
 
@@ -40,6 +40,9 @@ openapi: venv-dev  ## write docs/openapi.json from the code
 	@$(python) -c 'import json; from app.main import create_app; from app.settings import Settings; \
 	    print(json.dumps(create_app(Settings()).openapi(), indent=2, ensure_ascii=False))' > docs/openapi.json.new
 	@mv docs/openapi.json.new docs/openapi.json
+
+sync: venv-dev  ## write the synchronous classes of the SDK from the asyncio ones
+	@$(python) tools/generate_sync.py
 
 lock_with := $(python) -m uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --extra server pyproject.toml

@@ -25,7 +25,7 @@ from benchmarks.replay_calls import (
 )
 from benchmarks.replay_others import RedisAlone, Reverb, reverb
 from benchmarks.results import Results, Table
-from lachesis import Replay
+from lachesis import AsyncReplay
 from lachesis.replay.buffer import Strategy
 
 PAYLOAD_BYTES = 100_000
@@ -84,7 +84,7 @@ async def insert(arena: Arena, results: Results, case: str, count: int, said: st
     fresh(lachesis)
     steps = {"obs": content.reshape(1, -1).repeat(count, 0)}
     async with (
-        Replay(f"http://127.0.0.1:{lachesis.port}", run="bench") as replay,
+        AsyncReplay(f"http://127.0.0.1:{lachesis.port}", run="bench") as replay,
         replay.worker("worker", steps=1) as worker,
     ):
         began = time.perf_counter()
@@ -132,7 +132,7 @@ async def by_sdk(arena: Arena, strategy: Strategy) -> float:
     """Take samples into arrays for a while; per second."""
     done = 0
     async with (
-        Replay(f"http://127.0.0.1:{arena.lachesis.port}", run="bench") as replay,
+        AsyncReplay(f"http://127.0.0.1:{arena.lachesis.port}", run="bench") as replay,
         aclosing(replay.samples(num_chunks=SAMPLED, prefetch=1, strategy=strategy)) as samples,
     ):
         await (await anext(samples)).ack()

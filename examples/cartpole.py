@@ -24,7 +24,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from lachesis import LachesisError, SyncReplay, Trainer
+from lachesis import LachesisError, Replay, Trainer
 from lachesis.wire.replay import RateLimiter, Sampling
 
 Floats = NDArray[Any]
@@ -178,7 +178,7 @@ def work(name: str, seed: int, epsilon: float, path: Path) -> None:
     env = gymnasium.make("CartPole-v1", sutton_barto_reward=True)  # -1 when the pole falls, else 0
     env.reset(seed=seed)  # the episodes follow from here
     # The rate limiter makes workers wait for the learner: for this long only, as it may be gone.
-    with SyncReplay() as replay, replay.worker(name, FRAGMENT_STEPS, patience_s=30) as worker:
+    with Replay() as replay, replay.worker(name, FRAGMENT_STEPS, patience_s=30) as worker:
         for episode in itertools.count():
             observation, over = env.reset()[0], False
             while not over:
@@ -218,7 +218,7 @@ def workers(count: int, seed: int, path: Path) -> Iterator[None]:
 def learn(count: int, seed: int, path: Path, steps: int, target: float) -> None:
     """Learn from samples until the target is reached."""
     learner = Learner(np.random.default_rng(seed))
-    with Trainer() as trainer, SyncReplay(name="cartpole") as replay:
+    with Trainer() as trainer, Replay(name="cartpole") as replay:
         trainer.create_run(batch_size=1)
         state = replay.set_up(**BUFFER)
         replay.begin_session(state.session + 1)  # nothing from before is sampled any more

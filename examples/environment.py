@@ -12,7 +12,7 @@ import logging
 import random
 import sys
 
-from lachesis import Environment, Group, LachesisError
+from lachesis import AsyncEnvironment, Group, LachesisError
 
 GROUP_SIZE = 4
 
@@ -34,7 +34,7 @@ async def rollout(task: int, policy_version: int) -> Group:
 
 async def main(name: str, groups: int, workers: int, wait_s: float) -> None:
     """Submit so many groups, as many at a time as there are workers and as the service wants."""
-    async with Environment(name, group_size=GROUP_SIZE, wait_for_run_s=wait_s) as environment:
+    async with AsyncEnvironment(name, group_size=GROUP_SIZE, wait_for_run_s=wait_s) as environment:
         tasks = iter(range(groups))
 
         async def work() -> None:

@@ -1,6 +1,8 @@
 """Lachesis: exact, fair, durable batches between rollout workers and trainers.
 
-A trainer makes a run and takes batches of it; `AsyncTrainer` is the same for asyncio:
+Each class exists twice: ``X`` is synchronous, ``AsyncX`` is for asyncio. Both have the same methods.
+
+A trainer creates a run and takes batches of it:
 
     with Trainer("http://lachesis:8000", run="math") as trainer:
         trainer.create_run(batch_size=128)
@@ -8,26 +10,29 @@ A trainer makes a run and takes batches of it; `AsyncTrainer` is the same for as
             train(batch.tokens_padded(pad_id), batch.padded("masks", -100), batch.scores)
             batch.ack()
 
-An environment submits groups of sequences; `SyncEnvironment` is the same without asyncio:
+An environment submits groups of sequences:
 
-    async with Environment("gsm8k", "http://lachesis:8000", run="math", group_size=8) as environment:
+    async with AsyncEnvironment("gsm8k", "http://lachesis:8000", run="math", group_size=8) as environment:
         async with environment.permit() as permit:
             await environment.submit(Group(tokens, masks, scores, policy_version=permit.policy_version))
 
-A replay buffer takes fragments of long episodes from workers, and hands out samples of them; `SyncReplay` likewise:
+A replay buffer takes fragments of long episodes from workers, and hands out samples of them:
 
-    async with Replay("http://lachesis:8000", run="robots") as replay, replay.worker("worker-0", steps=32) as worker:
-        await worker.insert({"obs": observations, "action": actions}, policy_version=3)
+    with Replay("http://lachesis:8000", run="robots") as replay, replay.worker("worker-0", steps=32) as worker:
+        worker.insert({"obs": observations, "action": actions}, policy_version=3)
 
-A curriculum hands out items to try, and learns from their rewards; `SyncCurriculum` likewise, and environments have
-theirs with ``environment.curriculum()``:
+A curriculum hands out items to try, and learns from their rewards. Trainers and environments have the same with
+``environment.curriculum()``:
 
-    async with Curriculum("gsm8k", "http://lachesis:8000", run="math") as curriculum:
+    async with AsyncCurriculum("gsm8k", "http://lachesis:8000", run="math") as curriculum:
         async for item in curriculum.items(prefetch=64):
             await curriculum.observe(item, await rollout(item.key))
 
-What is not given is read from variables such as ``LACHESIS_URL`` and ``LACHESIS_RUN``; see `Settings`. What goes wrong
-is a `LachesisError`; `lachesis.errors` has them all. The logger ``lachesis`` tells of long waits and of repetitions.
+Settings that are not given are read from variables such as ``LACHESIS_URL`` and ``LACHESIS_RUN``; see `Settings`. All
+errors are `LachesisError`; see `lachesis.errors`. The logger ``lachesis`` reports long waits and repeated requests.
+
+Import from here, and from `lachesis.loader`, `lachesis.wire`, `lachesis.errors` and `lachesis.atropos`. All other
+modules are private.
 """
 
 from importlib import import_module
@@ -35,33 +40,62 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lachesis import errors
+    from lachesis._prefetch.items import AsyncItemStream
     from lachesis._transport.settings import Settings
     from lachesis.batches.batch import AsyncBatch
     from lachesis.batches.columns import Columns
-    from lachesis.curriculum.curriculum import Curriculum
-    from lachesis.environments.environment import Environment
+    from lachesis.curriculum.curriculum import AsyncCurriculum
+    from lachesis.environments.environment import AsyncEnvironment
     from lachesis.errors import LachesisError, LeaseLost, NoBatch, NoItem, NoPermit, NotSent, ServiceError, Unreachable
     from lachesis.groups.group import Group
     from lachesis.groups.views import GroupView, SequenceView
     from lachesis.rank import Rank
-    from lachesis.replay.buffer import Replay
+    from lachesis.replay.buffer import AsyncReplay
     from lachesis.replay.sample import AsyncSample
+    from lachesis.replay.worker import AsyncWorker
     from lachesis.runs.trainer import AsyncTrainer
-    from lachesis.sync.curriculum import SyncCurriculum
-    from lachesis.sync.environment import SyncEnvironment
-    from lachesis.sync.replay import Sample, SyncReplay
+    from lachesis.sync.curriculum import Curriculum, ItemStream
+    from lachesis.sync.environment import Environment
+    from lachesis.sync.replay import Replay, Sample, Worker
     from lachesis.sync.trainer import Batch, Trainer
+
+_HOMES = {
+    "_prefetch.items": ("AsyncItemStream",),
+    "_transport.settings": ("Settings",),
+    "batches.batch": ("AsyncBatch",),
+    "batches.columns": ("Columns",),
+    "curriculum.curriculum": ("AsyncCurriculum",),
+    "environments.environment": ("AsyncEnvironment",),
+    "errors": ("LachesisError", "LeaseLost", "NoBatch", "NoItem", "NoPermit", "NotSent", "ServiceError", "Unreachable"),
+    "groups.group": ("Group",),
+    "groups.views": ("GroupView", "SequenceView"),
+    "rank": ("Rank",),
+    "replay.buffer": ("AsyncReplay",),
+    "replay.sample": ("AsyncSample",),
+    "replay.worker": ("AsyncWorker",),
+    "runs.trainer": ("AsyncTrainer",),
+    "sync.curriculum": ("Curriculum", "ItemStream"),
+    "sync.environment": ("Environment",),
+    "sync.replay": ("Replay", "Sample", "Worker"),
+    "sync.trainer": ("Batch", "Trainer"),
+}
 
 __all__ = [
     "AsyncBatch",
+    "AsyncCurriculum",
+    "AsyncEnvironment",
+    "AsyncItemStream",
+    "AsyncReplay",
     "AsyncSample",
     "AsyncTrainer",
+    "AsyncWorker",
     "Batch",
     "Columns",
     "Curriculum",
     "Environment",
     "Group",
     "GroupView",
+    "ItemStream",
     "LachesisError",
     "LeaseLost",
     "NoBatch",
@@ -74,32 +108,11 @@ __all__ = [
     "SequenceView",
     "ServiceError",
     "Settings",
-    "SyncCurriculum",
-    "SyncEnvironment",
-    "SyncReplay",
     "Trainer",
     "Unreachable",
+    "Worker",
     "errors",
 ]
-
-_HOMES = {
-    "_transport.settings": ("Settings",),
-    "batches.batch": ("AsyncBatch",),
-    "batches.columns": ("Columns",),
-    "curriculum.curriculum": ("Curriculum",),
-    "environments.environment": ("Environment",),
-    "errors": ("LachesisError", "LeaseLost", "NoBatch", "NoItem", "NoPermit", "NotSent", "ServiceError", "Unreachable"),
-    "groups.group": ("Group",),
-    "groups.views": ("GroupView", "SequenceView"),
-    "rank": ("Rank",),
-    "replay.buffer": ("Replay",),
-    "replay.sample": ("AsyncSample",),
-    "runs.trainer": ("AsyncTrainer",),
-    "sync.curriculum": ("SyncCurriculum",),
-    "sync.environment": ("SyncEnvironment",),
-    "sync.replay": ("Sample", "SyncReplay"),
-    "sync.trainer": ("Batch", "Trainer"),
-}
 
 
 def __getattr__(name: str) -> Any:

@@ -8,7 +8,8 @@ import time
 from collections.abc import Sequence
 
 from lachesis._transport.http import Sender
-from lachesis._transport.protocol import RunCalls, get_json
+from lachesis._transport.protocol import get_json
+from lachesis._transport.run_calls import RunCalls
 from lachesis._transport.settings import Settings
 from lachesis.errors import LachesisError
 from lachesis.wire.status import RunStatus

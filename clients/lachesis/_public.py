@@ -1,79 +1,66 @@
-"""The part that public classes share: their `repr`, and errors for `with` on the wrong kind or an unclosed object."""
+"""What public classes share: their `repr`, a warning if they are not closed, an error for the wrong `with`."""
 
-import asyncio
 import warnings
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
-
-T = TypeVar("T")
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar
 
 
 class Shown:
-    """Shows its class and its state: ``<Trainer run=math url=http://lachesis:8000>``."""
-
-    _shown_as: str | None = None
-    """The class that users see, if this is the asyncio side of a synchronous object."""
+    """Show the class and its state: ``<Trainer run=math url=http://lachesis:8000>``."""
 
     def _facts(self) -> dict[str, object]:
-        """Return its identity and state; None is left out."""
+        """Return identity and state; None is left out."""
         raise NotImplementedError
-
-    def _must_close(self) -> bool:
-        """Whether it has open connections."""
-        return False
 
     def __repr__(self) -> str:
         facts = (f"{name}={value}" for name, value in self._facts().items() if value is not None)
-        return f"<{' '.join((self._shown_as or type(self).__name__, *facts))}>"
+        return f"<{' '.join((type(self).__name__, *facts))}>"
 
 
-class ShownAsync:
-    """Has the `repr` of its asyncio side."""
+class MustClose(Shown):
+    """Warn if the object is collected with open connections."""
 
-    _async: Any
+    _closed_by: ClassVar[str]
+    """How to close it, for the warning."""
 
-    def __repr__(self) -> str:
-        return repr(self._async)
+    _is_wrapped = False
+    """Whether a synchronous object closes it, and warns."""
+
+    def _is_open(self) -> bool:
+        """Return whether it has open connections. It must also answer if its constructor raised."""
+        raise NotImplementedError
 
     def __del__(self, _warn: Callable[..., None] = warnings.warn) -> None:
-        if hasattr(self, "_async") and self._async._must_close():  # missing if the constructor raised
-            _warn(f"unclosed {self!r}: end it with `with` or close()", ResourceWarning, source=self)
+        if not self._is_wrapped and self._is_open():
+            _warn(f"unclosed {self!r}: end it with {self._closed_by}", ResourceWarning, source=self)
 
 
 class ForAsyncio:
-    """An asyncio context manager: use ``async with``."""
-
-    _twin: ClassVar[str]
-    """Its synchronous twin."""
+    """An asyncio context manager. ``AsyncX`` and ``X`` are the two kinds of one class."""
 
     if not TYPE_CHECKING:  # type checkers reject the wrong statement themselves
 
         def __enter__(self) -> None:
-            name = type(self).__name__
-            raise TypeError(f"{name} is for asyncio: use `async with`, or the synchronous {self._twin} with `with`")
+            name = _public_name(self)
+            raise TypeError(f"{name} is for asyncio: use `async with`, or the synchronous {name[5:]} with `with`")
 
         def __exit__(self, *_: object) -> None:
             """Exist: `with` looks up both methods before it calls one."""
 
 
 class ForThreads:
-    """A synchronous context manager: use ``with``."""
-
-    _twin: ClassVar[str]
-    """Its asyncio twin."""
+    """A synchronous context manager."""
 
     if not TYPE_CHECKING:
 
         def __aenter__(self) -> None:
-            name = type(self).__name__
-            raise TypeError(f"{name} is synchronous: use `with`, or {self._twin} with `async with`")
+            name = _public_name(self)
+            raise TypeError(f"{name} is synchronous: use `with`, or Async{name} with `async with`")
 
         def __aexit__(self, *_: object) -> None:
             """Exist: `async with` looks up both methods before it calls one."""
 
 
-def in_background(coroutine: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-    """Start a task that may end with its event loop, without a warning of asyncio that it was pending."""
-    task = asyncio.create_task(coroutine)
-    task._log_destroy_pending = False  # type: ignore[attr-defined]  # as asyncio.gather does
-    return task
+def _public_name(thing: object) -> str:
+    """Return the name of its class, or of the class of this package that it was derived from."""
+    return next(cls.__name__ for cls in type(thing).__mro__ if cls.__module__.startswith("lachesis."))

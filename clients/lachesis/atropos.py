@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lachesis._transport.http import Sender
-from lachesis._transport.protocol import RunCalls
+from lachesis._transport.run_calls import RunCalls
 from lachesis._transport.settings import Settings
 from lachesis.groups.group import Group
 from lachesis.wire.address import split_run

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from lachesis._transport.protocol import Call, NothingYet, Reply, RunCalls, Taken, read_reply
+from lachesis._transport.protocol import Call, NothingYet, Reply, read_reply
+from lachesis._transport.run_calls import RunCalls, Taken
 from lachesis.batches.columns import Columns
 from lachesis.wire.batch_file import parts_of
 from lachesis.wire.batches import BatchGroup, BatchInfo, TakeBatch

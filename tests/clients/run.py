@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from lachesis import AsyncTrainer, Environment, Group
+from lachesis import AsyncEnvironment, AsyncTrainer, Group
 
 
 def group(*tokens: int, **more: Any) -> Group:
@@ -11,7 +11,7 @@ def group(*tokens: int, **more: Any) -> Group:
     return Group([list(tokens)], [list(tokens)], [float(len(tokens))], **more)
 
 
-async def submitted(environment: Environment, groups: Sequence[Group]) -> list[str]:
+async def submitted(environment: AsyncEnvironment, groups: Sequence[Group]) -> list[str]:
     """Submit groups and wait until they have arrived; their ids."""
     ids = [await environment.submit(one) for one in groups]
     await environment.flush()

@@ -7,7 +7,7 @@ from contextlib import aclosing
 
 import pytest
 
-from lachesis import AsyncTrainer, Environment, Settings
+from lachesis import AsyncEnvironment, AsyncTrainer, Settings
 from lachesis.errors import Unreachable
 from tests.clients.conftest import settings_of
 from tests.clients.proxy import CuttingProxy
@@ -36,7 +36,7 @@ async def test_every_group_is_trained_on_exactly_once(run: Settings, proxy: Cutt
                 await asyncio.sleep(0.005)
 
     async def submit() -> None:
-        async with Environment("math", settings, buffer_groups=8, heartbeat_s=0.05) as environment:
+        async with AsyncEnvironment("math", settings, buffer_groups=8, heartbeat_s=0.05) as environment:
             for position in range(GROUPS):
                 name = await environment.submit(group(*range(position % 50 + 1)))
                 ids.append(name)

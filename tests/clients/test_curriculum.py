@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 import numpy as np
 import pytest
 
-from lachesis import AsyncTrainer, Curriculum, Environment, NoItem, Settings
-from lachesis._prefetch.items import ItemStream
+from lachesis import AsyncCurriculum, AsyncEnvironment, AsyncTrainer, NoItem, Settings
+from lachesis._prefetch.items import AsyncItemStream
 from lachesis.errors import CurriculumNotFound, InvalidField, Unreachable
 from tests.clients.conftest import settings_of
 from tests.clients.proxy import CuttingProxy, Direction
@@ -19,23 +19,23 @@ KEYS = [f"sum/{number}" for number in range(12)]
 
 
 @pytest.fixture
-async def curriculum(run: Settings) -> AsyncIterator[Curriculum]:
+async def curriculum(run: Settings) -> AsyncIterator[AsyncCurriculum]:
     """One of twelve items."""
-    async with Curriculum("sums", run) as curriculum:
+    async with AsyncCurriculum("sums", run) as curriculum:
         await curriculum.set_up()
         await curriculum.register(KEYS)
         yield curriculum
 
 
-async def drawn(stream: ItemStream, count: int) -> list[str]:
+async def drawn(stream: AsyncItemStream, count: int) -> list[str]:
     """So many keys of a stream."""
     return [(await anext(stream)).key for _ in range(count)]
 
 
-async def test_tasks_share_a_stream_and_what_is_not_observed_does_not_come_again(curriculum: Curriculum) -> None:
+async def test_tasks_share_a_stream_and_what_is_not_observed_does_not_come_again(curriculum: AsyncCurriculum) -> None:
     tried: list[str] = []
 
-    async def work(stream: ItemStream) -> None:
+    async def work(stream: AsyncItemStream) -> None:
         async for item in stream:
             tried.append(item.key)
             if len(tried) > 60:
@@ -53,19 +53,19 @@ async def test_tasks_share_a_stream_and_what_is_not_observed_does_not_come_again
 
 
 async def test_setting_up_keeps_what_was_changed_meanwhile_and_says_so(
-    curriculum: Curriculum, caplog: pytest.LogCaptureFixture
+    curriculum: AsyncCurriculum, caplog: pytest.LogCaptureFixture
 ) -> None:
     await curriculum.change(strategy="plr")
     assert (await curriculum.set_up(n_bins=5)).settings.strategy == "plr"
     assert "other settings" not in caplog.text
     assert (await curriculum.set_up(strategy="learnability", n_bins=5)).settings.strategy == "plr"
-    assert "curriculum sums is there with other settings, and keeps them: {'strategy': 'plr'}" in caplog.text
+    assert "curriculum sums exists with other settings, and keeps them: {'strategy': 'plr'}" in caplog.text
 
 
 async def test_no_two_streams_have_an_item_and_who_waits_in_vain_learns_why(
-    curriculum: Curriculum, run: Settings
+    curriculum: AsyncCurriculum, run: Settings
 ) -> None:
-    async with Curriculum("sums", run) as other:
+    async with AsyncCurriculum("sums", run) as other:
         streams = [curriculum.items(prefetch=0), other.items(prefetch=0, strategy="learnability", wait_s=30)]
         found = [await anext(stream) for _ in range(6) for stream in streams]
         assert sorted(item.key for item in found) == sorted(KEYS)
@@ -75,7 +75,7 @@ async def test_no_two_streams_have_an_item_and_who_waits_in_vain_learns_why(
 
 
 async def test_an_observation_of_ones_own_ends_the_wait_for_an_item(
-    curriculum: Curriculum, monkeypatch: pytest.MonkeyPatch
+    curriculum: AsyncCurriculum, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("_SHORTEST_PAUSE_S", "_LONGEST_PAUSE_S"):
         monkeypatch.setattr(f"lachesis._prefetch.items.{name}", 600)
@@ -88,7 +88,7 @@ async def test_an_observation_of_ones_own_ends_the_wait_for_an_item(
         assert sorted(await waiting) == sorted([keys[3], keys[5]])
 
 
-async def test_items_that_were_never_observed_come_again_in_time(curriculum: Curriculum) -> None:
+async def test_items_that_were_never_observed_come_again_in_time(curriculum: AsyncCurriculum) -> None:
     await curriculum.change(in_flight_ttl_s=0.5)
     gone = await curriculum.sample(20)
     assert (len(gone.items), gone.in_flight) == (12, 12)
@@ -96,7 +96,7 @@ async def test_items_that_were_never_observed_come_again_in_time(curriculum: Cur
     assert (await anext(curriculum.items())).key in KEYS
 
 
-async def test_what_waited_so_long_that_others_may_have_it_is_not_tried(curriculum: Curriculum) -> None:
+async def test_what_waited_so_long_that_others_may_have_it_is_not_tried(curriculum: AsyncCurriculum) -> None:
     await curriculum.change(in_flight_ttl_s=1)
     stream = curriculum.items(prefetch=12, wait_s=0.5)
     await anext(stream)
@@ -112,7 +112,9 @@ async def test_what_waited_so_long_that_others_may_have_it_is_not_tried(curricul
         await anext(stream)
 
 
-async def test_a_stream_that_is_closed_ends_its_loops_and_one_that_was_left_goes_on(curriculum: Curriculum) -> None:
+async def test_a_closed_stream_ends_its_loops_and_one_that_was_left_goes_on(
+    curriculum: AsyncCurriculum,
+) -> None:
     seen: list[str] = []
     async with curriculum.items(prefetch=12) as stream:
         async for item in stream:
@@ -127,7 +129,7 @@ async def test_a_stream_that_is_closed_ends_its_loops_and_one_that_was_left_goes
 
 
 async def test_a_curriculum_without_items_is_waited_for_until_it_has_some(run: Settings) -> None:
-    async with Curriculum("sums", run) as curriculum:
+    async with AsyncCurriculum("sums", run) as curriculum:
         await curriculum.set_up()
         with pytest.raises(NoItem, match="the curriculum has no items"):
             await anext(curriculum.items(wait_s=5))  # as long as a busy service may take to say why
@@ -136,7 +138,7 @@ async def test_a_curriculum_without_items_is_waited_for_until_it_has_some(run: S
         assert (await waiting).key == "late"
 
 
-async def test_what_is_ready_when_a_stream_is_closed_is_given_back(curriculum: Curriculum) -> None:
+async def test_what_is_ready_when_a_stream_is_closed_is_given_back(curriculum: AsyncCurriculum) -> None:
     stream = curriculum.items(prefetch=5)
     tried = (await drawn(stream, 1))[0]
 
@@ -156,7 +158,7 @@ async def test_what_is_ready_when_a_stream_is_closed_is_given_back(curriculum: C
 
 @pytest.mark.parametrize("direction", ["request", "reply"])
 async def test_a_sample_whose_answer_was_lost_is_asked_for_again(
-    curriculum: Curriculum, proxy: CuttingProxy, direction: Direction
+    curriculum: AsyncCurriculum, proxy: CuttingProxy, direction: Direction
 ) -> None:
     await curriculum.info()
     proxy.cut(direction, 100)
@@ -166,9 +168,9 @@ async def test_a_sample_whose_answer_was_lost_is_asked_for_again(
 
 @pytest.mark.parametrize("goes_on", [True, False])
 async def test_a_stream_gets_or_gives_back_what_a_lost_answer_had(
-    curriculum: Curriculum, proxy: CuttingProxy, goes_on: bool
+    curriculum: AsyncCurriculum, proxy: CuttingProxy, goes_on: bool
 ) -> None:
-    async with Curriculum("sums", settings_of(proxy, retry_budget_s=0)) as impatient:
+    async with AsyncCurriculum("sums", settings_of(proxy, retry_budget_s=0)) as impatient:
         await impatient.info()
         proxy.cut("reply", 100)
         stream = impatient.items(prefetch=4)
@@ -184,7 +186,7 @@ async def test_a_stream_gets_or_gives_back_what_a_lost_answer_had(
 
 @pytest.mark.parametrize("direction", ["request", "reply"])
 async def test_observations_whose_answer_was_lost_are_counted_once(
-    curriculum: Curriculum, proxy: CuttingProxy, direction: Direction
+    curriculum: AsyncCurriculum, proxy: CuttingProxy, direction: Direction
 ) -> None:
     await curriculum.info()
     proxy.cut(direction, 100)
@@ -197,7 +199,7 @@ async def test_observations_whose_answer_was_lost_are_counted_once(
     assert {item.count for item in known} == {1}
 
 
-async def test_observations_wait_while_the_service_is_away(curriculum: Curriculum, proxy: CuttingProxy) -> None:
+async def test_observations_wait_while_the_service_is_away(curriculum: AsyncCurriculum, proxy: CuttingProxy) -> None:
     upstream, proxy.upstream = proxy.upstream, None
     await proxy.drop_all()
     for _ in range(1500):
@@ -211,9 +213,9 @@ async def test_observations_wait_while_the_service_is_away(curriculum: Curriculu
 
 
 async def test_observations_that_cannot_be_sent_by_the_end_are_said_to_be_missing(
-    curriculum: Curriculum, proxy: CuttingProxy
+    curriculum: AsyncCurriculum, proxy: CuttingProxy
 ) -> None:
-    other = Curriculum("sums", settings_of(proxy, retry_budget_s=0.3))
+    other = AsyncCurriculum("sums", settings_of(proxy, retry_budget_s=0.3))
     proxy.upstream = None
     await proxy.drop_all()
     for _ in range(3):
@@ -224,7 +226,7 @@ async def test_observations_that_cannot_be_sent_by_the_end_are_said_to_be_missin
 
 
 async def test_observations_that_are_refused_are_said_so_once_and_others_arrive(run: Settings) -> None:
-    async with Curriculum("sums", run) as curriculum:
+    async with AsyncCurriculum("sums", run) as curriculum:
         await curriculum.observe("sum/1", [1.0])
         with pytest.raises(CurriculumNotFound, match="sums") as raised:
             await curriculum.flush()
@@ -235,7 +237,7 @@ async def test_observations_that_are_refused_are_said_so_once_and_others_arrive(
         assert (await curriculum.info()).observations == 1
 
 
-async def test_wrong_values_are_found_before_anything_is_sent(curriculum: Curriculum, proxy: CuttingProxy) -> None:
+async def test_wrong_values_are_found_before_anything_is_sent(curriculum: AsyncCurriculum, proxy: CuttingProxy) -> None:
     before = dict(proxy.passed)
     with pytest.raises(InvalidField, match=r"rewards\[1\]: Input should be a finite number, not nan"):
         await curriculum.observe("sum/1", [1.0, float("nan")])
@@ -256,7 +258,7 @@ async def test_wrong_values_are_found_before_anything_is_sent(curriculum: Curric
     with pytest.raises(InvalidField, match="n: "):
         await curriculum.sample(0)
     with pytest.raises(InvalidField, match="name: should be a curriculum's name"):
-        Curriculum("http://lachesis:8000")
+        AsyncCurriculum("http://lachesis:8000")
     assert proxy.passed == before
 
 
@@ -265,7 +267,7 @@ async def test_an_environment_and_a_trainer_have_their_curricula_and_leaving_sen
 ) -> None:
     async with AsyncTrainer(run) as trainer:
         await trainer.curriculum("sums").set_up(strategy="easy_first", total_steps=10)
-        async with Environment("sums", run) as environment:
+        async with AsyncEnvironment("sums", run) as environment:
             await environment.curriculum().register(KEYS)
             assert environment.curriculum() is environment.curriculum("sums")
             step = iter(range(100))
@@ -283,7 +285,7 @@ async def test_leaving_says_which_observations_did_not_arrive_beside_what_else_w
     run: Settings, error: Exception | None
 ) -> None:
     async def leave() -> None:
-        async with Environment("sums", run) as environment:
+        async with AsyncEnvironment("sums", run) as environment:
             await environment.curriculum("other").observe("a", [1.0])
             if error is not None:
                 raise error

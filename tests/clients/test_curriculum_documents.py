@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lachesis import AsyncTrainer, Curriculum, Settings, SyncCurriculum, SyncEnvironment, Trainer
+from lachesis import AsyncCurriculum, AsyncTrainer, Curriculum, Environment, Settings, Trainer
 from lachesis._transport.curriculum_calls import MOST_BYTES_SENT, MOST_ITEMS_SENT, slices
 from lachesis.errors import CurriculumNotFound, InvalidField, ItemNotFound, MalformedBody, RunNotFound
 from lachesis.wire.curriculum_items import NewItem, NewItems
@@ -23,9 +23,9 @@ ODD_KEYS = [
 
 
 @pytest.fixture
-async def curriculum(run: Settings) -> AsyncIterator[Curriculum]:
+async def curriculum(run: Settings) -> AsyncIterator[AsyncCurriculum]:
     """One without items."""
-    async with Curriculum("sums", run) as curriculum:
+    async with AsyncCurriculum("sums", run) as curriculum:
         await curriculum.set_up(strategy="learnability", n_bins=3, seed=7)
         yield curriculum
 
@@ -46,7 +46,9 @@ def files_in(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-async def test_items_of_any_number_are_registered_and_the_same_again_changes_nothing(curriculum: Curriculum) -> None:
+async def test_any_number_of_items_is_registered_and_again_changes_nothing(
+    curriculum: AsyncCurriculum,
+) -> None:
     def items() -> Iterator[str | NewItem]:
         for number in range(MOST_ITEMS_SENT):
             yield str(number)
@@ -66,7 +68,7 @@ async def test_items_of_any_number_are_registered_and_the_same_again_changes_not
 
 
 @pytest.mark.parametrize("key", ODD_KEYS)
-async def test_an_item_is_found_changed_and_forgotten_whatever_its_key(curriculum: Curriculum, key: str) -> None:
+async def test_an_item_is_found_changed_and_forgotten_whatever_its_key(curriculum: AsyncCurriculum, key: str) -> None:
     await curriculum.register({"key": odd, "prior": 0.25, "metadata": {"id": 1}} for odd in ODD_KEYS)
     changed = await curriculum.change_item(key, prior=None, category="odd")
     assert (changed.key, changed.prior, changed.category, changed.metadata) == (key, None, "odd", {"id": 1})
@@ -79,7 +81,7 @@ async def test_an_item_is_found_changed_and_forgotten_whatever_its_key(curriculu
     assert {item.key async for item in curriculum.known_items()} == set(ODD_KEYS) - {key}
 
 
-async def test_what_is_known_of_items_is_shown_page_by_page_in_order(curriculum: Curriculum) -> None:
+async def test_what_is_known_of_items_is_shown_page_by_page_in_order(curriculum: AsyncCurriculum) -> None:
     await curriculum.register({"key": f"{number:04}", "prior": number / 1500} for number in range(1500))
     easiest = [item.key async for item in curriculum.known_items(descending=True)]
     assert easiest == [f"{number:04}" for number in reversed(range(1500))]
@@ -90,7 +92,7 @@ async def test_what_is_known_of_items_is_shown_page_by_page_in_order(curriculum:
 
 
 async def test_other_settings_are_compared_and_numbers_are_told_without_handing_anything_out(
-    curriculum: Curriculum,
+    curriculum: AsyncCurriculum,
 ) -> None:
     await curriculum.register({"key": str(number), "prior": number / 30} for number in range(30))
     compared = await curriculum.what_if(strategy="easy_first", n=5, step=1, total_steps=10)
@@ -107,7 +109,7 @@ async def test_other_settings_are_compared_and_numbers_are_told_without_handing_
 
 @pytest.mark.parametrize("cut", [None, "request", "reply"])
 async def test_a_curriculum_that_is_restored_from_a_file_goes_on_with_the_same_samples(
-    curriculum: Curriculum, proxy: CuttingProxy, tmp_path: Path, cut: Direction | None
+    curriculum: AsyncCurriculum, proxy: CuttingProxy, tmp_path: Path, cut: Direction | None
 ) -> None:
     await curriculum.change(in_flight_ttl_s=0)
     await curriculum.register(str(number) for number in range(5000))
@@ -132,7 +134,7 @@ async def test_a_curriculum_that_is_restored_from_a_file_goes_on_with_the_same_s
 
 
 async def test_a_state_is_read_from_bytes_and_files_and_atropos_or_refused_as_a_whole(
-    curriculum: Curriculum, tmp_path: Path
+    curriculum: AsyncCurriculum, tmp_path: Path
 ) -> None:
     await curriculum.register(["a", "b", "c"])
     state = await curriculum.state()
@@ -166,7 +168,10 @@ async def test_a_state_is_read_from_bytes_and_files_and_atropos_or_refused_as_a_
 
 
 async def test_what_is_not_there_is_said_to_be_missing(run: Settings, proxy: CuttingProxy) -> None:
-    async with Curriculum("sums", run) as curriculum, Curriculum("sums", settings_of(proxy, run="other")) as nowhere:
+    async with (
+        AsyncCurriculum("sums", run) as curriculum,
+        AsyncCurriculum("sums", settings_of(proxy, run="other")) as nowhere,
+    ):
         with pytest.raises(CurriculumNotFound):
             await anext(curriculum.items())
         with pytest.raises(CurriculumNotFound):
@@ -181,7 +186,7 @@ async def test_what_is_not_there_is_said_to_be_missing(run: Settings, proxy: Cut
 
 async def test_without_an_event_loop_it_is_the_same(run: Settings) -> None:
     def live() -> None:
-        with Trainer(run) as trainer, SyncCurriculum("sums", run) as curriculum:
+        with Trainer(run) as trainer, Curriculum("sums", run) as curriculum:
             shown = trainer.curriculum("sums").set_up(strategy="thompson")
             assert (curriculum.name, shown.settings.strategy) == ("sums", "thompson")
             assert curriculum.register(map(str, range(9))).registered == 9
@@ -198,7 +203,7 @@ async def test_without_an_event_loop_it_is_the_same(run: Settings) -> None:
             assert list(stream) == []
             curriculum.flush()
             assert curriculum.info().observations == 20
-            with SyncEnvironment("sums", run) as environment:
+            with Environment("sums", run) as environment:
                 environment.curriculum().observe("a", [0.0])
             assert curriculum.item("a").count == 1
             assert len(list(curriculum.known_items())) == 10
@@ -206,7 +211,7 @@ async def test_without_an_event_loop_it_is_the_same(run: Settings) -> None:
             curriculum.save_state(file)
             assert len(file.getvalue().splitlines()) == len(curriculum.state().splitlines()) == 12
             curriculum.observe("a", [0.0])
-        with SyncCurriculum("sums", run) as curriculum:
+        with Curriculum("sums", run) as curriculum:
             assert curriculum.item("a").count == 2
         curriculum.close()
 

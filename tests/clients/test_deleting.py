@@ -2,7 +2,7 @@
 
 import pytest
 
-from lachesis import AsyncTrainer, Environment, Settings, Trainer
+from lachesis import AsyncEnvironment, AsyncTrainer, Settings, Trainer
 from lachesis.errors import GroupNotFound, GroupNotWaiting, InvalidField, RunNotFound
 from lachesis.wire.groups import MAX_LOOKED_AT
 from tests.clients.proxy import CuttingProxy
@@ -11,7 +11,7 @@ from tests.clients.test_sync import in_thread
 
 
 async def test_a_group_is_deleted_once_although_the_answer_was_lost(run: Settings, proxy: CuttingProxy) -> None:
-    async with AsyncTrainer(run) as trainer, Environment("math", run) as environment:
+    async with AsyncTrainer(run) as trainer, AsyncEnvironment("math", run) as environment:
         bad, *_ = await submitted(environment, [group(1), group(2), group(3)])
         proxy.cut("reply", 0)
         await trainer.delete_group(bad)
@@ -28,7 +28,7 @@ async def test_a_group_is_deleted_once_although_the_answer_was_lost(run: Setting
 
 
 async def test_all_groups_that_a_filter_finds_are_deleted_however_many(run: Settings) -> None:
-    async with AsyncTrainer(run) as trainer, Environment("math", run) as environment:
+    async with AsyncTrainer(run) as trainer, AsyncEnvironment("math", run) as environment:
         await submitted(environment, [group(1, 2) for _ in range(MAX_LOOKED_AT + 1)])
         with pytest.raises(InvalidField, match="environment, size and older_than_version"):
             await trainer.delete_groups()
@@ -48,7 +48,7 @@ async def test_the_run_that_is_gone_when_a_request_is_repeated_is_an_error(
 
 
 async def test_code_without_an_event_loop_deletes_groups_too(run: Settings) -> None:
-    async with Environment("math", run) as environment:
+    async with AsyncEnvironment("math", run) as environment:
         bad, *_ = await submitted(environment, [group(1), group(2)])
 
     def story() -> None:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from lachesis import AsyncTrainer, Environment, Group, NoPermit, NotSent, Settings, Unreachable
+from lachesis import AsyncEnvironment, AsyncTrainer, Group, NoPermit, NotSent, Settings, Unreachable
 from lachesis.errors import BodyTooLarge, GroupExists, InvalidField, QueueFull, RunNotFound
 from tests.api.conftest import running_service
 from tests.clients.proxy import CuttingProxy, Direction
@@ -25,7 +25,7 @@ async def trainer(run: Settings) -> AsyncIterator[AsyncTrainer]:
 
 
 async def test_an_environment_joins_says_that_it_is_alive_and_leaves(run: Settings, trainer: AsyncTrainer) -> None:
-    async with Environment("gsm8k", run, group_size=4, min_share=0.25, heartbeat_s=0.1) as environment:
+    async with AsyncEnvironment("gsm8k", run, group_size=4, min_share=0.25, heartbeat_s=0.1) as environment:
         before = environment.id
         (shown,) = (await trainer.status()).environments
         assert (shown.environment, shown.name, shown.group_size) == (environment.id, "gsm8k", 4)
@@ -34,7 +34,7 @@ async def test_an_environment_joins_says_that_it_is_alive_and_leaves(run: Settin
         await wait_until(lambda: _was_heard_of(trainer, asyncio.get_running_loop().time() - joined))
     (shown,) = (await trainer.status()).environments
     assert not shown.connected
-    async with Environment("gsm8k", run) as again:
+    async with AsyncEnvironment("gsm8k", run) as again:
         assert again.id == before
 
 
@@ -45,12 +45,12 @@ async def _was_heard_of(trainer: AsyncTrainer, since_joining_s: float) -> bool:
 
 async def test_an_environment_that_has_not_joined_says_so(run: Settings) -> None:
     with pytest.raises(RuntimeError, match="has not joined"):
-        await Environment("gsm8k", run).submit(group(1))
+        await AsyncEnvironment("gsm8k", run).submit(group(1))
 
 
 async def test_an_environment_that_has_left_takes_nothing_more(run: Settings, proxy: CuttingProxy) -> None:
     """Not even what waited for room in its buffer."""
-    environment = await Environment("gsm8k", run, buffer_groups=1, drain_s=0.2).__aenter__()
+    environment = await AsyncEnvironment("gsm8k", run, buffer_groups=1, drain_s=0.2).__aenter__()
     port, proxy.upstream = proxy.upstream, None
     await proxy.drop_all()
     await environment.submit(group(1))
@@ -67,13 +67,13 @@ async def test_an_environment_that_has_left_takes_nothing_more(run: Settings, pr
 async def test_joining_a_run_that_is_not_there_is_an_error(settings: Settings) -> None:
     """It says who makes runs."""
     with pytest.raises(RunNotFound, match=r"there is no run math; .*create_run\(batch_size"):
-        async with Environment("gsm8k", settings):
+        async with AsyncEnvironment("gsm8k", settings):
             raise AssertionError
 
 
 async def test_a_run_that_is_made_later_is_waited_for(settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
     async def joined() -> int:
-        async with Environment("gsm8k", settings, wait_for_run_s=30) as environment:
+        async with AsyncEnvironment("gsm8k", settings, wait_for_run_s=30) as environment:
             return environment.id
 
     joining = asyncio.create_task(joined())
@@ -87,7 +87,7 @@ async def test_a_run_that_is_made_later_is_waited_for(settings: Settings, caplog
 async def test_a_run_that_nobody_makes_is_waited_for_no_longer_than_that(settings: Settings) -> None:
     began_s = time.monotonic()
     with pytest.raises(RunNotFound, match="create_run"):
-        await Environment("gsm8k", settings, wait_for_run_s=1.2).__aenter__()
+        await AsyncEnvironment("gsm8k", settings, wait_for_run_s=1.2).__aenter__()
     assert 0.9 < time.monotonic() - began_s < 5
 
 
@@ -101,7 +101,7 @@ async def _was_logged(caplog: pytest.LogCaptureFixture, pattern: str) -> bool:
 
 
 async def test_what_is_wrong_is_said_at_once_and_nothing_else_suffers(run: Settings, trainer: AsyncTrainer) -> None:
-    async with Environment("gsm8k", run) as environment:
+    async with AsyncEnvironment("gsm8k", run) as environment:
         with pytest.raises(InvalidField, match=r"masks\[0\]: has 1 values where tokens has 2"):
             await environment.submit(Group([[1, 2]], [[1]], [1.0]))
         await environment.submit(group(1))
@@ -109,7 +109,7 @@ async def test_what_is_wrong_is_said_at_once_and_nothing_else_suffers(run: Setti
 
 
 async def test_small_groups_go_together(run: Settings, proxy: CuttingProxy, trainer: AsyncTrainer) -> None:
-    async with Environment("gsm8k", run) as environment:
+    async with AsyncEnvironment("gsm8k", run) as environment:
         await submitted(environment, [group(1)])
         one = proxy.passed["reply"]
         await submitted(environment, [group(1)])
@@ -125,7 +125,7 @@ async def test_small_groups_go_together(run: Settings, proxy: CuttingProxy, trai
 async def test_a_submission_that_is_cut_anywhere_is_stored_once(
     run: Settings, proxy: CuttingProxy, trainer: AsyncTrainer, direction: Direction
 ) -> None:
-    async with Environment("gsm8k", run) as environment:
+    async with AsyncEnvironment("gsm8k", run) as environment:
         before = proxy.passed[direction]
         await submitted(environment, [group(*range(100))])
         whole = proxy.passed[direction] - before
@@ -140,7 +140,7 @@ async def test_a_submission_that_is_cut_anywhere_is_stored_once(
 
 async def test_the_buffer_outlives_a_restart_of_the_service(redis_url: str, run: Settings, proxy: CuttingProxy) -> None:
     """The service goes away with groups on their way; another one comes up, and each group is there once."""
-    async with running_service(redis_url) as another, Environment("gsm8k", run, buffer_groups=16) as environment:
+    async with running_service(redis_url) as another, AsyncEnvironment("gsm8k", run, buffer_groups=16) as environment:
         await submitted(environment, [group(1)])
         proxy.upstream = None
         await proxy.drop_all()
@@ -155,12 +155,12 @@ async def test_the_buffer_outlives_a_restart_of_the_service(redis_url: str, run:
             assert (await trainer.find_group(ids[0])).state == "queued"
 
 
-async def _in_trouble(environment: Environment) -> bool:
+async def _in_trouble(environment: AsyncEnvironment) -> bool:
     return isinstance(environment.trouble, Unreachable)
 
 
 async def test_a_full_buffer_holds_submissions_up(run: Settings, proxy: CuttingProxy) -> None:
-    async with Environment("gsm8k", run, buffer_groups=2) as environment:
+    async with AsyncEnvironment("gsm8k", run, buffer_groups=2) as environment:
         port, proxy.upstream = proxy.upstream, None
         await proxy.drop_all()
         for position in (1, 2):
@@ -178,7 +178,7 @@ async def test_a_full_buffer_holds_submissions_up(run: Settings, proxy: CuttingP
 
 async def test_a_full_queue_is_waited_for(run: Settings, trainer: AsyncTrainer) -> None:
     await trainer.change_run(max_queued_groups=2)
-    async with Environment("gsm8k", run) as environment:
+    async with AsyncEnvironment("gsm8k", run) as environment:
         await submitted(environment, [group(1), group(2)])
         await environment.submit(group(3))
         await wait_until(lambda: _queue_is_full(environment))
@@ -189,13 +189,13 @@ async def test_a_full_queue_is_waited_for(run: Settings, trainer: AsyncTrainer) 
         assert environment.outcomes == {"accepted": 3}
 
 
-async def _queue_is_full(environment: Environment) -> bool:
+async def _queue_is_full(environment: AsyncEnvironment) -> bool:
     return isinstance(environment.trouble, QueueFull)
 
 
 async def test_what_could_not_be_sent_is_said_when_leaving(run: Settings, proxy: CuttingProxy) -> None:
     port = proxy.upstream
-    environment = await Environment("gsm8k", run, drain_s=0.5).__aenter__()
+    environment = await AsyncEnvironment("gsm8k", run, drain_s=0.5).__aenter__()
     proxy.upstream = None
     await proxy.drop_all()
     ids = [await environment.submit(group(position)) for position in (1, 2)]
@@ -210,7 +210,7 @@ async def test_what_could_not_be_sent_does_not_hide_why_the_block_ended(run: Set
     port = proxy.upstream
 
     async def story() -> None:
-        async with Environment("gsm8k", run, drain_s=0.2) as environment:
+        async with AsyncEnvironment("gsm8k", run, drain_s=0.2) as environment:
             proxy.upstream = None
             await proxy.drop_all()
             await environment.submit(group(1))
@@ -224,7 +224,7 @@ async def test_what_could_not_be_sent_does_not_hide_why_the_block_ended(run: Set
 
 async def test_a_refused_group_is_named_and_the_others_arrive(run: Settings, trainer: AsyncTrainer) -> None:
     """It was submitted before with other contents; the service refuses the request that it is in as a whole."""
-    async with Environment("gsm8k", run) as environment:
+    async with AsyncEnvironment("gsm8k", run) as environment:
         await submitted(environment, [group(1, id="a")])
         for one in (group(2, id="b"), group(3, id="a"), group(4, id="c")):
             await environment.submit(one)
@@ -238,7 +238,7 @@ async def test_a_refused_group_is_named_and_the_others_arrive(run: Settings, tra
 async def test_a_group_beyond_the_services_limit_is_named(run: Settings, redis_url: str) -> None:
     async with running_service(redis_url, max_body_bytes=100_000) as small:
         settings = Settings(url=str(small.base_url), run="math")
-        async with Environment("gsm8k", settings) as environment:
+        async with AsyncEnvironment("gsm8k", settings) as environment:
             await environment.submit(group(*range(100_000)))
             with pytest.raises(NotSent) as raised:
                 await environment.flush()
@@ -248,20 +248,20 @@ async def test_a_group_beyond_the_services_limit_is_named(run: Settings, redis_u
 async def test_stale_groups_are_counted(run: Settings, trainer: AsyncTrainer) -> None:
     await trainer.change_run(max_staleness=1)
     await trainer.set_policy_version(9)
-    async with Environment("gsm8k", run) as environment:
+    async with AsyncEnvironment("gsm8k", run) as environment:
         await submitted(environment, [group(1, policy_version=9), group(2, policy_version=7)])
         assert environment.outcomes == {"accepted": 1, "stale": 1}
 
 
 async def test_an_environment_that_was_removed_notices(run: Settings, trainer: AsyncTrainer) -> None:
-    async with Environment("gsm8k", run, heartbeat_s=0.1) as environment:
+    async with AsyncEnvironment("gsm8k", run, heartbeat_s=0.1) as environment:
         await trainer.delete_run()
         await wait_until(lambda: _was_cast_out(environment))
         with pytest.raises(RunNotFound):
             await environment.submit(group(1))
 
 
-async def _was_cast_out(environment: Environment) -> bool:
+async def _was_cast_out(environment: AsyncEnvironment) -> bool:
     """Nothing is submitted meanwhile: what cannot be sent is said again on leaving."""
     try:
         await environment.flush()
@@ -274,7 +274,7 @@ async def test_permits_pace_the_environment(run: Settings, trainer: AsyncTrainer
     """Groups that would be too old when their turn comes are not started."""
     await trainer.change_run(max_staleness=1)
     await trainer.set_policy_version(3)
-    async with Environment("gsm8k", run) as environment, asyncio.TaskGroup() as workers:
+    async with AsyncEnvironment("gsm8k", run) as environment, asyncio.TaskGroup() as workers:
         running, most = 0, 0
 
         async def work() -> None:
@@ -310,7 +310,7 @@ async def test_a_permit_that_does_not_come_is_said_and_given_up(
 ) -> None:
     """With what the service says of it; those that wait behind the one that asks are told the same."""
     await trainer.change_run(max_staleness=0)
-    async with Environment("gsm8k", run) as environment:
+    async with AsyncEnvironment("gsm8k", run) as environment:
         await submitted(environment, [group(1), group(2)])
 
         async def refused(wait_s: float) -> None:
@@ -339,7 +339,7 @@ async def test_a_permit_that_does_not_come_is_said_and_given_up(
 
 async def test_leaving_without_a_service_takes_no_longer_than_it_may(run: Settings, proxy: CuttingProxy) -> None:
     port = proxy.upstream
-    async with Environment("gsm8k", run, drain_s=0.2):
+    async with AsyncEnvironment("gsm8k", run, drain_s=0.2):
         proxy.upstream = None
         await proxy.drop_all()
         began_s = time.monotonic()
@@ -350,7 +350,7 @@ async def test_leaving_without_a_service_takes_no_longer_than_it_may(run: Settin
 async def test_groups_that_name_an_item_are_observed_by_the_curriculum_called_like_their_environment(
     run: Settings,
 ) -> None:
-    async with Environment("gsm8k", run) as environment:
+    async with AsyncEnvironment("gsm8k", run) as environment:
         curriculum = environment.curriculum()
         await curriculum.set_up()
         await curriculum.register(["a", "b"])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lachesis import AsyncTrainer, Replay, Settings
+from lachesis import AsyncReplay, AsyncTrainer, Settings
 from tests.clients.test_cartpole import load_cartpole
 from tests.e2e.processes import descendants, is_running
 from tests.waiting import wait_until
@@ -98,7 +98,7 @@ async def test_the_learner_of_cartpole_learns_to_hold_the_pole_up(
     first = cartpole.Learner(cartpole.np.random.default_rng(1)).averaged
     assert cartpole.evaluate(first, 20, seed=0) < 50
     assert cartpole.evaluate(learned, 20, seed=0) > 150
-    async with Replay(settings) as replay:
+    async with AsyncReplay(settings) as replay:
         state = await replay.state()
     assert (state.policy_version, state.samples_held, state.gaps) == (version, 0, 0)
     assert state.refused_fragments == {}
@@ -116,7 +116,7 @@ async def test_ctrl_c_ends_the_learner_of_cartpole_and_its_workers(settings: Set
     assert "Traceback" not in await output(process, code=130)
     assert len(workers) == 3
     assert not any(map(is_running, workers))
-    async with Replay(settings) as replay:
+    async with AsyncReplay(settings) as replay:
         assert (await replay.state()).samples_held == 0
 
 

@@ -7,7 +7,7 @@ import pytest
 from redis.asyncio import Redis
 
 from app.store.redis.keys import RunKeys
-from lachesis import AsyncTrainer, Environment, Settings
+from lachesis import AsyncEnvironment, AsyncTrainer, Settings
 from lachesis.errors import EnvironmentSettingsDiffer
 from lachesis.wire.status import EnvironmentStatus
 from tests.clients.run import group
@@ -32,8 +32,8 @@ async def shown(trainer: AsyncTrainer) -> EnvironmentStatus:
 
 
 async def test_one_of_many_leaves_and_the_others_stay(run: Settings, trainer: AsyncTrainer) -> None:
-    async with Environment("gsm8k", run, min_share=0.5) as first:
-        async with Environment("gsm8k", run) as second:
+    async with AsyncEnvironment("gsm8k", run, min_share=0.5) as first:
+        async with AsyncEnvironment("gsm8k", run) as second:
             assert first.id == second.id
             assert first.member != second.member
             assert (await shown(trainer)).members == 2
@@ -44,11 +44,11 @@ async def test_one_of_many_leaves_and_the_others_stay(run: Settings, trainer: As
 
 async def test_workers_together_start_no_more_groups_than_are_wanted(run: Settings, trainer: AsyncTrainer) -> None:
     """Two groups fill the next batch, and all eight workers wait for a permit."""
-    started: asyncio.Queue[Environment] = asyncio.Queue()
+    started: asyncio.Queue[AsyncEnvironment] = asyncio.Queue()
     done = asyncio.Event()
 
     async def work() -> None:
-        async with Environment("gsm8k", run, heartbeat_s=0.05) as environment, environment.permit():
+        async with AsyncEnvironment("gsm8k", run, heartbeat_s=0.05) as environment, environment.permit():
             await started.put(environment)
             await done.wait()
             await environment.submit(group(1, policy_version=0))
@@ -68,7 +68,7 @@ async def test_workers_together_start_no_more_groups_than_are_wanted(run: Settin
 
 async def test_a_worker_that_is_done_makes_way_before_its_next_heartbeat(run: Settings, trainer: AsyncTrainer) -> None:
     """Neither beats of itself while this lasts."""
-    first, second = (Environment("gsm8k", run, heartbeat_s=600) for _ in range(2))
+    first, second = (AsyncEnvironment("gsm8k", run, heartbeat_s=600) for _ in range(2))
     async with first, second:
         for policy_version in (0, 1):
             for _ in range(2):
@@ -97,11 +97,11 @@ async def _queued(trainer: AsyncTrainer, number: int) -> bool:
 
 
 async def test_other_settings_than_those_in_force_are_refused(run: Settings, trainer: AsyncTrainer) -> None:
-    async with Environment("gsm8k", run, group_size=4):
+    async with AsyncEnvironment("gsm8k", run, group_size=4):
         with pytest.raises(EnvironmentSettingsDiffer, match="group_size is 4, not 8"):
-            async with Environment("gsm8k", run, group_size=8):
+            async with AsyncEnvironment("gsm8k", run, group_size=8):
                 raise AssertionError
-        async with Environment("gsm8k", run, group_size=8, change_settings=True):
+        async with AsyncEnvironment("gsm8k", run, group_size=8, change_settings=True):
             assert (await shown(trainer)).group_size == 8
 
 
@@ -109,10 +109,10 @@ async def test_a_worker_that_the_service_lost_sight_of_joins_again(
     run: Settings, trainer: AsyncTrainer, redis_client: Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As after a partition of the network; also where its settings were changed meanwhile."""
-    async with Environment("gsm8k", run, group_size=4) as environment:
+    async with AsyncEnvironment("gsm8k", run, group_size=4) as environment:
         (known,) = (await trainer.status()).environments
         await redis_client.delete(*RunKeys(run.run).membership())
-        async with Environment("gsm8k", run, group_size=8, change_settings=True):
+        async with AsyncEnvironment("gsm8k", run, group_size=8, change_settings=True):
             assert (await environment.credits()).policy_version == 0
             assert (await shown(trainer)).members == 2
         assert (environment.id, (await shown(trainer)).group_size) == (known.environment, 8)

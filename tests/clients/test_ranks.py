@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from app.api.wire.rank_query import seat_of
 from app.core.ranks.sharding import EndedBy, Split
-from lachesis import AsyncTrainer, Environment, Rank, Settings, Trainer
-from lachesis._transport.protocol import RunCalls
+from lachesis import AsyncEnvironment, AsyncTrainer, Rank, Settings, Trainer
+from lachesis._transport.run_calls import RunCalls
 from lachesis.errors import RanksDisagree
 from lachesis.wire.batches import TakeBatch
 from lachesis.wire.ranks import TakeQuery
@@ -128,7 +128,7 @@ async def test_ranks_train_on_everything_once_in_micro_batches_they_go_through_t
                 if batch.step == 2:
                     return
 
-    async with AsyncTrainer(run) as trainer, AsyncTrainer(run) as other, Environment("math", run) as environment:
+    async with AsyncTrainer(run) as trainer, AsyncTrainer(run) as other, AsyncEnvironment("math", run) as environment:
         await trainer.change_run(batch_size=8)
         await submitted(environment, [group(*range(length)) for length in lengths])
         ranks = [Rank(number, 2, micro_batch_tokens=8) for number in range(2)]
@@ -141,7 +141,7 @@ async def test_ranks_train_on_everything_once_in_micro_batches_they_go_through_t
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 async def test_a_batch_that_is_not_packed_is_one_micro_batch(run: Settings) -> None:
-    async with AsyncTrainer(run) as trainer, Environment("math", run) as environment:
+    async with AsyncTrainer(run) as trainer, AsyncEnvironment("math", run) as environment:
         await submitted(environment, [group(1), group(2)])
         batch = await trainer.take(wait_s=5, rank=Rank(0, 1))
         assert batch is not None
@@ -151,7 +151,7 @@ async def test_a_batch_that_is_not_packed_is_one_micro_batch(run: Settings) -> N
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 async def test_ranks_that_do_not_agree_are_told_what_on(run: Settings) -> None:
-    async with AsyncTrainer(run) as trainer, Environment("math", run) as environment:
+    async with AsyncTrainer(run) as trainer, AsyncEnvironment("math", run) as environment:
         await submitted(environment, [group(1), group(2)])
         assert await trainer.take(wait_s=5, rank=Rank(0, 2)) is not None
         with pytest.raises(RanksDisagree, match="cost is tokens for the ranks that have this batch, not declared"):

@@ -9,7 +9,7 @@ import httpx
 import numpy as np
 import pytest
 
-from lachesis import AsyncTrainer, Environment, NoBatch, Replay, Settings, SyncReplay
+from lachesis import AsyncEnvironment, AsyncReplay, AsyncTrainer, NoBatch, Replay, Settings
 from lachesis.errors import (
     InvalidField,
     LeaseLost,
@@ -34,9 +34,9 @@ FIFO = Sampling(strategy="fifo")
 
 
 @pytest.fixture
-async def replay(run: Settings) -> AsyncIterator[Replay]:
+async def replay(run: Settings) -> AsyncIterator[AsyncReplay]:
     """A buffer that hands out what came first first."""
-    async with Replay(run, name="trainer") as replay:
+    async with AsyncReplay(run, name="trainer") as replay:
         await replay.set_up(sampling=FIFO, max_reuse=1)
         yield replay
 
@@ -47,7 +47,7 @@ def steps(first: int, count: int) -> Nested:
     return {"obs": {"image": numbers.astype(np.uint8)[:, None], "state": [numbers / 2]}, "action": numbers}
 
 
-async def test_what_workers_stream_is_trained_on_step_by_step(replay: Replay) -> None:
+async def test_what_workers_stream_is_trained_on_step_by_step(replay: AsyncReplay) -> None:
     await replay.change(fragments_per_chunk=2)
     async with replay.worker("w", steps=4) as worker:
         for first, count in ((0, 3), (3, 1), (4, 9), (13, 3)):
@@ -70,7 +70,7 @@ async def test_what_workers_stream_is_trained_on_step_by_step(replay: Replay) ->
     assert (await replay.state()).avg_reuse == 1
 
 
-async def test_a_sample_may_say_more_of_its_fragments_than_one_fragment_may_of_itself(replay: Replay) -> None:
+async def test_a_sample_may_say_more_of_its_fragments_than_one_fragment_may_of_itself(replay: AsyncReplay) -> None:
     note = "x" * (MAX_HEADER_BYTES // 2)
     async with httpx.AsyncClient(base_url=str(replay.settings.url)) as client:
         for number in range(3):
@@ -83,7 +83,7 @@ async def test_a_sample_may_say_more_of_its_fragments_than_one_fragment_may_of_i
     assert [fragment["action"]["camera"].tolist() for fragment in sample.fragments()] == [[n, 0.5] for n in range(3)]
 
 
-async def test_the_rest_of_an_episode_is_a_shorter_fragment_and_versions_are_kept_by_step(replay: Replay) -> None:
+async def test_the_rest_of_an_episode_is_a_shorter_fragment_and_versions_are_kept_by_step(replay: AsyncReplay) -> None:
     async with AsyncTrainer(replay.settings) as trainer:
         await trainer.set_policy_version(5)
     async with replay.worker("w", steps=4) as worker:
@@ -101,7 +101,7 @@ async def test_the_rest_of_an_episode_is_a_shorter_fragment_and_versions_are_kep
         await sample.ack()
 
 
-async def test_steps_of_several_versions_are_stacked_with_those_of_one(replay: Replay) -> None:
+async def test_steps_of_several_versions_are_stacked_with_those_of_one(replay: AsyncReplay) -> None:
     async with AsyncTrainer(replay.settings) as trainer:
         await trainer.set_policy_version(5)
     async with replay.worker("w", steps=2) as worker:
@@ -112,7 +112,7 @@ async def test_steps_of_several_versions_are_stacked_with_those_of_one(replay: R
     assert data["policy_versions"].tolist() == [[4, 4], [4, 5]]
 
 
-async def test_bits_of_bf16_that_say_so_are_bf16_for_the_trainer_too(replay: Replay) -> None:
+async def test_bits_of_bf16_that_say_so_are_bf16_for_the_trainer_too(replay: AsyncReplay) -> None:
     bits = np.array([0x3F80, 0x4000, 0xC000], np.uint16)
     async with replay.worker("w", steps=3) as worker:
         for part in (bits[:1], bits[1:]):
@@ -126,7 +126,7 @@ async def test_bits_of_bf16_that_say_so_are_bf16_for_the_trainer_too(replay: Rep
     assert sample.fragments()[0]["obs"]["x"].tolist() == bits.tolist()
 
 
-async def test_a_worker_that_comes_back_goes_on_with_its_numbers(replay: Replay) -> None:
+async def test_a_worker_that_comes_back_goes_on_with_its_numbers(replay: AsyncReplay) -> None:
     for _ in range(2):
         async with replay.worker("w", steps=1) as worker:
             await worker.insert(steps(0, 3), policy_version=0)
@@ -141,7 +141,7 @@ async def test_a_worker_that_comes_back_goes_on_with_its_numbers(replay: Replay)
 
 @pytest.mark.parametrize("direction", ["request", "reply"])
 async def test_fragments_whose_answer_was_lost_are_stored_once(
-    replay: Replay, proxy: CuttingProxy, direction: str
+    replay: AsyncReplay, proxy: CuttingProxy, direction: str
 ) -> None:
     async with replay.worker("w", steps=1) as worker:
         await worker.insert(steps(0, 1), policy_version=0)
@@ -152,9 +152,12 @@ async def test_fragments_whose_answer_was_lost_are_stored_once(
     assert (state.accepted_fragments, state.sampleable_chunks, state.gaps) == (5, 5, 0)
 
 
-async def test_fragments_that_could_not_be_sent_go_with_the_next_call(replay: Replay, proxy: CuttingProxy) -> None:
+async def test_fragments_that_could_not_be_sent_go_with_the_next_call(replay: AsyncReplay, proxy: CuttingProxy) -> None:
     upstream = proxy.upstream
-    async with Replay(settings_of(proxy, retry_budget_s=0.2)) as impatient, impatient.worker("w", steps=1) as worker:
+    async with (
+        AsyncReplay(settings_of(proxy, retry_budget_s=0.2)) as impatient,
+        impatient.worker("w", steps=1) as worker,
+    ):
         proxy.upstream = None
         await proxy.drop_all()
         with pytest.raises(Unreachable):
@@ -165,7 +168,7 @@ async def test_fragments_that_could_not_be_sent_go_with_the_next_call(replay: Re
     assert (await replay.state()).gaps == 0
 
 
-async def test_a_sample_whose_answer_was_lost_is_not_lost(replay: Replay, proxy: CuttingProxy) -> None:
+async def test_a_sample_whose_answer_was_lost_is_not_lost(replay: AsyncReplay, proxy: CuttingProxy) -> None:
     async with replay.worker("w", steps=1) as worker:
         await worker.insert(steps(0, 2), policy_version=0)
     await replay.state()
@@ -177,7 +180,7 @@ async def test_a_sample_whose_answer_was_lost_is_not_lost(replay: Replay, proxy:
     assert (state.limiter.samples, state.samples_held) == (2, 0)
 
 
-async def test_what_a_loop_took_and_did_not_acknowledge_is_given_back(replay: Replay) -> None:
+async def test_what_a_loop_took_and_did_not_acknowledge_is_given_back(replay: AsyncReplay) -> None:
     async with replay.worker("w", steps=1) as worker:
         await worker.insert(steps(0, 6), policy_version=0)
     async with aclosing(replay.samples(num_chunks=1, prefetch=2, wait_s=10)) as samples:
@@ -194,25 +197,25 @@ async def test_what_a_loop_took_and_did_not_acknowledge_is_given_back(replay: Re
         await replay.show(second.info.sample)
 
 
-async def test_a_lease_that_was_lost_is_said_so(replay: Replay) -> None:
+async def test_a_lease_that_was_lost_is_said_so(replay: AsyncReplay) -> None:
     async with replay.worker("w", steps=1) as worker:
         await worker.insert(steps(0, 1), policy_version=0)
     async with aclosing(replay.samples(num_chunks=1, prefetch=0, wait_s=10)) as samples:
         sample = await anext(samples)
         assert await sample.extend(30) == 30
-        async with Replay(replay.settings) as other:
+        async with AsyncReplay(replay.settings) as other:
             held = await other.show(sample.info.sample)
-            await other._sender.send(other._calls.nack(held.info.sample, held.info.lease, None))
+            await other._sender.send(other._calls.lease(held.info.sample, held.info.lease).nack(None))
         with pytest.raises(LeaseLost):
             await sample.ack()
         assert not sample.held
 
 
-async def test_whoever_is_held_up_learns_by_what(replay: Replay) -> None:
+async def test_whoever_is_held_up_learns_by_what(replay: AsyncReplay) -> None:
     with pytest.raises(NoBatch, match=r"no sample in 0\.2 s: chunks: sampling 1 needs 1 sampleable"):
         await anext(replay.samples(num_chunks=1, wait_s=0.2))
     await replay.change(limiter=RateLimiter(samples_per_insert=1, min_diff=0, max_diff=2))
-    async with Replay(settings_of_run(replay)) as other:
+    async with AsyncReplay(settings_of_run(replay)) as other:
         worker = other.worker("w", steps=1, patience_s=0)
         for number in range(2):
             await worker.insert(steps(number, 1), policy_version=0)
@@ -229,13 +232,13 @@ async def test_whoever_is_held_up_learns_by_what(replay: Replay) -> None:
         assert (worker.outcomes, patient.outcomes) == ({"stored": 3}, {"stored": 1})
 
 
-def settings_of_run(replay: Replay) -> Settings:
+def settings_of_run(replay: AsyncReplay) -> Settings:
     """The same, and nothing is repeated."""
     given = replay.settings
     return Settings(given.url, run=given.run, retry_budget_s=0)
 
 
-async def test_priorities_are_set_and_those_that_are_gone_are_named(replay: Replay) -> None:
+async def test_priorities_are_set_and_those_that_are_gone_are_named(replay: AsyncReplay) -> None:
     await replay.change(sampling=Sampling(strategy="proportional", alpha=1))
     async with replay.worker("w", steps=1) as worker:
         await worker.insert(steps(0, 2), policy_version=0)
@@ -247,7 +250,7 @@ async def test_priorities_are_set_and_those_that_are_gone_are_named(replay: Repl
         await sample.ack()
 
 
-async def test_fragments_are_read_in_parallel_by_the_loader(replay: Replay) -> None:
+async def test_fragments_are_read_in_parallel_by_the_loader(replay: AsyncReplay) -> None:
     async with replay.worker("w", steps=2) as worker:
         await worker.insert(steps(0, 16), policy_version=0)
     async with aclosing(replay.samples(num_chunks=8, wait_s=10)) as samples:
@@ -262,7 +265,7 @@ async def test_fragments_are_read_in_parallel_by_the_loader(replay: Replay) -> N
         await sample.ack()
 
 
-async def test_what_is_wrong_is_said_before_it_is_sent(replay: Replay) -> None:
+async def test_what_is_wrong_is_said_before_it_is_sent(replay: AsyncReplay) -> None:
     async with replay.worker("w", steps=4) as worker:
         for wrong, said in (
             ({"a": np.ones((2, 1)), "b": np.ones(3)}, "a: has 2 steps"),
@@ -301,7 +304,7 @@ async def test_what_is_wrong_is_said_before_it_is_sent(replay: Replay) -> None:
 
 async def test_all_this_works_without_an_event_loop(run: Settings) -> None:
     def live() -> list[int]:
-        with SyncReplay(run) as replay:
+        with Replay(run) as replay:
             replay.set_up(sampling=FIFO)
             with replay.worker("w", steps=2) as worker:
                 worker.insert(steps(0, 5), policy_version=0)
@@ -323,7 +326,7 @@ async def test_all_this_works_without_an_event_loop(run: Settings) -> None:
 
 
 async def test_a_run_without_a_buffer_says_so(run: Settings) -> None:
-    async with Replay(run) as replay:
+    async with AsyncReplay(run) as replay:
         with pytest.raises(ReplayNotFound, match=r"no replay buffer; a trainer makes it: Replay\.set_up"):
             await replay.state()
         with pytest.raises(ReplayNotFound):
@@ -333,7 +336,7 @@ async def test_a_run_without_a_buffer_says_so(run: Settings) -> None:
             await anext(replay.samples(num_chunks=1, wait_s=5))
 
 
-async def test_a_trainer_that_goes_back_to_its_snapshot_finds_the_buffer_as_it_was(replay: Replay) -> None:
+async def test_a_trainer_that_goes_back_to_its_snapshot_finds_the_buffer_as_it_was(replay: AsyncReplay) -> None:
     async with replay.worker("w", steps=1) as worker:
         await worker.insert(steps(0, 3), policy_version=0)
         taken = await replay.snapshot("step-1")
@@ -357,7 +360,7 @@ async def test_a_trainer_that_goes_back_to_its_snapshot_finds_the_buffer_as_it_w
 async def test_a_buffer_without_a_bound_shows_the_one_it_has_and_nobody_is_warned_of_it(
     run: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with Replay(run) as replay:
+    async with AsyncReplay(run) as replay:
         state = await replay.set_up(max_bytes=None)
         assert isinstance(state.settings.max_bytes, int)
         assert "other settings" not in caplog.text
@@ -366,7 +369,7 @@ async def test_a_buffer_without_a_bound_shows_the_one_it_has_and_nobody_is_warne
 
 
 async def test_chunks_are_read_page_by_page_and_a_buffer_is_removed_without_a_loop_of_ones_own(run: Settings) -> None:
-    def look(replay: SyncReplay) -> None:
+    def look(replay: Replay) -> None:
         replay.set_up(max_chunks=500)
         with replay.worker("w", steps=1) as worker:
             worker.insert(steps(0, 130), policy_version=0)
@@ -381,12 +384,12 @@ async def test_chunks_are_read_page_by_page_and_a_buffer_is_removed_without_a_lo
         with pytest.raises(ReplayNotFound):
             replay.delete()
 
-    with SyncReplay(run) as replay:
+    with Replay(run) as replay:
         await asyncio.to_thread(look, replay)
 
 
 async def test_groups_that_were_trained_on_are_sampled_and_fill_batches_up(run: Settings) -> None:
-    async with AsyncTrainer(run) as trainer, Environment("math", run) as environment, Replay(run) as replay:
+    async with AsyncTrainer(run) as trainer, AsyncEnvironment("math", run) as environment, AsyncReplay(run) as replay:
         await replay.set_up(groups=True, max_reuse=2)
         old = await submitted(environment, [group(1), group(2)])
         await (await trainer.take(wait_s=5)).ack()

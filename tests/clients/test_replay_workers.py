@@ -9,10 +9,10 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from lachesis import AsyncTrainer, Replay, Settings
+from lachesis import AsyncReplay, AsyncTrainer, Settings
 from lachesis.errors import ReplayNotFound, RunNotFound
 from lachesis.loader.nested import Nested
-from lachesis.replay.drop_log import Losses, Outgoing
+from lachesis.replay.drop_log import DropLog, Outgoing
 from lachesis.wire.fragments import FragmentOutcome, FragmentReceipt
 from lachesis.wire.replay import RateLimiter
 from tests.clients.conftest import settings_of
@@ -25,9 +25,9 @@ LIMITER = RateLimiter(samples_per_insert=1, min_diff=0, max_diff=2)
 
 
 @pytest.fixture
-async def replay(run: Settings) -> AsyncIterator[Replay]:
+async def replay(run: Settings) -> AsyncIterator[AsyncReplay]:
     """A run's buffer, with a rate limiter."""
-    async with Replay(run) as replay:
+    async with AsyncReplay(run) as replay:
         await replay.set_up(limiter=LIMITER)
         yield replay
 
@@ -41,19 +41,19 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 async def test_setting_up_keeps_what_was_changed_meanwhile_and_says_so(
-    replay: Replay, caplog: pytest.LogCaptureFixture
+    replay: AsyncReplay, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert (await replay.set_up(max_chunks=10_000, limiter=LIMITER)).settings.limiter == LIMITER
     assert not warnings(caplog)
     await replay.change(max_chunks=7)
     kept = await replay.set_up(max_chunks=5, max_reuse=None)
     assert (kept.settings.max_chunks, kept.settings.limiter) == (7, LIMITER)
-    said = "the replay buffer of run math is there with other settings, and keeps them: {'max_chunks': 7}"
+    said = "the replay buffer of run math exists with other settings, and keeps them: {'max_chunks': 7}"
     assert warnings(caplog) == [said]
 
 
 async def test_fragments_that_are_refused_are_told_of_at_once_and_all_of_them_at_the_end(
-    replay: Replay, caplog: pytest.LogCaptureFixture
+    replay: AsyncReplay, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with replay.worker("w", steps=1) as worker:
         await worker.insert(steps(1), policy_version=8)
@@ -69,22 +69,22 @@ async def test_fragments_that_are_refused_are_told_of_at_once_and_all_of_them_at
 def test_every_way_to_lose_a_fragment_is_told_once_and_none_of_keeping_one(caplog: pytest.LogCaptureFixture) -> None:
     outcomes = get_args(FragmentOutcome)
     lost = [outcome for outcome in outcomes if outcome not in ("stored", "repeated")]
-    losses = Losses("w")
+    losses = DropLog("w")
     for count in (1, 2):
         for outcome in outcomes:
             losses.note([Outgoing(b"", 3, 4)], [FragmentReceipt(number=0, status=outcome, fragment=None)])
-        losses.tell()
-        losses.tell()
+        losses.flush()
+        losses.flush()
         assert [len(re.findall(f": {outcome};", caplog.text)) for outcome in lost] == [count] * len(lost)
         assert len(warnings(caplog)) == count * len(lost)
 
 
 async def test_a_worker_that_is_held_back_says_what_it_waits_for_and_for_how_long(
-    proxy: CuttingProxy, replay: Replay, caplog: pytest.LogCaptureFixture
+    proxy: CuttingProxy, replay: AsyncReplay, caplog: pytest.LogCaptureFixture
 ) -> None:
     """However short the time is for which requests are repeated."""
     await replay.worker("first", steps=1).insert(steps(2), policy_version=0)
-    async with Replay(settings_of(proxy, retry_budget_s=0)) as impatient:
+    async with AsyncReplay(settings_of(proxy, retry_budget_s=0)) as impatient:
         working = [
             asyncio.create_task(impatient.worker(f"w{patience_s}", 1, patience_s=patience_s).insert(steps(1), 0))
             for patience_s in (None, 60)
@@ -110,7 +110,7 @@ async def test_a_worker_waits_for_a_run_and_a_buffer_that_are_made_later(
     settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def worked(wait_s: float) -> None:
-        async with Replay(settings) as replay, replay.worker("w", steps=1, wait_for_run_s=wait_s) as worker:
+        async with AsyncReplay(settings) as replay, replay.worker("w", steps=1, wait_for_run_s=wait_s) as worker:
             await worker.insert(steps(1), policy_version=0)
 
     with pytest.raises(RunNotFound, match="create_run"):
@@ -118,7 +118,7 @@ async def test_a_worker_waits_for_a_run_and_a_buffer_that_are_made_later(
     working = asyncio.create_task(worked(60))
     await wait_until(lambda: _said(caplog, 1))
     assert re.search(r"there is no run math; .* Waiting for it, 60 s at most", caplog.text)
-    async with AsyncTrainer(settings) as trainer, Replay(settings) as replay:
+    async with AsyncTrainer(settings) as trainer, AsyncReplay(settings) as replay:
         await trainer.create_run(batch_size=1)
         with pytest.raises(ReplayNotFound, match=r"a trainer makes it: Replay\.set_up"):
             await worked(0)

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lachesis._transport.retry import PASSING, Backoff, LessOften, Seldom
+from lachesis._transport.logs import GrowingPause, RateLimitedLog
+from lachesis._transport.retry import PASSING, Backoff
 from lachesis.errors import BY_CODE, LachesisError, LeaseLost, QueueFull, ServiceError, Unreachable
 from tests.properties import examples
 
@@ -64,20 +65,20 @@ def test_the_statuses_that_pass_are_those_of_codes_which_pass() -> None:
 
 
 def test_a_notice_comes_at_once_and_then_seldom() -> None:
-    notice = Seldom(60)
+    notice = RateLimitedLog(60)
     assert [now_s for now_s in range(100, 300) if notice.due(now_s)] == [100, 160, 220, 280]
 
 
 def test_notices_of_a_wait_come_less_and_less_often_and_begin_anew_after_a_quiet_time() -> None:
-    rhythm = LessOften(first_s=10, longest_s=100)
+    rhythm = GrowingPause(first_s=10, longest_s=100)
     assert rhythm.due_s < 0
     said, now_s = [], 5.0
     for _ in range(6):
-        rhythm.said(now_s)
+        rhythm.logged(now_s)
         said.append(now_s)
         now_s = rhythm.due_s
     assert said == [5, 15, 45, 135, 235, 335]
-    rhythm.said(now_s + 99)
+    rhythm.logged(now_s + 99)
     assert rhythm.due_s == now_s + 99 + 100, "not quiet for long enough"
-    rhythm.said(rhythm.due_s + 101)
+    rhythm.logged(rhythm.due_s + 101)
     assert rhythm.due_s == now_s + 99 + 100 + 101 + 10

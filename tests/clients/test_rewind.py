@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from lachesis import AsyncTrainer, Environment, Settings
+from lachesis import AsyncEnvironment, AsyncTrainer, Settings
 from lachesis.errors import LeaseLost, RewindImpossible, RunRewound
 from tests.clients.run import counts, group, submitted
 from tests.clients.test_snippets import snippets
@@ -92,7 +92,7 @@ class Story:
         """Send groups of the version in force, one whenever none waits."""
         async with (
             AsyncTrainer(self._settings) as watching,
-            Environment("math", self._settings, wait_for_run_s=60) as environment,
+            AsyncEnvironment("math", self._settings, wait_for_run_s=60) as environment,
         ):
             while not over.is_set():
                 if (await watching.status()).groups.queued == 0:
@@ -131,7 +131,7 @@ async def test_a_trainer_that_survived_cannot_change_what_comes_again(run: Setti
     async with (
         AsyncTrainer(run) as survivor,
         AsyncTrainer(run) as trainer,
-        Environment("math", run) as environment,
+        AsyncEnvironment("math", run) as environment,
     ):
         await submitted(environment, [group(position) for position in range(1, 17)])
         async with aclosing(survivor.batches(prefetch=2, wait_s=5)) as batches:
@@ -160,7 +160,7 @@ async def test_a_trainer_that_survived_cannot_change_what_comes_again(run: Setti
 
 
 async def test_a_trainer_that_waits_while_the_run_is_rewound_is_told_at_once(run: Settings) -> None:
-    async with AsyncTrainer(run) as waiting, AsyncTrainer(run) as trainer, Environment("math", run) as environment:
+    async with AsyncTrainer(run) as waiting, AsyncTrainer(run) as trainer, AsyncEnvironment("math", run) as environment:
         await submitted(environment, [group(1), group(2)])
         batch = await waiting.take()
         assert batch is not None
@@ -184,7 +184,7 @@ async def test_a_trainer_that_waits_while_the_run_is_rewound_is_told_at_once(run
 
 
 async def test_rewound_batches_stay_whole_and_in_order_when_the_loop_is_left(run: Settings) -> None:
-    async with AsyncTrainer(run) as trainer, Environment("math", run) as environment:
+    async with AsyncTrainer(run) as trainer, AsyncEnvironment("math", run) as environment:
         await trainer.change_run(max_staleness=0)
         await submitted(environment, [group(position, policy_version=0) for position in range(1, 9)])
         first = [await _trained(trainer) for _ in range(4)]
@@ -199,7 +199,7 @@ async def test_rewound_batches_stay_whole_and_in_order_when_the_loop_is_left(run
 
 async def test_after_a_rewind_a_loop_takes_new_batches_of_the_restored_version(run: Settings) -> None:
     """The version it told last was a later one, by which they would be too old."""
-    async with AsyncTrainer(run) as trainer, Environment("math", run) as environment:
+    async with AsyncTrainer(run) as trainer, AsyncEnvironment("math", run) as environment:
         await trainer.change_run(max_staleness=0)
         async with aclosing(trainer.batches(prefetch=1, wait_s=10)) as batches:
             await submitted(environment, [group(1, policy_version=0), group(2, policy_version=0)])
@@ -214,7 +214,7 @@ async def test_after_a_rewind_a_loop_takes_new_batches_of_the_restored_version(r
 
 
 async def test_a_rewind_that_is_impossible_leaves_the_loop_what_it_had(run: Settings) -> None:
-    async with AsyncTrainer(run) as trainer, Environment("math", run) as environment:
+    async with AsyncTrainer(run) as trainer, AsyncEnvironment("math", run) as environment:
         await submitted(environment, [group(position) for position in range(1, 9)])
         async with aclosing(trainer.batches(prefetch=1, wait_s=5)) as batches:
             for _ in range(2):

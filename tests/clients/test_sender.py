@@ -9,7 +9,8 @@ import pytest
 
 from lachesis import Settings
 from lachesis._transport.http import Sender, read_more_at_once
-from lachesis._transport.protocol import RunCalls, get_json
+from lachesis._transport.protocol import get_json
+from lachesis._transport.run_calls import RunCalls
 from lachesis.errors import LachesisError, Unreachable
 from tests.clients.conftest import settings_of
 from tests.clients.proxy import CuttingProxy, Direction

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lachesis import AsyncTrainer, Environment, Settings, SyncEnvironment, Trainer
+from lachesis import AsyncEnvironment, AsyncTrainer, Environment, Settings, Trainer
 from lachesis._transport.settings import edit_distance
 from lachesis.errors import InvalidField
 
@@ -162,8 +162,8 @@ def test_a_wrong_value_is_refused_by_name(given: dict[str, Any], said: str) -> N
 MAKERS: dict[str, Callable[..., Any]] = {
     "Trainer": Trainer,
     "AsyncTrainer": AsyncTrainer,
+    "AsyncEnvironment": partial(AsyncEnvironment, "gsm8k"),
     "Environment": partial(Environment, "gsm8k"),
-    "SyncEnvironment": partial(SyncEnvironment, "gsm8k"),
 }
 
 
@@ -203,7 +203,7 @@ def test_what_is_no_service_is_refused_with_what_to_do(make: Callable[..., Setti
         make(8000)
 
 
-@pytest.mark.parametrize("cls", [Environment, SyncEnvironment])
+@pytest.mark.parametrize("cls", [AsyncEnvironment, Environment])
 def test_a_url_where_the_name_belongs_is_noticed(cls: type) -> None:
     with pytest.raises(ValueError, match=r"name: .*not 'http://lachesis:8000'; a URL comes second, or as url="):
         cls("http://lachesis:8000")
@@ -213,7 +213,7 @@ def test_settings_of_an_environment_that_are_wrong_are_refused_by_name() -> None
     for wrong in ({"group_size": 0}, {"weight": -1}, {"min_share": 2}, {"max_share": "half"}):
         (name,) = wrong
         with pytest.raises(InvalidField, match=f"^{name}: ") as raised:
-            Environment("gsm8k", **wrong)  # type: ignore[arg-type]
+            AsyncEnvironment("gsm8k", **wrong)  # type: ignore[arg-type]
         assert raised.value.errors[0]["loc"] == [name]
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import lachesis
-from lachesis import AsyncTrainer, Curriculum, Environment, Group, Replay, Settings
+from lachesis import AsyncCurriculum, AsyncEnvironment, AsyncReplay, AsyncTrainer, Group, Settings
 from lachesis.wire.filters import PassRateFilter
 from tests.clients.run import counts
 from tests.waiting import wait_until
@@ -89,7 +89,7 @@ async def test_the_trainer_of_a_page_trains_and_its_environment_submits(page: st
         await watching.create_run(batch_size=BATCH_SIZE, max_staleness=4)
         await run_as_written(with_blocks("Environment", page), reader, brought)
         assert (await watching.status()).queue_size == 1
-        async with Environment("other", reader, group_size=GROUP_SIZE) as environment:
+        async with AsyncEnvironment("other", reader, group_size=GROUP_SIZE) as environment:
             for _ in range(2 * BATCH_SIZE // GROUP_SIZE - 1):
                 await environment.submit(Group(tokens, tokens, [1.0] * GROUP_SIZE))
         with pytest.raises(Enough):
@@ -130,7 +130,7 @@ async def test_every_way_to_make_one_on_the_page_does_so(reader: Settings) -> No
         {
             **vars(lachesis),
             "Settings": Settings,
-            **{name: noting(getattr(lachesis, name)) for name in ("Trainer", "Environment")},
+            **{name: noting(getattr(lachesis, name)) for name in ("Trainer", "AsyncEnvironment")},
         },
     )
     assert len(made) == len(calls) == 4
@@ -153,12 +153,12 @@ async def test_the_workers_of_the_page_on_replay_play_and_its_trainer_trains(rea
 
     at_home = Settings(reader.url, run="robots")
     worker, sampler, saver = snippets("docs/how-to/replay.md")
-    async with Replay(at_home) as replay:
+    async with AsyncReplay(at_home) as replay:
         playing = asyncio.create_task(run_as_written(ast.parse(worker).body, at_home, {"play": play}))
         with pytest.raises(Enough):
             await run_as_written(ast.parse(sampler).body, at_home, {"train": train})
         await playing
-        await run_as_written(ast.parse(saver).body, at_home, {"SyncReplay": lachesis.SyncReplay})
+        await run_as_written(ast.parse(saver).body, at_home, {"Replay": lachesis.Replay})
         assert [one.name for one in await replay.snapshots()] == ["step-1000"]
         state = await replay.state()
     assert shapes == [(32, 32, 3)] * 3
@@ -174,7 +174,7 @@ async def test_a_batch_is_read_without_this_package_as_the_page_on_the_api_does(
     }
     async with AsyncTrainer(at_hand) as trainer:
         await trainer.create_run(batch_size=3)
-    async with Environment("gsm8k", at_hand) as environment:
+    async with AsyncEnvironment("gsm8k", at_hand) as environment:
         await environment.submit(Group([[1, 2], [3]], [[1, 2], [3]], [1, 0], id="a", tensors=given["a"]))
         await environment.submit(Group([[4, 5]], [[4, 5]], [1], id="b", tensors=given["b"]))
         await environment.flush()
@@ -193,7 +193,7 @@ async def test_the_filters_of_the_page_on_admission_are_set_and_find_groups(read
     await run_as_written(ast.parse(page).body, reader, {})
     rewards = {"accepted": [1.0] + [0.0] * 9, "kept": [1.0] * 10, "pass_rate": [0.0] * 10}
     math = Settings(reader.url, run="math")
-    async with AsyncTrainer(math) as trainer, Environment("gsm8k", math, group_size=10) as environment:
+    async with AsyncTrainer(math) as trainer, AsyncEnvironment("gsm8k", math, group_size=10) as environment:
         run = await trainer.change_run(batch_size=20, filter_pass_rate=PassRateFilter(below=None))
         assert (run.filter_zero_variance, run.filter_pass_rate) == (None, PassRateFilter(below=None))
         for scores in rewards.values():
@@ -218,7 +218,7 @@ async def test_the_environment_of_the_page_on_curricula_tries_items_and_tells_th
         return [0.0] * GROUP_SIZE
 
     tasks = [SimpleNamespace(kind=f"kind-{number % 3}") for number in range(80)]
-    async with AsyncTrainer(reader) as trainer, Curriculum("gsm8k", reader) as curriculum:
+    async with AsyncTrainer(reader) as trainer, AsyncCurriculum("gsm8k", reader) as curriculum:
         await trainer.create_run(batch_size=BATCH_SIZE)
         page = ast.parse(snippets("docs/how-to/curriculum.md")[0]).body
         with pytest.raises(Enough):

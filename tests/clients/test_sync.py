@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from lachesis import NoBatch, Settings, SyncEnvironment, Trainer
+from lachesis import Environment, NoBatch, Settings, Trainer
 from tests.clients.run import group
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -25,7 +25,7 @@ async def in_thread(story: Callable[[], None]) -> None:
 
 async def test_what_environments_submit_is_trained_on(run: Settings) -> None:
     def story() -> None:
-        with Trainer(run, name="rank 0") as trainer, SyncEnvironment("math", run) as environment:
+        with Trainer(run, name="rank 0") as trainer, Environment("math", run) as environment:
             ids = []
             for position in range(1, 9):
                 with environment.permit(wait_s=20):
@@ -52,7 +52,7 @@ async def test_what_environments_submit_is_trained_on(run: Settings) -> None:
 
 async def test_leaving_the_loop_gives_back_at_once_what_was_not_acknowledged(run: Settings) -> None:
     def story() -> None:
-        with Trainer(run) as trainer, SyncEnvironment("math", run) as environment:
+        with Trainer(run) as trainer, Environment("math", run) as environment:
             for position in range(1, 7):
                 environment.submit(group(position))
             environment.flush()
@@ -74,7 +74,7 @@ async def test_leaving_the_loop_gives_back_at_once_what_was_not_acknowledged(run
 
 async def test_leases_are_extended_while_a_step_keeps_the_thread(run: Settings) -> None:
     def story() -> None:
-        with Trainer(run) as trainer, SyncEnvironment("math", run) as environment:
+        with Trainer(run) as trainer, Environment("math", run) as environment:
             for position in range(1, 5):
                 environment.submit(group(position))
             environment.flush()
@@ -110,7 +110,7 @@ async def test_a_trainer_can_be_closed_twice_and_leaves_no_thread_behind(run: Se
 async def test_an_environment_that_cannot_join_leaves_no_thread_behind(settings: Settings) -> None:
     def story() -> None:
         before = threading.active_count()
-        with pytest.raises(Exception, match="math"), SyncEnvironment("gsm8k", settings):
+        with pytest.raises(Exception, match="math"), Environment("gsm8k", settings):
             raise AssertionError
         assert threading.active_count() == before
 

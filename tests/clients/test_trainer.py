@@ -8,7 +8,7 @@ from contextlib import aclosing
 
 import pytest
 
-from lachesis import AsyncTrainer, Environment, NoBatch, Settings, Unreachable
+from lachesis import AsyncEnvironment, AsyncTrainer, NoBatch, Settings, Unreachable
 from lachesis.errors import BatchInUse, BatchNotFound, InvalidField, LeaseLost, RewindImpossible, RunExists, RunNotFound
 from tests.clients.conftest import settings_of
 from tests.clients.proxy import CuttingProxy, Direction
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 
 async def test_every_group_is_trained_on_once_and_in_order(run: Settings) -> None:
-    async with AsyncTrainer(run) as trainer, Environment("math", run) as environment:
+    async with AsyncTrainer(run) as trainer, AsyncEnvironment("math", run) as environment:
         ids = await submitted(environment, [group(position) for position in range(1, 9)])
         trained = []
         async with aclosing(trainer.batches(prefetch=2, wait_s=5)) as batches:
@@ -99,7 +99,7 @@ async def test_a_loop_that_waits_for_ever_says_what_for(run: Settings, caplog: p
 
 
 def _logged(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if record.name == "lachesis._transport.wait_notice"]
+    return [record.getMessage() for record in caplog.records if record.name == "lachesis._transport.logs"]
 
 
 async def _were_logged(caplog: pytest.LogCaptureFixture, count: int) -> bool:
@@ -116,7 +116,7 @@ async def test_no_batch_in_time_says_what_is_missing(run: Settings) -> None:
 
 @pytest.mark.parametrize("leave", ["break", "raise", "close"])
 async def test_leaving_the_loop_gives_back_what_was_not_acknowledged(run: Settings, leave: str) -> None:
-    async with AsyncTrainer(run) as trainer, Environment("math", run) as environment:
+    async with AsyncTrainer(run) as trainer, AsyncEnvironment("math", run) as environment:
         ids = await submitted(environment, [group(position) for position in range(1, 7)])
         batches = trainer.batches(prefetch=2, wait_s=5)
         first = await anext(batches)
@@ -141,7 +141,7 @@ async def _leased(trainer: AsyncTrainer, groups: int) -> bool:
 
 
 async def test_a_batch_is_acknowledged_by_its_block_or_given_back_when_that_raises(run: Settings) -> None:
-    async with AsyncTrainer(run) as trainer, Environment("math", run) as environment:
+    async with AsyncTrainer(run) as trainer, AsyncEnvironment("math", run) as environment:
         await submitted(environment, [group(position) for position in range(1, 5)])
         batch = await trainer.take()
         assert batch is not None
@@ -161,7 +161,7 @@ async def test_a_lease_is_extended_as_long_as_the_batch_is_held(run: Settings) -
     async with (
         AsyncTrainer(run) as trainer,
         AsyncTrainer(run) as another,
-        Environment("math", run) as environment,
+        AsyncEnvironment("math", run) as environment,
     ):
         await submitted(environment, [group(position) for position in range(1, 5)])
         batches = trainer.batches(prefetch=1, wait_s=5, lease_s=0.5)
@@ -183,7 +183,7 @@ async def test_a_lease_that_was_lost_is_said_when_the_batch_is_acknowledged(run:
     async with (
         AsyncTrainer(settings_of(proxy)) as trainer,
         AsyncTrainer(direct) as another,
-        Environment("math", direct) as environment,
+        AsyncEnvironment("math", direct) as environment,
     ):
         await submitted(environment, [group(1), group(2)])
         mine = await trainer.take(lease_s=0.5)
@@ -204,7 +204,7 @@ async def test_a_lease_that_was_lost_is_said_when_the_batch_is_acknowledged(run:
 
 
 async def test_prefetched_batches_that_became_too_old_are_replaced(run: Settings) -> None:
-    async with AsyncTrainer(run) as trainer, Environment("math", run) as environment:
+    async with AsyncTrainer(run) as trainer, AsyncEnvironment("math", run) as environment:
         await trainer.change_run(max_staleness=1)
         await trainer.set_policy_version(5)
         old = await submitted(environment, [group(position, policy_version=4) for position in range(1, 5)])
@@ -223,7 +223,7 @@ async def test_prefetched_batches_that_became_too_old_are_replaced(run: Settings
 
 
 async def test_after_a_rewind_the_batches_since_come_again_before_any_new_one(run: Settings) -> None:
-    async with AsyncTrainer(run) as trainer, Environment("math", run) as environment:
+    async with AsyncTrainer(run) as trainer, AsyncEnvironment("math", run) as environment:
         await submitted(environment, [group(position) for position in range(1, 11)])
         batches = trainer.batches(prefetch=1, wait_s=5)
         trained = []
@@ -252,7 +252,7 @@ async def test_after_a_rewind_the_batches_since_come_again_before_any_new_one(ru
 async def test_a_batch_whose_request_is_cut_anywhere_is_taken_once(
     run: Settings, proxy: CuttingProxy, direction: Direction
 ) -> None:
-    async with AsyncTrainer(run) as trainer, Environment("math", run) as environment:
+    async with AsyncTrainer(run) as trainer, AsyncEnvironment("math", run) as environment:
         ids = await submitted(environment, [group(position) for position in range(1, 41)])
         before = proxy.passed[direction]
         batch = await trainer.take()
@@ -278,7 +278,7 @@ async def test_a_batch_whose_request_is_cut_anywhere_is_taken_once(
 async def test_the_end_of_a_batch_is_safe_to_repeat(
     run: Settings, proxy: CuttingProxy, direction: Direction, deed: str
 ) -> None:
-    async with AsyncTrainer(run) as trainer, Environment("math", run) as environment:
+    async with AsyncTrainer(run) as trainer, AsyncEnvironment("math", run) as environment:
         await submitted(environment, [group(position) for position in range(1, 13)])
         for done, after_bytes in enumerate((0, 1, 60, 120), start=1):
             batch = await trainer.take()
@@ -296,7 +296,7 @@ async def test_a_batch_whose_answer_never_came_is_not_forgotten(run: Settings, p
     """Without a budget the error is raised; the next request asks for the same batch."""
     async with (
         AsyncTrainer(settings_of(proxy, retry_budget_s=0)) as trainer,
-        Environment("math", run) as environment,
+        AsyncEnvironment("math", run) as environment,
     ):
         ids = await submitted(environment, [group(1), group(2), group(3), group(4)])
         proxy.cut("reply", 0)
@@ -312,7 +312,7 @@ async def test_a_batch_whose_answer_never_came_is_not_forgotten(run: Settings, p
 async def test_a_trainer_that_closes_gives_back_a_batch_whose_answer_never_came(
     run: Settings, proxy: CuttingProxy
 ) -> None:
-    async with Environment("math", settings_of(proxy)) as environment:
+    async with AsyncEnvironment("math", settings_of(proxy)) as environment:
         await submitted(environment, [group(1), group(2)])
         async with AsyncTrainer(settings_of(proxy, retry_budget_s=0)) as trainer:
             proxy.cut("reply", 0)
@@ -323,7 +323,7 @@ async def test_a_trainer_that_closes_gives_back_a_batch_whose_answer_never_came(
 
 
 async def test_two_loops_at_once_never_get_the_same_batch(run: Settings) -> None:
-    async with AsyncTrainer(run) as trainer, Environment("math", run) as environment:
+    async with AsyncTrainer(run) as trainer, AsyncEnvironment("math", run) as environment:
         ids = await submitted(environment, [group(position) for position in range(1, 41)])
 
         async def loop() -> list[str]:
@@ -344,7 +344,7 @@ async def test_an_error_of_the_service_ends_the_loop_and_another_can_begin(setti
         with pytest.raises(RunNotFound):
             await anext(trainer.batches())
         await trainer.create_run(batch_size=1)
-        async with Environment("math", settings) as environment:
+        async with AsyncEnvironment("math", settings) as environment:
             await submitted(environment, [group(1)])
             batches = trainer.batches(wait_s=5)
             batch = await anext(batches)
@@ -354,7 +354,7 @@ async def test_an_error_of_the_service_ends_the_loop_and_another_can_begin(setti
 
 
 async def test_an_extension_of_a_batch_that_is_gone_says_so(run: Settings) -> None:
-    async with AsyncTrainer(run) as trainer, Environment("math", run) as environment:
+    async with AsyncTrainer(run) as trainer, AsyncEnvironment("math", run) as environment:
         await submitted(environment, [group(1), group(2)])
         batch = await trainer.take()
         assert batch is not None
@@ -373,7 +373,7 @@ async def test_a_repeated_request_gets_its_batch_while_another_trainer_waits(
     async with (
         AsyncTrainer(settings_of(proxy, retry_budget_s=0)) as trainer,
         AsyncTrainer(direct) as another,
-        Environment("math", direct) as environment,
+        AsyncEnvironment("math", direct) as environment,
     ):
         ids = await submitted(environment, [group(1), group(2)])
         proxy.cut("reply", 0)
@@ -396,7 +396,7 @@ async def _nothing_happens(waiting: "asyncio.Task[object]") -> bool:
 
 
 async def test_a_batch_that_kills_its_trainers_is_set_aside_and_can_be_put_back_or_dropped(run: Settings) -> None:
-    async with AsyncTrainer(run) as trainer, Environment("math", run) as environment:
+    async with AsyncTrainer(run) as trainer, AsyncEnvironment("math", run) as environment:
         await trainer.change_run(max_deliveries=1)
         await submitted(environment, [group(1), group(2)])
         for end in (trainer.release_quarantined, trainer.drop_quarantined):

@@ -8,6 +8,9 @@ from numpy.typing import NDArray
 
 from lachesis import (
     AsyncBatch,
+    AsyncCurriculum,
+    AsyncEnvironment,
+    AsyncReplay,
     AsyncSample,
     AsyncTrainer,
     Batch,
@@ -18,9 +21,6 @@ from lachesis import (
     Replay,
     Sample,
     Settings,
-    SyncCurriculum,
-    SyncEnvironment,
-    SyncReplay,
     Trainer,
 )
 from lachesis.wire.batches import BatchInfo, Explanation, LeasedBatches
@@ -79,13 +79,13 @@ async def train_async(settings: Settings) -> None:
 def made(url: str) -> None:
     assert_type(Trainer(url, run="math").settings, Settings)
     assert_type(AsyncTrainer(url=url).settings, Settings)
-    assert_type(Environment("gsm8k", url=url, wait_for_run_s=60).settings, Settings)
+    assert_type(AsyncEnvironment("gsm8k", url=url, wait_for_run_s=60).settings, Settings)
     Trainer(uri=url)  # type: ignore[call-arg]
     Trainer(8000)  # type: ignore[arg-type]
 
 
 async def make() -> None:
-    async with Environment("gsm8k", Settings.from_env(), group_size=2, min_share=0.5) as environment:
+    async with AsyncEnvironment("gsm8k", Settings.from_env(), group_size=2, min_share=0.5) as environment:
         async with environment.permit() as permit:
             assert_type(permit, Credits)
             group = Group([[1, 2], [3]], [np.arange(2), np.arange(1)], [1, 0.5], metadata={"a": [1]})
@@ -96,15 +96,15 @@ async def make() -> None:
 
 
 def make_without_a_loop() -> None:
-    SyncEnvironment("gsm8k", group_sizes=2)  # type: ignore[call-arg]
+    Environment("gsm8k", group_sizes=2)  # type: ignore[call-arg]
     url = "http://lachesis:8000"
-    with SyncEnvironment("gsm8k", url, run="math", group_size=2) as environment, environment.permit(60) as permit:
+    with Environment("gsm8k", url, run="math", group_size=2) as environment, environment.permit(60) as permit:
         assert_type(permit.policy_version, int)
         assert_type(environment.submit(Group(np.ones((2, 2), int), np.ones((2, 2), int), np.ones(2))), str)
 
 
 async def replay(settings: Settings) -> None:
-    async with Replay(settings) as buffer, buffer.worker("worker-0", steps=32) as worker:
+    async with AsyncReplay(settings) as buffer, buffer.worker("worker-0", steps=32) as worker:
         assert_type(await buffer.set_up(max_chunks=1000, eviction="oldest", max_reuse=None), ReplayState)
         assert_type(await worker.insert({"obs": np.ones((4, 2))}, [1, 1, 2, 2], reward=1.0), None)
         async for sample in buffer.samples(num_chunks=32, strategy="rank"):
@@ -117,21 +117,24 @@ async def replay(settings: Settings) -> None:
 
 
 def replay_without_a_loop() -> None:
-    with SyncReplay("http://lachesis:8000", run="robots") as buffer:
+    with Replay("http://lachesis:8000", run="robots") as buffer:
         for sample in buffer.samples(num_fragments=64, prefetch=2, lease_s=60):
             assert_type(sample, Sample)
             assert_type(sample.ack(), None)
         assert_type(buffer.set_priorities({1: 0.5}), list[int])
-        assert_type(next(buffer.chunks(sort="uses", place="past")), Chunk)
+        assert_type(next(buffer.chunks(sort="uses", place="archived")), Chunk)
         assert_type(buffer.snapshot("step-1000"), ReplaySnapshot)
         assert_type(buffer.restore("step-1000"), ReplayState)
 
 
 async def curriculum(settings: Settings) -> None:
-    async with Environment("gsm8k", settings) as environment, Curriculum("gsm8k", url="http://lachesis:8000") as own:
-        assert_type(own, Curriculum)
+    async with (
+        AsyncEnvironment("gsm8k", settings) as environment,
+        AsyncCurriculum("gsm8k", url="http://lachesis:8000") as own,
+    ):
+        assert_type(own, AsyncCurriculum)
         shared = environment.curriculum("gsm8k")
-        assert_type(shared, Curriculum)
+        assert_type(shared, AsyncCurriculum)
         assert_type(await shared.set_up(strategy="plr", n_bins=10, total_steps=None), CurriculumInfo)
         assert_type(await shared.register(["a", {"key": "b", "prior": 0.5}]), ItemsRegistered)
         async for item in shared.items(prefetch=64, step=lambda: 3, strategy="bandit"):
@@ -157,9 +160,9 @@ async def curriculum(settings: Settings) -> None:
 
 
 def curriculum_without_a_loop() -> None:
-    with SyncEnvironment("gsm8k") as environment, SyncCurriculum("gsm8k", run="math") as own:
+    with Environment("gsm8k") as environment, Curriculum("gsm8k", run="math") as own:
         assert_type(own.info(), CurriculumInfo)
-        assert_type(Trainer().curriculum("gsm8k"), SyncCurriculum)
+        assert_type(Trainer().curriculum("gsm8k"), Curriculum)
         for item in environment.curriculum().items(prefetch=8):
             assert_type(item, SampledItem)
             assert_type(environment.curriculum().observe(item, [1.0]), None)

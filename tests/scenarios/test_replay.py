@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from redis.asyncio import Redis
 
-from lachesis import AsyncTrainer, Replay, Settings
+from lachesis import AsyncReplay, AsyncTrainer, Settings
 from lachesis.wire.replay import RateLimiter, Sampling
 from tests.api.conftest import running_service
 from tests.clients.proxy import CuttingProxy
@@ -22,11 +22,11 @@ FIFO = Sampling(strategy="fifo")
 
 
 @pytest.fixture
-async def replay(redis_url: str, redis_client: Redis) -> AsyncIterator[Replay]:
+async def replay(redis_url: str, redis_client: Redis) -> AsyncIterator[AsyncReplay]:
     """A buffer with chunks of two fragments, which hands out what came first first."""
     async with running_service(redis_url) as client:
         settings = Settings(str(client.base_url), run="robots", retry_budget_s=20)
-        async with AsyncTrainer(settings) as trainer, Replay(settings) as replay:
+        async with AsyncTrainer(settings) as trainer, AsyncReplay(settings) as replay:
             await trainer.create_run(batch_size=1)
             await replay.set_up(fragments_per_chunk=CHUNK, sampling=FIFO)
             yield replay
@@ -34,13 +34,13 @@ async def replay(redis_url: str, redis_client: Redis) -> AsyncIterator[Replay]:
 
 async def work(settings: Settings, name: str, fragments: int, pause_s: float = 0.0, version: int = 0) -> None:
     """Send so many fragments of one step each, one by one."""
-    async with Replay(settings) as replay, replay.worker(name, steps=1) as worker:
+    async with AsyncReplay(settings) as replay, replay.worker(name, steps=1) as worker:
         for number in range(fragments):
             await worker.insert({"number": np.array([number])}, policy_version=version)
             await asyncio.sleep(pause_s)
 
 
-async def train(replay: Replay, samples: int, num_chunks: int, pause_s: float = 0.0) -> list[int]:
+async def train(replay: AsyncReplay, samples: int, num_chunks: int, pause_s: float = 0.0) -> list[int]:
     """Train on so many samples; returns the chunks that were in them."""
     trained: list[int] = []
     async with aclosing(replay.samples(num_chunks=num_chunks, prefetch=1, wait_s=60)) as taken:
@@ -54,7 +54,7 @@ async def train(replay: Replay, samples: int, num_chunks: int, pause_s: float = 
 
 
 @contextlib.asynccontextmanager
-async def watched(replay: Replay) -> AsyncIterator[list[float]]:
+async def watched(replay: AsyncReplay) -> AsyncIterator[list[float]]:
     """Note the limiter's error, again and again."""
     errors: list[float] = []
 
@@ -77,7 +77,7 @@ async def watched(replay: Replay) -> AsyncIterator[list[float]]:
     ("workers_pause_s", "trainers_pause_s"), [(0.0, 0.02), (0.02, 0.0)], ids=["slow trainer", "fast trainer"]
 )
 async def test_whoever_is_faster_waits_for_the_other_within_the_band(
-    replay: Replay, workers_pause_s: float, trainers_pause_s: float
+    replay: AsyncReplay, workers_pause_s: float, trainers_pause_s: float
 ) -> None:
     band = RateLimiter(samples_per_insert=2, min_diff=0, max_diff=12)
     await replay.change(limiter=band, max_reuse=2, min_size_to_sample=2)
@@ -98,7 +98,7 @@ async def test_a_service_that_restarts_holds_up_and_loses_nothing(redis_url: str
         async with contextlib.AsyncExitStack() as first:
             client = await first.enter_async_context(running_service(redis_url))
             proxy.upstream = client.base_url.port
-            async with AsyncTrainer(settings) as trainer, Replay(settings) as replay:
+            async with AsyncTrainer(settings) as trainer, AsyncReplay(settings) as replay:
                 await trainer.create_run(batch_size=1)
                 await replay.set_up(fragments_per_chunk=CHUNK, sampling=FIFO, max_reuse=1)
                 working = asyncio.create_task(work(settings, "w", 40 * CHUNK, 0.005))
@@ -118,12 +118,12 @@ async def test_a_service_that_restarts_holds_up_and_loses_nothing(redis_url: str
     assert (state.accepted_fragments, state.gaps, state.samples_held, state.avg_reuse) == (80, 0, 0, 1)
 
 
-async def _has_trained(replay: Replay, chunks: int) -> bool:
+async def _has_trained(replay: AsyncReplay, chunks: int) -> bool:
     return (await replay.state()).retired_chunks.get("used_up", 0) >= chunks
 
 
 async def test_a_jump_of_the_version_retires_what_is_too_old_and_samples_in_hand_end_as_they_would(
-    replay: Replay,
+    replay: AsyncReplay,
 ) -> None:
     await replay.change(max_staleness=2)
     async with AsyncTrainer(replay.settings) as trainer, aclosing(replay.samples(num_chunks=2, prefetch=0)) as samples:
@@ -150,7 +150,7 @@ async def test_a_jump_of_the_version_retires_what_is_too_old_and_samples_in_hand
     assert state.avg_staleness == pytest.approx((2 * 2 + 1 * 2) / 4)
 
 
-async def test_a_worker_that_dies_holds_up_nobody_and_what_it_left_unfinished_expires(replay: Replay) -> None:
+async def test_a_worker_that_dies_holds_up_nobody_and_what_it_left_unfinished_expires(replay: AsyncReplay) -> None:
     await replay.change(fragment_ttl_s=0.5, max_reuse=1)
     dead = replay.worker("dead", steps=1)
     await dead.insert({"number": np.arange(2 * CHUNK + 1)}, policy_version=0)  # and then it is never heard of again

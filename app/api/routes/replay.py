@@ -49,8 +49,8 @@ from lachesis.wire.replay import (
     ReplayChange,
     ReplaySettings,
     ReplayState,
-    SessionBegun,
     SessionSet,
+    SessionStart,
 )
 from lachesis.wire.samples import AckSample, ExtendSample, NackSample, SampleEnd, SampleInfo, TakeSample
 from lachesis.wire.snapshots import SNAPSHOT_NAME, ReplaySnapshot, RestoreSnapshot, Snapshots, TakeSnapshot
@@ -313,11 +313,11 @@ async def delete_replay(run: NamedRun, services: ServicesDep) -> Response:
     summary="Begin a session",
     response_model=SessionSet,
     responses=_BODY,
-    openapi_extra=json_body(SessionBegun),
+    openapi_extra=json_body(SessionStart),
 )
 async def put_session(run: NamedRun, services: ServicesDep, body: SmallBody) -> Response:
     """Begin a training attempt: chunks of former ones are retired, and kept for inspection until they are evicted."""
-    session = parse(SessionBegun, body).session
+    session = parse(SessionStart, body).session
     return model_reply(SessionSet(session=session, retired_chunks=await services.replay.set_session(run, session)))
 
 

@@ -1,55 +1,58 @@
-"""Asks for batches, whole or a rank's shard of each, so that none is lost with an answer that never came."""
+"""Acquire batches and samples, so that none is lost with an answer that never came."""
 
 import contextlib
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
-from lachesis._prefetch.leased import Ends, Lease
+from lachesis._prefetch.leased import Lease
 from lachesis._transport.bodies import checked
 from lachesis._transport.http import Sender
-from lachesis._transport.protocol import Call, NothingYet, RunCalls, Taken
+from lachesis._transport.protocol import Call, LeaseCalls, NothingYet
+from lachesis._transport.replay_calls import ReplayCalls, TakenSample
+from lachesis._transport.run_calls import RunCalls, Taken
 from lachesis.errors import LachesisError, RunRewound
 from lachesis.rank import Rank
 from lachesis.wire.batches import TakeBatch
+from lachesis.wire.samples import TakeSample
 
 T = TypeVar("T")
+V = TypeVar("V", bound=Taken | TakenSample)
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """A batch that was taken, and what it is held under."""
+class Held(Generic[V]):
+    """A batch or a sample, and its lease."""
 
-    taken: Taken
+    taken: V
     lease: Lease
 
-    def is_stale(self, version: int, oldest: int) -> bool:
-        """Whether it was formed under an older policy version than this, and has a group from before ``oldest``.
 
-        A batch that a rewind brought back is never too old: it is trained on again unchanged.
-        """
-        info = self.taken.info
-        if info.rewound or info.policy_version >= version:
-            return False
-        return any(group.policy_version is not None and group.policy_version < oldest for group in info.groups)
-
-
-class Requests:
-    """Sends requests that take something, each under an id of its own."""
+class Acquirer(ABC, Generic[V]):
+    """Send requests that take something, each under a request id."""
 
     def __init__(self, sender: Sender) -> None:
         self._sender = sender
         self._unanswered: list[str] = []
 
-    @property
-    def has_unanswered(self) -> bool:
-        """Whether there is a request whose answer never came."""
-        return bool(self._unanswered)
+    @abstractmethod
+    async def take(
+        self, wait_s: float, lease_s: float | None = None, budget_s: float | None = None
+    ) -> Held[V] | NothingYet:
+        """Take the next one, or wait up to ``wait_s`` for it. Repeat the request for at most ``budget_s``."""
 
-    async def send(self, call_of: Callable[[str], Call[T]], budget_s: float | None = None) -> T:
-        """Send a request; repeat it for at most ``budget_s``."""
-        # The id of a request whose answer never came is used again: what it may have got is not forgotten.
+    async def give_back_unanswered(self) -> None:
+        """Ask again for what interrupted requests may have taken, and give it back. Else its lease must expire."""
+        with contextlib.suppress(LachesisError):
+            while self._unanswered:
+                taken = await self.take(0.0, budget_s=1.0)
+                if isinstance(taken, Held):
+                    await taken.lease.give_back("not trained on")
+
+    async def _request(self, call_of: Callable[[str], Call[T]], budget_s: float | None) -> T:
+        # The id of a request whose answer never came is used again: it returns what that request took.
         request_id = self._unanswered.pop() if self._unanswered else str(uuid.uuid4())
         try:
             return await self._sender.send(call_of(request_id), budget_s)
@@ -57,10 +60,13 @@ class Requests:
             self._unanswered.append(request_id)
             raise
 
+    def _held(self, taken: V, calls: LeaseCalls, lease_s: float | None) -> Held[V]:
+        return Held(taken, Lease(calls, taken.info.lease_s, self._sender, lease_s))
+
 
 @dataclass(slots=True)
-class Seat:
-    """A rank that takes its shards one after the other; ``after`` is the step of the last, None before any."""
+class ShardCursor:
+    """A rank that takes its shards in order. ``after`` is the step of the last one; None: it has taken none."""
 
     rank: Rank
     after: int | None = None
@@ -70,19 +76,18 @@ class Seat:
             raise TypeError(f"rank: should be a Rank, such as Rank.from_env(), not {self.rank!r}")
 
 
-class Taker:
-    """Takes batches for one trainer.
+class BatchAcquirer(Acquirer[Taken]):
+    """Take batches for one trainer.
 
     Attributes:
-        rewinds: Number of rewinds of the run when this trainer began, once known. After a rewind by another trainer the
-            service refuses this one.
+        rewinds: Number of rewinds of the run when this trainer started, once known. After a rewind by another trainer
+            the service refuses this one.
     """
 
     def __init__(self, calls: RunCalls, sender: Sender, name: str | None) -> None:
+        super().__init__(sender)
         self._calls = calls
-        self._sender = sender
         self._name = name
-        self._requests = Requests(sender)
         self.rewinds: int | None = None
         self._refused = False
 
@@ -92,10 +97,10 @@ class Taker:
             self.rewinds, self._refused = None, False
 
     async def fenced(self, sending: Awaitable[T]) -> T:
-        """Send a request that says `rewinds`.
+        """Send a request that names `rewinds`.
 
         Raises:
-            RunRewound: Another trainer rewound the run after this one began.
+            RunRewound: Another trainer rewound the run after this one started.
         """
         try:
             return await sending
@@ -103,55 +108,78 @@ class Taker:
             self._refused = True
             raise
 
-    async def take(self, wait_s: float, lease_s: float | None, budget_s: float | None = None) -> Held | NothingYet:
-        """Take a batch, or wait for one up to ``wait_s``; repeat the request for at most ``budget_s``."""
+    async def take(
+        self, wait_s: float, lease_s: float | None = None, budget_s: float | None = None
+    ) -> Held[Taken] | NothingYet:
+        """Take a batch, or wait up to ``wait_s`` for one. Repeat the request for at most ``budget_s``."""
 
-        def asking(request_id: str) -> Call[Taken | NothingYet]:
-            return self._calls.take(self._asked(lease_s, request_id=request_id), wait_s)
+        def call_of(request_id: str) -> Call[Taken | NothingYet]:
+            return self._calls.take(self._body(lease_s, request_id=request_id), wait_s)
 
-        return await self._held(self._requests.send(asking, budget_s), lease_s)
+        return await self._leased(self._request(call_of, budget_s), lease_s)
 
-    async def take_next(self, wait_s: float, lease_s: float | None) -> Held | NothingYet:
-        """Take a batch for a loop. Read `rewinds` before the first, because that may wait for long."""
-        await self._learn()
+    async def take_next(self, wait_s: float, lease_s: float | None) -> Held[Taken] | NothingYet:
+        """Take a batch for a loop. Read `rewinds` first, because the first batch may take long to come."""
+        await self._learn_rewinds()
         return await self.take(wait_s, lease_s)
 
-    async def take_shard(self, seat: Seat, wait_s: float, lease_s: float | None) -> Held | NothingYet:
-        """Take a rank's shard of the next batch. It needs no id: asked for again, it is the same one."""
-        await self._learn()
-        call = self._calls.take_shard(self._asked(lease_s), wait_s, seat.rank, seat.after)
-        taken = await self._held(self._sender.send(call), lease_s)
-        if isinstance(taken, Held):
-            seat.after = taken.taken.info.step
-        return taken
+    async def take_shard(self, cursor: ShardCursor, wait_s: float, lease_s: float | None) -> Held[Taken] | NothingYet:
+        """Take a rank's shard of the next batch. It needs no request id: a repeated request gets the same shard."""
+        await self._learn_rewinds()
+        call = self._calls.take_shard(self._body(lease_s), wait_s, cursor.rank, cursor.after)
+        held = await self._leased(self._sender.send(call), lease_s)
+        if isinstance(held, Held):
+            cursor.after = held.taken.info.step
+        return held
 
-    async def give_back_unanswered(self) -> None:
-        """Ask for the batches of requests that were broken off, to give them back; else their leases must run out."""
-        with contextlib.suppress(LachesisError):
-            while self._requests.has_unanswered:
-                taken = await self.take(0.0, None, budget_s=1.0)
-                if isinstance(taken, Held):
-                    await taken.lease.give_back("not trained on")
-
-    async def _learn(self) -> None:
+    async def _learn_rewinds(self) -> None:
         if self.rewinds is None:
             self.rewinds = (await self._sender.send(self._calls.show())).rewinds
 
-    def _asked(self, lease_s: float | None, **more: Any) -> TakeBatch:
+    def _body(self, lease_s: float | None, **more: Any) -> TakeBatch:
         known = {} if self.rewinds is None else {"rewinds": self.rewinds}
         return checked(TakeBatch, lease_s=lease_s, trainer=self._name, **known, **more)
 
-    async def _held(self, taking: Awaitable[Taken | NothingYet], lease_s: float | None) -> Held | NothingYet:
+    async def _leased(self, taking: Awaitable[Taken | NothingYet], lease_s: float | None) -> Held[Taken] | NothingYet:
         taken = await self.fenced(taking)
         if isinstance(taken, NothingYet):
             return taken
+        info = taken.info
         if self.rewinds is None:
-            self.rewinds = taken.info.rewinds
-        batch, lease = taken.info.batch, taken.info.lease
-        rank = None if taken.info.shard is None else taken.info.shard.rank
-        ends = Ends(
-            lambda: self._calls.ack(batch, lease, rank),
-            lambda reason: self._calls.nack(batch, lease, reason),
-            lambda lease_s: self._calls.extend(batch, lease, lease_s),
-        )
-        return Held(taken, Lease(ends, taken.info.lease_s, self._sender, lease_s))
+            self.rewinds = info.rewinds
+        rank = None if info.shard is None else info.shard.rank
+        return self._held(taken, self._calls.lease(info.batch, info.lease, rank), lease_s)
+
+
+class SampleAcquirer(Acquirer[TakenSample]):
+    """Take samples of one kind, for one loop."""
+
+    def __init__(self, calls: ReplayCalls, sender: Sender, asked: dict[str, Any]) -> None:
+        """Check what is asked for.
+
+        Args:
+            calls: The requests of the buffer.
+            sender: Sends them.
+            asked: Fields of `TakeSample` that each request has.
+
+        Raises:
+            InvalidField: A value is wrong.
+        """
+        super().__init__(sender)
+        checked(TakeSample, **asked)
+        self._calls = calls
+        self._asked = asked
+
+    async def take(
+        self, wait_s: float, lease_s: float | None = None, budget_s: float | None = None
+    ) -> Held[TakenSample] | NothingYet:
+        """Take a sample, or wait up to ``wait_s`` for one. Repeat the request for at most ``budget_s``."""
+        asked = self._asked if lease_s is None else self._asked | {"lease_s": lease_s}
+
+        def call_of(request_id: str) -> Call[TakenSample | NothingYet]:
+            return self._calls.take(checked(TakeSample, request_id=request_id, **asked), wait_s)
+
+        taken = await self._request(call_of, budget_s)
+        if isinstance(taken, NothingYet):
+            return taken
+        return self._held(taken, self._calls.lease(taken.info.sample, taken.info.lease), asked.get("lease_s"))

@@ -1,111 +1,103 @@
-"""Takes batches or samples ahead of the step that trains on them."""
+"""Take batches or samples ahead of the step that trains on them."""
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import ClassVar, Protocol, TypeVar
+from typing import ClassVar, Generic
 
-from lachesis._prefetch.leased import Lease
-from lachesis._prefetch.queue import Ahead
+from lachesis._prefetch.acquire import Held, V
+from lachesis._prefetch.queue import PrefetchQueue
 from lachesis._transport.protocol import NothingYet
 
 
-class Holding(Protocol):
-    """A batch or a sample that was taken."""
-
-    @property
-    def lease(self) -> Lease:
-        """What it is held under."""
-
-    def is_stale(self, version: int, oldest: int) -> bool:
-        """Whether it was taken under an older policy version than this, and holds something from before ``oldest``."""
+def _never(_taken: V, _version: int, _oldest: int) -> bool:
+    return False
 
 
-H = TypeVar("H", bound=Holding)
-Take = Callable[[float], Awaitable[H | NothingYet]]
+class Feed(PrefetchQueue[Held[V]], Generic[V]):
+    """The batches or samples of one loop, in the order they were taken: some ready, some handed out.
 
-
-class Feed(Ahead[H]):
-    """The batches of one loop, in the order they were taken: some ready, some in the loop's hands.
-
-    All that is neither acknowledged nor given back when the feed is closed, it gives back.
+    Closing it gives back all that is neither acknowledged nor given back.
     """
 
-    grace_s: ClassVar[float] = 0.5  # a batch that is on its way is better had than asked for again
+    grace_s: ClassVar[float] = 0.5  # better to receive a batch that is on its way than to ask for it again
 
     def __init__(
         self,
-        take: Take[H],
+        take: Callable[[float], Awaitable[Held[V] | NothingYet]],
         prefetch: int,
         patience_s: float | None,
         where: str,
         what: str,
         instead: str = "",
         explain: Callable[[], Awaitable[str | None]] | None = None,
+        is_stale: Callable[[V, int, int], bool] = _never,
     ) -> None:
-        """Begin to take batches when the first is asked for.
+        """Take nothing before the first is asked for.
 
         Args:
-            take: Takes one, or waits for one as long as it is told.
+            take: Takes one, or waits for one up to the seconds given.
             prefetch: How many to keep ready, ``>= 0``.
-            patience_s: How long `next` waits; None: for ever.
-            where: Whose they are, such as ``run math``.
-            what: What one is called.
-            instead: How to take one without a loop.
-            explain: Asks why there is none now; None: use the last answer.
+            patience_s: How long `next` waits. None: forever.
+            where: The run, such as ``run math``; for messages.
+            what: ``batch`` or ``sample``; for messages.
+            instead: How to take one without a loop; for messages.
+            explain: Returns why there is none now. None: use the service's last answer.
+            is_stale: Whether one that was taken is too old for this policy version and this oldest version.
         """
-        self._instead = instead
-        self._explain = explain
         super().__init__(prefetch, patience_s, where, what)
         self._take = take
-        self._handed_out: list[H] = []
+        self._instead = instead
+        self._explain = explain
+        self._is_stale_value = is_stale
+        self._handed_out: list[Held[V]] = []
         self._fresh_from = (0, 0)
 
-    async def next(self) -> H:
-        """Return the next batch.
+    async def next(self) -> Held[V]:
+        """Return the next one.
 
         Raises:
             NoBatch: None came in time.
             ServiceError, Unreachable: None can be taken.
         """
-        batch = await super().next()
-        self._handed_out = [*(one for one in self._handed_out if one.lease.held), batch]
-        return batch
+        taken = await super().next()
+        self._handed_out = [*(one for one in self._handed_out if one.lease.held), taken]
+        return taken
 
     @property
     def held(self) -> int:
-        """How many we hold, ready ones included."""
+        """How many are held, ready ones included."""
         return sum(one.lease.held for one in (*self._handed_out, *self._ready))
 
     async def drop_stale(self, policy_version: int, max_staleness: int) -> None:
-        """Give back what is ready and has become too old; what is taken from now on is looked at as well."""
+        """Give back ready ones that are too old now. Later ones are checked as well."""
         self._fresh_from = (policy_version, policy_version - max_staleness)
-        stale = [batch for batch in self._ready if self._is_stale(batch)]
-        self._ready = deque(batch for batch in self._ready if not self._is_stale(batch))
+        stale = [one for one in self._ready if self._is_stale(one)]
+        self._ready = deque(one for one in self._ready if not self._is_stale(one))
         self._room.set()
-        for batch in reversed(stale):
-            await batch.lease.give_back(f"too old for policy version {policy_version}")
+        for one in reversed(stale):
+            await one.lease.give_back(f"too old for policy version {policy_version}")
 
     async def pause(self) -> None:
-        """Take no more batches until it is started again; ready ones stay."""
+        """Take no more until `start`. Ready ones stay."""
         await self._stop()
 
     def forget(self) -> None:
-        """Drop ready and held batches without a request: a rewind has taken them away."""
-        for batch in (*self._handed_out, *self._ready):
-            batch.lease.forget()
+        """Drop ready and handed-out ones without a request: a rewind has taken them away."""
+        for one in (*self._handed_out, *self._ready):
+            one.lease.forget()
         self._ready.clear()
         self._fresh_from = (0, 0)
 
     async def aclose(self) -> None:
-        """Take no more batches, and give back those that are ready or in the loop's hands."""
+        """Take no more, and give back what is ready or handed out and not acknowledged."""
         await self._stop()
         # The last first: each goes to the front of the queue, so that they end up in the order they came.
         why = f"its loop was left before ack(); acknowledge a {self._what} inside the loop{self._instead}"
-        for batch in reversed([*self._handed_out, *self._ready]):
-            await batch.lease.give_back("not trained on", why)
+        for one in reversed([*self._handed_out, *self._ready]):
+            await one.lease.give_back("not trained on", why)
         self._ready.clear()
 
-    async def _more(self, missing: int, poll_s: float) -> Sequence[H] | NothingYet:  # noqa: ARG002 - one by one
+    async def _more(self, missing: int, poll_s: float) -> Sequence[Held[V]] | NothingYet:  # noqa: ARG002 - one by one
         taken = await self._take(poll_s)
         if isinstance(taken, NothingYet):
             return taken
@@ -117,5 +109,5 @@ class Feed(Ahead[H]):
     async def _why(self) -> str:
         return (self._explain and await self._explain()) or self._waiting_for
 
-    def _is_stale(self, batch: H) -> bool:
-        return batch.is_stale(*self._fresh_from)
+    def _is_stale(self, one: Held[V]) -> bool:
+        return self._is_stale_value(one.taken, *self._fresh_from)

@@ -1,4 +1,4 @@
-"""Items of a curriculum, drawn ahead of the rollouts that try them."""
+"""Draw items of a curriculum ahead of the rollouts that try them."""
 
 import asyncio
 import contextlib
@@ -13,16 +13,14 @@ from typing import ClassVar
 from typing_extensions import Self
 
 from lachesis._compat import timeout
-from lachesis._prefetch.queue import Ahead
-from lachesis._public import ForAsyncio
+from lachesis._prefetch.queue import PrefetchQueue
+from lachesis._public import ForAsyncio, Shown
 from lachesis._transport.protocol import NothingYet
 from lachesis.errors import LachesisError, NoItem
 from lachesis.wire.curriculum_items import MAX_SAMPLE, SampledItem, SampledItems
 
 _SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 10.0
-
-
-_CLOSING_S = 1.0  # how long to repeat what gives items back: they come back to others in any case
+_CLOSING_S = 1.0  # retry budget for giving items back; without that, others get them later
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +32,8 @@ class Drawn:
     until_s: float
 
 
-class ItemsAhead(Ahead[Drawn]):
-    """Items that are ready. Those that waited here for so long that others may have them are left out."""
+class ItemQueue(PrefetchQueue[Drawn]):
+    """Items that are ready. An item that has waited here until others may get it is left out."""
 
     none_came: ClassVar[type[LachesisError]] = NoItem
 
@@ -48,15 +46,15 @@ class ItemsAhead(Ahead[Drawn]):
         patience_s: float | None,
         where: str,
     ) -> None:
-        """Begin to draw when the first is asked for.
+        """Draw nothing before the first is asked for.
 
         Args:
-            sample: Draws so many, or fewer, for a request of this id; repeats it for so long, None: as settings say.
-            release: Gives back items of a sample, and repeats that for so long.
-            freed: Is set when items in flight may have become free.
+            sample: Draws up to this many, under this request id, with this retry budget. None: as the settings say.
+            release: Gives back items of a sample, with this retry budget.
+            freed: Set when items in flight may have become free.
             prefetch: How many to keep ready, ``>= 0``.
-            patience_s: How long `next` waits; None: for ever.
-            where: The run and the curriculum, for the log.
+            patience_s: How long `next` waits. None: forever.
+            where: The run and the curriculum; for messages.
         """
         super().__init__(prefetch, patience_s, where, "item", slack=prefetch // 2)
         self._sample = sample
@@ -64,10 +62,10 @@ class ItemsAhead(Ahead[Drawn]):
         self._freed = freed
         self._unanswered: tuple[str, float] | None = None
         self._pause_s = 0.0
-        self._in_vain = 0
+        self._empty_draws = 0
 
     async def aclose(self) -> None:
-        """Draw no more, and give back what is ready; those that wait for an item are told that there are none."""
+        """Draw no more, and give back what is ready. Tasks that wait for an item see the end of the stream."""
         self._closed = True
         await self._stop()
         unused: dict[str, list[str]] = {}
@@ -97,7 +95,7 @@ class ItemsAhead(Ahead[Drawn]):
         self._freed.clear()
         wanted = min(missing, MAX_SAMPLE)
         sample, asked_s = await self._draw(wanted)
-        self._in_vain = 0 if sample.items else self._in_vain + 1
+        self._empty_draws = 0 if sample.items else self._empty_draws + 1
         self._pause_s = 0.0 if len(sample.items) == wanted else self._pause(sample.retry_after_s)
         if not sample.items:
             return NothingYet(_why_none(sample))
@@ -105,41 +103,41 @@ class ItemsAhead(Ahead[Drawn]):
         return [Drawn(item, sample.sample or "", until_s) for item in sample.items]
 
     async def _draw(self, count: int, budget_s: float | None = None) -> tuple[SampledItems, float]:
-        """Draw items; returns since when they may be in flight, too."""
-        # The id of a request whose answer never came is used again: what it may have got is not forgotten.
+        """Draw items. Also return the time since which they may be in flight."""
+        # The id of a request whose answer never came is used again: it returns what that request drew.
         request_id, asked_s = self._unanswered = self._unanswered or (str(uuid.uuid4()), time.monotonic())
         sample = await self._sample(count, request_id, budget_s)
         self._unanswered = None
         return sample, asked_s
 
     def _pause(self, free_s: float | None) -> float:
-        """Return how long to wait for items to be free; observations by others free them sooner than is known."""
-        longest_s = min(_LONGEST_PAUSE_S, _SHORTEST_PAUSE_S * 2.0 ** min(self._in_vain, 10))
+        """Return how long to wait for free items. Observations by other processes may free them sooner."""
+        longest_s = min(_LONGEST_PAUSE_S, _SHORTEST_PAUSE_S * 2.0 ** min(self._empty_draws, 10))
         return uniform(0.5, 1) * min(longest_s, longest_s if free_s is None else free_s)
 
 
-class ItemStream(ForAsyncio):
-    """Items to try, one after the other, drawn ahead; made by `Curriculum.items`.
+class AsyncItemStream(Shown, ForAsyncio):
+    """Items to try, one after the other, drawn ahead. `AsyncCurriculum.items` makes it.
 
-    Any number of tasks may take items of one stream, and a loop that was left may be taken up again. It ends when the
-    stream or its curriculum is closed. What is ready then is given back.
+    Any number of tasks may take items from one stream. A loop that was left can be continued by another one. The
+    stream ends when it or its curriculum is closed. Items that are ready then are given back.
     """
 
-    _twin = "SyncItemStream"
+    def __init__(self, queue: ItemQueue) -> None:
+        self._queue = queue
 
-    def __init__(self, ahead: ItemsAhead) -> None:
-        """Draw none yet; see `Curriculum.items`."""
-        self._ahead = ahead
+    def _facts(self) -> dict[str, object]:
+        return {"closed": self._queue.closed}
 
     async def aclose(self) -> None:
-        """End the stream: loops over it end. Safe to repeat."""
-        await self._ahead.aclose()
+        """End the stream and the loops over it. Safe to repeat."""
+        await self._queue.aclose()
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> SampledItem:
-        return (await self._ahead.next()).item
+        return (await self._queue.next()).item
 
     async def __aenter__(self) -> Self:
         return self

@@ -1,80 +1,71 @@
-"""What a batch or a sample is held under: it is extended until it is ended."""
+"""Leases of batches and samples: extended in the background, and ended once."""
 
 import asyncio
 import contextlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from types import TracebackType
 from typing import Any
 
-from lachesis._public import in_background
+from typing_extensions import Self
+
+from lachesis._public import ForAsyncio, Shown
 from lachesis._transport.http import Sender
-from lachesis._transport.protocol import Call
+from lachesis._transport.protocol import Call, LeaseCalls
 from lachesis._transport.retry import passes
 from lachesis.errors import BatchNotFound, LachesisError, LeaseLost, SampleNotFound
 
-_EXTENDED_AT = 1 / 3
-_GIVING_BACK_S = 5.0
-_TRIED_AGAIN_S = 1.0
+_EXTEND_AT = 1 / 3  # of the lease
+_GIVE_BACK_S = 5.0
+_TRY_AGAIN_S = 1.0
 _LOST = (LeaseLost, BatchNotFound, SampleNotFound)
 
 
-@dataclass(frozen=True, slots=True)
-class Ends:
-    """The requests that end a lease, or make it longer; the answer to the last says for how many seconds."""
-
-    ack: Callable[[], Call[Any]]
-    nack: Callable[[str | None], Call[Any]]
-    extend: Callable[[float | None], Call[Any]]
-
-
 class Lease:
-    """A batch or sample in our hands, as far as the service is concerned."""
+    """The lease of one batch or one sample."""
 
-    def __init__(self, ends: Ends, lasts_s: float, sender: Sender, lease_s: float | None) -> None:
-        """Hold what was taken, from now on; needs a running event loop.
+    def __init__(self, calls: LeaseCalls, lasts_s: float, sender: Sender, lease_s: float | None) -> None:
+        """Extend the lease from now on. Needs a running event loop.
 
         Args:
-            ends: The requests that end it.
-            lasts_s: How long it lasts from now, seconds.
-            sender: What sends them.
-            lease_s: For how long each extension asks; None: as the run says.
+            calls: The requests that end and extend it.
+            lasts_s: Seconds it lasts from now.
+            sender: Sends them.
+            lease_s: Seconds that each extension asks for. None: the setting of the run.
         """
-        self._ends = ends
+        self._calls = calls
         self._lasts_s = lasts_s
         self._sender = sender
         self._asked_s = lease_s
         self._ended = False
         self._lost = False
         self._given_back: str | None = None
-        self._extending = in_background(self._keep_extending(lasts_s))
+        self._extending = asyncio.create_task(self._keep_extending(lasts_s))
 
     @property
     def held(self) -> bool:
-        """Whether it is still in our hands, as far as is known here."""
+        """Whether this process holds it, as far as is known here."""
         return not (self._ended or self._lost)
 
     async def ack(self) -> None:
-        """End it: it was trained on."""
-        self._refuse_if_given_back()
-        await self._end(self._ends.ack())
+        """End it: the batch or sample was trained on."""
+        self._raise_if_given_back()
+        await self._end(self._calls.ack())
 
     async def nack(self, reason: str | None) -> None:
-        """End it: it is wanted no more here."""
-        await self._end(self._ends.nack(reason))
+        """End it: the batch or sample goes back."""
+        await self._end(self._calls.nack(reason))
 
     async def extend(self, lease_s: float | None, budget_s: float | None = None) -> float:
-        """Hold it for longer; returns seconds from now."""
-        self._refuse_if_given_back()
+        """Extend it. Return the seconds it lasts from now."""
+        self._raise_if_given_back()
         try:
-            end = await self._sender.send(self._ends.extend(lease_s), budget_s)
+            reply = await self._sender.send(self._calls.extend(lease_s), budget_s)
         except _LOST:
             self._lost = True
             raise
-        lasts_s: float = self._lasts_s if end.lease_s is None else end.lease_s
-        return lasts_s
+        return self._lasts_s if reply.lease_s is None else reply.lease_s
 
     async def give_back(self, reason: str, why: str | None = None) -> None:
-        """End it like `nack`, if it is held. If the request fails, the lease runs out by itself.
+        """End it like `nack`, if it is held. If the request fails, the lease expires by itself.
 
         Args:
             reason: The reason sent to the service.
@@ -84,15 +75,15 @@ class Lease:
         self.forget()
         if held:
             with contextlib.suppress(LachesisError):
-                await self._sender.send(self._ends.nack(reason), _GIVING_BACK_S)
+                await self._sender.send(self._calls.nack(reason), _GIVE_BACK_S)
                 self._given_back = why or reason
 
     def forget(self) -> None:
-        """Extend it no more."""
+        """Stop extending it."""
         self._ended = True
         self._extending.cancel()
 
-    def _refuse_if_given_back(self) -> None:
+    def _raise_if_given_back(self) -> None:
         if self._given_back is not None:
             raise LeaseLost(f"it was given back: {self._given_back}", status=409, code="lease_lost")
 
@@ -105,14 +96,75 @@ class Lease:
         self.forget()
 
     async def _keep_extending(self, lease_s: float) -> None:
-        """Extend it when a third has passed. If it is lost all the same, the service says so to `ack`."""
-        pause_s = lease_s * _EXTENDED_AT
+        """Extend it whenever a third of it has passed. If it is lost all the same, `ack` says so."""
+        pause_s = lease_s * _EXTEND_AT
         while self.held:
             await asyncio.sleep(pause_s)
             try:
-                lease_s = await self.extend(self._asked_s, lease_s * (1 - _EXTENDED_AT))
-                pause_s = lease_s * _EXTENDED_AT
+                lease_s = await self.extend(self._asked_s, lease_s * (1 - _EXTEND_AT))
+                pause_s = lease_s * _EXTEND_AT
             except LachesisError as error:
-                pause_s = min(pause_s, _TRIED_AGAIN_S)  # time stands still for leases while the service is away
+                pause_s = min(pause_s, _TRY_AGAIN_S)  # time stands still for leases while the service is away
                 if not passes(error):
                     self._lost = True
+
+
+class AsyncLeased(Shown, ForAsyncio):
+    """A batch or a sample that this process holds. Its lease is extended in the background.
+
+    As a context manager it is acknowledged at the end of the block, or given back if the block raises.
+    """
+
+    _lease: Lease
+
+    @property
+    def held(self) -> bool:
+        """Whether this process holds it, as far as is known here."""
+        return self._lease.held
+
+    async def ack(self) -> None:
+        """Acknowledge it: it was trained on. Safe to repeat.
+
+        Raises:
+            LeaseLost: The lease expired, and somebody else gets the data: this result must not count twice.
+            Unreachable: The outcome is unknown. Repeat it, or let the lease expire: then the data is handed out again.
+        """
+        await self._lease.ack()
+
+    async def nack(self, reason: str | None = None) -> None:
+        """Give it back untrained. Safe to repeat.
+
+        Groups of a batch go to the front of the queue. Chunks of a sample are not counted as used.
+
+        Args:
+            reason: Why; the service logs it.
+
+        Raises:
+            LeaseLost: This process does not hold it any more.
+        """
+        await self._lease.nack(reason)
+
+    async def extend(self, lease_s: float | None = None) -> float:
+        """Extend the lease. This also happens in the background.
+
+        Args:
+            lease_s: Seconds from now. None: the setting of the run.
+
+        Returns:
+            Seconds the lease lasts from now.
+
+        Raises:
+            LeaseLost: This process does not hold it any more.
+        """
+        return await self._lease.extend(lease_s)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            await self._lease.ack()
+        else:
+            await self._lease.give_back(f"{type(error).__name__}: {error}")

@@ -1,4 +1,4 @@
-"""What one loop, or several tasks, take from the service ahead of the work on it."""
+"""A queue of what the service hands out, filled ahead of the work on it."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -8,43 +8,42 @@ from contextlib import nullcontext
 from typing import ClassVar, Generic, TypeVar
 
 from lachesis._compat import timeout
-from lachesis._public import in_background
+from lachesis._transport.logs import WaitLog
 from lachesis._transport.protocol import NothingYet
-from lachesis._transport.wait_notice import WaitNotice
 from lachesis.errors import LachesisError, NoBatch
 
-_LONGEST_POLL_S = 30.0  # what stands between us and the service gives up on requests that wait longer
+_LONGEST_POLL_S = 30.0  # proxies give up on requests that wait longer
 
 T = TypeVar("T")
 
 
-class Ahead(ABC, Generic[T]):
-    """A queue that a task in the background keeps full; how it takes more, a subclass says."""
+class PrefetchQueue(ABC, Generic[T]):
+    """A queue that a background task keeps full. A subclass defines how it takes more."""
 
     grace_s: ClassVar[float] = 0.0
-    """How long what is on its way may take to arrive when no more is taken."""
+    """How long to wait for what is on its way when filling ends."""
     none_came: ClassVar[type[LachesisError]] = NoBatch
-    """What is raised where none came in time."""
+    """Raised if none came in time."""
 
     def __init__(self, prefetch: int, patience_s: float | None, where: str, what: str, slack: int = 0) -> None:
-        """Begin to take when the first is asked for.
+        """Take nothing before the first is asked for.
 
         Args:
             prefetch: How many to keep ready, ``>= 0``.
-            patience_s: How long `next` waits; None: for ever.
-            where: Whose they are, such as ``run math``.
-            what: What one is called.
+            patience_s: How long `next` waits. None: forever.
+            where: Such as ``run math``; for messages.
+            what: What one is called; for messages.
             slack: How many may be missing before more are taken.
         """
         self._what = what
         self._prefetch = prefetch
         self._patience_s = patience_s
         self._slack = slack
-        # Half of what `next` waits: so it knows by then what the service waits for.
+        # Half of what `next` waits: then the service has said by then what it waits for.
         self._poll_s = _LONGEST_POLL_S if patience_s is None else min(_LONGEST_POLL_S, patience_s / 2)
         self._awaited = 0
         self._ready: deque[T] = deque()
-        self._notice = WaitNotice(where, what, self._why)
+        self._wait_log = WaitLog(where, what, self._why)
         self._waiting_for = "the service has not answered yet"
         self._room, self._news = asyncio.Event(), asyncio.Event()
         self._filling: asyncio.Task[None] | None = None
@@ -52,11 +51,11 @@ class Ahead(ABC, Generic[T]):
 
     @property
     def closed(self) -> bool:
-        """Whether no more can be had."""
+        """Whether it is closed."""
         return self._closed
 
     async def next(self) -> T:
-        """Return the next one; several tasks may ask at once.
+        """Return the next one. Several tasks may wait at once.
 
         Raises:
             NoBatch, NoItem: None came in time.
@@ -66,7 +65,7 @@ class Ahead(ABC, Generic[T]):
         self._awaited += 1
         self._room.set()
         try:
-            with nullcontext() if self._has_one() else self._notice.watching():
+            with nullcontext() if self._has_one() else self._wait_log.watching():
                 async with timeout(self._patience_s):
                     while not self._has_one():
                         if self._closed:
@@ -81,15 +80,15 @@ class Ahead(ABC, Generic[T]):
         return one
 
     def start(self) -> asyncio.Task[None]:
-        """Take from now on."""
+        """Start to fill it."""
         if self._filling is None:
-            self._filling = in_background(self._fill())
+            self._filling = asyncio.create_task(self._fill())
             self._filling.add_done_callback(lambda _: self._news.set())
         return self._filling
 
     @abstractmethod
     async def _more(self, missing: int, poll_s: float) -> Sequence[T] | NothingYet:
-        """Take up to ``missing``, or wait for some as long as ``poll_s``."""
+        """Take up to ``missing``, or wait up to ``poll_s`` for some."""
 
     async def _why(self) -> str:
         """Return why there is none: the service's last answer."""

@@ -1,4 +1,8 @@
-"""An event loop in a thread of its own, for callers that have none."""
+"""The bridge from threads to asyncio: an event loop in a thread of its own, and what synchronous classes share.
+
+anyio's `start_blocking_portal` does not serve here. A call takes twice as long, closing waits for calls of other
+threads without a limit, and a portal that the garbage collector finds in its own thread cannot end it.
+"""
 
 import asyncio
 import os
@@ -7,20 +11,26 @@ import threading
 import weakref
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
+
+from typing_extensions import Self
+
+from lachesis._public import ForThreads, MustClose, Shown
 
 T = TypeVar("T")
 U = TypeVar("U")
+A = TypeVar("A", bound=Shown)
+C = TypeVar("C", bound=MustClose)
 
 _LONGEST_END_S = 30.0
 
 
 class Portal:
-    """Runs coroutines for threads, one at a time for each; background tasks go on between calls."""
+    """Run coroutines for threads. Background tasks, such as heartbeats, go on between calls."""
 
     def __init__(self) -> None:
         started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
-        # A daemon: it never keeps a process alive. Leases and environments that it leaves behind run out.
+        # A daemon never keeps a process alive. Leases and environments that it leaves behind expire.
         self._thread = threading.Thread(target=asyncio.run, args=(_serve(started),), name="lachesis", daemon=True)
         self._thread.start()
         self._process = os.getpid()
@@ -29,16 +39,16 @@ class Portal:
         self._stop.atexit = False  # Python stops the thread when it exits; ending it earlier causes asyncio warnings
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine and return its result. A signal that interrupts the caller cancels it, and waits for its end.
+        """Run a coroutine and return its result. A signal that interrupts the caller cancels it and waits for its end.
 
         Raises:
-            RuntimeError: The portal is closed, or the process was forked since: threads do not come along.
+            RuntimeError: The portal is closed, or the process was forked after it started: threads do not survive that.
         """
         if gone := self._gone():
             coroutine.close()
             raise RuntimeError(gone)
         ended = threading.Event()
-        future = asyncio.run_coroutine_threadsafe(_told(coroutine, ended), self._loop)
+        future = asyncio.run_coroutine_threadsafe(_noting_end(coroutine, ended), self._loop)
         try:
             return future.result()
         except BaseException:
@@ -47,7 +57,7 @@ class Portal:
             raise
 
     def finish(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Like `run`, for clean-up that the garbage collector may ask for, in whichever thread; nothing if closed."""
+        """Run a clean-up. The garbage collector may ask for it in any thread. Does nothing if the portal is closed."""
         if self._gone():
             coroutine.close()
         elif threading.current_thread() is self._thread:
@@ -55,11 +65,11 @@ class Portal:
         else:
             self.run(coroutine)
 
-    def each(self, items: AsyncGenerator[T, None], made: Callable[[T], U]) -> Iterator[U]:
-        """Yield what is made of each item; the items are closed as soon as the loop over them is left."""
+    def each(self, items: AsyncGenerator[T, None], wrap: Callable[[T], U]) -> Iterator[U]:
+        """Yield each item, wrapped. The generator is closed as soon as the loop over it is left."""
         try:
             while True:
-                yield made(self.run(_next(items)))
+                yield wrap(self.run(_next(items)))
         except StopAsyncIteration:
             return
         finally:
@@ -72,12 +82,62 @@ class Portal:
             self._thread.join(_LONGEST_END_S)
 
     def _gone(self) -> str | None:
-        """Return why the thread runs nothing more; None if it still runs."""
+        """Return why the thread runs nothing more; None: it still runs."""
         if not self._stop.alive:
             return "closed"
         if self._process != os.getpid():
             return "created before a fork: create one in this process"
         return "the process is ending" if sys.is_finalizing() else None  # Python has stopped the thread
+
+
+class Blocking(Shown, ForThreads, Generic[A]):
+    """A synchronous class: each method runs the coroutine of an asyncio object in the thread of a portal."""
+
+    def __init__(self, wrapped: A, portal: Portal) -> None:
+        self._async = wrapped
+        self._portal = portal
+
+    def _facts(self) -> dict[str, object]:
+        return self._async._facts()
+
+
+class BlockingOwner(Blocking[C], MustClose):
+    """A synchronous class with connections and, if the user made it, a portal of its own."""
+
+    _closed_by = "`with` or close()"
+    _owns_portal = True
+
+    def __init__(self, wrapped: C, portal: Portal | None = None) -> None:
+        wrapped._is_wrapped = True
+        super().__init__(wrapped, portal or Portal())
+
+    @classmethod
+    def _sharing(cls, wrapped: C, portal: Portal) -> Self:
+        """Wrap an object that belongs to another one, which also owns the portal."""
+        made = cls.__new__(cls)
+        BlockingOwner.__init__(made, wrapped, portal)
+        made._owns_portal = False
+        return made
+
+    def _begin(self, entering: Coroutine[Any, Any, object]) -> None:
+        try:
+            self._portal.run(entering)
+        except BaseException:
+            self._end_portal()
+            raise
+
+    def _end(self, leaving: Coroutine[Any, Any, None]) -> None:
+        try:
+            self._portal.finish(leaving)
+        finally:
+            self._end_portal()
+
+    def _end_portal(self) -> None:
+        if self._owns_portal:
+            self._portal.close()
+
+    def _is_open(self) -> bool:
+        return hasattr(self, "_async") and self._async._is_open()
 
 
 async def _next(items: AsyncGenerator[T, None]) -> T:
@@ -88,7 +148,7 @@ async def _closed(items: AsyncGenerator[Any, None]) -> None:
     await items.aclose()
 
 
-async def _told(coroutine: Coroutine[Any, Any, T], ended: threading.Event) -> T:
+async def _noting_end(coroutine: Coroutine[Any, Any, T], ended: threading.Event) -> T:
     try:
         return await coroutine
     finally:

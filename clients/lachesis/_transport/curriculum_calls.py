@@ -1,4 +1,4 @@
-"""What to send to a curriculum and how to read the answer, without I/O."""
+"""The requests about a curriculum, without I/O."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,18 +7,18 @@ from urllib.parse import quote
 
 from lachesis._transport.bodies import checked, invalid
 from lachesis._transport.files import FileBody, FileSink
-from lachesis._transport.protocol import JSON, Call, Reply, json_body, model_reader, read_nothing
+from lachesis._transport.protocol import JSON, Call, Reply, json_body, model_reader, path_of, read_nothing
 from lachesis.errors import InvalidField
 from lachesis.wire import curricula
 from lachesis.wire import curriculum_items as wire
 from lachesis.wire.blob import Buffer
 
 Registered: TypeAlias = str | Mapping[str, Any] | wire.NewItem
-"""An item as one may say what it is."""
+"""An item to register: its key, its fields, or a `NewItem`."""
 
 MOST_ITEMS_SENT = 20_000
 MOST_BYTES_SENT = 8 * 1024 * 1024
-"""Items and bytes that go into one request."""
+"""Most items and bytes of one request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,29 +94,20 @@ class CurriculumCalls:
         return self._path("items") + "/" + (quote(key, safe="") if key.strip(".") else key.replace(".", "%2E"))
 
     def _path(self, *parts: str) -> str:
-        return "/v1/runs/" + "/".join(quote(part, safe="") for part in (self.run, "curricula", self.name, *parts))
-
-
-def several(items: Iterable[Registered]) -> Iterable[Registered]:
-    """Return what is to be registered, unless it is one item: its letters or fields could be gone through, too.
-
-    Raises:
-        InvalidField: It is one.
-    """
-    if isinstance(items, str | Mapping):
-        raise invalid(f"should be several items, not one {type(items).__name__}", ("items",))
-    return items
+        return path_of(self.run, "curricula", self.name, *parts)
 
 
 def slices(items: Iterable[Registered]) -> Iterator[list[bytes]]:
-    """Cut items into what goes into one request each, as JSON; they are asked for as they are needed.
+    """Cut items into slices of one request each, as JSON. Items are read as they are needed.
 
     Raises:
-        InvalidField: One is wrong.
+        InvalidField: An item is wrong; or ``items`` is a single one, whose letters or fields could be iterated over.
     """
+    if isinstance(items, str | Mapping):
+        raise invalid(f"should be several items, not one {type(items).__name__}", ("items",))
     lines: list[bytes] = []
     size = 0
-    for position, item in enumerate(several(items)):
+    for position, item in enumerate(items):
         try:
             line = _line(item)
         except InvalidField as error:

@@ -1,11 +1,10 @@
-"""Sends calls over HTTP, and repeats them while there is a point."""
+"""Send calls over HTTP, and repeat them while that can help."""
 
 import asyncio
 import logging
 import math
 import os
 import time
-import warnings
 from collections.abc import Awaitable, Callable
 from functools import partial
 from random import Random
@@ -16,17 +15,19 @@ import httpx
 import numpy as np
 from typing_extensions import Self
 
-from lachesis._public import Shown
+from lachesis._public import MustClose
 from lachesis._transport.files import FileBody, FileSink
+from lachesis._transport.logs import RateLimitedLog
 from lachesis._transport.protocol import Call, Reply, is_gone, read_reply
-from lachesis._transport.retry import Backoff, Seldom
+from lachesis._transport.retry import Backoff
 from lachesis._transport.settings import Settings
-from lachesis.errors import LachesisError, NotFound, Unreachable
+from lachesis.errors import LachesisError, NotFound, ReplayNotFound, RunNotFound, Unreachable
 from lachesis.wire.blob import Buffer
 
 T = TypeVar("T")
 
-_SAID_EVERY_S = 60.0
+_LOG_PERIOD_S = 60.0
+_ASK_AGAIN_S = 0.5
 _READ_BYTES = 1024 * 1024
 
 log = logging.getLogger(__name__)
@@ -39,7 +40,7 @@ class Sender:
         self._settings = settings
         self._used = False
         self._url = str(httpx.URL(settings.url).copy_with(userinfo=b""))  # no password in a log
-        self._notice = Seldom(_SAID_EVERY_S)
+        self._trouble_log = RateLimitedLog(_LOG_PERIOD_S)
         self._random = random or Random(os.urandom(16))  # so that no two processes keep step
         self._http = httpx.AsyncClient(
             base_url=settings.url,
@@ -56,13 +57,13 @@ class Sender:
         """Send a call until it is answered.
 
         Args:
-            call: What to send.
-            budget_s: How long to repeat it; None: as the settings say.
-            note: Is told each error after which it will be sent again.
+            call: The request.
+            budget_s: How long to repeat it. None: ``retry_budget_s`` of the settings.
+            note: Receives each error after which the call is sent again.
 
         Raises:
-            ServiceError: The service said no; or still said "later" at the end of the budget.
-            Unreachable: There was no answer by then.
+            ServiceError: The service refused the request, or was still too busy when the budget ended.
+            Unreachable: No answer came within the budget.
         """
         backoff = Backoff(self._settings.retry_budget_s if budget_s is None else budget_s)
         began_s = time.monotonic()
@@ -81,14 +82,32 @@ class Sender:
                     if attempt > 1 and isinstance(error, Unreachable):
                         raise self._given_up(error, attempt, elapsed_s) from None
                     raise
-                self._say(error, backoff.budget_s)
+                self._log_trouble(error, backoff.budget_s)
                 if note is not None:
                     note(error)
             await asyncio.sleep(pause_s)
 
+    async def send_once_created(self, call: Call[T], wait_s: float) -> T:
+        """Send a call that needs a run or a replay buffer, and wait up to ``wait_s`` until a trainer creates it.
+
+        Raises:
+            RunNotFound, ReplayNotFound: Nobody created it in time.
+        """
+        until_s = time.monotonic() + wait_s
+        missing_log = RateLimitedLog(_LOG_PERIOD_S)
+        while True:
+            try:
+                return await self.send(call)
+            except (RunNotFound, ReplayNotFound) as error:
+                if time.monotonic() + _ASK_AGAIN_S > until_s:
+                    raise
+                if missing_log.due(time.monotonic()):
+                    log.warning("%s. Waiting for it, %g s at most", error, wait_s)
+            await asyncio.sleep(_ASK_AGAIN_S)
+
     @property
     def is_open(self) -> bool:
-        """Whether it was used and not closed after that."""
+        """Whether it was used and is not closed."""
         return self._used and not self._http.is_closed
 
     async def aclose(self) -> None:
@@ -107,8 +126,8 @@ class Sender:
         tried = f"no answer in {elapsed_s:.1f} s, {attempts} attempts"
         return Unreachable(f"{error}; {tried}: is Lachesis running at {self._url}?")
 
-    def _say(self, error: LachesisError, budget_s: float) -> None:
-        if self._notice.due(time.monotonic()):
+    def _log_trouble(self, error: LachesisError, budget_s: float) -> None:
+        if self._trouble_log.due(time.monotonic()):
             trouble = f"{error}; is Lachesis running at {self._url}?" if isinstance(error, Unreachable) else f"{error};"
             how_long = "until it answers" if math.isinf(budget_s) else f"for {budget_s:g} s"
             log.warning("%s Trying again %s", trouble, how_long)
@@ -142,23 +161,20 @@ class Sender:
         return Reply(response.status_code, response.headers, body)
 
 
-class OwnsSender(Shown):
-    """Owns connections that must be closed."""
+class OwnsSender(MustClose):
+    """An asyncio object with connections that must be closed."""
 
+    _closed_by = "`async with` or aclose()"
     _sender: Sender
 
-    def _must_close(self) -> bool:
-        return hasattr(self, "_sender") and self._sender.is_open  # missing if the constructor raised
-
-    def __del__(self, _warn: Callable[..., None] = warnings.warn) -> None:
-        if self._shown_as is None and self._must_close():  # otherwise the synchronous object warns
-            _warn(f"unclosed {self!r}: end it with `async with` or aclose()", ResourceWarning, source=self)
+    def _is_open(self) -> bool:
+        return hasattr(self, "_sender") and self._sender.is_open
 
 
 def read_more_at_once(response: httpx.Response) -> None:
-    """Let its connection read whatever has come, from now on.
+    """Let the connection of a reply read 1 MiB at a time from now on.
 
-    httpcore reads 64 kB at a time, and does 0.1 ms of Python for each: half of what 6 MB take.
+    httpcore reads 64 KiB at a time, and spends 0.1 ms of Python on each: half the time of a reply of 6 MB.
     """
     stream = response.extensions.get("network_stream")
     if stream is None or not hasattr(stream, "__dict__"):  # another transport, or one whose methods stay as they are

@@ -1,11 +1,11 @@
-"""What to send and how to read the answer, without I/O.
+"""Build requests and read replies, without I/O.
 
-Each `Call` may be sent again when its answer was lost: it reads, it sets, or it names what it makes (a run, an
-environment, groups by their ids, a batch by its request id, the end of a lease), so that the service knows it again.
+Each `Call` may be sent again when its answer was lost. It reads, it sets, or it names what it makes: a run, an
+environment, a group by its id, a batch by its request id, the end of a lease. So the service recognises a repetition.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, NoReturn, TypeVar
 from urllib.parse import quote
@@ -15,12 +15,9 @@ from pydantic import BaseModel, ValidationError
 from lachesis._transport.bodies import checked, invalid
 from lachesis._transport.files import FileBody, FileSink
 from lachesis.errors import BY_CODE, ServiceError
-from lachesis.rank import Rank
-from lachesis.wire import batches, environments, frame, groups, runs
-from lachesis.wire.batch_file import BatchFile
+from lachesis.wire import batches
 from lachesis.wire.blob import Buffer, DamagedBlob
 from lachesis.wire.ranks import MAX_WAIT_S
-from lachesis.wire.status import RunStatus
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
@@ -51,7 +48,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
-    """A request, and how its answer is read.
+    """A request, and how to read its answer.
 
     Attributes:
         method: The HTTP method.
@@ -61,9 +58,9 @@ class Call(Generic[T]):
         body: What is sent, in one piece or from a file.
         content_type: What the body is.
         accept: What the reply should be.
-        wait_s: How long the service may take before it begins to answer, beside its usual time.
-        sink: Takes the body of a reply of status 2xx, of which ``read`` then sees nothing.
-        not_yet: An error that its caller waits out, so that it is not sent again for it; None: there is none.
+        wait_s: How long the service may wait before it answers, beside its usual time.
+        sink: Receives the body of a reply of status 2xx; ``read`` then gets an empty body.
+        not_yet: An error that the caller waits out itself: the call is not repeated for it. None: there is none.
     """
 
     method: str
@@ -84,25 +81,23 @@ class Call(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """A batch as it was handed out: what it is, and the reply that holds its columns."""
-
-    info: batches.BatchInfo
-    file: BatchFile
-
-
-@dataclass(frozen=True, slots=True)
 class NothingYet:
-    """No batch formed in time."""
+    """There is no batch or sample yet, and why."""
 
     reason: str
 
 
+class LeaseTime(BaseModel):
+    """What the SDK reads of a reply to ack, nack and extend: seconds the lease lasts from now, if it was extended."""
+
+    lease_s: float | None = None
+
+
 def read_reply(call: Call[T], reply: Reply) -> T:
-    """Return what a reply says.
+    """Return the value of a reply.
 
     Raises:
-        ServiceError: The service said no, or something that this version does not understand.
+        ServiceError: The service refused the request, or this version cannot read the reply.
     """
     if not 200 <= reply.status < 300:
         _raise_problem(reply)
@@ -114,131 +109,52 @@ def read_reply(call: Call[T], reply: Reply) -> T:
 
 
 def is_gone(call: Call[T]) -> bool:
-    """Whether "not found" means that ``call``, sent before, was carried out."""
+    """Whether "not found" means that an earlier attempt of ``call`` was carried out."""
     return call.method == "DELETE" and call.read is read_nothing
 
 
 @dataclass(frozen=True, slots=True)
-class RunCalls:
-    """The requests about one run, by what they do."""
+class LeaseCalls:
+    """The requests that end or extend the lease of one batch or one sample.
 
-    run: str
+    Attributes:
+        path: The batch or sample, below the service's URL.
+        lease: The lease; None: a batch that nobody holds.
+        rank: Of a batch that is divided: whose shard it is.
+    """
 
-    def create(self, new: runs.RunCreate) -> Call[runs.Run]:
-        return Call("POST", "/v1/runs", model_reader(runs.Run), **json_body(new))
+    path: str
+    lease: str | None
+    rank: int | None = None
 
-    def show(self) -> Call[runs.Run]:
-        return Call("GET", self._path(), model_reader(runs.Run))
+    def ack(self) -> Call[LeaseTime]:
+        said = {} if self.rank is None else {"rank": self.rank}
+        return self._end("ack", checked(batches.Ack, lease=self.lease, **said))
 
-    def change(self, change: runs.RunChange) -> Call[runs.Run]:
-        return Call("PATCH", self._path(), model_reader(runs.Run), **json_body(change))
+    def nack(self, reason: str | None) -> Call[LeaseTime]:
+        return self._end("nack", checked(batches.Nack, lease=self.lease, reason=reason and reason[:1000]))
 
-    def delete(self) -> Call[None]:
-        return Call("DELETE", self._path(), read_nothing)
+    def extend(self, lease_s: float | None) -> Call[LeaseTime]:
+        return self._end("extend", checked(batches.Extend, lease=self.lease, lease_s=lease_s))
 
-    def status(self) -> Call[RunStatus]:
-        return Call("GET", self._path("status"), model_reader(RunStatus))
+    def _end(self, verb: str, body: BaseModel) -> Call[LeaseTime]:
+        return Call("POST", f"{self.path}/{verb}", model_reader(LeaseTime), **json_body(body))
 
-    def join(self, new: environments.EnvironmentCreate) -> Call[environments.Joined]:
-        return Call("POST", self._path("environments"), model_reader(environments.Joined), **json_body(new))
 
-    def leave(self, environment: int, member: str) -> Call[None]:
-        return Call("DELETE", self._path("environments", environment), read_nothing, {"member": member})
+def path_of(run: str, *parts: object) -> str:
+    """Return a path of a run, quoted."""
+    return "/v1/runs/" + "/".join(quote(str(part), safe="") for part in (run, *parts))
 
-    def heartbeat(
-        self, environment: int, member: str, running_groups: int, start_groups: int = 0
-    ) -> Call[environments.Credits]:
-        beat = checked(environments.Heartbeat, member=member, running_groups=running_groups, start_groups=start_groups)
-        path = self._path("environments", environment, "heartbeat")
-        return Call("POST", path, model_reader(environments.Credits), **json_body(beat))
 
-    def submit(self, blobs: Sequence[Buffer]) -> Call[groups.Receipts]:
-        """Build the submission of groups, each with an id of its own, in one request."""
-        body = blobs[0] if len(blobs) == 1 else frame.frame(blobs, "groups")
-        return Call(
-            "POST", self._path("groups"), model_reader(groups.Receipts), body=body, content_type=groups.SAFETENSORS
-        )
+def checked_wait(wait_s: float) -> dict[str, str]:
+    """Return the query of a request that waits.
 
-    def find_group(self, group: str) -> Call[groups.Lineage]:
-        return Call("GET", self._path("groups", group), model_reader(groups.Lineage))
-
-    def delete_group(self, group: str) -> Call[None]:
-        return Call("DELETE", self._path("groups", group), read_nothing)
-
-    def delete_groups(self, said: Mapping[str, str]) -> Call[groups.GroupsDeleted]:
-        return Call("DELETE", self._path("groups"), model_reader(groups.GroupsDeleted), said)
-
-    def take(self, take: batches.TakeBatch, wait_s: float) -> Call[Taken | NothingYet]:
-        """Build the request for the next batch; ``take`` has a ``request_id``.
-
-        Raises:
-            InvalidField: ``wait_s`` is longer than the service waits, or below 0.
-        """
-        return self._take(take, wait_s, {})
-
-    def take_shard(
-        self, take: batches.TakeBatch, wait_s: float, rank: Rank, after: int | None
-    ) -> Call[Taken | NothingYet]:
-        """Build the request of a rank for its shard of the batch after step ``after``, or of its oldest.
-
-        Raises:
-            InvalidField: ``wait_s`` is longer than the service waits, or below 0.
-        """
-        said = rank.query() | ({} if after is None else {"after": after})
-        return self._take(take, wait_s, {name: str(value) for name, value in said.items()})
-
-    def _take(self, take: batches.TakeBatch, wait_s: float, said: Mapping[str, str]) -> Call[Taken | NothingYet]:
-        if not 0 <= wait_s <= MAX_WAIT_S:
-            raise invalid(f"should be 0 to {MAX_WAIT_S:g} seconds, not {wait_s}", ("wait_s",))
-        return Call(
-            "POST",
-            self._path("batches"),
-            _taken,
-            {"wait_s": f"{wait_s:g}", **said},
-            accept=groups.SAFETENSORS,
-            wait_s=wait_s,
-            **json_body(take),
-        )
-
-    def leased(self) -> Call[batches.LeasedBatches]:
-        return Call("GET", self._path("batches"), model_reader(batches.LeasedBatches))
-
-    def explain(self) -> Call[batches.Explanation]:
-        return Call("GET", self._path("batches", "explain"), model_reader(batches.Explanation))
-
-    def ack(self, batch: str, lease: str, rank: int | None = None) -> Call[batches.LeaseEnd]:
-        said = {} if rank is None else {"rank": rank}
-        return self._end(batch, "ack", checked(batches.Ack, lease=lease, **said))
-
-    def nack(self, batch: str, lease: str | None, reason: str | None) -> Call[batches.LeaseEnd]:
-        return self._end(batch, "nack", checked(batches.Nack, lease=lease, reason=reason and reason[:1000]))
-
-    def extend(self, batch: str, lease: str, lease_s: float | None) -> Call[batches.LeaseEnd]:
-        return self._end(batch, "extend", checked(batches.Extend, lease=lease, lease_s=lease_s))
-
-    def discard(self, batch: str) -> Call[None]:
-        return Call("DELETE", self._path("batches", batch), read_nothing)
-
-    def set_policy_version(self, version: int, rewinds: int | None) -> Call[runs.PolicyVersionSet]:
-        said = {} if rewinds is None else {"rewinds": rewinds}
-        body = checked(runs.PolicyVersion, policy_version=version, **said)
-        return Call("PUT", self._path("policy-version"), model_reader(runs.PolicyVersionSet), **json_body(body))
-
-    def checkpoint(self, step: int, policy_version: int | None, rewinds: int | None) -> Call[runs.RetentionState]:
-        said = {"policy_version": policy_version, "rewinds": rewinds}
-        body = checked(runs.Checkpoint, step=step, **{name: value for name, value in said.items() if value is not None})
-        return Call("POST", self._path("checkpoints"), model_reader(runs.RetentionState), **json_body(body))
-
-    def rewind(self, step: int) -> Call[runs.Rewound]:
-        return Call(
-            "POST", self._path("rewind"), model_reader(runs.Rewound), **json_body(checked(runs.Rewind, step=step))
-        )
-
-    def _end(self, batch: str, verb: str, body: BaseModel) -> Call[batches.LeaseEnd]:
-        return Call("POST", self._path("batches", batch, verb), model_reader(batches.LeaseEnd), **json_body(body))
-
-    def _path(self, *parts: object) -> str:
-        return "/v1/runs/" + "/".join(quote(str(part), safe="") for part in (self.run, *parts))
+    Raises:
+        InvalidField: ``wait_s`` is longer than the service waits, or below 0.
+    """
+    if not 0 <= wait_s <= MAX_WAIT_S:
+        raise invalid(f"should be 0 to {MAX_WAIT_S:g} seconds, not {wait_s}", ("wait_s",))
+    return {"wait_s": f"{wait_s:g}"}
 
 
 def get_json(path: str) -> Call[Any]:
@@ -268,14 +184,9 @@ def _any_json(reply: Reply) -> Any:
         raise LookupError(f"it is not JSON: {error}") from None
 
 
-def _taken(reply: Reply) -> Taken | NothingYet:
-    if reply.status == 204:
-        return NothingYet(reply.headers.get(WAITING, "the service did not say why"))
-    file = BatchFile(reply.body)
-    info = batches.BatchInfo.model_validate_json(file.metadata["batch"])
-    if len(info.groups) != file.group_count:
-        raise DamagedBlob(f"{len(info.groups)} groups are described and {file.group_count} are there")
-    return Taken(info, file)
+def nothing_yet(reply: Reply) -> NothingYet:
+    """Read a reply without a batch or sample."""
+    return NothingYet(reply.headers.get(WAITING, "the service did not say why"))
 
 
 def _raise_problem(reply: Reply) -> NoReturn:

@@ -1,24 +1,31 @@
-"""What to send to a replay buffer and how to read the answer, without I/O."""
+"""The requests about a replay buffer, without I/O."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from urllib.parse import quote
 
-from pydantic import BaseModel
-
-from lachesis._transport.bodies import checked, invalid
-from lachesis._transport.protocol import WAITING, Call, NothingYet, Reply, json_body, model_reader, read_nothing
+from lachesis._transport.bodies import checked
+from lachesis._transport.protocol import (
+    Call,
+    LeaseCalls,
+    NothingYet,
+    Reply,
+    checked_wait,
+    json_body,
+    model_reader,
+    nothing_yet,
+    path_of,
+    read_nothing,
+)
 from lachesis.errors import ReplayBlocked
 from lachesis.wire import fragments, frame, replay, samples
 from lachesis.wire.blob import Buffer, DamagedBlob
 from lachesis.wire.groups import SAFETENSORS
-from lachesis.wire.ranks import MAX_WAIT_S
 from lachesis.wire.snapshots import ReplaySnapshot, RestoreSnapshot, Snapshots, TakeSnapshot
 
 
 @dataclass(frozen=True, slots=True)
 class TakenSample:
-    """A sample as it was handed out: what it is, and its fragments' blobs, in the order of the records."""
+    """A sample as the service handed it out: its description, and the blob of each of its records."""
 
     info: samples.SampleInfo
     blobs: list[memoryview]
@@ -41,7 +48,7 @@ class ReplayCalls:
         return Call("GET", self._path(), model_reader(replay.ReplayState))
 
     def begin_session(self, session: int) -> Call[replay.SessionSet]:
-        body = checked(replay.SessionBegun, session=session)
+        body = checked(replay.SessionStart, session=session)
         return Call("PUT", self._path("session"), model_reader(replay.SessionSet), **json_body(body))
 
     def set_priorities(self, priorities: replay.Priorities) -> Call[replay.PrioritiesSet]:
@@ -83,28 +90,17 @@ class ReplayCalls:
         Raises:
             InvalidField: ``wait_s`` is longer than the service waits, or below 0.
         """
-        if not 0 <= wait_s <= MAX_WAIT_S:
-            raise invalid(f"should be 0 to {MAX_WAIT_S:g} seconds, not {wait_s}", ("wait_s",))
-        path, params = self._path("samples"), {"wait_s": f"{wait_s:g}"}
+        path, params = self._path("samples"), checked_wait(wait_s)
         return Call("POST", path, _taken, params, accept=SAFETENSORS, wait_s=wait_s, **json_body(take))
 
     def show(self, sample: str) -> Call[TakenSample]:
         return Call("GET", self._path("samples", sample), _sample, accept=SAFETENSORS)
 
-    def ack(self, sample: str, lease: str) -> Call[samples.SampleEnd]:
-        return self._end(sample, "ack", checked(samples.AckSample, lease=lease))
-
-    def nack(self, sample: str, lease: str, reason: str | None) -> Call[samples.SampleEnd]:
-        return self._end(sample, "nack", checked(samples.NackSample, lease=lease, reason=reason and reason[:1000]))
-
-    def extend(self, sample: str, lease: str, lease_s: float | None) -> Call[samples.SampleEnd]:
-        return self._end(sample, "extend", checked(samples.ExtendSample, lease=lease, lease_s=lease_s))
-
-    def _end(self, sample: str, verb: str, body: BaseModel) -> Call[samples.SampleEnd]:
-        return Call("POST", self._path("samples", sample, verb), model_reader(samples.SampleEnd), **json_body(body))
+    def lease(self, sample: str, lease: str) -> LeaseCalls:
+        return LeaseCalls(self._path("samples", sample), lease)
 
     def _path(self, *parts: str) -> str:
-        return "/v1/runs/" + "/".join(quote(part, safe="") for part in (self.run, "replay", *parts))
+        return path_of(self.run, "replay", *parts)
 
 
 def _receipts(reply: Reply) -> list[fragments.FragmentReceipt]:
@@ -117,7 +113,7 @@ def _body(reply: Reply) -> Buffer:
 
 def _taken(reply: Reply) -> TakenSample | NothingYet:
     if reply.status == 204:
-        return NothingYet(reply.headers.get(WAITING, "the service did not say why"))
+        return nothing_yet(reply)
     return _sample(reply)
 
 

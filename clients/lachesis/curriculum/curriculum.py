@@ -1,7 +1,10 @@
-"""A run's curriculum, for asyncio: items to try next, and what became of them."""
+"""A run's curriculum, for asyncio: items to try, observations of them, its settings and its state."""
 
+import json
+import logging
+import re
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -10,33 +13,63 @@ from numpy.typing import NDArray
 from typing_extensions import Self, Unpack
 
 from lachesis._compat import add_note
-from lachesis._prefetch.items import ItemsAhead, ItemStream
+from lachesis._prefetch.items import AsyncItemStream, ItemQueue
 from lachesis._public import ForAsyncio
-from lachesis._transport.bodies import checked, invalid
+from lachesis._transport.bodies import checked, differing, invalid
+from lachesis._transport.curriculum_calls import CurriculumCalls, Registered, slices
+from lachesis._transport.files import StateFile, read_from, written_to
 from lachesis._transport.http import OwnsSender, Sender
+from lachesis._transport.protocol import JSON
 from lachesis._transport.settings import Settings, settings_from
 from lachesis.curriculum.observer import Observer
-from lachesis.curriculum.options import HowSampled
-from lachesis.curriculum.upkeep import CurriculumUpkeep
+from lachesis.curriculum.options import CurriculumOptions, HowSampled, ItemOptions, SortedBy
 from lachesis.errors import LachesisError
-from lachesis.wire.curricula import StrategyName
-from lachesis.wire.curriculum_items import Observation, ReleaseItems, SampledItem, SampledItems, SampleItems
+from lachesis.wire.curricula import (
+    CURRICULUM_NAME,
+    JSON_LINES,
+    CurriculumChange,
+    CurriculumInfo,
+    CurriculumSettings,
+    StateLoaded,
+    StrategyName,
+)
+from lachesis.wire.curriculum_items import (
+    Comparison,
+    Item,
+    ItemChange,
+    ItemDetails,
+    ItemsRegistered,
+    Observation,
+    ReleaseItems,
+    SampledItem,
+    SampledItems,
+    SampleItems,
+    WhatIf,
+)
+
+log = logging.getLogger(__name__)
 
 
-class Curriculum(CurriculumUpkeep, OwnsSender, ForAsyncio):
-    """A curriculum of one run. Use it in one event loop, with ``async with`` or `aclose`.
+class AsyncCurriculum(OwnsSender, ForAsyncio):
+    """A curriculum of one run.
 
     ```
-    async with Curriculum("gsm8k") as curriculum:
+    async with AsyncCurriculum("gsm8k") as curriculum:
         async for item in curriculum.items(prefetch=64):
             await curriculum.observe(item, await rollout(item.key))
     ```
 
-    All methods raise `ServiceError` where the service says no, such as `CurriculumNotFound`, and `Unreachable` where
-    there is no answer by the end of ``retry_budget_s``.
+    Use it in one event loop, with ``async with`` or `aclose`.
+
+    All methods raise `ServiceError` if the service refuses a request, such as `CurriculumNotFound`, and `Unreachable`
+    if no answer comes within ``retry_budget_s``.
     """
 
-    _twin = "SyncCurriculum"
+    name: str
+    """Its name in the run."""
+
+    settings: Settings
+    """Where the service is, and which run is meant."""
 
     def __init__(
         self,
@@ -45,25 +78,38 @@ class Curriculum(CurriculumUpkeep, OwnsSender, ForAsyncio):
         *,
         url: str | None = None,
         run: str | None = None,
-        sender: Sender | None = None,
     ) -> None:
-        """Set up, without a word to the service yet: ``Curriculum("gsm8k", "http://lachesis:8000", run="math")``.
+        """Check the settings. Does not connect: ``AsyncCurriculum("gsm8k", "http://lachesis:8000", run="math")``.
 
         Args:
             name: Its name in the run.
-            settings: The service's URL, or all `Settings`; None: as the environment variables say.
-            url, run: The same by name; they count more.
-            sender: Connections of another class, which closes them; None: its own.
+            settings: The service's URL, or all `Settings`. None: read the environment variables.
+            url, run: The same by name; they take precedence.
 
         Raises:
-            InvalidField: It is no name.
+            InvalidField: The name is not allowed.
             ValueError, TypeError: Another argument or a variable is wrong; the message names it.
         """
         settings = settings_from(settings, url, run)
-        self._owns_sender = sender is None
-        super().__init__(name, settings, sender or Sender(settings))
-        self._observer = Observer(self._calls, self._sender)
-        self._streams: list[ItemsAhead] = []
+        self._use(name, settings, Sender(settings), owns_sender=True)
+
+    @classmethod
+    def _over(cls, name: str, settings: Settings, sender: Sender) -> Self:
+        """Make one over the connections of another object, which closes them."""
+        made = cls.__new__(cls)
+        made._use(name, settings, sender, owns_sender=False)
+        return made
+
+    def _use(self, name: str, settings: Settings, sender: Sender, owns_sender: bool) -> None:
+        self._owns_sender = owns_sender
+        if not re.fullmatch(CURRICULUM_NAME, str(name)):
+            raise invalid(f"should be a curriculum's name (letters, digits, ._:@-), not {name!r}", ("name",))
+        self.name = name
+        self.settings = settings
+        self._calls = CurriculumCalls(settings.run, name)
+        self._sender = sender
+        self._observer = Observer(self._calls, sender)
+        self._queues: list[ItemQueue] = []
 
     def items(
         self,
@@ -73,61 +119,61 @@ class Curriculum(CurriculumUpkeep, OwnsSender, ForAsyncio):
         total_steps: int | None = None,
         strategy: StrategyName | None = None,
         wait_s: float | None = None,
-    ) -> ItemStream:
+    ) -> AsyncItemStream:
         """Draw items to try, some ahead: ``async for item in curriculum.items()``, in any number of tasks.
 
-        Nobody else gets an item of it until it was observed, or for ``in_flight_ttl_s``. While all are in flight it
-        waits. Those that were drawn ahead and not used are given back when the stream is closed.
+        Nobody else gets an item of the stream until it is observed, or for ``in_flight_ttl_s``. The stream waits while
+        all items are in flight. Items that were drawn ahead and not used are given back when the stream is closed.
 
         Args:
             prefetch: Items to keep ready.
-            step: Trainer steps so far, for strategies that look at it, or what is asked for them with each request;
-                None: the run's step.
-            total_steps: Those at which progress is 1; None: as the curriculum says.
-            strategy: For this stream alone; None: the curriculum's.
-            wait_s: How long to wait for the next item; None: for ever.
+            step: Trainer steps so far, for strategies that use them; or a function that returns them, called before
+                each request. None: the step of the run.
+            total_steps: Trainer steps at which progress is 1. None: the setting of the curriculum.
+            strategy: For this stream only. None: the setting of the curriculum.
+            wait_s: How long to wait for the next item. None: forever.
 
         Raises:
-            InvalidField: A value is wrong. As of the first item, also:
-            NoItem: None came within ``wait_s``; the message says why.
-            CurriculumNotFound: The run has none of this name.
+            InvalidField: A value is wrong.
+            NoItem: From the stream: none came within ``wait_s``; the message says why.
+            CurriculumNotFound: From the stream: the run has no curriculum with this name.
         """
         if prefetch < 0:
             raise invalid(f"should be 0 or more, not {prefetch}", ("prefetch",))
         if wait_s is not None and not wait_s > 0:
             raise invalid(f"should be above 0, not {wait_s}", ("wait_s",))
-        come: Callable[[], int | None] = step if callable(step) else lambda: step
-        _asked(1, step=come(), total_steps=total_steps, strategy=strategy)
+        current_step: Callable[[], int | None] = step if callable(step) else lambda: step
+        _body(1, step=current_step(), total_steps=total_steps, strategy=strategy)
 
         async def sample(count: int, request_id: str, budget_s: float | None) -> SampledItems:
-            asked = _asked(count, step=come(), total_steps=total_steps, strategy=strategy, request_id=request_id)
-            return await self._sender.send(self._calls.sample(asked), budget_s)
+            how = {"step": current_step(), "total_steps": total_steps, "strategy": strategy}
+            return await self._sender.send(self._calls.sample(_body(count, request_id=request_id, **how)), budget_s)
 
         where = f"run {self.settings.run}, curriculum {self.name}"
-        ahead = ItemsAhead(sample, self._release, self._observer.counted, prefetch, wait_s, where)
-        self._streams = [*(stream for stream in self._streams if not stream.closed), ahead]
-        return ItemStream(ahead)
+        queue = ItemQueue(sample, self._release, self._observer.counted, prefetch, wait_s, where)
+        self._queues = [*(queue for queue in self._queues if not queue.closed), queue]
+        return AsyncItemStream(queue)
 
     async def observe(
         self, item: str | SampledItem, rewards: Sequence[float] | NDArray[Any], policy_version: int | None = None
     ) -> None:
-        """Tell what an ``item`` was rewarded with; it is sent in the background, with others, within 0.1 s.
+        """Report the rewards of an ``item``. They are sent in the background, with others, within 0.1 s.
 
-        Each is counted once, however often its request had to be repeated, for as long as the service is away. Waits
-        while 10,000 are on their way.
+        Each observation counts once, however often its request is repeated. Waits while 10,000 are on their way.
 
         Args:
-            item: The item, or its key; one that is not there yet is registered.
-            rewards: One for each sequence of the group, ``>= 1`` of them.
+            item: The item, or its key. An unknown key is registered.
+            rewards: One per sequence of the group, ``>= 1`` of them.
             policy_version: The version that sampled them.
 
         Raises:
             InvalidField: A value is wrong.
-            CurriculumNotFound, ServiceError: Observations before this one were refused; it was not taken.
+            CurriculumNotFound, ServiceError: Earlier observations were refused. This one was not taken.
         """
         numbers = rewards if isinstance(rewards, list | tuple) else np.asarray(rewards).tolist()
-        told = checked(Observation, item=_key(item), rewards=numbers, policy_version=policy_version)
-        await self._observer.put(told)
+        await self._observer.put(
+            checked(Observation, item=key_of(item), rewards=numbers, policy_version=policy_version)
+        )
 
     async def flush(self) -> None:
         """Wait until all observations have arrived.
@@ -138,77 +184,221 @@ class Curriculum(CurriculumUpkeep, OwnsSender, ForAsyncio):
         await self._observer.flush()
 
     async def sample(self, n: int, **how: Unpack[HowSampled]) -> SampledItems:
-        """Draw up to ``n`` items, at most 4096, none twice; `items` is the usual way to do so.
+        """Draw up to ``n`` items, at most 4096, without repetition. `items` is the usual way to do so.
 
-        Nobody else gets them until they were observed or given back, or for ``in_flight_ttl_s``.
+        Nobody else gets them until they are observed or given back, or for ``in_flight_ttl_s``.
 
         Args:
             n: How many.
-            how: ``step`` and ``total_steps`` of the trainer; ``strategy`` and ``seed`` for this sample alone.
+            how: ``step`` and ``total_steps`` of the trainer; ``strategy`` and ``seed`` for this sample only.
 
         Raises:
             InvalidField: A value is wrong, or the strategy needs ``total_steps``.
-            CurriculumNotFound: The run has none of this name.
+            CurriculumNotFound: The run has no curriculum with this name.
         """
-        return await self._sender.send(self._calls.sample(_asked(n, request_id=str(uuid.uuid4()), **how)))
+        return await self._sender.send(self._calls.sample(_body(n, request_id=str(uuid.uuid4()), **how)))
 
     async def give_back(self, sample: SampledItems, items: Iterable[str | SampledItem] | None = None) -> int:
-        """Let others have items of a `sample` that nobody will try.
+        """Release items of a `sample` that nobody will try, so that others can get them.
 
         Args:
-            sample: Whose they are.
-            items: Which of them, or their keys; None: all.
+            sample: The sample.
+            items: Which of its items, or their keys. None: all.
 
         Returns:
-            How many it still had; what was observed, or had for ``in_flight_ttl_s``, stays as it is.
+            How many were released. Items that were observed, or were in flight for ``in_flight_ttl_s``, do not count.
 
         Raises:
-            CurriculumNotFound: The run has none of this name.
+            CurriculumNotFound: The run has no curriculum with this name.
         """
-        keys = [_key(item) for item in (sample.items if items is None else items)]
+        keys = [key_of(item) for item in (sample.items if items is None else items)]
         return await self._release(sample.sample, keys) if sample.sample and keys else 0
 
     async def bins(self, n: int, **how: Unpack[HowSampled]) -> list[int]:
-        """Draw ``n`` numbers of bins, at most 4096, bin 0 the easiest; no item is handed out.
+        """Draw ``n`` bins, at most 4096. Bin 0 is the easiest. No item is handed out.
 
         Args:
             n: How many.
-            how: As of `sample`.
+            how: As in `sample`.
 
         Raises:
             InvalidField: A value is wrong, or the strategy needs ``total_steps``.
-            CurriculumNotFound: The run has none of this name.
+            CurriculumNotFound: The run has no curriculum with this name.
         """
-        return (await self._sender.send(self._calls.sample(_asked(n, bins_only=True, **how)))).bins
+        return (await self._sender.send(self._calls.sample(_body(n, bins_only=True, **how)))).bins
 
-    async def _release(self, sample: str, keys: Sequence[str], budget_s: float | None = None) -> int:
-        asked = checked(ReleaseItems, items=list(keys))
-        return (await self._sender.send(self._calls.release(sample, asked), budget_s)).released
+    async def set_up(self, **settings: Unpack[CurriculumOptions]) -> CurriculumInfo:
+        """Create this curriculum with these ``settings``, if the run does not have it.
+
+        A curriculum that exists keeps its settings, because somebody may have changed them. If they differ from these,
+        a warning is logged; `change` changes them.
+
+        Raises:
+            InvalidField: A setting is wrong or unknown, or the strategy needs ``total_steps``.
+            RunNotFound: The run does not exist.
+        """
+        asked = checked(CurriculumSettings, **settings)
+        info = await self._sender.send(self._calls.set_up(asked))
+        if others := differing(asked, info.settings, settings):
+            log.warning("curriculum %s exists with other settings, and keeps them: %s", self.name, others)
+        return info
+
+    async def change(self, **changes: Unpack[CurriculumOptions]) -> CurriculumInfo:
+        """Change settings while the curriculum is in use: ``changes``. Settings that are not named stay.
+
+        Name ``temperature`` together with ``strategy``: 0.1 is usual for ``bandit``, 1 for the others.
+
+        Raises:
+            InvalidField: A setting is wrong or unknown, or the strategy needs ``total_steps``.
+            CurriculumNotFound: The run has no curriculum with this name.
+        """
+        return await self._sender.send(self._calls.change(checked(CurriculumChange, **changes)))
+
+    async def info(self) -> CurriculumInfo:
+        """Return its settings, and how many items it has: in all, seen, in flight, in each bin."""
+        return await self._sender.send(self._calls.info())
+
+    async def register(self, items: Iterable[Registered]) -> ItemsRegistered:
+        """Register items, in large requests. Items that are registered already keep their statistics.
+
+        Args:
+            items: Any number, read in slices: keys, `NewItem` objects, or their fields:
+                ``{"key": "gsm8k/17", "prior": 0.4, "category": "algebra", "metadata": {…}}``.
+
+        Raises:
+            InvalidField: An item is wrong. The slices before it are registered; registering them again is harmless.
+        """
+        registered = known = 0
+        for lines in slices(items):
+            done = await self._register(lines)
+            registered, known = registered + done.registered, known + done.known
+        return ItemsRegistered(registered=registered, known=known)
+
+    async def item(self, key: str) -> ItemDetails:
+        """Return what is known of the item with this ``key``, with its last 50 scores.
+
+        Raises:
+            InvalidField: The key is not allowed.
+            ItemNotFound: There is no item with this key.
+        """
+        return await self._sender.send(self._calls.item(key))
+
+    async def change_item(self, key: str, **changes: Unpack[ItemOptions]) -> ItemDetails:
+        """Change what an item was registered with. None removes a value. Its statistics stay.
+
+        Args:
+            key: The item's key.
+            changes: ``category``, ``prior``, ``metadata``.
+
+        Raises:
+            InvalidField: A value is wrong or unknown.
+            ItemNotFound: There is no item with this key.
+        """
+        return await self._sender.send(self._calls.change_item(key, checked(ItemChange, **changes)))
+
+    async def forget_item(self, key: str) -> None:
+        """Delete the item with this ``key``, and its statistics.
+
+        Raises:
+            InvalidField: The key is not allowed.
+            ItemNotFound: There is no item with this key.
+        """
+        await self._sender.send(self._calls.forget_item(key))
+
+    async def known_items(
+        self, *, in_bin: int | None = None, sort: SortedBy = "mean_reward", descending: bool = False
+    ) -> AsyncGenerator[Item, None]:
+        """List all items, page by page. No item is handed out.
+
+        Args:
+            in_bin: Only items of this bin, 0 the easiest.
+            sort: By mean reward: all items, unseen ones last. Any other order has only items that were seen.
+            descending: The largest first.
+
+        Raises:
+            InvalidField: There is no such bin or order.
+            CurriculumNotFound: The run has no curriculum with this name.
+        """
+        asked = {"limit": "1000", "sort": sort, "descending": str(descending).lower()}
+        query = asked if in_bin is None else {**asked, "bin": str(in_bin)}
+        while True:
+            page = await self._sender.send(self._calls.page(query))
+            for item in page.items:
+                yield item
+            if page.cursor is None:
+                return
+            query = {**query, "cursor": page.cursor}
+
+    async def metrics(self, step: int | None = None, total_steps: int | None = None) -> dict[str, float]:
+        """Return metrics by name, such as ``curriculum/mean_difficulty``, ready for a logger.
+
+        Args:
+            step: Trainer steps so far. None: the step of the run.
+            total_steps: Trainer steps at which progress is 1. None: the setting of the curriculum.
+
+        Raises:
+            CurriculumNotFound: The run has no curriculum with this name.
+        """
+        asked = {"step": step, "total_steps": total_steps}
+        query = {name: str(value) for name, value in asked.items() if value is not None}
+        return (await self._sender.send(self._calls.metrics(query))).metrics
+
+    async def what_if(self, n: int = 16, step: int | None = None, **settings: Unpack[CurriculumOptions]) -> Comparison:
+        """Compare what other settings would sample now: ``what_if(strategy="thompson")``. Changes nothing.
+
+        Args:
+            n: Items to sample.
+            step: Trainer steps so far. None: the step of the run.
+            settings: The other settings.
+
+        Raises:
+            InvalidField: A setting is wrong or unknown.
+            CurriculumNotFound: The run has no curriculum with this name.
+        """
+        return await self._sender.send(self._calls.what_if(checked(WhatIf, n=n, step=step, **settings)))
+
+    async def state(self) -> bytes:
+        """Return the whole curriculum as one document: settings, random generator, items and their statistics."""
+        return bytes(await self._sender.send(self._calls.state()))
+
+    async def save_state(self, file: StateFile) -> None:
+        """Write what `state` returns into a ``file``, piece by piece: for curricula of a million items.
+
+        Args:
+            file: Open for bytes, or a path. The file at a path is replaced once everything has arrived.
+        """
+        with written_to(file) as sink:
+            await self._sender.send(self._calls.save_state(sink))
+
+    async def load_state(self, state: bytes | StateFile | Mapping[str, Any]) -> StateLoaded:
+        """Restore a saved state, all or nothing. The curriculum continues with the same samples.
+
+        Args:
+            state: What `state` returned, a file that has it, its path, or the state of Atropos's
+                ``CurriculumScheduler``.
+
+        Raises:
+            InvalidField, MalformedBody: It is not such a state; the message says where.
+            RunNotFound: The run does not exist.
+        """
+        if isinstance(state, Mapping):
+            return await self._sender.send(self._calls.load_state(json.dumps(state).encode(), JSON))
+        if isinstance(state, bytes | bytearray | memoryview):
+            return await self._sender.send(self._calls.load_state(state, JSON_LINES))
+        with read_from(state) as body:
+            return await self._sender.send(self._calls.load_state(body, JSON_LINES))
+
+    async def delete(self) -> None:
+        """Delete the curriculum, its items and their statistics."""
+        await self._sender.send(self._calls.delete())
 
     async def aclose(self) -> None:
-        """End its streams, send the observations that wait, and close its connections.
+        """End its streams, send the observations that wait, and close its connections. Safe to repeat.
 
         Raises:
             CurriculumNotFound, ServiceError, Unreachable: Observations did not arrive.
         """
-        tell_troubles(await self._end(), None)
-
-    async def _end(self) -> list[LachesisError]:
-        """Close it; returns what was wrong if observations did not arrive."""
-        for stream in self._streams:
-            await stream.aclose()
-        self._streams.clear()
-        try:
-            return await self._observer.close(self.settings.retry_budget_s)
-        finally:
-            if self._owns_sender:
-                await self._sender.aclose()
-
-    def _facts(self) -> dict[str, object]:
-        return {"name": self.name, **self.settings.facts()}
-
-    def _must_close(self) -> bool:
-        return super()._must_close() and self._owns_sender
+        raise_failures(await self._end(), None)
 
     async def __aenter__(self) -> Self:
         return self
@@ -216,15 +406,31 @@ class Curriculum(CurriculumUpkeep, OwnsSender, ForAsyncio):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        tell_troubles(await self._end(), error)
+        raise_failures(await self._end(), error)
 
+    def _facts(self) -> dict[str, object]:
+        return {"name": self.name, **self.settings.facts()}
 
-def _key(item: str | SampledItem) -> str:
-    return item.key if isinstance(item, SampledItem) else item
+    def _is_open(self) -> bool:
+        return self._owns_sender and super()._is_open()
 
+    async def _register(self, lines: Sequence[bytes]) -> ItemsRegistered:
+        return await self._sender.send(self._calls.register(lines))
 
-def _asked(n: int, **how: Any) -> SampleItems:
-    return checked(SampleItems, n=n, **{name: value for name, value in how.items() if value is not None})
+    async def _release(self, sample: str, keys: Sequence[str], budget_s: float | None = None) -> int:
+        asked = checked(ReleaseItems, items=list(keys))
+        return (await self._sender.send(self._calls.release(sample, asked), budget_s)).released
+
+    async def _end(self) -> list[LachesisError]:
+        """Close it. Return the errors of observations that did not arrive."""
+        for queue in self._queues:
+            await queue.aclose()
+        self._queues.clear()
+        try:
+            return await self._observer.close(self.settings.retry_budget_s)
+        finally:
+            if self._owns_sender:
+                await self._sender.aclose()
 
 
 class Curricula:
@@ -233,25 +439,34 @@ class Curricula:
     def __init__(self, settings: Settings, sender: Sender) -> None:
         self._settings = settings
         self._sender = sender
-        self._named: dict[str, Curriculum] = {}
+        self._named: dict[str, AsyncCurriculum] = {}
 
-    def named(self, name: str) -> Curriculum:
-        """Return the same one whenever it is asked for: its observations go in one queue."""
+    def named(self, name: str) -> AsyncCurriculum:
+        """Return the curriculum with this name, always the same object: it has one queue of observations."""
         if name not in self._named:
-            self._named[name] = Curriculum(name, self._settings, sender=self._sender)
+            self._named[name] = AsyncCurriculum._over(name, self._settings, self._sender)
         return self._named[name]
 
     async def closed(self) -> list[LachesisError]:
-        """Close them; returns what was wrong with those whose observations did not all arrive."""
-        return [trouble for curriculum in self._named.values() for trouble in await curriculum._end()]
+        """Close them. Return the errors of observations that did not arrive."""
+        return [failure for curriculum in self._named.values() for failure in await curriculum._end()]
 
 
-def tell_troubles(troubles: Sequence[LachesisError], error: BaseException | None) -> None:
-    """Raise the first of what went wrong at the end of a block, the others noted; or note all on its own ``error``."""
-    if not troubles:
+def key_of(item: str | SampledItem) -> str:
+    """Return the key of an item."""
+    return item.key if isinstance(item, SampledItem) else item
+
+
+def raise_failures(failures: Sequence[LachesisError], error: BaseException | None) -> None:
+    """Raise the first failure at the end of a block, with the others as notes. If the block raised, note all on it."""
+    if not failures:
         return
-    first, *rest = troubles if error is None else (error, *troubles)
-    for trouble in rest:
-        add_note(first, ": ".join((str(trouble), *getattr(trouble, "__notes__", ()))))
+    first, *rest = failures if error is None else (error, *failures)
+    for failure in rest:
+        add_note(first, ": ".join((str(failure), *getattr(failure, "__notes__", ()))))
     if error is None:
         raise first
+
+
+def _body(n: int, **how: Any) -> SampleItems:
+    return checked(SampleItems, n=n, **{name: value for name, value in how.items() if value is not None})

@@ -1,4 +1,4 @@
-"""Tells a curriculum what its items were rewarded with: in the background, many observations in a request."""
+"""Send observations to a curriculum in the background, many in a request."""
 
 import asyncio
 import contextlib
@@ -9,7 +9,6 @@ from collections.abc import Callable
 from itertools import islice
 
 from lachesis._compat import add_note, timeout
-from lachesis._public import in_background
 from lachesis._transport.bodies import checked
 from lachesis._transport.curriculum_calls import CurriculumCalls
 from lachesis._transport.http import Sender
@@ -23,11 +22,11 @@ _MOST_REWARDS_SENT = 200_000
 
 
 class Observer:
-    """A queue of observations, sent in the order they came, each request under an id: what is repeated counts once."""
+    """A queue of observations, sent in order. Each request has an id, so that a repeated one counts once."""
 
     def __init__(self, calls: CurriculumCalls, sender: Sender) -> None:
         self.counted = asyncio.Event()
-        """Set whenever observations have arrived."""
+        """Set when observations have arrived."""
         self._calls = calls
         self._sender = sender
         self._waiting: deque[Observation] = deque()
@@ -37,10 +36,10 @@ class Observer:
         self._trouble: LachesisError | None = None
 
     async def put(self, observation: Observation) -> None:
-        """Add an observation; waits for room.
+        """Add an observation. Waits for room.
 
         Raises:
-            ServiceError: Observations before it were refused for good. This one was not taken.
+            ServiceError: Earlier observations were refused. This one was not taken.
         """
         sending = self._start()
         await self._until(lambda: self._lost is not None or len(self._waiting) < _MOST_WAITING, sending)
@@ -54,14 +53,14 @@ class Observer:
         """Wait until all have arrived.
 
         Raises:
-            ServiceError: Some were refused for good.
+            ServiceError: Some were refused.
         """
         self._hurry.set()
         await self._until(lambda: self._lost is not None or not self._waiting, self._start())
         self._raise_lost()
 
     async def close(self, within_s: float) -> list[LachesisError]:
-        """Send what waits, as long as that may take; returns what was wrong if some did not arrive."""
+        """Send what waits, for at most ``within_s``. Return the error if some did not arrive."""
         if self._sending is None:
             return []
         self._hurry.set()
@@ -80,7 +79,7 @@ class Observer:
 
     def _start(self) -> asyncio.Task[None]:
         if self._sending is None:
-            self._sending = in_background(self._keep_sending())
+            self._sending = asyncio.create_task(self._keep_sending())
             self._sending.add_done_callback(lambda _: self._changed.set())
         return self._sending
 

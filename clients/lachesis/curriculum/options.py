@@ -1,4 +1,4 @@
-"""What methods of curricula take by name."""
+"""Keyword arguments of the methods of curricula."""
 
 from typing import Any, Literal, TypedDict
 
@@ -48,7 +48,7 @@ class ItemOptions(TypedDict, total=False):
 
 
 class HowSampled(TypedDict, total=False):
-    """How items are chosen, where it is not as the curriculum says."""
+    """How items are chosen, if not by the settings of the curriculum."""
 
     step: int
     total_steps: int | None

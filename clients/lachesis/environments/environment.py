@@ -1,4 +1,4 @@
-"""An environment's side of a run, for asyncio."""
+"""An environment, for asyncio: join a run, submit groups, wait for permits."""
 
 import asyncio
 import contextlib
@@ -12,21 +12,19 @@ import uuid
 from collections import Counter
 from collections.abc import Sequence
 from types import TracebackType
-from typing import TypedDict
 
 from typing_extensions import Self
 
 from lachesis._compat import timeout
-from lachesis._public import ForAsyncio, in_background
+from lachesis._public import ForAsyncio
 from lachesis._transport.bodies import checked
 from lachesis._transport.http import OwnsSender, Sender
-from lachesis._transport.joining import join
-from lachesis._transport.protocol import RunCalls
 from lachesis._transport.retry import passes
+from lachesis._transport.run_calls import RunCalls
 from lachesis._transport.settings import Settings, settings_from
-from lachesis.curriculum.curriculum import Curricula, Curriculum, tell_troubles
+from lachesis.curriculum.curriculum import AsyncCurriculum, Curricula, raise_failures
 from lachesis.environments.outbox import Outbox, Parcel
-from lachesis.environments.permits import Permit, Permits
+from lachesis.environments.permits import AsyncPermit, Permits
 from lachesis.errors import (
     EnvironmentNotFound,
     EnvironmentSettingsDiffer,
@@ -41,45 +39,33 @@ from lachesis.wire.groups import MAX_GROUPS, GroupOutcome
 from lachesis.wire.status import Warned
 
 _LEAVING_S = 5.0
-_GATHERED_S = 0.3  # groups that arrive within this are reported together
+_REPORT_DELAY_S = 0.3  # groups that arrive within this time are reported together
 
 log = logging.getLogger(__name__)
 
 
-class EnvironmentOptions(TypedDict, total=False):
-    """What `Environment` takes by name."""
-
-    url: str | None
-    run: str | None
-    member: str | None
-    wait_for_run_s: float
-    group_size: int | None
-    weight: float | None
-    min_share: float | None
-    max_share: float | None
-    change_settings: bool
-    buffer_groups: int
-    buffer_bytes: int
-    heartbeat_s: float
-    drain_s: float
-
-
-class Environment(OwnsSender, ForAsyncio):
-    """A producer of groups. It joins the run on entering, says that it is alive meanwhile, and leaves on exit.
+class AsyncEnvironment(OwnsSender, ForAsyncio):
+    """A producer of groups. It joins the run when entered, sends heartbeats, and leaves at the end of the block.
 
     Many processes may use one name. Each is a member of the same environment, and they share one allowance of groups.
 
     ```
-    async with Environment("gsm8k", group_size=8) as environment:
+    async with AsyncEnvironment("gsm8k", group_size=8) as environment:
         async with environment.permit() as permit:
             await environment.submit(await rollout(permit.policy_version))
     ```
 
-    Groups go through a buffer, so that a service that restarts holds nobody up at once; nothing in it is dropped. Use
-    it in one event loop.
+    Groups wait in an outbox until they are sent, so a restart of the service does not block rollouts at once. Nothing
+    in the outbox is dropped.
+
+    Use it in one event loop, with ``async with``.
     """
 
-    _twin = "SyncEnvironment"
+    settings: Settings
+    """Where the service is, and which run is meant."""
+
+    outcomes: Counter[GroupOutcome]
+    """How many groups were accepted, stale, refused, or dropped by which filter."""
 
     def __init__(
         self,
@@ -100,26 +86,27 @@ class Environment(OwnsSender, ForAsyncio):
         heartbeat_s: float = 10.0,
         drain_s: float = 30.0,
     ) -> None:
-        """Set up, without a word to the service yet: ``Environment("gsm8k", "http://lachesis:8000", run="math")``.
+        """Check the settings. Does not connect: ``AsyncEnvironment("gsm8k", "http://lachesis:8000", run="math")``.
 
         Args:
             name: Its name, unique in the run. All processes that join under it are one environment.
-            settings: The service's URL, or all `Settings`; None: as the environment variables say.
-            url, run: The same by name; they count more.
-            member: Id of this process among the members; None: built from host name, process id and a random part.
-            wait_for_run_s: How long joining may wait for a trainer to make the run; 0: it must be there.
-            group_size: Sequences in each of its groups, usually; None: as the environment has it, at first 1.
-            weight: Its part of what is wanted beyond the minimums, beside other environments; None: likewise, 1.
-            min_share: Smallest fraction of each batch it must have, 0 to 1; None: likewise, no minimum.
-            max_share: Largest fraction of each batch it may have, 0 to 1; None: likewise, no maximum.
-            change_settings: Whether these four may differ from those of live members; then they change for all.
-            buffer_groups: Groups that may wait to be sent; `submit` waits for room.
-            buffer_bytes: The same in bytes.
-            heartbeat_s: Pause between signs of life; well below ``LACHESIS_ENVIRONMENT_TTL_S`` of the service.
-            drain_s: How long leaving may take to send what waits.
+            settings: The service's URL, or all `Settings`. None: read the environment variables.
+            url, run: The same by name; they take precedence.
+            member: Id of this process among the members. None: host name, process id and a random part.
+            wait_for_run_s: How long joining may wait for a trainer to create the run. 0: it must exist.
+            group_size: Sequences in each of its groups, usually. None: the environment's setting, at first 1.
+            weight: Its part of what is wanted beyond the minimums, relative to other environments. None: the
+                environment's setting, at first 1.
+            min_share: Smallest fraction of each batch it must have, 0 to 1. None: likewise; at first no minimum.
+            max_share: Largest fraction of each batch it may have, 0 to 1. None: likewise; at first no maximum.
+            change_settings: Whether these four may differ from those of live members. Then they change for all.
+            buffer_groups: Most groups in the outbox; `submit` waits for room.
+            buffer_bytes: Most bytes in the outbox.
+            heartbeat_s: Pause between heartbeats; well below ``LACHESIS_ENVIRONMENT_TTL_S`` of the service.
+            drain_s: How long leaving may take to send the outbox.
 
         Raises:
-            InvalidField: What the run is told is wrong: the name, group size, weight or shares.
+            InvalidField: The name, group size, weight or shares are wrong.
             ValueError, TypeError: Another argument or a variable is wrong; the message names it.
         """
         if "://" in str(name):
@@ -148,18 +135,13 @@ class Environment(OwnsSender, ForAsyncio):
         self._reported = 0  # running groups, as the service counts them
         self._permits = Permits(name, functools.partial(self._report, start_groups=1))
         self._trouble: LachesisError | None = None
-        self.outcomes: Counter[GroupOutcome] = Counter()
-        """What became of groups that were sent: how many were accepted, stale, refused, or found by which filter."""
+        self.outcomes = Counter()
 
     @property
     def id(self) -> int:
-        """Its id in the run.
-
-        Raises:
-            RuntimeError: It has not joined.
-        """
+        """Its id in the run. Raises `RuntimeError` if it has not joined."""
         if self._id is None:
-            raise RuntimeError("the environment has not joined; use it with `async with`")
+            raise RuntimeError("the environment has not joined: use it with `with`, or `async with`")
         return self._id
 
     @property
@@ -169,24 +151,24 @@ class Environment(OwnsSender, ForAsyncio):
 
     @property
     def running_groups(self) -> int:
-        """Groups that were started and have not arrived yet: permits that are held, and groups that wait to be sent."""
+        """Groups that have not arrived yet: permits that are held, and groups in the outbox."""
         return self._permits.held + len(self._outbox)
 
     @property
     def trouble(self) -> LachesisError | None:
-        """Why groups wait to be sent, if the last attempt failed."""
+        """Why the last attempt to send groups failed. None: it did not fail."""
         return self._trouble
 
     async def submit(self, group: Group) -> str:
-        """Put a group into the buffer, to be sent with others; waits for room there.
+        """Put a ``group`` into the outbox, to be sent with others. Waits for room there.
 
         Returns:
             The group's id.
 
         Raises:
             InvalidField: A value is wrong; ``errors`` says where.
-            NotSent: Groups submitted before were refused. This one was not taken yet: submit it again.
-            EnvironmentNotFound, RunNotFound: The environment was removed meanwhile.
+            NotSent: Groups submitted earlier were refused. This one is not in the outbox: submit it again.
+            EnvironmentNotFound, RunNotFound: The environment or the run was deleted meanwhile.
         """
         parcel = Parcel(group.id, group.packed(self.id))
         async with self._changed:
@@ -206,26 +188,26 @@ class Environment(OwnsSender, ForAsyncio):
             await self._changed.wait_for(lambda: self._ended or not self._outbox)
             self._raise_failures()
 
-    def curriculum(self, name: str | None = None) -> Curriculum:
-        """Return the run's curriculum of this name, over these connections; leaving sends what it observed.
+    def curriculum(self, name: str | None = None) -> AsyncCurriculum:
+        """Return the run's curriculum with this name, over these connections. Leaving sends its observations.
 
         Args:
-            name: It need not be there yet; None: the environment's name.
+            name: It need not exist yet. None: the environment's name.
         """
         return self._curricula.named(self._joining.name if name is None else name)
 
     async def credits(self) -> Credits:
-        """Ask how many groups all members of the environment may start now, beside those that are running.
+        """Return how many more groups all members of the environment may start now.
 
-        To start one, take a `permit`, which no other member can take as well.
+        To start one, take a `permit`: no other member can take the same one.
         """
         return await self._report()
 
     async def _report(self, start_groups: int = 0, budget_s: float | None = None) -> Credits:
         """Report how many groups run here, and ask to start more.
 
-        Reports are sent one at a time, so that they arrive in order. A member that the service does not know any more,
-        for example after a network partition, joins again.
+        Reports are sent one at a time, so that they arrive in order. A member that the service has forgotten, for
+        example after a network partition, joins again.
         """
         async with self._reporting:
             try:
@@ -237,45 +219,43 @@ class Environment(OwnsSender, ForAsyncio):
 
     async def _beat(self, start_groups: int, budget_s: float | None) -> Credits:
         call = self._calls.heartbeat(self.id, self.member, self.running_groups, start_groups)
-        told = await self._sender.send(call, budget_s)
-        self._reported = self.running_groups + told.granted_groups
-        return told
+        answer = await self._sender.send(call, budget_s)
+        self._reported = self.running_groups + answer.granted_groups
+        return answer
 
     async def _join_again(self) -> None:
         try:
-            joined = await join(self._calls, self._sender, self._joining, 0)
-        except (
-            EnvironmentSettingsDiffer
-        ):  # they changed after this process joined; it was a member under the new ones, too
+            joined = await self._sender.send(self._calls.join(self._joining))
+        except EnvironmentSettingsDiffer:  # they changed after this process joined, which then was a member under them
             in_force = EnvironmentCreate(name=self._joining.name, member=self.member)
-            joined = await join(self._calls, self._sender, in_force, 0)
+            joined = await self._sender.send(self._calls.join(in_force))
         self._id = joined.environment
 
-    def permit(self, wait_s: float | None = None) -> Permit:
+    def permit(self, wait_s: float | None = None) -> AsyncPermit:
         """Wait until another group is wanted, and count it as running until the block ends.
 
-        Submit the group in the block. Many tasks may hold permits at once. A long wait is logged, with its reason.
+        Submit the group in the block. Any number of permits may be held at once. A long wait is logged with its reason.
 
         Args:
-            wait_s: How long to wait, ``> 0``; None: for ever.
+            wait_s: How long to wait, ``> 0``. None: forever.
 
         Returns:
-            An asynchronous context manager of the service's answer; sample with its ``policy_version``.
+            A context manager of the service's answer; sample with its ``policy_version``.
 
         Raises:
             NoPermit: No group was wanted in time; the message says why.
         """
-        return Permit(self._permits, wait_s)
+        return AsyncPermit(self._permits, wait_s)
 
     async def __aenter__(self) -> Self:
         try:
-            joined = await join(self._calls, self._sender, self._joining, self._wait_for_run_s)
+            joined = await self._sender.send_once_created(self._calls.join(self._joining), self._wait_for_run_s)
         except BaseException:
             await self._sender.aclose()
             raise
         self._id = joined.environment
         self._warn(joined.warnings)
-        self._tasks = [in_background(self._keep_sending()), in_background(self._keep_alive())]
+        self._tasks = [asyncio.create_task(self._keep_sending()), asyncio.create_task(self._keep_alive())]
         for task in self._tasks:
             task.add_done_callback(self._wake_all)
         return self
@@ -283,10 +263,10 @@ class Environment(OwnsSender, ForAsyncio):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        troubles: list[LachesisError] = []
+        failures: list[LachesisError] = []
         try:
             await self._drain()
-            troubles = await self._curricula.closed()
+            failures = await self._curricula.closed()
         finally:
             leave = self._calls.leave(self.id, self.member)
             self._id = None
@@ -294,12 +274,12 @@ class Environment(OwnsSender, ForAsyncio):
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
-            with contextlib.suppress(LachesisError):  # else the service notices that it is silent
+            with contextlib.suppress(LachesisError):  # without it, the service notices the silence
                 await self._sender.send(leave, _LEAVING_S)
             await self._sender.aclose()
-        if failures := self._outbox.failures():
-            troubles.insert(0, NotSent(failures))
-        tell_troubles(troubles, error)
+        if refused := self._outbox.failures():
+            failures.insert(0, NotSent(refused))
+        raise_failures(failures, error)
 
     def _facts(self) -> dict[str, object]:
         joined = {"joined": False} if self._id is None else {"id": self._id, "running_groups": self.running_groups}
@@ -307,7 +287,7 @@ class Environment(OwnsSender, ForAsyncio):
 
     @property
     def _ended(self) -> bool:
-        """Whether nothing is sent any more: it has left, or a task in the background has failed."""
+        """Whether nothing is sent any more: it has left, or a background task has failed."""
         return self._id is None or any(task.done() for task in self._tasks)
 
     @property
@@ -330,7 +310,7 @@ class Environment(OwnsSender, ForAsyncio):
             self._changed.notify_all()
 
     async def _drain(self) -> None:
-        """Send what waits, as long as that may take; what is left then has failed."""
+        """Send the outbox, for at most ``drain_s``. What is left then has failed."""
         try:
             async with timeout(self._drain_s), self._changed:
                 await self._changed.wait_for(lambda: self._ended or not self._outbox)
@@ -357,7 +337,7 @@ class Environment(OwnsSender, ForAsyncio):
             await self._tell()
 
     def _warn(self, warnings: Sequence[Warned]) -> None:
-        """Log the warnings of the run about this environment, each kind once."""
+        """Log warnings of the run about this environment, each kind once."""
         for warned in warnings:
             if self._id in warned.environments and warned.kind not in self._warned:
                 self._warned.add(warned.kind)
@@ -367,11 +347,11 @@ class Environment(OwnsSender, ForAsyncio):
         self._trouble = trouble
 
     async def _until_beat(self) -> None:
-        """Wait for `heartbeat_s`, or until groups have arrived, which lets other members start as many."""
+        """Wait for ``heartbeat_s``, or until groups have arrived: then other members may start as many."""
         with contextlib.suppress(TimeoutError):
             async with timeout(self._heartbeat_s), self._changed:
                 await self._changed.wait_for(lambda: self.running_groups < self._reported)
-        await asyncio.sleep(min(_GATHERED_S, self._heartbeat_s))
+        await asyncio.sleep(min(_REPORT_DELAY_S, self._heartbeat_s))
 
     async def _keep_alive(self) -> None:
         while True:

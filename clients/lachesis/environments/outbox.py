@@ -1,4 +1,4 @@
-"""Groups that were submitted and are not handed over yet: how many there may be, and which go next. No I/O."""
+"""The outbox of an environment: groups that were submitted and have not arrived yet. No I/O."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from lachesis.errors import LachesisError
 
 MOST_GROUPS_SENT = 64
 MOST_BYTES_SENT = 8 * 1024 * 1024
-"""Groups and bytes that go into one request; a single group may be larger."""
+"""Most groups and bytes of one request. A single group may be larger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,14 +20,14 @@ class Parcel:
 
 
 class Outbox:
-    """A queue with room for so many groups and bytes, in the order they were submitted."""
+    """A bounded queue of groups, in the order they were submitted."""
 
     def __init__(self, most_groups: int, most_bytes: int) -> None:
-        """Make an empty one.
+        """Create an empty outbox.
 
         Args:
             most_groups: ``>= 1``.
-            most_bytes: A group that is larger has room when nothing else is there.
+            most_bytes: A larger group fits if the outbox is empty.
         """
         if most_groups < 1:
             raise ValueError(f"buffer_groups: should be 1 or more, not {most_groups}")
@@ -42,7 +42,7 @@ class Outbox:
         return len(self._waiting)
 
     def has_room(self, payload_bytes: int) -> bool:
-        """Whether a group of that size may be put in now."""
+        """Whether a group of this size fits now."""
         fits = len(self._waiting) < self._most_groups and self._bytes + payload_bytes <= self._most_bytes
         return fits or not self._waiting
 
@@ -52,7 +52,7 @@ class Outbox:
         self._bytes += len(parcel.payload)
 
     def next(self) -> list[Parcel]:
-        """Return the groups that go into the next request, without taking them out."""
+        """Return the groups of the next request. They stay in the outbox until they have arrived."""
         chosen: list[Parcel] = []
         size = 0
         for parcel in self._waiting:
@@ -63,12 +63,12 @@ class Outbox:
         return chosen
 
     def arrived(self, parcels: Sequence[Parcel]) -> None:
-        """Take out what `next` returned."""
+        """Remove what `next` returned."""
         for parcel in parcels:
             self._take_out(parcel)
 
     def refused(self, parcels: Sequence[Parcel], error: LachesisError) -> None:
-        """Learn that the service does not take these for good. Of several, each is tried alone: one may be to blame."""
+        """Record a permanent refusal. If there were several, each is sent alone: one may be to blame."""
         if len(parcels) > 1:
             self._alone = len(parcels)
         else:
@@ -76,18 +76,18 @@ class Outbox:
             self._failures[parcels[0].group] = error
 
     def give_up(self, error: LachesisError) -> None:
-        """Take all that is left for failed."""
+        """Record that all groups that are left have failed."""
         self._failures |= {parcel.group: error for parcel in self._waiting}
         self._waiting.clear()
         self._bytes = self._alone = 0
 
     @property
     def has_failures(self) -> bool:
-        """Whether any group failed since `failures` was last asked."""
+        """Whether any group failed since the last call of `failures`."""
         return bool(self._failures)
 
     def failures(self) -> dict[str, LachesisError]:
-        """Return what failed since this was last asked, by group."""
+        """Return the failures since the last call, by group."""
         failures, self._failures = self._failures, {}
         return failures
 

@@ -1,33 +1,36 @@
-"""Waits until another group is wanted, and says what it waits for."""
+"""Wait until another group is wanted, and log the reason of a long wait."""
 
 import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
 from random import uniform
 from types import TracebackType
 
 from lachesis._compat import timeout
-from lachesis._public import ForAsyncio
-from lachesis._transport.retry import Seldom
+from lachesis._public import ForAsyncio, Shown
+from lachesis._transport.logs import RateLimitedLog
 from lachesis.errors import NoPermit
 from lachesis.wire.environments import Credits
 
 _PAUSE_S = 0.5
-_SAID_AFTER_S, _SAID_EVERY_S = 5.0, 300.0
+_LOG_AFTER_S, _LOG_PERIOD_S = 5.0, 300.0
 
 log = logging.getLogger(__name__)
 
 
-class Permit(AbstractAsyncContextManager[Credits], ForAsyncio):
-    """Waits for a permit when entered, and holds it until the block ends; made by `Environment.permit`."""
+class AsyncPermit(Shown, ForAsyncio):
+    """A permit to start one group. Waits when entered, and is held until the block ends.
 
-    _twin = "SyncEnvironment.permit"
+    `AsyncEnvironment.permit` makes it.
+    """
 
     def __init__(self, permits: "Permits", wait_s: float | None) -> None:
         self._permits = permits
         self._wait_s = wait_s
+
+    def _facts(self) -> dict[str, object]:
+        return {"wait_s": self._wait_s}
 
     async def __aenter__(self) -> Credits:
         return await self._permits.take(self._wait_s)
@@ -39,7 +42,7 @@ class Permit(AbstractAsyncContextManager[Credits], ForAsyncio):
 
 
 class Permits:
-    """Groups that an environment may run. Of all tasks that wait for a permit, one asks."""
+    """The permits of one environment. Of all tasks that wait for one, a single task asks."""
 
     def __init__(self, environment: str, ask: Callable[[], Awaitable[Credits]]) -> None:
         """Hold none yet.
@@ -52,14 +55,14 @@ class Permits:
         self._environment = environment
         self._ask = ask
         self._asking = asyncio.Lock()
-        self._notice = Seldom(_SAID_EVERY_S)
+        self._wait_log = RateLimitedLog(_LOG_PERIOD_S)
         self._waiting_for = "the service has not answered yet"
 
     async def take(self, wait_s: float | None) -> Credits:
         """Wait for a permit, and hold it.
 
         Args:
-            wait_s: How long to wait, ``> 0``; None: for ever.
+            wait_s: How long to wait, ``> 0``. None: forever.
 
         Raises:
             NoPermit: There was none in time.
@@ -74,7 +77,7 @@ class Permits:
             raise NoPermit(f"no permit for environment {self._environment} in {wait_s:g} s: {self._why}") from None
 
     def give_back(self) -> None:
-        """Hold one less: its group was submitted, or given up."""
+        """Release one: its group was submitted or abandoned."""
         self.held -= 1
 
     @property
@@ -90,7 +93,7 @@ class Permits:
                 return granted
             self._waiting_for = granted.reason
             now_s = time.monotonic()
-            if now_s - began_s >= _SAID_AFTER_S and self._notice.due(now_s):
+            if now_s - began_s >= _LOG_AFTER_S and self._wait_log.due(now_s):
                 log.warning(
                     "environment %s waits for a permit for %.0f s now: %s",
                     self._environment,

@@ -1,6 +1,7 @@
-"""A run's replay buffer, for asyncio: workers that fill it, samples of it, its settings."""
+"""A run's replay buffer, for asyncio: workers that fill it, samples of it, its settings, snapshots and chunks."""
 
 import logging
+import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -9,20 +10,20 @@ from typing import Any, Literal, TypedDict
 
 from typing_extensions import Self, Unpack
 
+from lachesis._prefetch.acquire import SampleAcquirer
 from lachesis._prefetch.feed import Feed
-from lachesis._prefetch.sampling import HeldSample, SampleTaker
 from lachesis._public import ForAsyncio
 from lachesis._transport.bodies import checked, differing, invalid
 from lachesis._transport.http import OwnsSender, Sender
-from lachesis._transport.replay_calls import ReplayCalls
+from lachesis._transport.replay_calls import ReplayCalls, TakenSample
 from lachesis._transport.settings import Settings, settings_from
 from lachesis.loader.nested import Nested, decode
 from lachesis.loader.sources import AsyncSource, FetchAsync
 from lachesis.replay.sample import AsyncSample, Records
-from lachesis.replay.upkeep import ReplayUpkeep
-from lachesis.replay.worker import Worker
+from lachesis.replay.worker import AsyncWorker
 from lachesis.wire.replay import (
     MAX_PRIORITIES,
+    Chunk,
     Priorities,
     RateLimiter,
     ReplayChange,
@@ -30,9 +31,12 @@ from lachesis.wire.replay import (
     ReplayState,
     Sampling,
 )
+from lachesis.wire.snapshots import ReplaySnapshot, RestoreSnapshot, TakeSnapshot
 
 log = logging.getLogger(__name__)
 
+SortedBy = Literal["order", "weights", "versions", "uses"]
+Place = Literal["sampleable", "reserved", "archived"]
 Strategy = Literal["uniform", "fifo", "lifo", "proportional", "rank", "recency", "staleness"]
 
 
@@ -58,7 +62,7 @@ class ReplayOptions(TypedDict, total=False):
 
 
 class HowDrawn(TypedDict, total=False):
-    """How samples are drawn and held, where it is not as the buffer says."""
+    """How samples are drawn and held, if not by the settings of the buffer."""
 
     strategy: Strategy
     alpha: float
@@ -67,19 +71,25 @@ class HowDrawn(TypedDict, total=False):
     lease_s: float
 
 
-class Replay(ReplayUpkeep, OwnsSender, ForAsyncio):
-    """The replay buffer of one run. Use it in one event loop, with ``async with`` or `aclose`.
+class AsyncReplay(OwnsSender, ForAsyncio):
+    """The replay buffer of one run.
 
     ```
-    async with Replay() as replay, replay.worker("worker-0", steps=32) as worker:
-        await worker.insert({"obs": observations, "action": actions}, policy_version=3, episode="e17")
+    async with AsyncReplay() as replay:
+        async for sample in replay.samples(num_chunks=32, prefetch=2):
+            errors = train(sample.stacked(), sample.importance_weights)
+            await replay.set_priorities(dict(zip(sample.chunks, errors)))
+            await sample.ack()
     ```
 
-    All methods raise `ServiceError` where the service says no, and `Unreachable` where there is no answer by the end
-    of ``retry_budget_s``.
+    Use it in one event loop, with ``async with`` or `aclose`.
+
+    Leases are extended in the background while a step runs. All methods raise `ServiceError` if the service refuses a
+    request, and `Unreachable` if no answer comes within ``retry_budget_s``.
     """
 
-    _twin = "SyncReplay"
+    settings: Settings
+    """Where the service is, and which run is meant."""
 
     def __init__(
         self,
@@ -89,11 +99,11 @@ class Replay(ReplayUpkeep, OwnsSender, ForAsyncio):
         run: str | None = None,
         name: str | None = None,
     ) -> None:
-        """Set up, without a word to the service yet: ``Replay("http://lachesis:8000", run="robots")``.
+        """Check the settings. Does not connect: ``AsyncReplay("http://lachesis:8000", run="robots")``.
 
         Args:
-            settings: The service's URL, or all `Settings`; None: as the environment variables say.
-            url, run: The same by name; they count more.
+            settings: The service's URL, or all `Settings`. None: read the environment variables.
+            url, run: The same by name; they take precedence.
             name: What operators see beside the samples it holds.
 
         Raises:
@@ -103,17 +113,17 @@ class Replay(ReplayUpkeep, OwnsSender, ForAsyncio):
         self._name = name
         self._calls = ReplayCalls(self.settings.run)
         self._sender = Sender(self.settings)
-        self._feeds: dict[Feed[HeldSample], SampleTaker] = {}
+        self._feeds: dict[Feed[TakenSample], SampleAcquirer] = {}
 
     async def set_up(self, **settings: Unpack[ReplayOptions]) -> ReplayState:
-        """Give the run a buffer with these ``settings``, if it has none.
+        """Create the run's buffer with these ``settings``, if it has none.
 
-        One that is there keeps its settings, which somebody may have changed while it goes on; where they are not
-        these, that is logged, and `change` changes them.
+        A buffer that exists keeps its settings, because somebody may have changed them. If they differ from these, a
+        warning is logged; `change` changes them.
 
         Raises:
-            InvalidField: A setting is wrong, there is none of that name, or they must come to a standstill.
-            RunNotFound: There is no such run.
+            InvalidField: A setting is wrong or unknown, or the buffer would come to a standstill.
+            RunNotFound: The run does not exist.
         """
         asked = checked(ReplaySettings, **settings)
         state = await self._sender.send(self._calls.set_up(asked))
@@ -121,20 +131,20 @@ class Replay(ReplayUpkeep, OwnsSender, ForAsyncio):
         named = [name for name, value in settings.items() if (name, value) != ("max_bytes", None)]
         if others := differing(asked, state.settings, named):
             run = self.settings.run
-            log.warning("the replay buffer of run %s is there with other settings, and keeps them: %s", run, others)
+            log.warning("the replay buffer of run %s exists with other settings, and keeps them: %s", run, others)
         return state
 
     async def change(self, **changes: Unpack[ReplayOptions]) -> ReplayState:
-        """Make ``changes`` to settings while it goes on; what is not named stays.
+        """Change settings while the buffer is in use: ``changes``. Settings that are not named stay.
 
         Raises:
-            InvalidField: A setting is wrong, there is none of that name, or they must come to a standstill.
+            InvalidField: A setting is wrong or unknown, or the buffer would come to a standstill.
             ReplayNotFound: The run has no buffer.
         """
         return await self._sender.send(self._calls.change(checked(ReplayChange, **changes)))
 
     async def state(self) -> ReplayState:
-        """Return what the buffer looks like now: sizes, histograms, what blocks whom.
+        """Return the state of the buffer: sizes, histograms, and what blocks whom.
 
         Raises:
             ReplayNotFound: The run has no buffer.
@@ -142,18 +152,20 @@ class Replay(ReplayUpkeep, OwnsSender, ForAsyncio):
         return await self._sender.send(self._calls.state())
 
     async def begin_session(self, session: int) -> int:
-        """Begin training attempt ``session``; returns how many chunks of former ones were retired.
+        """Begin training attempt ``session``. Return how many chunks of earlier ones were retired.
 
         Raises:
-            InvalidField: A later one has begun.
+            InvalidField: A later session has begun.
         """
         return (await self._sender.send(self._calls.begin_session(session))).retired_chunks
 
     async def set_priorities(self, priorities: Mapping[int, float]) -> list[int]:
-        """Set ``priorities`` by chunk, `finite and >= 0`; returns the chunks that are not there any more.
+        """Set ``priorities`` by chunk, finite and ``>= 0``. Return the chunks that no longer exist.
+
+        They are sent in requests of ten thousand.
 
         Raises:
-            InvalidField: One is none; those of the ten thousands before it are set.
+            InvalidField: A priority is wrong. The requests before its own were carried out.
         """
         if not isinstance(priorities, Mapping):
             told = f"should be priorities by chunk, such as {{17: 0.5}}, not {type(priorities).__name__}"
@@ -172,18 +184,18 @@ class Replay(ReplayUpkeep, OwnsSender, ForAsyncio):
         session: int | None = None,
         patience_s: float | None = None,
         wait_for_run_s: float = 0.0,
-    ) -> Worker:
-        """Make a worker that fills the buffer; it begins with ``async with``.
+    ) -> AsyncWorker:
+        """Return a worker that fills the buffer. It starts when it is entered.
 
         Args:
-            name: Its name, unique in the run; coming back under it, it goes on with its numbers.
-            steps: Of each fragment.
-            session: The training attempt it works for; None: the one in progress.
-            patience_s: How long to wait while the rate limiter holds inserts back; None: for ever.
-            wait_for_run_s: How long beginning may wait for a trainer to make the run and its buffer; 0: they must be
-                there.
+            name: Its name, unique in the run. A worker that comes back under its name continues its numbers.
+            steps: Steps of each fragment.
+            session: The training attempt it works for. None: the current one.
+            patience_s: How long to wait while the rate limiter holds inserts back. None: forever.
+            wait_for_run_s: How long starting may wait for a trainer to create the run and its buffer. 0: they must
+                exist.
         """
-        return Worker(self._calls, self._sender, name, steps, session, patience_s, wait_for_run_s)
+        return AsyncWorker(self._calls, self._sender, name, steps, session, patience_s, wait_for_run_s)
 
     async def samples(
         self,
@@ -193,31 +205,31 @@ class Replay(ReplayUpkeep, OwnsSender, ForAsyncio):
         wait_s: float | None = None,
         **drawn: Unpack[HowDrawn],
     ) -> AsyncGenerator[AsyncSample, None]:
-        """Take sample after sample, some ahead. Acknowledge each when it was trained on.
+        """Take sample after sample, some ahead. Acknowledge each after training on it.
 
-        When the loop is left, whatever way, all that it took and did not acknowledge is given back. asyncio closes an
-        iterator that was left early only when it comes to it; `contextlib.aclosing` does so at once.
+        When the loop is left, samples that are not acknowledged are given back. asyncio closes an iterator that was
+        left early only later; `contextlib.aclosing` closes it at once.
 
         Args:
-            num_chunks: Chunks in each; or, instead,
-            num_fragments: fragments in each, a multiple of the buffer's ``fragments_per_chunk``.
+            num_chunks: Chunks in each sample. Or, instead,
+            num_fragments: fragments in each sample, a multiple of the buffer's ``fragments_per_chunk``.
             prefetch: Samples to keep ready beside the one in hand.
-            wait_s: How long to wait for the next; None: for ever.
-            drawn: ``strategy``, ``alpha``, ``beta``, ``half_life_chunks``; ``lease_s``, how long to hold a sample at a
-                time, it is extended meanwhile. What is not named is as the buffer and the run say.
+            wait_s: How long to wait for the next one. None: forever.
+            drawn: ``strategy``, ``alpha``, ``beta``, ``half_life_chunks``, and ``lease_s``, the seconds of a lease,
+                which is extended in the background. Default: the settings of the buffer and of the run.
 
         Raises:
             NoBatch: None came within ``wait_s``; the message says what was missing.
-            InvalidField: A value is wrong, or there can never be so many.
+            InvalidField: A value is wrong, or the buffer can never hold so many.
             ReplayNotFound: The run has no buffer.
         """
         if prefetch < 0:
             raise ValueError(f"prefetch: should be 0 or more, not {prefetch}")
         asked: dict[str, Any] = {"num_chunks": num_chunks, "num_fragments": num_fragments, "trainer": self._name}
-        said = {name: value for name, value in {**asked, **drawn}.items() if value is not None}
-        taker = SampleTaker(self._calls, self._sender, said)
-        feed = Feed(taker.take, prefetch, wait_s, f"run {self.settings.run}", "sample")
-        self._feeds[feed] = taker
+        given = {name: value for name, value in {**asked, **drawn}.items() if value is not None}
+        acquirer = SampleAcquirer(self._calls, self._sender, given)
+        feed = Feed(acquirer.take, prefetch, wait_s, f"run {self.settings.run}", "sample")
+        self._feeds[feed] = acquirer
         try:
             while True:
                 held = await feed.next()
@@ -226,28 +238,127 @@ class Replay(ReplayUpkeep, OwnsSender, ForAsyncio):
             await self._close_feed(feed)
 
     async def show(self, sample: str) -> Records:
-        """Look at a sample that somebody holds: for the other ranks of its trainer, and for one that came back.
+        """Look at a ``sample`` that somebody holds: for other ranks of its trainer, or after a restart.
 
         Raises:
-            SampleNotFound: None of that id is held.
+            SampleNotFound: Nobody holds a sample with this id.
         """
         shown = await self._sender.send(self._calls.show(sample))
         return Records(shown.info, shown.blobs)
 
     async def fetch(self, fragment: str) -> Nested:
-        """Read the arrays of the ``fragment`` of this id, nested.
+        """Read the arrays of the ``fragment`` with this id, nested.
 
         Raises:
-            FragmentNotFound: The buffer holds it no more.
+            FragmentNotFound: The buffer does not hold it any more.
         """
         return decode(await self._sender.send(self._calls.fetch(fragment)))
 
     def source(self, fragments: Sequence[str]) -> AsyncSource[str]:
-        """Return the ``fragments`` of these ids as a source for `lachesis.loader.Loader`, which reads in parallel."""
+        """Return the ``fragments`` with these ids as a source for `lachesis.loader.Loader`, which reads in parallel."""
         return AsyncSource(fragments, partial(_fetching, self.settings))
 
+    async def chunks(
+        self,
+        sort: SortedBy | None = None,
+        descending: bool = False,
+        place: Place = "sampleable",
+        worker: str | None = None,
+        session: int | None = None,
+        version: int | None = None,
+    ) -> AsyncGenerator[Chunk, None]:
+        """List the chunks, page by page. Chunks that come or go meanwhile may be missing.
+
+        Args:
+            sort: By order of insertion, weight, version or uses. ``reserved`` chunks are sorted by version only,
+                ``archived`` chunks by order of insertion only. None: that; for ``sampleable``, the order of insertion.
+            descending: The largest first.
+            place: Where they are; ``archived`` are those of earlier sessions.
+            worker, session, version: Only chunks of it.
+
+        Raises:
+            ReplayNotFound: The run has no buffer.
+            InvalidField: These chunks cannot be sorted in this way.
+        """
+        query = {"descending": str(descending).lower(), "place": place}
+        query |= _named(sort=sort, worker=worker, session=session, version=version)
+        cursor: dict[str, str] | None = {}
+        while cursor is not None:
+            page = await self._sender.send(self._calls.chunks(query | cursor))
+            for chunk in page.chunks:
+                yield chunk
+            cursor = None if page.cursor is None else {"cursor": page.cursor}
+
+    async def delete_chunks(
+        self,
+        worker: str | None = None,
+        session: int | None = None,
+        version: int | None = None,
+        below_version: int | None = None,
+    ) -> int:
+        """Retire the chunks that match every given criterion; without one, all chunks. Return how many.
+
+        Args:
+            worker, session, version: Only chunks of it.
+            below_version: Only chunks of policy versions below this one.
+
+        Raises:
+            ReplayNotFound: The run has no buffer.
+        """
+        query = _named(worker=worker, session=session, version=version, below_version=below_version)
+        return (await self._sender.send(self._calls.delete_chunks(query))).retired_chunks
+
+    async def snapshot(self, name: str | None = None) -> ReplaySnapshot:
+        """Take a snapshot of the buffer. If there are ``keep_snapshots`` already, the oldest one is deleted.
+
+        Args:
+            name: Its name; a snapshot with this name is replaced. None: a new name.
+
+        Raises:
+            InvalidField: The name has characters that are not allowed.
+            ReplayNotFound: The run has no buffer.
+        """
+        body = checked(TakeSnapshot, name=name or uuid.uuid4().hex)  # repeated, it must not be a second one
+        return await self._sender.send(self._calls.snapshot(body))
+
+    async def snapshots(self) -> list[ReplaySnapshot]:
+        """Return all snapshots, oldest first.
+
+        Raises:
+            ReplayNotFound: The run has no buffer.
+        """
+        return (await self._sender.send(self._calls.snapshots())).snapshots
+
+    async def restore(self, name: str) -> ReplayState:
+        """Restore the buffer from the snapshot with this ``name``, settings included. Return its state.
+
+        Chunks that are too stale for the current policy version are retired then. Samples in hand end.
+
+        Raises:
+            SnapshotNotFound: There is no snapshot with this name.
+            ReplayNotFound: The run has no buffer.
+        """
+        return await self._sender.send(self._calls.restore(checked(RestoreSnapshot, name=name)))
+
+    async def delete_snapshot(self, name: str) -> None:
+        """Delete the snapshot with this ``name``.
+
+        Raises:
+            SnapshotNotFound: There is no snapshot with this name.
+            ReplayNotFound: The run has no buffer.
+        """
+        await self._sender.send(self._calls.delete_snapshot(checked(RestoreSnapshot, name=name).name))
+
+    async def delete(self) -> None:
+        """Delete the buffer with its contents, settings and snapshots. The run stays.
+
+        Raises:
+            ReplayNotFound: The run has no buffer.
+        """
+        await self._sender.send(self._calls.delete())
+
     async def aclose(self) -> None:
-        """Give back what was taken and not acknowledged, and close all connections."""
+        """Give back samples that are not acknowledged, and close all connections. Safe to repeat."""
         for feed in list(self._feeds):
             await self._close_feed(feed)
         await self._sender.aclose()
@@ -264,16 +375,16 @@ class Replay(ReplayUpkeep, OwnsSender, ForAsyncio):
         held = sum(feed.held for feed in self._feeds)
         return {"name": self._name, **self.settings.facts(), "samples_held": held}
 
-    async def _close_feed(self, feed: Feed[HeldSample]) -> None:
-        taker = self._feeds.pop(feed, None)
-        if taker is not None:
+    async def _close_feed(self, feed: Feed[TakenSample]) -> None:
+        acquirer = self._feeds.pop(feed, None)
+        if acquirer is not None:
             await feed.aclose()
-            await taker.give_back_unanswered()
+            await acquirer.give_back_unanswered()
 
 
 @asynccontextmanager
 async def _fetching(settings: Settings) -> AsyncIterator[FetchAsync[str]]:
-    """Open connections on the event loop of the loads, which need not be that of the `Replay`."""
+    """Open connections on the event loop of the loads, which need not be that of the buffer."""
     calls = ReplayCalls(settings.run)
     async with Sender(settings) as sender:
 
@@ -281,3 +392,7 @@ async def _fetching(settings: Settings) -> AsyncIterator[FetchAsync[str]]:
             return await sender.send(calls.fetch(fragment))
 
         yield fetch
+
+
+def _named(**values: str | int | None) -> dict[str, str]:
+    return {name: str(value) for name, value in values.items() if value is not None}

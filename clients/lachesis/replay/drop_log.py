@@ -1,4 +1,4 @@
-"""Says which fragments of a worker are not kept, and what to do about it: seldom, and never not at all."""
+"""Log which fragments of a worker the service dropped, and what to do about it, at a limited rate."""
 
 import logging
 import time
@@ -6,10 +6,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from lachesis._transport.retry import Seldom
+from lachesis._transport.logs import RateLimitedLog
 from lachesis.wire.fragments import FragmentOutcome, FragmentReceipt
 
-_SAID_EVERY_S = 300.0
+_LOG_PERIOD_S = 300.0
 
 _KEPT = ("stored", "repeated")
 _WHY: dict[FragmentOutcome, str] = {
@@ -28,37 +28,37 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A fragment that is to be sent: its blob, the oldest and the newest policy version that sampled its steps."""
+    """A fragment to send: its blob, and the oldest and newest policy version that sampled its steps."""
 
     blob: bytes
     lowest: int
     highest: int
 
 
-class Losses:
-    """The fragments of one worker that are not kept, by reason."""
+class DropLog:
+    """The fragments of one worker that were dropped, by reason."""
 
     def __init__(self, worker: str) -> None:
         self._worker = worker
         self._counts: Counter[FragmentOutcome] = Counter()
-        self._untold: dict[FragmentOutcome, Outgoing] = {}
-        self._notices: defaultdict[FragmentOutcome, Seldom] = defaultdict(lambda: Seldom(_SAID_EVERY_S))
+        self._unlogged: dict[FragmentOutcome, Outgoing] = {}
+        self._limits: defaultdict[FragmentOutcome, RateLimitedLog] = defaultdict(lambda: RateLimitedLog(_LOG_PERIOD_S))
 
     def note(self, sent: Sequence[Outgoing], receipts: Sequence[FragmentReceipt]) -> None:
-        """Learn what became of fragments, in their order; warn of a reason that is new, or was not named for long."""
+        """Record what happened to ``sent``, in order. Log a reason that is new, or was last logged a while ago."""
         for fragment, receipt in zip(sent, receipts, strict=True):
             if receipt.status not in _KEPT:
                 self._counts[receipt.status] += 1
-                self._untold[receipt.status] = fragment
+                self._unlogged[receipt.status] = fragment
         now_s = time.monotonic()
-        self._tell([reason for reason in self._untold if self._notices[reason].due(now_s)])
+        self._log([reason for reason in self._unlogged if self._limits[reason].due(now_s)])
 
-    def tell(self) -> None:
-        """Warn of what has come since the last warning: there will be no other."""
-        self._tell(list(self._untold))
+    def flush(self) -> None:
+        """Log what was dropped since the last message."""
+        self._log(list(self._unlogged))
 
-    def _tell(self, reasons: Iterable[FragmentOutcome]) -> None:
+    def _log(self, reasons: Iterable[FragmentOutcome]) -> None:
         for reason in reasons:
-            last, count = self._untold.pop(reason), self._counts[reason]
+            last, count = self._unlogged.pop(reason), self._counts[reason]
             why = _WHY[reason].format(lowest=last.lowest, highest=last.highest)
             log.warning("worker %s: %d fragment%s %s", self._worker, count, "s"[count == 1 :], why)

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from lachesis._prefetch.in_hand import AsyncInHand
-from lachesis._prefetch.leased import Lease
+from lachesis._prefetch.leased import AsyncLeased, Lease
 from lachesis._public import Shown
 from lachesis.loader.nested import Nested, decode
 from lachesis.loader.stacking import Ragged, stack
@@ -72,31 +71,13 @@ class Records(Shown):
         return stack(self.fragments(), ragged, [record.fragment for record in self.records])
 
 
-class AsyncSample(AsyncInHand, Records):
-    """A sample that this trainer holds until it is acknowledged or given back; its lease is extended meanwhile.
+class AsyncSample(AsyncLeased, Records):
+    """A sample that this trainer holds until it is acknowledged or given back.
 
-    As a context manager it is acknowledged at the end of the block, or given back when that raises.
+    An acknowledged sample counts as a use of its chunks. Its lease is extended in the background. As a context manager
+    it is acknowledged at the end of the block, or given back if the block raises.
     """
-
-    _twin = "Sample"
 
     def __init__(self, info: SampleInfo, blobs: Sequence[Buffer], lease: Lease) -> None:
         super().__init__(info, blobs)
         self._lease = lease
-
-    async def ack(self) -> None:
-        """End the sample: it was trained on, and its uses count. Safe to repeat.
-
-        Raises:
-            LeaseLost: The lease ran out, and its uses were given back.
-            Unreachable: Whether it is acknowledged is unknown; repeat it, or let the lease run out.
-        """
-        await self._lease.ack()
-
-    async def nack(self, reason: str | None = None) -> None:
-        """Give the sample back, and say the ``reason`` if there is one: its uses do not count. Safe to repeat.
-
-        Raises:
-            LeaseLost: It is not in our hands any more.
-        """
-        await self._lease.nack(reason)

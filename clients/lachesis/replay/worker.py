@@ -15,31 +15,34 @@ from typing_extensions import Self
 
 from lachesis._public import ForAsyncio, Shown
 from lachesis._transport.http import Sender
-from lachesis._transport.joining import once_made
+from lachesis._transport.logs import RateLimitedLog
 from lachesis._transport.replay_calls import ReplayCalls
-from lachesis._transport.retry import Seldom
 from lachesis.errors import ReplayBlocked
 from lachesis.loader.nested import Nested
 from lachesis.replay.cutting import Cutter, EachStep, Steps, encode, read_steps
-from lachesis.replay.drop_log import Losses, Outgoing
+from lachesis.replay.drop_log import DropLog, Outgoing
 from lachesis.wire.fragments import FragmentOutcome
 
 _FIRST_POLL_S, _LONGEST_POLL_S = 5.0, 20.0  # the first is over when it is time to say what is waited for
-_SAID_AFTER_S, _SAID_EVERY_S = 4.9, 300.0
+_LOG_AFTER_S, _LOG_PERIOD_S = 4.9, 300.0
 _MOST_SENT = 32
 _MOST_BYTES_SENT = 8 * 1024 * 1024
 
 log = logging.getLogger(__name__)
 
 
-class Worker(Shown, ForAsyncio):
-    """Streams what happens in its episodes into a buffer, cut into fragments and numbered; made by `Replay.worker`.
+class AsyncWorker(Shown, ForAsyncio):
+    """Streams steps of episodes into a replay buffer, as numbered fragments. `AsyncReplay.worker` makes it.
 
-    Fragments are sent in order, and again with the next call where that failed: none is lost, and none stored twice.
-    At the end of its block it sends the rest, as a shorter fragment. Use it in one task.
+    Fragments are sent in order. If sending fails, they are sent again with the next call: none is lost, none is stored
+    twice. At the end of its block the worker sends the rest, as a shorter fragment. Use it in one task.
     """
 
-    _twin = "SyncWorker"
+    name: str
+    """Its name, unique in the run."""
+
+    outcomes: Counter[FragmentOutcome]
+    """How many fragments were stored, repeated, or dropped for which reason."""
 
     def __init__(
         self,
@@ -51,26 +54,24 @@ class Worker(Shown, ForAsyncio):
         patience_s: float | None,
         wait_for_run_s: float,
     ) -> None:
-        """Set up, without a word to the service; see `Replay.worker`."""
         self.name = name
         self._calls = calls
         self._sender = sender
         self._session = session
         self._patience_s = patience_s
         self._wait_for_run_s = wait_for_run_s
-        self._notice = Seldom(_SAID_EVERY_S)
-        self._losses = Losses(name)
+        self._wait_log = RateLimitedLog(_LOG_PERIOD_S)
+        self._drop_log = DropLog(name)
         self._cutter = Cutter(steps)
         self._number: int | None = None
         self._unsent: deque[Outgoing] = deque()
-        self.outcomes: Counter[FragmentOutcome] = Counter()
-        """What became of fragments that were sent."""
+        self.outcomes = Counter()
 
     @property
     def session(self) -> int:
-        """The session it is in. `RuntimeError`: it has not begun."""
+        """The session it is in. Raises `RuntimeError` if the worker has not started."""
         if self._session is None:
-            raise RuntimeError("the worker has not begun; use it with `async with`")
+            raise RuntimeError("the worker has not started: use it with `with`, or `async with`")
         return self._session
 
     async def insert(
@@ -83,37 +84,43 @@ class Worker(Shown, ForAsyncio):
         cost: EachStep | None = None,
         priority: float | None = None,
     ) -> None:
-        """Add steps of an episode, and send the fragments that are full with them.
+        """Add steps of an episode, and send the fragments that are complete.
 
         Waits while the rate limiter holds inserts back.
 
         Args:
             steps: Arrays [steps, …], nested in dicts and lists; the same ones for all steps of a fragment. CPU tensors
-                of PyTorch will do, bf16 and f8 too.
-            policy_version: What sampled them: one for all, or one for each. A trainer reads it as `policy_versions`.
-            episode: The episode's id; a fragment names all that it has steps of.
-            reward: One for each step, or the same for all; a fragment has their sum.
-            cost: What they cost to train on, in any unit, ``>= 0``; likewise.
-            priority: What they are worth to be sampled; a fragment has the largest of its steps.
+                of PyTorch are accepted, also bf16 and f8.
+            policy_version: The version that sampled them: one for all, or one per step. A trainer reads it as
+                `policy_versions`.
+            episode: The episode's id. A fragment names every episode that it has steps of.
+            reward: One per step, or the same for all. A fragment has their sum.
+            cost: Cost of training on them, in any unit, ``>= 0``: one per step, or the same for all. A fragment has
+                their sum.
+            priority: Their sampling priority. A fragment has the largest one of its steps.
 
         Raises:
-            InvalidField: Arrays, or numbers, are not as they should be.
-            ReplayBlocked: The limiter held back for longer than ``patience_s``; the fragments go with the next call.
-            ServiceError, Unreachable: They could not be sent; they go with the next call.
+            InvalidField: An array or a number is wrong.
+            ReplayBlocked: The limiter held back for longer than ``patience_s``. The next call sends the fragments.
+            ServiceError, Unreachable: Sending failed. The next call sends the fragments.
         """
         for parts in self._cutter.add(read_steps(steps, policy_version, episode, reward, cost, priority)):
             await self._put(parts)
         await self._send()
 
     async def flush(self) -> None:
-        """Send what has been added, the last of it as a shorter fragment; see `insert` for what it raises."""
+        """Send all steps that were added, the last ones as a shorter fragment.
+
+        Raises:
+            ReplayBlocked, ServiceError, Unreachable: As `insert`. The next call sends the fragments.
+        """
         rest = self._cutter.rest()
         if rest:
             await self._put(rest)
         await self._send()
 
     async def __aenter__(self) -> Self:
-        """Find out where the worker was, should it have been here before."""
+        """Find the next fragment number of this worker."""
         await self._begin()
         return self
 
@@ -124,14 +131,14 @@ class Worker(Shown, ForAsyncio):
             if error is None:
                 await self.flush()
         finally:
-            self._losses.tell()
+            self._drop_log.flush()
 
     def _facts(self) -> dict[str, object]:
         return {"name": self.name, "session": self._session, "next": self._number, "unsent": len(self._unsent)}
 
     async def _begin(self) -> int:
         if self._number is None:
-            state = await once_made(lambda: self._sender.send(self._calls.state()), self._wait_for_run_s)
+            state = await self._sender.send_once_created(self._calls.state(), self._wait_for_run_s)
             self._session = state.session if self._session is None else self._session
             known = {worker.worker: worker for worker in state.workers if worker.session == self._session}
             self._number = known[self.name].next_number if self.name in known else 0
@@ -157,7 +164,7 @@ class Worker(Shown, ForAsyncio):
                 left_s = self._left_s(began_s)
                 if left_s == 0:
                     raise
-                self._say(error, time.monotonic() - held_since_s)
+                self._log_wait(error, time.monotonic() - held_since_s)
                 # Not at once: a service that shuts down does not let anybody wait.
                 await asyncio.sleep(min(left_s, (error.retry_after_s or 1.0) * uniform(1.0, 1.5)))
                 poll_s = _LONGEST_POLL_S
@@ -165,14 +172,14 @@ class Worker(Shown, ForAsyncio):
             for _ in fragments:
                 self._unsent.popleft()
             self.outcomes.update(receipt.status for receipt in receipts)
-            self._losses.note(fragments, receipts)
+            self._drop_log.note(fragments, receipts)
             held_since_s, poll_s = time.monotonic(), _FIRST_POLL_S
 
     def _left_s(self, began_s: float) -> float:
         return math.inf if self._patience_s is None else max(0.0, began_s + self._patience_s - time.monotonic())
 
-    def _say(self, error: ReplayBlocked, waited_s: float) -> None:
-        if waited_s >= _SAID_AFTER_S and self._notice.due(time.monotonic()):
+    def _log_wait(self, error: ReplayBlocked, waited_s: float) -> None:
+        if waited_s >= _LOG_AFTER_S and self._wait_log.due(time.monotonic()):
             at_most = "for ever" if self._patience_s is None else f"{self._patience_s:g} s at most"
             told = "worker %s is held back for %.0f s now: %s. It waits until trainers sample, %s"
             log.warning(told, self.name, waited_s, error, at_most)

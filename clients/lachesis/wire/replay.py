@@ -219,7 +219,7 @@ class ReplayState(BaseModel):
     workers: list[ReplayWorker] = Field(description="Who sends fragments, by name.")
 
 
-class SessionBegun(Body):
+class SessionStart(Body):
     """The training attempt in progress (`PUT …/replay/session`)."""
 
     session: int = Field(ge=0, le=MAX_INTEGER, description="Its number; never goes down.", examples=[1])

@@ -1,0 +1,166 @@
+"""The requests about a run, its environments, groups and batches, without I/O."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lachesis._transport.bodies import checked
+from lachesis._transport.protocol import (
+    Call,
+    LeaseCalls,
+    NothingYet,
+    Reply,
+    checked_wait,
+    json_body,
+    model_reader,
+    nothing_yet,
+    path_of,
+    read_nothing,
+)
+from lachesis.rank import Rank
+from lachesis.wire import batches, environments, frame, groups, runs
+from lachesis.wire.batch_file import BatchFile
+from lachesis.wire.blob import Buffer, DamagedBlob
+from lachesis.wire.status import RunStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A batch as the service handed it out: its description, and the reply that holds its columns."""
+
+    info: batches.BatchInfo
+    file: BatchFile
+
+    def is_stale(self, version: int, oldest: int) -> bool:
+        """Whether it was formed under an older policy version, and has a group from before version ``oldest``.
+
+        A batch that a rewind brought back is never too old: it is trained on again unchanged.
+        """
+        if self.info.rewound or self.info.policy_version >= version:
+            return False
+        versions = (group.policy_version for group in self.info.groups)
+        return any(group_version is not None and group_version < oldest for group_version in versions)
+
+
+@dataclass(frozen=True, slots=True)
+class RunCalls:
+    """The requests about one run, by what they do."""
+
+    run: str
+
+    def create(self, new: runs.RunCreate) -> Call[runs.Run]:
+        return Call("POST", "/v1/runs", model_reader(runs.Run), **json_body(new))
+
+    def show(self) -> Call[runs.Run]:
+        return Call("GET", path_of(self.run), model_reader(runs.Run))
+
+    def change(self, change: runs.RunChange) -> Call[runs.Run]:
+        return Call("PATCH", path_of(self.run), model_reader(runs.Run), **json_body(change))
+
+    def delete(self) -> Call[None]:
+        return Call("DELETE", path_of(self.run), read_nothing)
+
+    def status(self) -> Call[RunStatus]:
+        return Call("GET", path_of(self.run, "status"), model_reader(RunStatus))
+
+    def join(self, new: environments.EnvironmentCreate) -> Call[environments.Joined]:
+        return Call("POST", path_of(self.run, "environments"), model_reader(environments.Joined), **json_body(new))
+
+    def leave(self, environment: int, member: str) -> Call[None]:
+        return Call("DELETE", path_of(self.run, "environments", environment), read_nothing, {"member": member})
+
+    def heartbeat(
+        self, environment: int, member: str, running_groups: int, start_groups: int = 0
+    ) -> Call[environments.Credits]:
+        beat = checked(environments.Heartbeat, member=member, running_groups=running_groups, start_groups=start_groups)
+        path = path_of(self.run, "environments", environment, "heartbeat")
+        return Call("POST", path, model_reader(environments.Credits), **json_body(beat))
+
+    def submit(self, blobs: Sequence[Buffer]) -> Call[groups.Receipts]:
+        """Build the submission of groups, each with an id of its own, in one request."""
+        body = blobs[0] if len(blobs) == 1 else frame.frame(blobs, "groups")
+        return Call(
+            "POST",
+            path_of(self.run, "groups"),
+            model_reader(groups.Receipts),
+            body=body,
+            content_type=groups.SAFETENSORS,
+        )
+
+    def find_group(self, group: str) -> Call[groups.Lineage]:
+        return Call("GET", path_of(self.run, "groups", group), model_reader(groups.Lineage))
+
+    def delete_group(self, group: str) -> Call[None]:
+        return Call("DELETE", path_of(self.run, "groups", group), read_nothing)
+
+    def delete_groups(self, said: dict[str, str]) -> Call[groups.GroupsDeleted]:
+        return Call("DELETE", path_of(self.run, "groups"), model_reader(groups.GroupsDeleted), said)
+
+    def take(self, take: batches.TakeBatch, wait_s: float) -> Call[Taken | NothingYet]:
+        """Build the request for the next batch; ``take`` has a ``request_id``.
+
+        Raises:
+            InvalidField: ``wait_s`` is longer than the service waits, or below 0.
+        """
+        return self._take(take, wait_s, {})
+
+    def take_shard(
+        self, take: batches.TakeBatch, wait_s: float, rank: Rank, after: int | None
+    ) -> Call[Taken | NothingYet]:
+        """Build the request of a rank for its shard of the batch after step ``after``, or of its oldest.
+
+        Raises:
+            InvalidField: ``wait_s`` is longer than the service waits, or below 0.
+        """
+        said = rank.query() | ({} if after is None else {"after": after})
+        return self._take(take, wait_s, {name: str(value) for name, value in said.items()})
+
+    def _take(self, take: batches.TakeBatch, wait_s: float, said: dict[str, str]) -> Call[Taken | NothingYet]:
+        return Call(
+            "POST",
+            path_of(self.run, "batches"),
+            _taken,
+            checked_wait(wait_s) | said,
+            accept=groups.SAFETENSORS,
+            wait_s=wait_s,
+            **json_body(take),
+        )
+
+    def leased(self) -> Call[batches.LeasedBatches]:
+        return Call("GET", path_of(self.run, "batches"), model_reader(batches.LeasedBatches))
+
+    def explain(self) -> Call[batches.Explanation]:
+        return Call("GET", path_of(self.run, "batches", "explain"), model_reader(batches.Explanation))
+
+    def lease(self, batch: str, lease: str | None, rank: int | None = None) -> LeaseCalls:
+        return LeaseCalls(path_of(self.run, "batches", batch), lease, rank)
+
+    def discard(self, batch: str) -> Call[None]:
+        return Call("DELETE", path_of(self.run, "batches", batch), read_nothing)
+
+    def set_policy_version(self, version: int, rewinds: int | None) -> Call[runs.PolicyVersionSet]:
+        said = {} if rewinds is None else {"rewinds": rewinds}
+        body = checked(runs.PolicyVersion, policy_version=version, **said)
+        return Call("PUT", path_of(self.run, "policy-version"), model_reader(runs.PolicyVersionSet), **json_body(body))
+
+    def checkpoint(self, step: int, policy_version: int | None, rewinds: int | None) -> Call[runs.RetentionState]:
+        said = {"policy_version": policy_version, "rewinds": rewinds}
+        body = checked(runs.Checkpoint, step=step, **{name: value for name, value in said.items() if value is not None})
+        return Call("POST", path_of(self.run, "checkpoints"), model_reader(runs.RetentionState), **json_body(body))
+
+    def rewind(self, step: int) -> Call[runs.Rewound]:
+        return Call(
+            "POST",
+            path_of(self.run, "rewind"),
+            model_reader(runs.Rewound),
+            **json_body(checked(runs.Rewind, step=step)),
+        )
+
+
+def _taken(reply: Reply) -> Taken | NothingYet:
+    if reply.status == 204:
+        return nothing_yet(reply)
+    file = BatchFile(reply.body)
+    info = batches.BatchInfo.model_validate_json(file.metadata["batch"])
+    if len(info.groups) != file.group_count:
+        raise DamagedBlob(f"{len(info.groups)} groups are described and {file.group_count} are there")
+    return Taken(info, file)
