@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .SUFFIXES:
-.PHONY: help run test test-fast lint format e2e bench openapi sync lock build clean venv-server venv-dev
+.PHONY: help run test test-fast test-long lint format e2e bench openapi sync lock build clean venv-server venv-dev
 
 python := .venv/bin/python
 
@@ -13,11 +13,16 @@ help:  ## list the targets
 run: venv-server  ## set everything up and serve on LACHESIS_HOST:LACHESIS_PORT (127.0.0.1:8000) with a Redis of its own
 	@exec $(python) -m app serve $(ARGS)
 
-test: venv-dev  ## all tests but e2e
-	@$(python) -m pytest -m "not e2e" $(ARGS)
+two_processes := -n 2 --dist worksteal
+
+test: venv-dev  ## all tests but e2e and long ones, in two processes
+	@$(python) -m pytest $(two_processes) -m "not e2e and not long" $(ARGS)
+
+test-long: venv-dev  ## what takes long by choice: many cases of fuzzers and state machines, packaging, types of the SDK
+	@$(python) -m pytest $(two_processes) -m "long and not e2e" $(ARGS)
 
 test-fast: venv-dev  ## the rules by themselves, in a few seconds: no server, fewer examples
-	@$(python) -m pytest -q -m "not slow" tests/core $(ARGS)
+	@$(python) -m pytest -q -m "not slow and not long" tests/core $(ARGS)
 
 lint: venv-dev  ## style, format, types (strict), import contracts
 	@$(python) -m ruff check .

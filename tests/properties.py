@@ -1,6 +1,7 @@
 """How many examples hypothesis tries: a test says how many in full, and runs without the slow tests take a tenth."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -21,10 +22,13 @@ def examples(full: int) -> settings:
     return settings(max_examples=full * settings().max_examples // _FULL_EXAMPLES)
 
 
-def briefly_and_at_length(brief: tuple[int, int], full: tuple[int, int]) -> pytest.MarkDecorator:
-    """Run a state machine on ``examples`` of ``steps``: a few in `make test`, many in `make test-long`."""
-    variants = [pytest.param(*brief, id="briefly"), pytest.param(*full, id="at length", marks=pytest.mark.long)]
-    return pytest.mark.parametrize(("examples", "steps"), variants)
+def briefly_and_at_length(names: str | tuple[str, ...], brief: Any, full: Any) -> pytest.MarkDecorator:
+    """Run a test on a few cases in `make test`, and on many in `make test-long`: the two values of ``names``."""
+    long = [pytest.mark.long, pytest.mark.at_length]
+    few, many = (given if isinstance(given, tuple) else (given,) for given in (brief, full))
+    return pytest.mark.parametrize(
+        names, [pytest.param(*few, id="briefly"), pytest.param(*many, id="at length", marks=long)]
+    )
 
 
 def run_machine(machine: Callable[[], RuleBasedStateMachine], examples: int, steps: int) -> None:

@@ -23,16 +23,15 @@ from redis.asyncio import Redis
 from app.store.redis.keys import RunKeys
 from tests.api.atropos_calls import group, marks, registration, sequences
 from tests.api.mutations import Request, mutated_request
+from tests.properties import briefly_and_at_length
 from tests.seeds import FUZZ, seed_of
 from tests.services.accounting import books_once_settled
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-REQUESTS = 20_000
 CONNECTIONS = 8
 TRAINER_PAUSE_S = 0.2
-SCHEMA_CASES = 4_000
 MOST_GROWTH_KIB = 250 * 1024
 """Eight requests at once may each inflate to 40 MB before they are refused; what is kept is far less."""
 
@@ -180,13 +179,14 @@ async def send_all(url: str, base: str, requests: Iterator[Request], tally: Tall
         writer.close()
 
 
+@briefly_and_at_length("count", 1_500, 20_000)
 async def test_no_mutation_of_a_valid_request_is_a_5xx_or_leaves_anything_behind_that_was_not_accepted(
-    service: Service, redis_url: str, seed: int
+    service: Service, redis_url: str, seed: int, count: int
 ) -> None:
     run, rnd, tally = f"fuzz-{seed}", Random(seed), Tally()
     base = f"/runs/{run}/atropos"
     before_kib = service.resident_kib()
-    requests = (mutated_request(rnd) for _ in range(REQUESTS))
+    requests = (mutated_request(rnd) for _ in range(count))
     async with httpx.AsyncClient(base_url=service.url + base, timeout=30) as trainer:
         training = asyncio.create_task(train(trainer))
         await asyncio.gather(*(send_all(service.url, base, requests, tally) for _ in range(CONNECTIONS)))
@@ -194,8 +194,8 @@ async def test_no_mutation_of_a_valid_request_is_a_5xx_or_leaves_anything_behind
         assert not training.done(), training.exception()
         training.cancel()
         await asyncio.wait({training})
-    assert tally.replies.total() == REQUESTS
-    assert 0.1 < tally.replies[200] / REQUESTS < 0.7, f"neither all refused nor all let through: {tally.replies}"
+    assert tally.replies.total() == count
+    assert 0.1 < tally.replies[200] / count < 0.7, f"neither all refused nor all let through: {tally.replies}"
     assert service.resident_kib() - before_kib < MOST_GROWTH_KIB
 
     async with Redis.from_url(redis_url) as redis, httpx.AsyncClient(base_url=service.url + base, timeout=30) as client:
@@ -246,8 +246,11 @@ async def a_good_batch_is_served(client: httpx.AsyncClient) -> None:
     assert marks((await client.get("/batch")).json()["batch"]) == [0, 1]
 
 
+@briefly_and_at_length(
+    ("phases", "examples", "cases"), ("examples,fuzzing", 2, 200), ("examples,coverage,fuzzing", 60, 4_000)
+)
 def test_nothing_that_the_schema_describes_or_forbids_is_answered_other_than_it_says(
-    service: Service, seed: int, tmp_path: Path
+    service: Service, seed: int, tmp_path: Path, phases: str, examples: int, cases: int
 ) -> None:
     """Schemathesis, every operation, valid data and invalid.
 
@@ -259,8 +262,8 @@ def test_nothing_that_the_schema_describes_or_forbids_is_answered_other_than_it_
     report = tmp_path / "report.json"
     (tmp_path / "schemathesis.toml").write_text('[parameters]\n"query.wait_s" = 0\n')  # nobody waits for nothing
     command = [sys.executable, "-m", "schemathesis.cli", "run", f"{service.url}/openapi.json", "--no-color"]
-    command += ["--seed", str(seed), "--max-examples", "60", "--workers", "1", "--generation-database", "none"]
-    command += ["--phases", "examples,coverage,fuzzing", "--mode", "all", "--request-timeout", "30"]
+    command += ["--seed", str(seed), "--max-examples", str(examples), "--workers", "1", "--generation-database", "none"]
+    command += ["--phases", phases, "--mode", "all", "--request-timeout", "30"]
     command += [
         "--checks",
         "all",
@@ -272,4 +275,4 @@ def test_nothing_that_the_schema_describes_or_forbids_is_answered_other_than_it_
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
     found = json.loads(report.read_text())
     assert found["operations"]["tested"] == found["operations"]["total"] > 0
-    assert found["test_cases"]["generated"] >= SCHEMA_CASES
+    assert found["test_cases"]["generated"] >= cases

@@ -14,24 +14,25 @@ from redis.asyncio import Redis
 from lachesis.wire.groups import SAFETENSORS
 from tests.api.conftest import Start
 from tests.api.native_mutations import mutated_blob, mutated_call
+from tests.properties import briefly_and_at_length
 from tests.seeds import FUZZ, seed_of
 from tests.services.accounting import books_once_settled
 
 pytestmark = pytest.mark.slow
 
-REQUESTS = 3_000
 CALLS_EVERY = 4
 ANEW_EVERY = 500
 RUN = {"name": "fuzz", "batch_size": 4, "lease_s": 60, "history_retention_s": 120}
 
 
+@briefly_and_at_length("count", 500, 3_000)
 async def test_no_mutated_request_is_a_5xx_and_every_group_taken_can_be_handed_out_to_anyone(
-    start: Start, redis_client: Redis
+    start: Start, redis_client: Redis, count: int
 ) -> None:
     seed = seed_of(FUZZ)
     rnd, client = Random(seed), await start()
     statuses: Counter[int] = Counter()
-    for number in range(REQUESTS):
+    for number in range(count):
         if number % ANEW_EVERY == 0:
             await begin_anew(client)
         request = (mutated_call if number % CALLS_EVERY == 0 else mutated_blob)(rnd)
@@ -44,7 +45,7 @@ async def test_no_mutated_request_is_a_5xx_and_every_group_taken_can_be_handed_o
         statuses[reply.status_code] += 1
         if number % ANEW_EVERY == ANEW_EVERY - 1:
             await everything_can_be_had(client, redis_client, rnd)
-    assert 0.05 < statuses[201] / REQUESTS < 0.7, f"neither all refused nor all let through: {statuses}"
+    assert 0.05 < statuses[201] / count < 0.7, f"neither all refused nor all let through: {statuses}"
 
 
 async def begin_anew(client: httpx.AsyncClient) -> None:

@@ -29,7 +29,7 @@ PAIRS = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_uses_of_the_sdk_have_the_types_they_should_have() -> None:
     """Strictly, and with every error that is expected in `typed_usage.py` found."""
     files = ["tests/clients/typed_usage.py", *map(str, sorted((ROOT / "examples").glob("*.py")))]

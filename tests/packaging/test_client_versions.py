@@ -25,7 +25,7 @@ TESTS = [
     *(f"tests/clients/loader/test_{name}.py" for name in ("nested", "order", "window")),
 ]
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 
 def works(python: str | Path, version: str) -> bool:

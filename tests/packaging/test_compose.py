@@ -137,7 +137,7 @@ async def submit(front: Front, number: int) -> bool:
 
 
 @linux_only
-@pytest.mark.slow
+@pytest.mark.long
 async def test_a_killed_api_costs_a_client_one_retry_and_no_group_the_pieces_run_without_containers(
     front: Front, two_apis: list[subprocess.Popen[bytes]]
 ) -> None:

@@ -14,7 +14,7 @@ from aiohttp import web
 from tests.packaging.conftest import FIRST, SECOND, Front, linux_only
 from tests.packaging.tree import BIN, check
 
-pytestmark = [linux_only, pytest.mark.slow]
+pytestmark = [linux_only, pytest.mark.long]
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

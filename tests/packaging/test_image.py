@@ -113,7 +113,7 @@ def image() -> Iterator[Image]:
         yield image
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_each_run_line_of_the_dockerfile_works_in_a_clean_directory_without_docker(image: Image) -> None:
     where = "import app.main, lachesis, numpy; print(app.__file__, lachesis.__file__, numpy.__file__)"
     result = subprocess.run(
@@ -124,7 +124,7 @@ def test_each_run_line_of_the_dockerfile_works_in_a_clean_directory_without_dock
     assert not list((image.root / "opt/venv").glob("**/site-packages/pip")), "nothing installs into a running container"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_image_serves_is_healthy_ends_on_sigterm_and_writes_to_its_volume_only(image: Image) -> None:
     """Its CMD, ENV and HEALTHCHECK as processes of this machine; the port and the address are a test's."""
     image.env |= {"LACHESIS_HOST": "127.0.0.1", "LACHESIS_PORT": str(free_port())}

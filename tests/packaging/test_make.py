@@ -74,6 +74,7 @@ def test_bare_make_lists_every_target_on_a_line_of_its_own() -> None:
         "run",
         "test",
         "test-fast",
+        "test-long",
         "lint",
         "format",
         "e2e",
@@ -96,7 +97,7 @@ def test_ci_is_executable_and_calls_targets_that_exist_ending_with_tests() -> No
     steps = re.findall(r"^step make (\S+)", script.read_text(), re.M)
     assert os.access(script, os.X_OK)
     assert set(steps) <= TARGETS
-    assert {"lint", "e2e"} <= set(steps)
+    assert {"lint", "e2e", "test-long"} <= set(steps)
     assert steps[-1] == "test"
 
 
@@ -120,7 +121,7 @@ def test_where_debian_left_ensurepip_out_its_package_is_named(tree: Path, path_o
     assert re.fullmatch(rf"lachesis: python3\.12 cannot make .* apt-get install python{version}-venv\n", result.stderr)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_shim_that_fails_is_passed_over_for_a_python_that_works(tree: Path, path_of: Path) -> None:
     interpreter(path_of, "python3", "echo 'pyenv: python3: command not found' >&2; exit 127")
     interpreter(path_of, "python3.13", "exit 127")
@@ -134,7 +135,7 @@ def test_a_shim_that_fails_is_passed_over_for_a_python_that_works(tree: Path, pa
 # ---- the environment
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_install_that_failed_is_tried_again_and_one_that_ended_is_not(tree: Path) -> None:
     lock = tree / "requirements/dev.lock"
     lock.write_text("nothing-of-this-name-exists==1 --hash=sha256:" + "0" * 64)
@@ -190,7 +191,7 @@ def says_where_it_listens(make: subprocess.Popen[str], port: int) -> None:
     pytest.fail(f"it ended without saying that it listens on {port}:\n{seen}")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["Ctrl-C", "SIGTERM to make", "SIGTERM to the service"])
 def test_make_run_ends_the_service_in_good_order(ready_tree: Path, how: str) -> None:
     """Make's own exit code says that it was interrupted; the service's is 0 in each case."""
@@ -212,7 +213,7 @@ def test_make_run_ends_the_service_in_good_order(ready_tree: Path, how: str) -> 
         pass
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_make_run_reads_env_and_the_environment_wins(ready_tree: Path) -> None:
     from_file, from_environment = free_port(), free_port()
     (ready_tree / ".env").write_text(f"LACHESIS_PORT={from_file}\n")

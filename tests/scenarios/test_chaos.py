@@ -15,6 +15,7 @@ import pytest
 from tests.api.atropos_calls import registration
 from tests.e2e.processes import kill
 from tests.e2e.service import Service
+from tests.properties import briefly_and_at_length
 from tests.scenarios.chaos_clients import Ledger, Producer, Trainer
 from tests.seeds import CHAOS, seed_of
 from tests.waiting import wait_until
@@ -27,11 +28,9 @@ SIZES = (4, 8)
 MINIMUMS = {"math": 0.25, "code": None, "games": None, "logic": None}
 PROGRESS = 25
 """Batches that the trainer must get after each disaster."""
-ROUNDS = 4
-HANG_UPS = 300
 PAUSE_S = 0.03
 """Clients wait before they try again (half a second on average; less here, to be done in time)."""
-CALLERS, CALLS = 10, 250
+CALLERS = 10
 
 
 @pytest.fixture
@@ -115,11 +114,12 @@ class Day:
         return not (await self.status())["leases"]
 
 
-async def test_nothing_acknowledged_is_lost_or_served_twice_whoever_is_killed(service: Service) -> None:
+@briefly_and_at_length("rounds", 1, 4)
+async def test_nothing_acknowledged_is_lost_or_served_twice_whoever_is_killed(service: Service, rounds: int) -> None:
     seed = seed_of(CHAOS)
     day = Day(service.url, seed)
     await day.begin()
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         for worker in service.worker_pids():
             await day.survive(f"worker {worker} was killed", partial(kill, worker))
         await day.survive("Redis was killed", lambda: kill(service.redis_pid()))
@@ -137,15 +137,16 @@ async def test_nothing_acknowledged_is_lost_or_served_twice_whoever_is_killed(se
     assert len(day.ledger.acknowledged) <= groups["delivered"] == groups["accepted"] <= day.ledger.attempts
 
 
-async def test_no_batch_is_lost_at_whatever_moment_its_trainer_hangs_up(service: Service) -> None:
+@briefly_and_at_length("hang_ups", 100, 300)
+async def test_no_batch_is_lost_at_whatever_moment_its_trainer_hangs_up(service: Service, hang_ups: int) -> None:
     """Also between its close and our write, when the reply goes into a connection that still looks sound."""
     seed = seed_of(CHAOS)
     moments, ledger = Random(seed), Ledger()
     trainer, producer = Trainer(service.url, ledger, seed), Producer(service.url, ledger, seed)
     await trainer.register(4)
-    for _ in range(HANG_UPS // 100):
+    for _ in range(hang_ups // 100):
         await producer.send([4] * 100)
-    for _ in range(HANG_UPS):
+    for _ in range(hang_ups):
         await trainer.give_up(moments.uniform(0.0005, 0.008))
         await asyncio.sleep(PAUSE_S)
         await trainer.take()
@@ -160,20 +161,21 @@ async def test_no_batch_is_lost_at_whatever_moment_its_trainer_hangs_up(service:
     assert ledger.faults({4}) == []
 
 
-async def test_no_order_of_calls_makes_one_of_them_fail(service: Service) -> None:
+@briefly_and_at_length("calls", 50, 250)
+async def test_no_order_of_calls_makes_one_of_them_fail(service: Service, calls: int) -> None:
     """Trainers start over while others ask, environments come and go: each call is answered 200."""
     seed = seed_of(CHAOS)
     ledger = Ledger()
     async with asyncio.TaskGroup() as tasks:
         for n in range(CALLERS):
-            tasks.create_task(call_anything(Producer(service.url, ledger, seed + n), Random(seed + n)))
+            tasks.create_task(call_anything(Producer(service.url, ledger, seed + n), Random(seed + n), calls))
     assert not ledger.failures
     assert service.worker_pids()
 
 
-async def call_anything(client: Producer, choices: Random) -> None:
-    """Make `CALLS` calls of any kind, most of them submissions and requests for batches."""
-    for _ in range(CALLS):
+async def call_anything(client: Producer, choices: Random, calls: int) -> None:
+    """Make ``calls`` calls of any kind, most of them submissions and requests for batches."""
+    for _ in range(calls):
         size, environment = choices.choice((1, 2, 4, 8, 16)), choices.randrange(3)
         identity = {"env_id": environment}
         enrolment = {"desired_name": f"env{environment}", "group_size": size, "min_batch_allocation": 0.3}

@@ -19,11 +19,11 @@ from lachesis.wire.groups import SAFETENSORS
 from tests.api.conftest import Start
 from tests.api.native_groups import BINARY
 from tests.api.replay.calls import REPLAY, in_json, make_buffer, state
+from tests.properties import briefly_and_at_length
 from tests.seeds import FUZZ, seed_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
-REQUESTS = 1_500
 ODD: list[Any] = [
     None,
     True,
@@ -123,12 +123,13 @@ async def odd_call(rnd: Random, client: httpx.AsyncClient) -> httpx.Response:
     return await client.request(method, f"{REPLAY}{path}", json=body or None, headers={"Accept": accept})
 
 
-async def test_no_odd_request_is_a_5xx_and_every_fragment_that_is_kept_can_be_read(start: Start) -> None:
+@briefly_and_at_length("count", 300, 1_500)
+async def test_no_odd_request_is_a_5xx_and_every_fragment_that_is_kept_can_be_read(start: Start, count: int) -> None:
     seed = seed_of(FUZZ)
     rnd, client = Random(seed), await start()
     await make_buffer(client)
     statuses: Counter[int] = Counter()
-    for number in range(REQUESTS):
+    for number in range(count):
         near = number // 4 + rnd.randrange(4)
         match rnd.randrange(4):
             case 0:
@@ -141,7 +142,7 @@ async def test_no_odd_request_is_a_5xx_and_every_fragment_that_is_kept_can_be_re
         if reply.status_code >= 400:
             assert reply.json()["code"], reply.text
         statuses[reply.status_code] += 1
-    assert 0.05 < statuses[201] / REQUESTS < 0.8, f"neither all refused nor all let through: {statuses}"
+    assert 0.05 < statuses[201] / count < 0.8, f"neither all refused nor all let through: {statuses}"
     await everything_can_be_read(client)
 
 

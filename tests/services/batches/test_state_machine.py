@@ -365,6 +365,6 @@ class RunMachine(RuleBasedStateMachine):
         ]
 
 
-@briefly_and_at_length((8, 25), (60, 50))
+@briefly_and_at_length(("examples", "steps"), (8, 25), (60, 50))
 def test_a_run_does_what_a_plain_model_of_it_does(processes: Processes, examples: int, steps: int) -> None:
     run_machine(lambda: RunMachine(processes), examples, steps)

@@ -219,6 +219,6 @@ class GroupMachine(RuleBasedStateMachine):
         assert (census.in_flight, census.left_out) == (len(self._model.items) - len(self._model.idle(0.0)), 0)
 
 
-@briefly_and_at_length((10, 20), (60, 40))
+@briefly_and_at_length(("examples", "steps"), (10, 20), (60, 40))
 def test_a_group_is_counted_once_by_its_run_and_its_curriculum(processes: Processes, examples: int, steps: int) -> None:
     run_machine(lambda: GroupMachine(processes), examples, steps)

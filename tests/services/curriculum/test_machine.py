@@ -198,6 +198,6 @@ class CurriculumMachine(RuleBasedStateMachine):
         assert facts.census.in_flight == len(self._model.items) - len(self._model.idle(self._now))
 
 
-@briefly_and_at_length((12, 25), (80, 50))
+@briefly_and_at_length(("examples", "steps"), (12, 25), (80, 50))
 def test_a_curriculum_is_what_a_plain_model_of_it_is(processes: Processes, examples: int, steps: int) -> None:
     run_machine(lambda: CurriculumMachine(processes), examples, steps)

@@ -231,7 +231,7 @@ def could_be(view: RunView, makers: Sequence[int]) -> bool:
     return batch_size in totals
 
 
-@briefly_and_at_length((15, 15), (100, 40))
+@briefly_and_at_length(("examples", "steps"), (15, 15), (100, 40))
 def test_if_all_make_what_credits_allow_a_batch_forms_or_it_is_said_who_must_act(
     processes: Processes, examples: int, steps: int
 ) -> None:

@@ -184,6 +184,6 @@ class RankMachine(RunMachine):
                     assert set(lease.shards.acknowledged) == theirs.acknowledged
 
 
-@briefly_and_at_length((8, 25), (60, 50))
+@briefly_and_at_length(("examples", "steps"), (8, 25), (60, 50))
 def test_ranks_share_batches_as_a_plain_model_says(processes: Processes, examples: int, steps: int) -> None:
     run_machine(lambda: RankMachine(processes), examples, steps)

@@ -390,6 +390,6 @@ def processes(redis_url: str) -> Iterator[Processes]:
     started.close()
 
 
-@briefly_and_at_length((10, 25), (85, 50))
+@briefly_and_at_length(("examples", "steps"), (10, 25), (85, 50))
 def test_a_replay_buffer_is_what_a_plain_model_of_it_is(processes: Processes, examples: int, steps: int) -> None:
     run_machine(lambda: ReplayMachine(processes), examples, steps)
