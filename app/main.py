@@ -30,65 +30,23 @@ from app.api.routes import (
     system,
 )
 from app.core.errors import StoreMisconfigured
-from app.services.batches.atropos_delivery import AtroposDelivery
-from app.services.batches.dispatch import Dispatch
-from app.services.batches.explain import Diagnostics
-from app.services.batches.leases import BatchLeases
+from app.services.batches.atropos_delivery import worker_name
+from app.services.batches.factory import BatchServices
 from app.services.batches.request import Timing
-from app.services.batches.retrieval import Retrieval
-from app.services.batches.rewind import Retention
-from app.services.batches.waiting import LongPollQueue
-from app.services.curriculum.curricula import CurriculumSettings
-from app.services.curriculum.items import CurriculumItems
-from app.services.curriculum.observing import CurriculumObservations
-from app.services.curriculum.sampling import CurriculumSamples
-from app.services.curriculum.states import CurriculumStates
-from app.services.curriculum.what_if import StrategyComparisons
+from app.services.curriculum.factory import CurriculumServices
 from app.services.datasets import ShardPlanner
-from app.services.environments.heartbeats import HeartbeatBuffer
-from app.services.environments.registry import EnvironmentRegistry
-from app.services.groups.admission import Admission
-from app.services.groups.arrivals import Arrivals
-from app.services.groups.atropos_ingest import AtroposIngest
-from app.services.groups.deletion import GroupDeletion
-from app.services.groups.history import GroupHistories
-from app.services.groups.native_ingest import NativeIngest
-from app.services.groups.staleness import Staleness
+from app.services.environments.factory import EnvironmentServices
+from app.services.groups.factory import GroupServices
 from app.services.maintenance import Maintenance
 from app.services.metrics import Metrics
-from app.services.ranks.lookahead import Lookahead
-from app.services.ranks.sharding import BatchSharding
-from app.services.replay.buffer import ReplayBuffers
-from app.services.replay.change_notifier import ChangeNotifier
-from app.services.replay.groups import ReplayedGroups
-from app.services.replay.insertion import ReplayInsertion
-from app.services.replay.mixing import ReplayMixing
-from app.services.replay.relief import ReplayEviction
-from app.services.replay.reservations import UseReservations
-from app.services.replay.samples import ReplaySamples
-from app.services.replay.sampling import ChunkSampling
-from app.services.replay.snapshots import ReplaySnapshots
-from app.services.replay.upkeep import ReplayCleanup
-from app.services.runs.administration import RunAdministration
+from app.services.replay.factory import ReplayServices
+from app.services.request_counts import RequestCounts
 from app.services.runs.capacity import RunCapacity
-from app.services.runs.isolation import RunFailures
+from app.services.runs.factory import RunServices
 from app.services.runs.warnings import RunWarnings
-from app.services.status import Status
-from app.services.traffic import RequestCounts
+from app.services.stores import Stores
 from app.settings import Settings
-from app.store.batches.store import BatchStore
-from app.store.curriculum.items import ItemStore
-from app.store.curriculum.state import CurriculumStateStore
-from app.store.curriculum.store import CurriculumStore
-from app.store.environments.members import MemberStore
-from app.store.groups.store import GroupStore
 from app.store.redis.client import RedisClient
-from app.store.redis.notifications import changes
-from app.store.replay.groups import EnteringStore
-from app.store.replay.samples import SampleStore
-from app.store.replay.snapshots import SnapshotStore
-from app.store.replay.store import ReplayStore
-from app.store.runs.store import RunStore
 from app.store.server.probe import probe_patiently
 from app.tuning import tune_process
 from app.version import lachesis_version
@@ -123,13 +81,13 @@ def create_app(settings: Settings) -> FastAPI:
         connection = RedisClient(url, patience_s, settings.store_timeout_s)
         try:
             connection.transacts = not facts.torn_multi_bug
-            services, maintenance = wire(settings, connection, facts.summary)
-            maintenance.start()
+            services = wire(settings, connection, facts.summary)
+            services.maintenance.start()
             tune_process()
             try:
                 yield {"services": services}
             finally:
-                await maintenance.stop()
+                await services.maintenance.stop()
         finally:
             await connection.aclose()
 
@@ -165,121 +123,42 @@ def create_app(settings: Settings) -> FastAPI:
     return app
 
 
-def wire(settings: Settings, connection: RedisClient, durability: str) -> tuple[Services, Maintenance]:
-    """Put the use cases together."""
-    ttl_ms = round(settings.environment_ttl_s * 1000)
-    runs, groups, batches = RunStore(connection), GroupStore(connection), BatchStore(connection)
-    presence = HeartbeatBuffer()
-    capacity = RunCapacity(runs, groups, ttl_ms)
-    replay_store, samples, bell = (
-        ReplayStore(connection),
-        SampleStore(connection),
-        ChangeNotifier(partial(changes, connection)),
+def wire(settings: Settings, connection: RedisClient, durability: str, worker: str | None = None) -> Services:
+    """Put the use cases of one process together.
+
+    Args:
+        settings: The settings of the process.
+        connection: The connection to Redis.
+        durability: How Redis keeps what it is told, for the status.
+        worker: The name of this process in leases; None: a new one.
+    """
+    stores, timing, worker = Stores.on(connection), Timing.of(settings), worker or worker_name()
+    capacity = RunCapacity(stores.runs, stores.groups, timing.environment_ttl_ms)
+    warnings = RunWarnings(stores.runs, timing.environment_ttl_ms)
+    replay = ReplayServices.create(stores, worker)
+    groups = GroupServices.create(stores, capacity, warnings, replay.eviction)
+    batches = BatchServices.create(stores, groups, replay, capacity, warnings, timing, worker)
+    environments = EnvironmentServices.create(stores, batches.retention, warnings, timing.environment_ttl_ms)
+    runs = RunServices.create(
+        stores, batches, groups.staleness, replay.cleanup, warnings, timing.environment_ttl_ms, durability
     )
-    relief = ReplayEviction(runs, groups, replay_store)
-    warnings = RunWarnings(runs, ttl_ms)
-    admission = Admission(runs, groups, capacity, relief, warnings)
-    intake = AtroposIngest(runs, groups, admission)
-    entering = ReplayedGroups(EnteringStore(connection))
-    reservations = UseReservations(replay_store, samples, batches)
-    staleness = Staleness(runs, groups)
-    bookmarks = Retention(runs, groups, batches, entering, reservations)
-    arrivals = Arrivals()
-    registry = EnvironmentRegistry(runs, MemberStore(connection), bookmarks, presence, warnings, ttl_ms)
-    timing = Timing(ttl_ms, round(settings.relax_after_s * 1000))
-    sending = AtroposDelivery(batches, bookmarks)
-    retrieval = Retrieval(groups)
-    upkeep = ReplayCleanup(replay_store)
-    drawing = ChunkSampling(replay_store, samples, upkeep)
-    dispatch = Dispatch(
-        runs,
-        batches,
-        retrieval,
-        BatchSharding(retrieval),
-        Lookahead(groups),
-        ReplayMixing(groups, replay_store, samples, drawing),
-        reservations,
-        sending,
-        arrivals,
-        timing,
-    )
-    lineages = GroupHistories(runs, groups, batches)
-    explain = Diagnostics(runs, dispatch, arrivals, replay_store, capacity, warnings, ttl_ms)
-    traffic, troubles = RequestCounts(), RunFailures("upkeep of a run")
-    waiting = LongPollQueue(dispatch, partial(changes, connection))
-    insertion = ReplayInsertion(replay_store, bell)
-    replay_samples = ReplaySamples(replay_store, samples, drawing, bell, sending.worker)
-    replay = ReplayBuffers(runs, groups, replay_store, insertion, entering, reservations, replay_samples, upkeep)
-    curriculum_store, items = CurriculumStore(connection), ItemStore(connection)
-    curricula = CurriculumSettings(curriculum_store)
-    curriculum_samples = CurriculumSamples(curricula, curriculum_store, items)
-    curriculum_states = CurriculumStates(curricula, curriculum_store, CurriculumStateStore(connection))
-    maintenance = Maintenance(
-        runs,
-        groups,
-        admission,
-        intake,
-        dispatch,
-        sending,
-        staleness,
-        arrivals,
-        presence,
-        registry,
-        replay,
-        relief,
-        curriculum_states,
-        troubles,
-        environment_ttl_ms=ttl_ms,
-        buffer_release_ms=round(settings.buffer_release_s * 1000),
-        orphan_ttl_ms=round(settings.orphan_ttl_s * 1000),
-    )
-    services = Services(
+    curriculum, requests = CurriculumServices.create(stores), RequestCounts()
+    return Services(
+        runs=runs,
+        environments=environments,
+        groups=groups,
+        batches=batches,
+        replay=replay,
+        curriculum=curriculum,
+        datasets=ShardPlanner(settings.datasets_dir),
+        maintenance=Maintenance(stores, runs, environments, groups, batches, replay, curriculum, timing),
+        metrics=Metrics(stores, batches, replay, requests, runs.failures, timing.environment_ttl_ms),
+        requests=requests,
         settings=settings,
         connection=connection,
-        groups=groups,
-        registry=registry,
         bodies=BodyBudget(settings.body_budget_bytes),
         decoder=Decoder(),
-        intake=intake,
-        dispatch=dispatch,
-        sending=sending,
-        status=Status(runs, groups, explain, troubles, ttl_ms, durability),
-        administration=RunAdministration(runs, groups, bookmarks, staleness, upkeep, replay_store),
-        submissions=NativeIngest(groups, admission),
-        waiting=waiting,
-        leases=BatchLeases(groups, batches, bookmarks, reservations, staleness),
-        bookmarks=bookmarks,
-        explain=explain,
-        maintenance=maintenance,
-        lineages=lineages,
-        deletion=GroupDeletion(runs, groups, lineages),
-        warnings=warnings,
-        shard_planner=ShardPlanner(settings.datasets_dir),
-        traffic=traffic,
-        metrics=Metrics(
-            runs,
-            replay_store,
-            curriculum_store,
-            dispatch,
-            waiting,
-            insertion,
-            replay_samples,
-            traffic,
-            troubles,
-            ttl_ms,
-        ),
-        replay=replay,
-        replay_insertion=insertion,
-        replay_samples=replay_samples,
-        replay_snapshots=ReplaySnapshots(SnapshotStore(connection), upkeep),
-        curricula=curricula,
-        curriculum_items=CurriculumItems(curricula, curriculum_store, items),
-        curriculum_observations=CurriculumObservations(curricula, items),
-        curriculum_samples=curriculum_samples,
-        curriculum_states=curriculum_states,
-        what_if=StrategyComparisons(curricula, curriculum_samples, items),
     )
-    return services, maintenance
 
 
 def __getattr__(name: str) -> Any:

@@ -142,7 +142,7 @@ class Lachesis(AtroposSpeaker):
     async def put(self, groups: Sequence[EncodedGroup], count: int) -> None:
         """Queue groups through the service's own layers but HTTP: for depths that would take too long otherwise."""
         connection = RedisClient(self.redis_url, 60.0)
-        intake = wire(Settings(), connection, "")[0].intake
+        intake = wire(Settings(), connection, "").groups.atropos
         endless = itertools.cycle(groups)
         for start in range(0, count, PUT_AT_ONCE):
             await intake.submit("default", list(itertools.islice(endless, min(PUT_AT_ONCE, count - start))))

@@ -14,36 +14,17 @@ from app.api.codec.json_reader import check_structure, parse_in_python
 from app.api.http.body import read_body
 from app.api.http.body_budget import UNCOUNTED_BYTES, BodyBudget
 from app.core.errors import InvalidField
-from app.services.batches.atropos_delivery import AtroposDelivery
-from app.services.batches.dispatch import Dispatch
-from app.services.batches.explain import Diagnostics
-from app.services.batches.leases import BatchLeases
-from app.services.batches.rewind import Retention
-from app.services.batches.waiting import LongPollQueue
-from app.services.curriculum.curricula import CurriculumSettings
-from app.services.curriculum.items import CurriculumItems
-from app.services.curriculum.observing import CurriculumObservations
-from app.services.curriculum.sampling import CurriculumSamples
-from app.services.curriculum.states import CurriculumStates
-from app.services.curriculum.what_if import StrategyComparisons
+from app.services.batches.factory import BatchServices
+from app.services.curriculum.factory import CurriculumServices
 from app.services.datasets import ShardPlanner
-from app.services.environments.registry import EnvironmentRegistry
-from app.services.groups.atropos_ingest import AtroposIngest
-from app.services.groups.deletion import GroupDeletion
-from app.services.groups.history import GroupHistories
-from app.services.groups.native_ingest import NativeIngest
+from app.services.environments.factory import EnvironmentServices
+from app.services.groups.factory import GroupServices
 from app.services.maintenance import Maintenance
 from app.services.metrics import Metrics
-from app.services.replay.buffer import ReplayBuffers
-from app.services.replay.insertion import ReplayInsertion
-from app.services.replay.samples import ReplaySamples
-from app.services.replay.snapshots import ReplaySnapshots
-from app.services.runs.administration import RunAdministration
-from app.services.runs.warnings import RunWarnings
-from app.services.status import Status
-from app.services.traffic import RequestCounts
+from app.services.replay.factory import ReplayServices
+from app.services.request_counts import RequestCounts
+from app.services.runs.factory import RunServices
 from app.settings import Settings
-from app.store.groups.store import GroupStore
 from app.store.redis.client import RedisClient
 from lachesis.wire.problems import format_validation_error, most_telling
 from lachesis.wire.runs import RUN_NAME
@@ -55,41 +36,22 @@ MOST_SHOWN = 80  # characters of a name that is unknown
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """The use cases, wired once per process by `app.main`."""
+    """The use cases by noun, and what the HTTP edge needs; built once per process by `app.main.wire`."""
 
+    runs: RunServices
+    environments: EnvironmentServices
+    groups: GroupServices
+    batches: BatchServices
+    replay: ReplayServices
+    curriculum: CurriculumServices
+    datasets: ShardPlanner
+    maintenance: Maintenance
+    metrics: Metrics
+    requests: RequestCounts
     settings: Settings
     connection: RedisClient
-    groups: GroupStore
-    registry: EnvironmentRegistry
     bodies: BodyBudget
     decoder: Decoder
-    intake: AtroposIngest
-    dispatch: Dispatch
-    sending: AtroposDelivery
-    status: Status
-    administration: RunAdministration
-    submissions: NativeIngest
-    waiting: LongPollQueue
-    leases: BatchLeases
-    bookmarks: Retention
-    explain: Diagnostics
-    maintenance: Maintenance
-    lineages: GroupHistories
-    deletion: GroupDeletion
-    warnings: RunWarnings
-    shard_planner: ShardPlanner
-    traffic: RequestCounts
-    metrics: Metrics
-    replay: ReplayBuffers
-    replay_insertion: ReplayInsertion
-    replay_samples: ReplaySamples
-    replay_snapshots: ReplaySnapshots
-    curricula: CurriculumSettings
-    curriculum_items: CurriculumItems
-    curriculum_observations: CurriculumObservations
-    curriculum_samples: CurriculumSamples
-    curriculum_states: CurriculumStates
-    what_if: StrategyComparisons
 
 
 async def get_services(request: Request) -> Services:

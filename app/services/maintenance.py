@@ -7,20 +7,16 @@ from collections.abc import Mapping, Sequence
 
 from app.core.errors import LachesisError
 from app.logs import Backoff
-from app.services.batches.atropos_delivery import AtroposDelivery
-from app.services.batches.dispatch import Dispatch
-from app.services.curriculum.states import CurriculumStates
-from app.services.environments.heartbeats import HeartbeatBuffer
-from app.services.environments.registry import EnvironmentRegistry
-from app.services.groups.admission import Admission
-from app.services.groups.arrivals import Arrivals
-from app.services.groups.atropos_ingest import AtroposIngest
-from app.services.groups.staleness import Staleness
-from app.services.replay.buffer import ReplayBuffers
-from app.services.replay.relief import ReplayEviction
+from app.services.batches.factory import BatchServices
+from app.services.batches.request import Timing
+from app.services.curriculum.factory import CurriculumServices
+from app.services.environments.factory import EnvironmentServices
+from app.services.groups.factory import GroupServices
+from app.services.replay.factory import ReplayServices
+from app.services.runs.factory import RunServices
 from app.services.runs.isolation import Failure, RunFailures, each, isolated
-from app.store.groups.store import GroupStore
-from app.store.runs.store import MOST_FORGOTTEN, RunStore
+from app.services.stores import Stores
+from app.store.runs.store import MOST_FORGOTTEN
 from app.store.runs.tick import Tick
 
 _PERIOD_S = 1.0
@@ -35,47 +31,29 @@ class Maintenance:
 
     def __init__(
         self,
-        runs: RunStore,
-        groups: GroupStore,
-        admission: Admission,
-        intake: AtroposIngest,
-        dispatch: Dispatch,
-        atropos_delivery: AtroposDelivery,
-        staleness: Staleness,
-        arrivals: Arrivals,
-        heartbeats: HeartbeatBuffer,
-        registry: EnvironmentRegistry,
-        replay: ReplayBuffers,
-        relief: ReplayEviction,
-        curriculum_states: CurriculumStates,
-        troubles: RunFailures,
-        *,
-        environment_ttl_ms: int,
-        buffer_release_ms: int,
-        orphan_ttl_ms: int,
+        stores: Stores,
+        runs: RunServices,
+        environments: EnvironmentServices,
+        groups: GroupServices,
+        batches: BatchServices,
+        replay: ReplayServices,
+        curriculum: CurriculumServices,
+        timing: Timing,
     ) -> None:
-        self._runs = runs
+        self._runs = stores.runs
+        self._stored_groups = stores.groups
+        self._environments = environments
         self._groups = groups
-        self._admission = admission
-        self._intake = intake
-        self._dispatch = dispatch
-        self._atropos_delivery = atropos_delivery
-        self._staleness = staleness
-        self._arrivals = arrivals
-        self._heartbeats = heartbeats
-        self._registry = registry
-        self._ttl_ms = environment_ttl_ms
+        self._batches = batches
+        self._replay = replay
+        self._curriculum = curriculum
+        self._timing = timing
         self._passes = 0
         self._expired: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)  # expired members to log, by run
-        self._replay = replay
-        self._relief = relief
-        self._curriculum_states = curriculum_states
-        self._upkeep = troubles
+        self._upkeep = runs.failures
         self._ticks = RunFailures("the tick of a run")
         self._outage_lines = Backoff(_PERIOD_S, _LONGEST_SILENCE_S)
         self._task: asyncio.Task[None] | None = None
-        self._buffer_release_ms = buffer_release_ms
-        self._orphan_ttl_ms = orphan_ttl_ms
 
     def start(self) -> None:
         """Begin, in a task of its own."""
@@ -126,7 +104,7 @@ class Maintenance:
     async def _tick_all(self) -> dict[str, Tick]:
         try:
             names = await self._runs.names()
-            for known in (self._admission, self._arrivals, self._upkeep, self._ticks):
+            for known in (self._groups.admission, self._groups.arrivals, self._upkeep, self._ticks):
                 known.keep_only(names)
             for run in self._expired.keys() - set(names):
                 del self._expired[run]
@@ -142,13 +120,15 @@ class Maintenance:
         return ticks
 
     async def _tick(self, names: Sequence[str]) -> dict[str, Tick]:
-        heard_of = {run: self._heartbeats.drain(run) for run in names}
+        heard_of = {run: self._environments.heartbeats.drain(run) for run in names}
         ticks: dict[str, Tick] = {}
         try:
-            ticks = await self._runs.tick_all(self._atropos_delivery.worker, heard_of, self._ttl_ms)
+            ticks = await self._runs.tick_all(
+                self._batches.atropos_delivery.worker, heard_of, self._timing.environment_ttl_ms
+            )
         finally:
             for run, heard in heard_of.items() if not ticks else ():
-                self._heartbeats.put_back(run, heard)
+                self._environments.heartbeats.put_back(run, heard)
         for run, tick in ticks.items():
             if tick.expired:
                 self._expired[run] += tick.expired
@@ -173,7 +153,7 @@ class Maintenance:
 
     async def _make_way(self) -> None:
         try:
-            await self._relief.make_way()
+            await self._replay.eviction.make_way()
         except LachesisError as error:
             self._log_outage(error)
 
@@ -185,25 +165,25 @@ class Maintenance:
         """Do what the tick found there is to do: for an idle run, nothing."""
         if tick.buffered or tick.leased:
             view = await self._runs.view(run)
-            await self._atropos_delivery.return_lost(run, view)
-            await self._dispatch.quarantine_exhausted(run, view)
-            await self._intake.release_overdue(run, view, self._buffer_release_ms)
+            await self._batches.atropos_delivery.return_lost(run, view)
+            await self._batches.dispatch.quarantine_exhausted(run, view)
+            await self._groups.atropos.release_overdue(run, view, self._timing.buffer_release_ms)
         if tick.replay:
-            await self._replay.look_after(run)
+            await self._replay.buffers.look_after(run)
         if tick.loading:
-            await self._curriculum_states.look_after(run, tick.clock_ms)
+            await self._curriculum.states.look_after(run, tick.clock_ms)
         if tick.unreferenced:
-            await self._groups.mark_abandoned(run, tick.clock_ms - self._orphan_ttl_ms)
+            await self._stored_groups.mark_abandoned(run, tick.clock_ms - self._timing.orphan_ttl_ms)
         if tick.unreferenced or tick.marked_hashes:
-            await self._groups.delete_marked(run)
+            await self._stored_groups.delete_marked(run)
         if tick.aging:
-            await self._staleness.sweep_ages(run)
+            await self._groups.staleness.sweep_ages(run)
         if tick.due:
             while await self._runs.forget_old(run) >= MOST_FORGOTTEN:
                 pass
         if run in self._expired:
-            await self._registry.note_expired(run, self._expired.pop(run))
+            await self._environments.registry.note_expired(run, self._expired.pop(run))
         if tick.environments and forget_idle:
-            await self._registry.forget_idle(run)
+            await self._environments.registry.forget_idle(run)
         if not tick.held:
             await self._runs.forget(run)

@@ -28,18 +28,15 @@ from app.core.ranks.sharding import BalanceHistory
 from app.core.replay.buffer import Unfit
 from app.core.replay.chunking import Arrival, Dropped
 from app.core.replay.rate_limiter import error, may_insert, may_sample
-from app.services.batches.dispatch import Dispatch
-from app.services.batches.waiting import LongPollQueue
-from app.services.replay.insertion import ReplayInsertion
+from app.services.batches.factory import BatchServices
+from app.services.replay.factory import ReplayServices
 from app.services.replay.planning import REFUSED
-from app.services.replay.samples import ReplaySamples
+from app.services.request_counts import RequestCounts
 from app.services.runs.isolation import Failure, RunFailures, each
 from app.services.status import oversized_groups
-from app.services.traffic import RequestCounts
-from app.store.curriculum.store import CurriculumStore, CurriculumSummary
-from app.store.replay.store import ReplayStore
+from app.services.stores import Stores
+from app.store.curriculum.store import CurriculumSummary
 from app.store.replay.view import ReplaySummary, ReplayView
-from app.store.runs.store import RunStore
 from app.telemetry import Kind
 
 _MOST_ENVIRONMENTS = 100  # with series of their own; a run may have thousands
@@ -99,27 +96,19 @@ class Metrics:
 
     def __init__(
         self,
-        runs: RunStore,
-        replay: ReplayStore,
-        curricula: CurriculumStore,
-        dispatch: Dispatch,
-        waiting: LongPollQueue,
-        insertion: ReplayInsertion,
-        samples: ReplaySamples,
-        traffic: RequestCounts,
+        stores: Stores,
+        batches: BatchServices,
+        replay: ReplayServices,
+        requests: RequestCounts,
         upkeep: RunFailures,
         environment_ttl_ms: int,
     ) -> None:
-        self._runs = runs
+        self._stores = stores
+        self._batches = batches
         self._replay = replay
-        self._curricula = curricula
-        self._insertion = insertion
-        self._samples = samples
-        self._dispatch = dispatch
-        self._waiting = waiting
-        self._traffic = traffic
+        self._requests = requests
         self._upkeep = upkeep
-        self._troubles = RunFailures("reading the metrics of a run")
+        self._reading = RunFailures("reading the metrics of a run")
         self._ttl_ms = environment_ttl_ms
         self._process = f"{socket.gethostname()}:{os.getpid()}"
 
@@ -138,8 +127,8 @@ class Metrics:
         return await asyncio.to_thread(page.text)  # a thousand runs take long enough for other requests to notice
 
     async def _page_of_runs(self) -> Page:
-        page, names = Page(), await self._runs.names()
-        self._troubles.keep_only(names)
+        page, names = Page(), await self._stores.runs.names()
+        self._reading.keep_only(names)
         for start in range(0, len(names), _RUNS_AT_ONCE):
             together = names[start : start + _RUNS_AT_ONCE]
             failures: dict[str, Failure] = {}
@@ -151,33 +140,33 @@ class Metrics:
         return page
 
     async def _of_runs(self, runs: Sequence[str]) -> dict[str, Samples]:
-        return {run: _of_run(run, view, self._ttl_ms) for run, view in (await self._runs.views(runs)).items()}
+        return {run: _of_run(run, view, self._ttl_ms) for run, view in (await self._stores.runs.views(runs)).items()}
 
     async def _of_buffers(self, runs: Sequence[str]) -> dict[str, Samples]:
-        return {run: _of_buffer(run, summary) for run, summary in (await self._replay.summaries(runs)).items()}
+        return {run: _of_buffer(run, summary) for run, summary in (await self._stores.replay.summaries(runs)).items()}
 
     async def _of_curricula(self, runs: Sequence[str]) -> dict[str, Samples]:
-        return {run: _of_curricula(run, found) for run, found in (await self._curricula.summaries(runs)).items()}
+        return {run: _of_curricula(run, found) for run, found in (await self._stores.curricula.summaries(runs)).items()}
 
     def _add_readable(self, page: Page, runs: Sequence[str], failures: Mapping[str, Failure]) -> None:
         for run in runs:
             page.add(telemetry.RUN_READABLE, (run,), run not in failures)
             page.add(telemetry.UPKEEP_FAILING, (self._process, run), self._upkeep.of(run) is not None)
             if run in failures:
-                self._troubles.failed(run, failures[run])
+                self._reading.failed(run, failures[run])
             else:
-                self._troubles.went_well(run)
+                self._reading.went_well(run)
 
     def _add_process(self, page: Page) -> None:
         process = self._process
-        page.add(telemetry.BATCHES_HANDED_OUT, (process,), self._dispatch.handed_out)
-        page.add(telemetry.LONG_POLLS_WAITING, (process,), self._waiting.waiting)
-        for side, door in (("insert", self._insertion), ("sample", self._samples)):
+        page.add(telemetry.BATCHES_HANDED_OUT, (process,), self._batches.dispatch.handed_out)
+        page.add(telemetry.LONG_POLLS_WAITING, (process,), self._batches.long_poll.waiting)
+        for side, door in (("insert", self._replay.insertion), ("sample", self._replay.samples)):
             page.add(telemetry.REPLAY_REQUESTS_BLOCKED, (process, side), door.queue.blocked)
             page.add(telemetry.REPLAY_REQUESTS_WAITING, (process, side), door.queue.waiting)
-        for request, count in self._traffic.counts():
+        for request, count in self._requests.counts():
             page.add(telemetry.HTTP_REQUESTS, (process, *request), count)
-        for route, durations in self._traffic.durations():
+        for route, durations in self._requests.durations():
             page.add(telemetry.HTTP_DURATION, (process, route), durations.buckets, durations.sum_s)
 
 

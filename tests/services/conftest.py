@@ -35,7 +35,7 @@ async def join(
     **settings: object,
 ) -> Membership:
     """Join an environment, of groups of two unless said otherwise."""
-    return await services.registry.join(
+    return await services.environments.registry.join(
         run, name, {"group_size": 2} | settings, member, change_settings=change_settings
     )
 
@@ -69,9 +69,8 @@ async def process(redis_url: str, redis_client: Redis) -> AsyncIterator[Callable
     def start(url: str = redis_url, **overrides: object) -> Process:
         settings = Settings(redis_url=SecretStr(url), **overrides)  # type: ignore[arg-type]
         connections.append(RedisClient(url, settings.store_patience_s))
-        services, maintenance = wire(settings, connections[-1], "tested")
-        services.sending.worker = f"host{len(connections)}/1/tested"
-        return services, maintenance
+        services = wire(settings, connections[-1], "tested", f"host{len(connections)}/1/tested")
+        return services, services.maintenance
 
     yield start
     for connection in connections:

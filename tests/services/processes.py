@@ -30,12 +30,12 @@ class Processes:
     def call(self, use: Callable[[Services], Awaitable[T]]) -> T:
         """Call a use case in the process whose turn it is."""
         self._wired.reverse()
-        return self.wait(use(self._wired[0][0]))
+        return self.wait(use(self._wired[0]))
 
     def tick(self, run: str) -> None:
         """Maintain a run in both processes."""
-        for _, maintenance in self._wired:
-            self.wait(maintenance.look_after(run))
+        for services in self._wired:
+            self.wait(services.maintenance.look_after(run))
 
     def transact(self, whether: bool) -> None:
         """Write payloads in the transaction that indexes them, or reserve them before it."""

@@ -38,4 +38,4 @@ class RequestMetrics:
             route = getattr(scope.get("route"), "path_format", _NO_ROUTE)
             answered = str(status) if status else _UNANSWERED
             services: Services = scope["state"]["services"]
-            services.traffic.note(scope["method"], route, answered, perf_counter() - began_s)
+            services.requests.note(scope["method"], route, answered, perf_counter() - began_s)

@@ -101,7 +101,7 @@ class RunRoute(NativeRoute):
             try:
                 return await handle(request)
             except _MISSING_IN_A_RUN:
-                await request.state.services.administration.get(request.path_params["run"])
+                await request.state.services.runs.administration.get(request.path_params["run"])
                 raise
 
         return checked

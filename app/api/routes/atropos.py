@@ -106,7 +106,7 @@ async def register(run: Run, services: ServicesDep, body: SmallBody) -> Response
     Batches a former trainer did not acknowledge are handed out again first.
     """
     registration = parse(Registration, body)
-    await services.registry.register_trainer(run, RunConfig(**registration.model_dump()))
+    await services.environments.registry.register_trainer(run, RunConfig(**registration.model_dump()))
     return json_reply({"uuid": uuid.uuid4().int >> 75})  # below 2^53: JavaScript and floats keep it
 
 
@@ -129,7 +129,7 @@ async def register_env(run: Run, services: ServicesDep, body: SmallBody) -> Resp
         weight=asked.weight,
         min_share=asked.min_batch_allocation,
     )
-    enrolled = await services.registry.register_environment(run, application)
+    enrolled = await services.environments.registry.register_environment(run, application)
     if enrolled is None:
         return json_reply({"status": "wait for trainer to start"})
     environment, view = enrolled
@@ -144,7 +144,7 @@ async def register_env(run: Run, services: ServicesDep, body: SmallBody) -> Resp
             "checkpoint_interval": view.config.save_checkpoint_interval,
             "num_steps": view.config.num_steps,
         },
-        services.registry,
+        services.environments.registry,
         run,
         environment,
     )
@@ -161,7 +161,7 @@ async def register_env(run: Run, services: ServicesDep, body: SmallBody) -> Resp
 async def disconnect_env(run: Run, services: ServicesDep, body: SmallBody) -> Response:
     """Note that an environment leaves: its minimum no longer binds, its groups stay usable."""
     environment = parse(EnvironmentIdentifier, body).env_id
-    if await services.registry.disconnect_environment(run, environment):
+    if await services.environments.registry.disconnect_environment(run, environment):
         return json_reply({"status": "success"})
     return json_reply({"status": "failure", "error": f"there is no environment {environment}"})
 
@@ -173,7 +173,7 @@ async def disconnect_env(run: Run, services: ServicesDep, body: SmallBody) -> Re
 )
 async def wandb_info(run: Run, services: ServicesDep) -> Response:
     """Answer group and project, null before `/register`."""
-    config = (await services.registry.view(run)).config
+    config = (await services.environments.registry.view(run)).config
     return json_reply(
         {"group": config.wandb_group if config else None, "project": config.wandb_project if config else None}
     )
@@ -186,7 +186,7 @@ async def wandb_info(run: Run, services: ServicesDep) -> Response:
 )
 async def info(run: Run, services: ServicesDep) -> Response:
     """Answer batch_size and max_token_len, -1 before `/register`."""
-    view = await services.registry.view(run)
+    view = await services.environments.registry.view(run)
     if view.config is None:
         return json_reply({"batch_size": -1, "max_token_len": -1})
     limit = sequence_limit(view.config, view.policy)
@@ -207,17 +207,17 @@ async def get_batch(run: Run, services: ServicesDep, request: Request) -> Respon
     `Lachesis-Delivery-Count` how often it was handed out.
     """
     refuse_browsers(request)
-    answer = await services.dispatch.take(run)
+    answer = await services.batches.dispatch.take(run)
     if answer.not_ready is not None and answer.not_ready.blocker is Blocker.NOT_REGISTERED:
         message = "Trainer not registered. Call /register first."
         return json_reply({"status": "error", "message": message, "batch": []})
-    return await batch_reply(request, services.sending, run, answer)
+    return await batch_reply(request, services.batches.atropos_delivery, run, answer)
 
 
 @router.get("/latest_example", summary="The newest group", responses=response_examples(group=_GROUP))
 async def latest_example(run: Run, services: ServicesDep, request: Request) -> Response:
     """Answer the newest group, or empty lists before there is one."""
-    payload = await services.groups.latest(run)
+    payload = await services.groups.store.latest(run)
     if payload is None:
         return json_reply({key: [] for key in _EMPTY_EXAMPLE_KEYS})
     return await large_json_reply(request, group_json(payload))
@@ -234,7 +234,7 @@ async def latest_example(run: Run, services: ServicesDep, request: Request) -> R
 async def scored_data(request: Request) -> Response:
     """Store one group. Once this is answered the group survives any crash."""
     async with SubmittedBody(request) as (run, services, body):
-        (receipt,) = await services.intake.submit(run, [await services.decoder.one(body)])
+        (receipt,) = await services.groups.atropos.submit(run, [await services.decoder.one(body)])
     if receipt.buffered:
         return json_reply({"status": "buffered", "buffer_size": receipt.waiting_sequences})
     return json_reply({"status": "received"})
@@ -249,13 +249,13 @@ async def scored_data(request: Request) -> Response:
 async def scored_data_list(request: Request) -> Response:
     """Store a list of groups, all or none."""
     async with SubmittedBody(request) as (run, services, body):
-        return json_reply(_list_answer(await services.intake.submit(run, await services.decoder.many(body))))
+        return json_reply(_list_answer(await services.groups.atropos.submit(run, await services.decoder.many(body))))
 
 
 @router.get("/status", summary="How the run is doing", response_model=RunStatus)
 async def status(run: Run, services: ServicesDep, request: Request) -> Response:
     """Answer the contract's `current_step` and `queue_size`, and what operators want to know."""
-    return await large_json_reply(request, (await services.status.of(run)).model_dump_json().encode())
+    return await large_json_reply(request, (await services.runs.status.of(run)).model_dump_json().encode())
 
 
 @router.get(
@@ -277,7 +277,7 @@ async def status_env(
         raise InvalidField("field required, as ?env_id= or in a JSON body", ("env_id",))
     environment = parse(EnvironmentIdentifier, body).env_id if body else env_id
     assert environment is not None  # noqa: S101 - one of the two is there
-    return json_reply(asdict(await services.registry.pace(run, environment)))
+    return json_reply(asdict(await services.environments.registry.pace(run, environment)))
 
 
 @router.get(
@@ -289,7 +289,7 @@ async def status_env(
 async def reset_data(run: Run, services: ServicesDep, request: Request) -> Response:
     """Forget the run's configuration, environments and groups. A run made under `/v1` is not reset (409)."""
     refuse_browsers(request)
-    await services.registry.reset(run)
+    await services.environments.registry.reset(run)
     return PlainTextResponse("Reset successful")
 
 

@@ -126,14 +126,14 @@ async def take_batch(request: Request) -> Response:
     begin = None if layout is None else layout.begin
     seat = seat_of(query)
     batch_request = BatchRequest(asked.request_id or "", asked.lease_s, asked.trainer or "", seat, asked.rewinds, begin)
-    answer = await services.waiting.take(run, batch_request, wait_s, end_of_waiting(request.scope))
+    answer = await services.batches.long_poll.take(run, batch_request, wait_s, end_of_waiting(request.scope))
     if answer.not_ready is not None:
         if wait_s > 0:
             who, why = asked.trainer or "unnamed", answer.not_ready.detail
             log.debug("run %s: no batch within %g s for %r: %s", run, wait_s, who, why)
-        return waiting_reply(answer.not_ready, services.explain.expected_s(run, answer.not_ready))
+        return waiting_reply(answer.not_ready, services.batches.diagnostics.expected_s(run, answer.not_ready))
     assert answer.batch is not None, "an answer has one or the other"  # noqa: S101
-    return await taken_reply(request, services.dispatch, run, answer.batch, layout)
+    return await taken_reply(request, services.batches.dispatch, run, answer.batch, layout)
 
 
 @router.get(
@@ -144,7 +144,7 @@ async def take_batch(request: Request) -> Response:
 )
 async def list_batches(run: NamedRun, services: ServicesDep) -> Response:
     """List batches that are held, returned or quarantined, by step."""
-    view = await services.administration.get(run)
+    view = await services.runs.administration.get(run)
     return model_reply(LeasedBatches(batches=[_leased(lease, view.clock_ms) for lease in view.leases]))
 
 
@@ -167,8 +167,8 @@ async def explain(
     """Say whether a batch would form now; if not, what is missing, who is to blame, and when it should be there."""
     tried = {"batch_size": batch_size, "relax_after_s": relax_after_s}
     instead = {name: value for name, value in tried.items() if value is not None}
-    await services.administration.get(run)
-    reason = await services.explain.of(run, instead)
+    await services.runs.administration.get(run)
+    reason = await services.batches.diagnostics.of(run, instead)
     return model_reply(explanation(reason, round(services.settings.environment_ttl_s * 1000), instead))
 
 
@@ -188,7 +188,7 @@ async def ack(request: Request) -> Response:
     services = await get_services(request)
     path = parameters(_OfBatch, request.path_params, "path")
     asked = parse(Ack, await small_body(request, services))
-    awaited = await services.leases.acknowledge(path.run, path.batch, asked.lease, asked.rank)
+    awaited = await services.batches.leases.acknowledge(path.run, path.batch, asked.lease, asked.rank)
     state: Literal["held", "acknowledged"] = "held" if awaited else "acknowledged"
     return model_reply(LeaseEnd(batch=path.batch, state=state, awaited_ranks=list(awaited)))
 
@@ -203,7 +203,7 @@ async def ack(request: Request) -> Response:
 async def nack(run: NamedRun, batch: BatchId, services: ServicesDep, body: SmallBody) -> Response:
     """Give a batch back, also one that is quarantined: its groups go to the front of their lanes, in their order."""
     asked = parse(Nack, body)
-    await services.leases.give_back(run, batch, asked.lease, asked.reason)
+    await services.batches.leases.give_back(run, batch, asked.lease, asked.reason)
     return model_reply(LeaseEnd(batch=batch, state="given_back"))
 
 
@@ -217,7 +217,7 @@ async def nack(run: NamedRun, batch: BatchId, services: ServicesDep, body: Small
 async def extend(run: NamedRun, batch: BatchId, services: ServicesDep, body: SmallBody) -> Response:
     """Hold a batch longer, counted from now. A lease never gets shorter."""
     asked = parse(Extend, body)
-    lease_s = await services.leases.extend(run, batch, asked.lease, asked.lease_s)
+    lease_s = await services.batches.leases.extend(run, batch, asked.lease, asked.lease_s)
     return model_reply(LeaseEnd(batch=batch, state="held", lease_s=lease_s))
 
 
@@ -229,7 +229,7 @@ async def extend(run: NamedRun, batch: BatchId, services: ServicesDep, body: Sma
 )
 async def drop(run: NamedRun, batch: BatchId, services: ServicesDep) -> Response:
     """Drop a batch that is quarantined, with its groups, which are counted."""
-    await services.leases.discard(run, batch)
+    await services.batches.leases.discard(run, batch)
     return Response(status_code=204)
 
 

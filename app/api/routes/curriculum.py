@@ -114,7 +114,7 @@ async def post_items(run: NamedRun, curriculum: Name, request: Request) -> Respo
     """
     async with SubmittedBody(request, _MAX_BYTES) as (_, services, body):
         items = await services.decoder.beside(_new_items, body)
-        registered = await services.curriculum_items.register(run, curriculum, items)
+        registered = await services.curriculum.items.register(run, curriculum, items)
     return model_reply(ItemsRegistered(registered=registered, known=len(items) - registered))
 
 
@@ -136,7 +136,7 @@ async def list_items(
     bin_: Annotated[int | None, Query(alias="bin", ge=0, le=99, description="Only those of this bin.")] = None,
 ) -> Response:
     """Answer items, page by page."""
-    page = await services.curriculum_items.page(
+    page = await services.curriculum.items.page(
         run, curriculum, limit=limit, cursor=cursor, sort=sort, descending=descending, bin_=bin_
     )
     return await large_json_reply(request, page_json(page))
@@ -168,7 +168,7 @@ async def change_item(run: NamedRun, curriculum: Name, key: Key, services: Servi
     if given.get("metadata") is not None:
         given["metadata"] = _metadata_text(given["metadata"], ("metadata",))
     changes = {name: none[name] if value is None else value for name, value in given.items()}
-    await services.curriculum_items.change(run, curriculum, StoredNewItem(key, **changes))
+    await services.curriculum.items.change(run, curriculum, StoredNewItem(key, **changes))
     return await _item_reply(services, run, curriculum, key)
 
 
@@ -180,7 +180,7 @@ async def change_item(run: NamedRun, curriculum: Name, key: Key, services: Servi
 )
 async def delete_item(run: NamedRun, curriculum: Name, key: Key, services: ServicesDep) -> Response:
     """Forget an item and all that is known of it."""
-    await services.curriculum_items.delete(run, curriculum, key)
+    await services.curriculum.items.delete(run, curriculum, key)
     return Response(status_code=204)
 
 
@@ -200,7 +200,7 @@ async def post_observations(run: NamedRun, curriculum: Name, request: Request) -
     async with SubmittedBody(request, _MAX_BYTES) as (_, services, body):
         asked = await services.decoder.beside(_observations, body)
         told = [(one.item, one.rewards) for one in asked.observations]
-        receipt = await services.curriculum_observations.observe(run, curriculum, told, asked.request_id)
+        receipt = await services.curriculum.observations.observe(run, curriculum, told, asked.request_id)
     headers = {"Idempotent-Replay": "true"} if receipt.repeated else {}
     return Response(receipt_json(receipt), 200, headers, "application/json")
 
@@ -224,7 +224,7 @@ async def post_samples(
     wanted = CurriculumSampleRequest(
         asked.n, asked.step, asked.total_steps, asked.seed, strategy, asked.request_id or ""
     )
-    use = services.curriculum_samples.bins if asked.bins_only else services.curriculum_samples.sample
+    use = services.curriculum.samples.bins if asked.bins_only else services.curriculum.samples.sample
     sample = await use(run, curriculum, wanted)
     headers = {"Idempotent-Replay": "true"} if sample.repeated else {}
     return await large_json_reply(request, sample_json(sample, asked.n), headers)
@@ -241,13 +241,13 @@ async def release_items(run: NamedRun, curriculum: Name, sample: SampleName, req
     """Let others have items of a sample that nobody will try. Those that it has no more stay as they are."""
     async with SubmittedBody(request, _MAX_BYTES) as (_, services, body):
         keys = parse(ReleaseItems, body).items
-        released = await services.curriculum_samples.release(run, curriculum, sample, keys)
+        released = await services.curriculum.samples.release(run, curriculum, sample, keys)
     return model_reply(ItemsReleased(released=released))
 
 
 async def _item_reply(services: ServicesDep, run: str, curriculum: str, key: str) -> Response:
     return Response(
-        item_json(*await services.curriculum_items.item(run, curriculum, key)), media_type="application/json"
+        item_json(*await services.curriculum.items.item(run, curriculum, key)), media_type="application/json"
     )
 
 
@@ -286,8 +286,8 @@ def _metadata_text(metadata: dict[str, Any], place: tuple[str | int, ...]) -> st
 @router.get("", summary="All curricula", response_model=Curricula, responses=read_responses(errors.RunNotFound))
 async def list_curricula(run: NamedRun, services: ServicesDep) -> Response:
     """Answer all curricula of a run, by name."""
-    await services.administration.get(run)
-    facts = await services.curricula.all(run)
+    await services.runs.administration.get(run)
+    facts = await services.curriculum.settings.all(run)
     return model_reply(Curricula(curricula=list(map(shown_curriculum, facts))))
 
 
@@ -308,7 +308,7 @@ async def put_curriculum(
 ) -> Response:
     """Give the run a curriculum with these settings, or set all of them where it is there; what is known stays."""
     changes = changes_of(parse(CurriculumSettings, body), CurriculumSettings.model_fields)
-    facts = await services.curricula.configure(run, curriculum, changes, make=True, keep=if_absent)
+    facts = await services.curriculum.settings.configure(run, curriculum, changes, make=True, keep=if_absent)
     return model_reply(shown_curriculum(facts))
 
 
@@ -326,19 +326,21 @@ async def change_curriculum(run: NamedRun, curriculum: Name, services: ServicesD
     """
     asked = parse(CurriculumChange, body)
     changes = changes_of(asked, asked.model_fields_set)
-    return model_reply(shown_curriculum(await services.curricula.configure(run, curriculum, changes, make=False)))
+    return model_reply(
+        shown_curriculum(await services.curriculum.settings.configure(run, curriculum, changes, make=False))
+    )
 
 
 @router.get("/{curriculum}", summary="Look at a curriculum", response_model=CurriculumInfo, responses=_READ)
 async def get_curriculum(run: NamedRun, curriculum: Name, services: ServicesDep) -> Response:
     """Answer a curriculum's settings, and how many items it has: seen, in flight, in each bin, of each category."""
-    return model_reply(shown_curriculum(await services.curricula.facts(run, curriculum)))
+    return model_reply(shown_curriculum(await services.curriculum.settings.facts(run, curriculum)))
 
 
 @router.delete("/{curriculum}", summary="Remove a curriculum", status_code=204, responses=_WRITE)
 async def delete_curriculum(run: NamedRun, curriculum: Name, services: ServicesDep) -> Response:
     """Remove a curriculum with its items and all that is known of them."""
-    await services.curricula.delete(run, curriculum)
+    await services.curriculum.settings.delete(run, curriculum)
     return Response(status_code=204)
 
 
@@ -361,7 +363,9 @@ async def get_metrics(
     ] = None,
 ) -> Response:
     """Answer numbers by name, for loggers as they are."""
-    return model_reply(CurriculumMetrics(metrics=await services.curricula.metrics(run, curriculum, step, total_steps)))
+    return model_reply(
+        CurriculumMetrics(metrics=await services.curriculum.settings.metrics(run, curriculum, step, total_steps))
+    )
 
 
 @router.post(
@@ -377,7 +381,7 @@ async def what_if(
     """Answer what other settings would sample now, beside what these would. Nothing is changed or handed out."""
     asked = parse(WhatIf, body)
     changes = changes_of(asked, asked.model_fields_set)
-    comparison = await services.what_if.compare(run, curriculum, changes, asked.n, asked.step)
+    comparison = await services.curriculum.comparisons.compare(run, curriculum, changes, asked.n, asked.step)
     return await large_json_reply(request, comparison_json(comparison))
 
 
@@ -392,7 +396,7 @@ async def what_if(
 )
 async def get_state(run: NamedRun, curriculum: Name, services: ServicesDep) -> Response:
     """Answer all of a curriculum: settings, generator, items with what is known of them. As a stream, of any size."""
-    document = await services.curriculum_states.save(run, curriculum)
+    document = await services.curriculum.states.save(run, curriculum)
     return StreamingResponse(lines_of(document), media_type=JSON_LINES)
 
 
@@ -416,7 +420,7 @@ async def put_state(run: NamedRun, curriculum: Name, services: ServicesDep, requ
         document = await read_lines(request, services.settings.body_timeout_s)
     else:
         raise UnsupportedMediaType(f"Content-Type {sent[:80]!r}; send states as {JSON_LINES} or {JSON}")
-    await services.curriculum_states.load(run, curriculum, document)
-    counts = (await services.curricula.facts(run, curriculum)).census.counts
+    await services.curriculum.states.load(run, curriculum, document)
+    counts = (await services.curriculum.settings.facts(run, curriculum)).census.counts
     items = counts.length(Order.MEAN_REWARD) + counts.length(Order.UNSEEN)
     return model_reply(StateLoaded(items=items, items_seen=counts.seen))

@@ -36,7 +36,7 @@ async def plan_shards(request: Request) -> Response:
     below `LACHESIS_DATASETS_DIR` (`path`).
     """
     async with SubmittedBody(request, MAX_INLINE_BYTES) as (_, services, body):
-        answer = await services.shard_planner.beside(lambda: _answer(services, body))
+        answer = await services.datasets.beside(lambda: _answer(services, body))
     return await large_json_reply(request, answer)
 
 
@@ -47,7 +47,7 @@ def _answer(services: Services, body: bytes) -> bytes:
     if len(given) != 1:
         raise InvalidField(f"one of lengths, episodes and path, not {' and '.join(given) or 'none'}")
     if asked.path is not None:
-        return _told(services.shard_planner.dataset(asked.path, terms), asked.list_episodes)
+        return _told(services.datasets.dataset(asked.path, terms), asked.list_episodes)
     if asked.length is not None:
         raise InvalidField("it names a column of a dataset on disk, and goes with path alone", ("length",))
     episodes = asked.episodes or ()

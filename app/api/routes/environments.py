@@ -55,10 +55,10 @@ async def join(run: NamedRun, services: ServicesDep, body: SmallBody) -> Respons
     """
     asked = parse(EnvironmentCreate, body)
     settings = {name: getattr(asked, name) for name in EnvironmentChange.model_fields if name in asked.model_fields_set}
-    joined = await services.registry.join(
+    joined = await services.environments.registry.join(
         run, asked.name, settings, asked.member, change_settings=asked.change_settings
     )
-    (shown,) = services.status.environments(joined.view, {joined.environment})
+    (shown,) = services.runs.status.environments(joined.view, {joined.environment})
     location = f"/v1/runs/{run}/environments/{joined.environment}"
     reply = Joined(**shown.model_dump(), member=joined.member, warnings=shown_warnings(joined.warnings))
     return model_reply(reply, 201 if joined.new else 200, {"Location": location})
@@ -67,8 +67,8 @@ async def join(run: NamedRun, services: ServicesDep, body: SmallBody) -> Respons
 @router.get("", summary="List environments", response_model=Environments, responses=read_responses(errors.RunNotFound))
 async def list_environments(run: NamedRun, services: ServicesDep) -> Response:
     """List a run's environments by id, with what each has sent, waits, was promised and got."""
-    view = await services.administration.get(run)
-    return model_reply(Environments(environments=services.status.environments(view)))
+    view = await services.runs.administration.get(run)
+    return model_reply(Environments(environments=services.runs.status.environments(view)))
 
 
 @router.get(
@@ -79,8 +79,8 @@ async def list_environments(run: NamedRun, services: ServicesDep) -> Response:
 )
 async def get_environment(run: NamedRun, environment: EnvironmentId, services: ServicesDep) -> Response:
     """Answer one environment."""
-    view = await services.registry.known(run, environment)
-    return model_reply(services.status.environments(view, {environment})[0])
+    view = await services.environments.registry.known(run, environment)
+    return model_reply(services.runs.status.environments(view, {environment})[0])
 
 
 @router.patch(
@@ -96,8 +96,8 @@ async def change_environment(
     """Change shares, weight or group size while it goes on: what the body names (JSON merge patch)."""
     asked = parse(EnvironmentChange, body)
     changes = {name: getattr(asked, name) for name in asked.model_fields_set}
-    view = await services.registry.change_environment(run, environment, changes)
-    return model_reply(services.status.environments(view, {environment})[0])
+    view = await services.environments.registry.change_environment(run, environment, changes)
+    return model_reply(services.runs.status.environments(view, {environment})[0])
 
 
 @router.get(
@@ -114,7 +114,7 @@ async def list_members(
     limit: Annotated[int, Query(ge=1, le=_MOST_LISTED, description="Members on a page.")] = _MOST_LISTED,
 ) -> Response:
     """List the live members of an environment by id, with their running groups."""
-    members, clock_ms = await services.registry.members(run, environment)
+    members, clock_ms = await services.environments.registry.members(run, environment)
     rest = [member for member in members if after is None or member.member > after]
     shown = [
         Member(
@@ -139,7 +139,7 @@ async def leave(
 
     Its groups stay usable.
     """
-    await services.registry.leave(run, environment, member)
+    await services.environments.registry.leave(run, environment, member)
     return Response(status_code=204)
 
 
@@ -153,7 +153,9 @@ async def leave(
 async def heartbeat(run: NamedRun, environment: EnvironmentId, services: ServicesDep, body: SmallBody) -> Response:
     """Report that a member is alive, how many groups it runs and how many it wants to start; returns credits."""
     beat = parse(Heartbeat, body)
-    credited = await services.registry.heartbeat(run, environment, beat.member, beat.running_groups, beat.start_groups)
+    credited = await services.environments.registry.heartbeat(
+        run, environment, beat.member, beat.running_groups, beat.start_groups
+    )
     return model_reply(_credits(credited.grant, credited.started))
 
 
@@ -183,8 +185,10 @@ async def get_credits(
             raise errors.InvalidField(
                 "needs member as well: running groups are those of one member", ("query", "running_groups")
             )
-        return model_reply(_credits(await services.registry.credits(run, environment)))
-    return model_reply(_credits((await services.registry.heartbeat(run, environment, member, running_groups)).grant))
+        return model_reply(_credits(await services.environments.registry.credits(run, environment)))
+    return model_reply(
+        _credits((await services.environments.registry.heartbeat(run, environment, member, running_groups)).grant)
+    )
 
 
 def _credits(grant: Grant, started: int = 0) -> Credits:

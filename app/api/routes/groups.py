@@ -80,10 +80,10 @@ async def submit_groups(request: Request) -> Response:
             groups = await services.decoder.blobs(body)
         else:
             groups = await services.decoder.native(body)
-        outcomes = await services.submissions.submit(run, groups)
+        outcomes = await services.groups.native.submit(run, groups)
     headers = {"Idempotent-Replay": "true"} if all(outcome.repeated for outcome in outcomes) else {}
     answer: dict[str, Any] = {"groups": list(map(_receipt, groups, outcomes))}
-    if warnings := services.warnings.of(run):
+    if warnings := services.runs.warnings.of(run):
         answer["warnings"] = [warned.model_dump() for warned in shown_warnings(warnings)]
     return Response(orjson.dumps(answer), 201, headers, "application/json")
 
@@ -96,7 +96,7 @@ async def submit_groups(request: Request) -> Response:
 )
 async def get_group(run: NamedRun, group: GroupId, services: ServicesDep) -> Response:
     """Answer where a group is, and what became of it: kept for `history_retention_s` after it has left."""
-    life = await services.lineages.of(run, group)
+    life = await services.groups.histories.of(run, group)
     environment, size = life.entry.lane
     return model_reply(
         Lineage.model_validate(
@@ -129,7 +129,7 @@ async def delete_group(run: NamedRun, group: GroupId, services: ServicesDep) -> 
 
     A group that is in a batch, or has left, cannot be deleted: 409.
     """
-    await services.deletion.delete(run, group)
+    await services.groups.deletion.delete(run, group)
     return Response(status_code=204)
 
 
@@ -162,7 +162,7 @@ async def delete_groups(
     """
     wanted = GroupFilter(environment, size, older_than_version)
     after = None if cursor is None else parse_position(cursor)
-    deleted = await services.deletion.delete_matching(run, wanted, limit=limit, after=after)
+    deleted = await services.groups.deletion.delete_matching(run, wanted, limit=limit, after=after)
     position = None if deleted.position is None else str(deleted.position)
     return model_reply(GroupsDeleted(deleted_groups=deleted.groups, left_groups=deleted.left, cursor=position))
 

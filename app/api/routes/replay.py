@@ -125,7 +125,7 @@ async def post_fragments(
         else:
             fragments = await services.decoder.fragments_json(body)
         stop = end_of_waiting(request.scope)
-        receipts = await services.replay_insertion.insert(run, fragments, wait_s, stop)
+        receipts = await services.replay.insertion.insert(run, fragments, wait_s, stop)
     said = [{"number": one.number, "status": one.outcome, "fragment": one.fragment_id} for one in receipts]
     headers = {"Idempotent-Replay": "true"} if all(one.outcome == "repeated" for one in receipts) else {}
     return Response(orjson.dumps({"fragments": said}), 201, headers, "application/json")
@@ -143,7 +143,7 @@ async def get_fragment(
     services: ServicesDep,
 ) -> Response:
     """Answer a fragment's blob as it came in."""
-    ((_, payload),) = await services.replay.fragments(run, [fragment])
+    ((_, payload),) = await services.replay.buffers.fragments(run, [fragment])
     return Response(payload, media_type=SAFETENSORS)
 
 
@@ -157,7 +157,7 @@ async def get_fragment(
 async def fetch_fragments(run: NamedRun, services: ServicesDep, body: SmallBody) -> Response:
     """Answer a frame of fragments' blobs, in the order asked for; its metadata `fragments` says what they are."""
     asked = parse(FetchFragments, body).fragments
-    return fragments_reply(await services.replay.fragments(run, asked))
+    return fragments_reply(await services.replay.buffers.fragments(run, asked))
 
 
 # Samples
@@ -195,14 +195,14 @@ async def take_sample(
         trainer=asked.trainer or "",
     )
     binary = accepts_binary(request)
-    sample = await services.replay_samples.take(run, sample_request, wait_s, end_of_waiting(request.scope))
+    sample = await services.replay.samples.take(run, sample_request, wait_s, end_of_waiting(request.scope))
     if isinstance(sample, Blocked):
         if wait_s > 0:
             log.debug(
                 "run %s: no sample within %g s for %r: %s", run, wait_s, asked.trainer or "unnamed", sample.detail
             )
         return waiting_reply(sample)
-    return await taken_reply(request, services.replay, services.replay_samples, run, sample, binary=binary)
+    return await taken_reply(request, services.replay.buffers, services.replay.samples, run, sample, binary=binary)
 
 
 @router.get("/samples/{sample}", summary="Look at a sample", response_model=SampleInfo, responses=_GET_SAMPLE)
@@ -210,7 +210,7 @@ async def get_sample(run: NamedRun, sample: SampleId, services: ServicesDep, req
     """Show a sample that is held again, to every rank and to a trainer that came back: the same records in order."""
     binary = accepts_binary(request)
     return await shown_reply(
-        request, services.replay, run, await services.replay_samples.show(run, sample), binary=binary
+        request, services.replay.buffers, run, await services.replay.samples.show(run, sample), binary=binary
     )
 
 
@@ -223,7 +223,7 @@ async def get_sample(run: NamedRun, sample: SampleId, services: ServicesDep, req
 )
 async def ack_sample(run: NamedRun, sample: SampleId, services: ServicesDep, body: SmallBody) -> Response:
     """End a sample: its uses count. The same again is answered the same."""
-    await services.replay_samples.acknowledge(run, sample, parse(AckSample, body).lease)
+    await services.replay.samples.acknowledge(run, sample, parse(AckSample, body).lease)
     return model_reply(SampleEnd(sample=sample, state="acknowledged"))
 
 
@@ -237,7 +237,7 @@ async def ack_sample(run: NamedRun, sample: SampleId, services: ServicesDep, bod
 async def nack_sample(run: NamedRun, sample: SampleId, services: ServicesDep, body: SmallBody) -> Response:
     """Give a sample back: its uses do not count."""
     asked = parse(NackSample, body)
-    await services.replay_samples.give_back(run, sample, asked.lease, asked.reason)
+    await services.replay.samples.give_back(run, sample, asked.lease, asked.reason)
     return model_reply(SampleEnd(sample=sample, state="given_back"))
 
 
@@ -251,7 +251,7 @@ async def nack_sample(run: NamedRun, sample: SampleId, services: ServicesDep, bo
 async def extend_sample(run: NamedRun, sample: SampleId, services: ServicesDep, body: SmallBody) -> Response:
     """Hold a sample longer, counted from now."""
     asked = parse(ExtendSample, body)
-    lease_s = await services.replay_samples.extend(run, sample, asked.lease, asked.lease_s)
+    lease_s = await services.replay.samples.extend(run, sample, asked.lease, asked.lease_s)
     return model_reply(SampleEnd(sample=sample, state="held", lease_s=lease_s))
 
 
@@ -290,21 +290,21 @@ async def put_replay(
 async def change_replay(run: NamedRun, services: ServicesDep, body: SmallBody) -> Response:
     """Change a buffer while it goes on: what the body names."""
     asked = parse(ReplayChange, body)
-    await services.replay.state(run)
+    await services.replay.buffers.state(run)
     return await _configured(services, run, changes_of(asked, frozenset(asked.model_fields_set)))
 
 
 @router.get("", summary="How a buffer is doing", response_model=ReplayState, responses=_READ)
 async def get_replay(run: NamedRun, services: ServicesDep, request: Request) -> Response:
     """Answer settings, sizes, histograms, what blocks whom, and who sends what."""
-    state = shown_state(await services.replay.state(run))
+    state = shown_state(await services.replay.buffers.state(run))
     return await large_json_reply(request, state.model_dump_json().encode())
 
 
 @router.delete("", summary="Remove a buffer", status_code=204, responses=_WRITE)
 async def delete_replay(run: NamedRun, services: ServicesDep) -> Response:
     """Remove the buffer with its settings, all it holds, and its snapshots. The run goes on; samples have ended."""
-    await services.replay_snapshots.delete_buffer(run)
+    await services.replay.snapshots.delete_buffer(run)
     return Response(status_code=204)
 
 
@@ -318,7 +318,9 @@ async def delete_replay(run: NamedRun, services: ServicesDep) -> Response:
 async def put_session(run: NamedRun, services: ServicesDep, body: SmallBody) -> Response:
     """Begin a training attempt: chunks of former ones are retired, and kept for inspection until they are evicted."""
     session = parse(SessionStart, body).session
-    return model_reply(SessionSet(session=session, retired_chunks=await services.replay.set_session(run, session)))
+    return model_reply(
+        SessionSet(session=session, retired_chunks=await services.replay.buffers.set_session(run, session))
+    )
 
 
 @router.patch(
@@ -331,7 +333,7 @@ async def put_session(run: NamedRun, services: ServicesDep, body: SmallBody) -> 
 async def patch_priorities(run: NamedRun, services: ServicesDep, body: SmallBody) -> Response:
     """Set priorities of chunks. Those that are not there any more are named, and passed over."""
     priorities = parse(Priorities, body).priorities
-    there = await services.replay.update_priorities(run, priorities)
+    there = await services.replay.buffers.update_priorities(run, priorities)
     return model_reply(PrioritiesSet(updated=len(there), missing=sorted(priorities.keys() - set(there))))
 
 
@@ -350,7 +352,7 @@ async def list_chunks(
     version: OfVersion = None,
 ) -> Response:
     """Answer chunks, page by page."""
-    page = await services.replay.chunks(
+    page = await services.replay.buffers.chunks(
         run,
         limit=limit,
         cursor=cursor,
@@ -374,7 +376,7 @@ async def delete_chunks(
     below_version: Annotated[_Whole, Query(description="Only those of policy versions below this.")] = None,
 ) -> Response:
     """Retire the chunks that are of all that is named; without a name, all. Samples that hold them keep them."""
-    retired = await services.replay.delete_chunks(
+    retired = await services.replay.buffers.delete_chunks(
         run, worker=worker, session=session, version=version, below_version=below_version
     )
     return model_reply(ChunksDeleted(retired_chunks=retired))
@@ -382,7 +384,7 @@ async def delete_chunks(
 
 async def _configured(services: ServicesDep, run: str, changes: dict[str, Any], *, keep: bool = False) -> Response:
     try:
-        return model_reply(shown_state(await services.replay.configure(run, changes, keep=keep)))
+        return model_reply(shown_state(await services.replay.buffers.configure(run, changes, keep=keep)))
     except InvalidField as error:
         if error.location and error.location[0] in RateLimiter.model_fields:
             raise InvalidField(str(error), ("limiter", *error.location)) from None
@@ -406,14 +408,14 @@ async def take_snapshot(run: NamedRun, services: ServicesDep, body: SmallBody) -
     Payloads are not copied; they stay as long as a snapshot names them.
     """
     name = parse(TakeSnapshot, body).name or uuid.uuid4().hex
-    taken = await services.replay_snapshots.take(run, name)
+    taken = await services.replay.snapshots.take(run, name)
     return model_reply(shown_snapshot(taken, taken.taken_ms), 201)
 
 
 @router.get("/snapshots", summary="List snapshots", response_model=Snapshots, responses=_READ)
 async def list_snapshots(run: NamedRun, services: ServicesDep) -> Response:
     """Answer the snapshots there are, oldest first."""
-    there, clock_ms = await services.replay_snapshots.all(run)
+    there, clock_ms = await services.replay.snapshots.all(run)
     return model_reply(Snapshots(snapshots=[shown_snapshot(one, clock_ms) for one in there]))
 
 
@@ -429,8 +431,8 @@ async def restore_snapshot(run: NamedRun, services: ServicesDep, body: SmallBody
 
     Samples held when it was taken count as given back, and those held now have ended. The snapshot stays.
     """
-    await services.replay_snapshots.restore(run, parse(RestoreSnapshot, body).name)
-    state = shown_state(await services.replay.state(run))
+    await services.replay.snapshots.restore(run, parse(RestoreSnapshot, body).name)
+    state = shown_state(await services.replay.buffers.state(run))
     return await large_json_reply(request, state.model_dump_json().encode())
 
 
@@ -442,5 +444,5 @@ async def restore_snapshot(run: NamedRun, services: ServicesDep, body: SmallBody
 )
 async def delete_snapshot(run: NamedRun, snapshot: SnapshotName, services: ServicesDep) -> Response:
     """Remove a snapshot; payloads that only it named are removed with it."""
-    await services.replay_snapshots.drop(run, snapshot)
+    await services.replay.snapshots.drop(run, snapshot)
     return Response(status_code=204)

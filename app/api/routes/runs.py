@@ -53,14 +53,14 @@ async def create_run(services: ServicesDep, body: SmallBody) -> Response:
     config = RunConfig(batch_size=asked.batch_size, **asked.atropos.model_dump())
     given = asked.model_dump(exclude={"name", "batch_size", "atropos"})
     named = asked.model_fields_set | asked.atropos.model_fields_set
-    view, new = await services.administration.create(asked.name, config, Policy(**fields_of(given)), named)
+    view, new = await services.runs.administration.create(asked.name, config, Policy(**fields_of(given)), named)
     return model_reply(_shown(asked.name, view), 201 if new else 200, {"Location": f"/v1/runs/{asked.name}"})
 
 
 @router.get("", summary="List runs", response_model=Runs, responses=read_responses())
 async def list_runs(services: ServicesDep) -> Response:
     """List all runs, archived ones too, by name."""
-    summaries, failures = await services.administration.all()
+    summaries, failures = await services.runs.administration.all()
     shown = []
     unreadable = [UnreadableRun(name=run, detail=failure.detail) for run, failure in failures.items()]
     for run, summary in summaries.items():
@@ -77,7 +77,7 @@ async def list_runs(services: ServicesDep) -> Response:
 @router.get("/{run}", summary="Look at a run", response_model=Run, responses=read_responses(errors.RunNotFound))
 async def get_run(run: NamedRun, services: ServicesDep) -> Response:
     """Answer a run's settings, step and policy version."""
-    return model_reply(_shown(run, await services.administration.get(run)))
+    return model_reply(_shown(run, await services.runs.administration.get(run)))
 
 
 @router.patch(
@@ -91,7 +91,7 @@ async def change_run(run: NamedRun, services: ServicesDep, body: SmallBody) -> R
     """Change a run while it goes on: what the body names (JSON merge patch)."""
     asked = parse(RunChange, body)
     changes = asked.model_dump(include=asked.model_fields_set)
-    return model_reply(_shown(run, await services.administration.change(run, changes)))
+    return model_reply(_shown(run, await services.runs.administration.change(run, changes)))
 
 
 @router.delete(
@@ -99,7 +99,7 @@ async def change_run(run: NamedRun, services: ServicesDep, body: SmallBody) -> R
 )
 async def delete_run(run: NamedRun, services: ServicesDep) -> Response:
     """Remove a run with everything it owns: groups, batches, environments, history."""
-    await services.administration.delete(run)
+    await services.runs.administration.delete(run)
     return Response(status_code=204)
 
 
@@ -111,8 +111,8 @@ async def delete_run(run: NamedRun, services: ServicesDep) -> Response:
 )
 async def run_status(run: NamedRun, services: ServicesDep, request: Request) -> Response:
     """Answer what operators want to know: who takes part, what waits, what blocks."""
-    await services.administration.get(run)
-    return await large_json_reply(request, (await services.status.of(run)).model_dump_json().encode())
+    await services.runs.administration.get(run)
+    return await large_json_reply(request, (await services.runs.status.of(run)).model_dump_json().encode())
 
 
 @router.put(
@@ -125,7 +125,7 @@ async def run_status(run: NamedRun, services: ServicesDep, request: Request) -> 
 async def put_policy_version(run: NamedRun, services: ServicesDep, body: SmallBody) -> Response:
     """Say how many weight updates there were. Groups that this makes too old leave the queue, and are counted."""
     asked = parse(PolicyVersion, body)
-    dropped = await services.administration.set_policy_version(run, asked.policy_version, asked.rewinds)
+    dropped = await services.runs.administration.set_policy_version(run, asked.policy_version, asked.rewinds)
     return model_reply(PolicyVersionSet(policy_version=asked.policy_version, dropped_groups=dropped))
 
 
@@ -139,8 +139,8 @@ async def put_policy_version(run: NamedRun, services: ServicesDep, body: SmallBo
 async def post_checkpoint(run: NamedRun, services: ServicesDep, body: SmallBody) -> Response:
     """Let go of the batches up to a step: the trainer has saved a state that contains them."""
     asked = parse(Checkpoint, body)
-    await services.administration.get(run)
-    kept = (await services.bookmarks.checkpoint(run, asked.step, asked.policy_version, asked.rewinds)).kept
+    await services.runs.administration.get(run)
+    kept = (await services.batches.retention.checkpoint(run, asked.step, asked.policy_version, asked.rewinds)).kept
     return model_reply(
         RetentionState(
             checkpoint=kept.checkpoint,
@@ -161,7 +161,7 @@ async def post_checkpoint(run: NamedRun, services: ServicesDep, body: SmallBody)
 )
 async def post_rewind(run: NamedRun, services: ServicesDep, body: SmallBody) -> Response:
     """Hand out every batch after a step again, the same groups in the same order, before any new one."""
-    rewound = await services.administration.rewind(run, parse(Rewind, body).step)
+    rewound = await services.runs.administration.rewind(run, parse(Rewind, body).step)
     return model_reply(
         Rewound(
             batches=[lease.batch_id for lease in rewound.batches],

@@ -26,12 +26,12 @@ class AtroposDelivery:
         worker: The name of this process in leases and among those that give signs of life.
     """
 
-    def __init__(self, batches: BatchStore, retention: Retention) -> None:
+    def __init__(self, batches: BatchStore, retention: Retention, worker: str) -> None:
         self._batches = batches
         self._retention = retention
         self._under_way: set[Lease] = set()  # what Redis says we are sending, and we are
         self._pid_space = pid_space()
-        self.worker = f"{self._pid_space}/{os.getpid()}/{uuid.uuid4().hex[:8]}"
+        self.worker = worker
 
     def lease(self, batch: Lease) -> Lease:
         """Return the lease under which this process sends a batch."""
@@ -93,3 +93,8 @@ class AtroposDelivery:
             return False
         ticked = view.workers.get(worker)
         return ticked is not None and view.clock_ms - ticked <= _WORKER_SILENT_MS
+
+
+def worker_name() -> str:
+    """Make a new name for this process, as leases and signs of life have it."""
+    return f"{pid_space()}/{os.getpid()}/{uuid.uuid4().hex[:8]}"

@@ -45,24 +45,24 @@ async def test_a_batch_whose_taking_was_never_confirmed_is_served_again(
     """Redis took it out of the queue, at once or after we had given up, and we never heard."""
     lossy, url = line
     services, _ = process(url, store_patience_s=PATIENCE_S)
-    await services.registry.register_trainer(RUN, config(2))
-    await services.intake.submit(RUN, [encoded(2, 1)])
+    await services.environments.registry.register_trainer(RUN, config(2))
+    await services.groups.atropos.submit(RUN, [encoded(2, 1)])
     if lost == CLAIM:
-        broken = await services.dispatch.take(RUN)
+        broken = await services.batches.dispatch.take(RUN)
         assert broken.batch is not None
-        await services.sending.break_off(RUN, broken.batch)
+        await services.batches.atropos_delivery.break_off(RUN, broken.batch)
     (lossy.hold if late else lossy.lose_replies_to)(lost)
     with pytest.raises(StoreUnavailable):
-        await services.dispatch.take(RUN)
+        await services.batches.dispatch.take(RUN)
     lossy.heal()
     if late:
         await lossy.deliver_late()
-    answer = await services.dispatch.take(RUN)
+    answer = await services.batches.dispatch.take(RUN)
     assert marks(answer) == [1]
     assert answer.batch is not None
     assert answer.batch.lease.delivery_count > 1, "and says so"
-    await services.sending.finish(RUN, answer)
-    await services.sending.finish(RUN, await services.dispatch.take(RUN))
+    await services.batches.atropos_delivery.finish(RUN, answer)
+    await services.batches.atropos_delivery.finish(RUN, await services.batches.dispatch.take(RUN))
     assert (await books_of(redis_client, RUN))["delivered"] == 1
 
 
@@ -71,15 +71,15 @@ async def test_what_one_process_lost_on_its_way_another_serves(process: Callable
     lossy, url = line
     services, maintenance = process(url, store_patience_s=PATIENCE_S)
     other, _ = process()
-    await services.registry.register_trainer(RUN, config(2))
-    await services.intake.submit(RUN, [encoded(2, 1)])
+    await services.environments.registry.register_trainer(RUN, config(2))
+    await services.groups.atropos.submit(RUN, [encoded(2, 1)])
     lossy.lose_replies_to(COMMIT)
     with pytest.raises(StoreUnavailable):
-        await services.dispatch.take(RUN)
+        await services.batches.dispatch.take(RUN)
     lossy.heal()
-    assert (await other.dispatch.take(RUN)).batch is None
+    assert (await other.batches.dispatch.take(RUN)).batch is None
     await maintenance.look_after(RUN)
-    assert marks(await other.dispatch.take(RUN)) == [1]
+    assert marks(await other.batches.dispatch.take(RUN)) == [1]
 
 
 async def test_a_batch_that_was_dropped_is_not_said_to_be_missing_if_the_answer_was_lost(
@@ -87,13 +87,13 @@ async def test_a_batch_that_was_dropped_is_not_said_to_be_missing_if_the_answer_
 ) -> None:
     lossy, url = line
     services, _ = process(url)
-    await services.administration.create(RUN, config(2), Policy(max_deliveries=1))
-    await services.submissions.submit(RUN, [replace(encoded(2, 1), group_id="a")])
-    batch = (await services.dispatch.take(RUN, BatchRequest(lease_s=0.001))).batch
+    await services.runs.administration.create(RUN, config(2), Policy(max_deliveries=1))
+    await services.groups.native.submit(RUN, [replace(encoded(2, 1), group_id="a")])
+    batch = (await services.batches.dispatch.take(RUN, BatchRequest(lease_s=0.001))).batch
     assert batch is not None
-    assert (await services.dispatch.take(RUN, BatchRequest())).batch is None, "it is quarantined"
+    assert (await services.batches.dispatch.take(RUN, BatchRequest())).batch is None, "it is quarantined"
     lossy.lose_replies_to(DISCARD)
-    dropping = asyncio.create_task(services.leases.discard(RUN, batch.lease.batch_id))
+    dropping = asyncio.create_task(services.batches.leases.discard(RUN, batch.lease.batch_id))
 
     async def dropped() -> bool:
         return not await redis_client.exists(RunKeys(RUN).leases)
@@ -109,14 +109,14 @@ async def test_a_batch_that_is_being_sent_is_left_alone(process: Callable[..., P
     """By who sends it, in a request or in passing, and by others; however long it takes."""
     services, maintenance = process()
     other, _ = process()
-    await services.registry.register_trainer(RUN, config(2))
-    await services.intake.submit(RUN, [encoded(2, 1)])
-    answer = await services.dispatch.take(RUN)
+    await services.environments.registry.register_trainer(RUN, config(2))
+    await services.groups.atropos.submit(RUN, [encoded(2, 1)])
+    answer = await services.batches.dispatch.take(RUN)
     await maintenance.look_after(RUN)
-    assert (await services.dispatch.take(RUN)).batch is None
-    assert (await other.dispatch.take(RUN)).batch is None
-    await services.sending.finish(RUN, answer)
-    (lease,) = (await services.registry.view(RUN)).leases
+    assert (await services.batches.dispatch.take(RUN)).batch is None
+    assert (await other.batches.dispatch.take(RUN)).batch is None
+    await services.batches.atropos_delivery.finish(RUN, answer)
+    (lease,) = (await services.environments.registry.view(RUN)).leases
     assert (lease.state, lease.delivery_count) == (LeaseState.SENT, 1)
 
 
@@ -126,17 +126,17 @@ async def test_a_batch_that_could_not_be_marked_as_sent_is_served_again(
     """Its trainer may have it; to serve it twice is allowed, to lose it is not. A mark that comes late is void."""
     lossy, url = line
     services, _ = process(url, store_patience_s=PATIENCE_S)
-    await services.registry.register_trainer(RUN, config(2))
-    await services.intake.submit(RUN, [encoded(2, 1)])
-    answer = await services.dispatch.take(RUN)
+    await services.environments.registry.register_trainer(RUN, config(2))
+    await services.groups.atropos.submit(RUN, [encoded(2, 1)])
+    answer = await services.batches.dispatch.take(RUN)
     lossy.hold(MARK_SENT)
     with pytest.raises(StoreUnavailable):
-        await services.sending.finish(RUN, answer)
+        await services.batches.atropos_delivery.finish(RUN, answer)
     lossy.heal()
-    again = await services.dispatch.take(RUN)
+    again = await services.batches.dispatch.take(RUN)
     assert marks(again) == [1]
     await lossy.deliver_late()
-    (lease,) = (await services.registry.view(RUN)).leases
+    (lease,) = (await services.environments.registry.view(RUN)).leases
     assert (lease.state, lease.delivery_count) == (LeaseState.SENDING, 2)
 
 
@@ -145,15 +145,15 @@ async def test_a_batch_that_could_not_be_marked_as_returned_is_handed_out_again(
 ) -> None:
     lossy, url = line
     services, _ = process(url, store_patience_s=PATIENCE_S)
-    await services.registry.register_trainer(RUN, config(2))
-    await services.intake.submit(RUN, [encoded(2, 1)])
-    answer = await services.dispatch.take(RUN)
+    await services.environments.registry.register_trainer(RUN, config(2))
+    await services.groups.atropos.submit(RUN, [encoded(2, 1)])
+    answer = await services.batches.dispatch.take(RUN)
     assert answer.batch is not None
     lossy.hold(MARK_RETURNED)
     with pytest.raises(StoreUnavailable):
-        await services.sending.break_off(RUN, answer.batch)
+        await services.batches.atropos_delivery.break_off(RUN, answer.batch)
     lossy.heal()
-    assert marks(await services.dispatch.take(RUN)) == [1]
+    assert marks(await services.batches.dispatch.take(RUN)) == [1]
 
 
 @pytest.mark.parametrize("while_", [COMMIT, MARK_SENT])
@@ -162,12 +162,12 @@ async def test_a_request_that_is_cancelled_leaves_nothing_on_its_way(
 ) -> None:
     lossy, url = line
     services, _ = process(url)
-    await services.registry.register_trainer(RUN, config(2))
-    await services.intake.submit(RUN, [encoded(2, 1)])
+    await services.environments.registry.register_trainer(RUN, config(2))
+    await services.groups.atropos.submit(RUN, [encoded(2, 1)])
     lossy.lose_replies_to(COMMIT) if while_ == COMMIT else lossy.hold(MARK_SENT)
 
     async def ask() -> None:
-        await services.sending.finish(RUN, await services.dispatch.take(RUN))
+        await services.batches.atropos_delivery.finish(RUN, await services.batches.dispatch.take(RUN))
 
     asking = asyncio.create_task(ask())
     await asyncio.wait({asking}, timeout=0.3)
@@ -175,7 +175,7 @@ async def test_a_request_that_is_cancelled_leaves_nothing_on_its_way(
     with contextlib.suppress(asyncio.CancelledError):
         await asking
     lossy.heal()
-    assert marks(await services.dispatch.take(RUN)) == [1]
+    assert marks(await services.batches.dispatch.take(RUN)) == [1]
 
 
 async def test_a_batch_that_was_returned_while_its_commit_was_repeated_is_not_sent_twice(
@@ -185,17 +185,17 @@ async def test_a_batch_that_was_returned_while_its_commit_was_repeated_is_not_se
     lossy, url = line
     services, _ = process(url)
     other, _ = process()
-    await services.registry.register_trainer(RUN, config(2))
-    await services.intake.submit(RUN, [encoded(2, 1)])
+    await services.environments.registry.register_trainer(RUN, config(2))
+    await services.groups.atropos.submit(RUN, [encoded(2, 1)])
     lossy.lose_replies_to(COMMIT)
-    asking = asyncio.create_task(services.dispatch.take(RUN))
+    asking = asyncio.create_task(services.batches.dispatch.take(RUN))
 
     async def committed() -> bool:
         return bool(await redis_client.hlen(RunKeys(RUN).leases))
 
     await wait_until(committed)
-    await other.registry.register_trainer(RUN, config(2))
-    successor = await other.dispatch.take(RUN)
+    await other.environments.registry.register_trainer(RUN, config(2))
+    successor = await other.batches.dispatch.take(RUN)
     assert marks(successor) == [1]
     lossy.heal()
     lossy.cut()
@@ -205,21 +205,23 @@ async def test_a_batch_that_was_returned_while_its_commit_was_repeated_is_not_se
 
 async def test_a_batch_served_again_says_still_whether_it_is_relaxed(process: Callable[..., Process]) -> None:
     services, _ = process(relax_after_s=0)
-    await services.registry.register_trainer(RUN, config(8))
-    await services.dispatch.take(RUN)
+    await services.environments.registry.register_trainer(RUN, config(8))
+    await services.batches.dispatch.take(RUN)
     environments = []
     for n in range(3):
-        enrolled = await services.registry.register_environment(RUN, Application(f"env{n}", 4, 512, 1.0, 0.3))
+        enrolled = await services.environments.registry.register_environment(
+            RUN, Application(f"env{n}", 4, 512, 1.0, 0.3)
+        )
         assert enrolled is not None
         environments.append(enrolled[0].environment)
     for mark, environment in enumerate(environments):
-        await services.intake.submit(RUN, [encoded(4, mark, environment)])
-    first = await services.dispatch.take(RUN)
+        await services.groups.atropos.submit(RUN, [encoded(4, mark, environment)])
+    first = await services.batches.dispatch.take(RUN)
     assert first.batch is not None
     assert first.batch.lease.relaxed
-    await services.sending.break_off(RUN, first.batch)
-    await services.registry.register_trainer(RUN, config(8))
-    again = await services.dispatch.take(RUN)
+    await services.batches.atropos_delivery.break_off(RUN, first.batch)
+    await services.environments.registry.register_trainer(RUN, config(8))
+    again = await services.batches.dispatch.take(RUN)
     assert again.batch is not None
     assert again.batch.payloads == first.batch.payloads
     assert again.batch.lease.relaxed

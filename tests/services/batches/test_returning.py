@@ -29,16 +29,16 @@ async def services(process: Callable[..., Process], redis_client: Redis) -> Serv
     """One API process, and a run whose leases run out once."""
     made, _ = process()
     policy = Policy(max_deliveries=1, keep_batches=8, keep_bytes=2**30)
-    await made.administration.create(RUN, config(2), policy)
+    await made.runs.administration.create(RUN, config(2), policy)
     return made
 
 
 async def submit(services: Services, *names: str) -> None:
-    await services.submissions.submit(RUN, [group(name) for name in names])
+    await services.groups.native.submit(RUN, [group(name) for name in names])
 
 
 async def take(services: Services) -> Batch:
-    answer = await services.dispatch.take(RUN, BatchRequest(lease_s=LEASE_S))
+    answer = await services.batches.dispatch.take(RUN, BatchRequest(lease_s=LEASE_S))
     assert answer.batch is not None, answer.not_ready
     return answer.batch
 
@@ -48,7 +48,7 @@ def names(batch: Batch) -> list[str | None]:
 
 
 async def states(services: Services) -> list[LeaseState]:
-    return [lease.state for lease in (await services.registry.view(RUN)).leases]
+    return [lease.state for lease in (await services.environments.registry.view(RUN)).leases]
 
 
 async def run_out(redis: Redis) -> None:
@@ -62,7 +62,7 @@ async def test_a_quarantined_batch_may_be_given_back_twice(services: Services, r
     await run_out(redis_client)
     assert names(await take(services)) == ["b"]
     for _ in range(2):
-        await services.leases.give_back(RUN, poisoned.lease.batch_id, None, "it is sound after all")
+        await services.batches.leases.give_back(RUN, poisoned.lease.batch_id, None, "it is sound after all")
     assert names(await take(services)) == ["a"]
 
 
@@ -85,7 +85,7 @@ async def test_a_rewind_does_not_promise_batches_that_are_quarantined(services: 
     await take(services)
     await run_out(redis_client)
     second = await take(services)
-    rewound = await services.bookmarks.rewind(RUN, 0)
+    rewound = await services.batches.retention.rewind(RUN, 0)
     assert [lease.batch_id for lease in rewound.batches] == [second.lease.batch_id]
     assert [lease.step for lease in rewound.quarantined] == [1]
 
@@ -98,10 +98,10 @@ async def test_a_rewind_lets_go_of_no_batch_that_is_to_come_back(services: Servi
     await submit(services, "a", "b", "c")
     first, *others = [await take(services) for _ in range(3)]
     for batch in others:
-        await services.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)
-    view = await services.administration.get(RUN)
+        await services.batches.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)
+    view = await services.runs.administration.get(RUN)
     assert await RunStore(services.connection).put(RUN, config(2), replace(view.policy, keep_batches=1), view.epoch)
-    rewound = await services.bookmarks.rewind(RUN, 1)
+    rewound = await services.batches.retention.rewind(RUN, 1)
     assert [lease.batch_id for lease in rewound.batches] == [batch.lease.batch_id for batch in others]
     assert [names(await take(services)) for _ in others] == [["b"], ["c"]]
     books = await books_of(redis_client, RUN)
@@ -112,10 +112,10 @@ async def test_a_rewind_lets_go_of_no_batch_that_is_to_come_back(services: Servi
 async def test_a_rewind_that_is_refused_ends_no_batch(services: Services, redis_client: Redis) -> None:
     await submit(services, "a", "b")
     held = await take(services)
-    await services.bookmarks.checkpoint(RUN, 1)
+    await services.batches.retention.checkpoint(RUN, 1)
     with pytest.raises(RewindImpossible):
-        await services.bookmarks.rewind(RUN, 0)
-    await services.leases.acknowledge(RUN, held.lease.batch_id, held.lease.lease_id)
+        await services.batches.retention.rewind(RUN, 0)
+    await services.batches.leases.acknowledge(RUN, held.lease.batch_id, held.lease.lease_id)
 
 
 @pytest.mark.parametrize("request_id", ["", "the same"])
@@ -123,13 +123,13 @@ async def test_groups_of_a_batch_that_is_dissolved_are_the_oldest_at_once(
     services: Services, redis_client: Redis, request_id: str
 ) -> None:
     """Their lane was empty when the trainer that asked was looked for a batch."""
-    await services.administration.change(RUN, {"max_deliveries": 9})
-    await services.submissions.submit(RUN, [group("old")])
-    await services.dispatch.take(RUN, BatchRequest(request_id, LEASE_S))
-    await services.submissions.submit(RUN, [group(name, size=1) for name in ("young", "younger", "youngest")])
-    await services.administration.change(RUN, {"batch_size": 3})
+    await services.runs.administration.change(RUN, {"max_deliveries": 9})
+    await services.groups.native.submit(RUN, [group("old")])
+    await services.batches.dispatch.take(RUN, BatchRequest(request_id, LEASE_S))
+    await services.groups.native.submit(RUN, [group(name, size=1) for name in ("young", "younger", "youngest")])
+    await services.runs.administration.change(RUN, {"batch_size": 3})
     await run_out(redis_client)
-    answer = await services.dispatch.take(RUN, BatchRequest(request_id, LEASE_S))
+    answer = await services.batches.dispatch.take(RUN, BatchRequest(request_id, LEASE_S))
     assert answer.batch is not None
     assert names(answer.batch) == ["old", "young"]
 
@@ -137,9 +137,9 @@ async def test_groups_of_a_batch_that_is_dissolved_are_the_oldest_at_once(
 async def test_groups_that_grew_too_old_since_the_last_sweep_are_not_promised(
     services: Services, redis_client: Redis
 ) -> None:
-    await services.administration.change(RUN, {"max_age_s": LEASE_S / 2})
+    await services.runs.administration.change(RUN, {"max_age_s": LEASE_S / 2})
     await submit(services, "a", "b")
-    assert (await services.explain.of(RUN)).not_ready is None
+    assert (await services.batches.diagnostics.of(RUN)).not_ready is None
     await run_out(redis_client)
-    assert (await services.explain.of(RUN)).not_ready is not None
+    assert (await services.batches.diagnostics.of(RUN)).not_ready is not None
     assert (await books_of(redis_client, RUN))["dropped"] == {"expired": 2}

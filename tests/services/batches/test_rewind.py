@@ -23,80 +23,80 @@ def named(name: str, *, version: int | None = None) -> EncodedGroup:
 
 
 async def taken(services: Services, lease_s: float = 600.0) -> Batch:
-    answer = await services.dispatch.take(RUN, BatchRequest(lease_s=lease_s))
+    answer = await services.batches.dispatch.take(RUN, BatchRequest(lease_s=lease_s))
     assert answer.batch is not None
     return answer.batch
 
 
 async def rewound_to(services: Services, step: int) -> list[str]:
     """Rewind; the batches that come again."""
-    return [lease.batch_id for lease in (await services.bookmarks.rewind(RUN, step)).batches]
+    return [lease.batch_id for lease in (await services.batches.retention.rewind(RUN, step)).batches]
 
 
 @pytest.fixture
 async def services(process: Callable[..., Process]) -> Services:
     found, _ = process()
-    await found.administration.create(RUN, config(2), KEEPING)
+    await found.runs.administration.create(RUN, config(2), KEEPING)
     return found
 
 
 async def test_a_rewind_does_not_promise_batches_that_are_quarantined(services: Services) -> None:
-    await services.submissions.submit(RUN, [named("a"), named("b")])
+    await services.groups.native.submit(RUN, [named("a"), named("b")])
     poison = await taken(services, lease_s=0.001)
     second = await taken(services)
     assert second.lease.step == 2
-    rewound = await services.bookmarks.rewind(RUN, 0)
+    rewound = await services.batches.retention.rewind(RUN, 0)
     assert [lease.batch_id for lease in rewound.batches] == [second.lease.batch_id]
     assert [lease.batch_id for lease in rewound.quarantined] == [poison.lease.batch_id]
 
 
 async def test_a_group_that_waits_again_after_a_rewind_is_leased_not_delivered(services: Services) -> None:
-    await services.submissions.submit(RUN, [named("a")])
+    await services.groups.native.submit(RUN, [named("a")])
     batch = await taken(services)
-    await services.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)
-    assert (await services.lineages.of(RUN, "a")).state == "delivered"
-    await services.bookmarks.rewind(RUN, 0)
-    assert (await services.lineages.of(RUN, "a")).state == "leased"
+    await services.batches.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)
+    assert (await services.groups.histories.of(RUN, "a")).state == "delivered"
+    await services.batches.retention.rewind(RUN, 0)
+    assert (await services.groups.histories.of(RUN, "a")).state == "leased"
     again = await taken(services)
-    await services.leases.give_back(RUN, again.lease.batch_id, again.lease.lease_id, None)
-    assert (await services.lineages.of(RUN, "a")).state == "leased", "its batch waits whole"
+    await services.batches.leases.give_back(RUN, again.lease.batch_id, again.lease.lease_id, None)
+    assert (await services.groups.histories.of(RUN, "a")).state == "leased", "its batch waits whole"
 
 
 async def test_a_trainer_that_registers_with_another_configuration_can_rewind_to_its_own_steps(
     services: Services, redis_client: Redis
 ) -> None:
-    await services.administration.change(RUN, {"keep_batches": 0})
-    await services.submissions.submit(RUN, [named(name) for name in "abcd"])
+    await services.runs.administration.change(RUN, {"keep_batches": 0})
+    await services.groups.native.submit(RUN, [named(name) for name in "abcd"])
     for _ in range(3):
         batch = await taken(services)
-        await services.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)
+        await services.batches.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)
     with pytest.raises(RewindImpossible, match="step 3"):
-        await services.bookmarks.rewind(RUN, 1)
-    await services.administration.change(RUN, {"keep_batches": 8})
-    await services.registry.register_trainer(RUN, replace(config(2), wandb_group="anew"))
+        await services.batches.retention.rewind(RUN, 1)
+    await services.runs.administration.change(RUN, {"keep_batches": 8})
+    await services.environments.registry.register_trainer(RUN, replace(config(2), wandb_group="anew"))
     batch = await taken(services)
     assert batch.lease.step == 1
-    await services.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)
+    await services.batches.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)
     assert await rewound_to(services, 0) == [batch.lease.batch_id]
     await books_of(redis_client, RUN)
 
 
 async def test_a_rewind_to_a_step_that_is_yet_to_come_ends_nothing(services: Services) -> None:
     """It would count all that is in trainers' hands as trained on."""
-    await services.submissions.submit(RUN, [named("a")])
+    await services.groups.native.submit(RUN, [named("a")])
     await taken(services)
     with pytest.raises(InvalidField, match="at step 1: 2 is yet to come"):
-        await services.bookmarks.rewind(RUN, 2)
-    assert len((await services.administration.get(RUN)).leases) == 1
+        await services.batches.retention.rewind(RUN, 2)
+    assert len((await services.runs.administration.get(RUN)).leases) == 1
 
 
 async def test_a_checkpoint_of_a_step_that_is_yet_to_come_takes_no_rewind_away(services: Services) -> None:
     """No batch before it could be handed out again, once it is told."""
-    await services.submissions.submit(RUN, [named("a")])
+    await services.groups.native.submit(RUN, [named("a")])
     batch = await taken(services)
-    await services.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)
+    await services.batches.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)
     with pytest.raises(InvalidField, match="at step 1: 2 is yet to come"):
-        await services.bookmarks.checkpoint(RUN, 2)
+        await services.batches.retention.checkpoint(RUN, 2)
     assert await rewound_to(services, 0) == [batch.lease.batch_id]
 
 
@@ -104,16 +104,16 @@ async def test_a_run_that_is_set_to_keep_less_lets_go_of_the_rest_at_once(
     services: Services, redis_client: Redis
 ) -> None:
     for name in "abc":
-        await services.submissions.submit(RUN, [named(name)])
+        await services.groups.native.submit(RUN, [named(name)])
         batch = await taken(services)
-        await services.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)
+        await services.batches.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)
     for most, left in ((2, 2), (0, 0)):
-        await services.administration.change(RUN, {"keep_batches": most})
-        view = await services.administration.get(RUN)
+        await services.runs.administration.change(RUN, {"keep_batches": most})
+        view = await services.runs.administration.get(RUN)
         assert (view.kept.batches, view.kept.unkept_step) == (left, 3 - left)
         assert len((await books_of(redis_client, RUN))["kept"]) == left
     with pytest.raises(RewindImpossible):
-        await services.bookmarks.rewind(RUN, 2)
+        await services.batches.retention.rewind(RUN, 2)
 
 
 @pytest.mark.parametrize(
@@ -128,23 +128,23 @@ async def test_a_run_that_is_set_to_keep_less_lets_go_of_the_rest_at_once(
 async def test_with_each_batch_that_ends_the_oldest_beyond_a_limit_are_let_go(
     services: Services, redis_client: Redis, limits: dict[str, int], left: int
 ) -> None:
-    await services.administration.change(RUN, limits)
+    await services.runs.administration.change(RUN, limits)
     for name in "abcd":
-        await services.submissions.submit(RUN, [named(name)])
+        await services.groups.native.submit(RUN, [named(name)])
         batch = await taken(services)
-        await services.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)
-    kept = (await services.administration.get(RUN)).kept
+        await services.batches.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)
+    kept = (await services.runs.administration.get(RUN)).kept
     assert (kept.batches, kept.payload_bytes, kept.unkept_step) == (left, left * BYTES, 4 - left)
     assert len((await books_of(redis_client, RUN))["kept"]) == left
 
 
 async def test_a_batch_that_ends_while_its_run_is_set_to_keep_none_is_not_kept(services: Services) -> None:
     """Who ends it has read the settings before."""
-    await services.submissions.submit(RUN, [named("a")])
+    await services.groups.native.submit(RUN, [named("a")])
     lease = (await taken(services)).lease
-    await services.administration.change(RUN, {"keep_batches": 0})
-    assert await services.bookmarks.deliver(RUN, [lease], KEEPING) == 1
-    assert (await services.administration.get(RUN)).kept.batches == 0
+    await services.runs.administration.change(RUN, {"keep_batches": 0})
+    assert await services.batches.retention.deliver(RUN, [lease], KEEPING) == 1
+    assert (await services.runs.administration.get(RUN)).kept.batches == 0
 
 
 async def test_a_batch_that_comes_back_by_a_rewind_says_what_it_was(
@@ -154,10 +154,10 @@ async def test_a_batch_that_comes_back_by_a_rewind_says_what_it_was(
     impatient, _ = process(relax_after_s=0)
     for name in ("half", "other half"):
         await join(impatient, name, min_share=0.5)
-    await services.submissions.submit(RUN, [replace(named("a"), environment=0), replace(named("b"), environment=1)])
+    await services.groups.native.submit(RUN, [replace(named("a"), environment=0), replace(named("b"), environment=1)])
     first = await taken(impatient)
     assert first.lease.relaxed
-    await services.leases.acknowledge(RUN, first.lease.batch_id, first.lease.lease_id)
-    await services.bookmarks.rewind(RUN, 0)
+    await services.batches.leases.acknowledge(RUN, first.lease.batch_id, first.lease.lease_id)
+    await services.batches.retention.rewind(RUN, 0)
     again = (await taken(services)).lease
     assert (again.batch_id, again.relaxed, again.contents) == (first.lease.batch_id, True, first.lease.contents)

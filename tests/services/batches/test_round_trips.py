@@ -28,7 +28,7 @@ OF_WHAT_IS_NAMED = {
 @pytest.fixture
 async def services(process: Callable[..., Process]) -> Services:
     found, _ = process()
-    await found.administration.create(RUN, config(2), Policy())
+    await found.runs.administration.create(RUN, config(2), Policy())
     return found
 
 
@@ -50,13 +50,13 @@ async def test_to_follow_a_group_costs_the_same_however_many_batches_there_are(
     services: Services, redis_client: Redis
 ) -> None:
     async def submit_and_take(name: str) -> None:
-        await services.submissions.submit(RUN, [replace(encoded(2, 0), group_id=name)])
-        await services.dispatch.take(RUN, BatchRequest())
+        await services.groups.native.submit(RUN, [replace(encoded(2, 0), group_id=name)])
+        await services.batches.dispatch.take(RUN, BatchRequest())
 
     async def follow(name: str) -> int:
-        life = await services.lineages.of(RUN, name)
+        life = await services.groups.histories.of(RUN, name)
         assert (life.state, life.step) == ("leased", int(name.removeprefix("g")))
-        return await commands(redis_client, lambda: services.lineages.of(RUN, name))
+        return await commands(redis_client, lambda: services.groups.histories.of(RUN, name))
 
     await submit_and_take("g1")
     one = await follow("g1")
@@ -69,7 +69,7 @@ async def test_to_observe_an_item_costs_the_same_however_many_items_there_are(
     services: Services, redis_client: Redis
 ) -> None:
     await join(services, NAME)
-    await services.curricula.configure(RUN, NAME, {}, make=True)
+    await services.curriculum.settings.configure(RUN, NAME, {}, make=True)
 
     async def grow(first: int, end: int) -> None:
         keys = [f"i{n}" for n in range(first, end)]
@@ -78,7 +78,7 @@ async def test_to_observe_an_item_costs_the_same_however_many_items_there_are(
 
     async def by_group(name: str) -> None:
         scored = replace(encoded(2, 0, environment=0), group_id=name, item="i7", rewards=np.array([1.0, 0.0]))
-        await services.submissions.submit(RUN, [scored])
+        await services.groups.native.submit(RUN, [scored])
 
     async def both_ways(name: str) -> list[dict[str, int]]:
         own = await calls(redis_client, lambda: observe(services, {"i7": [1.0, 0.0]}))
@@ -90,41 +90,41 @@ async def test_to_observe_an_item_costs_the_same_however_many_items_there_are(
     await grow(100, 10_000)
     assert await both_ways("many") == few
     assert set().union(*few) <= OF_WHAT_IS_NAMED, "there may be one that goes through all items"
-    assert (await services.curricula.facts(RUN, NAME)).census.updates == 10_000 + 5
+    assert (await services.curriculum.settings.facts(RUN, NAME)).census.updates == 10_000 + 5
 
 
 async def test_a_list_of_runs_takes_one_command_more_than_there_are_runs(
     services: Services, redis_client: Redis
 ) -> None:
     for name in ("a", "b"):
-        await services.administration.create(name, config(4), Policy(max_staleness=1))
-    await services.registry.view("nobody")
-    found, failures = await services.administration.all()
+        await services.runs.administration.create(name, config(4), Policy(max_staleness=1))
+    await services.environments.registry.view("nobody")
+    found, failures = await services.runs.administration.all()
     assert failures == {}
     assert list(found) == ["a", "b", RUN]
     for name, summary in found.items():
-        view = await services.administration.get(name)
+        view = await services.runs.administration.get(name)
         assert summary.config == view.config
         assert (summary.policy, summary.step, summary.policy_version) == (view.policy, view.step, view.policy_version)
-    assert await commands(redis_client, services.administration.all) == 1 + len(found)
+    assert await commands(redis_client, services.runs.administration.all) == 1 + len(found)
 
 
 async def test_only_what_is_new_outdates_plans_in_flight(services: Services) -> None:
     async def outdated(act: Awaitable[object]) -> bool:
-        before = (await services.registry.view(RUN)).epoch
+        before = (await services.environments.registry.view(RUN)).epoch
         await act
-        return (await services.registry.view(RUN)).epoch != before
+        return (await services.environments.registry.view(RUN)).epoch != before
 
     assert await outdated(join(services))
     assert not await outdated(join(services)), "as a worker does that starts anew"
-    assert not await outdated(services.registry.change_environment(RUN, 0, {"weight": 1.0}))
+    assert not await outdated(services.environments.registry.change_environment(RUN, 0, {"weight": 1.0}))
     assert await outdated(join(services, min_share=0.5, change_settings=True))
     assert not await outdated(join(services, member="two")), "others are there already"
-    assert not await outdated(services.registry.leave(RUN, 0, "two")), "others stay"
-    assert await outdated(services.registry.leave(RUN, 0, "one"))
-    assert not await outdated(services.registry.leave(RUN, 0, None))
+    assert not await outdated(services.environments.registry.leave(RUN, 0, "two")), "others stay"
+    assert await outdated(services.environments.registry.leave(RUN, 0, "one"))
+    assert not await outdated(services.environments.registry.leave(RUN, 0, None))
     assert await outdated(join(services, min_share=0.5))
-    assert not await outdated(services.administration.change(RUN, {"keep_batches": 0}))
+    assert not await outdated(services.runs.administration.change(RUN, {"keep_batches": 0}))
 
 
 @pytest.mark.parametrize("keep_batches", [0, 1])
@@ -136,23 +136,23 @@ async def test_a_batch_of_many_groups_takes_as_many_commands_as_one_of_few(
 
     async def life(groups: int) -> list[dict[str, int]]:
         """Taken and acknowledged, the second time with an older one to let go of."""
-        await services.administration.change(
+        await services.runs.administration.change(
             RUN, {"batch_size": 2 * groups, "keep_batches": keep_batches, "keep_bytes": 2**20}
         )
         counted = []
         for _ in range(2):
             named = [replace(encoded(2, 0), group_id=f"g{next(number)}") for _ in range(groups)]
-            await services.submissions.submit(RUN, named)
+            await services.groups.native.submit(RUN, named)
             taken: list[Lease] = []
 
             async def take(taken: list[Lease] = taken) -> None:
-                batch = (await services.dispatch.take(RUN, BatchRequest())).batch
+                batch = (await services.batches.dispatch.take(RUN, BatchRequest())).batch
                 assert batch is not None
                 assert len(batch.groups) == groups
                 taken.append(batch.lease)
 
             async def acknowledge(taken: list[Lease] = taken) -> None:
-                await services.leases.acknowledge(RUN, taken[0].batch_id, taken[0].lease_id)
+                await services.batches.leases.acknowledge(RUN, taken[0].batch_id, taken[0].lease_id)
 
             counted += [await calls(redis_client, take), await calls(redis_client, acknowledge)]
         return counted
@@ -166,7 +166,7 @@ async def test_what_is_written_for_many_chunks_takes_as_many_commands_as_for_one
 ) -> None:
     """Each command costs, most of all in the append-only file; it was two thirds of what a new session took."""
     buffer = await buffer_of(process(), redis_client, max_reuse=1)
-    replay = buffer.process[0].replay
+    replay = buffer.process[0].replay.buffers
 
     async def writes(act: Callable[[], Awaitable[object]]) -> dict[str, int]:
         counted = await calls(redis_client, act)
@@ -199,11 +199,11 @@ async def test_a_submission_like_those_before_looks_for_no_warnings(services: Se
 
     async def submit(size: int) -> dict[str, int]:
         group = replace(encoded(size, 0), group_id=next(names))
-        return await calls(redis_client, lambda: services.submissions.submit(RUN, [group]))
+        return await calls(redis_client, lambda: services.groups.native.submit(RUN, [group]))
 
     assert (await submit(2))["hgetall"] > 0
-    await services.dispatch.take(RUN, BatchRequest())
+    await services.batches.dispatch.take(RUN, BatchRequest())
     assert "hgetall" not in await submit(2)
     assert (await submit(3))["hgetall"] > 0
-    assert services.warnings.of(RUN) != ()
+    assert services.runs.warnings.of(RUN) != ()
     assert "hgetall" not in await submit(3)

@@ -105,10 +105,10 @@ class RunMachine(RuleBasedStateMachine):
         self._handles: list[tuple[str, str]] = []
         self._numbers = count()
         self._processes.wait(self._processes.redis.flushall())
-        self._call(lambda services: services.administration.create(RUN, config(BATCH_SIZE), POLICY))
+        self._call(lambda services: services.runs.administration.create(RUN, config(BATCH_SIZE), POLICY))
 
     def teardown(self) -> None:
-        self._call(lambda services: services.administration.delete(RUN))
+        self._call(lambda services: services.runs.administration.delete(RUN))
         assert self._processes.wait(self._processes.redis.keys("*")) == []
 
     def _call(self, use: Callable[[Services], Coroutine[Any, Any, T]]) -> T:
@@ -141,7 +141,7 @@ class RunMachine(RuleBasedStateMachine):
         groups += {group.id: group for group, _ in (pick(known, n) for n in again if known)}.values()
         everything = [self._encoded[group.id] for group in groups]
         predicted, receipts = self._both(
-            lambda s: s.submissions.submit(RUN, everything), lambda: self._model.submit(groups)
+            lambda s: s.groups.native.submit(RUN, everything), lambda: self._model.submit(groups)
         )
         if receipts is not None:
             assert [(STATUS[receipt.dropped], receipt.repeated) for receipt in receipts] == predicted
@@ -162,7 +162,7 @@ class RunMachine(RuleBasedStateMachine):
         known, _ = pick(list(self._model.known.values()), which)
         other = replace(known, contents=known.contents + 1)
         (encoded,) = self._call(lambda services: services.decoder.native(as_json([other])))
-        self._both(lambda s: s.submissions.submit(RUN, [encoded]), lambda: self._model.submit([other]))
+        self._both(lambda s: s.groups.native.submit(RUN, [encoded]), lambda: self._model.submit([other]))
 
     @rule(number=st.integers(0, 1), share=st.sampled_from((None, None, 0.0, 0.25, 0.5)))
     def come_and_go(self, number: int, share: float | None) -> None:
@@ -180,7 +180,7 @@ class RunMachine(RuleBasedStateMachine):
 
     def leave(self, which: int) -> None:
         environment = pick(sorted(self._model.shares), which)
-        self._call(lambda services: services.registry.leave(RUN, environment, None))
+        self._call(lambda services: services.environments.registry.leave(RUN, environment, None))
         self._model.left.add(environment)
 
     @precondition(lambda self: self._model.known)
@@ -189,7 +189,7 @@ class RunMachine(RuleBasedStateMachine):
         self._follow(pick(list(self._model.known.values()), which)[0])
 
     def _follow(self, group: Group) -> None:
-        life = self._call(lambda services: services.lineages.of(RUN, group.id))
+        life = self._call(lambda services: services.groups.histories.of(RUN, group.id))
         where = {"leased": f"leased {life.batch_id}", "delivered": "gone", "dropped": "gone"}
         assert where.get(life.state, life.state) == self._model.where(group)
 
@@ -197,11 +197,11 @@ class RunMachine(RuleBasedStateMachine):
 
     @rule(request=requests, lease_s=leases_s)
     def take(self, request: str | None, lease_s: int) -> None:
-        promised = self._call(lambda services: services.explain.of(RUN)).not_ready is None
+        promised = self._call(lambda services: services.batches.diagnostics.of(RUN)).not_ready is None
         expected = self._model.take(request, lease_s)
         assert request or promised == (not isinstance(expected, str)), "explain promises what a take gives, no more"
         batch_request = BatchRequest(request or "", lease_s, "trainer")
-        answer = self._call(lambda services: services.dispatch.take(RUN, batch_request))
+        answer = self._call(lambda services: services.batches.dispatch.take(RUN, batch_request))
         if isinstance(expected, str):
             assert answer.not_ready is not None
             assert expected in ("minimum", answer.not_ready.blocker)
@@ -252,7 +252,7 @@ class RunMachine(RuleBasedStateMachine):
     def acknowledge(self, which: int, times: int) -> None:
         handle = pick(self._handles, which)
         for _ in range(times):
-            self._both(lambda s: s.leases.acknowledge(RUN, *handle), lambda: self._model.acknowledge(*handle))
+            self._both(lambda s: s.batches.leases.acknowledge(RUN, *handle), lambda: self._model.acknowledge(*handle))
 
     @precondition(lambda self: self._handles)
     @rule(which=some, by_operator=st.booleans(), times=st.integers(1, 2))
@@ -261,7 +261,7 @@ class RunMachine(RuleBasedStateMachine):
         lease = None if by_operator else lease_id
         for _ in range(times):
             self._both(
-                lambda s: s.leases.give_back(RUN, batch_id, lease, None),
+                lambda s: s.batches.leases.give_back(RUN, batch_id, lease, None),
                 lambda: self._model.give_back(batch_id, lease),
             )
 
@@ -269,24 +269,28 @@ class RunMachine(RuleBasedStateMachine):
     @rule(which=some, lease_s=leases_s)
     def extend(self, which: int, lease_s: int) -> None:
         handle = pick(self._handles, which)
-        self._both(lambda s: s.leases.extend(RUN, *handle, lease_s), lambda: self._model.extend(*handle, lease_s))
+        self._both(
+            lambda s: s.batches.leases.extend(RUN, *handle, lease_s), lambda: self._model.extend(*handle, lease_s)
+        )
 
     @precondition(lambda self: self._handles)
     @rule(which=some)
     def discard(self, which: int) -> None:
         batch_id, _ = pick(self._handles, which)
-        self._both(lambda s: s.leases.discard(RUN, batch_id), lambda: self._model.discard(batch_id))
+        self._both(lambda s: s.batches.leases.discard(RUN, batch_id), lambda: self._model.discard(batch_id))
 
     @rule(by=st.sampled_from((-3, -1, 1, 1, 1, 2)))
     def set_policy_version(self, by: int) -> None:
         version = max(0, self._model.version + by)
-        dropped = self._call(lambda services: services.administration.set_policy_version(RUN, version))
+        dropped = self._call(lambda services: services.runs.administration.set_policy_version(RUN, version))
         assert dropped == self._model.set_version(version)
 
     @rule(ago=st.integers(-1, 6))
     def checkpoint(self, ago: int) -> None:
         step = self._model.step - ago
-        predicted, view = self._both(lambda s: s.bookmarks.checkpoint(RUN, step), lambda: self._model.checkpoint(step))
+        predicted, view = self._both(
+            lambda s: s.batches.retention.checkpoint(RUN, step), lambda: self._model.checkpoint(step)
+        )
         if view is not None:
             assert (view.kept.unkept_step, view.kept.batches) == predicted
             assert self._model.checkpointed is not None
@@ -295,12 +299,14 @@ class RunMachine(RuleBasedStateMachine):
     @rule(ago=st.integers(-1, 6))
     def rewind(self, ago: int) -> None:
         step = self._model.step - ago
-        predicted, rewound = self._both(lambda s: s.administration.rewind(RUN, step), lambda: self._model.rewind(step))
+        predicted, rewound = self._both(
+            lambda s: s.runs.administration.rewind(RUN, step), lambda: self._model.rewind(step)
+        )
         if rewound is not None:
             again = [lease.batch_id for lease in rewound.batches]
             left_out = [lease.batch_id for lease in rewound.quarantined]
             assert (again, left_out, rewound.policy_version) == predicted
-            assert self._call(lambda services: services.administration.get(RUN)).policy_version == predicted[2]
+            assert self._call(lambda services: services.runs.administration.get(RUN)).policy_version == predicted[2]
 
     # Operators, and time
 
@@ -308,7 +314,7 @@ class RunMachine(RuleBasedStateMachine):
     @rule(which=some)
     def delete_group(self, which: int) -> None:
         group, _ = pick(list(self._model.known.values()), which)
-        self._both(lambda s: s.deletion.delete(RUN, group.id), lambda: self._model.delete(group))
+        self._both(lambda s: s.groups.deletion.delete(RUN, group.id), lambda: self._model.delete(group))
 
     @rule(wanted=filters_of_groups, ago=st.none() | st.integers(0, 2))
     def delete_groups(self, wanted: tuple[int | Literal["none"] | None, int | None], ago: int | None) -> None:
@@ -321,7 +327,7 @@ class RunMachine(RuleBasedStateMachine):
         deleted, position = 0, None
         while True:
             done = self._call(
-                lambda s, after=position: s.deletion.delete_matching(RUN, group_filter, limit=2, after=after)
+                lambda s, after=position: s.groups.deletion.delete_matching(RUN, group_filter, limit=2, after=after)
             )
             deleted, position = deleted + done.groups, done.position
             if position is None:
@@ -330,7 +336,7 @@ class RunMachine(RuleBasedStateMachine):
 
     @rule(changes=settings_of_a_run)
     def change(self, changes: dict[str, Any]) -> None:
-        self._call(lambda services: services.administration.change(RUN, changes))
+        self._call(lambda services: services.runs.administration.change(RUN, changes))
         self._model.change(**changes)
 
     @rule(times=st.integers(1, 4))
@@ -353,7 +359,7 @@ class RunMachine(RuleBasedStateMachine):
         assert (books["delivered"], books["dropped"]) == (model.delivered, model.dropped)
         if model.queue:
             self._follow(model.queue[0])
-        view = self._call(lambda services: services.administration.get(RUN))
+        view = self._call(lambda services: services.runs.administration.get(RUN))
         assert {"sequences": view.drought.sequences, **view.drought.dropped} == {"sequences": 0, **model.drought}
         leases = view.leases
         assert [(one.batch_id, one.step, one.state, one.delivery_count) for one in leases] == [

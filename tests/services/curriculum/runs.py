@@ -29,13 +29,13 @@ class Twice(RedisClient):
 
 async def make(services: Services, **settings: Any) -> None:
     """Make the run, and a curriculum with these settings."""
-    await services.administration.create(RUN, config(1), Policy())
-    await services.curricula.configure(RUN, NAME, settings, make=True)
+    await services.runs.administration.create(RUN, config(1), Policy())
+    await services.curriculum.settings.configure(RUN, NAME, settings, make=True)
 
 
 async def register(services: Services, *keys: str, **about: Any) -> int:
     """Register items, all with the same category, prior or metadata."""
-    return await services.curriculum_items.register(RUN, NAME, [NewItem(key, **about) for key in keys])
+    return await services.curriculum.items.register(RUN, NAME, [NewItem(key, **about) for key in keys])
 
 
 async def observe(
@@ -45,12 +45,12 @@ async def observe(
 ) -> bool:
     """Observe items; returns whether that was a repetition."""
     pairs = list(rewards.items()) if isinstance(rewards, Mapping) else list(rewards)
-    return (await services.curriculum_observations.observe(RUN, NAME, pairs, request)).repeated
+    return (await services.curriculum.observations.observe(RUN, NAME, pairs, request)).repeated
 
 
 async def sample(services: Services, n: int, **about: Any) -> CurriculumSample:
     """Sample items."""
-    return await services.curriculum_samples.sample(RUN, NAME, CurriculumSampleRequest(n, **about))
+    return await services.curriculum.samples.sample(RUN, NAME, CurriculumSampleRequest(n, **about))
 
 
 def keys_of(sample: CurriculumSample) -> list[str]:

@@ -41,7 +41,7 @@ ITEMS = [f"item{n:02d}" for n in range(40)]
 
 
 async def mean_reward(services: object, key: str) -> float:
-    facts, _ = await services.curriculum_items.item(RUN, NAME, key)  # type: ignore[attr-defined]
+    facts, _ = await services.curriculum.items.item(RUN, NAME, key)  # type: ignore[attr-defined]
     return float(facts.stored.estimate.ema)
 
 
@@ -61,7 +61,7 @@ async def test_observations_are_averaged_the_first_one_begins_and_a_prior_gives_
     await observe(services, [("known", [1.0, 0.0]), ("new", [1.0]), ("new", [0.0, 0.0])])
     assert await mean_reward(services, "known") == 0.5
     assert await mean_reward(services, "new") == 0.75
-    facts, _ = await services.curriculum_items.item(RUN, NAME, "new")
+    facts, _ = await services.curriculum.items.item(RUN, NAME, "new")
     assert facts.stored.history == (1.0, 0.0)
     assert facts.stored.estimate.count == 2
 
@@ -70,14 +70,14 @@ async def test_what_is_said_of_an_item_and_taken_back_leaves_no_trace(process: S
     services, _ = process()
     await make(services)
     await register(services, "a", "b", category="algebra")
-    own = (await services.curricula.view(RUN, NAME)).curriculum_id
+    own = (await services.curriculum.settings.view(RUN, NAME)).curriculum_id
     before = await contents(redis_client, own)
     await register(services, "a", prior=-0.7, category="topology", metadata="{}")
-    await services.curriculum_items.change(RUN, NAME, NewItem("a", "algebra", math.nan, ""))
+    await services.curriculum.items.change(RUN, NAME, NewItem("a", "algebra", math.nan, ""))
     after = await contents(redis_client, own)
     assert after.pop("category_numbers").keys() - before.pop("category_numbers").keys() == {b"topology"}
     assert after == before
-    assert (await services.curricula.facts(RUN, NAME)).census.reward_sum == 0
+    assert (await services.curriculum.settings.facts(RUN, NAME)).census.reward_sum == 0
 
 
 async def test_the_last_fifty_scores_of_an_item_are_kept(process: Start) -> None:
@@ -86,7 +86,7 @@ async def test_the_last_fifty_scores_of_an_item_are_kept(process: Start) -> None
     scores = [n / 8 for n in range(HISTORY + 7)]
     await observe(services, [("a", [score]) for score in scores[:30]])
     await observe(services, [("a", [score]) for score in scores[30:]])
-    facts, _ = await services.curriculum_items.item(RUN, NAME, "a")
+    facts, _ = await services.curriculum.items.item(RUN, NAME, "a")
     assert list(facts.stored.history) == scores[-HISTORY:]
 
 
@@ -97,14 +97,14 @@ async def test_a_request_that_comes_again_is_counted_once_whichever_process_gets
     assert not await observe(one, rewards, "request")
     assert await observe(other, rewards, "request")
     assert not await observe(other, rewards, "another")
-    facts, _ = await one.curriculum_items.item(RUN, NAME, "a")
+    facts, _ = await one.curriculum.items.item(RUN, NAME, "a")
     assert facts.stored.estimate.count == 2
 
 
 async def test_a_request_is_forgotten_in_time(process: Start, redis_client: Redis) -> None:
     services, _ = process()
     await make(services)
-    requests = KEYS.curriculum_part((await services.curricula.view(RUN, NAME)).curriculum_id, "requests")
+    requests = KEYS.curriculum_part((await services.curriculum.settings.view(RUN, NAME)).curriculum_id, "requests")
     await observe(services, {"a": [1.0]}, "named")
     await observe(services, {"a": [1.0]})
     await pass_time(redis_client, 150)
@@ -148,25 +148,25 @@ async def test_what_is_sent_twice_because_an_answer_was_lost_is_done_once(
 ) -> None:
     """But for the numbers of samples, of which some are then skipped."""
     twice = Twice(redis_url, 5.0)
-    once, (again, _) = process()[0], (wire(Settings(redis_url=SecretStr(redis_url)), twice, "tested"))
+    once, again = process()[0], wire(Settings(redis_url=SecretStr(redis_url)), twice, "tested")
     ends = []
     for services in (once, again):
         await make(services)
         await register(services, *ITEMS[:30], category="algebra", prior=0.5)
         sampled = [keys_of(await sample(services, 7, seed=seed)) for seed in range(3)]
         assert not await observe(services, {key: [0.25, 1.0] for key in sampled[0]}) or services is again
-        states = services.curriculum_states
+        states = services.curriculum.states
         await states.load(RUN, NAME, await states.save(RUN, NAME))
-        view = await services.curricula.view(RUN, NAME)
-        await services.curriculum_items._items.delete(view, sampled[1][:2])
+        view = await services.curriculum.settings.view(RUN, NAME)
+        await services.curriculum.items._items.delete(view, sampled[1][:2])
         end = await contents(redis_client, view.curriculum_id)
         del end["drawn"]
-        facts = await services.curricula.facts(RUN, NAME)
+        facts = await services.curriculum.settings.facts(RUN, NAME)
         in_flight = await redis_client.zcard(KEYS.curriculum_part(view.curriculum_id, "in_flight"))
         holders = await redis_client.hlen(KEYS.curriculum_part(view.curriculum_id, "holders"))  # type: ignore[misc]
         assert (in_flight, holders, facts.census.in_flight) == (12, 12, 12)
         ends.append((sampled, end, facts.census.reward_sum, facts.census.updates))
-        await services.curricula.delete(RUN, NAME)
+        await services.curriculum.settings.delete(RUN, NAME)
     assert ends[0] == ends[1]
     await twice.aclose()
 
@@ -177,10 +177,10 @@ async def test_a_strategy_is_switched_while_it_goes_on_and_the_estimates_stay(
     services, _ = process()
     await make(services, in_flight_ttl_s=0.0)
     await observe(services, {key: [n / 40] for n, key in enumerate(ITEMS)})
-    own = (await services.curricula.view(RUN, NAME)).curriculum_id
+    own = (await services.curriculum.settings.view(RUN, NAME)).curriculum_id
     before = await contents(redis_client, own)
     for strategy in Strategy:
-        facts = await services.curricula.configure(
+        facts = await services.curriculum.settings.configure(
             RUN, NAME, {"strategy": strategy, "n_bins": 7, "total_steps": 10, "form": Form.CDF}, make=False
         )
         assert facts.view.policy.strategy is strategy
@@ -202,7 +202,7 @@ async def test_asking_what_another_strategy_would_do_changes_nothing_byte_for_by
     await sample(services, 5)
     before, clock = await dump(redis_client), await redis_client.hgetall(KEYS.run)  # type: ignore[misc]
     changes = {"strategy": strategy, "arms": Arms.CATEGORIES}
-    found = await services.what_if.compare(RUN, NAME, changes, 8, 50)
+    found = await services.curriculum.comparisons.compare(RUN, NAME, changes, 8, 50)
     assert (await dump(redis_client), await redis_client.hgetall(KEYS.run)) == (before, clock)  # type: ignore[misc]
     assert found.current.strategy is Strategy.UNIFORM
     assert found.alternative.strategy is strategy
@@ -215,7 +215,7 @@ async def test_what_would_be_sampled_is_what_is_sampled(process: Start) -> None:
     services, _ = process()
     await make(services, strategy=Strategy.LEARNABILITY, in_flight_ttl_s=0.0)
     await observe(services, {key: [n % 2, 1.0] for n, key in enumerate(ITEMS)})
-    predicted = (await services.what_if.compare(RUN, NAME, {}, 12, 0)).current
+    predicted = (await services.curriculum.comparisons.compare(RUN, NAME, {}, 12, 0)).current
     found = await sample(services, 12)
     assert keys_of(found)[:12] == [each.item.key for each in predicted.items]
     assert [each.probability for each in found.items] == [each.probability for each in predicted.items]
@@ -227,7 +227,7 @@ async def test_a_sample_that_names_a_seed_leaves_the_generator_alone_and_is_the_
     await register(services, *ITEMS)
     seeded = [keys_of(await sample(services, 5, seed=seed)) for seed in (7, 7, 8)]
     assert seeded[0] == seeded[1] != seeded[2]
-    predicted = (await services.what_if.compare(RUN, NAME, {}, 5, 0)).current
+    predicted = (await services.curriculum.comparisons.compare(RUN, NAME, {}, 5, 0)).current
     assert keys_of(await sample(services, 5)) == [each.item.key for each in predicted.items]
 
 
@@ -236,9 +236,9 @@ async def test_a_place_of_a_category_is_one_of_its_own(process: Start) -> None:
     await make(services)
     for category, keys in (("x", ITEMS[:2]), ("y", ITEMS[2:5]), (None, ITEMS[5:6])):
         await register(services, *keys, category=category)
-    view = await services.curricula.view(RUN, NAME)
+    view = await services.curriculum.settings.view(RUN, NAME)
     places = [Place(Order.CATEGORY, rank, category) for category in range(3) for rank in range(3)]
-    found = await services.curriculum_items._items.look(view, places)
+    found = await services.curriculum.items._items.look(view, places)
     keys = [None if item is None else item.key for item in found]
     assert keys == [ITEMS[5], None, None, ITEMS[0], ITEMS[1], None, *ITEMS[2:5]]
 
@@ -248,7 +248,7 @@ async def test_bins_alone_are_drawn_by_their_law_and_nothing_is_handed_out(proce
     await make(services, strategy=Strategy.EASY_FIRST, n_bins=4, total_steps=20)
     await observe(services, {key: [n / 40] for n, key in enumerate(ITEMS)})
     request = CurriculumSampleRequest(4000, step=0, total_steps=10)
-    found = await services.curriculum_samples.bins(RUN, NAME, request)
+    found = await services.curriculum.samples.bins(RUN, NAME, request)
     expected = np.exp(-2 * np.arange(4) / 3)
     shares = np.bincount(found.bins, minlength=4) / 4000
     assert shares == pytest.approx(expected / expected.sum(), abs=0.03)
@@ -265,7 +265,7 @@ async def test_items_are_listed_page_by_page_and_each_bin_has_its_own(process: S
         listed: list[str] = []
         cursor = None
         while True:
-            page = await services.curriculum_items.page(RUN, NAME, limit=9, cursor=cursor, descending=descending)
+            page = await services.curriculum.items.page(RUN, NAME, limit=9, cursor=cursor, descending=descending)
             listed += [each.stored.key for each in page.items]
             cursor = page.cursor
             if cursor is None:
@@ -273,10 +273,10 @@ async def test_items_are_listed_page_by_page_and_each_bin_has_its_own(process: S
         by_mean_reward = [*ITEMS, "foreseen"]
         unseen = [f"unseen{n}" for n in range(7)]
         assert listed == (by_mean_reward[::-1] + unseen[::-1] if descending else by_mean_reward + unseen)
-    facts = await services.curricula.facts(RUN, NAME)
+    facts = await services.curriculum.settings.facts(RUN, NAME)
     assert sorted(facts.bins) == [8, 8, 8, 9, 15]
     for each in range(5):
-        page = await services.curriculum_items.page(RUN, NAME, limit=100, bin_=each)
+        page = await services.curriculum.items.page(RUN, NAME, limit=100, bin_=each)
         assert {item.bin for item in page.items} == {each}
         assert len(page.items) == facts.bins[each]
 
@@ -284,36 +284,36 @@ async def test_items_are_listed_page_by_page_and_each_bin_has_its_own(process: S
 async def test_a_deleted_item_is_gone_from_everywhere(process: Start, redis_client: Redis) -> None:
     services, _ = process()
     await make(services)
-    own = (await services.curricula.view(RUN, NAME)).curriculum_id
+    own = (await services.curriculum.settings.view(RUN, NAME)).curriculum_id
     for key in ("seen", "foreseen", "unseen"):
         before = await contents(redis_client, own)
         await register(services, key, prior=0.25 if key == "foreseen" else None)
         if key == "seen":
             await observe(services, {key: [0.3]})
         await sample(services, 5)
-        await services.curriculum_items.delete(RUN, NAME, key)
+        await services.curriculum.items.delete(RUN, NAME, key)
         after = await contents(redis_client, own)
         assert {part: value for part, value in after.items() if part != "arms"} == {
             part: value for part, value in before.items() if part != "arms"
         }
         assert await redis_client.exists(*(KEYS.curriculum_part(own, part) for part in ("in_flight", "holders"))) == 0
-        assert (await services.curricula.facts(RUN, NAME)).census.reward_sum == 0
+        assert (await services.curriculum.settings.facts(RUN, NAME)).census.reward_sum == 0
         with pytest.raises(ItemNotFound):
-            await services.curriculum_items.delete(RUN, NAME, key)
+            await services.curriculum.items.delete(RUN, NAME, key)
 
 
 async def test_curricula_end_with_their_run_and_no_key_is_left(process: Start, redis_client: Redis) -> None:
     services, _ = process()
     for reset in (True, False):
         await make(services)
-        await services.curricula.configure(RUN, "other", {}, make=True)
+        await services.curriculum.settings.configure(RUN, "other", {}, make=True)
         await observe(services, {"a": [1.0]})
         await sample(services, 1)
         if reset:
             await RunStore(services.connection).reset(RUN, "token")
             assert not [key async for key in redis_client.scan_iter("*curricul*")]
         else:
-            await services.administration.delete(RUN)
+            await services.runs.administration.delete(RUN)
             assert await redis_client.keys("*") == []
 
 
@@ -329,7 +329,7 @@ async def test_a_curriculum_that_is_made_while_its_run_is_reset_goes_with_it(
         async def run(self, script: str, keys: Sequence[str], arguments: Sequence[Argument]) -> Any:
             if script == "reset_run" and self.made < 1:
                 self.made += 1
-                await services.curricula.configure(RUN, "late", {}, make=True)
+                await services.curriculum.settings.configure(RUN, "late", {}, make=True)
             return await super().run(script, keys, arguments)
 
     connection = Meanwhile(redis_url, 5.0)
@@ -345,10 +345,10 @@ async def test_a_removed_curriculum_leaves_no_key_and_what_comes_late_for_it_mak
     services, _ = process()
     await make(services)
     before = set(await redis_client.keys("*"))
-    late = await services.curricula.view(RUN, NAME)
+    late = await services.curriculum.settings.view(RUN, NAME)
     await observe(services, {"a": [1.0]})
-    await services.curricula.delete(RUN, NAME)
-    items = services.curriculum_items._items
+    await services.curriculum.settings.delete(RUN, NAME)
+    items = services.curriculum.items._items
     assert await items.register(late, [[NewItem("b")]]) == [("gone", 0)]
     assert await items.observe(late, "request", 1000, [], 5) == "gone"
     assert await items.take(late, SampleId(1, "sample"), 1, ["a"], ()) is None
@@ -363,21 +363,21 @@ async def test_a_name_that_stands_for_nothing_is_that_of_none(process: Start, re
     await make(services)
     await redis_client.hset(KEYS.curricula, "ghost", "nothing")  # type: ignore[misc]
     with pytest.raises(CurriculumNotFound):
-        await services.curricula.facts(RUN, "ghost")
-    assert [facts.view.name for facts in await services.curricula.all(RUN)] == [NAME]
+        await services.curriculum.settings.facts(RUN, "ghost")
+    assert [facts.view.name for facts in await services.curriculum.settings.all(RUN)] == [NAME]
 
 
 async def test_a_run_has_so_many_curricula_and_no_more(process: Start) -> None:
     services, _ = process()
     with pytest.raises(RunNotFound):
-        await services.curricula.configure(RUN, NAME, {}, make=True)
+        await services.curriculum.settings.configure(RUN, NAME, {}, make=True)
     await make(services)
     for number in range(1, MAX_CURRICULA):
-        await services.curricula.configure(RUN, f"c{number}", {}, make=True)
+        await services.curriculum.settings.configure(RUN, f"c{number}", {}, make=True)
     with pytest.raises(InvalidField, match="64 curricula"):
-        await services.curricula.configure(RUN, "one more", {}, make=True)
-    await services.curricula.delete(RUN, "c1")
-    await services.curricula.configure(RUN, "one more", {}, make=True)
+        await services.curriculum.settings.configure(RUN, "one more", {}, make=True)
+    await services.curriculum.settings.delete(RUN, "c1")
+    await services.curriculum.settings.configure(RUN, "one more", {}, make=True)
 
 
 async def test_settings_that_do_not_fit_together_are_refused_and_nothing_changes(process: Start) -> None:
@@ -389,9 +389,9 @@ async def test_settings_that_do_not_fit_together_are_refused_and_nothing_changes
         {"hard_weight": 0.0, "normal_weight": 0.0, "easy_weight": 0.0},
     ):
         with pytest.raises(InvalidField) as refused:
-            await services.curricula.configure(RUN, NAME, changes, make=False)
+            await services.curriculum.settings.configure(RUN, NAME, changes, make=False)
         assert refused.value.location[0] in changes or refused.value.location == ("normal_weight",)
-    assert (await services.curricula.view(RUN, NAME)).policy.easy_threshold == 0.8
+    assert (await services.curriculum.settings.view(RUN, NAME)).policy.easy_threshold == 0.8
 
 
 async def test_the_arm_of_a_bandit_learns_from_its_items_rewards(process: Start) -> None:
@@ -402,6 +402,6 @@ async def test_the_arm_of_a_bandit_learns_from_its_items_rewards(process: Start)
     await observe(services, {key: [0.0, 0.0] if n < 20 else [0.0, 1.0] for n, key in enumerate(ITEMS)})
     found = await sample(services, 10)
     assert all(key in ITEMS[20:] for key in keys_of(found))
-    census = (await services.curricula.facts(RUN, NAME)).census
+    census = (await services.curriculum.settings.facts(RUN, NAME)).census
     assert census.counts.arms["category:hopeless"] == 0
     assert census.counts.arms["category:informative"] == pytest.approx(0.5, abs=1e-5)

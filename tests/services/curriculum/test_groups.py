@@ -37,20 +37,20 @@ def scored(name: str, item: str | None, *rewards: float, environment: int | None
 
 async def run_with(services: Services, **settings: Any) -> None:
     """Make a run with two environments, and a curriculum that is called as the first."""
-    await services.administration.create(RUN, config(4), Policy(**fields_of(settings)))
+    await services.runs.administration.create(RUN, config(4), Policy(**fields_of(settings)))
     for name in (NAME, "other"):
         await join(services, name)
-    await services.curricula.configure(RUN, NAME, {"ema_alpha": 0.5}, make=True)
+    await services.curriculum.settings.configure(RUN, NAME, {"ema_alpha": 0.5}, make=True)
 
 
 async def counts(services: Services) -> tuple[int, int]:
     """How many observations were counted, and left out."""
-    census = (await services.curricula.facts(RUN, NAME)).census
+    census = (await services.curriculum.settings.facts(RUN, NAME)).census
     return census.updates, census.left_out
 
 
 async def mean_reward(services: Services, item: str) -> float:
-    facts, _ = await services.curriculum_items.item(RUN, NAME, item)
+    facts, _ = await services.curriculum.items.item(RUN, NAME, item)
     return float(facts.stored.estimate.ema)
 
 
@@ -65,14 +65,14 @@ async def test_groups_of_one_request_count_in_order_for_the_curriculum_called_as
 ) -> None:
     services, _ = process()
     await run_with(services)
-    await services.curricula.configure(RUN, "unrelated", {}, make=True)
+    await services.curriculum.settings.configure(RUN, "unrelated", {}, make=True)
     groups = [scored("g1", "a", 1.0), scored("g2", None), scored("g3", "a", 0.0), scored("g4", "b", 1.0, 0.0)]
     elsewhere = [scored("g5", "a", environment=OTHER), scored("g6", "a", environment=None)]
-    await services.submissions.submit(RUN, groups + elsewhere)
+    await services.groups.native.submit(RUN, groups + elsewhere)
     assert await counts(services) == (3, 0)
-    facts, _ = await services.curriculum_items.item(RUN, NAME, "a")
+    facts, _ = await services.curriculum.items.item(RUN, NAME, "a")
     assert (facts.stored.history, facts.stored.estimate.ema) == ((1.0, 0.0), 0.5)
-    assert (await services.curricula.facts(RUN, "unrelated")).census.updates == 0
+    assert (await services.curriculum.settings.facts(RUN, "unrelated")).census.updates == 0
 
 
 async def test_a_group_takes_its_item_out_of_flight(process: Start) -> None:
@@ -80,29 +80,29 @@ async def test_a_group_takes_its_item_out_of_flight(process: Start) -> None:
     await run_with(services)
     await register(services, "a", "b")
     assert sorted(keys_of(await sample(services, 2))) == ["a", "b"]
-    await services.submissions.submit(RUN, [scored("g1", "b")])
+    await services.groups.native.submit(RUN, [scored("g1", "b")])
     assert keys_of(await sample(services, 2)) == ["b"]
 
 
 async def test_what_is_dropped_counts_and_what_is_refused_does_not(process: Start, redis_client: Redis) -> None:
     services, _ = process()
     await run_with(services, filter_zero_variance={}, max_staleness=0)
-    await services.administration.set_policy_version(RUN, 1)
+    await services.runs.administration.set_policy_version(RUN, 1)
     dropped = [scored("same", "a", 1.0, 1.0), scored("old", "b")]
-    outcomes = await services.submissions.submit(RUN, dropped)
+    outcomes = await services.groups.native.submit(RUN, dropped)
     assert [outcome.dropped for outcome in outcomes] == [DropReason.STALE, DropReason.STALE]
-    await services.administration.change(RUN, {"max_staleness": None})
-    assert await services.submissions.submit(RUN, [scored("flat", "a", 1.0, 1.0), scored("good", "a")]) == [
+    await services.runs.administration.change(RUN, {"max_staleness": None})
+    assert await services.groups.native.submit(RUN, [scored("flat", "a", 1.0, 1.0), scored("good", "a")]) == [
         Outcome(DropReason.ZERO_VARIANCE),
         Outcome(),
     ]
     assert await counts(services) == (4, 0)
-    await services.administration.change(RUN, {"max_queued_groups": 1})
+    await services.runs.administration.change(RUN, {"max_queued_groups": 1})
     with pytest.raises(QueueFull):
-        await services.submissions.submit(RUN, [scored("more", "a")])
-    await services.administration.change(RUN, {"archived": True})
+        await services.groups.native.submit(RUN, [scored("more", "a")])
+    await services.runs.administration.change(RUN, {"archived": True})
     with pytest.raises(RunArchived):
-        await services.submissions.submit(RUN, [scored("later", "a")])
+        await services.groups.native.submit(RUN, [scored("later", "a")])
     assert await counts(services) == (4, 0)
     assert (await books_of(redis_client, RUN))["dropped"] == {"stale": 2, "zero_variance": 1}
 
@@ -115,20 +115,20 @@ async def test_a_submission_whose_answer_is_lost_counts_once_whoever_sends_it_ag
     line, url = lossy
     (here, _), (hasty, _), (there, _) = process(url), process(url, store_patience_s=0.3), process()
     for services in (here, hasty, there):
-        services.groups._connection.transacts = transacts
+        services.groups.store._connection.transacts = transacts
     await run_with(there)
     line.lose_replies_to(ADMISSION)
-    task = asyncio.create_task(here.submissions.submit(RUN, [scored("g1", "a"), scored("g2", "b")]))
+    task = asyncio.create_task(here.groups.native.submit(RUN, [scored("g1", "a"), scored("g2", "b")]))
     await asyncio.sleep(0.05)
     line.heal()
     line.cut()
     assert await task == [Outcome(), Outcome()], "its own repetition"
     line.lose_replies_to(ADMISSION)
     with pytest.raises(StoreUnavailable):
-        await hasty.submissions.submit(RUN, [scored("g3", "a")])
+        await hasty.groups.native.submit(RUN, [scored("g3", "a")])
     line.heal()
     for services in (there, here):
-        again = await services.submissions.submit(RUN, [scored("g3", "a"), scored("g1", "a")])
+        again = await services.groups.native.submit(RUN, [scored("g3", "a"), scored("g1", "a")])
         assert again == [Outcome(repeated=True)] * 2
     assert await counts(there) == (3, 0)
     assert len((await books_of(redis_client, RUN))["queued"]) == 3
@@ -148,8 +148,8 @@ async def test_who_is_killed_before_the_group_is_indexed_has_counted_nothing(
 
     services, _ = process()
     await run_with(services)
-    view = await services.curricula.view(RUN, NAME)
-    epoch = (await services.registry.view(RUN)).epoch
+    view = await services.curriculum.settings.view(RUN, NAME)
+    epoch = (await services.environments.registry.view(RUN)).epoch
     (observation,) = changes_of(view.policy, [("a", [1.0])])
     told = [GroupObservations(view.curriculum_id, view.policy.n_bins, [(0, "a", observation)])]
     torn = OneByOne(redis_url, 5.0)
@@ -165,7 +165,7 @@ async def test_who_is_killed_before_the_group_is_indexed_has_counted_nothing(
             await admitting
     await torn.aclose()
     assert await counts(services) == (int(before == 4), 0)
-    await services.submissions.submit(RUN, [group])
+    await services.groups.native.submit(RUN, [group])
     assert await counts(services) == (1, 0)
     assert len((await books_of(redis_client, RUN))["queued"]) == 1
 
@@ -174,14 +174,14 @@ Act = Callable[[Services], Awaitable[object]]
 
 
 async def _restored(services: Services) -> None:
-    states = services.curriculum_states
+    states = services.curriculum.states
     await states.load(RUN, NAME, await states.save(RUN, NAME))
 
 
 @pytest.mark.parametrize(
     ("act", "expected"),
     [
-        (lambda services: services.curricula.configure(RUN, NAME, {"ema_alpha": 1.0}, make=False), 0.0),
+        (lambda services: services.curriculum.settings.configure(RUN, NAME, {"ema_alpha": 1.0}, make=False), 0.0),
         (_restored, 0.5),
     ],
     ids=["changed", "restored"],
@@ -191,9 +191,9 @@ async def test_what_one_process_does_to_a_curriculum_holds_for_groups_that_any_o
 ) -> None:
     (here, _), (there, _) = process(), process()
     await run_with(here)
-    await there.submissions.submit(RUN, [scored("g1", "a", 1.0)])
+    await there.groups.native.submit(RUN, [scored("g1", "a", 1.0)])
     await act(here)
-    await there.submissions.submit(RUN, [scored("g2", "a", 0.0)])
+    await there.groups.native.submit(RUN, [scored("g2", "a", 0.0)])
     assert (await mean_reward(here, "a"), await counts(here)) == (expected, (2, 0))
 
 
@@ -203,12 +203,12 @@ async def test_an_item_without_a_curriculum_is_only_told_to_whoever_reads_the_gr
     """So it is before one is made and after it was removed, whichever process did that."""
     (here, _), (there, _) = process(), process()
     await run_with(here)
-    await there.submissions.submit(RUN, [scored("g1", "a")])
-    await here.curricula.delete(RUN, NAME)
-    assert await there.submissions.submit(RUN, [scored("g2", "a")]) == [Outcome()]
+    await there.groups.native.submit(RUN, [scored("g1", "a")])
+    await here.curriculum.settings.delete(RUN, NAME)
+    assert await there.groups.native.submit(RUN, [scored("g2", "a")]) == [Outcome()]
     assert await redis_client.keys("*:curriculum:*") == []
-    await here.curricula.configure(RUN, NAME, {}, make=True)
-    await there.submissions.submit(RUN, [scored("g3", "a"), scored("g1", "a")])
+    await here.curriculum.settings.configure(RUN, NAME, {}, make=True)
+    await there.groups.native.submit(RUN, [scored("g3", "a"), scored("g1", "a")])
     assert await counts(here) == (1, 0)
 
 
@@ -217,10 +217,10 @@ async def test_rewards_too_large_to_count_leave_the_observation_out_and_say_so(p
     """What requests may not observe: their sum would not be counted, and no state with them be restored."""
     services, _ = process()
     await run_with(services)
-    outcomes = await services.submissions.submit(RUN, [scored("g1", "a", reward), scored("g2", "b", 1.0)])
+    outcomes = await services.groups.native.submit(RUN, [scored("g1", "a", reward), scored("g2", "b", 1.0)])
     assert outcomes == [Outcome(), Outcome()]
     assert await counts(services) == (1, 1)
-    assert (await services.curricula.metrics(RUN, NAME, 0, None))["curriculum/left_out"] == 1
+    assert (await services.curriculum.settings.metrics(RUN, NAME, 0, None))["curriculum/left_out"] == 1
 
 
 async def test_a_curriculum_that_is_full_leaves_out_what_it_has_no_room_for(
@@ -230,7 +230,7 @@ async def test_a_curriculum_that_is_full_leaves_out_what_it_has_no_room_for(
     services, _ = process()
     await run_with(services)
     await register(services, "there")
-    view, run = await services.curricula.view(RUN, NAME), await services.registry.view(RUN)
+    view, run = await services.curriculum.settings.view(RUN, NAME), await services.environments.registry.view(RUN)
     items = ["new", "there", "new", "beyond", "there", "beyond"]
     changes = changes_of(view.policy, [(item, [1.0]) for item in items])
     observations = [(position, change.key, change) for position, change in enumerate(changes)]
@@ -239,6 +239,6 @@ async def test_a_curriculum_that_is_full_leaves_out_what_it_has_no_room_for(
         PendingGroup(f"id{position}", scored(f"g{position}", item), Placement(NAMESAKE))
         for position, item in enumerate(items)
     ]
-    assert await services.groups.admit(RUN, [submission], Preconditions(run.epoch), [told])
+    assert await services.groups.store.admit(RUN, [submission], Preconditions(run.epoch), [told])
     assert await counts(services) == (4, 2)
     assert set((await contents(redis_client, view.curriculum_id))["items"]) == {b"new", b"there"}

@@ -96,14 +96,14 @@ class GroupMachine(RuleBasedStateMachine):
         self._run = RunModel({}, Counter())
         self._processes.wait(self._processes.redis.flushall())
         policy = Policy(**fields_of({"dedup_window_s": A_YEAR_S, "history_retention_s": A_YEAR_S}))
-        self._call(lambda services: services.administration.create(RUN, config(4), policy))
+        self._call(lambda services: services.runs.administration.create(RUN, config(4), policy))
         for name in (NAME, "other"):
             self._call(lambda services, name=name: join(services, name))  # type: ignore[misc]
         self._model: CurriculumModel | None = None
         self.make()
 
     def teardown(self) -> None:
-        self._call(lambda services: services.administration.delete(RUN))
+        self._call(lambda services: services.runs.administration.delete(RUN))
         assert self._processes.wait(self._processes.redis.keys("*")) == []
 
     def _call(self, use: Callable[[Services], Awaitable[T]]) -> T:
@@ -122,9 +122,9 @@ class GroupMachine(RuleBasedStateMachine):
         groups = [*fresh[:1], *repeated.values(), *fresh[1:]]
         if self._run.refuses(fresh):
             with pytest.raises(QueueFull):
-                self._call(lambda services: services.submissions.submit(RUN, groups))
+                self._call(lambda services: services.groups.native.submit(RUN, groups))
             return
-        outcomes = self._call(lambda services: services.submissions.submit(RUN, groups))
+        outcomes = self._call(lambda services: services.groups.native.submit(RUN, groups))
         assert [outcome.repeated for outcome in outcomes] == [group not in fresh for group in groups]
         for group in fresh:
             self._run.take(group)
@@ -138,7 +138,7 @@ class GroupMachine(RuleBasedStateMachine):
         known = next(iter(self._run.known.values()))
         other = replace(known, payload=b"other" + bytes(known.payload))
         with pytest.raises((GroupExists, QueueFull)):
-            self._call(lambda services: services.submissions.submit(RUN, [self._encoded(*about), other]))
+            self._call(lambda services: services.groups.native.submit(RUN, [self._encoded(*about), other]))
 
     def _encoded(self, environment: int | None, item: str | None, scores: list[float]) -> EncodedGroup:
         name = f"g{next(self._numbers)}"
@@ -147,7 +147,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule(change=policies)
     def change_run(self, change: dict[str, Any]) -> None:
-        self._call(lambda services: services.administration.change(RUN, change))
+        self._call(lambda services: services.runs.administration.change(RUN, change))
         for name, value in change.items():
             setattr(self._run, name, value)
 
@@ -172,14 +172,14 @@ class GroupMachine(RuleBasedStateMachine):
     def switch(self, change: dict[str, Any]) -> None:
         assert self._model is not None
         self._model.policy = self._call(
-            lambda services: services.curricula.configure(RUN, NAME, change, make=False)
+            lambda services: services.curriculum.settings.configure(RUN, NAME, change, make=False)
         ).view.policy
 
     @precondition(lambda self: self._model)
     @rule()
     def save_and_restore(self) -> None:
         async def again(services: Services) -> None:
-            states = services.curriculum_states
+            states = services.curriculum.states
             await states.load(RUN, NAME, await states.save(RUN, NAME))
 
         assert self._model is not None
@@ -189,7 +189,7 @@ class GroupMachine(RuleBasedStateMachine):
     @precondition(lambda self: self._model)
     @rule()
     def delete(self) -> None:
-        self._call(lambda services: services.curricula.delete(RUN, NAME))
+        self._call(lambda services: services.curriculum.settings.delete(RUN, NAME))
         self._model = None
 
     @precondition(lambda self: self._model is None)
@@ -197,7 +197,7 @@ class GroupMachine(RuleBasedStateMachine):
     def make(self) -> None:
         given = {"in_flight_ttl_s": A_YEAR_S, "total_steps": 10}
         self._model = CurriculumModel(CurriculumPolicy(**given))  # type: ignore[arg-type]
-        self._call(lambda services: services.curricula.configure(RUN, NAME, given, make=True))
+        self._call(lambda services: services.curriculum.settings.configure(RUN, NAME, given, make=True))
 
     def _own(self) -> str:
         found = self._processes.wait(self._processes.redis.hget(KEYS.curricula, NAME))  # type: ignore[arg-type]
@@ -214,7 +214,7 @@ class GroupMachine(RuleBasedStateMachine):
         arms = {arm: float(value) for arm, value in found.pop("arms", {}).items()}
         expected = self._model.contents()
         assert (arms, found) == (expected.pop("arms", {}), expected)
-        census = self._call(lambda services: services.curricula.facts(RUN, NAME)).census
+        census = self._call(lambda services: services.curriculum.settings.facts(RUN, NAME)).census
         assert (census.updates, census.reward_sum) == (self._model.updates, self._model.reward_sum())
         assert (census.in_flight, census.left_out) == (len(self._model.items) - len(self._model.idle(0.0)), 0)
 

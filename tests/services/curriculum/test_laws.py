@@ -26,7 +26,7 @@ async def test_items_come_as_often_as_they_should(process: Start, strategy: Stra
     await register(one, *UNSEEN)
     await observe(one, SEEN)
     taken = set(keys_of(await sample(one, 3)))
-    await one.curricula.configure(RUN, NAME, {"in_flight_ttl_s": 0.0}, make=False)
+    await one.curriculum.settings.configure(RUN, NAME, {"in_flight_ttl_s": 0.0}, make=False)
     if strategy is Strategy.LEARNABILITY:
         means = {key: (1 + sum(rewards)) / 10 for key, rewards in SEEN.items()} | dict.fromkeys(UNSEEN, 0.5)
         law = {key: np.floor(mean * 128) / 128 + 1 / 256 for key, mean in means.items()}

@@ -62,17 +62,17 @@ class CurriculumMachine(RuleBasedStateMachine):
         self._now = 0.0
         self._processes.wait(self._processes.redis.flushall())
         policy = Policy(dedup_window_s=A_YEAR_S)
-        self._call(lambda services: services.administration.create(RUN, config(1), policy))
+        self._call(lambda services: services.runs.administration.create(RUN, config(1), policy))
         self._make()
 
     def _make(self) -> None:
         given = {"in_flight_ttl_s": 45.0, "total_steps": 10}
         self._model = CurriculumModel(CurriculumPolicy(in_flight_ttl_s=45.0, total_steps=10))
         self._samples = dict[str, tuple[str, list[str]]]()
-        self._call(lambda services: services.curricula.configure(RUN, NAME, given, make=True))
+        self._call(lambda services: services.curriculum.settings.configure(RUN, NAME, given, make=True))
 
     def teardown(self) -> None:
-        self._call(lambda services: services.administration.delete(RUN))
+        self._call(lambda services: services.runs.administration.delete(RUN))
         assert self._processes.wait(self._processes.redis.keys("*")) == []
 
     def _call(self, use: Callable[[Services], Awaitable[T]]) -> T:
@@ -81,7 +81,7 @@ class CurriculumMachine(RuleBasedStateMachine):
     @rule(items=st.dictionaries(keys, abouts, min_size=1, max_size=4))
     def register(self, items: dict[str, dict[str, Any]]) -> None:
         new = [NewItem(key, **about) for key, about in items.items()]
-        self._call(lambda services: services.curriculum_items.register(RUN, NAME, new))
+        self._call(lambda services: services.curriculum.items.register(RUN, NAME, new))
         for item in new:
             self._model.register(item.key, item.category, item.prior, item.metadata)
 
@@ -89,7 +89,7 @@ class CurriculumMachine(RuleBasedStateMachine):
     @rule(data=st.data(), about=abouts)
     def change_item(self, data: st.DataObject, about: dict[str, Any]) -> None:
         key = data.draw(st.sampled_from(sorted(self._model.items)))
-        self._call(lambda services: services.curriculum_items.change(RUN, NAME, NewItem(key, **about)))
+        self._call(lambda services: services.curriculum.items.change(RUN, NAME, NewItem(key, **about)))
         self._model.register(key, about.get("category"), about.get("prior"), about.get("metadata"))
 
     @rule(
@@ -128,13 +128,13 @@ class CurriculumMachine(RuleBasedStateMachine):
     def give_back(self, request: str, first: int) -> None:
         sample_id, taken = self._samples.get(request, ("", []))
         if taken[first:]:
-            self._call(lambda services: services.curriculum_samples.release(RUN, NAME, sample_id, taken[first:]))
+            self._call(lambda services: services.curriculum.samples.release(RUN, NAME, sample_id, taken[first:]))
         for key in taken[first:]:
             self._model.give_back(key, sample_id)
 
     @rule(change=changes)
     def switch(self, change: dict[str, Any]) -> None:
-        facts = self._call(lambda services: services.curricula.configure(RUN, NAME, change, make=False))
+        facts = self._call(lambda services: services.curriculum.settings.configure(RUN, NAME, change, make=False))
         self._model.policy = facts.view.policy
         assert {name: getattr(facts.view.policy, name) for name in change} == change
         assert sum(facts.bins) == len(self._model.items)
@@ -142,13 +142,13 @@ class CurriculumMachine(RuleBasedStateMachine):
     @rule(change=changes, step=st.integers(0, 12))
     def ask_what_if(self, change: dict[str, Any], step: int) -> None:
         before = self._processes.wait(dump(self._processes.redis))
-        self._call(lambda services: services.what_if.compare(RUN, NAME, change, 3, step))
+        self._call(lambda services: services.curriculum.comparisons.compare(RUN, NAME, change, 3, step))
         assert self._processes.wait(dump(self._processes.redis)) == before
 
     @rule()
     def save_and_restore(self) -> None:
         async def again(services: Services) -> None:
-            states = services.curriculum_states
+            states = services.curriculum.states
             await states.load(RUN, NAME, await states.save(RUN, NAME))
 
         self._call(again)
@@ -158,21 +158,21 @@ class CurriculumMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def delete_item(self, data: st.DataObject) -> None:
         key = data.draw(st.sampled_from(sorted(self._model.items)))
-        view = self._call(lambda services: services.curricula.view(RUN, NAME))
-        self._call(lambda services: services.curriculum_items._items.delete(view, [key]))
+        view = self._call(lambda services: services.curriculum.settings.view(RUN, NAME))
+        self._call(lambda services: services.curriculum.items._items.delete(view, [key]))
         del self._model.items[key]
 
     @rule(again=st.sampled_from([False, False, True]))
     def delete(self, again: bool) -> None:
         if again:
-            self._call(lambda services: services.curricula.delete(RUN, NAME))
+            self._call(lambda services: services.curriculum.settings.delete(RUN, NAME))
             self._make()
 
     @rule(times=st.integers(1, 2))
     def pass_time(self, times: int) -> None:
         for _ in range(times):
             self._processes.wait(self._processes.redis.hincrby(KEYS.run, "clock_ms", 1000 * PASSES_S))  # type: ignore[arg-type]
-            self._call(lambda services: services.registry._runs.tick(RUN, "tested", NOBODY, 1000))
+            self._call(lambda services: services.environments.registry._runs.tick(RUN, "tested", NOBODY, 1000))
             self._now += PASSES_S
 
     def _own(self) -> str:
@@ -192,7 +192,7 @@ class CurriculumMachine(RuleBasedStateMachine):
         pipeline = redis.pipeline(transaction=False).zrange(in_flight, 0, -1).hkeys(holders)
         held, held_by_somebody = self._processes.wait(pipeline.execute())
         assert sorted(held_by_somebody) == sorted(held)
-        facts = self._call(lambda services: services.curricula.facts(RUN, NAME))
+        facts = self._call(lambda services: services.curriculum.settings.facts(RUN, NAME))
         assert facts.census.reward_sum == self._model.reward_sum()
         assert facts.census.updates == self._model.updates
         assert facts.census.in_flight == len(self._model.items) - len(self._model.idle(self._now))

@@ -26,7 +26,7 @@ async def test_a_request_that_comes_again_gets_the_same_items_whichever_process_
 ) -> None:
     (one, _), (other, _) = process(), process()
     twice = Twice(redis_url, 5.0)
-    third, _ = wire(Settings(redis_url=redis_url), twice, "tested")  # type: ignore[arg-type]
+    third = wire(Settings(redis_url=redis_url), twice, "tested")  # type: ignore[arg-type]
     await make(one, strategy=strategy, total_steps=10)
     await register(one, *ITEMS)
     for request in ("a", "b"):
@@ -35,7 +35,7 @@ async def test_a_request_that_comes_again_gets_the_same_items_whichever_process_
         for each in again:
             assert (set(keys_of(each)), each.sample_id, each.repeated) == (set(keys_of(first)), first.sample_id, True)
             assert each.in_flight == first.in_flight
-    assert (await one.curricula.facts(RUN, NAME)).census.in_flight == 24
+    assert (await one.curriculum.settings.facts(RUN, NAME)).census.in_flight == 24
     await twice.aclose()
 
 
@@ -58,11 +58,11 @@ async def test_a_request_that_comes_again_while_it_is_drawn_for_takes_over_what_
             return await super().run(script, keys, arguments)
 
     connection = Meanwhile(redis_url, 5.0)
-    drawing, _ = wire(Settings(redis_url=redis_url), connection, "tested")  # type: ignore[arg-type]
+    drawing = wire(Settings(redis_url=redis_url), connection, "tested")  # type: ignore[arg-type]
     first = await sample(drawing, 12, request_id="a")
     assert len(meanwhile[0].items) == 4
     assert (keys_of(first), first.sample_id) == (keys_of(meanwhile[0]), meanwhile[0].sample_id)
-    assert (await services.curricula.facts(RUN, NAME)).census.in_flight == 4
+    assert (await services.curriculum.settings.facts(RUN, NAME)).census.in_flight == 4
     await connection.aclose()
 
 
@@ -90,7 +90,7 @@ async def test_requests_are_remembered_for_a_time_and_so_many(process: Start, re
     services, _ = process()
     await make(services, in_flight_ttl_s=60.0)
     await register(services, *ITEMS)
-    own = (await services.curricula.view(RUN, NAME)).curriculum_id
+    own = (await services.curriculum.settings.view(RUN, NAME)).curriculum_id
     samples, until = (KEYS.curriculum_part(own, part) for part in ("samples", "samples_until"))
     for number in range(5):
         await sample(services, 1, request_id=f"r{number}")
@@ -113,7 +113,7 @@ async def test_what_is_given_back_others_may_have_and_only_who_has_an_item_gives
     mine, theirs = await sample(services, 4), await sample(services, 6)
 
     async def release(sample_id: str, keys: Sequence[str]) -> int:
-        return await services.curriculum_samples.release(RUN, NAME, sample_id, keys)
+        return await services.curriculum.samples.release(RUN, NAME, sample_id, keys)
 
     assert await release(mine.sample_id, [*keys_of(theirs), "nobody"]) == 0
     assert await release("loaded", keys_of(mine)) == 0
@@ -135,14 +135,14 @@ async def test_samples_and_releases_at_once_hand_each_item_to_one_at_a_time(proc
         services = (one, other)[number % 2]
         for turn in range(6):
             request = CurriculumSampleRequest(5, request_id=f"{number}.{turn}")
-            first = await services.curriculum_samples.sample(RUN, NAME, request)
-            again = await services.curriculum_samples.sample(RUN, NAME, request)
+            first = await services.curriculum.samples.sample(RUN, NAME, request)
+            again = await services.curriculum.samples.sample(RUN, NAME, request)
             assert set(keys_of(first)) == set(keys_of(again))
             for key in keys_of(first):
                 assert held.setdefault(key, first.sample_id) == first.sample_id
             for key in keys_of(first):
                 del held[key]
-            await services.curriculum_samples.release(RUN, NAME, first.sample_id, keys_of(first))
+            await services.curriculum.samples.release(RUN, NAME, first.sample_id, keys_of(first))
 
     await asyncio.gather(*map(worker, range(6)))
-    assert (await one.curricula.facts(RUN, NAME)).census.in_flight == 0
+    assert (await one.curriculum.settings.facts(RUN, NAME)).census.in_flight == 0

@@ -30,15 +30,14 @@ _HALF_A_LOAD = """
 import asyncio, sys
 from pydantic import SecretStr
 from app.main import wire
-from app.services.curriculum.sampling import SampleRequest
-from app.services.curriculum.states import Document
+from app.services.curriculum.states import CurriculumDocument
 from app.settings import Settings
 from app.store.redis.client import RedisClient
 
 async def main():
     connection = RedisClient(sys.argv[1], 5.0)
-    services, _ = wire(Settings(redis_url=SecretStr(sys.argv[1])), connection, "tested")
-    saved = await services.curriculum_states.save("run", "gsm8k")
+    services = wire(Settings(redis_url=SecretStr(sys.argv[1])), connection, "tested")
+    saved = await services.curriculum.states.save("run", "gsm8k")
 
     async def items():
         async for part in saved.items:
@@ -46,7 +45,7 @@ async def main():
         print("half", flush=True)
         await asyncio.Event().wait()
 
-    await services.curriculum_states.load("run", "gsm8k", Document(saved.header, saved.categories, items()))
+    await services.curriculum.states.load("run", "gsm8k", CurriculumDocument(saved.header, saved.categories, items()))
 
 asyncio.run(main())
 """
@@ -64,7 +63,7 @@ async def lived_in(services: Services, **settings: object) -> None:
 
 
 async def copied(services: Services, name: str) -> None:
-    await services.curriculum_states.load(RUN, name, await services.curriculum_states.save(RUN, NAME))
+    await services.curriculum.states.load(RUN, name, await services.curriculum.states.save(RUN, NAME))
 
 
 @pytest.mark.parametrize(
@@ -76,18 +75,18 @@ async def test_restored_it_continues_the_same_sequence_of_samples(
     services, _ = process()
     await lived_in(services, strategy=strategy, arms=arms)
     await copied(services, "copy")
-    ids = {name: (await services.curricula.view(RUN, name)).curriculum_id for name in (NAME, "copy")}
+    ids = {name: (await services.curriculum.settings.view(RUN, name)).curriculum_id for name in (NAME, "copy")}
     assert await contents(redis_client, ids["copy"]) == await contents(redis_client, ids[NAME])
     for step in range(5):
         samples = [
-            await services.curriculum_samples.sample(RUN, name, replace(REQUEST, step=50 + step))
+            await services.curriculum.samples.sample(RUN, name, replace(REQUEST, step=50 + step))
             for name in (NAME, "copy")
         ]
         assert keys_of(samples[0]) == keys_of(samples[1])
         assert [each.probability for each in samples[0].items] == [each.probability for each in samples[1].items]
         observations = [(key, [0.5, step / 5]) for key in keys_of(samples[0])]
         for name in (NAME, "copy"):
-            await services.curriculum_observations.observe(RUN, name, observations, None)
+            await services.curriculum.observations.observe(RUN, name, observations, None)
     assert await contents(redis_client, ids["copy"]) == await contents(redis_client, ids[NAME])
     own = [await redis_client.hgetall(KEYS.curriculum(one)) for one in ids.values()]  # type: ignore[misc]
     assert {**own[0], b"revision": b""} == {**own[1], b"revision": b""}
@@ -99,13 +98,13 @@ async def test_a_state_names_each_item_once_though_most_of_them_are_deleted_mean
     await make(services)
     keys = [f"item{n}" for n in range(5_000)]
     await register(services, *keys)
-    saved = await services.curriculum_states.save(RUN, NAME)
+    saved = await services.curriculum.states.save(RUN, NAME)
     named: list[str] = []
     async for part in saved.items:
         if len(named) > 3_000 and len(keys) == 5_000:
             while len(keys) > 200:
                 gone, keys = keys[-100:], keys[:-100]
-                await asyncio.gather(*(services.curriculum_items.delete(RUN, NAME, key) for key in gone))
+                await asyncio.gather(*(services.curriculum.items.delete(RUN, NAME, key) for key in gone))
         named += [item.key for item in part]
     assert len(set(named)) == len(named)
     assert set(named) >= set(keys)
@@ -137,7 +136,7 @@ async def test_a_document_that_breaks_off_changes_nothing(
 ) -> None:
     services, _ = process()
     await lived_in(services)
-    saved = await services.curriculum_states.save(RUN, NAME)
+    saved = await services.curriculum.states.save(RUN, NAME)
 
     async def items() -> AsyncIterator[Sequence[SavedItem]]:
         async for part in saved.items:
@@ -146,7 +145,7 @@ async def test_a_document_that_breaks_off_changes_nothing(
 
     before = await dump(redis_client)
     with pytest.raises(fails):
-        await services.curriculum_states.load(RUN, NAME, replace(saved, items=items()))
+        await services.curriculum.states.load(RUN, NAME, replace(saved, items=items()))
     assert await dump(redis_client) == before
 
 
@@ -181,28 +180,28 @@ async def test_what_is_restored_into_a_run_that_is_removed_meanwhile_leaves_no_k
 ) -> None:
     services, _ = process()
     await lived_in(services)
-    saved = await services.curriculum_states.save(RUN, NAME)
+    saved = await services.curriculum.states.save(RUN, NAME)
 
     async def items() -> AsyncIterator[Sequence[SavedItem]]:
         parts = [part async for part in saved.items]
         yield parts[0][:50]
-        await services.administration.delete(RUN)
+        await services.runs.administration.delete(RUN)
         yield parts[0][50:]
 
     with pytest.raises(CurriculumNotFound):
-        await services.curriculum_states.load(RUN, "other", replace(saved, items=items()))
+        await services.curriculum.states.load(RUN, "other", replace(saved, items=items()))
     assert await redis_client.keys("*") == []
     with pytest.raises(RunNotFound):
-        await services.curriculum_states.load(RUN, "other", saved)
+        await services.curriculum.states.load(RUN, "other", saved)
 
 
 async def test_what_is_meant_for_the_one_before_does_nothing_to_the_one_restored(process: Start) -> None:
     services, _ = process()
     await lived_in(services)
-    before = await services.curricula.view(RUN, NAME)
+    before = await services.curriculum.settings.view(RUN, NAME)
     await copied(services, NAME)
-    await services.curricula._store.delete(before)
-    assert (await services.curricula.facts(RUN, NAME)).census.counts.items == len(ITEMS)
+    await services.curriculum.settings._store.delete(before)
+    assert (await services.curriculum.settings.facts(RUN, NAME)).census.counts.items == len(ITEMS)
 
 
 async def test_what_goes_on_is_not_taken_for_abandoned(process: Start, redis_client: Redis) -> None:
@@ -226,10 +225,10 @@ async def test_the_state_of_atroposs_scheduler_is_restored(process: Start) -> No
     async def items() -> AsyncIterator[Sequence[SavedItem]]:
         yield [SavedItem(key, "", "", each, (each.last,), 0) for key, each in estimates.items()]
 
-    await services.curriculum_states.load(RUN, NAME, CurriculumDocument(header, (), items()))
-    facts = await services.curricula.facts(RUN, NAME)
+    await services.curriculum.states.load(RUN, NAME, CurriculumDocument(header, (), items()))
+    facts = await services.curriculum.settings.facts(RUN, NAME)
     assert (facts.view.policy.strategy, facts.view.policy.n_bins) == (Strategy.EASY_FIRST, 4)
     assert facts.census.counts.items == 100
     assert facts.census.counts.seen == 99, "one was never scored"
-    page = await services.curriculum_items.page(RUN, NAME, limit=1000, bin_=0)
+    page = await services.curriculum.items.page(RUN, NAME, limit=1000, bin_=0)
     assert {each.stored.key for each in page.items} >= {f"q{n}" for n in range(76, 100)}

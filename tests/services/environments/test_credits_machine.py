@@ -59,13 +59,13 @@ class CreditsMachine(RuleBasedStateMachine):
         self._handles: list[tuple[str, str]] = []
         self._processes.wait(self._processes.redis.flushall())
         policy = Policy(max_staleness=0, max_deliveries=2, relax_after_s=A_YEAR_S)
-        self._call(lambda services: services.administration.create(RUN, config(4), policy))
+        self._call(lambda services: services.runs.administration.create(RUN, config(4), policy))
 
     def _call(self, use: "Any") -> Any:
         return self._processes.call(use)
 
     def _view(self) -> RunView:
-        view: RunView = self._call(lambda services: services.administration.get(RUN))
+        view: RunView = self._call(lambda services: services.runs.administration.get(RUN))
         return view
 
     def _submit(self, size: int, environment: int | None, version: int | None) -> bool:
@@ -74,9 +74,9 @@ class CreditsMachine(RuleBasedStateMachine):
         )
         while True:
             try:
-                self._call(lambda services: services.submissions.submit(RUN, [group]))
+                self._call(lambda services: services.groups.native.submit(RUN, [group]))
             except QueueFull:
-                why = self._call(lambda services: services.explain.of(RUN)).not_ready
+                why = self._call(lambda services: services.batches.diagnostics.of(RUN)).not_ready
                 if why is None or "max_queued_groups = " in why.detail:
                     return False
                 # A process looks seldom at what fits no batch: it takes the group within a second.
@@ -91,7 +91,9 @@ class CreditsMachine(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 2), asked=environments)
     def join(self, number: int, asked: dict[str, Any]) -> None:
-        joined = self._call(lambda s: s.registry.join(RUN, f"env{number}", asked, "one", change_settings=True))
+        joined = self._call(
+            lambda s: s.environments.registry.join(RUN, f"env{number}", asked, "one", change_settings=True)
+        )
         if joined.environment not in self._joined:
             self._joined.append(joined.environment)
         self._processes.tick(RUN)
@@ -101,7 +103,7 @@ class CreditsMachine(RuleBasedStateMachine):
     def leave(self, which: int) -> None:
         environment = pick(self._joined, which)
         self._joined.remove(environment)
-        self._call(lambda services: services.registry.leave(RUN, environment, None))
+        self._call(lambda services: services.environments.registry.leave(RUN, environment, None))
 
     @rule(size=sizes, which=st.none() | st.integers(0, 2), versioned=st.booleans(), times=st.integers(1, 3))
     def stray(self, size: int, which: int | None, versioned: bool, times: int) -> None:
@@ -114,7 +116,7 @@ class CreditsMachine(RuleBasedStateMachine):
     @rule(times=st.integers(1, 2))
     def take(self, times: int) -> None:
         for _ in range(times):
-            answer = self._call(lambda services: services.dispatch.take(RUN, BatchRequest(lease_s=45)))
+            answer = self._call(lambda services: services.batches.dispatch.take(RUN, BatchRequest(lease_s=45)))
             if answer.batch is not None:
                 self._handles.append((answer.batch.lease.batch_id, answer.batch.lease.lease_id))
 
@@ -125,24 +127,24 @@ class CreditsMachine(RuleBasedStateMachine):
         self._handles.remove(handle)
         with contextlib.suppress(LachesisError):  # its lease ran out, or the run was rewound
             if well:
-                self._call(lambda services: services.leases.acknowledge(RUN, *handle))
+                self._call(lambda services: services.batches.leases.acknowledge(RUN, *handle))
             else:
-                self._call(lambda services: services.leases.give_back(RUN, *handle, None))
+                self._call(lambda services: services.batches.leases.give_back(RUN, *handle, None))
 
     @rule(by=st.sampled_from((1, 1, 1, 2, -1)))
     def set_version(self, by: int) -> None:
         version = max(0, self._view().policy_version + by)
-        self._call(lambda services: services.administration.set_policy_version(RUN, version))
+        self._call(lambda services: services.runs.administration.set_policy_version(RUN, version))
 
     @rule(ago=st.integers(0, 2))
     def rewind(self, ago: int) -> None:
         step = max(0, self._view().step - ago)
         with contextlib.suppress(LachesisError):  # it does not go back so far
-            self._call(lambda services: services.bookmarks.rewind(RUN, step))
+            self._call(lambda services: services.batches.retention.rewind(RUN, step))
 
     @rule(changes=settings_of_a_run)
     def change(self, changes: dict[str, Any]) -> None:
-        self._call(lambda services: services.administration.change(RUN, changes))
+        self._call(lambda services: services.runs.administration.change(RUN, changes))
 
     @rule(steps=st.integers(1, 3), versions=st.booleans())
     def train(self, steps: int, versions: bool) -> None:
@@ -173,7 +175,7 @@ class CreditsMachine(RuleBasedStateMachine):
         for _ in range(MOST_ROUNDS):
             made = 0
             for environment in self._joined:
-                beat = self._call(lambda s, e=environment: s.registry.heartbeat(RUN, e, "one", 0))
+                beat = self._call(lambda s, e=environment: s.environments.registry.heartbeat(RUN, e, "one", 0))
                 size = self._view().environments[environment].group_size
                 for _ in range(beat.grant.groups):
                     if not self._submit(size, environment, beat.grant.policy_version):
@@ -184,11 +186,11 @@ class CreditsMachine(RuleBasedStateMachine):
                 break
         else:
             raise AssertionError("credits never end")
-        reason: BatchDiagnosis = self._call(lambda services: services.explain.of(RUN))
+        reason: BatchDiagnosis = self._call(lambda services: services.batches.diagnostics.of(RUN))
         if reason.not_ready is not None:
             self._is_explained(self._view(), reason, refused=refused)
             return
-        answer = self._call(lambda services: services.dispatch.take(RUN, BatchRequest(lease_s=45)))
+        answer = self._call(lambda services: services.batches.dispatch.take(RUN, BatchRequest(lease_s=45)))
         assert answer.batch is not None, answer.not_ready
         self._handles.append((answer.batch.lease.batch_id, answer.batch.lease.lease_id))
 

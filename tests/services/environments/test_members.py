@@ -31,7 +31,7 @@ LINEAGE_S = 3600
 async def alone(process: Callable[..., Process]) -> Process:
     """One process, and a run whose batches are of two."""
     made = process()
-    await made[0].administration.create(
+    await made[0].runs.administration.create(
         RUN, config(2), Policy(history_retention_s=LINEAGE_S, keep_batches=1, keep_bytes=10**6)
     )
     return made
@@ -42,12 +42,12 @@ async def pass_time(redis: Redis, seconds: float) -> None:
 
 
 async def names(of: Process) -> list[str]:
-    return [env.name for env in (await of[0].registry.view(RUN)).environments.values()]
+    return [env.name for env in (await of[0].environments.registry.view(RUN)).environments.values()]
 
 
 async def come_and_go(of: Process, name: str) -> int:
     joined = await join(of[0], name)
-    await of[0].registry.leave(RUN, joined.environment, "one")
+    await of[0].environments.registry.leave(RUN, joined.environment, "one")
     return joined.environment
 
 
@@ -60,7 +60,7 @@ async def test_an_environment_without_members_groups_and_history_is_forgotten(
 
     async def names_after(seconds: float) -> list[str]:
         await pass_time(redis_client, seconds)
-        await services.registry.heartbeat(RUN, 1, "one", 0)
+        await services.environments.registry.heartbeat(RUN, 1, "one", 0)
         await maintenance.look_after(RUN)
         return await names(alone)
 
@@ -74,7 +74,7 @@ async def test_an_environment_stays_as_long_as_groups_of_it_are_held(alone: Proc
     services, maintenance = alone
     environment = await come_and_go(alone, "math")
     group = replace(encoded(2, 0, environment), group_id="g")
-    await services.submissions.submit(RUN, [group])
+    await services.groups.native.submit(RUN, [group])
 
     async def stays() -> bool:
         await pass_time(redis_client, 3 * LINEAGE_S)
@@ -82,17 +82,17 @@ async def test_an_environment_stays_as_long_as_groups_of_it_are_held(alone: Proc
         return await names(alone) == ["math"]
 
     assert await stays()
-    answer = await services.dispatch.take(RUN, BatchRequest())
+    answer = await services.batches.dispatch.take(RUN, BatchRequest())
     assert answer.batch is not None
     lease = answer.batch.lease
     await pass_time(redis_client, -LINEAGE_S)
-    assert (await services.registry.view(RUN)).leases
-    await services.leases.acknowledge(RUN, lease.batch_id, lease.lease_id)
+    assert (await services.environments.registry.view(RUN)).leases
+    await services.batches.leases.acknowledge(RUN, lease.batch_id, lease.lease_id)
     assert await stays(), "its batch is kept"
-    await services.administration.change(RUN, {"keep_batches": 0})
-    await services.bookmarks.forget(RUN)
+    await services.runs.administration.change(RUN, {"keep_batches": 0})
+    await services.batches.retention.forget(RUN)
     assert not await stays()
-    assert sum((await services.registry.view(RUN)).served.values()) == 2
+    assert sum((await services.environments.registry.view(RUN)).served.values()) == 2
 
 
 async def test_names_that_were_used_once_do_not_close_a_run(alone: Process, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +115,7 @@ async def test_names_that_take_the_room_of_others_at_the_same_time_all_join(
     processes = [process()[0] for _ in range(4)]
     for number in range(4):
         await come_and_go(alone, f"pod-{number}")
-    await asyncio.gather(*(each.registry.view(RUN) for each in processes))
+    await asyncio.gather(*(each.environments.registry.view(RUN) for each in processes))
     await asyncio.gather(*(join(each, f"live-{number}") for number, each in enumerate(processes)))
     assert sorted(await names(alone)) == ["live-0", "live-1", "live-2", "live-3"]
 
@@ -127,26 +127,26 @@ async def test_of_members_that_come_back_at_once_with_other_settings_one_sets_th
     processes = [process()[0] for _ in range(6)]
     await come_and_go(alone, "math")
     await pass_time(redis_client, 60)
-    await asyncio.gather(*(each.registry.view(RUN) for each in processes))
+    await asyncio.gather(*(each.environments.registry.view(RUN) for each in processes))
     joins = [join(each, "math", f"m{size}", group_size=size) for size, each in enumerate(processes, 1)]
     answers = await asyncio.gather(*joins, return_exceptions=True)
     (one,) = [answer for answer in answers if isinstance(answer, Membership)]
     refused = [answer for answer in answers if isinstance(answer, EnvironmentSettingsDiffer)]
     assert len(refused) == 5
-    view = await alone[0].registry.view(RUN)
+    view = await alone[0].environments.registry.view(RUN)
     assert (view.environments[0].members, f"m{view.environments[0].group_size}") == (1, one.member)
 
 
 async def test_a_goodbye_that_another_process_hears_of_is_not_taken_back(process: Callable[..., Process]) -> None:
     """A client of Atropos polls one process, and says goodbye to another, before the first one ticks."""
     (services, maintenance), (others, _) = process(), process()
-    await services.registry.register_trainer(RUN, config(4))
-    await services.dispatch.take(RUN)
-    assert await services.registry.register_environment(RUN, Application("math", 4, 512, 1.0, 0.5))
-    await services.registry.pace(RUN, 0)
-    assert await others.registry.disconnect_environment(RUN, 0)
+    await services.environments.registry.register_trainer(RUN, config(4))
+    await services.batches.dispatch.take(RUN)
+    assert await services.environments.registry.register_environment(RUN, Application("math", 4, 512, 1.0, 0.5))
+    await services.environments.registry.pace(RUN, 0)
+    assert await others.environments.registry.disconnect_environment(RUN, 0)
     await maintenance.look_after(RUN)
-    assert not (await services.registry.view(RUN)).environments[0].connected
+    assert not (await services.environments.registry.view(RUN)).environments[0].connected
 
 
 class Interrupted(RedisClient):
@@ -171,7 +171,7 @@ class Interrupted(RedisClient):
 async def interrupted(redis_url: str, redis_client: Redis) -> AsyncIterator[tuple[Services, Interrupted]]:
     """One more process, and its connection."""
     async with aclosing(Interrupted(redis_url, 5.0)) as connection:
-        services, _ = wire(Settings(redis_url=SecretStr(redis_url)), connection, "interrupted")
+        services = wire(Settings(redis_url=SecretStr(redis_url)), connection, "interrupted")
         yield services, connection
 
 
@@ -179,7 +179,7 @@ async def test_a_run_that_is_deleted_while_a_member_joins_is_not_there(
     alone: Process, interrupted: tuple[Services, Interrupted]
 ) -> None:
     services, connection = interrupted
-    connection.after, connection.meanwhile = "put_member", lambda: alone[0].administration.delete(RUN)
+    connection.after, connection.meanwhile = "put_member", lambda: alone[0].runs.administration.delete(RUN)
     with pytest.raises(RunNotFound):
         await join(services, "math")
     assert connection.after is None
@@ -190,9 +190,9 @@ async def test_an_environment_whose_run_is_deleted_while_it_is_changed_is_not_th
 ) -> None:
     await join(alone[0], "math")
     services, connection = interrupted
-    connection.after, connection.meanwhile = "put_environment", lambda: alone[0].administration.delete(RUN)
+    connection.after, connection.meanwhile = "put_environment", lambda: alone[0].runs.administration.delete(RUN)
     with pytest.raises(RunNotFound):
-        await services.registry.change_environment(RUN, 0, {"weight": 2.0})
+        await services.environments.registry.change_environment(RUN, 0, {"weight": 2.0})
     assert connection.after is None
 
 
@@ -201,20 +201,20 @@ async def test_groups_that_end_while_a_member_asks_give_no_room_twice(
 ) -> None:
     """Its credits were computed before another's group was queued, and a third one has got that group's place."""
     services, _ = process()
-    await services.administration.create(RUN, config(4), Policy(max_staleness=0))
+    await services.runs.administration.create(RUN, config(4), Policy(max_staleness=0))
     for member in "abc":
         await join(services, "math", member)
-    registry = services.registry
+    registry = services.environments.registry
     assert (await registry.heartbeat(RUN, 0, "a", 0, 1)).started == 1
 
     async def meanwhile() -> None:
-        await services.submissions.submit(RUN, [replace(encoded(2, 0, 0), group_id="g")])
+        await services.groups.native.submit(RUN, [replace(encoded(2, 0, 0), group_id="g")])
         await registry.heartbeat(RUN, 0, "a", 0)
         assert (await registry.heartbeat(RUN, 0, "c", 0, 1)).started == 1
 
     slow, connection = interrupted
     connection.before, connection.meanwhile = "update_running_groups", meanwhile
-    assert (await slow.registry.heartbeat(RUN, 0, "b", 0, 1)).started == 0
+    assert (await slow.environments.registry.heartbeat(RUN, 0, "b", 0, 1)).started == 0
     assert connection.before is None
 
 
@@ -226,7 +226,7 @@ async def test_what_members_run_adds_up(process: Callable[..., Process], redis_c
     """Against a plain model: who is there, and what each runs."""
     rnd = Random(seed)
     services, maintenance = process()
-    await services.administration.create(RUN, config(4), Policy(max_staleness=0))
+    await services.runs.administration.create(RUN, config(4), Policy(max_staleness=0))
     await join(services, "math", "always")
     model = {"always": 0}
     for _ in range(40):
@@ -235,23 +235,23 @@ async def test_what_members_run_adds_up(process: Callable[..., Process], redis_c
             await join(services, "math", member)
             model[member] = 0
         elif member in model and what == "leave":
-            await services.registry.leave(RUN, 0, member)
+            await services.environments.registry.leave(RUN, 0, member)
             del model[member]
         elif member in model and what == "run":
-            await services.registry.heartbeat(RUN, 0, member, number)
+            await services.environments.registry.heartbeat(RUN, 0, member, number)
             model[member] = number
         elif member in model and what == "start":
-            told = await services.registry.heartbeat(RUN, 0, member, None, number)
+            told = await services.environments.registry.heartbeat(RUN, 0, member, None, number)
             assert told.started == max(0, min(number, 2 - sum(model.values()))), "a batch holds two groups"
             model[member] += told.started
         elif what == "expire":
             await maintenance.look_after(RUN)
             await pass_time(redis_client, 121)
-            await services.registry.heartbeat(RUN, 0, "always", None)
+            await services.environments.registry.heartbeat(RUN, 0, "always", None)
             await maintenance.look_after(RUN)
             model = {"always": model["always"]}
-        view = await services.registry.view(RUN)
+        view = await services.environments.registry.view(RUN)
         assert (view.environments[0].members, view.running.get(0, 0)) == (len(model), sum(model.values()))
-    await services.administration.delete(RUN)
+    await services.runs.administration.delete(RUN)
     with pytest.raises(RunNotFound):
-        await services.registry.heartbeat(RUN, 0, "always", None)
+        await services.environments.registry.heartbeat(RUN, 0, "always", None)

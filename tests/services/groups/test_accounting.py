@@ -25,12 +25,12 @@ async def test_every_group_sent_is_served_once_or_still_there(
 ) -> None:
     processes = [process() for _ in range(3)]
     first = processes[0][0]
-    await first.registry.register_trainer(RUN, config(16))
-    await first.dispatch.take(RUN)
+    await first.environments.registry.register_trainer(RUN, config(16))
+    await first.batches.dispatch.take(RUN)
     shares = (None, 0.25, None)
     environments = []
     for name, share in zip(("plain", "promised", "mixed"), shares, strict=True):
-        enrolled = await first.registry.register_environment(RUN, Application(name, 4, 512, 1.0, share))
+        enrolled = await first.environments.registry.register_environment(RUN, Application(name, 4, 512, 1.0, share))
         assert enrolled is not None
         environments.append(enrolled[0].environment)
     generator = random.Random(7)
@@ -42,22 +42,22 @@ async def test_every_group_sent_is_served_once_or_still_there(
         for _ in range(60):
             group = [encoded(generator.choice(sizes), len(sent) + n, environment) for n in range(2)]
             sent.extend(range(len(sent), len(sent) + 2))
-            await processes[services_index][0].intake.submit(RUN, group)
+            await processes[services_index][0].groups.atropos.submit(RUN, group)
 
     async def train(services_index: int) -> None:
         services, _ = processes[services_index]
         while True:
-            answer = await services.dispatch.take(RUN)
+            answer = await services.batches.dispatch.take(RUN)
             if answer.batch is None:
                 if not producing:
                     return
                 await asyncio.sleep(0.01)
                 continue
             if generator.random() < 0.2:
-                await services.sending.break_off(RUN, answer.batch)
+                await services.batches.atropos_delivery.break_off(RUN, answer.batch)
                 continue
             served.update(marks(answer))
-            await services.sending.finish(RUN, answer)
+            await services.batches.atropos_delivery.finish(RUN, answer)
 
     trainers = [asyncio.create_task(train(n)) for n in range(3)]
     sizes = ((4,), (4,), (1, 2, 3, 4, 5))
@@ -77,17 +77,17 @@ async def test_a_repeated_submission_stores_nothing(process: Callable[..., Proce
     services, _ = process()
     submission = [PendingGroup("one", encoded(2, 1), Placement(None, buffered=False))]
     for _ in range(2):
-        assert await services.groups.admit(RUN, [submission], Preconditions(0)) == Stored([[Outcome()]])
+        assert await services.groups.store.admit(RUN, [submission], Preconditions(0)) == Stored([[Outcome()]])
     assert (await books_of(redis_client, RUN))["queued"] == {"one"}
 
-    await services.registry.register_trainer(RUN, config(2))
-    await services.intake.submit(RUN, [encoded(2, 2)])
+    await services.environments.registry.register_trainer(RUN, config(2))
+    await services.groups.atropos.submit(RUN, [encoded(2, 2)])
     for _ in range(3):
-        answer = await services.dispatch.take(RUN)
-        await services.sending.finish(RUN, answer)
+        answer = await services.batches.dispatch.take(RUN)
+        await services.batches.atropos_delivery.finish(RUN, answer)
     assert (await books_of(redis_client, RUN))["delivered"] == 2
-    epoch = (await services.registry.view(RUN)).epoch
-    assert await services.groups.admit(RUN, [submission], Preconditions(epoch)) == Stored([[Outcome()]])
+    epoch = (await services.environments.registry.view(RUN)).epoch
+    assert await services.groups.store.admit(RUN, [submission], Preconditions(epoch)) == Stored([[Outcome()]])
     books = await books_of(redis_client, RUN)
     assert (books["queued"], books["delivered"]) == (set(), 2)
 
@@ -95,7 +95,7 @@ async def test_a_repeated_submission_stores_nothing(process: Callable[..., Proce
 async def test_a_payload_without_an_index_entry_is_reaped(process: Callable[..., Process], redis_client: Redis) -> None:
     """What a crash between the payload and its index entry leaves behind."""
     services, maintenance = process(orphan_ttl_s=1)
-    await services.registry.register_trainer(RUN, config(2))
+    await services.environments.registry.register_trainer(RUN, config(2))
     keys = RunKeys(RUN)
     await redis_client.zadd(keys.unreferenced, {"orphan": 0, "young": 99_500})
     for group in ("orphan", "young"):
@@ -111,20 +111,20 @@ async def test_a_damaged_payload_is_dropped_with_its_reason_and_replaced(
     process: Callable[..., Process], redis_client: Redis, damage: str, when: str
 ) -> None:
     services, _ = process()
-    await services.registry.register_trainer(RUN, config(4))
+    await services.environments.registry.register_trainer(RUN, config(4))
     for mark in range(3):
-        await services.intake.submit(RUN, [encoded(2, mark)])
+        await services.groups.atropos.submit(RUN, [encoded(2, mark)])
     if when == "leased":
-        answer = await services.dispatch.take(RUN)
+        answer = await services.batches.dispatch.take(RUN)
         assert answer.batch is not None
-        await services.sending.break_off(RUN, answer.batch)
+        await services.batches.atropos_delivery.break_off(RUN, answer.batch)
     keys = [key async for key in redis_client.scan_iter("lachesis:1:payload:*")]
     for key in keys:
         if (await redis_client.get(key)).startswith(b"0|"):
             await (redis_client.delete(key) if damage == "missing" else redis_client.setrange(key, 3, "?"))
-    answer = await services.dispatch.take(RUN)
+    answer = await services.batches.dispatch.take(RUN)
     assert marks(answer) == [1, 2]
-    dropped = (await services.registry.view(RUN)).dropped
+    dropped = (await services.environments.registry.view(RUN)).dropped
     assert dropped == {("payload_lost" if damage == "missing" else "corrupt", None): 1}
     await books_of(redis_client, RUN)
 
@@ -134,14 +134,14 @@ async def test_a_request_reads_the_run_and_each_payload_once(
 ) -> None:
     """And once more each time that it has to start over, as it does when a payload is damaged."""
     services, _ = process()
-    await services.registry.register_trainer(RUN, config(4))
-    await services.dispatch.take(RUN)
+    await services.environments.registry.register_trainer(RUN, config(4))
+    await services.batches.dispatch.take(RUN)
     for mark in range(3):
-        await services.intake.submit(RUN, [encoded(2, mark)])
+        await services.groups.atropos.submit(RUN, [encoded(2, mark)])
     oldest = (await redis_client.zrange(RunKeys(RUN).lane("-:2"), 0, 0))[0]
     await redis_client.setrange(RunKeys(RUN).payload(oldest.decode()), 3, "?")
     await redis_client.config_resetstat()
-    assert marks(await services.dispatch.take(RUN)) == [1, 2]
+    assert marks(await services.batches.dispatch.take(RUN)) == [1, 2]
     commands = await redis_client.info("commandstats")
     assert commands["cmdstat_zcard"]["calls"] == 2, "one in each view"
     assert commands["cmdstat_mget"]["calls"] == 2, "all payloads of a batch at once"
@@ -149,14 +149,14 @@ async def test_a_request_reads_the_run_and_each_payload_once(
 
 async def test_reset_leaves_no_payload_behind(process: Callable[..., Process], redis_client: Redis) -> None:
     services, maintenance = process()
-    await services.registry.register_trainer(RUN, config(4))
-    await services.dispatch.take(RUN)
-    enrolled = await services.registry.register_environment(RUN, Application("env", 8, 512, 1.0))
+    await services.environments.registry.register_trainer(RUN, config(4))
+    await services.batches.dispatch.take(RUN)
+    enrolled = await services.environments.registry.register_environment(RUN, Application("env", 8, 512, 1.0))
     assert enrolled is not None
     for mark in range(5):
-        await services.intake.submit(RUN, [encoded(2, mark), encoded(3, mark, enrolled[0].environment)])
-    await services.dispatch.take(RUN)
-    await services.registry.reset(RUN)
+        await services.groups.atropos.submit(RUN, [encoded(2, mark), encoded(3, mark, enrolled[0].environment)])
+    await services.batches.dispatch.take(RUN)
+    await services.environments.registry.reset(RUN)
     await maintenance.look_after(RUN)
     await books_of(redis_client, RUN)
     left = {key.decode().split(":", 3)[-1] async for key in redis_client.scan_iter("lachesis:1:*")}
@@ -169,21 +169,21 @@ async def test_a_run_takes_only_so_many_environments(
 ) -> None:
     monkeypatch.setattr(registry, "MOST_ENVIRONMENTS", 2)
     services, _ = process()
-    await services.registry.register_trainer(RUN, config(4))
-    await services.dispatch.take(RUN)
+    await services.environments.registry.register_trainer(RUN, config(4))
+    await services.batches.dispatch.take(RUN)
     for name in ("one", "two"):
-        await services.registry.register_environment(RUN, Application(name, 4, 512, 1.0))
+        await services.environments.registry.register_environment(RUN, Application(name, 4, 512, 1.0))
     with pytest.raises(InvalidField, match="the run is full"):
-        await services.registry.register_environment(RUN, Application("three", 4, 512, 1.0))
+        await services.environments.registry.register_environment(RUN, Application("three", 4, 512, 1.0))
 
 
 async def test_there_are_only_so_many_runs(process: Callable[..., Process], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "MOST_RUNS", 1)
     services, _ = process()
-    await services.registry.register_trainer(RUN, config(4))
-    await services.registry.register_trainer(RUN, config(8))
+    await services.environments.registry.register_trainer(RUN, config(4))
+    await services.environments.registry.register_trainer(RUN, config(8))
     with pytest.raises(InvalidField, match="no more are taken"):
-        await services.intake.submit("another", [encoded(2, 1)])
+        await services.groups.atropos.submit("another", [encoded(2, 1)])
 
 
 async def test_the_trouble_of_one_run_does_not_keep_the_others_waiting(
@@ -191,13 +191,13 @@ async def test_the_trouble_of_one_run_does_not_keep_the_others_waiting(
 ) -> None:
     services, maintenance = process()
     for name in ("a", RUN):
-        await services.registry.register_trainer(name, config(4))
+        await services.environments.registry.register_trainer(name, config(4))
     await redis_client.set(RunKeys("a").workers, "not a sorted set")
     upkeep = asyncio.create_task(maintenance.run_forever())
     try:
 
         async def looked_after() -> bool:
-            return bool((await services.registry.view(RUN)).workers)
+            return bool((await services.environments.registry.view(RUN)).workers)
 
         await wait_until(looked_after)
         assert not upkeep.done()
@@ -210,7 +210,7 @@ async def test_a_reset_that_was_planned_on_other_lanes_changes_nothing(
 ) -> None:
     """One lane emptied and another filled in between: as many as before, yet a reset must leave none behind."""
     services, _ = process()
-    await services.intake.submit(RUN, [encoded(2, 1)])
+    await services.groups.atropos.submit(RUN, [encoded(2, 1)])
     keys = RunKeys(RUN)
     reset = scripts.load("reset_run")
     await redis_client.script_load(reset.source)
@@ -232,18 +232,18 @@ async def test_a_group_without_an_index_entry_is_in_nobodys_way(
     process: Callable[..., Process], redis_client: Redis
 ) -> None:
     services, _ = process()
-    await services.registry.register_trainer(RUN, config(2))
+    await services.environments.registry.register_trainer(RUN, config(2))
     for mark in range(2):
-        await services.intake.submit(RUN, [encoded(2, mark)])
+        await services.groups.atropos.submit(RUN, [encoded(2, mark)])
     oldest = (await redis_client.zrange(RunKeys(RUN).lane("-:2"), 0, 0))[0]
     await redis_client.hdel(RunKeys(RUN).groups, oldest)
-    assert marks(await asyncio.wait_for(services.dispatch.take(RUN), 5)) == [1]
+    assert marks(await asyncio.wait_for(services.batches.dispatch.take(RUN), 5)) == [1]
 
 
 async def test_who_sends_a_batch_is_known_to_be_alive_from_the_start(process: Callable[..., Process]) -> None:
     """A process of another host that never ticked would be taken for dead, and its batch handed out twice."""
     services, _ = process()
-    await services.registry.register_trainer(RUN, config(2))
-    await services.intake.submit(RUN, [encoded(2, 1)])
-    await services.dispatch.take(RUN)
-    assert services.sending.worker in (await services.registry.view(RUN)).workers
+    await services.environments.registry.register_trainer(RUN, config(2))
+    await services.groups.atropos.submit(RUN, [encoded(2, 1)])
+    await services.batches.dispatch.take(RUN)
+    assert services.batches.atropos_delivery.worker in (await services.environments.registry.view(RUN)).workers

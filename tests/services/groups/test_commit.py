@@ -41,14 +41,14 @@ def named(name: str, mark: int = 1, *, version: int | None = None, environment: 
 async def run_with(services: Services, run: str = RUN, **settings: object) -> None:
     """Make a run; and another, so that a commit can be under way."""
     for name, own in ((BUSY_RUN, {}), (run, settings)):
-        await services.administration.create(name, config(4), Policy(**fields_of(own)))
+        await services.runs.administration.create(name, config(4), Policy(**fields_of(own)))
         await join(services, run=name)
 
 
 async def submit(services: Services, run: str, groups: Sequence[EncodedGroup]) -> Told:
     """What a sender is told: what became of its groups, or an error."""
     try:
-        return await services.submissions.submit(run, groups)
+        return await services.groups.native.submit(run, groups)
     except LachesisError as error:
         return type(error), str(error)
 
@@ -90,7 +90,7 @@ async def test_submissions_that_come_together_fare_as_one_after_the_other(
         most = rng.choice([None, 2, 5])
         for run in runs:
             await run_with(services, run, max_staleness=5, max_queued_groups=most)
-            await services.administration.set_policy_version(run, 9)
+            await services.runs.administration.set_policy_version(run, 9)
             await submit(services, run, [named("g0"), named("g1", version=0)])
         sent = submissions(rng)
         told = await together(services, sent, runs[0])
@@ -103,7 +103,7 @@ async def test_submissions_that_come_together_fare_as_one_after_the_other(
 
 async def settled(services: Services, redis: Redis, run: str) -> dict[str, object]:
     """The books once garbage is gone, with a number for each set of ids; and nothing but what waits has a payload."""
-    await services.groups.delete_marked(run)
+    await services.groups.store.delete_marked(run)
     books = await books_of(redis, run)
     keys = RunKeys(run)
     payloads = {key.decode().rpartition(":")[2] async for key in redis.scan_iter(keys.payload("*"))}
@@ -149,11 +149,11 @@ async def test_runs_and_limits_do_not_mix(process: Callable[..., Process], redis
     services, _ = process()
     await run_with(services, max_queued_groups=1)
     await run_with(services, OTHER_RUN)
-    await services.intake.submit(RUN, [encoded(2, 0, 0)])
+    await services.groups.atropos.submit(RUN, [encoded(2, 0, 0)])
     await submit(services, OTHER_RUN, [named("first")])
 
     async def from_atropos() -> list[bool]:
-        return [receipt.buffered for receipt in await services.intake.submit(RUN, [encoded(2, 1, 0)])]
+        return [receipt.buffered for receipt in await services.groups.atropos.submit(RUN, [encoded(2, 1, 0)])]
 
     receipts, refused, more, stored, unknown = await at_once(
         services,
@@ -175,7 +175,7 @@ async def test_what_another_process_changed_is_seen_by_all_of_them(
     (here, _), (there, _) = process(), process()
     await run_with(here, max_staleness=1)
     await submit(there, RUN, [named("first", version=0)])
-    await here.administration.set_policy_version(RUN, 9)
+    await here.runs.administration.set_policy_version(RUN, 9)
     told: list[Told] = []
 
     async def submit_all() -> None:
@@ -215,9 +215,9 @@ def placed(name: str, context: AdmissionContext) -> PlacedGroups:
 async def test_what_was_placed_on_another_view_of_the_run_is_committed_apart(process: Callable[..., Process]) -> None:
     services, _ = process()
     await run_with(services)
-    now = AdmissionContext((await services.registry.view(RUN)).epoch, {})
+    now = AdmissionContext((await services.environments.registry.view(RUN)).epoch, {})
     before = replace(now, epoch=now.epoch - 1)
-    commits = GroupCommit(services.groups)
+    commits = GroupCommit(services.groups.store)
     views = [now, before, now, now, before]
     told = await asyncio.gather(*(commits.commit(RUN, placed(f"g{n}", view)) for n, view in enumerate(views)))
     assert told == [NEW, None, NEW, NEW, None]
@@ -227,7 +227,7 @@ async def test_a_store_that_cannot_be_reached_is_told_to_all_that_ask(
     process: Callable[..., Process], caplog: pytest.LogCaptureFixture
 ) -> None:
     services, _ = process("redis://127.0.0.1:1", store_patience_s=0.05)
-    commits = GroupCommit(services.groups)
+    commits = GroupCommit(services.groups.store)
     senders = [asyncio.create_task(commits.commit(RUN, placed(f"g{n}", AdmissionContext(0, {})))) for n in range(4)]
     await asyncio.sleep(0)
     senders[1].cancel()

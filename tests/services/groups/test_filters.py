@@ -28,12 +28,12 @@ def rewarded(name: str, rewards: Sequence[float], environment: int | None = 0) -
 
 
 async def run_with(services: Services, batch_size: int = 4, **settings: Any) -> None:
-    await services.administration.create(RUN, config(batch_size), Policy(**fields_of(settings)))
+    await services.runs.administration.create(RUN, config(batch_size), Policy(**fields_of(settings)))
     await join(services)
 
 
 async def taken(services: Services) -> Batch:
-    answer = await services.dispatch.take(RUN, BatchRequest())
+    answer = await services.batches.dispatch.take(RUN, BatchRequest())
     assert answer.batch is not None
     return answer.batch
 
@@ -47,20 +47,20 @@ async def test_a_dropped_group_is_counted_for_its_environment_and_nowhere_in_han
 ) -> None:
     services, _ = process()
     await run_with(services, filter_zero_variance={})
-    before = (await services.registry.heartbeat(RUN, 0, "one", 0)).grant.groups
+    before = (await services.environments.registry.heartbeat(RUN, 0, "one", 0)).grant.groups
     sent = [rewarded("same", SAME), rewarded("mixed", MIXED), rewarded("nobodys", SAME, None)]
-    assert await services.submissions.submit(RUN, sent) == [DROPPED, ACCEPTED, DROPPED]
+    assert await services.groups.native.submit(RUN, sent) == [DROPPED, ACCEPTED, DROPPED]
     again = [replace(outcome, repeated=True) for outcome in (DROPPED, ACCEPTED, DROPPED)]
-    assert await services.submissions.submit(RUN, sent) == again
+    assert await services.groups.native.submit(RUN, sent) == again
     books = await books_of(redis_client, RUN)
     assert (len(books["queued"]), books["dropped"]) == (1, {"zero_variance": 2})
-    view = await services.administration.get(RUN)
+    view = await services.runs.administration.get(RUN)
     assert view.dropped == {("zero_variance", 0): 1, ("zero_variance", None): 1}
     assert view.sent[0].sequences == 2, "forecasts are made from what was stored"
-    assert (await services.registry.heartbeat(RUN, 0, "one", 0)).grant.groups == before - 1, (
+    assert (await services.environments.registry.heartbeat(RUN, 0, "one", 0)).grant.groups == before - 1, (
         "others may be started for those dropped"
     )
-    life = await services.lineages.of(RUN, "same")
+    life = await services.groups.histories.of(RUN, "same")
     assert (life.state, life.reason) == ("dropped", "zero_variance")
 
 
@@ -71,7 +71,7 @@ async def test_a_group_of_atropos_that_is_dropped_waits_for_no_set(
     await run_with(services, filter_zero_variance={}, filter_pass_rate={"loss_weight": 0.0})
     smaller = replace(rewarded("", (1.0,)), group_id=None)
     whole = [replace(rewarded("", rewards), group_id=None) for rewards in (SAME, MIXED)]
-    receipts = await services.intake.submit(RUN, [smaller, *whole])
+    receipts = await services.groups.atropos.submit(RUN, [smaller, *whole])
     assert [(receipt.buffered, receipt.waiting_sequences) for receipt in receipts] == [
         (True, 1),
         (False, 0),
@@ -79,11 +79,11 @@ async def test_a_group_of_atropos_that_is_dropped_waits_for_no_set(
     ]
     books = await books_of(redis_client, RUN)
     assert (len(books["buffered"]), len(books["queued"]), books["dropped"]) == (1, 1, {"zero_variance": 1})
-    (entry,) = await services.groups.entries(RUN, list(books["buffered"]))
+    (entry,) = await services.groups.store.entries(RUN, list(books["buffered"]))
     assert entry is not None
     assert entry.mark is not None, "a group of one sequence has a pass rate, though no variance"
-    await services.administration.change(RUN, {"filter_pass_rate": {}})
-    (receipt,) = await services.intake.submit(RUN, [smaller])
+    await services.runs.administration.change(RUN, {"filter_pass_rate": {}})
+    (receipt,) = await services.groups.atropos.submit(RUN, [smaller])
     assert (receipt.buffered, (await books_of(redis_client, RUN))["dropped"]) == (
         False,
         {"zero_variance": 1, "pass_rate": 1},
@@ -93,17 +93,17 @@ async def test_a_group_of_atropos_that_is_dropped_waits_for_no_set(
 async def test_a_mark_stays_with_its_group_however_often_that_is_handed_out(process: Callable[..., Process]) -> None:
     services, _ = process()
     await run_with(services, filter_zero_variance={"loss_weight": 0.25}, keep_batches=1, keep_bytes=10**6)
-    outcomes = await services.submissions.submit(RUN, [rewarded("same", SAME), rewarded("mixed", MIXED)])
+    outcomes = await services.groups.native.submit(RUN, [rewarded("same", SAME), rewarded("mixed", MIXED)])
     assert outcomes == [ACCEPTED, ACCEPTED]
     expected = [("same", "zero_variance", 0.25), ("mixed", None, 1.0)]
     batch = await taken(services)
     assert marks_of(batch) == expected
-    await services.leases.give_back(RUN, batch.lease.batch_id, batch.lease.lease_id, None)
-    await services.administration.change(RUN, {"filter_zero_variance": None})
+    await services.batches.leases.give_back(RUN, batch.lease.batch_id, batch.lease.lease_id, None)
+    await services.runs.administration.change(RUN, {"filter_zero_variance": None})
     batch = await taken(services)
     assert marks_of(batch) == expected
-    await services.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)
-    await services.bookmarks.rewind(RUN, 0)
+    await services.batches.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)
+    await services.batches.retention.rewind(RUN, 0)
     assert marks_of(await taken(services)) == expected
 
 
@@ -112,20 +112,20 @@ async def test_a_filter_holds_for_all_that_any_process_answers_after_the_change(
 ) -> None:
     here, there = process()[0], process()[0]
     await run_with(here)
-    assert await there.submissions.submit(RUN, [rewarded("a", SAME)]) == [ACCEPTED]
-    await here.administration.change(RUN, {"filter_zero_variance": {"epsilon": 0.0}})
-    assert await there.submissions.submit(RUN, [rewarded("b", SAME)]) == [DROPPED]
-    await here.administration.change(RUN, {"filter_zero_variance": None})
-    assert await there.submissions.submit(RUN, [rewarded("c", SAME)]) == [ACCEPTED]
-    assert (await here.registry.view(RUN)).totals.queued_groups == 2, "what is queued is looked at no more"
+    assert await there.groups.native.submit(RUN, [rewarded("a", SAME)]) == [ACCEPTED]
+    await here.runs.administration.change(RUN, {"filter_zero_variance": {"epsilon": 0.0}})
+    assert await there.groups.native.submit(RUN, [rewarded("b", SAME)]) == [DROPPED]
+    await here.runs.administration.change(RUN, {"filter_zero_variance": None})
+    assert await there.groups.native.submit(RUN, [rewarded("c", SAME)]) == [ACCEPTED]
+    assert (await here.environments.registry.view(RUN)).totals.queued_groups == 2, "what is queued is looked at no more"
 
 
 async def test_a_group_that_is_too_old_is_that_whatever_its_rewards(process: Callable[..., Process]) -> None:
     services, _ = process()
     await run_with(services, filter_zero_variance={"loss_weight": 0.5}, max_staleness=0)
-    await services.administration.set_policy_version(RUN, 3)
+    await services.runs.administration.set_policy_version(RUN, 3)
     old = replace(rewarded("old", SAME), policy_version=2)
-    assert await services.submissions.submit(RUN, [old]) == [Outcome(DropReason.STALE)]
+    assert await services.groups.native.submit(RUN, [old]) == [Outcome(DropReason.STALE)]
 
 
 async def test_a_drought_is_seen_by_all_processes_told_once_and_ended_by_one_group(
@@ -133,30 +133,30 @@ async def test_a_drought_is_seen_by_all_processes_told_once_and_ended_by_one_gro
 ) -> None:
     here, there = process()[0], process()[0]
     await run_with(here, filter_zero_variance={}, alert_after_batches=2, max_staleness=0)
-    await here.administration.set_policy_version(RUN, 1)
+    await here.runs.administration.set_policy_version(RUN, 1)
     caplog.set_level(logging.WARNING, "lachesis.commits")
     for number in range(3):
-        await here.submissions.submit(RUN, [rewarded(f"here{number}", SAME)])
-    await there.submissions.submit(RUN, [rewarded("here0", SAME)])
+        await here.groups.native.submit(RUN, [rewarded(f"here{number}", SAME)])
+    await there.groups.native.submit(RUN, [rewarded("here0", SAME)])
     for services in (here, there):
-        assert (await services.status.of(RUN)).alert is None
-        assert "filters dropped 3 of the last 3 groups" in str((await services.explain.of(RUN)).not_ready)
+        assert (await services.runs.status.of(RUN)).alert is None
+        assert "filters dropped 3 of the last 3 groups" in str((await services.batches.diagnostics.of(RUN)).not_ready)
     assert caplog.messages == []
     old = replace(rewarded("old", MIXED), policy_version=0)
-    await there.submissions.submit(RUN, [old, rewarded("there", SAME)])
-    await here.submissions.submit(RUN, [rewarded("more", SAME)])
+    await there.groups.native.submit(RUN, [old, rewarded("there", SAME)])
+    await here.groups.native.submit(RUN, [rewarded("more", SAME)])
     for services in (here, there):
-        alert = (await services.status.of(RUN)).alert
+        alert = (await services.runs.status.of(RUN)).alert
         assert alert is not None
         assert (alert.sequences, alert.dropped) == (12, {"zero_variance": 5, "stale": 1})
         assert alert.started_age_s >= 0
     told = "nothing to train on in the last 10 sequences; groups that came in vain: stale 1, zero_variance 4"
     assert caplog.messages == [f"run {RUN}: {told}"]
-    await there.submissions.submit(RUN, [rewarded("one", SAME), rewarded("good", MIXED)])
+    await there.groups.native.submit(RUN, [rewarded("one", SAME), rewarded("good", MIXED)])
     for services in (here, there):
-        assert (await services.status.of(RUN)).alert is None
-    await here.submissions.submit(RUN, [rewarded("two", SAME)])
-    assert (await there.registry.view(RUN)).drought.sequences == 2, "it is counted anew"
+        assert (await services.runs.status.of(RUN)).alert is None
+    await here.groups.native.submit(RUN, [rewarded("two", SAME)])
+    assert (await there.environments.registry.view(RUN)).drought.sequences == 2, "it is counted anew"
 
 
 @pytest.mark.parametrize(("loss_weight", "sequences"), [(0.0, 4), (0.1, 0)])
@@ -165,8 +165,8 @@ async def test_what_is_kept_with_a_weight_of_0_ends_no_drought(
 ) -> None:
     services = process()[0]
     await run_with(services, filter_zero_variance={"loss_weight": loss_weight}, max_staleness=0)
-    await services.administration.set_policy_version(RUN, 1)
-    await services.submissions.submit(RUN, [replace(rewarded("old", MIXED), policy_version=0)])
-    await services.submissions.submit(RUN, [rewarded("same", SAME)])
-    drought = (await services.registry.view(RUN)).drought
+    await services.runs.administration.set_policy_version(RUN, 1)
+    await services.groups.native.submit(RUN, [replace(rewarded("old", MIXED), policy_version=0)])
+    await services.groups.native.submit(RUN, [rewarded("same", SAME)])
+    drought = (await services.environments.registry.view(RUN)).drought
     assert (drought.sequences, sum(drought.dropped.values())) == (sequences, sequences // 2)

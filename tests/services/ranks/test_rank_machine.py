@@ -84,7 +84,7 @@ class RankMachine(RunMachine):
     def _take_shard(self, seat: Seat, lease_s: int, request: str | None = None) -> Batch | None:
         batch_request = BatchRequest(request or "", lease_s, "rank", seat)
         expected, answer = self._both(
-            lambda s: s.dispatch.take(RUN, batch_request), lambda: self._model.take_shard(seat, lease_s)
+            lambda s: s.batches.dispatch.take(RUN, batch_request), lambda: self._model.take_shard(seat, lease_s)
         )
         if answer is None:
             return None
@@ -127,7 +127,8 @@ class RankMachine(RunMachine):
     def acknowledge_shard(self, which: int, rank: int) -> None:
         handle = pick(self._handles, which)
         predicted, awaited = self._both(
-            lambda s: s.leases.acknowledge(RUN, *handle, rank), lambda: self._model.acknowledge_shard(*handle, rank)
+            lambda s: s.batches.leases.acknowledge(RUN, *handle, rank),
+            lambda: self._model.acknowledge_shard(*handle, rank),
         )
         assert awaited == predicted
 
@@ -137,11 +138,11 @@ class RankMachine(RunMachine):
         expected = self._model.take_for_atropos()
 
         async def answered(services: Any) -> BatchResult:
-            answer: BatchResult = await services.dispatch.take(RUN)
+            answer: BatchResult = await services.batches.dispatch.take(RUN)
             if whole:
-                await services.sending.finish(RUN, answer)
+                await services.batches.atropos_delivery.finish(RUN, answer)
             elif answer.batch is not None:
-                await services.sending.break_off(RUN, answer.batch)
+                await services.batches.atropos_delivery.break_off(RUN, answer.batch)
             return answer
 
         answer = self._call(answered)
@@ -172,7 +173,7 @@ class RankMachine(RunMachine):
 
     @invariant()
     def the_ranks_agree(self) -> None:
-        leases = self._call(lambda services: services.administration.get(RUN)).leases
+        leases = self._call(lambda services: services.runs.administration.get(RUN)).leases
         by_id = {batch.id: division for batch, division in self._model.divided.items()}
         for lease in leases:
             if lease.state == "held":

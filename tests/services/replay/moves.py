@@ -61,29 +61,29 @@ class Buffer:
     async def insert(self, *numbers: int, **fields: Any) -> list[FragmentReceipt]:
         """Insert fragments, by number."""
         fragments = [fragment(number, **fields) for number in numbers]
-        return await self.process[0].replay_insertion.insert(RUN, fragments)
+        return await self.process[0].replay.insertion.insert(RUN, fragments)
 
     async def take(self, chunks: int, **fields: Any) -> ReplaySample:
         """Take a sample that must be there."""
-        sample = await self.process[0].replay_samples.take(RUN, ReplaySampleRequest(num_chunks=chunks, **fields))
+        sample = await self.process[0].replay.samples.take(RUN, ReplaySampleRequest(num_chunks=chunks, **fields))
         assert isinstance(sample, ReplaySample), sample
         return sample
 
     async def ack(self, sample: ReplaySample) -> None:
         """Acknowledge it."""
-        await self.process[0].replay_samples.acknowledge(RUN, sample.lease.batch_id, sample.lease.lease_id)
+        await self.process[0].replay.samples.acknowledge(RUN, sample.lease.batch_id, sample.lease.lease_id)
 
     async def nack(self, sample: ReplaySample) -> None:
         """Give it back."""
-        await self.process[0].replay_samples.give_back(RUN, sample.lease.batch_id, sample.lease.lease_id, None)
+        await self.process[0].replay.samples.give_back(RUN, sample.lease.batch_id, sample.lease.lease_id, None)
 
     async def configure(self, **changes: Any) -> None:
         """Change the configuration."""
-        await self.process[0].replay.configure(RUN, changes)
+        await self.process[0].replay.buffers.configure(RUN, changes)
 
     async def set_version(self, version: int) -> None:
         """Note the policy version in force."""
-        await self.process[0].administration.set_policy_version(RUN, version)
+        await self.process[0].runs.administration.set_policy_version(RUN, version)
 
     async def pass_time(self, ms: int) -> None:
         """Move the run clock on, and look after the run."""
@@ -98,9 +98,9 @@ class Buffer:
 async def buffer_of(process: Process, redis: Redis, **policy: Any) -> Buffer:
     """Make a run with a buffer."""
     services, _ = process
-    if (await services.registry.view(RUN)).config is None:
-        await services.registry.register_trainer(RUN, config(4))
-    await services.replay.configure(RUN, policy)
+    if (await services.environments.registry.view(RUN)).config is None:
+        await services.environments.registry.register_trainer(RUN, config(4))
+    await services.replay.buffers.configure(RUN, policy)
     return Buffer(process, redis)
 
 
@@ -280,7 +280,7 @@ async def _needed_by_run(redis: Redis, keys: RunKeys) -> set[str]:
 
 async def swept(buffer: Buffer) -> Books:
     """Sweep the garbage, and recount: payloads are there exactly for what is held."""
-    await buffer.process[0].groups.delete_marked(RUN)
+    await buffer.process[0].groups.store.delete_marked(RUN)
     books = await buffer.books()
     payloads = {key.decode().rsplit(":", 1)[1] async for key in buffer.redis.scan_iter(KEYS.payload("*"))}
     assert payloads == books.named | await _needed_by_run(buffer.redis, KEYS)

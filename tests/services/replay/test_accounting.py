@@ -70,7 +70,7 @@ class Crowd:
             ]
             for _ in range(self.dice.choice((1, 1, 2))):
                 with self.unless_it_is_gone():
-                    await self.somewhere.process[0].replay_insertion.insert(RUN, sent)
+                    await self.somewhere.process[0].replay.insertion.insert(RUN, sent)
             await asyncio.sleep(0)
 
     async def train(self, rounds: int) -> None:
@@ -84,14 +84,14 @@ class Crowd:
         services = self.somewhere.process[0]
         sampling = {"strategy": self.dice.choice(STRATEGIES)}
         asked = ReplaySampleRequest(num_chunks=self.dice.randint(1, 6), sampling=sampling, lease_s=5)
-        sample = await services.replay_samples.take(RUN, asked)
+        sample = await services.replay.samples.take(RUN, asked)
         if not isinstance(sample, ReplaySample):
             await asyncio.sleep(0.002)
             return
         ids = [record.fragment.fragment_id for record in sample.records]
-        assert len(await services.replay.fragments(RUN, ids)) == len(ids), "what is held can be read"
+        assert len(await services.replay.buffers.fragments(RUN, ids)) == len(ids), "what is held can be read"
         changes = {record.chunk_id: self.dice.random() * 5 for record in sample.records}
-        await self.somewhere.process[0].replay.update_priorities(RUN, changes)
+        await self.somewhere.process[0].replay.buffers.update_priorities(RUN, changes)
         end = self.dice.choice(("ack", "ack", "nack", "both", "never"))
         try:
             if end in ("ack", "both"):
@@ -120,7 +120,7 @@ class Crowd:
                     await buffer.set_version(self.version)
                 case 2 if turn % 4 == 0:
                     self.session += 1
-                    await buffer.process[0].replay.set_session(RUN, self.session)
+                    await buffer.process[0].replay.buffers.set_session(RUN, self.session)
                 case 3:
                     await buffer.configure(
                         max_chunks=self.dice.choice((8, 20, 40)), max_bytes=self.dice.choice((None, 600))
@@ -130,9 +130,11 @@ class Crowd:
                         eviction=self.dice.choice(list(Eviction)), max_reuse=self.dice.choice((None, 1, 3))
                     )
                 case 5:
-                    await buffer.process[0].replay.delete_chunks(RUN, version=self.dice.randint(0, self.version))
+                    await buffer.process[0].replay.buffers.delete_chunks(
+                        RUN, version=self.dice.randint(0, self.version)
+                    )
                 case 6:
-                    await buffer.process[0].replay.delete_chunks(RUN, worker="w0")
+                    await buffer.process[0].replay.buffers.delete_chunks(RUN, worker="w0")
                 case _:
                     await buffer.pass_time(self.dice.choice((100, 3000)))
             if self.restores:
@@ -141,7 +143,7 @@ class Crowd:
 
     async def go_back(self, buffer: Buffer) -> None:
         """Take snapshots, restore them, let them go; and now and then make the buffer anew."""
-        snapshots = buffer.process[0].replay_snapshots
+        snapshots = buffer.process[0].replay.snapshots
         match next(self.goings_back).split():
             case ["take", name]:
                 await snapshots.take(RUN, name)
@@ -152,7 +154,7 @@ class Crowd:
             case _:
                 await snapshots.delete_buffer(RUN)
                 await buffer.configure(**POLICY)
-        self.session = (await buffer.process[0].replay.state(RUN)).session
+        self.session = (await buffer.process[0].replay.buffers.state(RUN)).session
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -178,7 +180,7 @@ async def emptied(buffer: Buffer) -> None:
     await buffer.configure(max_age_s=0.001, fragment_ttl_s=0.001, max_bytes=None)
     await buffer.pass_time(3_700_000)
     await buffer.pass_time(3_700_000)
-    await buffer.process[0].replay.delete_chunks(RUN)
+    await buffer.process[0].replay.buffers.delete_chunks(RUN)
     books = await swept(buffer)
     assert (books.chunks, books.fragments, books.samples, books.workers) == ({}, {}, {}, {})
     assert books.named or [key async for key in buffer.redis.scan_iter(KEYS.payload("*"))] == []
@@ -195,7 +197,7 @@ async def test_nothing_is_freed_early_or_never_whatever_is_restored_and_however_
         workers = [crowd.work(f"w{worker}", 8) for worker in range(3)]
         await asyncio.gather(*workers, *(crowd.train(12) for _ in range(2)), crowd.operate(8))
         await swept(buffers[0])
-    snapshots = buffers[0].process[0].replay_snapshots
+    snapshots = buffers[0].process[0].replay.snapshots
     await snapshots.take(RUN, "last")
     for one in (await snapshots.all(RUN))[0]:
         await snapshots.restore(RUN, one.name)
@@ -211,13 +213,13 @@ async def test_a_run_that_is_deleted_leaves_no_key(process: Callable[..., Proces
     await buffer.put(0, 1, 2, 3, 4, 6)
     await buffer.put(0, 1, worker="other")
     sample = await buffer.take(2)
-    await buffer.process[0].replay.set_session(RUN, 1)
+    await buffer.process[0].replay.buffers.set_session(RUN, 1)
     await buffer.put(0, 1, 2, session=1)
     await buffer.ack(await buffer.take(1))
     await buffer.books()
-    await buffer.process[0].administration.delete(RUN)
+    await buffer.process[0].runs.administration.delete(RUN)
     assert await redis_client.keys("*") == []
-    for late in (buffer.ack(sample), buffer.put(3, session=1), buffer.process[0].replay.state(RUN)):
+    for late in (buffer.ack(sample), buffer.put(3, session=1), buffer.process[0].replay.buffers.state(RUN)):
         with pytest.raises(LachesisError):
             await late
     await buffer.process[1].look_after(RUN)
@@ -229,7 +231,7 @@ async def test_a_reset_leaves_no_payload_and_the_next_buffer_begins_anew(
 ) -> None:
     buffer = await buffer_of(process(), redis_client)
     await buffer.put(0, 1)
-    await buffer.process[0].registry.reset(RUN)
+    await buffer.process[0].environments.registry.reset(RUN)
     await buffer.process[1].look_after(RUN)
     assert [key async for key in redis_client.scan_iter(RunKeys(RUN).payload("*"))] == []
     again = await buffer_of(buffer.process, redis_client)
@@ -247,7 +249,7 @@ async def test_the_rate_limiter_holds_across_processes(
 
     async def watch() -> None:
         while not stop.is_set():
-            error = (await buffers[0].process[0].replay.state(RUN)).limiter_error
+            error = (await buffers[0].process[0].replay.buffers.state(RUN)).limiter_error
             assert error is not None
             errors.append(error)
             await asyncio.sleep(0.001)
@@ -255,12 +257,12 @@ async def test_the_rate_limiter_holds_across_processes(
     async def work(worker: int) -> None:
         for number in range(20):
             sent = [fragment(number, worker=f"w{worker}")]
-            await buffers[worker % 2].process[0].replay_insertion.insert(RUN, sent, wait_s=20)
+            await buffers[worker % 2].process[0].replay.insertion.insert(RUN, sent, wait_s=20)
 
     async def train(trainer: int) -> None:
         for _ in range(round(10 * samples_per_insert)):
             asked = ReplaySampleRequest(num_chunks=2)
-            sample = await buffers[trainer % 2].process[0].replay_samples.take(RUN, asked, wait_s=20)
+            sample = await buffers[trainer % 2].process[0].replay.samples.take(RUN, asked, wait_s=20)
             assert isinstance(sample, ReplaySample), sample
             await buffers[trainer % 2].ack(sample)
 

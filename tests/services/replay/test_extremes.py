@@ -26,8 +26,8 @@ async def test_the_largest_priorities_are_weighed_like_others(buffer: Buffer) ->
     chances = {record.chunk_id: record.probability for record in sample.records}
     assert chances[1] == chances[MANY + 1] == pytest.approx(1 / (2 * MANY))
     assert chances[2 * MANY + 1] == pytest.approx(1 / (2 * MANY * MAX_WEIGHT))
-    await buffer.process[0].replay.update_priorities(RUN, dict.fromkeys(range(1, MANY + 1), 0.5))
-    await buffer.process[0].replay.delete_chunks(RUN, worker="b")
+    await buffer.process[0].replay.buffers.update_priorities(RUN, dict.fromkeys(range(1, MANY + 1), 0.5))
+    await buffer.process[0].replay.buffers.delete_chunks(RUN, worker="b")
     assert len((await swept(buffer)).at("sampleable")) == MANY + 1
 
 
@@ -36,7 +36,7 @@ async def test_the_mean_staleness_is_right_however_large_versions_are(buffer: Bu
     await buffer.set_version(MAX_INTEGER)
     for _ in range(2):
         await buffer.ack(await buffer.take(MANY))
-    state = await buffer.process[0].replay.state(RUN)
+    state = await buffer.process[0].replay.buffers.state(RUN)
     assert state.avg_staleness == pytest.approx(MAX_INTEGER)
     await swept(buffer)
 
@@ -49,7 +49,7 @@ async def test_a_fragment_that_is_asked_for_again_and_again_is_read_once(buffer:
         return int((await buffer.redis.info("stats"))["keyspace_hits"])
 
     before = await keys_read()
-    found = await buffer.process[0].replay.fragments(RUN, [receipt.fragment_id] * 1024)
+    found = await buffer.process[0].replay.buffers.fragments(RUN, [receipt.fragment_id] * 1024)
     assert {bytes(payload) for _, payload in found} == {bytes(fragment(0, size=1000).payload)}
     assert len(found) == 1024
     assert await keys_read() == before + 2, "its entry, and its payload"

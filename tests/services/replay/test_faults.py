@@ -99,7 +99,7 @@ async def test_fragments_of_one_worker_through_two_processes_at_once_are_all_the
     process: Callable[..., Process], redis_client: Redis
 ) -> None:
     buffers: list[Buffer] = [await buffer_of(process(), redis_client, fragments_per_chunk=3) for _ in range(2)]
-    sent = [buffers[number % 2].process[0].replay_insertion.insert("run", [fragment(number)]) for number in range(30)]
+    sent = [buffers[number % 2].process[0].replay.insertion.insert("run", [fragment(number)]) for number in range(30)]
     receipts = await asyncio.gather(*sent)
     assert {receipt.outcome for (receipt,) in receipts} == {"stored"}
     books = await swept(buffers[0])
@@ -115,7 +115,7 @@ async def test_a_process_that_dies_while_the_version_goes_down_leaves_nothing_of
     other = await buffer_of(process(), redis_client)
     await other.set_version(3)
     mixed = [replace(fragment(number), versions=Versions(1, 2.0, 3, 2)) for number in range(2)]
-    await other.process[0].replay_insertion.insert(RUN, [*mixed, fragment(2, version=2), fragment(3, version=3)])
+    await other.process[0].replay.insertion.insert(RUN, [*mixed, fragment(2, version=2), fragment(3, version=3)])
     line.hold(b"HSCAN|" + calls_of("retire_chunks"))
     with pytest.raises(StoreUnavailable):
         await dying.set_version(2)
@@ -154,7 +154,7 @@ async def test_what_snapshots_go_through_is_done_once_though_replies_to_it_are_l
     """Restored once: what is inserted before the repetition is not lost with it."""
     line, url = lossy
     buffer, other = await buffer_of(process(url), redis_client), await buffer_of(process(), redis_client)
-    snapshots = buffer.process[0].replay_snapshots
+    snapshots = buffer.process[0].replay.snapshots
     await buffer.put(0)
     await through_a_cut(line, "take_snapshot", lambda: asyncio.create_task(snapshots.take("run", "a")))
     await buffer.put(1)

@@ -32,17 +32,17 @@ def named(mark: int, **fields: Any) -> EncodedGroup:
 
 async def set_up(process: Process, redis: Redis, policy: Policy = KEEPING, **settings: Any) -> Buffer:
     """Make a run with batches of one group, and a buffer that takes groups."""
-    await process[0].administration.create(RUN, config(2), policy)
+    await process[0].runs.administration.create(RUN, config(2), policy)
     return await buffer_of(process, redis, groups=True, **settings)
 
 
 async def submit(services: Services, *marks: int, **fields: Any) -> None:
     for mark in marks:
-        await services.submissions.submit(RUN, [named(mark, **fields)])
+        await services.groups.native.submit(RUN, [named(mark, **fields)])
 
 
 async def taken(services: Services, lease_s: float = 600.0) -> Batch:
-    answer = await services.dispatch.take(RUN, BatchRequest(lease_s=lease_s))
+    answer = await services.batches.dispatch.take(RUN, BatchRequest(lease_s=lease_s))
     assert answer.batch is not None
     return answer.batch
 
@@ -52,7 +52,7 @@ async def trained(services: Services, batches: int = 1) -> list[str]:
     ids = []
     for _ in range(batches):
         batch = await taken(services)
-        await services.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)
+        await services.batches.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)
         ids += [group.group_id for group in batch.groups]
     return ids
 
@@ -75,14 +75,14 @@ async def test_groups_are_sampled_after_training_up_to_max_reuse_and_then_freed(
     for _ in range(2):
         sample = await buffer.take(2)
         assert {record.fragment.fragment_id for record in sample.records} == set(ids)
-        found = await services.replay.fragments(RUN, ids)
+        found = await services.replay.buffers.fragments(RUN, ids)
         assert [payload[:2] for _, payload in found] == [b"0|", b"1|"]
         assert set(ids) < await payloads(buffer)
         await buffer.ack(sample)
-    assert isinstance(await services.replay_samples.take(RUN, ReplaySampleRequest(num_chunks=1)), Blocked)
+    assert isinstance(await services.replay.samples.take(RUN, ReplaySampleRequest(num_chunks=1)), Blocked)
     kept = policy.keep_batches > 0
     assert (await payloads(buffer)).issuperset(ids) == kept, "kept batches hold them for a rewind"
-    await services.bookmarks.checkpoint(RUN, 2)
+    await services.batches.retention.checkpoint(RUN, 2)
     assert not (await payloads(buffer)).intersection(ids)
     assert (await buffer.books()).total("retired:used_up") == 2
 
@@ -94,9 +94,9 @@ async def test_what_is_sampleable_outlives_the_batch_that_is_kept_no_more(
     services = buffer.process[0]
     await submit(services, 0, 1)
     (first, _) = await trained(services, 2)
-    await services.bookmarks.checkpoint(RUN, 2)
+    await services.batches.retention.checkpoint(RUN, 2)
     assert first in await payloads(buffer)
-    await buffer.process[0].replay.delete_chunks(RUN)
+    await buffer.process[0].replay.buffers.delete_chunks(RUN)
     assert first not in await payloads(buffer)
 
 
@@ -106,7 +106,7 @@ async def test_a_group_says_where_it_is_from(process: Callable[..., Process], re
     await join(services)
     await buffer.set_version(5)
     own = named(1, weight=Weight(100, 5000))
-    await services.submissions.submit(
+    await services.groups.native.submit(
         RUN,
         [
             replace(
@@ -114,14 +114,16 @@ async def test_a_group_says_where_it_is_from(process: Callable[..., Process], re
             )
         ],
     )
-    await services.submissions.submit(RUN, [named(2)])
+    await services.groups.native.submit(RUN, [named(2)])
     await trained(services, 2)
-    page = await services.replay.chunks(RUN)
+    page = await services.replay.buffers.chunks(RUN)
     assert [entry.chunk.worker for entry in page.chunks] == ["@environment/0", "@environment/-"]
     assert [entry.chunk.versions.lowest for entry in page.chunks] == [3, 5], "one that says none is of the one in force"
     assert [entry.chunk.versions.highest for entry in page.chunks] == [5, 5], "none is of a version yet to come"
     assert page.chunks[0].chunk.versions.mean == 4.5
-    (fragment, _), (other, _) = await services.replay.fragments(RUN, [one.fragment_ids[0] for one in page.chunks])
+    (fragment, _), (other, _) = await services.replay.buffers.fragments(
+        RUN, [one.fragment_ids[0] for one in page.chunks]
+    )
     assert fragment.facts == '{"group":"g1","environment":0,"sequences":2,"reward":0.25}'
     assert other.facts == '{"group":"g2","sequences":2}'
 
@@ -137,10 +139,10 @@ async def test_a_process_that_dies_after_an_acknowledgement_loses_no_group_and_d
     store = BatchStore(services.connection)
     ended = await store.acknowledge(RUN, [batch.lease], keep=True, history_ms=1000)
     assert (ended.batches, ended.entered_groups) == (1, 1)  # here it dies
-    await services.bookmarks.checkpoint(RUN, 1)
+    await services.batches.retention.checkpoint(RUN, 1)
     books = await swept(buffer)
     assert (books.chunks, books.total("waiting_fragments")) == ({}, 1)
-    await services.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)
+    await services.batches.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)
     other = process()
     for _ in range(2):
         await other[1].look_after(RUN)
@@ -161,13 +163,13 @@ async def test_a_batch_that_is_rewound_does_not_enter_again(
     sample = await buffer.take(1, sampling={"strategy": "fifo"})
     assert sample.records[0].fragment.fragment_id == ids[0]
     await buffer.ack(sample)
-    await services.bookmarks.rewind(RUN, 0)
+    await services.batches.retention.rewind(RUN, 0)
     again = [await taken(services) for _ in range(3)]
     assert [batch.groups[0].group_id for batch in again] == ids, "the same batches"
     assert [bytes(batch.payloads[0][:2]) for batch in again] == [b"0|", b"1|", b"2|"]
-    await services.leases.give_back(RUN, again[2].lease.batch_id, again[2].lease.lease_id, None)
+    await services.batches.leases.give_back(RUN, again[2].lease.batch_id, again[2].lease.lease_id, None)
     for batch in again[:2]:
-        await services.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)
+        await services.batches.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)
     assert await trained(services) == ids[2:]
     books = await swept(buffer)
     assert books.total("entered_groups") == 3
@@ -182,10 +184,10 @@ async def test_a_quarantined_batch_that_had_entered_is_dropped_and_stays_samplea
     services = buffer.process[0]
     await submit(services, 0, 1)
     (group, *_) = await trained(services)
-    await services.bookmarks.rewind(RUN, 0)
+    await services.batches.retention.rewind(RUN, 0)
     batch = await taken(services, lease_s=0.001)
     await buffer.pass_time(100)
-    await services.leases.discard(RUN, batch.lease.batch_id)
+    await services.batches.leases.discard(RUN, batch.lease.batch_id)
     assert group in await payloads(buffer)
     await buffer.ack(await buffer.take(1))
 
@@ -196,14 +198,14 @@ async def test_groups_of_atropos_enter_when_the_next_batch_has_arrived(
     buffer = await buffer_of(process(), redis_client, groups=True)
     services = buffer.process[0]
     for mark in range(4):
-        await services.intake.submit(RUN, [encoded(2, mark)])
+        await services.groups.atropos.submit(RUN, [encoded(2, mark)])
     for batch in range(2):
-        answer = await services.dispatch.take(RUN)
+        answer = await services.batches.dispatch.take(RUN)
         assert marks(answer) == [2 * batch, 2 * batch + 1]
         assert (await buffer.books()).total("entered_groups") == 0
-        await services.sending.finish(RUN, answer)
+        await services.batches.atropos_delivery.finish(RUN, answer)
     sample = await buffer.take(2)
-    found = await services.replay.fragments(RUN, [record.fragment.fragment_id for record in sample.records])
+    found = await services.replay.buffers.fragments(RUN, [record.fragment.fragment_id for record in sample.records])
     assert {payload[:2] for _, payload in found} == {b"0|", b"1|"}
     await payloads(buffer)
 
@@ -221,9 +223,9 @@ async def test_groups_obey_staleness_capacity_and_session(process: Callable[...,
     await trained(services, 4)
     books = await swept(buffer)
     assert (books.total("chunks"), books.total("retired:evicted")) == (2, 1)
-    await services.replay.set_session(RUN, 1)
+    await services.replay.buffers.set_session(RUN, 1)
     await trained(services)
-    assert [entry.chunk.session for entry in (await services.replay.chunks(RUN)).chunks] == [1]
+    assert [entry.chunk.session for entry in (await services.replay.buffers.chunks(RUN)).chunks] == [1]
     assert not {first, second} & (await swept(buffer)).fragments.keys()
 
 
@@ -235,11 +237,11 @@ async def test_an_acknowledgement_never_waits_for_the_rate_limiter(
     services = buffer.process[0]
     await submit(services, *range(5))
     await trained(services, 5)
-    state = await services.replay.state(RUN)
+    state = await services.replay.buffers.state(RUN)
     assert (state.limiter_error, state.sampleable_chunks) == (5.0, 5)
     assert state.inserts_blocked is not None
     await buffer.ack(await buffer.take(1))
-    assert (await services.replay.state(RUN)).limiter_error == 4.0
+    assert (await services.replay.buffers.state(RUN)).limiter_error == 4.0
 
 
 async def test_only_chunks_of_one_fragment_can_be_groups(process: Callable[..., Process], redis_client: Redis) -> None:
@@ -271,7 +273,7 @@ async def test_a_run_that_is_deleted_leaves_no_group(process: Callable[..., Proc
     batch = await taken(services)
     await BatchStore(services.connection).acknowledge(RUN, [batch.lease], keep=True, history_ms=1000)
     await buffer.take(1)
-    await services.administration.delete(RUN)
+    await services.runs.administration.delete(RUN)
     assert await redis_client.keys("*") == []
 
 
@@ -282,7 +284,7 @@ async def test_the_newest_group_stays_for_latest_example_after_the_buffer_has_le
     services = buffer.process[0]
     await submit(services, 0)
     (group,) = await trained(services)
-    await services.replay.delete_chunks(RUN)
+    await services.replay.buffers.delete_chunks(RUN)
     assert await payloads(buffer) == {group}
     await submit(services, 1)
     assert group not in await payloads(buffer)
@@ -299,9 +301,9 @@ async def test_a_buffer_that_is_made_again_gets_groups_that_the_one_before_it_ha
     services = buffer.process[0]
     await submit(services, 0)
     own = await trained(services)
-    await services.replay_snapshots.delete_buffer(RUN)
+    await services.replay.snapshots.delete_buffer(RUN)
     await buffer.configure(groups=True)
-    await services.bookmarks.rewind(RUN, 0)
+    await services.batches.retention.rewind(RUN, 0)
     assert await trained(services) == own
     assert list((await swept(buffer)).fragments) == own
 
@@ -316,13 +318,13 @@ async def test_a_buffer_that_is_restored_gets_the_groups_that_it_has_not_seen(
     (before,) = await trained(services)
     batch = await taken(services)
     await BatchStore(services.connection).acknowledge(RUN, [batch.lease], keep=True, history_ms=1000)
-    await services.replay_snapshots.take(RUN, "step-2")  # with a group in it that is in no chunk yet
+    await services.replay.snapshots.take(RUN, "step-2")  # with a group in it that is in no chunk yet
     (after,) = await trained(services)
     own = [before, batch.groups[0].group_id, after]
-    await services.replay_snapshots.restore(RUN, "step-2")
+    await services.replay.snapshots.restore(RUN, "step-2")
     await buffer.process[1].look_after(RUN)
     assert set((await swept(buffer)).fragments) == set(own[:2])
-    await services.bookmarks.rewind(RUN, 0)
+    await services.batches.retention.rewind(RUN, 0)
     assert await trained(services, 3) == own
     books = await swept(buffer)
     assert [entry.fragment_ids[0] for _, entry in sorted(books.chunks.items())] == own

@@ -49,19 +49,19 @@ class Crowd:
             self.submitted += 1
             version = self.dice.choice((None, max(0, self.version - self.dice.choice((0, 0, 1, 3)))))
             group = replace(encoded(2, self.submitted), group_id=f"g{self.submitted}", policy_version=version)
-            await services.submissions.submit(RUN, [group])
+            await services.groups.native.submit(RUN, [group])
             if self.dice.random() < 0.2:
-                await services.replay_insertion.insert(RUN, [fragment(self.sent, version=0)])
+                await services.replay.insertion.insert(RUN, [fragment(self.sent, version=0)])
                 self.sent += 1
 
     async def train(self, rounds: int) -> None:
         """Take batches and samples, end them in all ways, and be seen to be able to read what is held."""
         for _ in range(rounds):
             services = self.somewhere.process[0]
-            answer = await services.dispatch.take(RUN, BatchRequest(lease_s=self.dice.choice((0.001, 60, 60))))
+            answer = await services.batches.dispatch.take(RUN, BatchRequest(lease_s=self.dice.choice((0.001, 60, 60))))
             if answer.batch is not None:
                 await self._end(answer.batch)
-            sample = await services.replay_samples.take(RUN, ReplaySampleRequest(num_chunks=self.dice.randint(1, 3)))
+            sample = await services.replay.samples.take(RUN, ReplaySampleRequest(num_chunks=self.dice.randint(1, 3)))
             if isinstance(sample, ReplaySample):
                 await self._use(sample)
             await asyncio.sleep(0)
@@ -76,14 +76,14 @@ class Crowd:
         try:
             match self.dice.choice(("ack", "ack", "ack", "dies", "nack", "never")):
                 case "ack":
-                    await services.leases.acknowledge(RUN, lease.batch_id, lease.lease_id)
+                    await services.batches.leases.acknowledge(RUN, lease.batch_id, lease.lease_id)
                     self._note_trained(batch)
                 case "dies":  # between the acknowledgement and what follows it
                     store = BatchStore(services.connection)
                     if (await store.acknowledge(RUN, [lease], keep=True, history_ms=1000)).batches:
                         self._note_trained(batch)
                 case "nack":
-                    await services.leases.give_back(RUN, lease.batch_id, lease.lease_id, None)
+                    await services.batches.leases.give_back(RUN, lease.batch_id, lease.lease_id, None)
         except (LeaseLost, BatchNotFound):
             pass  # it ran out, or was rewound
 
@@ -96,7 +96,7 @@ class Crowd:
 
     async def _use(self, sample: ReplaySample) -> None:
         ids = [record.fragment.fragment_id for record in sample.records]
-        read = await self.somewhere.process[0].replay.fragments(RUN, ids)
+        read = await self.somewhere.process[0].replay.buffers.fragments(RUN, ids)
         assert len(read) == len(ids), "what is held can be read"
         try:
             if self.dice.random() < 0.7:
@@ -112,19 +112,21 @@ class Crowd:
         for _ in range(rounds):
             buffer = self.somewhere
             services = buffer.process[0]
-            view = await services.registry.view(RUN)
+            view = await services.environments.registry.view(RUN)
             match self.dice.randint(0, 11):
                 case 0 | 1:
                     await self._rewind(buffer, max(0, view.step - self.dice.randint(0, 4)))
                 case 2:
-                    await services.bookmarks.checkpoint(RUN, max(0, view.step - self.dice.randint(0, 3)))
+                    await services.batches.retention.checkpoint(RUN, max(0, view.step - self.dice.randint(0, 3)))
                 case 3 | 4:
                     await self._see_to_quarantined(buffer)
                 case 5:
-                    await services.administration.change(RUN, {"keep_batches": self.dice.choice((0, 2, 4))})
+                    await services.runs.administration.change(RUN, {"keep_batches": self.dice.choice((0, 2, 4))})
                 case 10 | 11:
                     with suppress(InvalidField):  # while the buffer takes no groups
-                        await services.administration.change(RUN, {"fresh_fraction": self.dice.choice((0.2, 0.5, 1.0))})
+                        await services.runs.administration.change(
+                            RUN, {"fresh_fraction": self.dice.choice((0.2, 0.5, 1.0))}
+                        )
                 case 6:
                     self.version += 1
                     await buffer.set_version(self.version)
@@ -132,7 +134,7 @@ class Crowd:
                     with suppress(InvalidField):  # while batches are filled up from it
                         await buffer.configure(max_chunks=self.dice.choice((4, 8, 16)), groups=self.dice.random() < 0.8)
                 case 8:
-                    await services.replay.delete_chunks(RUN, version=self.dice.randint(0, self.version))
+                    await services.replay.buffers.delete_chunks(RUN, version=self.dice.randint(0, self.version))
                 case _:
                     await buffer.pass_time(self.dice.choice((100, 3000)))
             await asyncio.sleep(0.002)
@@ -141,35 +143,35 @@ class Crowd:
         """What is in hand up to the step counts as trained on."""
         services = buffer.process[0]
         store = BatchStore(services.connection)
-        for lease in (await services.registry.view(RUN)).leases:
+        for lease in (await services.environments.registry.view(RUN)).leases:
             if lease.step <= step:
                 self.trained |= {group.group_id for group in await store.groups_of(RUN, lease.batch_id) or ()}
         with suppress(RewindImpossible):
-            await services.bookmarks.rewind(RUN, step)
+            await services.batches.retention.rewind(RUN, step)
 
     async def go_home(self) -> None:
         """Give up whatever is in anybody's hands, and empty the buffer."""
         buffer = self.buffers[0]
         services = buffer.process[0]
         await buffer.pass_time(3_700_000)
-        await services.bookmarks.rewind(RUN, (await services.registry.view(RUN)).step)
-        while (view := await services.registry.view(RUN)).leases:
+        await services.batches.retention.rewind(RUN, (await services.environments.registry.view(RUN)).step)
+        while (view := await services.environments.registry.view(RUN)).leases:
             await self._see_to_quarantined(buffer)
             if any(lease.state is LeaseState.RETURNED for lease in view.leases):
-                batch = (await services.dispatch.take(RUN, BatchRequest())).batch
+                batch = (await services.batches.dispatch.take(RUN, BatchRequest())).batch
                 assert batch is not None
-                await services.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)
-        await services.replay.delete_chunks(RUN)
+                await services.batches.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)
+        await services.replay.buffers.delete_chunks(RUN)
         await buffer.pass_time(0)
 
     async def _see_to_quarantined(self, buffer: Buffer) -> None:
         services = buffer.process[0]
-        for lease in (await services.registry.view(RUN)).leases:
+        for lease in (await services.environments.registry.view(RUN)).leases:
             try:
                 if self.dice.random() < 0.5:
-                    await services.leases.discard(RUN, lease.batch_id)
+                    await services.batches.leases.discard(RUN, lease.batch_id)
                 else:
-                    await services.leases.give_back(RUN, lease.batch_id, None, None)
+                    await services.batches.leases.give_back(RUN, lease.batch_id, None, None)
             except (BatchInUse, BatchNotFound, LeaseLost):
                 pass
 
@@ -179,7 +181,7 @@ async def test_no_payload_of_a_group_leaks_or_is_freed_early_and_none_is_used_to
     process: Callable[..., Process], redis_client: Redis, seed: int
 ) -> None:
     first = process()
-    await first[0].administration.create(RUN, config(BATCH_SIZE), POLICY)
+    await first[0].runs.administration.create(RUN, config(BATCH_SIZE), POLICY)
     policy = {"groups": True, "max_chunks": 12, "max_staleness": 2, "max_reuse": MAX_REUSE}
     buffers = [await buffer_of(one, redis_client, **policy) for one in (first, process(), process())]
     crowd = Crowd(buffers, random.Random(seed))
@@ -199,5 +201,5 @@ async def test_no_payload_of_a_group_leaks_or_is_freed_early_and_none_is_used_to
     await crowd.go_home()
     books = await swept(buffers[0])
     assert (books.chunks, books.fragments, books.samples) == ({}, {}, {})
-    await buffers[0].process[0].administration.delete(RUN)
+    await buffers[0].process[0].runs.administration.delete(RUN)
     assert [key async for key in redis_client.scan_iter(KEYS.payload("*"))] == []

@@ -112,17 +112,17 @@ class ReplayMachine(RuleBasedStateMachine):
         self._model = ReplayModel(rules)
         times = {"reorder_window_s": REORDER_WINDOW_S, "fragment_ttl_s": FRAGMENT_TTL_S, "max_waiting": MAX_WAITING}
         given = configured({name: getattr(rules, name) for name in rules.__slots__}) | times
-        self._call(lambda s: s.administration.create(RUN, config(1), Policy(dedup_window_s=A_YEAR_S)))
-        self._call(lambda s: s.replay.configure(RUN, given))
+        self._call(lambda s: s.runs.administration.create(RUN, config(1), Policy(dedup_window_s=A_YEAR_S)))
+        self._call(lambda s: s.replay.buffers.configure(RUN, given))
 
     def teardown(self) -> None:
         if not hasattr(self, "_model"):
             return
-        self._call(lambda s: s.groups.delete_marked(RUN))
+        self._call(lambda s: s.groups.store.delete_marked(RUN))
         books, redis = self._books(), self._processes.redis
         payloads = self._processes.wait(redis.keys(RunKeys(RUN).payload("*")))
         assert {key.decode().rsplit(":", 1)[1] for key in payloads} == books.named
-        self._call(lambda s: s.administration.delete(RUN))
+        self._call(lambda s: s.runs.administration.delete(RUN))
         assert self._processes.wait(redis.keys("*")) == []
 
     def _call(self, use: Callable[[Services], Awaitable[T]]) -> T:
@@ -184,7 +184,7 @@ class ReplayMachine(RuleBasedStateMachine):
         self._model.now += A_MOMENT_MS / 1000
         sending = [encoded(sent) for sent in fragments]
         predicted, receipts = self._both(
-            lambda s: s.replay_insertion.insert(RUN, sending),
+            lambda s: s.replay.insertion.insert(RUN, sending),
             lambda: self._model.insert(fragments[0].worker, fragments),
         )
         if receipts is not None:
@@ -204,7 +204,7 @@ class ReplayMachine(RuleBasedStateMachine):
             num_chunks=wanted, sampling={"strategy": strategy}, request_id=request or "", lease_s=lease_s
         )
         predicted, found = self._both(
-            lambda s: s.replay_samples.take(RUN, asked),
+            lambda s: s.replay.samples.take(RUN, asked),
             lambda: self._model.sample(wanted, strategy, request, lease_s),
         )
         if found is None:
@@ -260,9 +260,9 @@ class ReplayMachine(RuleBasedStateMachine):
         for _ in range(times):
             self._both(
                 lambda s: (
-                    s.replay_samples.acknowledge(RUN, sample, lease)
+                    s.replay.samples.acknowledge(RUN, sample, lease)
                     if outcome == "acknowledged"
-                    else s.replay_samples.give_back(RUN, sample, lease, None)
+                    else s.replay.samples.give_back(RUN, sample, lease, None)
                 ),
                 lambda: self._model.end(sample, lease, outcome),
             )
@@ -272,7 +272,7 @@ class ReplayMachine(RuleBasedStateMachine):
     def extend(self, n: int, lease_s: int) -> None:
         handle = pick(self._handles, n)
         held, _ = self._both(
-            lambda s: s.replay_samples.extend(RUN, *handle, lease_s), lambda: self._model.held(*handle)
+            lambda s: s.replay.samples.extend(RUN, *handle, lease_s), lambda: self._model.held(*handle)
         )
         if held is not None:
             held.until = self._model.now + lease_s
@@ -281,7 +281,7 @@ class ReplayMachine(RuleBasedStateMachine):
     @rule(chunks=st.lists(which, min_size=1, max_size=3, unique=True), priority=st.sampled_from((0.0, 0.5, 2.0, 5.0)))
     def set_priorities(self, chunks: list[int], priority: float) -> None:
         priorities = {max(1, self._model.arrivals - n): priority + n for n in chunks}
-        there = self._call(lambda s: s.replay.update_priorities(RUN, priorities))
+        there = self._call(lambda s: s.replay.buffers.update_priorities(RUN, priorities))
         assert there == [chunk for chunk in priorities if chunk in self._model.it.chunks]
         self._model.prioritise(priorities)
 
@@ -290,43 +290,43 @@ class ReplayMachine(RuleBasedStateMachine):
     @rule(by=st.sampled_from((1, 1, 1, 2, -1, -2)))
     def set_version(self, by: int) -> None:
         version = max(0, self._model.version + by)
-        self._call(lambda s: s.administration.set_policy_version(RUN, version))
+        self._call(lambda s: s.runs.administration.set_policy_version(RUN, version))
         self._model.set_version(version)
 
     @rule(by=st.sampled_from((1, 1, 0, -1)), max_chunks=st.sampled_from((None, None, 3, 6)))
     def begin_session(self, by: int, max_chunks: int | None) -> None:
         """With less room for what is left of the one before, perhaps."""
         session = self._model.it.session + by
-        self._both(lambda s: s.replay.set_session(RUN, session), lambda: self._model.set_session(session))
+        self._both(lambda s: s.replay.buffers.set_session(RUN, session), lambda: self._model.set_session(session))
         if max_chunks:
             self.change({"max_chunks": max_chunks})
 
     @rule(change=changes)
     def change(self, change: dict[str, Any]) -> None:
-        self._both(lambda s: s.replay.configure(RUN, configured(change)), lambda: self._model.change(**change))
+        self._both(lambda s: s.replay.buffers.configure(RUN, configured(change)), lambda: self._model.change(**change))
 
     @rule(by=st.sampled_from(("worker", "version", "session")), n=which)
     def delete(self, by: str, n: int) -> None:
         value = {"worker": f"w{n}", "version": max(0, self._model.version - n), "session": self._model.it.session - n}
-        self._call(lambda s: s.replay.delete_chunks(RUN, **{by: value[by]}))
+        self._call(lambda s: s.replay.buffers.delete_chunks(RUN, **{by: value[by]}))
         self._model.delete(**{by: value[by]})
 
     @rule(do=st.sampled_from(("take", "restore", "both")), worker=workers, count=st.integers(2, 6))
     def go_back(self, do: str, worker: str, count: int) -> None:
         """To the last snapshot, and go on from there otherwise."""
         if do != "restore":
-            self._call(lambda s: s.replay_snapshots.take(RUN, "a"))
+            self._call(lambda s: s.replay.snapshots.take(RUN, "a"))
             self._model.snapshot()
         self.train(worker, count, 1, "lifo", None)
         if do != "take":
-            self._both(lambda s: s.replay_snapshots.restore(RUN, "a"), self._model.restore)
+            self._both(lambda s: s.replay.snapshots.restore(RUN, "a"), self._model.restore)
 
     @rule(times=st.integers(1, 4))
     def pass_time(self, times: int) -> None:
         for _ in range(times):
             self._advance(1000 * PASSES_S)
-            self._call(lambda s: s.registry._runs.tick(RUN, "tested", NOBODY, 1000))
-            self._call(lambda s: s.replay.look_after(RUN))
+            self._call(lambda s: s.environments.registry._runs.tick(RUN, "tested", NOBODY, 1000))
+            self._call(lambda s: s.replay.buffers.look_after(RUN))
             self._model.pass_time(PASSES_S)
 
     def _advance(self, ms: int) -> None:
@@ -365,7 +365,7 @@ class ReplayMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_state_tells_it(self) -> None:
-        state, model = self._call(lambda s: s.replay.state(RUN)), self._model
+        state, model = self._call(lambda s: s.replay.buffers.state(RUN)), self._model
         limiter = model.it.rules.limiter
         assert state.limiter_error == (None if limiter is None else model.error(limiter))
         assert state.position.size == len(model.sampleable())
@@ -375,7 +375,7 @@ class ReplayMachine(RuleBasedStateMachine):
         parts = [part for chunk in self._model.it.chunks.values() for part in chunk.parts]
         parts += [sent for worker in self._model.it.workers.values() for sent in worker.unchunked.values()]
         asked = [ids[part.worker, part.session, part.number] for part in parts]
-        found = self._call(lambda s: s.replay.fragments(RUN, asked))
+        found = self._call(lambda s: s.replay.buffers.fragments(RUN, asked))
         assert [payload for _, payload in found] == [encoded(part).payload for part in parts]
 
 

@@ -27,34 +27,34 @@ async def set_up(
 ) -> Buffer:
     """Make a run with batches of four, half of each fresh at least, and with groups of two in its buffer."""
     services = process[0]
-    await services.administration.create(RUN, config(batch_size), policy)
+    await services.runs.administration.create(RUN, config(batch_size), policy)
     buffer = await buffer_of(process, redis, groups=True, **settings)
     await submit(services, *range(seeded))
     for _ in range(2 * seeded // batch_size):
         await ack(services, await taken(services))
     assert len((await buffer.books()).chunks) == seeded
-    await services.administration.change(RUN, {"fresh_fraction": 0.5})
+    await services.runs.administration.change(RUN, {"fresh_fraction": 0.5})
     return buffer
 
 
 async def submit(services: Services, *marks: int, environment: int | None = None, version: int = 0) -> None:
     for mark in marks:
         group = replace(encoded(2, mark), group_id=f"g{mark}", environment=environment, policy_version=version)
-        await services.submissions.submit(RUN, [group])
+        await services.groups.native.submit(RUN, [group])
 
 
 async def taken(services: Services, lease_s: float = 600.0) -> Batch:
-    answer = await services.dispatch.take(RUN, BatchRequest(lease_s=lease_s))
+    answer = await services.batches.dispatch.take(RUN, BatchRequest(lease_s=lease_s))
     assert answer.batch is not None, answer.not_ready
     return answer.batch
 
 
 async def ack(services: Services, batch: Batch) -> None:
-    await services.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)
+    await services.batches.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)
 
 
 async def nack(services: Services, batch: Batch) -> None:
-    await services.leases.give_back(RUN, batch.lease.batch_id, batch.lease.lease_id, None)
+    await services.batches.leases.give_back(RUN, batch.lease.batch_id, batch.lease.lease_id, None)
 
 
 def fresh(batch: Batch) -> list[str | None]:
@@ -124,7 +124,7 @@ async def test_a_lease_that_runs_out_is_handed_out_again_identical_and_dropped_w
     again = await taken(services, lease_s=0.001)
     assert (again.groups, again.payloads, again.lease.delivery_count) == (first.groups, first.payloads, 2)
     await buffer.pass_time(100)
-    await services.leases.discard(RUN, again.lease.batch_id)
+    await services.batches.leases.discard(RUN, again.lease.batch_id)
     counted = await books(buffer)
     assert (counted.samples, set(uses(counted).values())) == ({}, {0})
 
@@ -134,7 +134,7 @@ async def test_kept_batches_keep_what_was_replayed_and_a_rewind_counts_no_use_tw
 ) -> None:
     buffer = await set_up(process(), redis_client, max_reuse=1, seeded=2)
     services = buffer.process[0]
-    await services.bookmarks.checkpoint(RUN, 1)
+    await services.batches.retention.checkpoint(RUN, 1)
     await submit(services, 10)
     batch = await taken(services)
     (group,) = [group for group in batch.groups if group.replayed is not None]
@@ -143,12 +143,12 @@ async def test_kept_batches_keep_what_was_replayed_and_a_rewind_counts_no_use_tw
     assert counted.total("retired:used_up") == 1
     assert group.group_id not in counted.fragments
     assert await redis_client.exists(KEYS.payload(group.group_id))
-    await services.bookmarks.rewind(RUN, 1)
+    await services.batches.retention.rewind(RUN, 1)
     again = await taken(services)
     assert (again.lease.batch_id, again.groups, again.payloads) == (batch.lease.batch_id, batch.groups, batch.payloads)
     await ack(services, again)
     assert (await books(buffer)).total("retired:used_up") == 1
-    await services.bookmarks.checkpoint(RUN, 2)
+    await services.batches.retention.checkpoint(RUN, 2)
     await books(buffer)
     assert not await redis_client.exists(KEYS.payload(group.group_id)), "freed with its last holder"
 
@@ -158,14 +158,14 @@ async def test_what_a_batch_in_hand_replays_it_holds_on_to_when_a_snapshot_is_re
 ) -> None:
     buffer = await set_up(process(), redis_client, max_reuse=1, seeded=2)
     services = buffer.process[0]
-    await services.replay_snapshots.take(RUN, "before")
+    await services.replay.snapshots.take(RUN, "before")
     await submit(services, 10, 11)
     batches = [await taken(services) for _ in range(2)]
     used = {group.group_id for batch in batches for group in batch.groups if group.replayed is not None}
     assert len(used) == 2
-    await services.replay_snapshots.take(RUN, "while they are held")
+    await services.replay.snapshots.take(RUN, "while they are held")
     for name in ("before", "while they are held", "before"):
-        await services.replay_snapshots.restore(RUN, name)
+        await services.replay.snapshots.restore(RUN, name)
         counted = await books(buffer)
         assert (len(counted.at(RESERVED)), counted.samples.keys()) == (2, {batch.lease.batch_id for batch in batches})
     await nack(services, batches[0])
@@ -180,13 +180,13 @@ async def test_a_batch_holds_nothing_of_a_snapshot_that_has_nothing_of_what_it_r
 ) -> None:
     buffer = await set_up(process(), redis_client, seeded=2)
     services = buffer.process[0]
-    await services.replay.delete_chunks(RUN)
-    await services.replay_snapshots.take(RUN, "empty")
+    await services.replay.buffers.delete_chunks(RUN)
+    await services.replay.snapshots.take(RUN, "empty")
     await submit(services, 10, 11, 12)
     await ack(services, await taken(services))
     batch = await taken(services)
     assert len(replayed(batch)) == 1
-    await services.replay_snapshots.restore(RUN, "empty")
+    await services.replay.snapshots.restore(RUN, "empty")
     assert (await books(buffer)).samples == {}
     await ack(services, batch)
     await books(buffer)
@@ -198,7 +198,7 @@ async def test_a_group_that_waits_in_the_queue_again_is_not_replayed(
     """It was trained on, rewound and given back; it would come twice into one batch."""
     buffer = await set_up(process(), redis_client, seeded=2, sampling=Sampling(Strategy.FIFO))
     services = buffer.process[0]
-    await services.bookmarks.rewind(RUN, 0)
+    await services.batches.retention.rewind(RUN, 0)
     await nack(services, await taken(services))
     batch = await taken(services)
     assert (fresh(batch), replayed(batch)) == (["g0", "g1"], [])
@@ -235,9 +235,9 @@ async def test_a_run_whose_buffer_has_nothing_that_fits_waits_for_nobody(
     assert (fresh(batch), replayed(batch)) == (["g10", "g11"], []), "an error of 2 leaves no sample above 1.5"
     await ack(services, batch)
     await buffer.configure(limiter=None)
-    await buffer.process[0].replay.delete_chunks(RUN)
+    await buffer.process[0].replay.buffers.delete_chunks(RUN)
     await submit(services, 12)
-    answer = await services.dispatch.take(RUN, BatchRequest())
+    answer = await services.batches.dispatch.take(RUN, BatchRequest())
     assert answer.not_ready is not None
     await submit(services, 13)
     assert fresh(await taken(services)) == ["g12", "g13"]
@@ -249,26 +249,26 @@ async def test_where_the_buffer_cannot_fill_batches_up_environments_make_the_res
     """As long as a trainer waits; nobody who goes by credits is waited for by whom it waits for itself."""
     buffer = await set_up(process(), redis_client, KEEPING, seeded=0)
     services = buffer.process[0]
-    await services.administration.change(RUN, {"max_staleness": 0})
+    await services.runs.administration.change(RUN, {"max_staleness": 0})
     environment = (await join(services, "env")).environment
     made = 0
 
     async def make() -> int:
         nonlocal made
-        grant = (await services.registry.heartbeat(RUN, environment, "one", None)).grant
+        grant = (await services.environments.registry.heartbeat(RUN, environment, "one", None)).grant
         marks = range(made, made + grant.groups)
         await submit(services, *marks, environment=environment, version=grant.policy_version)
         made += grant.groups
         return grant.groups
 
     assert [await make(), await make()] == [1, 0], "half of a batch of four is fresh"
-    assert (await services.dispatch.take(RUN, BatchRequest())).not_ready is not None
+    assert (await services.batches.dispatch.take(RUN, BatchRequest())).not_ready is not None
     assert [await make(), await make()] == [1, 0]
     batch = await taken(services)
     assert len(fresh(batch)) == 2
     await ack(services, batch)
     assert await make() == 0, "a group of this version would be too old for the next batch"
-    await services.administration.set_policy_version(RUN, 1)
+    await services.runs.administration.set_policy_version(RUN, 1)
     assert [await make(), await make()] == [1, 0]
     assert (len(fresh(again := await taken(services))), len(replayed(again))) == (1, 1)
 
@@ -276,16 +276,16 @@ async def test_where_the_buffer_cannot_fill_batches_up_environments_make_the_res
 async def test_minimums_are_kept_of_the_whole_batch(process: Callable[..., Process], redis_client: Redis) -> None:
     process_ = process()
     services = process_[0]
-    await services.administration.create(RUN, config(8), KEEPING)
+    await services.runs.administration.create(RUN, config(8), KEEPING)
     for name in ("math", "code"):
         await join(services, name, min_share=0.5)
     buffer = await buffer_of(process_, redis_client, groups=True)
     await submit(services, 0, 1, environment=0)
     await submit(services, 2, 3, environment=1)
     await ack(services, await taken(services))
-    await services.administration.change(RUN, {"fresh_fraction": 0.5})
+    await services.runs.administration.change(RUN, {"fresh_fraction": 0.5})
     await submit(services, 10, 11, 12, 13, environment=0)
-    assert (await services.dispatch.take(RUN, BatchRequest())).not_ready is not None, (
+    assert (await services.batches.dispatch.take(RUN, BatchRequest())).not_ready is not None, (
         "code must be in what is fresh, too"
     )
     await submit(services, 14, environment=1)
@@ -312,17 +312,17 @@ async def test_trainers_of_atropos_get_mixed_batches_too(process: Callable[..., 
     buffer = await buffer_of(process(), redis_client, groups=True)
     services = buffer.process[0]
     for mark in range(4):
-        await services.intake.submit(RUN, [encoded(2, mark)])
+        await services.groups.atropos.submit(RUN, [encoded(2, mark)])
     for _ in range(2):
-        await services.sending.finish(RUN, await services.dispatch.take(RUN))
-    await services.administration.change(RUN, {"fresh_fraction": 0.5})
-    await services.intake.submit(RUN, [encoded(2, 10)])
-    answer = await services.dispatch.take(RUN)
+        await services.batches.atropos_delivery.finish(RUN, await services.batches.dispatch.take(RUN))
+    await services.runs.administration.change(RUN, {"fresh_fraction": 0.5})
+    await services.groups.atropos.submit(RUN, [encoded(2, 10)])
+    answer = await services.batches.dispatch.take(RUN)
     first, second = marks(answer)
     assert (first, second in range(2)) == (10, True)
-    await services.sending.finish(RUN, answer)
-    await services.intake.submit(RUN, [encoded(2, 11)])
-    await services.sending.finish(RUN, await services.dispatch.take(RUN))
+    await services.batches.atropos_delivery.finish(RUN, answer)
+    await services.groups.atropos.submit(RUN, [encoded(2, 11)])
+    await services.batches.atropos_delivery.finish(RUN, await services.batches.dispatch.take(RUN))
     counted = await books(buffer)
     assert sorted(uses(counted).values(), reverse=True)[0] == 1
 
@@ -333,17 +333,17 @@ async def test_a_fresh_fraction_needs_a_buffer_that_takes_groups(
     services, _ = process()
     half = replace(KEEPING, fresh_fraction=0.5)
     with pytest.raises(InvalidField, match="with `groups`") as refused:
-        await services.administration.create(RUN, config(4), half)
+        await services.runs.administration.create(RUN, config(4), half)
     assert refused.value.location == ("fresh_fraction",)
-    await services.administration.create(RUN, config(4), KEEPING)
+    await services.runs.administration.create(RUN, config(4), KEEPING)
     for settings in (None, {"groups": False}):
         if settings is not None:
-            await services.replay.configure(RUN, settings)
+            await services.replay.buffers.configure(RUN, settings)
         with pytest.raises(InvalidField, match="with `groups`"):
-            await services.administration.change(RUN, {"fresh_fraction": 0.5})
-    await services.replay.configure(RUN, {"groups": True})
-    assert (await services.administration.change(RUN, {"fresh_fraction": 0.5})).policy.fresh_fraction == 0.5
-    _, new = await services.administration.create(RUN, config(4), half)
+            await services.runs.administration.change(RUN, {"fresh_fraction": 0.5})
+    await services.replay.buffers.configure(RUN, {"groups": True})
+    assert (await services.runs.administration.change(RUN, {"fresh_fraction": 0.5})).policy.fresh_fraction == 0.5
+    _, new = await services.runs.administration.create(RUN, config(4), half)
     assert not new
 
 
@@ -356,5 +356,5 @@ async def test_a_run_that_is_deleted_with_a_mixed_batch_leaves_no_key(
     await ack(services, await taken(services))
     await taken(services)
     assert await redis_client.exists(RunKeys(RUN).replayed)
-    await services.administration.delete(RUN)
+    await services.runs.administration.delete(RUN)
     assert await redis_client.keys("*") == []

@@ -70,10 +70,10 @@ async def test_an_acknowledged_sample_counts_and_one_given_back_does_not(buffer:
     await buffer.ack(await buffer.take(2))
     books = await swept(buffer)
     assert (books.chunks, books.total("retired:used_up")) == ({}, 2)
-    state = await buffer.process[0].replay.state(RUN)
+    state = await buffer.process[0].replay.buffers.state(RUN)
     assert (state.avg_reuse, state.avg_staleness) == (2.0, 0.0)
     with pytest.raises(SampleNotFound):
-        await buffer.process[0].replay_samples.show(RUN, first.lease.batch_id)
+        await buffer.process[0].replay.samples.show(RUN, first.lease.batch_id)
 
 
 async def test_a_new_version_retires_what_it_makes_too_old_wherever_that_is(buffer: Buffer) -> None:
@@ -97,7 +97,7 @@ async def test_a_new_version_retires_what_it_makes_too_old_wherever_that_is(buff
 async def test_a_version_that_goes_down_retires_what_is_even_partly_of_later_ones(buffer: Buffer) -> None:
     await buffer.set_version(3)
     mixed = replace(fragment(0), versions=Versions(1, 2.0, 3, 2))
-    await buffer.process[0].replay_insertion.insert(RUN, [mixed, fragment(1, version=1)])
+    await buffer.process[0].replay.insertion.insert(RUN, [mixed, fragment(1, version=1)])
     await buffer.put(2, 3, version=2)
     await buffer.set_version(2)
     assert (await swept(buffer)).at("sampleable") == [2]
@@ -106,7 +106,7 @@ async def test_a_version_that_goes_down_retires_what_is_even_partly_of_later_one
 async def test_a_session_retires_the_one_before_which_is_kept_for_inspection_until_its_place_is_needed(
     buffer: Buffer,
 ) -> None:
-    replay = buffer.process[0].replay
+    replay = buffer.process[0].replay.buffers
     await buffer.configure(max_chunks=2)
     await buffer.put(0, 1, 2, 3, 4)
     assert await replay.set_session(RUN, 1) == 2
@@ -132,14 +132,14 @@ async def test_what_is_left_of_a_former_session_is_counted_as_that_whatever_its_
     await buffer.put(0, 1, 2, 3, 4, 5)
     await buffer.ack(await buffer.take(2))
     held = await buffer.take(3)
-    await buffer.process[0].replay.set_session(RUN, 1)
-    state = await buffer.process[0].replay.state(RUN)
+    await buffer.process[0].replay.buffers.set_session(RUN, 1)
+    state = await buffer.process[0].replay.buffers.state(RUN)
     assert (state.retired, state.avg_reuse) == ({"old_session": 3}, 2 / 3), "from the session on"
     await buffer.configure(max_chunks=2)
     await buffer.put(0, 1, session=1)
     await buffer.ack(held)
     assert (await swept(buffer)).at("archived") == [4]
-    state = await buffer.process[0].replay.state(RUN)
+    state = await buffer.process[0].replay.buffers.state(RUN)
     assert (state.retired, state.avg_reuse) == ({"old_session": 3}, 5 / 3)
 
 
@@ -156,7 +156,7 @@ async def test_time_retires_old_chunks_gives_up_gaps_and_ends_samples(buffer: Bu
     assert books.at("sampleable") == [0, 4]
     assert (books.total("gaps"), books.total("dropped:gap")) == (1, 1)
     assert await buffer.put(3, 6) == ["late", "stored"]
-    assert (await buffer.process[0].replay.state(RUN)).refused == {"late": 1}
+    assert (await buffer.process[0].replay.buffers.state(RUN)).refused == {"late": 1}
     await buffer.pass_time(31_000)
     assert (await buffer.books()).total("dropped:expired") == 1, "its worker fell silent"
     await buffer.pass_time(30_000)
@@ -167,7 +167,7 @@ async def test_time_retires_old_chunks_gives_up_gaps_and_ends_samples(buffer: Bu
 
 
 async def test_who_waits_is_woken_by_what_arrives_and_stops_when_told(buffer: Buffer) -> None:
-    samples = buffer.process[0].replay_samples
+    samples = buffer.process[0].replay.samples
     stop = asyncio.Event()
     waiting = asyncio.create_task(samples.take(RUN, ReplaySampleRequest(num_fragments=4), 20, stop))
     giving_up = asyncio.create_task(samples.take(RUN, ReplaySampleRequest(num_chunks=5), 20, stop))
@@ -185,12 +185,12 @@ async def test_who_waits_is_woken_by_what_arrives_and_stops_when_told(buffer: Bu
 
 
 async def test_inserts_wait_for_samples_and_are_refused_if_there_are_none(buffer: Buffer) -> None:
-    insertion = buffer.process[0].replay_insertion
+    insertion = buffer.process[0].replay.insertion
     await buffer.configure(fragments_per_chunk=1, limiter=LimiterSettings(1.0, -1.0, 2.0))
     await buffer.put(0, 1)
     with pytest.raises(ReplayBlocked, match="max_diff"):
         await insertion.insert(RUN, [fragment(2)])
-    state = await buffer.process[0].replay.state(RUN)
+    state = await buffer.process[0].replay.buffers.state(RUN)
     assert (state.limiter_error, state.samples_blocked) == (2.0, None)
     assert state.inserts_blocked is not None
     waiting = asyncio.create_task(insertion.insert(RUN, [fragment(2)], 20))
@@ -215,7 +215,7 @@ async def test_inserts_wait_for_samples_and_are_refused_if_there_are_none(buffer
 async def test_a_sample_that_can_never_be_is_refused(buffer: Buffer, asked: dict[str, Any], field: str) -> None:
     await buffer.configure(max_chunks=100)
     with pytest.raises(InvalidField) as refused:
-        await buffer.process[0].replay_samples.take(RUN, ReplaySampleRequest(**asked), 5)
+        await buffer.process[0].replay.samples.take(RUN, ReplaySampleRequest(**asked), 5)
     assert refused.value.location == (field,)
 
 
@@ -229,12 +229,12 @@ async def test_no_sample_is_ranked_by_weights_that_are_all_the_same(buffer: Buff
 
 
 async def test_a_sample_is_shown_again_as_it_was_and_a_repeated_request_gets_it(buffer: Buffer) -> None:
-    samples = buffer.process[0].replay_samples
+    samples = buffer.process[0].replay.samples
     await buffer.put(*range(8), priority=2.0)
     await buffer.put(*range(8), worker="other", priority=0.5)
     asked = {"request_id": "step-1", "sampling": {"strategy": "proportional"}}
     first = await buffer.take(3, **asked)
-    await buffer.process[0].replay.update_priorities(RUN, {record.chunk_id: 9.0 for record in first.records})
+    await buffer.process[0].replay.buffers.update_priorities(RUN, {record.chunk_id: 9.0 for record in first.records})
     await buffer.set_version(5)
     again = await buffer.take(3, **asked)
     assert again.records == first.records
@@ -301,7 +301,7 @@ async def test_a_chunk_whose_use_counts_before_it_was_looked_over_is_ranked_wher
 
 
 async def test_chunks_can_be_looked_at_and_deleted(buffer: Buffer) -> None:
-    replay = buffer.process[0].replay
+    replay = buffer.process[0].replay.buffers
     for number, priority in enumerate((2.0, 1.0, 3.0)):
         await buffer.put(2 * number, 2 * number + 1, priority=priority)
     await buffer.put(0, 1, worker="other", priority=0.5)
@@ -316,7 +316,7 @@ async def test_chunks_can_be_looked_at_and_deleted(buffer: Buffer) -> None:
 
 
 async def test_a_fragment_is_read_as_it_was_sent_or_not_at_all(buffer: Buffer) -> None:
-    replay = buffer.process[0].replay
+    replay = buffer.process[0].replay.buffers
     first, second = await buffer.insert(0, 1)
     assert first.fragment_id is not None
     assert second.fragment_id is not None
@@ -332,7 +332,7 @@ async def test_a_fragment_is_read_as_it_was_sent_or_not_at_all(buffer: Buffer) -
 
 
 async def test_the_state_says_what_there_is_and_how_it_went(buffer: Buffer) -> None:
-    replay = buffer.process[0].replay
+    replay = buffer.process[0].replay.buffers
     empty = await replay.state(RUN)
     assert (empty.avg_reuse, empty.avg_staleness, empty.fragments_per_s, empty.workers) == (None, None, 0.0, ())
     await buffer.put(0, 1, 2)

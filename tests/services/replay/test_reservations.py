@@ -25,22 +25,22 @@ async def test_a_process_that_dies_at_any_step_costs_no_use_and_no_group(
     services = buffer.process[0]
     store = BatchStore(services.connection)
     await submit(services, 10, 11)
-    view = await services.registry.view(RUN)
-    decision, mixture = await services.dispatch._decided(RUN, view)  # dies once it has reserved what it planned
+    view = await services.environments.registry.view(RUN)
+    decision, mixture = await services.batches.dispatch._decided(RUN, view)  # dies once it has reserved what it planned
     assert decision.plan is not None
     assert mixture is not None
     batch = replace((await taken(services)).lease, batch_id="lost", step=view.step + 1)
-    mixing = services.dispatch._mixing
+    mixing = services.batches.dispatch._mixing
     assert await mixing.reserve(RUN, batch, mixture)
     assert len((await buffer.books()).samples) == 2
     await buffer.pass_time(59_000)
     assert len((await buffer.books()).samples) == 2
     await buffer.pass_time(2_000)
     assert (await buffer.books()).samples.keys() != {"lost"}
-    (held,) = (await services.registry.view(RUN)).leases
+    (held,) = (await services.environments.registry.view(RUN)).leases
     assert (await store.acknowledge(RUN, [held], keep=True, history_ms=1000)).replayed_groups == 1  # dies again
     assert len((await books(buffer)).samples) == 1
-    await services.bookmarks.rewind(RUN, 2)
+    await services.batches.retention.rewind(RUN, 2)
     await buffer.pass_time(1000)
     await nack(services, await taken(services))
     counted = await books(buffer)
@@ -52,7 +52,7 @@ async def test_what_a_batch_has_reserved_is_no_sample_that_anybody_may_look_at_o
 ) -> None:
     """Given back under a batch that is trained on, its uses would never count."""
     buffer = await set_up(process(), redis_client)
-    services, samples = buffer.process[0], buffer.process[0].replay_samples
+    services, samples = buffer.process[0], buffer.process[0].replay.samples
     await submit(services, 10)
     batch = await taken(services)
     ((sample_id, entry),) = (await redis_client.hgetall(KEYS.replay_part("sample_states"))).items()  # type: ignore[misc]
@@ -89,17 +89,17 @@ async def test_a_batch_that_cannot_be_committed_holds_nothing_and_another_comes(
 ) -> None:
     buffer = await set_up(process(), redis_client, max_reuse=1, seeded=2)
     services = buffer.process[0]
-    interrupted = Interrupted(*vars(services.dispatch._mixing).values())
+    interrupted = Interrupted(*vars(services.batches.dispatch._mixing).values())
     interrupted.happened = []
 
     async def happens() -> None:
         if what == "the version moves on":
             await buffer.set_version(1)
         else:
-            await services.dispatch._reservations.release(RUN, interrupted.happened[0])
+            await services.batches.dispatch._reservations.release(RUN, interrupted.happened[0])
 
     interrupted.happens = happens
-    services.dispatch._mixing = interrupted
+    services.batches.dispatch._mixing = interrupted
     await submit(services, 10)
     batch = await taken(services)
     assert batch.lease.batch_id not in interrupted.happened
@@ -114,18 +114,18 @@ async def test_no_batch_is_committed_that_a_restored_buffer_has_only_a_part_of(
     sampling = Sampling(Strategy.LIFO)
     buffer = await set_up(process(), redis_client, Policy(), seeded=3, batch_size=6, sampling=sampling)
     services = buffer.process[0]
-    await services.administration.change(RUN, {"fresh_fraction": 0.3})
-    await services.replay_snapshots.take(RUN, "a")
+    await services.runs.administration.change(RUN, {"fresh_fraction": 0.3})
+    await services.replay.snapshots.take(RUN, "a")
     await submit(services, 10, 11)
     await ack(services, await taken(services))
 
     async def happens() -> None:
-        await services.replay_snapshots.restore(RUN, "a")
-        await services.groups.delete_marked(RUN)
+        await services.replay.snapshots.restore(RUN, "a")
+        await services.groups.store.delete_marked(RUN)
 
-    interrupted = Interrupted(*vars(services.dispatch._mixing).values())
+    interrupted = Interrupted(*vars(services.batches.dispatch._mixing).values())
     interrupted.happened, interrupted.happens = [], happens
-    services.dispatch._mixing = interrupted
+    services.batches.dispatch._mixing = interrupted
     batch = await taken(services)
     assert batch.lease.batch_id not in interrupted.happened
     assert (fresh(batch), replayed(batch)) == (["g11"], ["g2", "g1"])

@@ -44,7 +44,7 @@ async def train(buffer: Buffer, strategy: Strategy) -> list[Any]:
         sample = await buffer.take(4, sampling={"strategy": strategy})
         seen.append(told(sample))
         changes = {record.chunk_id: float(step + rank) for rank, record in enumerate(sample.records)}
-        await buffer.process[0].replay.update_priorities(RUN, changes)
+        await buffer.process[0].replay.buffers.update_priorities(RUN, changes)
         await (buffer.nack if step == 2 else buffer.ack)(sample)
         await filled(buffer, 40 + 2 * step, 2, version=3)
     return seen
@@ -59,11 +59,11 @@ async def test_restored_it_continues_the_same_sequence(
         await buffer.set_version(version)
         await filled(buffer, 10 * version, 10, version=version)
     await buffer.ack(await buffer.take(5, sampling={"strategy": strategy}))
-    await buffer.process[0].replay_snapshots.take(RUN, "a")
+    await buffer.process[0].replay.snapshots.take(RUN, "a")
     before = await buffer.books()
     after = [await train(buffer, strategy)]
     for _ in range(2):
-        await buffer.process[0].replay_snapshots.restore(RUN, "a")
+        await buffer.process[0].replay.snapshots.restore(RUN, "a")
         assert whole(await swept(buffer)) == whole(before)
         after.append(await train(buffer, strategy))
     assert after == after[:1] * 3
@@ -76,22 +76,22 @@ async def test_places_workers_session_settings_and_the_limiters_position_are_as_
     fields = {"fragments_per_chunk": 2, "max_reuse": 1, "limiter": limiter, "reorder_window_s": 600.0}
     buffer = await buffer_of(process(), redis_client, **fields)
     await buffer.put(0, 1, 2, 3)
-    await buffer.process[0].replay.set_session(RUN, 1)
+    await buffer.process[0].replay.buffers.set_session(RUN, 1)
     await buffer.put(0, 1, 2, 4, session=1)
     await buffer.put(*range(8), session=1, worker="other")
     await buffer.ack(await buffer.take(1, sampling={"strategy": "fifo"}))
     await buffer.configure(limiter=LimiterSettings(0.5, -20.0, 40.0))
-    state = await buffer.process[0].replay.state(RUN)
+    state = await buffer.process[0].replay.buffers.state(RUN)
     before = await buffer.books()
-    await buffer.process[0].replay_snapshots.take(RUN, "a")
+    await buffer.process[0].replay.snapshots.take(RUN, "a")
 
     await buffer.put(3, 5, session=1)
-    await buffer.process[0].replay.set_session(RUN, 2)
+    await buffer.process[0].replay.buffers.set_session(RUN, 2)
     await buffer.configure(max_reuse=None, fragments_per_chunk=1, limiter=None, max_chunks=1)
-    await buffer.process[0].replay.delete_chunks(RUN)
-    await buffer.process[0].replay_snapshots.restore(RUN, "a")
+    await buffer.process[0].replay.buffers.delete_chunks(RUN)
+    await buffer.process[0].replay.snapshots.restore(RUN, "a")
     assert whole(await swept(buffer)) == whole(before)
-    again = await buffer.process[0].replay.state(RUN)
+    again = await buffer.process[0].replay.buffers.state(RUN)
     assert (again.policy, again.session, again.limiter_error) == (state.policy, 1, state.limiter_error)
     assert await buffer.put(3, session=1) == ["stored"], "what was inserted since is gone, and is accepted again"
     assert await buffer.put(2, 4, session=1) == ["repeated"] * 2
@@ -106,11 +106,11 @@ async def test_samples_held_at_the_snapshot_are_given_back_and_those_held_now_ha
     await buffer.put(0, worker="gone")
     await buffer.put(0, 1, 2, 3)
     then = [await buffer.take(2, sampling={"strategy": "fifo"}), await buffer.take(1)]
-    await buffer.process[0].replay.delete_chunks(RUN, worker="gone")
-    await buffer.process[0].replay_snapshots.take(RUN, "a")
+    await buffer.process[0].replay.buffers.delete_chunks(RUN, worker="gone")
+    await buffer.process[0].replay.snapshots.take(RUN, "a")
     await buffer.ack(then[0])
     now = await buffer.take(1)
-    await buffer.process[0].replay_snapshots.restore(RUN, "a")
+    await buffer.process[0].replay.snapshots.restore(RUN, "a")
     books = await swept(buffer)
     assert books.at("sampleable") == [0, 1, 2, 3]
     assert (books.total("samples"), books.samples) == (0, {})
@@ -126,12 +126,12 @@ async def test_a_payload_is_there_until_the_last_snapshot_that_names_it_has_gone
     process: Callable[..., Process], redis_client: Redis
 ) -> None:
     buffer = await buffer_of(process(), redis_client, keep_snapshots=3, fragments_per_chunk=2)
-    snapshots = buffer.process[0].replay_snapshots
+    snapshots = buffer.process[0].replay.snapshots
     await buffer.put(0, 1, 2)
     await snapshots.take(RUN, "a")
     await buffer.put(3, 4)
     await snapshots.take(RUN, "b")
-    await buffer.process[0].replay.delete_chunks(RUN)
+    await buffer.process[0].replay.buffers.delete_chunks(RUN)
     await buffer.put(5, 6)
     assert [len(books.named) for books in (await swept(buffer),)] == [7]
     for gone, left in (("a", 7), ("b", 3)):
@@ -145,7 +145,7 @@ async def test_the_oldest_goes_for_another_and_one_of_the_same_name_for_its_succ
     process: Callable[..., Process], redis_client: Redis
 ) -> None:
     buffer = await buffer_of(process(), redis_client, keep_snapshots=2)
-    snapshots = buffer.process[0].replay_snapshots
+    snapshots = buffer.process[0].replay.snapshots
     for number, name in enumerate("abac"):
         await buffer.put(number)
         taken = await snapshots.take(RUN, name)
@@ -169,9 +169,9 @@ async def test_what_the_version_in_force_makes_unfit_is_retired_when_it_is_resto
     await buffer.set_version(4)
     await buffer.put(2, version=1)
     await buffer.put(3, 4, 5, version=4)
-    await buffer.process[0].replay_snapshots.take(RUN, "a")
+    await buffer.process[0].replay.snapshots.take(RUN, "a")
     await buffer.set_version(version)
-    await buffer.process[0].replay_snapshots.restore(RUN, "a")
+    await buffer.process[0].replay.snapshots.restore(RUN, "a")
     assert (await swept(buffer)).at("sampleable") == ([0] if version == 1 else [4])
 
 
@@ -180,7 +180,7 @@ async def test_no_number_means_two_chunks_whatever_is_restored(
 ) -> None:
     """A trainer may still set priorities by what it learned before."""
     buffer = await buffer_of(process(), redis_client)
-    snapshots, seen = buffer.process[0].replay_snapshots, set[str]()
+    snapshots, seen = buffer.process[0].replay.snapshots, set[str]()
     await snapshots.take(RUN, "a")
     for turn in range(4):
         there = (await buffer.books()).chunks.keys()
@@ -200,13 +200,13 @@ async def test_a_buffer_that_is_deleted_leaves_no_key_and_the_run_goes_on(
     services = buffer.process[0]
     bare = set(await redis_client.keys("*"))
     await buffer.put(0, 1, 2, 3, 4, 6)
-    await services.replay_snapshots.take(RUN, "a")
+    await services.replay.snapshots.take(RUN, "a")
     sample = await buffer.take(1)
-    await services.replay.set_session(RUN, 1)
+    await services.replay.buffers.set_session(RUN, 1)
     await buffer.put(0, 1, 2, session=1)
-    await services.replay_snapshots.take(RUN, "b")
-    await services.replay_snapshots.delete_buffer(RUN)
-    for late in (buffer.ack(sample), buffer.put(3, session=1), services.replay_snapshots.delete_buffer(RUN)):
+    await services.replay.snapshots.take(RUN, "b")
+    await services.replay.snapshots.delete_buffer(RUN)
+    for late in (buffer.ack(sample), buffer.put(3, session=1), services.replay.snapshots.delete_buffer(RUN)):
         with pytest.raises(ReplayNotFound):
             await late
     await buffer.process[1].look_after(RUN)
@@ -229,17 +229,17 @@ async def test_who_waits_is_woken_and_told_when_the_buffer_is_deleted(
     await buffer.put(*([1] if side == "worker" else []))
     services = buffer.process[0]
     if side == "worker":
-        waiting: Coroutine[Any, Any, Any] = services.replay_insertion.insert(RUN, [fragment(2)], wait_s=30)
+        waiting: Coroutine[Any, Any, Any] = services.replay.insertion.insert(RUN, [fragment(2)], wait_s=30)
     else:
-        waiting = services.replay_samples.take(RUN, ReplaySampleRequest(num_chunks=1), wait_s=30)
+        waiting = services.replay.samples.take(RUN, ReplaySampleRequest(num_chunks=1), wait_s=30)
     waits = asyncio.create_task(waiting)
     await asyncio.sleep(0.05)
     assert not waits.done()
-    await services.replay_snapshots.delete_buffer(RUN)
+    await services.replay.snapshots.delete_buffer(RUN)
     async with asyncio.timeout(10):
         with pytest.raises(ReplayNotFound):
             await waits
-    await services.groups.delete_marked(RUN)
+    await services.groups.store.delete_marked(RUN)
     assert [key async for key in redis_client.scan_iter(KEYS.payload("*"))] == []
 
 
@@ -264,18 +264,18 @@ async def test_of_what_is_inserted_while_the_buffer_is_deleted_nothing_is_left(
     async def operate() -> None:
         for _ in range(12):
             await asyncio.sleep(0.005)
-            await services.replay_snapshots.take(RUN, "a")
+            await services.replay.snapshots.take(RUN, "a")
             await asyncio.sleep(0.005)
-            await services.replay_snapshots.restore(RUN, "a")
-            await services.replay_snapshots.delete_buffer(RUN)
+            await services.replay.snapshots.restore(RUN, "a")
+            await services.replay.snapshots.delete_buffer(RUN)
             await asyncio.sleep(0.002)
-            await services.replay.configure(RUN, {"fragments_per_chunk": 2})
+            await services.replay.buffers.configure(RUN, {"fragments_per_chunk": 2})
 
     async with asyncio.timeout(30):
         await asyncio.gather(operate(), *(work(f"w{n}", buffer) for n, buffer in enumerate(buffers)))
     assert told["stored"] > 20
     assert told["not found"] > 0
     await swept(buffers[0])
-    await services.replay_snapshots.delete_buffer(RUN)
-    await services.groups.delete_marked(RUN)
+    await services.replay.snapshots.delete_buffer(RUN)
+    await services.groups.store.delete_marked(RUN)
     assert [key async for key in redis_client.scan_iter(KEYS.payload("*"))] == []

@@ -51,13 +51,13 @@ async def test_a_run_that_was_reset_is_forgotten_once_repetitions_are_and_leaves
     process: Callable[..., Process], redis_client: Redis
 ) -> None:
     services, maintenance = process()
-    await services.registry.register_trainer(RUN, CONFIG)
-    await services.dispatch.take(RUN)
-    environment = await enrolled(services.registry, "math", 4)
+    await services.environments.registry.register_trainer(RUN, CONFIG)
+    await services.batches.dispatch.take(RUN)
+    environment = await enrolled(services.environments.registry, "math", 4)
     for _ in range(3):
-        await services.intake.submit(RUN, [encoded(2), encoded(3, environment)])
-    await services.dispatch.take(RUN)
-    await services.registry.reset(RUN)
+        await services.groups.atropos.submit(RUN, [encoded(2), encoded(3, environment)])
+    await services.batches.dispatch.take(RUN)
+    await services.environments.registry.reset(RUN)
     await maintenance.look_after(RUN)
     assert await keys_of(redis_client), "a repeated submission is still recognised"
     await pass_time(redis_client, RECOGNISED_MS)
@@ -66,11 +66,11 @@ async def test_a_run_that_was_reset_is_forgotten_once_repetitions_are_and_leaves
 
 
 async def _configured(services: object, redis_client: Redis) -> None:
-    await services.registry.register_trainer(RUN, CONFIG)  # type: ignore[attr-defined]
+    await services.environments.registry.register_trainer(RUN, CONFIG)  # type: ignore[attr-defined]
 
 
 async def _queued(services: object, redis_client: Redis) -> None:
-    await services.intake.submit(RUN, [encoded(2)])  # type: ignore[attr-defined]
+    await services.groups.atropos.submit(RUN, [encoded(2)])  # type: ignore[attr-defined]
 
 
 async def _reserved(services: object, redis_client: Redis) -> None:
@@ -80,7 +80,7 @@ async def _reserved(services: object, redis_client: Redis) -> None:
 
 async def _trash(services: object, redis_client: Redis) -> None:
     await _queued(services, redis_client)
-    await services.registry.reset(RUN)  # type: ignore[attr-defined]
+    await services.environments.registry.reset(RUN)  # type: ignore[attr-defined]
     await redis_client.delete(KEYS.recent)
 
 
@@ -105,7 +105,7 @@ async def test_a_run_that_nobody_made_or_that_was_forgotten_stays_away_whatever_
         lambda: runs.start(RUN),
         lambda: runs.note_conflict(RUN, 5),
         lambda: runs.note_conflict(RUN, None),
-        lambda: services.registry.reset(RUN),
+        lambda: services.environments.registry.reset(RUN),
         lambda: runs.tick(RUN, "host/1/x", HeardOf({0: 0}, {(0, "one")}), 1000),
         lambda: runs.forget(RUN),
         lambda: maintenance.look_after(RUN),
@@ -160,13 +160,13 @@ async def test_what_a_process_knew_of_a_forgotten_run_is_outdated_in_a_new_one_o
     """The old environment 0 declared groups of 2, the new one of 4: a group of 2 must wait for another."""
     (knows, maintenance), (makes, _) = process(), process()
     for services, group_size in ((knows, 2), (makes, 4)):
-        await services.registry.register_trainer(RUN, CONFIG)
-        await services.dispatch.take(RUN)
-        assert await enrolled(services.registry, "math", group_size) == 0
-        (receipt,) = await knows.intake.submit(RUN, [encoded(2, 0)])
+        await services.environments.registry.register_trainer(RUN, CONFIG)
+        await services.batches.dispatch.take(RUN)
+        assert await enrolled(services.environments.registry, "math", group_size) == 0
+        (receipt,) = await knows.groups.atropos.submit(RUN, [encoded(2, 0)])
         assert receipt.buffered == (group_size == 4)
         if services is knows:
-            await knows.registry.reset(RUN)
+            await knows.environments.registry.reset(RUN)
             await maintenance.look_after(RUN)
             await pass_time(redis_client, RECOGNISED_MS)
             await maintenance.look_after(RUN)
@@ -178,13 +178,13 @@ async def test_an_environment_is_written_once_however_often_its_command_is_repea
 ) -> None:
     """The connection repeats it after a lost reply; another environment that decided on the same epoch is refused."""
     services, _ = process()
-    await services.registry.register_trainer(RUN, CONFIG)
-    await services.dispatch.take(RUN)
-    await enrolled(services.registry, "math", 4)
-    view = await services.registry.view(RUN)
+    await services.environments.registry.register_trainer(RUN, CONFIG)
+    await services.batches.dispatch.take(RUN)
+    await enrolled(services.environments.registry, "math", 4)
+    view = await services.environments.registry.view(RUN)
     twice = Twice(services.connection)
     assert await RunStore(twice).put_environment(RUN, view.environments[0], view.epoch)
-    assert (await services.registry.view(RUN)).epoch == view.epoch + 1
+    assert (await services.environments.registry.view(RUN)).epoch == view.epoch + 1
     assert not await RunStore(twice).put_environment(RUN, view.environments[0], view.epoch)
 
 
@@ -202,7 +202,7 @@ class Twice(RedisClient):
 async def test_an_idle_run_costs_one_command_a_pass(process: Callable[..., Process], redis_client: Redis) -> None:
     services, maintenance = process()
     for number in range(20):
-        await services.registry.register_trainer(f"run{number}", CONFIG)
+        await services.environments.registry.register_trainer(f"run{number}", CONFIG)
 
     async def sent() -> int:
         stats = await redis_client.info("commandstats")
@@ -240,17 +240,17 @@ async def test_submissions_that_race_with_resets_and_forgetting_are_never_in_a_r
         services, _ = processes[services_index]
         for _ in range(60):
             run = generator.choice(names)
-            await services.intake.submit(run, [EncodedGroup(2, None, b"x" * 60_000)])
+            await services.groups.atropos.submit(run, [EncodedGroup(2, None, b"x" * 60_000)])
             await check(run)
             await asyncio.sleep(generator.uniform(0, 0.01))
             if generator.random() < 0.1:
-                await services.registry.register_trainer(run, CONFIG)
+                await services.environments.registry.register_trainer(run, CONFIG)
 
     async def end(services_index: int) -> None:
         services, maintenance = processes[services_index]
         while producing:
             run = generator.choice(names)
-            await services.registry.reset(run)
+            await services.environments.registry.reset(run)
             await redis_client.delete(RunKeys(run).recent)  # as if repetitions were no longer recognised
             for _ in range(2):  # one to sweep, one to forget
                 await maintenance.look_after(run)
@@ -274,8 +274,8 @@ async def test_a_run_that_is_removed_while_a_group_is_on_its_way_leaves_nothing(
     process: Callable[..., Process], redis_client: Redis, one_by_one: OneByOne, before: int
 ) -> None:
     services, maintenance = process()
-    run, _ = await services.administration.create(RUN, CONFIG, Policy())
-    one_by_one.before, one_by_one.between = before, lambda: services.administration.delete(RUN)
+    run, _ = await services.runs.administration.create(RUN, CONFIG, Policy())
+    one_by_one.before, one_by_one.between = before, lambda: services.runs.administration.delete(RUN)
     submission = PendingGroup("one", encoded(2), Placement(None))
     assert await GroupStore(one_by_one).admit(RUN, [[submission]], Preconditions(run.epoch)) == Stored([None])
     assert before < one_by_one.sent

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.services.traffic import Durations
+from app.services.request_counts import Durations
 from app.telemetry import DURATION_BUCKETS_S
 
 

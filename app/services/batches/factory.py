@@ -1,0 +1,69 @@
+"""The use cases of batches, put together."""
+
+from dataclasses import dataclass
+
+from app.services.batches.atropos_delivery import AtroposDelivery
+from app.services.batches.dispatch import Dispatch
+from app.services.batches.explain import Diagnostics
+from app.services.batches.leases import BatchLeases
+from app.services.batches.request import Timing
+from app.services.batches.retrieval import Retrieval
+from app.services.batches.rewind import Retention
+from app.services.batches.waiting import LongPollQueue
+from app.services.groups.factory import GroupServices
+from app.services.ranks.lookahead import Lookahead
+from app.services.ranks.sharding import BatchSharding
+from app.services.replay.factory import ReplayServices
+from app.services.runs.capacity import RunCapacity
+from app.services.runs.warnings import RunWarnings
+from app.services.stores import Stores
+
+
+@dataclass(frozen=True, slots=True)
+class BatchServices:
+    """The use cases of batches."""
+
+    dispatch: Dispatch
+    long_poll: LongPollQueue
+    leases: BatchLeases
+    retention: Retention
+    diagnostics: Diagnostics
+    atropos_delivery: AtroposDelivery
+
+    @classmethod
+    def create(
+        cls,
+        stores: Stores,
+        groups: GroupServices,
+        replay: ReplayServices,
+        capacity: RunCapacity,
+        warnings: RunWarnings,
+        timing: Timing,
+        worker: str,
+    ) -> "BatchServices":
+        """Put the use cases together; ``worker`` names this process in leases."""
+        retention = Retention(stores.runs, stores.groups, stores.batches, replay.groups, replay.reservations)
+        atropos_delivery = AtroposDelivery(stores.batches, retention, worker)
+        retrieval = Retrieval(stores.groups)
+        dispatch = Dispatch(
+            stores.runs,
+            stores.batches,
+            retrieval,
+            BatchSharding(retrieval),
+            Lookahead(stores.groups),
+            replay.mixing,
+            replay.reservations,
+            atropos_delivery,
+            groups.arrivals,
+            timing,
+        )
+        return cls(
+            dispatch=dispatch,
+            long_poll=LongPollQueue(dispatch, stores.changes),
+            leases=BatchLeases(stores.groups, stores.batches, retention, replay.reservations, groups.staleness),
+            retention=retention,
+            diagnostics=Diagnostics(
+                stores.runs, dispatch, groups.arrivals, stores.replay, capacity, warnings, timing.environment_ttl_ms
+            ),
+            atropos_delivery=atropos_delivery,
+        )

@@ -1,0 +1,37 @@
+"""The use cases of curricula, put together."""
+
+from dataclasses import dataclass
+
+from app.services.curriculum.curricula import CurriculumSettings
+from app.services.curriculum.items import CurriculumItems
+from app.services.curriculum.observing import CurriculumObservations
+from app.services.curriculum.sampling import CurriculumSamples
+from app.services.curriculum.states import CurriculumStates
+from app.services.curriculum.what_if import StrategyComparisons
+from app.services.stores import Stores
+
+
+@dataclass(frozen=True, slots=True)
+class CurriculumServices:
+    """The use cases of curricula."""
+
+    settings: CurriculumSettings
+    items: CurriculumItems
+    observations: CurriculumObservations
+    samples: CurriculumSamples
+    states: CurriculumStates
+    comparisons: StrategyComparisons
+
+    @classmethod
+    def create(cls, stores: Stores) -> "CurriculumServices":
+        """Put the use cases together."""
+        settings = CurriculumSettings(stores.curricula)
+        samples = CurriculumSamples(settings, stores.curricula, stores.items)
+        return cls(
+            settings=settings,
+            items=CurriculumItems(settings, stores.curricula, stores.items),
+            observations=CurriculumObservations(settings, stores.items),
+            samples=samples,
+            states=CurriculumStates(settings, stores.curricula, stores.curriculum_states),
+            comparisons=StrategyComparisons(settings, samples, stores.items),
+        )

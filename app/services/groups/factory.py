@@ -1,0 +1,48 @@
+"""The use cases of groups, put together."""
+
+from dataclasses import dataclass
+
+from app.services.groups.admission import Admission
+from app.services.groups.arrivals import Arrivals
+from app.services.groups.atropos_ingest import AtroposIngest
+from app.services.groups.deletion import GroupDeletion
+from app.services.groups.history import GroupHistories
+from app.services.groups.native_ingest import NativeIngest
+from app.services.groups.staleness import Staleness
+from app.services.replay.relief import ReplayEviction
+from app.services.runs.capacity import RunCapacity
+from app.services.runs.warnings import RunWarnings
+from app.services.stores import Stores
+from app.store.groups.store import GroupStore
+
+
+@dataclass(frozen=True, slots=True)
+class GroupServices:
+    """The use cases of groups, and their store."""
+
+    native: NativeIngest
+    atropos: AtroposIngest
+    admission: Admission
+    histories: GroupHistories
+    deletion: GroupDeletion
+    staleness: Staleness
+    arrivals: Arrivals
+    store: GroupStore
+
+    @classmethod
+    def create(
+        cls, stores: Stores, capacity: RunCapacity, warnings: RunWarnings, eviction: ReplayEviction
+    ) -> "GroupServices":
+        """Put the use cases together."""
+        admission = Admission(stores.runs, stores.groups, capacity, eviction, warnings)
+        histories = GroupHistories(stores.runs, stores.groups, stores.batches)
+        return cls(
+            native=NativeIngest(stores.groups, admission),
+            atropos=AtroposIngest(stores.runs, stores.groups, admission),
+            admission=admission,
+            histories=histories,
+            deletion=GroupDeletion(stores.runs, stores.groups, histories),
+            staleness=Staleness(stores.runs, stores.groups),
+            arrivals=Arrivals(),
+            store=stores.groups,
+        )

@@ -1,0 +1,54 @@
+"""The use cases of the replay buffer, put together."""
+
+from dataclasses import dataclass
+
+from app.services.replay.buffer import ReplayBuffers
+from app.services.replay.change_notifier import ChangeNotifier
+from app.services.replay.groups import ReplayedGroups
+from app.services.replay.insertion import ReplayInsertion
+from app.services.replay.mixing import ReplayMixing
+from app.services.replay.relief import ReplayEviction
+from app.services.replay.reservations import UseReservations
+from app.services.replay.samples import ReplaySamples
+from app.services.replay.sampling import ChunkSampling
+from app.services.replay.snapshots import ReplaySnapshots
+from app.services.replay.upkeep import ReplayCleanup
+from app.services.stores import Stores
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayServices:
+    """The use cases of the replay buffer."""
+
+    buffers: ReplayBuffers
+    insertion: ReplayInsertion
+    samples: ReplaySamples
+    snapshots: ReplaySnapshots
+    groups: ReplayedGroups
+    mixing: ReplayMixing
+    reservations: UseReservations
+    cleanup: ReplayCleanup
+    eviction: ReplayEviction
+
+    @classmethod
+    def create(cls, stores: Stores, worker: str) -> "ReplayServices":
+        """Put the use cases together; ``worker`` names this process in leases."""
+        notifier, cleanup = ChangeNotifier(stores.changes), ReplayCleanup(stores.replay)
+        sampling = ChunkSampling(stores.replay, stores.samples, cleanup)
+        groups = ReplayedGroups(stores.entering)
+        reservations = UseReservations(stores.replay, stores.samples, stores.batches)
+        insertion = ReplayInsertion(stores.replay, notifier)
+        samples = ReplaySamples(stores.replay, stores.samples, sampling, notifier, worker)
+        return cls(
+            buffers=ReplayBuffers(
+                stores.runs, stores.groups, stores.replay, insertion, groups, reservations, samples, cleanup
+            ),
+            insertion=insertion,
+            samples=samples,
+            snapshots=ReplaySnapshots(stores.snapshots, cleanup),
+            groups=groups,
+            mixing=ReplayMixing(stores.groups, stores.replay, stores.samples, sampling),
+            reservations=reservations,
+            cleanup=cleanup,
+            eviction=ReplayEviction(stores.runs, stores.groups, stores.replay),
+        )

@@ -1,0 +1,44 @@
+"""The use cases of runs, put together."""
+
+from dataclasses import dataclass
+
+from app.services.batches.factory import BatchServices
+from app.services.groups.staleness import Staleness
+from app.services.replay.upkeep import ReplayCleanup
+from app.services.runs.administration import RunAdministration
+from app.services.runs.isolation import RunFailures
+from app.services.runs.warnings import RunWarnings
+from app.services.status import Status
+from app.services.stores import Stores
+
+
+@dataclass(frozen=True, slots=True)
+class RunServices:
+    """The use cases of runs."""
+
+    administration: RunAdministration
+    status: Status
+    warnings: RunWarnings
+    failures: RunFailures
+
+    @classmethod
+    def create(
+        cls,
+        stores: Stores,
+        batches: BatchServices,
+        staleness: Staleness,
+        cleanup: ReplayCleanup,
+        warnings: RunWarnings,
+        environment_ttl_ms: int,
+        durability: str,
+    ) -> "RunServices":
+        """Put the use cases together; ``durability`` describes how Redis keeps what it is told."""
+        failures = RunFailures("upkeep of a run")
+        return cls(
+            administration=RunAdministration(
+                stores.runs, stores.groups, batches.retention, staleness, cleanup, stores.replay
+            ),
+            status=Status(stores.runs, stores.groups, batches.diagnostics, failures, environment_ttl_ms, durability),
+            warnings=warnings,
+            failures=failures,
+        )
