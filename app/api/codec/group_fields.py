@@ -1,10 +1,11 @@
 """Take a group's JSON apart into its fields, with a shortcut for plain columns of numbers.
 
-simdjson flattens an array of arrays of numbers straight into a buffer, without a Python object per number. What the
-buffer does not show is nesting deeper than the column's: ``[[1, [2]]]`` flattens like ``[[1, 2]]``. So the shortcut
-accounts for every opening bracket of the body; if that does not come out even, it must not be trusted.
+simdjson flattens an array of arrays of numbers into a buffer, without a Python object per number. The buffer does not
+show arrays nested deeper than the column's: ``[[1, [2]]]`` flattens like ``[[1, 2]]``. So the shortcut counts the
+arrays that it has seen. If the body has more, one is nested too deep, and all fields are read without the shortcut.
 """
 
+import re
 from array import array
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +17,7 @@ from app.api.codec.json_reader import ARRAY_PROXIES, PROXIES, Path, check_struct
 from lachesis.wire.columns import NATIVE_COLUMNS, Column, Ragged, narrowed
 
 _COLUMNS = {column.name: column for column in NATIVE_COLUMNS}
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')  # a backslash escapes the character after it
 _SLICE_BYTES = 1024 * 1024
 
 
@@ -28,18 +30,18 @@ class GroupFields:
         values: The JSON value of each field that is there and not null.
         plain: Columns that the shortcut has read.
         texts: Minified JSON of fields, where the shortcut needed it.
-        brackets: Opening brackets of the group's JSON, as far as the shortcut knows.
+        arrays: How many arrays the shortcut has seen in the group.
     """
 
     path: Path
     values: dict[str, Any] = field(default_factory=dict)
     plain: dict[str, Ragged] = field(default_factory=dict)
     texts: dict[str, bytes] = field(default_factory=dict)
-    brackets: int = 0
+    arrays: int = 0
 
 
 def read_fields(group: Any, path: Path) -> GroupFields:
-    """The fields of ``group``, a JSON object whose structure was checked."""
+    """Return the fields of ``group``, a JSON object whose structure was checked."""
     fields = GroupFields(path)
     for name, value in members(group, path):
         _keep(fields, name, value)
@@ -47,9 +49,9 @@ def read_fields(group: Any, path: Path) -> GroupFields:
 
 
 def read_fields_by_shortcut(group: Any, path: Path) -> GroupFields:
-    """The fields of ``group``, a JSON object, plain columns as numbers; checks the structure of all others.
+    """Return the fields of ``group``, a JSON object: plain columns as numbers, the others checked.
 
-    Trust it only if `accounts_for` agrees.
+    The result is right only if `holds_only` says that no array was missed.
 
     Raises:
         MalformedBody, InvalidField: Like `check_structure`.
@@ -61,16 +63,24 @@ def read_fields_by_shortcut(group: Any, path: Path) -> GroupFields:
         plain = _plain(column, value) if column and isinstance(value, ARRAY_PROXIES) else None
         if plain is not None:
             fields.plain[name] = plain
-            fields.brackets += 1 + sum(len(lengths) for lengths in plain.lengths)
+            fields.arrays += 1 + sum(len(lengths) for lengths in plain.lengths)
         else:
             _check_other(fields, name, value)
     return fields
 
 
-def accounts_for(body: bytes, brackets: int) -> bool:
-    """Whether ``body`` has exactly that many opening brackets, so that no nesting was overlooked."""
-    spelled_otherwise = b"\\" in body and b"\\u005" in body  # "\u005b" is a bracket that was not counted in the body
-    return not spelled_otherwise and _count_brackets(body) == brackets
+def holds_only(body: bytes, arrays: int) -> bool:
+    """Return whether ``body``, valid JSON, has no more arrays than these, which were seen in it.
+
+    Each array opens with a ``[`` and strings may hold more of them, so if there are as many ``[`` as arrays were seen,
+    none was missed. Otherwise, which is rare, the strings are taken out and the rest is counted.
+    """
+    return _count_brackets(body) == arrays or count_arrays(body) == arrays
+
+
+def count_arrays(text: bytes) -> int:
+    """Count the arrays of valid JSON: each ``[`` outside a string opens one."""
+    return _STRING.sub(b"", text).count(b"[")
 
 
 def _keep(fields: GroupFields, name: str, value: Any) -> None:
@@ -79,22 +89,15 @@ def _keep(fields: GroupFields, name: str, value: Any) -> None:
 
 
 def _check_other(fields: GroupFields, name: str, value: Any) -> None:
-    """Check a field that is not a plain column, and count the brackets in its text and name."""
-    fields.brackets += name.count("[")
-    if value is None:
-        return
+    """Check a field that is not a plain column."""
     if isinstance(value, PROXIES):
-        check_structure(value, (*fields.path, name))
-        text = bytes(value.mini)
-        fields.brackets += text.count(b"[")
+        fields.arrays += check_structure(value, (*fields.path, name))
         if name not in _COLUMNS:
-            fields.texts[name] = text
-    elif isinstance(value, str):
-        fields.brackets += value.count("[")
+            fields.texts[name] = bytes(value.mini)
 
 
 def _plain(column: Column, value: Any) -> Ragged | None:
-    """The column as flat numbers, or None if it is not plain: other types than numbers, or not the column's shape."""
+    """Return the column as flat numbers, or None if it holds other types or has another shape."""
     lengths = _lengths(value, column.depth)
     if lengths is None:
         return None
@@ -109,9 +112,9 @@ def _plain(column: Column, value: Any) -> Ragged | None:
 
 
 def _lengths(rows: Any, depth: int) -> tuple[NDArray[np.int32], ...] | None:
-    """How many elements each row has, outermost level first, or None if something else than rows is among them.
+    """Return how many elements each row has, outermost level first, or None if an element is not a row.
 
-    simdjson counts no further than 0xFFFFFF; the sum then falls short of the values, and the column is not plain.
+    simdjson counts up to 0xFFFFFF. In a longer row the sum falls short of the values, so the column is not plain.
     """
     levels = tuple(array("i") for _ in range(depth - 1))
     for row in rows if levels else ():
@@ -126,7 +129,7 @@ def _lengths(rows: Any, depth: int) -> tuple[NDArray[np.int32], ...] | None:
 
 
 def _count_brackets(body: bytes) -> int:
-    """``body.count(b"[")``, five times as fast, in slices that fit a cache."""
+    """Return ``body.count(b"[")``. numpy is five times as fast, in slices that fit a cache."""
     view = np.frombuffer(body, np.uint8)
     slices = range(0, len(view), _SLICE_BYTES)
     return sum(int(np.count_nonzero(view[start : start + _SLICE_BYTES] == ord("["))) for start in slices)

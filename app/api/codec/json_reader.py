@@ -93,23 +93,29 @@ def parse_in_python(body: bytes) -> Any:
     return value
 
 
-def check_structure(value: Any, path: Path = ()) -> None:
-    """Refuse what JSON's grammar allows and readers disagree about, anywhere inside ``value``.
+def check_structure(value: Any, path: Path = ()) -> int:
+    """Check for what JSON's grammar allows and readers understand differently, anywhere inside ``value``.
+
+    Returns:
+        How many arrays there are in ``value``, itself included.
 
     Raises:
         MalformedBody: An object names a key twice, or values are nested deeper than `MAX_DEPTH`.
         InvalidField: A number is not finite, or an object with very many keys is very large.
     """
+    arrays = 0
     if isinstance(value, ARRAYS):
         _check_depth(path)
+        arrays = 1
         for position, item in enumerate(value):
-            _check_item(item, path, position)
+            arrays += _check_item(item, path, position)
     elif isinstance(value, OBJECTS):
         _check_depth(path)
         for key, item in members(value, path):
-            _check_item(item, path, key)
+            arrays += _check_item(item, path, key)
     elif isinstance(value, float) and not math.isfinite(value):
         raise InvalidField("not a finite number, or one of too many digits", path)
+    return arrays
 
 
 def members(value: Any, path: Path) -> Iterator[tuple[str, Any]]:
@@ -147,9 +153,10 @@ def described(value: Any) -> str:
     return "null" if value is None else reprlib.repr(value)
 
 
-def _check_item(item: Any, path: Path, key: str | int) -> None:
-    if not isinstance(item, _PLAIN) and not (isinstance(item, float) and math.isfinite(item)):
-        check_structure(item, (*path, key))
+def _check_item(item: Any, path: Path, key: str | int) -> int:
+    if isinstance(item, _PLAIN) or (isinstance(item, float) and math.isfinite(item)):
+        return 0
+    return check_structure(item, (*path, key))
 
 
 def _check_depth(path: Path) -> None:

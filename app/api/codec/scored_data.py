@@ -13,7 +13,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from app.api.codec.group_details import check_details, details_text
-from app.api.codec.group_fields import GroupFields, accounts_for, read_fields, read_fields_by_shortcut
+from app.api.codec.group_fields import GroupFields, holds_only, read_fields, read_fields_by_shortcut
 from app.api.codec.json_columns import read_column, read_environment
 from app.api.codec.json_reader import ARRAYS, OBJECTS, PROXIES, Path, check_structure, described, parse
 from app.core.errors import InvalidField, MalformedBody
@@ -116,7 +116,7 @@ def _read(document: Any, groups: Sequence[tuple[Path, Any]], body: bytes, shortc
     if shortcut and isinstance(document, PROXIES):
         fields = [read_fields_by_shortcut(group, path) for path, group in groups]
         outside = 1 if groups and groups[0][0] else 0  # the array that the groups are in
-        if accounts_for(body, outside + sum(one.brackets for one in fields)):
+        if holds_only(body, outside + sum(one.arrays for one in fields)):
             return fields
     check_structure(document)
     return [read_fields(group, path) for path, group in groups]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from app.api.codec.atropos_batch import group_json
-from app.api.codec.group_fields import accounts_for, read_fields_by_shortcut
+from app.api.codec.group_fields import count_arrays, holds_only, read_fields_by_shortcut
 from app.api.codec.json_reader import MAX_DEPTH, MAX_REREAD_BYTES, PROXIES, parse, parse_in_python
 from app.api.codec.scored_data import decode_group, decode_groups
 from app.core.errors import InvalidField, InvalidInput, MalformedBody
@@ -23,6 +23,15 @@ from tests.api.bodies import ODD_VALUES, exact, groups, mutated, served
 from tests.properties import examples
 
 ROOT = Path(__file__).parents[3]
+TEXTS = st.text(st.sampled_from('[]{}",\\:nu5b0a') | st.characters(exclude_categories=["Cs"]), max_size=8)
+
+
+def json_values() -> st.SearchStrategy[Any]:
+    """JSON values whose strings and keys look like structure."""
+    leaves = st.none() | st.integers(0, 9) | TEXTS
+    return st.recursive(leaves, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4))
+
+
 GROUP: dict[str, Any] = {"tokens": [[1, 2, 3], [4]], "masks": [[-100, 2, 3], [4]], "scores": [1.0, 0.5]}
 
 
@@ -210,8 +219,18 @@ def test_a_refusal_stays_short_however_long_the_value() -> None:
         assert len(str(refusal(text))) < 300
 
 
-def test_brackets_that_hide_from_the_count_do_not_hide_nested_rows() -> None:
-    """The shortcut counts brackets; one spelled as an escape must not make up for one too many in a column."""
+@given(value=json_values())
+def test_arrays_are_counted_as_a_parser_finds_them(value: Any) -> None:
+    def arrays(value: Any) -> int:
+        if isinstance(value, dict):
+            return sum(map(arrays, value.values()))
+        return 1 + sum(map(arrays, value)) if isinstance(value, list) else 0
+
+    for ascii_only in (False, True):
+        assert count_arrays(json.dumps(value, ensure_ascii=ascii_only).encode()) == arrays(value)
+
+
+def test_a_bracket_in_a_string_does_not_hide_nested_rows() -> None:
     nested = body(tokens=[[1, [2], 3], [4]], images="[")
     for spelling in (b"\\u005b", b"\\u005B"):
         assert agreed_outcome(nested.replace(b'"["', b'"' + spelling + b'"')) == (InvalidField, ("tokens", 0, 1))
@@ -225,7 +244,7 @@ def test_the_shortcut_is_taken_for_plain_columns() -> None:
     text = body(messages=[[{"role": "user", "content": "[x]\n"}]], extra=[[]], **columns)
     fields = read_fields_by_shortcut(parse(text), ())
     assert fields.plain.keys() == GROUP.keys() | columns.keys()
-    assert accounts_for(text, fields.brackets)
+    assert holds_only(text, fields.arrays)
 
 
 def test_an_object_of_many_keys_is_read_like_any_other() -> None:
