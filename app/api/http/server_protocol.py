@@ -1,41 +1,53 @@
-"""uvicorn's HTTP protocol, with what it lacks.
+"""uvicorn's HTTP protocol, with four additions.
 
-It limits slow or huge headers and tells of broken replies; it refuses what is not HTTP after the answers under way,
-not instead of them; and it ignores ``Upgrade``, so that the body of such a request is read.
+- A deadline and a size limit for headers (`HeaderLimits`).
+- A refusal of what is not HTTP. It is sent after the replies under way, not instead of them.
+- Requests with ``Upgrade`` are read as if they had none, so that their bodies are read.
+- Requests learn whether their reply was read (`app.api.http.client_connection`).
 
-What a server learns about the end of a connection (measured, uvloop 0.23 on Linux):
+What a server learns about the end of a connection (measured with uvloop 0.23 on Linux):
 
     client read everything, then closed          connection_lost(None)
     client closed with anything left unread      connection_lost(ConnectionResetError or BrokenPipeError)
     client half-closed, or closed                eof_received(): the same for both
     and we close our end then                    connection_lost(None) once what was written has left
 
-The second holds even when our last byte was written long before: the client's kernel answers a close with
-unread data by a reset. It holds only while we keep our end open, so not for replies sent with ``Connection: close``.
+The second holds even when our last byte was written long before: the client's kernel answers a close with unread data
+by a reset. It holds only while we keep our end open, so not for replies sent with ``Connection: close``.
 
-A client that half-closes behind a whole request gets its answer, unless the answer is one whose sender must know
-whether it arrived: that could not be told any more, and most who half-close have gone.
+A client that half-closes after a whole request gets its reply, unless the reply's sender must know whether it arrived.
+That could no longer be found out, and most clients that half-close are gone.
+
+uvicorn documents its protocol as a class to choose, not as one to extend. This module is the only one that uses the
+state of that class. `make_protocol` checks that the state is as expected; if a new version of uvicorn has changed it,
+the service runs with uvicorn's own protocol, without these additions, and logs a warning.
 """
 
 import asyncio
 import http
-import socket
-import sys
+import inspect
+import logging
+from collections.abc import Callable
 from functools import partial
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from app.api.http.client_connection import SCOPE_KEY, Connection
+from app.api.http.gathering import GatheringTransport, may_have_unread_data
 from app.api.http.problem_json import MEDIA_TYPE, code_of, problem_json
 
 MAX_HEADER_BYTES = 32 * 1024
-_JOINED_BYTES = 16 * 1024
-_GATHERED_BYTES = 512 * 1024
-_TCP_CLOSE = 7  # of enum tcp_state in linux/tcp.h, as are the two below of struct tcp_info
-_TCPI_UNACKED = 24
-_TCP_INFO_BYTES = 32
+
+_PROTOCOL_STATE = ("cycle", "headers", "logger", "loop", "parser", "pipeline", "scope", "transport")
+_PROTOCOL_METHODS = (
+    *("connection_made", "connection_lost", "data_received", "eof_received", "shutdown", "on_response_complete"),
+    *("on_message_begin", "on_url", "on_header", "on_headers_complete", "on_message_complete"),
+)
+_CYCLE_STATE = ("disconnected", "keep_alive", "message_event", "more_body", "response_complete", "response_started")
+
+log = logging.getLogger("lachesis.api")
 
 
 def _refusal(status: int, detail: str) -> bytes:
@@ -49,66 +61,88 @@ _TOO_LARGE = _refusal(431, f"the headers are over {MAX_HEADER_BYTES} bytes")
 _NOT_HTTP = _refusal(400, "not an HTTP request")
 
 
-def make_protocol(header_timeout_s: float) -> type[asyncio.Protocol]:
-    """Make what uvicorn's ``http=`` takes; a partial, since workers are sent it by pickle."""
+def make_protocol(header_timeout_s: float) -> type[asyncio.Protocol] | Literal["httptools"]:
+    """Return the protocol for uvicorn's ``http=``."""
+    return protocol_unless(missing_state(), header_timeout_s)
+
+
+def protocol_unless(missing: list[str], header_timeout_s: float) -> type[asyncio.Protocol] | Literal["httptools"]:
+    """Return this module's protocol, or uvicorn's own if names are missing."""
+    if missing:
+        log.warning("uvicorn's protocol has changed (%s): headers have no deadline here", ", ".join(missing))
+        return "httptools"
+    # A partial, since uvicorn sends it to workers by pickle.
     return cast("type[asyncio.Protocol]", partial(Protocol, header_timeout_s=header_timeout_s))
 
 
-def _was_refused(connection: socket.socket | None) -> bool:
-    """Whether the other end has reset the connection, or has not confirmed all that was sent (Linux can tell)."""
-    if connection is None or not hasattr(socket, "TCP_INFO") or connection.family == socket.AF_UNIX:
-        return False
-    if connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-        return True
-    info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
-    return info[0] == _TCP_CLOSE or int.from_bytes(info[_TCPI_UNACKED : _TCPI_UNACKED + 4], sys.byteorder) > 0
+def missing_state(protocol: type = HttpToolsProtocol, cycle: type = RequestResponseCycle) -> list[str]:
+    """Return the names that this module uses and uvicorn's classes do not have."""
+    used = [(protocol, (*_PROTOCOL_STATE, *_PROTOCOL_METHODS)), (cycle, _CYCLE_STATE)]
+    return [f"{cls.__name__}.{name}" for cls, names in used for name in names if name not in _names_of(cls)]
 
 
-class _Gathering:
-    """A transport that sends what is written in one turn of the event loop by as few calls as is wise.
+def _names_of(cls: type) -> set[str]:
+    """Return the names of a class, and those that its constructor sets."""
+    return {*dir(cls), *inspect.getattr_static(cls, "__init__").__code__.co_names}
 
-    uvicorn writes a reply's head and body apart: on loopback the second system call and wake-up were 5 % of a
-    submission. A batch of 6 MB comes in a hundred pieces: one by one they took 3.3 ms, eight at a time take 2.0.
+
+class HeaderLimits:
+    """The deadline and the size of a request's headers.
+
+    Args:
+        loop: The event loop.
+        timeout_s: Seconds from the first sign of a request to the end of its headers.
+        late: Called when that time is over.
     """
 
-    __slots__ = ("_flush_soon", "_held", "_held_bytes", "_transport")
+    def __init__(self, loop: asyncio.AbstractEventLoop, timeout_s: float, late: Callable[[], None]) -> None:
+        self._loop = loop
+        self._timeout_s = timeout_s
+        self._late = late
+        self._timer: asyncio.TimerHandle | None = None
+        self._parsed_bytes = 0
+        self._unparsed_bytes = 0
+        self.too_large = False
 
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport = transport
-        self._flush_soon = partial(loop.call_soon, self.flush)
-        self._held: list[bytes | memoryview] = []
-        self._held_bytes = 0
+    @property
+    def expecting(self) -> bool:
+        """Whether the time runs."""
+        return self._timer is not None
 
-    def write(self, data: bytes | memoryview) -> None:
-        if not self._held:
-            self._flush_soon()
-        self._held.append(data)
-        self._held_bytes += len(data)
-        if self._held_bytes >= _GATHERED_BYTES:
-            self.flush()
+    def expect(self) -> None:
+        """Start the time."""
+        self._unparsed_bytes = 0
+        self._timer = self._loop.call_later(self._timeout_s, self._end)
 
-    def unsent_bytes(self) -> int:
-        """Return how much was written and is still in this process."""
-        return self._held_bytes + self._transport.get_write_buffer_size()
+    def stop(self) -> None:
+        """Stop the time: the headers are complete, or the connection ends."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
-    def is_closing(self) -> bool:
-        return self._transport.is_closing()
+    def begin(self) -> None:
+        """Start counting the bytes of the next request."""
+        self._parsed_bytes = self._unparsed_bytes = 0
 
-    def close(self) -> None:
-        self.flush()
-        self._transport.close()
+    def count_parsed(self, size: int) -> None:
+        """Count bytes that the parser passed on.
 
-    def flush(self) -> None:
-        if not self._held:
-            return
-        data, size = self._held, self._held_bytes
-        self._held, self._held_bytes = [], 0
-        if self._transport.is_closing():
-            return  # answers to who asked ahead and left
-        if size <= _JOINED_BYTES:
-            self._transport.write(b"".join(data))
-        else:
-            self._transport.writelines(data)
+        Raises:
+            ValueError: The headers are too large. The parser stops.
+        """
+        self._parsed_bytes += size
+        if self._parsed_bytes > MAX_HEADER_BYTES:
+            self.too_large = True
+            raise ValueError("headers too large")
+
+    def count_received(self, size: int) -> bool:
+        """Count bytes as they come in, since the parser holds an unfinished header back. Return whether it fits."""
+        self._unparsed_bytes += size
+        return self._unparsed_bytes <= MAX_HEADER_BYTES
+
+    def _end(self) -> None:
+        self._timer = None
+        self._late()
 
 
 class Protocol(HttpToolsProtocol):
@@ -117,64 +151,79 @@ class Protocol(HttpToolsProtocol):
     def __init__(self, *args: Any, header_timeout_s: float, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._header_timeout_s = header_timeout_s
-        self._headers_due: asyncio.TimerHandle | None = None
-        self._header_bytes = 0
-        self._unfinished_bytes = 0
-        self._unfinished: Connection | None = None  # whose headers are
-        self._headers_too_large = False
+        self._unfinished: Connection | None = None  # of the request whose headers are not complete
+        self._unread: list[Connection] = []  # of replies that the client may not have read
+        self._receiving = False  # from a request's first byte to its body's last, maybe after an early reply
+        self._url = b""  # of the request that is read
         self._upgrading = False
-        self._refusal = b""  # to be sent after the answers under way
-        self._unread: list[Connection] = []
-        self._receiving = False
+        self._refusal = b""  # to be sent after the replies under way
+
+    @property
+    def _replying(self) -> bool:
+        return bool(self.cycle) and not self.cycle.response_complete  # None before the first request
+
+    # The connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._writer = _Gathering(transport, self.loop)
-        self._expect_headers()
+        self._writer = GatheringTransport(transport, self.loop)
+        super().connection_made(self._writer)
+        self._limits = HeaderLimits(self.loop, self._header_timeout_s, self._writer.close)
+        self._limits.expect()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_expecting_headers()
+        self._limits.stop()
         if exc is not None or self._replying:
             self._break_unread()
         self._unread.clear()
         super().connection_lost(exc)
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        self._writer.flush()  # a reply of this turn: our end may close now, and whether it is refused be asked
-        # A client that gave up around the time of its reply has closed cleanly, and our end closes with it. Whether the
-        # reply was still to come, or nobody took it, is known only now (1 % of clients that hung up just then).
-        if self._replying or _was_refused(self.transport.get_extra_info("socket")):
+        self._writer.flush()  # a reply of this turn must be on its way before the connection is asked about it
+        # A client that gave up around the time of its reply closes cleanly, and our end closes with it. Only now can it
+        # be found out that the reply was still to come, or that nobody took it (1 % of the clients that hung up then).
+        if self._replying or may_have_unread_data(self.transport.get_extra_info("socket")):
             self._break_unread()
         if not self._replying or self.cycle.more_body:
             return False
         self.cycle.keep_alive = False
-        return True  # we close our end after the answer
+        return True  # our end closes after the reply
 
     def shutdown(self) -> None:
         for connection in self._unread:
             connection.shut_down()
-        self._writer.flush()  # a reply of this turn, after which the connection may close
         super().shutdown()
+
+    def on_response_complete(self) -> None:
+        more = bool(self.pipeline)
+        super().on_response_complete()
+        if self._refusal and not more:
+            self._send_refusal()
 
     def _break_unread(self) -> None:
         for connection in self._unread:
             connection.break_off(self.loop)
         self._unread.clear()
 
+    def _give_up_reply(self) -> None:
+        if self._replying:
+            self.cycle.disconnected = True  # before the connection is lost, so that nothing more is written
+            self.cycle.message_event.set()
+        self.transport.close()
+
+    # What comes in
+
     def data_received(self, data: bytes) -> None:
         if self._refusal:
             return
-        if self._headers_due is None and not self._replying and not self._receiving:
-            self._expect_headers()
-        self._unset_keepalive_if_required()
+        if not self._limits.expecting and not self._replying and not self._receiving:
+            self._limits.expect()
+        super().data_received(b"")  # ends the time that an idle connection may stay
         before = self._unfinished
         self._parse(data)
-        goes_on = before is not None and before is self._unfinished  # maybe behind a request that is being answered
-        if (self._headers_due is not None or goes_on) and not self.transport.is_closing():
-            # The parser holds an unfinished header back, so its bytes are counted as they come in.
-            self._unfinished_bytes += len(data)
-            if self._unfinished_bytes > MAX_HEADER_BYTES:
-                self._refuse(_TOO_LARGE)
+        goes_on = before is not None and before is self._unfinished  # maybe after a request that is being answered
+        unfinished = self._limits.expecting or goes_on
+        if unfinished and not self.transport.is_closing() and not self._limits.count_received(len(data)):
+            self._refuse(_TOO_LARGE)
 
     def _parse(self, data: bytes) -> None:
         try:
@@ -182,10 +231,10 @@ class Protocol(HttpToolsProtocol):
                 data = self._parse_to_upgrade(data)
         except httptools.HttpParserError:
             self.logger.warning("Refused what is not HTTP, or has headers over %d bytes.", MAX_HEADER_BYTES)
-            self._refuse(_TOO_LARGE if self._headers_too_large else _NOT_HTTP)
+            self._refuse(_TOO_LARGE if self._limits.too_large else _NOT_HTTP)
 
     def _parse_to_upgrade(self, data: bytes) -> bytes:
-        """Parse up to the end of a request's headers that ask for an upgrade; returns what is behind them."""
+        """Parse up to the end of headers that ask for an upgrade; return what follows them."""
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -198,66 +247,54 @@ class Protocol(HttpToolsProtocol):
 
     def _head_without_upgrade(self) -> bytes:
         version = self.parser.get_http_version().encode()
-        lines = [b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, version)]
+        lines = [b"%b %b HTTP/%b" % (self.parser.get_method(), self._url, version)]
         lines += [b"%b: %b" % (name, value) for name, value in self.headers if name != b"upgrade"]
         return b"\r\n".join([*lines, b"", b""])
 
     def _refuse(self, refusal: bytes) -> None:
-        """Refuse what came last and end the connection, once requests that came whole before it are answered."""
-        self._stop_expecting_headers()
+        """Refuse what came last and end the connection, after the replies to whole requests before it."""
+        self._limits.stop()
         self._refusal = refusal
-        broken = self._replying and self.cycle.more_body and not self.cycle.response_started  # its body is
-        if broken and self.pipeline:
-            self.pipeline.popleft()  # it is the last one, and has not begun
-        elif broken or not self._replying:
+        in_body = self._replying and self.cycle.more_body and not self.cycle.response_started
+        if in_body and self.pipeline:
+            self.pipeline.popleft()  # the request with the broken body waits for its turn: drop it
+        elif in_body or not self._replying:
             self._send_refusal()
 
     def _send_refusal(self) -> None:
-        self._writer.write(self._refusal)
-        self._writer.close()
+        self.transport.write(self._refusal)
         self._give_up_reply()
 
-    def _give_up_reply(self) -> None:
-        if self._replying:
-            self.cycle.disconnected = True  # before the connection says so, lest more of it follows
-            self.cycle.message_event.set()
-        self.transport.close()
+    # Callbacks of the parser
 
-    def on_response_complete(self) -> None:
-        more = bool(self.pipeline)
-        super().on_response_complete()
-        if self._refusal and not more:
-            self._send_refusal()
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._url = b""
+        self._receiving = True
+        self._limits.begin()
+        if not self._replying:
+            # The client asks for more, so it has read the replies before (unless it asks ahead).
+            self._unread.clear()
+        connection = self._unfinished = Connection(self._give_up_reply, self._writer.get_write_buffer_size)
+        self._unread.append(connection)
+        cast("dict[str, Any]", self.scope)[SCOPE_KEY] = connection
 
-    @property
-    def _replying(self) -> bool:
-        return bool(self.cycle) and not self.cycle.response_complete  # None before the first request
+    def on_url(self, url: bytes) -> None:
+        self._limits.count_parsed(len(url))
+        self._url += url
+        super().on_url(url)
 
-    # Time: from the connection's or request's first sign to the end of its headers.
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._limits.count_parsed(len(name) + len(value) + len(": \r\n"))
+        super().on_header(name, value)
 
-    def _expect_headers(self) -> None:
-        self._unfinished_bytes = 0
-        self._headers_due = self.loop.call_later(self._header_timeout_s, self._headers_are_late)
-
-    def _stop_expecting_headers(self) -> None:
-        if self._headers_due is not None:
-            self._headers_due.cancel()
-            self._headers_due = None
-
-    def _headers_are_late(self) -> None:
-        self._headers_due = None
-        self._writer.close()
-
-    # Parser callbacks
-
-    def on_body(self, body: bytes) -> None:
-        # A piece that nothing waits before is passed on as it is; by uvicorn's bytearray it would be copied twice.
-        waiting = self.cycle.body
-        if not waiting:
-            self.cycle.body = b""  # type: ignore[assignment]
-        elif isinstance(waiting, bytes):
-            self.cycle.body = bytearray(waiting)
-        super().on_body(body)
+    def on_headers_complete(self) -> None:
+        self._limits.stop()
+        self._unfinished = None
+        if self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT":
+            self._upgrading = True
+            return
+        super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         if self._upgrading:
@@ -265,39 +302,3 @@ class Protocol(HttpToolsProtocol):
         self._receiving = False
         cast("dict[str, Any]", self.scope)[SCOPE_KEY].request_arrived = True
         super().on_message_complete()
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self._receiving = True  # until its body is through, which may be after an early answer
-        self._header_bytes = self._unfinished_bytes = 0
-        if not self._replying:
-            # The client asks for more, so it has what it asked for before (unless it is pipelining).
-            self._unread.clear()
-        connection = self._unfinished = Connection(self._give_up_reply, self._writer.unsent_bytes)
-        self._unread.append(connection)
-        cast("dict[str, Any]", self.scope)[SCOPE_KEY] = connection
-
-    def on_url(self, url: bytes) -> None:
-        self._count_header(len(url))
-        super().on_url(url)
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._count_header(len(name) + len(value) + len(": \r\n"))
-        super().on_header(name, value)
-
-    def on_headers_complete(self) -> None:
-        self._stop_expecting_headers()
-        self._unfinished = None
-        if self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT":
-            self._upgrading = True
-            return
-        super().on_headers_complete()
-        self.cycle.transport = cast("asyncio.Transport", self._writer)
-
-    # Size
-
-    def _count_header(self, size: int) -> None:
-        self._header_bytes += size
-        if self._header_bytes > MAX_HEADER_BYTES:
-            self._headers_too_large = True
-            raise ValueError("headers too large")  # the parser stops

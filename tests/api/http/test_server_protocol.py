@@ -15,7 +15,7 @@ import uvicorn
 
 from app.api.http.client_connection import connection_of, has_arrived
 from app.api.http.replies import WatchedReply
-from app.api.http.server_protocol import MAX_HEADER_BYTES, make_protocol
+from app.api.http.server_protocol import MAX_HEADER_BYTES, make_protocol, missing_state, protocol_unless
 from tests.e2e.processes import wait_until
 
 HEADER_TIMEOUT_S = 0.4
@@ -426,3 +426,24 @@ def test_a_reply_that_nobody_waits_for_any_more_does_not_count_as_sent(service: 
         client.sendall(GET % b"/watched")
         assert read_reply(client).startswith(b"HTTP/1.1 200")
     assert service.answered.get(timeout=5) == "/watched"
+
+
+# The version of uvicorn
+
+
+def test_the_protocol_finds_all_of_the_state_that_it_uses() -> None:
+    assert missing_state() == []
+
+
+def test_another_uvicorn_is_used_without_the_additions(caplog: pytest.LogCaptureFixture) -> None:
+    """Its own protocol is public; what a new version renamed is named in the log."""
+
+    class Renamed(asyncio.Protocol):
+        def __init__(self) -> None:
+            self.exchange = None
+
+    missing = missing_state(protocol=Renamed)
+    assert "Renamed.cycle" in missing
+    assert "Renamed.connection_made" not in missing
+    assert protocol_unless(missing, HEADER_TIMEOUT_S) == "httptools"
+    assert "Renamed.cycle" in caplog.text
