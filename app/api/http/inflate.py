@@ -1,0 +1,77 @@
+"""Inflate gzip bodies as they arrive, and stop a bomb before it fills the memory."""
+
+from collections.abc import Generator, Iterator
+from typing import Any
+
+from app.core.errors import BodyTooLarge, MalformedBody
+
+try:
+    from isal import isal_zlib as zlib
+except ImportError:  # no wheel for this Python
+    import zlib  # type: ignore[no-redef]
+
+_DAMAGED: Any = zlib.error
+
+_GZIP = 31  # window bits of zlib for a gzip member
+_INPUT_BYTES = 64 * 1024  # inflated at a time: each step copies what is left of a piece
+_OUTPUT_BYTES = 1024 * 1024
+_HARMLESS_BYTES = 32 * 1024 * 1024
+_MAX_RATIO = 200
+
+
+class Inflater:
+    """Inflate gzip, of one member or more, as it arrives.
+
+    Args:
+        limit_bytes: Largest size of the inflated body.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._member: Any = None
+        self._sent_bytes = 0
+        self._inflated_bytes = 0
+
+    def feed(self, chunk: bytes) -> Iterator[bytes]:
+        """Inflate the next part of the body, in pieces of at most `_OUTPUT_BYTES`.
+
+        Raises:
+            MalformedBody: It is not gzip, or damaged.
+            BodyTooLarge: It inflates to more than the limit, or too many times.
+        """
+        self._sent_bytes += len(chunk)
+        for start in range(0, len(chunk), _INPUT_BYTES):
+            piece = chunk[start : start + _INPUT_BYTES]
+            while piece:
+                piece = yield from self._inflate(piece)
+
+    def finish(self) -> None:
+        """Check that the body is complete.
+
+        Raises:
+            MalformedBody: It is cut off.
+        """
+        if self._member is None or not self._member.eof:
+            raise MalformedBody(f"the gzip body is cut off after {self._sent_bytes} bytes")
+
+    def _inflate(self, piece: bytes) -> Generator[bytes, None, bytes]:
+        """Inflate ``piece``; return what belongs to the next member."""
+        if self._member is None or self._member.eof:
+            self._member = zlib.decompressobj(wbits=_GZIP)
+        full = True
+        while full and not self._member.eof:  # a full step may have left more behind
+            try:
+                inflated = self._member.decompress(piece, _OUTPUT_BYTES)
+            except _DAMAGED as error:
+                raise MalformedBody(f"not gzip, or damaged, within {self._sent_bytes} bytes: {error}") from error
+            piece, full = self._member.unconsumed_tail, len(inflated) == _OUTPUT_BYTES
+            self._count(len(inflated))
+            yield inflated
+        return bytes(self._member.unused_data)
+
+    def _count(self, inflated_bytes: int) -> None:
+        self._inflated_bytes += inflated_bytes
+        if self._inflated_bytes > self._limit_bytes:
+            raise BodyTooLarge(f"the body inflates to more than {self._limit_bytes} bytes")
+        if self._inflated_bytes > max(_HARMLESS_BYTES, _MAX_RATIO * self._sent_bytes):
+            raise BodyTooLarge(f"the body inflates more than {_MAX_RATIO} times, beyond {_HARMLESS_BYTES} bytes")
