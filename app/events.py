@@ -80,7 +80,7 @@ class RunDeleted(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunRewound(Event):
+class RewindCompleted(Event):
     """A trainer went back to `step`; `batches` are handed out again."""
 
     step: int

@@ -61,6 +61,7 @@ Each class below ``ServiceError`` is one ``code`` of the service's answers.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 
@@ -96,6 +97,9 @@ class NotSent(LachesisError):
         others = f", and {len(failures) - 1} more" if len(failures) > 1 else ""
         super().__init__(f"group {first} was not sent: {reason}{others}")
         self.failures = failures
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.failures,), self.__dict__
 
 
 class FetchFailed(LachesisError):
@@ -143,6 +147,10 @@ class ServiceError(LachesisError):
         self.detail = detail
         self.errors = tuple(errors)
         self.retry_after_s = retry_after_s
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let it leave a worker's process: pickle calls a class without keyword arguments."""
+        return partial(type(self), status=self.status, code=self.code), (self.detail,), self.__dict__
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self)!r}, status={self.status}, code={self.code!r})"

@@ -1,5 +1,6 @@
 """The errors of the SDK against those of the service."""
 
+import pickle
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,6 +47,24 @@ def test_what_the_service_raises_is_raised_here(cls: type[ours.LachesisError]) -
     assert type(raised.value).__name__ == cls.__name__
     assert raised.value.status == problems.status_of(cls(""))
     assert raised.value.detail == "three were short"
+
+
+@pytest.mark.parametrize("cls", [ServiceError, *BY_CODE.values()], ids=lambda cls: cls.__name__)
+def test_an_error_of_the_service_can_leave_a_process(cls: type[ServiceError]) -> None:
+    """As multiprocessing sends it."""
+    wrong = [{"loc": ["tokens", 3], "msg": "is empty"}]
+    error = cls("no", status=409, code=cls.known_code or "teapot", errors=wrong, retry_after_s=2.5)
+    there = pickle.loads(pickle.dumps(error))
+    assert type(there) is cls
+    assert (str(there), vars(there)) == (str(error), vars(error))
+
+
+def test_groups_that_were_not_sent_can_leave_a_process() -> None:
+    reason = errors.QueueFull("no room", status=429, code="queue_full", retry_after_s=1.0)
+    there = pickle.loads(pickle.dumps(errors.NotSent({"g1": reason, "g2": LachesisError("no")})))
+    assert str(there) == "group g1 was not sent: no room, and 1 more"
+    assert [type(failure) for failure in there.failures.values()] == [errors.QueueFull, LachesisError]
+    assert there.failures["g1"].retry_after_s == 1.0
 
 
 def test_the_tree_is_drawn_as_it_is() -> None:

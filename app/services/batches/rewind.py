@@ -8,7 +8,7 @@ from app.core.batches.retention import beyond_limits, restored_version
 from app.core.errors import InvalidField, RewindImpossible
 from app.core.model import RunView
 from app.core.runs.settings import Policy
-from app.events import RunRewound, emit
+from app.events import RewindCompleted, emit
 from app.services.replay.groups import ReplayedGroups
 from app.services.replay.reservations import UseReservations
 from app.store.batches.store import Acknowledged, BatchStore, Kept
@@ -167,7 +167,7 @@ class Retention:
             if await self._batches.rewind(run, step, view, again, version):
                 break
         await self.trim(run)
-        emit(RunRewound(run=run, step=step, batches=len(again)))
+        emit(RewindCompleted(run=run, step=step, batches=len(again)))
         return RewindResult(tuple(new for _, new in again), tuple(left_out), version, number)
 
 
