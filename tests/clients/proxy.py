@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Literal, Self
 
@@ -21,6 +22,7 @@ class CuttingProxy:
         self.upstream = upstream
         self.passed: dict[Direction, int] = {"request": 0, "reply": 0}
         self.cuts = 0
+        self._cuts_to_come: Iterator[tuple[Direction, int]] = iter(())
         self._cut_after: dict[Direction, int | None] = {"request": None, "reply": None}
         self._connections: set[asyncio.Task[None]] = set()
 
@@ -32,6 +34,15 @@ class CuttingProxy:
     def cut(self, direction: Direction, after_bytes: int) -> None:
         """Close a connection both ways as soon as that many more bytes went through, and be harmless again."""
         self._cut_after[direction] = after_bytes
+
+    def keep_cutting(self, cuts: Iterable[tuple[Direction, int]]) -> None:
+        """Cut as `cut` does, each time as soon as the cut before has happened: by what has passed, not by time."""
+        self._cuts_to_come = iter(cuts)
+        self._cut_next()
+
+    def _cut_next(self) -> None:
+        if (cut := next(self._cuts_to_come, None)) is not None:
+            self.cut(*cut)
 
     async def drop_all(self) -> None:
         """Close all connections."""
@@ -85,3 +96,4 @@ class CuttingProxy:
         if self._cut_after[direction] == 0:
             self._cut_after[direction] = None
             self.cuts += 1
+            self._cut_next()

@@ -43,6 +43,17 @@ async def _was_heard_of(trainer: AsyncTrainer, since_joining_s: float) -> bool:
     return shown.last_seen_age_s < since_joining_s - 0.1
 
 
+async def test_a_report_names_the_groups_that_run_and_asks_for_no_others(run: Settings, trainer: AsyncTrainer) -> None:
+    async with (
+        AsyncEnvironment("gsm8k", run, heartbeat_s=600) as environment,
+        environment.permit(20),
+        environment.permit(20),
+    ):
+        assert (await environment.credits()).granted_groups == 0
+        (shown,) = (await trainer.status()).environments
+        assert shown.running_groups == environment.running_groups == 2
+
+
 async def test_an_environment_that_has_not_joined_says_so(run: Settings) -> None:
     with pytest.raises(RuntimeError, match="has not joined"):
         await AsyncEnvironment("gsm8k", run).submit(group(1))
@@ -84,11 +95,11 @@ async def test_a_run_that_is_made_later_is_waited_for(settings: Settings, caplog
     assert len(_warnings(caplog)) == 1
 
 
-async def test_a_run_that_nobody_makes_is_waited_for_no_longer_than_that(settings: Settings) -> None:
+async def test_a_run_that_nobody_makes_is_waited_for_as_long_as_asked(settings: Settings) -> None:
     began_s = time.monotonic()
     with pytest.raises(RunNotFound, match="create_run"):
         await AsyncEnvironment("gsm8k", settings, wait_for_run_s=1.2).__aenter__()
-    assert 0.9 < time.monotonic() - began_s < 5
+    assert time.monotonic() - began_s >= 1.2
 
 
 def _warnings(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -99,7 +99,7 @@ class Lease:
         """Extend it whenever a third of it has passed. If it is lost all the same, `ack` says so."""
         pause_s = lease_s * _EXTEND_AT
         while self.held:
-            await asyncio.sleep(pause_s)
+            await self._sender.sleep(pause_s)
             try:
                 lease_s = await self.extend(self._asked_s, lease_s * (1 - _EXTEND_AT))
                 pause_s = lease_s * _EXTEND_AT

@@ -36,7 +36,20 @@ log = logging.getLogger(__name__)
 class Sender:
     """A connection pool to one service. Belongs to the event loop it is first used on."""
 
-    def __init__(self, settings: Settings, random: Random | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        random: Random | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """Connect to nothing yet.
+
+        Args:
+            settings: Where the service is, and how patient to be.
+            random: Generator of the jitter. None: one with a seed of its own.
+            sleep: Waits for so many seconds, before a request is repeated or a lease is extended.
+        """
+        self.sleep = sleep
         self._settings = settings
         self._used = False
         self._url = str(httpx.URL(settings.url).copy_with(userinfo=b""))  # no password in a log
@@ -85,7 +98,7 @@ class Sender:
                 self._log_trouble(error, backoff.budget_s)
                 if note is not None:
                     note(error)
-            await asyncio.sleep(pause_s)
+            await self.sleep(pause_s)
 
     async def send_once_created(self, call: Call[T], wait_s: float) -> T:
         """Send a call that needs a run or a replay buffer, and wait up to ``wait_s`` until a trainer creates it.
@@ -93,17 +106,19 @@ class Sender:
         Raises:
             RunNotFound, ReplayNotFound: Nobody created it in time.
         """
-        until_s = time.monotonic() + wait_s
+        until_s: float | None = None  # counted from the first answer, which may take a while itself
         missing_log = RateLimitedLog(_LOG_PERIOD_S)
         while True:
             try:
                 return await self.send(call)
             except (RunNotFound, ReplayNotFound) as error:
-                if time.monotonic() + _ASK_AGAIN_S > until_s:
+                now_s = time.monotonic()
+                until_s = now_s + wait_s if until_s is None else until_s
+                if now_s >= until_s:
                     raise
-                if missing_log.due(time.monotonic()):
+                if missing_log.due(now_s):
                     log.warning("%s. Waiting for it, %g s at most", error, wait_s)
-            await asyncio.sleep(_ASK_AGAIN_S)
+            await self.sleep(min(_ASK_AGAIN_S, until_s - now_s))
 
     @property
     def is_open(self) -> bool:
