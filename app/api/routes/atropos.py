@@ -6,7 +6,7 @@ original are not repeated. `docs/how-to/move-from-atropos.md` has the difference
 
 import uuid
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import PlainTextResponse
@@ -14,19 +14,39 @@ from fastapi.responses import PlainTextResponse
 from app.api.codec.atropos_batch import group_json
 from app.api.deps import Run, ServicesDep, SmallBody, SubmittedBody, parse
 from app.api.http.browser_guard import refuse_browsers
-from app.api.http.confirmed_replies import batch_reply, registration_reply
 from app.api.http.negotiation import prefers_html
-from app.api.http.openapi import body_responses, json_body, response_examples
-from app.api.http.replies import json_reply, large_json_reply
+from app.api.http.openapi import Responses, body_responses, json_body, response_examples, response_headers
+from app.api.http.replies import large_json_reply, model_reply
 from app.api.http.routing import DirectRoute
 from app.api.pages.front_page import front_page
+from app.api.wire import atropos as wire
 from app.core import errors
 from app.core.environments.registration import Application
 from app.core.errors import InvalidField
-from app.core.groups.length import sequence_limit
 from app.core.model import Blocker, RunConfig
-from app.services.groups.atropos_ingest import AtroposReceipt
-from lachesis.wire.atropos import EnvironmentIdentifier, RegisterEnvironment, Registration, ScoredData
+from lachesis.wire.atropos import (
+    Buffered,
+    Done,
+    EnvironmentIdentifier,
+    EnvironmentPace,
+    EnvironmentRegistered,
+    Failed,
+    Hello,
+    ListBuffered,
+    ListReceived,
+    NoExample,
+    NotRegistered,
+    Received,
+    RegisterEnvironment,
+    Registration,
+    RunInfo,
+    ScoredData,
+    ServedBatch,
+    ServedGroup,
+    TrainerRegistered,
+    WaitForTrainer,
+    WandbInfo,
+)
 from lachesis.wire.body import MAX_INTEGER
 from lachesis.wire.status import RunStatus
 
@@ -66,30 +86,27 @@ _PACE = {
 _SOME_BUFFERED = {"status": "received", "groups_processed": 2, "buffered": 1, "last_buffer_size": 3}
 _ROOT = response_examples(hello={"message": "AtroposLib API"})
 _ROOT[200]["content"]["text/html"] = {"schema": {"type": "string"}}
+_BATCH: Responses = {
+    200: response_examples(batch={"batch": [_GROUP]}, not_ready={"batch": None})[200]
+    | response_headers(
+        200,
+        Lachesis_Waiting="Why there is no batch.",
+        Lachesis_Batch="The batch's id.",
+        Lachesis_Step="The batch's step.",
+        Lachesis_Delivery_Count="How often the batch was handed out.",
+        Lachesis_Relaxed="`true` if a minimum was relaxed.",
+    )[200]
+}
 _PROBLEMS = body_responses(errors.RunArchived)
-
-
-_EMPTY_EXAMPLE_KEYS = (
-    "tokens",
-    "masks",
-    "scores",
-    "advantages",
-    "ref_logprobs",
-    "generation_params",
-    "inference_logprobs",
-    "messages",
-    "images",
-)
-
 
 router = APIRouter(tags=["atropos"], responses=_PROBLEMS)
 submissions = APIRouter(tags=["atropos"], responses=_PROBLEMS, route_class=DirectRoute)
 
 
-@router.get("/", summary="Who is this?", responses=_ROOT)
+@router.get("/", summary="Who is this?", response_model=Hello, responses=_ROOT)
 async def root(request: Request) -> Response:
-    """Answer as the original does; clients use it to see whether the server is up. Browsers get a page instead."""
-    reply = front_page(request) if prefers_html(request) else json_reply({"message": "AtroposLib API"})
+    """Answer as the original does. Clients ask to see whether the server is up. Browsers get a page instead."""
+    reply = front_page(request) if prefers_html(request) else model_reply(Hello(message="AtroposLib API"))
     reply.headers["Vary"] = "Accept"
     return reply
 
@@ -97,29 +114,36 @@ async def root(request: Request) -> Response:
 @router.post(
     "/register",
     summary="Register the trainer",
+    response_model=TrainerRegistered,
     responses=response_examples(registered={"uuid": 4503599627370495}),
     openapi_extra=json_body(Registration),
 )
 async def register(run: Run, services: ServicesDep, body: SmallBody) -> Response:
-    """Set the run's configuration. The same one again changes nothing; another one replaces it.
+    """Set the run's configuration. The same again changes nothing; another one replaces it.
 
-    Batches a former trainer did not acknowledge are handed out again first.
+    Batches that a former trainer did not acknowledge are handed out again first.
     """
     registration = parse(Registration, body)
+<<<<<<< HEAD
     await services.environments.registry.register_trainer(run, RunConfig(**registration.model_dump()))
     return json_reply({"uuid": uuid.uuid4().int >> 75})  # below 2^53: JavaScript and floats keep it
+=======
+    await services.registry.register_trainer(run, RunConfig(**registration.model_dump()))
+    return model_reply(TrainerRegistered(uuid=uuid.uuid4().int >> 75))  # below 2^53: JavaScript and floats keep it
+>>>>>>> 0d51cbb (Declare the replies of the Atropos surface, and compare each with its model)
 
 
 @router.post(
     "/register-env",
     summary="Register an environment",
+    response_model=EnvironmentRegistered | WaitForTrainer,
     responses=response_examples(joined=_JOINED, too_early={"status": "wait for trainer to start"}),
     openapi_extra=json_body(RegisterEnvironment),
 )
 async def register_env(run: Run, services: ServicesDep, body: SmallBody) -> Response:
-    """Register an environment, or give one that came back its old place.
+    """Register an environment. One that comes back gets its old place.
 
-    Until the trainer has asked for its first batch the answer is `wait for trainer to start`.
+    The answer is `wait for trainer to start` until the trainer has asked for its first batch.
     """
     asked = parse(RegisterEnvironment, body)
     application = Application(
@@ -129,6 +153,7 @@ async def register_env(run: Run, services: ServicesDep, body: SmallBody) -> Resp
         weight=asked.weight,
         min_share=asked.min_batch_allocation,
     )
+<<<<<<< HEAD
     enrolled = await services.environments.registry.register_environment(run, application)
     if enrolled is None:
         return json_reply({"status": "wait for trainer to start"})
@@ -148,43 +173,64 @@ async def register_env(run: Run, services: ServicesDep, body: SmallBody) -> Resp
         run,
         environment,
     )
+=======
+    registered = await services.registry.register_environment(run, application)
+    if registered is None:
+        return model_reply(WaitForTrainer())
+    return wire.registration_reply(services.registry, run, *registered)
+>>>>>>> 0d51cbb (Declare the replies of the Atropos surface, and compare each with its model)
 
 
 @router.post(
     "/disconnect-env",
-    summary="Say goodbye",
+    summary="Disconnect an environment",
+    response_model=Done | Failed,
     responses=response_examples(
         gone={"status": "success"}, unknown={"status": "failure", "error": "there is no environment 3"}
     ),
     openapi_extra=json_body(EnvironmentIdentifier),
 )
 async def disconnect_env(run: Run, services: ServicesDep, body: SmallBody) -> Response:
-    """Note that an environment leaves: its minimum no longer binds, its groups stay usable."""
+    """Note that an environment leaves. Its minimum no longer binds; its groups stay usable."""
     environment = parse(EnvironmentIdentifier, body).env_id
+<<<<<<< HEAD
     if await services.environments.registry.disconnect_environment(run, environment):
         return json_reply({"status": "success"})
     return json_reply({"status": "failure", "error": f"there is no environment {environment}"})
+=======
+    if await services.registry.disconnect_environment(run, environment):
+        return model_reply(Done())
+    return model_reply(Failed(error=f"there is no environment {environment}"))
+>>>>>>> 0d51cbb (Declare the replies of the Atropos surface, and compare each with its model)
 
 
 @router.get(
     "/wandb_info",
     summary="Where to log",
+    response_model=WandbInfo,
     responses=response_examples(registered={"group": "grpo", "project": "math-rl"}),
 )
 async def wandb_info(run: Run, services: ServicesDep) -> Response:
+<<<<<<< HEAD
     """Answer group and project, null before `/register`."""
     config = (await services.environments.registry.view(run)).config
     return json_reply(
         {"group": config.wandb_group if config else None, "project": config.wandb_project if config else None}
     )
+=======
+    """Return the group and project of Weights & Biases, null before `/register`."""
+    return model_reply(wire.wandb_info(await services.registry.view(run)))
+>>>>>>> 0d51cbb (Declare the replies of the Atropos surface, and compare each with its model)
 
 
 @router.get(
     "/info",
-    summary="Batch size and context length",
+    summary="Batch size and longest sequence",
+    response_model=RunInfo,
     responses=response_examples(registered={"batch_size": 128, "max_token_len": 2048}),
 )
 async def info(run: Run, services: ServicesDep) -> Response:
+<<<<<<< HEAD
     """Answer batch_size and max_token_len, -1 before `/register`."""
     view = await services.environments.registry.view(run)
     if view.config is None:
@@ -192,40 +238,61 @@ async def info(run: Run, services: ServicesDep) -> Response:
     limit = sequence_limit(view.config, view.policy)
     longest = view.config.max_token_len if limit is None else limit
     return json_reply({"batch_size": view.config.batch_size, "max_token_len": longest})
+=======
+    """Return `batch_size` and `max_token_len`, -1 before `/register`."""
+    return model_reply(wire.run_info(await services.registry.view(run)))
+>>>>>>> 0d51cbb (Declare the replies of the Atropos surface, and compare each with its model)
 
 
 @router.get(
     "/batch",
     summary="Take the next batch",
-    responses=response_examples(batch={"batch": [_GROUP]}, not_ready={"batch": None}),
+    response_model=ServedBatch | NotRegistered,
+    responses=_BATCH,
 )
 async def get_batch(run: Run, services: ServicesDep, request: Request) -> Response:
-    """Take a batch of exactly batch_size sequences, or `{"batch": null}` at once.
+    """Take a batch of exactly `batch_size` sequences, or `{"batch": null}` at once.
 
     A completed reply acknowledges the batch before it. A batch whose reply broke off is handed out again first.
-    Headers say more: `Lachesis-Waiting` why there is none, `Lachesis-Relaxed` whether minimums were relaxed,
-    `Lachesis-Delivery-Count` how often it was handed out.
     """
     refuse_browsers(request)
+<<<<<<< HEAD
     answer = await services.batches.dispatch.take(run)
     if answer.not_ready is not None and answer.not_ready.blocker is Blocker.NOT_REGISTERED:
         message = "Trainer not registered. Call /register first."
         return json_reply({"status": "error", "message": message, "batch": []})
     return await batch_reply(request, services.batches.atropos_delivery, run, answer)
+=======
+    result = await services.dispatch.take(run)
+    if result.not_ready is not None and result.not_ready.blocker is Blocker.NOT_REGISTERED:
+        return model_reply(NotRegistered(message="Trainer not registered. Call /register first."))
+    return await wire.batch_reply(request, services.sending, run, result)
+>>>>>>> 0d51cbb (Declare the replies of the Atropos surface, and compare each with its model)
 
 
-@router.get("/latest_example", summary="The newest group", responses=response_examples(group=_GROUP))
+@router.get(
+    "/latest_example",
+    summary="The newest group",
+    response_model=ServedGroup | NoExample,
+    responses=response_examples(group=_GROUP),
+)
 async def latest_example(run: Run, services: ServicesDep, request: Request) -> Response:
+<<<<<<< HEAD
     """Answer the newest group, or empty lists before there is one."""
     payload = await services.groups.store.latest(run)
+=======
+    """Return the newest group, or empty lists before there is one."""
+    payload = await services.groups.latest(run)
+>>>>>>> 0d51cbb (Declare the replies of the Atropos surface, and compare each with its model)
     if payload is None:
-        return json_reply({key: [] for key in _EMPTY_EXAMPLE_KEYS})
+        return model_reply(NoExample())
     return await large_json_reply(request, group_json(payload))
 
 
 @submissions.post(
     "/scored_data",
     summary="Submit a group",
+    response_model=Received | Buffered,
     responses=response_examples(
         queued={"status": "received"}, of_another_size={"status": "buffered", "buffer_size": 3}
     ),
@@ -234,33 +301,50 @@ async def latest_example(run: Run, services: ServicesDep, request: Request) -> R
 async def scored_data(request: Request) -> Response:
     """Store one group. Once this is answered the group survives any crash."""
     async with SubmittedBody(request) as (run, services, body):
+<<<<<<< HEAD
         (receipt,) = await services.groups.atropos.submit(run, [await services.decoder.one(body)])
     if receipt.buffered:
         return json_reply({"status": "buffered", "buffer_size": receipt.waiting_sequences})
     return json_reply({"status": "received"})
+=======
+        (stored,) = await services.intake.submit(run, [await services.decoder.one(body)])
+    return model_reply(wire.receipt(stored))
+>>>>>>> 0d51cbb (Declare the replies of the Atropos surface, and compare each with its model)
 
 
 @submissions.post(
     "/scored_data_list",
     summary="Submit groups",
+    response_model=ListReceived | ListBuffered,
     responses=response_examples(queued={"status": "received", "groups_processed": 2}, some_buffered=_SOME_BUFFERED),
     openapi_extra=json_body(ScoredData, many=True),
 )
 async def scored_data_list(request: Request) -> Response:
     """Store a list of groups, all or none."""
     async with SubmittedBody(request) as (run, services, body):
+<<<<<<< HEAD
         return json_reply(_list_answer(await services.groups.atropos.submit(run, await services.decoder.many(body))))
+=======
+        stored = await services.intake.submit(run, await services.decoder.many(body))
+    return model_reply(wire.receipts(stored))
+>>>>>>> 0d51cbb (Declare the replies of the Atropos surface, and compare each with its model)
 
 
-@router.get("/status", summary="How the run is doing", response_model=RunStatus)
+@router.get("/status", summary="Status of the run", response_model=RunStatus)
 async def status(run: Run, services: ServicesDep, request: Request) -> Response:
+<<<<<<< HEAD
     """Answer the contract's `current_step` and `queue_size`, and what operators want to know."""
     return await large_json_reply(request, (await services.runs.status.of(run)).model_dump_json().encode())
+=======
+    """Return the contract's `current_step` and `queue_size`, and what operators need."""
+    return await large_json_reply(request, (await services.status.of(run)).model_dump_json().encode())
+>>>>>>> 0d51cbb (Declare the replies of the Atropos surface, and compare each with its model)
 
 
 @router.get(
     "/status-env",
     summary="Pace an environment",
+    response_model=EnvironmentPace,
     responses=response_examples(pace=_PACE),
     openapi_extra=json_body(EnvironmentIdentifier, required=False),
 )
@@ -269,15 +353,19 @@ async def status_env(
     services: ServicesDep,
     body: SmallBody,
     env_id: Annotated[
-        int | None, Query(ge=0, le=MAX_INTEGER, description="Instead of a body: proxies drop those of GETs.")
+        int | None, Query(ge=0, le=MAX_INTEGER, description="Instead of a body, which proxies drop from a GET.")
     ] = None,
 ) -> Response:
-    """Tell an environment how full the queue is from where it stands; a sign of life."""
+    """Return how full the queue is for an environment. The request is a sign of life of it."""
     if env_id is None and not body:
         raise InvalidField("field required, as ?env_id= or in a JSON body", ("env_id",))
     environment = parse(EnvironmentIdentifier, body).env_id if body else env_id
     assert environment is not None  # noqa: S101 - one of the two is there
+<<<<<<< HEAD
     return json_reply(asdict(await services.environments.registry.pace(run, environment)))
+=======
+    return model_reply(EnvironmentPace(**asdict(await services.registry.pace(run, environment))))
+>>>>>>> 0d51cbb (Declare the replies of the Atropos surface, and compare each with its model)
 
 
 @router.get(
@@ -291,11 +379,3 @@ async def reset_data(run: Run, services: ServicesDep, request: Request) -> Respo
     refuse_browsers(request)
     await services.environments.registry.reset(run)
     return PlainTextResponse("Reset successful")
-
-
-def _list_answer(receipts: list[AtroposReceipt]) -> dict[str, Any]:
-    answer: dict[str, Any] = {"status": "received", "groups_processed": len(receipts)}
-    buffered = [receipt for receipt in receipts if receipt.buffered]
-    if buffered:
-        answer |= {"buffered": len(buffered), "last_buffer_size": buffered[-1].waiting_sequences}
-    return answer

@@ -4,7 +4,7 @@ Numbers are coerced as those clients rely on (``"3"``, ``3.0`` and ``true`` are 
 Bounds are wide: they refuse what could harm the service, not what merely makes no sense to it.
 """
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -111,3 +111,154 @@ class ScoredData(_Body):
     distill_logprobs: list[list[list[float]]] | None = Field(
         default=None, description="Their log probabilities, in the same shape."
     )
+
+
+class _Reply(BaseModel):
+    """A reply of the Atropos surface."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class Hello(_Reply):
+    """Who answers (`GET /`)."""
+
+    message: str
+
+
+class TrainerRegistered(_Reply):
+    """The trainer is registered (`POST /register`)."""
+
+    uuid: int = Field(ge=0, le=MAX_INTEGER, description="Any number; nothing else asks for it.")
+
+
+class WaitForTrainer(_Reply):
+    """No trainer has asked for a batch yet: register again later (`POST /register-env`)."""
+
+    status: Literal["wait for trainer to start"] = "wait for trainer to start"
+
+
+class EnvironmentRegistered(_Reply):
+    """The environment is registered (`POST /register-env`)."""
+
+    status: Literal["success"] = "success"
+    env_id: int = Field(description="The id of the environment.")
+    wandb_name: str = Field(description="Its name.")
+    checkpoint_dir: str = Field(description="Where it keeps its checkpoints.")
+    starting_step: int = Field(description="The run's step now.")
+    checkpoint_interval: int = Field(description="Steps between checkpoints.")
+    num_steps: int = Field(description="Steps the run takes in all.")
+
+
+class Done(_Reply):
+    """It is done (`POST /disconnect-env`)."""
+
+    status: Literal["success"] = "success"
+
+
+class Failed(_Reply):
+    """It is not done (`POST /disconnect-env`)."""
+
+    status: Literal["failure"] = "failure"
+    error: str = Field(description="Why.")
+
+
+class WandbInfo(_Reply):
+    """Where to log (`GET /wandb_info`). Null before `/register`."""
+
+    group: str | None
+    project: str | None
+
+
+class RunInfo(_Reply):
+    """Batch size and longest sequence (`GET /info`). -1 before `/register`."""
+
+    batch_size: int
+    max_token_len: int
+
+
+class ServedGroup(_Reply):
+    """A group as a trainer gets it: all keys of `ScoredData`, null where the group has none.
+
+    This describes the reply. The service writes it without this class (`app/api/codec/atropos_batch.py`), at C speed.
+    """
+
+    tokens: list[list[int]]
+    masks: list[list[int]]
+    scores: list[float]
+    advantages: list[list[float]] | None
+    ref_logprobs: list[list[float]] | None
+    messages: list[list[dict[str, Any]]] | None
+    generation_params: dict[str, Any] | None
+    inference_logprobs: list[list[float]] | None
+    overrides: list[dict[str, Any]] | None
+    group_overrides: dict[str, Any] | None
+    images: Any
+    env_id: int | None
+    distill_token_ids: list[list[list[int]]] | None
+    distill_logprobs: list[list[list[float]]] | None
+
+
+class ServedBatch(_Reply):
+    """The next batch, or null (`GET /batch`)."""
+
+    batch: list[ServedGroup] | None
+
+
+class NotRegistered(_Reply):
+    """No trainer has registered (`GET /batch`)."""
+
+    status: Literal["error"] = "error"
+    message: str
+    batch: list[Any] = []
+
+
+class NoExample(_Reply):
+    """There is no group yet: empty lists (`GET /latest_example`)."""
+
+    tokens: list[Any] = []
+    masks: list[Any] = []
+    scores: list[Any] = []
+    advantages: list[Any] = []
+    ref_logprobs: list[Any] = []
+    generation_params: list[Any] = []
+    inference_logprobs: list[Any] = []
+    messages: list[Any] = []
+    images: list[Any] = []
+
+
+class Received(_Reply):
+    """The group is in the queue (`POST /scored_data`)."""
+
+    status: Literal["received"] = "received"
+
+
+class Buffered(_Reply):
+    """The group waits until a set of the declared size is complete (`POST /scored_data`)."""
+
+    status: Literal["buffered"] = "buffered"
+    buffer_size: int = Field(description="Sequences that wait now.")
+
+
+class ListReceived(_Reply):
+    """The groups are stored (`POST /scored_data_list`)."""
+
+    status: Literal["received"] = "received"
+    groups_processed: int = Field(description="How many groups were sent.")
+
+
+class ListBuffered(ListReceived):
+    """Some of the groups wait until sets of the declared size are complete (`POST /scored_data_list`)."""
+
+    buffered: int = Field(ge=1, description="How many of the groups wait.")
+    last_buffer_size: int = Field(description="Sequences that wait now.")
+
+
+class EnvironmentPace(_Reply):
+    """How full the queue is for an environment (`GET /status-env`)."""
+
+    current_step: int = Field(description="Batches served.")
+    queue_size: int = Field(description="Groups of its size that wait: its own, and those beyond others' minimums.")
+    unallocated_fraction: float = Field(description="Share of a batch that no live environment was promised.")
+    self_queue_size: int = Field(description="Its own groups that wait.")
+    max_group_size: int = Field(ge=1, description="Sequences in the largest group that waits.")
+    env_weight: float = Field(description="Its part of the inference weight of all live environments.")

@@ -1,0 +1,127 @@
+"""Build the replies of the Atropos surface. Some have an effect when they arrive, or when they do not."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+from fastapi import Request, Response
+
+from app.api.codec.atropos_batch import batch_json
+from app.api.http.replies import WatchedReply, compressed
+from app.core.errors import LachesisError
+from app.core.groups.length import sequence_limit
+from app.core.model import Environment, RunView
+from app.services.batches.atropos_delivery import AtroposDelivery
+from app.services.batches.request import BatchResult
+from app.services.environments.registry import EnvironmentRegistry
+from app.services.groups.atropos_ingest import AtroposReceipt
+from lachesis.wire.atropos import (
+    Buffered,
+    EnvironmentRegistered,
+    ListBuffered,
+    ListReceived,
+    Received,
+    RunInfo,
+    WandbInfo,
+)
+
+_MOST_HEADER_CHARACTERS = 1000  # clients refuse headers of some kilobytes; the status has it all
+_NO_BATCH = b'{"batch":null}'
+
+log = logging.getLogger("lachesis.api")
+
+
+async def batch_reply(request: Request, sending: AtroposDelivery, run: str, answer: BatchResult) -> Response:
+    """Answer `GET /batch` with the batch or null. A completed reply acknowledges the batches before it."""
+    batch = answer.batch
+    # Without the payloads: the reply remembers it, and the connection remembers the reply for long.
+    remembered = answer if batch is None else replace(answer, batch=batch.without_payloads())
+
+    # Nobody waits for the result of these two, so an error of Redis goes to the log.
+    async def sent() -> None:
+        try:
+            await sending.finish(run, remembered)
+        except LachesisError as error:
+            log.warning("a reply of run %s arrived, but Redis does not know: a batch may come twice: %s", run, error)
+
+    async def broke_off() -> None:
+        if remembered.batch is None:
+            return
+        try:
+            await sending.break_off(run, remembered.batch)
+        except LachesisError as error:
+            log.warning("a reply of run %s broke off, but Redis does not know yet: %s", run, error)
+
+    if batch is None:
+        assert answer.not_ready is not None  # noqa: S101 - an answer has one or the other
+        why = f"{answer.not_ready.blocker.value}: {answer.not_ready.detail}"
+        headers = {"Lachesis-Waiting": why[:_MOST_HEADER_CHARACTERS]}
+        return WatchedReply([_NO_BATCH], headers, sent, broke_off)
+    try:
+        text = await asyncio.to_thread(batch_json, batch.payloads)
+        content, headers = await compressed(request, text)
+    except BaseException:
+        await broke_off()
+        raise
+    lease = batch.lease
+    headers |= {
+        "Lachesis-Batch": lease.batch_id,
+        "Lachesis-Step": str(lease.step),
+        "Lachesis-Delivery-Count": str(lease.delivery_count),
+        "Lachesis-Relaxed": str(lease.relaxed).lower(),
+    }
+    return WatchedReply([content], headers, sent, broke_off)
+
+
+def registration_reply(registry: EnvironmentRegistry, run: str, environment: Environment, view: RunView) -> Response:
+    """Answer `POST /register-env`. The environment is alive once it has the reply; without it, it asks again."""
+    assert view.config is not None, "environments register in configured runs only"  # noqa: S101
+    reply = EnvironmentRegistered(
+        env_id=environment.environment,
+        wandb_name=environment.name,
+        checkpoint_dir=view.config.checkpoint_dir,
+        starting_step=view.step,
+        checkpoint_interval=view.config.save_checkpoint_interval,
+        num_steps=view.config.num_steps,
+    )
+
+    async def sent() -> None:
+        registry.answered(run, environment)
+
+    async def broke_off() -> None:
+        registry.answer_lost(run, environment.environment)
+
+    return WatchedReply([reply.model_dump_json().encode()], {}, sent, broke_off)
+
+
+def run_info(view: RunView) -> RunInfo:
+    """Describe a run's batch size and its longest sequence."""
+    if view.config is None:
+        return RunInfo(batch_size=-1, max_token_len=-1)
+    limit = sequence_limit(view.config, view.policy)
+    return RunInfo(
+        batch_size=view.config.batch_size, max_token_len=view.config.max_token_len if limit is None else limit
+    )
+
+
+def wandb_info(view: RunView) -> WandbInfo:
+    """Describe where a run's environments log."""
+    if view.config is None:
+        return WandbInfo(group=None, project=None)
+    return WandbInfo(group=view.config.wandb_group, project=view.config.wandb_project)
+
+
+def receipt(stored: AtroposReceipt) -> Received | Buffered:
+    """Describe what became of a group."""
+    return Buffered(buffer_size=stored.waiting_sequences) if stored.buffered else Received()
+
+
+def receipts(stored: Sequence[AtroposReceipt]) -> ListReceived:
+    """Describe what became of groups that came together."""
+    buffered = [one for one in stored if one.buffered]
+    if not buffered:
+        return ListReceived(groups_processed=len(stored))
+    return ListBuffered(
+        groups_processed=len(stored), buffered=len(buffered), last_buffer_size=buffered[-1].waiting_sequences
+    )
