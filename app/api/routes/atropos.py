@@ -124,13 +124,8 @@ async def register(run: Run, services: ServicesDep, body: SmallBody) -> Response
     Batches that a former trainer did not acknowledge are handed out again first.
     """
     registration = parse(Registration, body)
-<<<<<<< HEAD
     await services.environments.registry.register_trainer(run, RunConfig(**registration.model_dump()))
-    return json_reply({"uuid": uuid.uuid4().int >> 75})  # below 2^53: JavaScript and floats keep it
-=======
-    await services.registry.register_trainer(run, RunConfig(**registration.model_dump()))
     return model_reply(TrainerRegistered(uuid=uuid.uuid4().int >> 75))  # below 2^53: JavaScript and floats keep it
->>>>>>> 0d51cbb (Declare the replies of the Atropos surface, and compare each with its model)
 
 
 @router.post(
@@ -153,32 +148,10 @@ async def register_env(run: Run, services: ServicesDep, body: SmallBody) -> Resp
         weight=asked.weight,
         min_share=asked.min_batch_allocation,
     )
-<<<<<<< HEAD
-    enrolled = await services.environments.registry.register_environment(run, application)
-    if enrolled is None:
-        return json_reply({"status": "wait for trainer to start"})
-    environment, view = enrolled
-    assert view.config is not None, "environments enrol in configured runs only"  # noqa: S101
-    return registration_reply(
-        {
-            "status": "success",
-            "env_id": environment.environment,
-            "wandb_name": environment.name,
-            "checkpoint_dir": view.config.checkpoint_dir,
-            "starting_step": view.step,
-            "checkpoint_interval": view.config.save_checkpoint_interval,
-            "num_steps": view.config.num_steps,
-        },
-        services.environments.registry,
-        run,
-        environment,
-    )
-=======
-    registered = await services.registry.register_environment(run, application)
+    registered = await services.environments.registry.register_environment(run, application)
     if registered is None:
         return model_reply(WaitForTrainer())
-    return wire.registration_reply(services.registry, run, *registered)
->>>>>>> 0d51cbb (Declare the replies of the Atropos surface, and compare each with its model)
+    return wire.registration_reply(services.environments.registry, run, *registered)
 
 
 @router.post(
@@ -193,15 +166,9 @@ async def register_env(run: Run, services: ServicesDep, body: SmallBody) -> Resp
 async def disconnect_env(run: Run, services: ServicesDep, body: SmallBody) -> Response:
     """Note that an environment leaves. Its minimum no longer binds; its groups stay usable."""
     environment = parse(EnvironmentIdentifier, body).env_id
-<<<<<<< HEAD
     if await services.environments.registry.disconnect_environment(run, environment):
-        return json_reply({"status": "success"})
-    return json_reply({"status": "failure", "error": f"there is no environment {environment}"})
-=======
-    if await services.registry.disconnect_environment(run, environment):
         return model_reply(Done())
     return model_reply(Failed(error=f"there is no environment {environment}"))
->>>>>>> 0d51cbb (Declare the replies of the Atropos surface, and compare each with its model)
 
 
 @router.get(
@@ -211,16 +178,8 @@ async def disconnect_env(run: Run, services: ServicesDep, body: SmallBody) -> Re
     responses=response_examples(registered={"group": "grpo", "project": "math-rl"}),
 )
 async def wandb_info(run: Run, services: ServicesDep) -> Response:
-<<<<<<< HEAD
-    """Answer group and project, null before `/register`."""
-    config = (await services.environments.registry.view(run)).config
-    return json_reply(
-        {"group": config.wandb_group if config else None, "project": config.wandb_project if config else None}
-    )
-=======
     """Return the group and project of Weights & Biases, null before `/register`."""
-    return model_reply(wire.wandb_info(await services.registry.view(run)))
->>>>>>> 0d51cbb (Declare the replies of the Atropos surface, and compare each with its model)
+    return model_reply(wire.wandb_info(await services.environments.registry.view(run)))
 
 
 @router.get(
@@ -230,18 +189,8 @@ async def wandb_info(run: Run, services: ServicesDep) -> Response:
     responses=response_examples(registered={"batch_size": 128, "max_token_len": 2048}),
 )
 async def info(run: Run, services: ServicesDep) -> Response:
-<<<<<<< HEAD
-    """Answer batch_size and max_token_len, -1 before `/register`."""
-    view = await services.environments.registry.view(run)
-    if view.config is None:
-        return json_reply({"batch_size": -1, "max_token_len": -1})
-    limit = sequence_limit(view.config, view.policy)
-    longest = view.config.max_token_len if limit is None else limit
-    return json_reply({"batch_size": view.config.batch_size, "max_token_len": longest})
-=======
     """Return `batch_size` and `max_token_len`, -1 before `/register`."""
-    return model_reply(wire.run_info(await services.registry.view(run)))
->>>>>>> 0d51cbb (Declare the replies of the Atropos surface, and compare each with its model)
+    return model_reply(wire.run_info(await services.environments.registry.view(run)))
 
 
 @router.get(
@@ -256,18 +205,10 @@ async def get_batch(run: Run, services: ServicesDep, request: Request) -> Respon
     A completed reply acknowledges the batch before it. A batch whose reply broke off is handed out again first.
     """
     refuse_browsers(request)
-<<<<<<< HEAD
-    answer = await services.batches.dispatch.take(run)
-    if answer.not_ready is not None and answer.not_ready.blocker is Blocker.NOT_REGISTERED:
-        message = "Trainer not registered. Call /register first."
-        return json_reply({"status": "error", "message": message, "batch": []})
-    return await batch_reply(request, services.batches.atropos_delivery, run, answer)
-=======
-    result = await services.dispatch.take(run)
+    result = await services.batches.dispatch.take(run)
     if result.not_ready is not None and result.not_ready.blocker is Blocker.NOT_REGISTERED:
         return model_reply(NotRegistered(message="Trainer not registered. Call /register first."))
-    return await wire.batch_reply(request, services.sending, run, result)
->>>>>>> 0d51cbb (Declare the replies of the Atropos surface, and compare each with its model)
+    return await wire.batch_reply(request, services.batches.atropos_delivery, run, result)
 
 
 @router.get(
@@ -277,13 +218,8 @@ async def get_batch(run: Run, services: ServicesDep, request: Request) -> Respon
     responses=response_examples(group=_GROUP),
 )
 async def latest_example(run: Run, services: ServicesDep, request: Request) -> Response:
-<<<<<<< HEAD
-    """Answer the newest group, or empty lists before there is one."""
-    payload = await services.groups.store.latest(run)
-=======
     """Return the newest group, or empty lists before there is one."""
-    payload = await services.groups.latest(run)
->>>>>>> 0d51cbb (Declare the replies of the Atropos surface, and compare each with its model)
+    payload = await services.groups.store.latest(run)
     if payload is None:
         return model_reply(NoExample())
     return await large_json_reply(request, group_json(payload))
@@ -301,15 +237,8 @@ async def latest_example(run: Run, services: ServicesDep, request: Request) -> R
 async def scored_data(request: Request) -> Response:
     """Store one group. Once this is answered the group survives any crash."""
     async with SubmittedBody(request) as (run, services, body):
-<<<<<<< HEAD
-        (receipt,) = await services.groups.atropos.submit(run, [await services.decoder.one(body)])
-    if receipt.buffered:
-        return json_reply({"status": "buffered", "buffer_size": receipt.waiting_sequences})
-    return json_reply({"status": "received"})
-=======
-        (stored,) = await services.intake.submit(run, [await services.decoder.one(body)])
+        (stored,) = await services.groups.atropos.submit(run, [await services.decoder.one(body)])
     return model_reply(wire.receipt(stored))
->>>>>>> 0d51cbb (Declare the replies of the Atropos surface, and compare each with its model)
 
 
 @submissions.post(
@@ -322,23 +251,14 @@ async def scored_data(request: Request) -> Response:
 async def scored_data_list(request: Request) -> Response:
     """Store a list of groups, all or none."""
     async with SubmittedBody(request) as (run, services, body):
-<<<<<<< HEAD
-        return json_reply(_list_answer(await services.groups.atropos.submit(run, await services.decoder.many(body))))
-=======
-        stored = await services.intake.submit(run, await services.decoder.many(body))
+        stored = await services.groups.atropos.submit(run, await services.decoder.many(body))
     return model_reply(wire.receipts(stored))
->>>>>>> 0d51cbb (Declare the replies of the Atropos surface, and compare each with its model)
 
 
 @router.get("/status", summary="Status of the run", response_model=RunStatus)
 async def status(run: Run, services: ServicesDep, request: Request) -> Response:
-<<<<<<< HEAD
-    """Answer the contract's `current_step` and `queue_size`, and what operators want to know."""
-    return await large_json_reply(request, (await services.runs.status.of(run)).model_dump_json().encode())
-=======
     """Return the contract's `current_step` and `queue_size`, and what operators need."""
-    return await large_json_reply(request, (await services.status.of(run)).model_dump_json().encode())
->>>>>>> 0d51cbb (Declare the replies of the Atropos surface, and compare each with its model)
+    return await large_json_reply(request, (await services.runs.status.of(run)).model_dump_json().encode())
 
 
 @router.get(
@@ -361,11 +281,7 @@ async def status_env(
         raise InvalidField("field required, as ?env_id= or in a JSON body", ("env_id",))
     environment = parse(EnvironmentIdentifier, body).env_id if body else env_id
     assert environment is not None  # noqa: S101 - one of the two is there
-<<<<<<< HEAD
-    return json_reply(asdict(await services.environments.registry.pace(run, environment)))
-=======
-    return model_reply(EnvironmentPace(**asdict(await services.registry.pace(run, environment))))
->>>>>>> 0d51cbb (Declare the replies of the Atropos surface, and compare each with its model)
+    return model_reply(EnvironmentPace(**asdict(await services.environments.registry.pace(run, environment))))
 
 
 @router.get(
