@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .SUFFIXES:
-.PHONY: help run test test-fast test-long lint format e2e bench openapi sync lock build clean venv-server venv-dev
+.PHONY: help run test test-fast test-long lint format e2e bench openapi reference sync lock build clean venv-server venv-dev
 
 python := .venv/bin/python
 
@@ -48,6 +48,9 @@ openapi: venv-dev  ## write docs/openapi.json from the code
 
 sync: venv-dev  ## write the synchronous classes of the SDK from the asyncio ones
 	@$(python) tools/generate_sync.py
+
+reference: venv-dev  ## write docs/reference from the code: errors and settings
+	@$(python) -m tools.reference
 
 lock_with := $(python) -m uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --extra server pyproject.toml

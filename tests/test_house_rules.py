@@ -15,9 +15,9 @@ from pydantic import BaseModel
 
 import app
 from app import events
-from app.core import errors
 from app.settings import Settings
 from app.telemetry import METRICS
+from lachesis.wire import errors
 from lachesis.wire.status import RunStatus
 
 ROOT = Path(__file__).parents[1]
@@ -56,12 +56,6 @@ def table_paths(markdown: str) -> Iterator[str]:
     for line in markdown.splitlines():
         if line.startswith("|"):
             yield from re.findall(r"`([\w.-]+/[\w./*-]*)`", line)
-
-
-def subclasses(cls: type[errors.LachesisError]) -> Iterator[type[errors.LachesisError]]:
-    for sub in cls.__subclasses__():
-        yield sub
-        yield from subclasses(sub)
 
 
 def import_everything() -> None:
@@ -230,24 +224,12 @@ def test_the_defaults_shown_to_people_are_the_defaults(page: str, line: str) -> 
             assert getattr(parsed, name) == field.default, name
 
 
-def test_the_tree_of_errors_is_drawn_as_it_is() -> None:
-    """Every class under its parent in the docstring of `app/core/errors.py`, wherever it is defined."""
+def test_every_error_has_a_code_of_its_own_and_is_in_the_one_definition() -> None:
     import_everything()
-    drawn: dict[str, str] = {}
-    path: list[str] = []
-    for indent, name in re.findall(r"^ {4}([│├└─ ]*)([A-Z]\w+)", errors.__doc__ or "", re.M):
-        depth = len(indent) // 4
-        path[depth:] = [name]
-        if depth:
-            drawn[name] = path[depth - 1]
-    assert drawn == {cls.__name__: cls.__bases__[0].__name__ for cls in subclasses(errors.LachesisError)}
-
-
-def test_every_error_has_a_code_of_its_own() -> None:
-    import_everything()
-    classes: list[type[errors.LachesisError]] = [errors.LachesisError, *subclasses(errors.LachesisError)]
+    classes = list(errors.descendants(errors.ServiceError))
     assert [cls.__name__ for cls in classes if "code" not in vars(cls)] == []
-    assert len({cls.code for cls in classes}) == len(classes)
+    assert {cls.code: cls for cls in classes} == errors.BY_CODE
+    assert len(errors.BY_CODE) == len(classes)
 
 
 def test_no_file_names_a_package_registry_or_a_path_of_one_machine() -> None:

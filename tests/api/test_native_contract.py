@@ -8,7 +8,6 @@ import httpx
 import pytest
 from redis.asyncio import Redis
 
-from app.api.http.problems import STATUS
 from app.core import errors
 from app.logs import TextLines
 from app.store.redis.keys import PREFIX
@@ -139,7 +138,7 @@ async def _in(client: httpx.AsyncClient, method: str, path: str, **sent: Any) ->
     return await client.request(method, f"/v1/runs/r{path}", **sent)
 
 
-CASES: dict[type[errors.LachesisError], Call] = {
+CASES: dict[type[errors.ServiceError], Call] = {
     errors.MalformedBody: lambda client: _in(client, "POST", "/groups", content=b"{"),
     errors.BodyTooLarge: lambda client: _in(client, "PATCH", "", content=b" " * 2**21),
     errors.UnsupportedEncoding: lambda client: _in(
@@ -190,22 +189,24 @@ ELSEWHERE = {
     errors.StoreRefused: "test_store_trouble.py",
     errors.UnreadableRecord: "test_broken_runs.py",
     errors.StoreMisconfigured: "test_serve.py: the service does not start",
+    errors.MaintenanceEnded: "test_maintenance.py: of one process",
+    errors.InternalError: "test_direct_route.py: a bug",
 }
 ABSTRACT = {errors.InvalidInput, errors.Forbidden, errors.NotFound, errors.Conflict}
 
 
 def test_every_error_has_a_case_or_one_elsewhere() -> None:
-    assert CASES.keys() | ELSEWHERE.keys() | ABSTRACT == STATUS.keys()
+    assert CASES.keys() | ELSEWHERE.keys() | ABSTRACT == set(errors.BY_CODE.values())
     assert not CASES.keys() & ELSEWHERE.keys()
 
 
 @pytest.mark.parametrize("error", CASES, ids=lambda error: error.code)
 async def test_an_error_is_a_problem_with_its_status_and_code(
-    client: httpx.AsyncClient, error: type[errors.LachesisError]
+    client: httpx.AsyncClient, error: type[errors.ServiceError]
 ) -> None:
     reply = await CASES[error](client)
     problem = reply.json()
-    assert (reply.status_code, problem["status"], problem["code"]) == (STATUS[error], STATUS[error], error.code)
+    assert (reply.status_code, problem["status"], problem["code"]) == (error.status, error.status, error.code)
     assert reply.headers["content-type"] == "application/problem+json"
     assert problem["detail"]
 

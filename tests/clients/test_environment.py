@@ -77,7 +77,7 @@ async def test_an_environment_that_has_left_takes_nothing_more(run: Settings, pr
 
 async def test_joining_a_run_that_is_not_there_is_an_error(settings: Settings) -> None:
     """It says who makes runs."""
-    with pytest.raises(RunNotFound, match=r"there is no run math; .*create_run\(batch_size"):
+    with pytest.raises(RunNotFound, match=r"there is no run math\. .*Trainer\.create_run"):
         async with AsyncEnvironment("gsm8k", settings):
             raise AssertionError
 
@@ -88,7 +88,7 @@ async def test_a_run_that_is_made_later_is_waited_for(settings: Settings, caplog
             return environment.id
 
     joining = asyncio.create_task(joined())
-    await wait_until(lambda: _was_logged(caplog, "there is no run math; .* Waiting for it, 30 s at most"))
+    await wait_until(lambda: _was_logged(caplog, "there is no run math. .* Waiting for it, 30 s at most"))
     async with AsyncTrainer(settings) as trainer:
         await trainer.create_run(batch_size=2)
         assert await joining == 0

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.api.codec.group_blob import decode_blobs
-from app.api.http.problems import place
 from app.core import errors as ours
 from lachesis import Group
 from lachesis.errors import InvalidField
 from lachesis.wire.columns import NATIVE_COLUMNS, Ragged, nested, pack, unpack
+from lachesis.wire.errors import place
 from tests.properties import examples
 
 TOKENS = [[1, 2, 3], [4, 5]]

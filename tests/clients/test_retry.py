@@ -8,14 +8,16 @@ from hypothesis import strategies as st
 
 from lachesis._transport.logs import GrowingPause, RateLimitedLog
 from lachesis._transport.retry import PASSING, Backoff
-from lachesis.errors import BY_CODE, LachesisError, LeaseLost, QueueFull, ServiceError, Unreachable
+from lachesis.errors import BY_CODE, LachesisError, LeaseLost, ServiceError, Unreachable
 from tests.properties import examples
 
 LOST = Unreachable("the connection was reset")
 
 
 def said(status: int, retry_after_s: float | None = None) -> ServiceError:
-    return ServiceError("no", status=status, code="no", retry_after_s=retry_after_s)
+    error = ServiceError("no")
+    error.status, error.retry_after_s = status, retry_after_s
+    return error
 
 
 @pytest.mark.parametrize("status", range(400, 600))
@@ -50,7 +52,7 @@ def test_pauses_are_spread_over_their_whole_range() -> None:
 
 
 def test_the_service_is_asked_no_earlier_than_it_said() -> None:
-    full = QueueFull("no room", status=429, code="queue_full", retry_after_s=7)
+    full = said(429, 7)
     pauses = [Backoff(60).pause_s(full, 1, 0, Random(seed)) or 0.0 for seed in range(100)]
     assert 7 <= min(pauses) < max(pauses) <= 7.1
 

@@ -182,14 +182,14 @@ def _at(number: int, read: Callable[[], T]) -> T:
     try:
         return _below("line", read, number)
     except MalformedBody as error:
-        raise MalformedBody(f"line {number}: {error}") from None
+        raise MalformedBody(f"line {number}: {error.detail}") from None
 
 
 def _below(name: str, read: Callable[[], T], *place: int) -> T:
     try:
         return read()
     except InvalidField as error:
-        raise InvalidField(str(error), (name, *place, *error.location)) from None
+        raise InvalidField(error.message, (name, *place, *error.location)) from None
 
 
 async def _lines(request: Request, timeout_s: float) -> AsyncIterator[list[bytes]]:

@@ -114,7 +114,7 @@ class BrowserGuard:
 
     def _log(self, scope: Scope, refused: Forbidden) -> None:
         if self._refusals.is_due(refused.code):
-            request = {"method": scope["method"], "path": scope["path"][:_MOST_SHOWN], "reason": str(refused)}
+            request = {"method": scope["method"], "path": scope["path"][:_MOST_SHOWN], "reason": refused.detail}
             log.warning("request refused", extra={"fields": request | described(scope)})
 
 

@@ -7,18 +7,17 @@ from fastapi import FastAPI
 from pydantic.json_schema import models_json_schema
 
 from app.api.http.problem_json import MEDIA_TYPE
-from app.api.http.problems import RETRY_AFTER_S, STATUS
 from app.core import errors
 from lachesis.wire.curriculum_items import NewItem, Observation
+from lachesis.wire.errors import meaning
 from lachesis.wire.fragments import SubmittedFragment, SubmittedFragments
 from lachesis.wire.groups import SAFETENSORS, SubmittedGroup, SubmittedGroups
 from lachesis.wire.problems import Problem
 from lachesis.wire.shards import InlineEpisode
 
-ErrorClass = type[errors.LachesisError]
+ErrorClass = type[errors.ServiceError]
 Responses = dict[int | str, dict[str, Any]]
 
-_INTERNAL = (500, "internal_error", "The service has a bug. Its log has the details.")
 _ANY = (
     errors.CrossSiteRequest,
     errors.ForeignHost,
@@ -40,12 +39,11 @@ _SCHEMAS_WITHOUT_A_ROUTE = (
 
 def problem_responses(*raised: ErrorClass) -> Responses:
     """Describe these errors by status, and the status of a bug."""
-    meanings: defaultdict[int, dict[str, str]] = defaultdict(dict)
-    for cls in sorted(raised, key=lambda cls: cls.code):
-        meanings[STATUS[cls]][cls.code] = (cls.__doc__ or "").partition("\n")[0]
-    status, code, meaning = _INTERNAL
-    meanings[status][code] = meaning
-    return {status: _problem(status, by_code) for status, by_code in sorted(meanings.items())}
+    by_status: defaultdict[int, dict[str, ErrorClass]] = defaultdict(dict)
+    classes: list[ErrorClass] = [*sorted(raised, key=lambda cls: cls.code), errors.InternalError]
+    for cls in classes:
+        by_status[cls.status][cls.code] = cls
+    return {status: _problem(by_code) for status, by_code in sorted(by_status.items())}
 
 
 def read_responses(*raised: ErrorClass) -> Responses:
@@ -78,13 +76,13 @@ def _header(meaning: str) -> dict[str, Any]:
     return {"description": meaning, "schema": {"type": "string"}}
 
 
-def _problem(status: int, by_code: dict[str, str]) -> dict[str, Any]:
+def _problem(by_code: dict[str, ErrorClass]) -> dict[str, Any]:
     codes = {"properties": {"code": {"enum": list(by_code)}}}
     response: dict[str, Any] = {
-        "description": "\n".join(f"`{code}`: {meaning}" for code, meaning in by_code.items()),
+        "description": "\n".join(f"`{code}`: {meaning(cls)}" for code, cls in by_code.items()),
         "content": {MEDIA_TYPE: {"schema": {"allOf": [{"$ref": "#/components/schemas/Problem"}, codes]}}},
     }
-    if status in (STATUS[errors.QueueFull], *RETRY_AFTER_S):
+    if any(cls.retry_after_s is not None for cls in by_code.values()):
         response["headers"] = {"Retry-After": _header("Seconds after which to try again.")}
     return response
 

@@ -9,7 +9,9 @@ import orjson
 MEDIA_TYPE = "application/problem+json"
 
 
-def problem_json(status: int, code: str, detail: str, problems: Sequence[dict[str, Any]] = ()) -> bytes:
+def problem_json(
+    status: int, code: str, detail: str, problems: Sequence[dict[str, Any]] = (), remedy: str = ""
+) -> bytes:
     """Spell a problem. ``problems`` lists wrong values: ``loc`` (path from the body's root) and ``msg``."""
     body: dict[str, Any] = {
         "type": "about:blank",
@@ -18,6 +20,8 @@ def problem_json(status: int, code: str, detail: str, problems: Sequence[dict[st
         "code": code,
         "detail": detail,
     }
+    if remedy:
+        body["remedy"] = remedy
     if problems:
         body["errors"] = list(problems)
     return orjson.dumps(body)

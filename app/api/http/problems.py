@@ -1,7 +1,7 @@
-"""Errors as RFC 9457 problem details: one table from error class to status."""
+"""Errors as RFC 9457 problem details. `lachesis.wire.errors` defines the code, status and remedy of each."""
 
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from http import HTTPStatus
 from math import ceil
 from typing import Any
@@ -17,100 +17,32 @@ from app.api.http.problem_json import MEDIA_TYPE, code_of, problem_json
 from app.core import errors
 from lachesis.wire.problems import format_validation_error
 
-STATUS: dict[type[errors.LachesisError], int] = {
-    errors.MalformedBody: 400,
-    errors.RequestTimeout: 408,
-    errors.BodyTooLarge: 413,
-    errors.UnsupportedEncoding: 415,
-    errors.UnsupportedMediaType: 415,
-    errors.NotAcceptable: 406,
-    errors.InvalidField: 422,
-    errors.SequenceTooLong: 422,
-    errors.InvalidDataset: 422,
-    errors.InvalidInput: 422,
-    errors.Forbidden: 403,
-    errors.CrossSiteRequest: 403,
-    errors.ForeignHost: 403,
-    errors.NotFound: 404,
-    errors.RunNotFound: 404,
-    errors.EnvironmentNotFound: 404,
-    errors.MemberNotFound: 404,
-    errors.GroupNotFound: 404,
-    errors.BatchNotFound: 404,
-    errors.ReplayNotFound: 404,
-    errors.FragmentNotFound: 404,
-    errors.SampleNotFound: 404,
-    errors.SnapshotNotFound: 404,
-    errors.CurriculumNotFound: 404,
-    errors.ItemNotFound: 404,
-    errors.DatasetNotFound: 404,
-    errors.Conflict: 409,
-    errors.RunExists: 409,
-    errors.EnvironmentSettingsDiffer: 409,
-    errors.RunArchived: 409,
-    errors.GroupExists: 409,
-    errors.GroupNotWaiting: 409,
-    errors.FragmentExists: 409,
-    errors.LeaseLost: 409,
-    errors.NotAnAtroposRun: 409,
-    errors.BatchInUse: 409,
-    errors.RunInUse: 409,
-    errors.RewindImpossible: 409,
-    errors.RunRewound: 409,
-    errors.RanksDisagree: 409,
-    errors.StepMismatch: 409,
-    errors.QueueFull: 429,
-    errors.ReplayBlocked: 429,
-    errors.StoreUnavailable: 503,
-    errors.StoreMisconfigured: 503,
-    errors.StoreFull: 507,
-    errors.StoreRefused: 500,
-    errors.UnreadableRecord: 500,
-}
 _MOST_PATH = 200  # characters of a path that are said back
 _METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
-RETRY_AFTER_S = {503: "2", 507: "10"}
-"""When to ask again, by status."""
 
 log = logging.getLogger("lachesis.api")
 
 
-def status_of(error: errors.LachesisError) -> int:
-    """Return the HTTP status of an error: that of its class, or of the nearest class above it."""
-    return next(STATUS[cls] for cls in type(error).__mro__ if cls in STATUS)
-
-
-def problem(
-    status: int, code: str, detail: str, problems: Sequence[dict[str, Any]] = (), headers: dict[str, str] | None = None
-) -> Response:
-    """Build a problem reply. ``problems`` lists wrong values: ``loc`` (path from the body's root) and ``msg``."""
+def problem(error: errors.ServiceError, headers: Mapping[str, str] | None = None) -> Response:
+    """Build the reply for an error."""
     extra = dict(headers or {})
-    if status in RETRY_AFTER_S:
-        extra["Retry-After"] = RETRY_AFTER_S[status]
-    return Response(problem_json(status, code, detail, problems), status, extra, MEDIA_TYPE)
+    if error.retry_after_s is not None:
+        extra["Retry-After"] = str(max(1, ceil(error.retry_after_s)))
+    text = problem_json(error.status, error.code, error.detail, error.errors, error.remedy)
+    return Response(text, error.status, extra, MEDIA_TYPE)
 
 
-def place(location: Sequence[str | int]) -> str:
-    """Write a location as people do: ``tokens[3][17]``."""
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).removeprefix(".")
-
-
-def _on_lachesis_error(_: Request, error: errors.LachesisError) -> Response:
-    location = getattr(error, "location", ())
-    listed = [{"loc": list(location), "msg": str(error)}] if location else []
-    detail = f"{place(location)}: {error}" if location else str(error)
+def _on_service_error(_: Request, error: errors.ServiceError) -> Response:
     # A body that was refused while it arrives is not read to its end, so the connection cannot be used again.
     closing = isinstance(error, (errors.BodyTooLarge, errors.RequestTimeout, errors.UnsupportedEncoding))
-    headers = {"Connection": "close"} if closing else {}
-    if isinstance(error, errors.QueueFull):
-        headers["Retry-After"] = str(max(1, ceil(error.retry_after_s)))
-    return problem(status_of(error), error.code, detail, listed, headers)
+    return problem(error, {"Connection": "close"} if closing else None)
 
 
 def _on_validation_error(_: Request, error: RequestValidationError) -> Response:
-    listed = [{"loc": list(item["loc"]), "msg": format_validation_error(item)} for item in error.errors()]
-    first = listed[0]
-    return problem(422, errors.InvalidField.code, f"{place(first['loc'])}: {first['msg']}", listed)
+    found = error.errors()
+    refused = errors.InvalidField(format_validation_error(found[0]), found[0]["loc"])
+    refused.errors = tuple({"loc": list(item["loc"]), "msg": format_validation_error(item)} for item in found)
+    return problem(refused)
 
 
 def _on_http_exception(request: Request, error: HTTPException) -> Response:
@@ -120,7 +52,8 @@ def _on_http_exception(request: Request, error: HTTPException) -> Response:
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         headers["Allow"] = ", ".join(_allowed(request))
         detail = f"{path} takes {headers['Allow']}, not {request.method}"
-    return problem(error.status_code, code_of(error.status_code), detail, headers=headers)
+    text = problem_json(error.status_code, code_of(error.status_code), detail)
+    return Response(text, error.status_code, headers, MEDIA_TYPE)
 
 
 def _allowed(request: Request) -> list[str]:
@@ -134,16 +67,16 @@ def _allowed(request: Request) -> list[str]:
 
 
 def _on_disconnect(_: Request, __: Exception) -> Response:
-    return problem(400, errors.MalformedBody.code, "the connection was lost before the body had arrived")
+    return problem(errors.MalformedBody("the connection was lost before the body had arrived"))
 
 
 def _on_bug(request: Request, error: Exception) -> Response:
     log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return problem(500, "internal_error", "this is a bug of ours; the server's log has the details")
+    return problem(errors.InternalError("the service failed on this request"))
 
 
 _ANSWERS: dict[type[Exception], Callable[[Request, Any], Response]] = {
-    errors.LachesisError: _on_lachesis_error,
+    errors.ServiceError: _on_service_error,
     RequestValidationError: _on_validation_error,
     HTTPException: _on_http_exception,
     ClientDisconnect: _on_disconnect,

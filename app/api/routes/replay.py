@@ -387,7 +387,7 @@ async def _configured(services: ServicesDep, run: str, changes: dict[str, Any], 
         return model_reply(shown_state(await services.replay.buffers.configure(run, changes, keep=keep)))
     except InvalidField as error:
         if error.location and error.location[0] in RateLimiter.model_fields:
-            raise InvalidField(str(error), ("limiter", *error.location)) from None
+            raise InvalidField(error.message, ("limiter", *error.location)) from None
         raise
 
 

@@ -7,13 +7,13 @@ from pydantic import ValidationError
 
 from app.api.deps import NamedRun, ServicesDep, SmallBody, parse
 from app.api.http.openapi import body_responses, json_body, read_responses, response_headers, write_responses
-from app.api.http.problems import place
 from app.api.http.replies import large_json_reply, model_reply
 from app.api.http.routing import NativeRoute
 from app.core import errors
 from app.core.model import RunConfig, RunView
 from app.core.runs.settings import Policy, fields_of
 from app.store.runs.view import RunSummary
+from lachesis.wire.errors import place
 from lachesis.wire.problems import format_validation_error
 from lachesis.wire.runs import (
     AtroposSettings,

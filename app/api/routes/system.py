@@ -5,8 +5,8 @@ from fastapi.responses import PlainTextResponse
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from app.api.deps import ServicesDep
-from app.api.http.problems import problem
 from app.api.http.replies import compressed, json_reply
+from app.core.errors import MaintenanceEnded
 from app.version import lachesis_version
 
 router = APIRouter(tags=["system"])
@@ -26,7 +26,7 @@ async def healthz() -> Response:
 async def readyz(services: ServicesDep) -> Response:
     """Answer 200 if Redis takes writes and maintenance runs in this process, and 503 otherwise."""
     if not services.maintenance.goes_on:
-        return problem(503, "maintenance_ended", "maintenance has ended in this process: restart it")
+        raise MaintenanceEnded("maintenance has ended in this process")
     await services.connection.check_ready()
     return json_reply({"status": "ready"})
 

@@ -34,7 +34,7 @@ def seat_of(query: TakeQuery) -> Seat | None:
         cost = CostModel.parse(query.cost)
     except InvalidField as error:
         hint = "; in a URL a plus is written %2B" if " " in query.cost.strip() and "+" not in query.cost else ""
-        raise InvalidField(f"{error}{hint}", ("query", "cost")) from None
+        raise InvalidField(f"{error.message}{hint}", ("query", "cost")) from None
     if cost.measure is Measure.EPISODE:
         raise InvalidField(f"{cost} is the cost of an episode, not of a sequence of tokens", ("query", "cost"))
     split = Split(

@@ -92,7 +92,7 @@ def load_policy_dict(document: Mapping[str, Any], location: tuple[str, ...] = ()
     try:
         check_policy(policy)
     except InvalidField as wrong:
-        raise InvalidField(str(wrong), (*location, *wrong.location)) from None
+        raise InvalidField(wrong.message, (*location, *wrong.location)) from None
     return policy
 
 

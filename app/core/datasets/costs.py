@@ -69,7 +69,7 @@ def parse_episode_cost(text: str) -> EpisodeCost:
         model = CostModel(Measure.LENGTH, **_factors(factors)) if factors else CostModel.parse(text)
     except InvalidField as error:
         raise InvalidField(
-            f"{error}; of episodes also `frames*action_dim*cameras` and `column:NAME`", ("cost",)
+            f"{error.message}; of episodes also `frames*action_dim*cameras` and `column:NAME`", ("cost",)
         ) from None
     return EpisodeCost(text, model, DECLARED_COLUMN if model.measure is Measure.DECLARED else None)
 

@@ -33,7 +33,7 @@ def divide(lengths: Sequence[NDArray[np.integer]], declared: Sequence[float | No
     try:
         costs = _costs(lengths, declared, split.cost)
     except InvalidField as error:
-        raise InvalidField(str(error), ("cost",)) from None
+        raise InvalidField(error.message, ("cost",)) from None
     sizes = [len(group) for group in lengths]
     equal = split.wants_equal(sum(sizes))
     if not split.split_groups:

@@ -376,7 +376,7 @@ class Dispatch:
         if not isinstance(error, SequenceTooLong):
             return error
         way_out = "delete the group" if batch_id is None else f"give batch {batch_id} back, then delete the group"
-        detail = f"{error}; ask for larger micro-batches, or {way_out}"
+        detail = f"{error.message}; ask for larger micro-batches, or {way_out}"
         undivided = Undivided(error.group_id, batch_id, detail)
         if view.undivided != undivided:
             await self._runs.note_undivided(run, undivided)

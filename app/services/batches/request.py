@@ -68,7 +68,7 @@ class BatchRequest:
         """
         if self.rewinds is not None and self.rewinds != view.rewinds:
             since = f"it has {view.rewinds} rewinds, and had {self.rewinds} when this trainer began"
-            raise RunRewound(f"the run was rewound: {since}; load the saved state and start again")
+            raise RunRewound(f"the run was rewound: {since}")
 
     def deadline_ms(self, view: RunView) -> int:
         """Return until when it holds what it takes now, run clock."""

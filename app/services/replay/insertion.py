@@ -17,7 +17,6 @@ from app.store.replay.store import ReplayStore
 from app.store.replay.view import ReplayView
 
 _SPARE_VICTIMS = 16
-_RETRY_AFTER_S = 1.0
 
 
 def new_id() -> str:
@@ -78,7 +77,7 @@ class ReplayInsertion:
         receipts = await self._notifier.until(run, attempt, wait_s, stop, self.queue)
         if receipts is None:
             assert blocked is not None, "an attempt that gives nothing was blocked"  # noqa: S101
-            raise ReplayBlocked(f"the rate limiter holds inserts back: {blocked.detail}", _RETRY_AFTER_S)
+            raise ReplayBlocked(f"the rate limiter holds inserts back: {blocked.detail}")
         return receipts
 
     async def look_after(self, run: str, worker: str) -> None:

@@ -70,7 +70,7 @@ class RunAdministration:
             if view.config is not None:
                 if others := _differing(view, config, policy, named):
                     said = f"there is a run {run} with other settings: {', '.join(others)}"
-                    raise RunExists(f"{said}; ask for it with these, or change it (PATCH)")
+                    raise RunExists(f"{said}")
                 return view, False
             await self._check_fresh_fraction(run, policy.fresh_fraction)
             if await self._runs.put(run, config, policy, view.epoch, config.starting_step, request):
@@ -180,7 +180,7 @@ class RunAdministration:
             if await self._runs.forget(run):
                 emit(RunDeleted(run=run))
                 return
-        raise RunInUse(f"groups keep coming for run {run}: stop what sends them first")
+        raise RunInUse(f"groups keep coming for run {run}")
 
 
 def _differing(view: RunView, config: RunConfig, policy: Policy, named: Collection[str] | None) -> list[str]:

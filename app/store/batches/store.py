@@ -261,7 +261,7 @@ class BatchStore:
             [_or_empty(checkpoint), _or_empty(policy_version), _or_empty(rewinds), *batch_ids],
         )
         if released < 0:
-            raise RunRewound(f"run {run} was rewound after this trainer began; load the saved state and start again")
+            raise RunRewound(f"run {run} was rewound after this trainer began")
         return int(released)
 
     async def rewind(

@@ -174,7 +174,7 @@ class RunStore:
         keys = RunKeys(run)
         arguments: list[Argument] = [version, trained.batches, trained.per_version, "" if rewinds is None else rewinds]
         if await self._connection.run("set_policy_version", [keys.run, keys.replay], arguments) < 0:
-            raise RunRewound(f"run {run} was rewound after this trainer began; load the saved state and start again")
+            raise RunRewound(f"run {run} was rewound after this trainer began")
 
     async def start(self, run: str) -> None:
         """Note that the trainer has asked for its first batch: environments may register now."""

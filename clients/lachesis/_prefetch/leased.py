@@ -85,7 +85,7 @@ class Lease:
 
     def _raise_if_given_back(self) -> None:
         if self._given_back is not None:
-            raise LeaseLost(f"it was given back: {self._given_back}", status=409, code="lease_lost")
+            raise LeaseLost(f"it was given back: {self._given_back}")
 
     async def _end(self, call: Call[Any]) -> None:
         try:

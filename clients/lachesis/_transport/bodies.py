@@ -17,13 +17,6 @@ _MOST_VALUE = 80
 Path = tuple[str | int, ...]
 
 
-def invalid(message: str, path: Path) -> InvalidField:
-    """Build the error that the service would answer for a wrong value."""
-    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
-    errors = [{"loc": list(path), "msg": message}]
-    return InvalidField(f"{place}: {message}" if place else message, status=422, code="invalid_field", errors=errors)
-
-
 def checked(model: type[M], **values: Any) -> M:
     """Make the body of a request.
 
@@ -35,7 +28,7 @@ def checked(model: type[M], **values: Any) -> M:
     except ValidationError as error:
         found = error.errors(include_url=False)
     first = most_telling(found)
-    refused = invalid(_said(model, first), first["loc"])
+    refused = InvalidField(_said(model, first), first["loc"])
     refused.errors = tuple({"loc": list(item["loc"]), "msg": _said(model, item)} for item in found)
     raise refused
 

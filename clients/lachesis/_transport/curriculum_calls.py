@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
-from lachesis._transport.bodies import checked, invalid
+from lachesis._transport.bodies import checked
 from lachesis._transport.files import FileBody, FileSink
 from lachesis._transport.protocol import JSON, Call, Reply, json_body, model_reader, path_of, read_nothing
 from lachesis.errors import InvalidField
@@ -104,7 +104,7 @@ def slices(items: Iterable[Registered]) -> Iterator[list[bytes]]:
         InvalidField: An item is wrong; or ``items`` is a single one, whose letters or fields could be iterated over.
     """
     if isinstance(items, str | Mapping):
-        raise invalid(f"should be several items, not one {type(items).__name__}", ("items",))
+        raise InvalidField(f"should be several items, not one {type(items).__name__}", ("items",))
     lines: list[bytes] = []
     size = 0
     for position, item in enumerate(items):
@@ -112,7 +112,7 @@ def slices(items: Iterable[Registered]) -> Iterator[list[bytes]]:
             line = _line(item)
         except InvalidField as error:
             wrong = error.errors[0]
-            raise invalid(wrong["msg"], ("items", position, *wrong["loc"])) from None
+            raise InvalidField(wrong["msg"], ("items", position, *wrong["loc"])) from None
         if lines and (len(lines) == MOST_ITEMS_SENT or size + len(line) > MOST_BYTES_SENT):
             yield lines
             lines, size = [], 0
@@ -128,7 +128,7 @@ def _line(item: Registered) -> bytes:
     elif isinstance(item, Mapping):
         item = checked(wire.NewItem, **item)
     elif not isinstance(item, wire.NewItem):
-        raise invalid(f"should be a key, a NewItem or its fields, not {type(item).__name__}", ())
+        raise InvalidField(f"should be a key, a NewItem or its fields, not {type(item).__name__}", ())
     return item.model_dump_json(exclude_unset=True).encode()
 
 

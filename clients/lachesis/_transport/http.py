@@ -117,7 +117,7 @@ class Sender:
                 if now_s >= until_s:
                     raise
                 if missing_log.due(now_s):
-                    log.warning("%s. Waiting for it, %g s at most", error, wait_s)
+                    log.warning("%s Waiting for it, %g s at most", error, wait_s)
             await self.sleep(min(_ASK_AGAIN_S, until_s - now_s))
 
     @property
@@ -143,7 +143,8 @@ class Sender:
 
     def _log_trouble(self, error: LachesisError, budget_s: float) -> None:
         if self._trouble_log.due(time.monotonic()):
-            trouble = f"{error}; is Lachesis running at {self._url}?" if isinstance(error, Unreachable) else f"{error};"
+            ends = f"; is Lachesis running at {self._url}?" if isinstance(error, Unreachable) else "."
+            trouble = str(error).rstrip(".") + ends
             how_long = "until it answers" if math.isinf(budget_s) else f"for {budget_s:g} s"
             log.warning("%s Trying again %s", trouble, how_long)
 

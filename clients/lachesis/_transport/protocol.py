@@ -12,9 +12,9 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, ValidationError
 
-from lachesis._transport.bodies import checked, invalid
+from lachesis._transport.bodies import checked
 from lachesis._transport.files import FileBody, FileSink
-from lachesis.errors import BY_CODE, ServiceError
+from lachesis.errors import BY_CODE, InvalidField, ServiceError
 from lachesis.wire import batches
 from lachesis.wire.blob import Buffer, DamagedBlob
 from lachesis.wire.ranks import MAX_WAIT_S
@@ -105,7 +105,9 @@ def read_reply(call: Call[T], reply: Reply) -> T:
         return call.read(reply)
     except (DamagedBlob, ValidationError, LookupError) as error:
         message = f"the answer to {call.method} {call.path} cannot be read: {error}"
-        raise ServiceError(message, status=reply.status, code="unreadable_reply") from None
+        unreadable = ServiceError(message)
+        unreadable.code, unreadable.status = "unreadable_reply", reply.status
+        raise unreadable from None
 
 
 def is_gone(call: Call[T]) -> bool:
@@ -153,7 +155,7 @@ def checked_wait(wait_s: float) -> dict[str, str]:
         InvalidField: ``wait_s`` is longer than the service waits, or below 0.
     """
     if not 0 <= wait_s <= MAX_WAIT_S:
-        raise invalid(f"should be 0 to {MAX_WAIT_S:g} seconds, not {wait_s}", ("wait_s",))
+        raise InvalidField(f"should be 0 to {MAX_WAIT_S:g} seconds, not {wait_s}", ("wait_s",))
     return {"wait_s": f"{wait_s:g}"}
 
 
@@ -192,12 +194,20 @@ def nothing_yet(reply: Reply) -> NothingYet:
 def _raise_problem(reply: Reply) -> NoReturn:
     try:
         problem = json.loads(bytes(reply.body))
-        code, detail, errors = str(problem["code"]), str(problem["detail"]), list(problem.get("errors", []))
+        code, error = str(problem["code"]), _error(problem)
     except (ValueError, LookupError, TypeError):  # something between us and the service answered
-        code, errors = f"http_{reply.status}", []
-        detail = f"status {reply.status}: {bytes(reply.body[:_MOST_SHOWN]).decode('utf-8', 'replace')}"
-    cls = BY_CODE.get(code, ServiceError)
-    raise cls(detail, status=reply.status, code=code, errors=errors, retry_after_s=_retry_after_s(reply))
+        code = f"http_{reply.status}"
+        error = ServiceError(f"status {reply.status}: {bytes(reply.body[:_MOST_SHOWN]).decode('utf-8', 'replace')}")
+    error.code, error.status, error.retry_after_s = code, reply.status, _retry_after_s(reply)
+    raise error
+
+
+def _error(problem: Mapping[str, Any]) -> ServiceError:
+    """Build the error of a problem; of a newer service's, a `ServiceError` with its remedy."""
+    error = BY_CODE.get(problem["code"], ServiceError)(str(problem["detail"]))
+    error.errors = tuple(problem.get("errors", ()))
+    error.remedy = error.remedy or str(problem.get("remedy", ""))
+    return error
 
 
 def _retry_after_s(reply: Reply) -> float | None:

@@ -15,7 +15,7 @@ from typing_extensions import Self, Unpack
 from lachesis._compat import add_note
 from lachesis._prefetch.items import AsyncItemStream, ItemQueue
 from lachesis._public import ForAsyncio
-from lachesis._transport.bodies import checked, differing, invalid
+from lachesis._transport.bodies import checked, differing
 from lachesis._transport.curriculum_calls import CurriculumCalls, Registered, slices
 from lachesis._transport.files import StateFile, read_from, written_to
 from lachesis._transport.http import OwnsSender, Sender
@@ -23,7 +23,7 @@ from lachesis._transport.protocol import JSON
 from lachesis._transport.settings import Settings, settings_from
 from lachesis.curriculum.observer import Observer
 from lachesis.curriculum.options import CurriculumOptions, HowSampled, ItemOptions, SortedBy
-from lachesis.errors import LachesisError
+from lachesis.errors import InvalidField, LachesisError
 from lachesis.wire.curricula import (
     CURRICULUM_NAME,
     JSON_LINES,
@@ -103,7 +103,7 @@ class AsyncCurriculum(OwnsSender, ForAsyncio):
     def _use(self, name: str, settings: Settings, sender: Sender, owns_sender: bool) -> None:
         self._owns_sender = owns_sender
         if not re.fullmatch(CURRICULUM_NAME, str(name)):
-            raise invalid(f"should be a curriculum's name (letters, digits, ._:@-), not {name!r}", ("name",))
+            raise InvalidField(f"should be a curriculum's name (letters, digits, ._:@-), not {name!r}", ("name",))
         self.name = name
         self.settings = settings
         self._calls = CurriculumCalls(settings.run, name)
@@ -139,9 +139,9 @@ class AsyncCurriculum(OwnsSender, ForAsyncio):
             CurriculumNotFound: From the stream: the run has no curriculum with this name.
         """
         if prefetch < 0:
-            raise invalid(f"should be 0 or more, not {prefetch}", ("prefetch",))
+            raise InvalidField(f"should be 0 or more, not {prefetch}", ("prefetch",))
         if wait_s is not None and not wait_s > 0:
-            raise invalid(f"should be above 0, not {wait_s}", ("wait_s",))
+            raise InvalidField(f"should be above 0, not {wait_s}", ("wait_s",))
         current_step: Callable[[], int | None] = step if callable(step) else lambda: step
         _body(1, step=current_step(), total_steps=total_steps, strategy=strategy)
 

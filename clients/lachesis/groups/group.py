@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lachesis._torch import labelled
-from lachesis._transport.bodies import Path, invalid
+from lachesis._transport.bodies import Path
+from lachesis.errors import InvalidField
 from lachesis.groups.rows import ragged
 from lachesis.wire.body import MAX_INTEGER
 from lachesis.wire.columns import DETAIL_FIELDS, DETAILS, LENGTHS, NATIVE_COLUMNS, Column, Ragged, pack
@@ -102,7 +103,7 @@ class Group:
         _check_rows(columns)
         if _is_per_sequence(self.advantages) and len(self.advantages) != len(columns["scores"].values):
             told = f"has {len(self.advantages)} values for {len(columns['scores'].values)} sequences"
-            raise invalid(told, ("advantages",))
+            raise InvalidField(told, ("advantages",))
         keys = self._keys(columns.get("policy_versions"))
         if environment is not None:
             keys["environment"] = str(environment)
@@ -110,22 +111,22 @@ class Group:
 
     def _keys(self, versions: Ragged | None) -> dict[str, str]:
         if not re.fullmatch(GROUP_ID, self.id):
-            raise invalid(f"should match {GROUP_ID}, not {self.id!r}", ("id",))
+            raise InvalidField(f"should match {GROUP_ID}, not {self.id!r}", ("id",))
         keys = {"id": self.id}
         oldest = _oldest(versions)
         if self.policy_version is not None:
             if type(self.policy_version) is not int or not 0 <= self.policy_version <= MAX_INTEGER:
-                raise invalid(f"should be an integer from 0 on, not {self.policy_version!r}", ("policy_version",))
+                raise InvalidField(f"should be an integer from 0 on, not {self.policy_version!r}", ("policy_version",))
             if oldest not in (None, self.policy_version):
-                raise invalid(f"is not {oldest}, the oldest of policy_versions", ("policy_version",))
+                raise InvalidField(f"is not {oldest}, the oldest of policy_versions", ("policy_version",))
             keys["policy_version"] = str(self.policy_version)
         if self.item is not None:
             if not 1 <= len(self.item) <= _LONGEST_ITEM:
-                raise invalid(f"has 1 to {_LONGEST_ITEM} characters, not {len(self.item)}", ("item",))
+                raise InvalidField(f"has 1 to {_LONGEST_ITEM} characters, not {len(self.item)}", ("item",))
             keys["item"] = self.item
         if self.cost is not None:
             if not 0 <= self.cost < inf:
-                raise invalid(f"should be a finite number from 0 on, not {self.cost}", ("cost",))
+                raise InvalidField(f"should be a finite number from 0 on, not {self.cost}", ("cost",))
             keys["cost"] = repr(float(self.cost))
         if self.metadata is not None:
             keys["metadata"] = _json_text(_object(self.metadata, ("metadata",)), ("metadata",))
@@ -167,22 +168,22 @@ def _check_rows(columns: Mapping[str, Ragged]) -> None:
     (tokens,), (masks,) = columns["tokens"].lengths, columns["masks"].lengths
     scores = columns["scores"].values
     if not len(tokens):
-        raise invalid("holds no sequence", ("tokens",))
+        raise InvalidField("holds no sequence", ("tokens",))
     if not tokens.all():
-        raise invalid("a sequence without tokens", ("tokens", int(np.argmin(tokens != 0))))
+        raise InvalidField("a sequence without tokens", ("tokens", int(np.argmin(tokens != 0))))
     _check_same_rows("masks", masks, tokens)
     if "policy_versions" in columns:
         _check_same_rows("policy_versions", columns["policy_versions"].lengths[0], tokens)
     if len(scores) != len(tokens):
-        raise invalid(f"has {len(scores)} values for {len(tokens)} sequences", ("scores",))
+        raise InvalidField(f"has {len(scores)} values for {len(tokens)} sequences", ("scores",))
 
 
 def _check_same_rows(name: str, rows: NDArray[Any], tokens: NDArray[Any]) -> None:
     if len(rows) != len(tokens):
-        raise invalid(f"has {len(rows)} rows where tokens has {len(tokens)}", (name,))
+        raise InvalidField(f"has {len(rows)} rows where tokens has {len(tokens)}", (name,))
     if not np.array_equal(rows, tokens):
         row = int(np.argmax(rows != tokens))
-        raise invalid(f"has {rows[row]} values where tokens has {tokens[row]}", (name, row))
+        raise InvalidField(f"has {rows[row]} values where tokens has {tokens[row]}", (name, row))
 
 
 def _oldest(versions: Ragged | None) -> int | None:
@@ -191,14 +192,14 @@ def _oldest(versions: Ragged | None) -> int | None:
     oldest = int(versions.values.min())
     if oldest < 0:
         place = ("policy_versions", int(np.argmin(versions.values)))
-        raise invalid(f"a policy version below 0: {oldest}", place)
+        raise InvalidField(f"a policy version below 0: {oldest}", place)
     return oldest
 
 
 def _checked_tensors(tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     for name in tensors:
         if name == DETAILS or name in _COLUMN_NAMES or _is_lengths_of_column(name):
-            raise invalid("is the name of a column, or of its lengths", ("tensors", name))
+            raise InvalidField("is the name of a column, or of its lengths", ("tensors", name))
     return {name: labelled(array) for name, array in tensors.items()}
 
 
@@ -214,7 +215,7 @@ def _check_messages(conversations: Any, path: Path) -> None:
             _object(message, place)
             for key in ("role", "content"):
                 if key not in message:
-                    raise invalid(f"a message without {key}", place)
+                    raise InvalidField(f"a message without {key}", place)
 
 
 def _check_objects(items: Any, path: Path) -> None:
@@ -224,13 +225,13 @@ def _check_objects(items: Any, path: Path) -> None:
 
 def _object(value: Any, path: Path) -> Any:
     if not isinstance(value, Mapping):
-        raise invalid(f"should be an object, not {type(value).__name__}", path)
+        raise InvalidField(f"should be an object, not {type(value).__name__}", path)
     return value
 
 
 def _array(value: Any, path: Path) -> Any:
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):
-        raise invalid(f"should be an array, not {type(value).__name__}", path)
+        raise InvalidField(f"should be an array, not {type(value).__name__}", path)
     return value
 
 
@@ -250,4 +251,4 @@ def _json_text(value: Any, path: Path) -> str:
     try:
         return json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     except (TypeError, ValueError) as error:
-        raise invalid(f"is not JSON: {error}", path) from None
+        raise InvalidField(f"is not JSON: {error}", path) from None

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lachesis._transport.bodies import Path, invalid
+from lachesis._transport.bodies import Path
+from lachesis.errors import InvalidField
 from lachesis.wire.columns import Column, Ragged
 
 
@@ -41,14 +42,14 @@ class _Flattening:
         innermost = level == len(self.lengths)
         if isinstance(rows, str | bytes):
             numbers = "whole numbers" if self._column.kind == "int" else "numbers"
-            raise invalid(f"is text where {'lists of ' * (len(self.lengths) - level)}{numbers} belong", path)
+            raise InvalidField(f"is text where {'lists of ' * (len(self.lengths) - level)}{numbers} belong", path)
         array = _as_array(rows, path) if innermost or hasattr(rows, "__array__") else None
         if array is not None and (innermost or array.dtype != object):
             return self._add_array(array, level, path)
         try:
             elements = list(rows)
         except TypeError:
-            raise invalid(f"should be an array, not {type(rows).__name__}", path) from None
+            raise InvalidField(f"should be an array, not {type(rows).__name__}", path) from None
         for position, row in enumerate(elements):
             self.lengths[level].append(self.add(row, level + 1, (*path, position)))
         return len(elements)
@@ -56,7 +57,7 @@ class _Flattening:
     def _add_array(self, array: NDArray[Any], level: int, path: Path) -> int:
         inner = len(self.lengths) - level
         if array.ndim != inner + 1:
-            raise invalid(f"has {array.ndim} dimensions where {inner + 1} belong", path)
+            raise InvalidField(f"has {array.ndim} dimensions where {inner + 1} belong", path)
         rows = 1
         for below in range(inner):
             rows *= array.shape[below]
@@ -68,14 +69,14 @@ class _Flattening:
 def _check_finite(values: NDArray[Any], path: Path) -> None:
     finite = np.isfinite(values)
     if not finite.all():
-        raise invalid("not a finite number", (*path, int(np.argmin(finite))))
+        raise InvalidField("not a finite number", (*path, int(np.argmin(finite))))
 
 
 def _as_array(rows: Any, path: Path) -> NDArray[Any]:
     try:
         return np.asarray(rows)
     except ValueError:  # rows of unequal lengths
-        raise invalid("is nested deeper than it should be", path) from None
+        raise InvalidField("is nested deeper than it should be", path) from None
 
 
 def _numbers(array: NDArray[Any], column: Column, path: Path) -> NDArray[Any]:
@@ -84,9 +85,9 @@ def _numbers(array: NDArray[Any], column: Column, path: Path) -> NDArray[Any]:
         return _nothing(column)
     if array.dtype.kind not in ("iu" if column.kind == "int" else "fiu"):
         wanted = "integers of 64 bits at most" if column.kind == "int" else "numbers"
-        raise invalid(f"should hold {wanted}, not {array.dtype}", path)
+        raise InvalidField(f"should hold {wanted}, not {array.dtype}", path)
     if array.dtype == np.uint64 and column.kind == "int" and array.max() > np.iinfo(np.int64).max:
-        raise invalid("should hold integers of 64 bits at most, with their sign", path)
+        raise InvalidField("should hold integers of 64 bits at most, with their sign", path)
     if column.kind == "int":
         return array if array.dtype in (np.int32, np.int64) else array.astype(np.int64)
     if array.dtype == np.float16:

@@ -13,10 +13,11 @@ from typing_extensions import Self, Unpack
 from lachesis._prefetch.acquire import SampleAcquirer
 from lachesis._prefetch.feed import Feed
 from lachesis._public import ForAsyncio
-from lachesis._transport.bodies import checked, differing, invalid
+from lachesis._transport.bodies import checked, differing
 from lachesis._transport.http import OwnsSender, Sender
 from lachesis._transport.replay_calls import ReplayCalls, TakenSample
 from lachesis._transport.settings import Settings, settings_from
+from lachesis.errors import InvalidField
 from lachesis.loader.nested import Nested, decode
 from lachesis.loader.sources import AsyncSource, FetchAsync
 from lachesis.replay.sample import AsyncSample, Records
@@ -169,7 +170,7 @@ class AsyncReplay(OwnsSender, ForAsyncio):
         """
         if not isinstance(priorities, Mapping):
             told = f"should be priorities by chunk, such as {{17: 0.5}}, not {type(priorities).__name__}"
-            raise invalid(told, ("priorities",))
+            raise InvalidField(told, ("priorities",))
         missing: list[int] = []
         entries = list(priorities.items())
         for first in range(0, len(entries), MAX_PRIORITIES):

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lachesis._torch import labelled
-from lachesis._transport.bodies import invalid
+from lachesis.errors import InvalidField
 from lachesis.loader.nested import Nested, flatten
 from lachesis.wire import blob
 from lachesis.wire.fragments import POLICY_VERSIONS
@@ -112,26 +112,26 @@ def read_steps(
     """
     tensors = flatten(steps, labelled)
     if POLICY_VERSIONS in tensors:
-        raise invalid("is given as policy_version", (POLICY_VERSIONS,))
+        raise InvalidField("is given as policy_version", (POLICY_VERSIONS,))
     for name, array in tensors.items():
         if not array.ndim:
             said = "is one number, not an array [steps, …]; lists nest: give numbers as np.asarray(…)"
-            raise invalid(said, (name,))
+            raise InvalidField(said, (name,))
     lengths = {name: array.shape[0] for name, array in tensors.items()}
     count = max(lengths.values())
     for name, length in lengths.items():
         if length != count or not count:
-            raise invalid(f"has {length} steps; every array has the same number of them, 1 or more", (name,))
+            raise InvalidField(f"has {length} steps; every array has the same number of them, 1 or more", (name,))
     versions = _each(policy_version, count, np.int64, ("policy_version",))
     if (versions < 0).any():
-        raise invalid("a policy version below 0", ("policy_version", int(np.argmax(versions < 0))))
+        raise InvalidField("a policy version below 0", ("policy_version", int(np.argmax(versions < 0))))
     given = {key: numbers for key, numbers in (("reward", reward), ("cost", cost)) if numbers is not None}
     sums = {key: _each(numbers, count, np.float64, (key,)) for key, numbers in given.items()}
     for key, numbers in sums.items():
         fit = np.isfinite(numbers) if key == "reward" else np.isfinite(numbers) & (numbers >= 0)
         if not fit.all():
             wanted = "a finite number" if key == "reward" else "a finite number >= 0"
-            raise invalid(f"not {wanted}", (key, int(np.argmin(fit))))
+            raise InvalidField(f"not {wanted}", (key, int(np.argmin(fit))))
     return Steps(tensors, versions, episode, sums, priority)
 
 
@@ -158,7 +158,7 @@ def _each(given: Any, count: int, dtype: type[Any], place: tuple[str, ...]) -> N
     array = np.asarray(given)
     if array.dtype.kind not in ("iu" if dtype is np.int64 else "iuf") or array.shape not in ((), (count,)):
         kind = "a whole number" if dtype is np.int64 else "a number"
-        raise invalid(f"should be {kind}, or {count} of them, one a step", place)
+        raise InvalidField(f"should be {kind}, or {count} of them, one a step", place)
     return np.array(np.broadcast_to(array, (count,)), dtype)
 
 
@@ -168,10 +168,10 @@ def _joined(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
 
 def _check_alike(first: Mapping[str, NDArray[Any]], other: Mapping[str, NDArray[Any]]) -> None:
     for name in first.keys() ^ other.keys():
-        raise invalid("is in some steps of a fragment and not in others", (name,))
+        raise InvalidField("is in some steps of a fragment and not in others", (name,))
     for name, array in first.items():
         there = other[name]
         if (array.dtype, array.shape[1:]) != (there.dtype, there.shape[1:]):
-            raise invalid(
+            raise InvalidField(
                 f"is {there.dtype} {there.shape[1:]} a step, and was {array.dtype} {array.shape[1:]} before", (name,)
             )

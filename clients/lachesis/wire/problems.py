@@ -25,8 +25,9 @@ class Problem(BaseModel):
     title: str = Field(description="The status in words.")
     status: int = Field(description="The HTTP status.")
     code: str = Field(description="Stable name of what went wrong.", examples=["invalid_field"])
-    detail: str = Field(description="What was wrong, with the values in it, for people.")
-    errors: list[WrongValue] = Field(default=[], description="The values that are wrong, where that is the reason.")
+    detail: str = Field(description="What is wrong, with the values, for people.")
+    remedy: str = Field(default="", description="What to do about it, for people.")
+    errors: list[WrongValue] = Field(default=[], description="The values that are wrong, if that is the reason.")
 
 
 def format_validation_error(error: ErrorDetails) -> str:

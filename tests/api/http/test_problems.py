@@ -1,34 +1,43 @@
-"""Every error class has a status, and every reply for people to read names the place."""
+"""Every error is answered with its status and remedy, and names the place of a wrong value."""
 
-from pathlib import Path
+import json
+import re
+from http import HTTPStatus
 
 import httpx
 import pytest
 
-from app.api.http.problems import STATUS, place, status_of
-from app.core import errors
+from app.api.http.problems import problem
+from lachesis.wire import errors
+from lachesis.wire.errors import place
 
 
-def subclasses(cls: type[errors.LachesisError]) -> list[type[errors.LachesisError]]:
-    return [found for sub in cls.__subclasses__() for found in (sub, *subclasses(sub))]
+@pytest.mark.parametrize("cls", errors.BY_CODE.values(), ids=errors.BY_CODE)
+def test_every_error_says_what_it_means_and_what_to_do(cls: type[errors.ServiceError]) -> None:
+    assert re.fullmatch("[a-z_]+", cls.code)
+    assert errors.meaning(cls).endswith(".")
+    assert cls.remedy.endswith(".")
 
 
-@pytest.mark.parametrize("cls", subclasses(errors.LachesisError))
-def test_every_error_class_is_in_the_table(cls: type[errors.LachesisError]) -> None:
-    assert cls in STATUS
-    assert 400 <= status_of(cls("message")) < 600
+@pytest.mark.parametrize("cls", errors.BY_CODE.values(), ids=errors.BY_CODE)
+def test_an_error_is_answered_with_its_status_code_and_remedy(cls: type[errors.ServiceError]) -> None:
+    reply = problem(cls("three were short"))
+    said = json.loads(bytes(reply.body))
+    assert said == {
+        "type": "about:blank",
+        "title": HTTPStatus(cls.status).phrase,
+        "status": reply.status_code,
+        "code": cls.code,
+        "detail": "three were short",
+        "remedy": cls.remedy,
+    }
+    assert reply.status_code == cls.status
 
 
 def test_no_error_of_the_caller_is_answered_as_ours() -> None:
-    for cls, status in STATUS.items():
-        assert (status >= 500) == issubclass(cls, errors.StoreUnavailable)
-
-
-@pytest.mark.parametrize("cls", [cls for cls in STATUS if not cls.__subclasses__()], ids=lambda cls: cls.code)
-def test_every_code_is_documented_with_its_status(cls: type[errors.LachesisError]) -> None:
-    table = (Path(__file__).parents[3] / "docs" / "how-to" / "http-api.md").read_text().partition("## Errors")[2]
-    rows = [line.split("|") for line in table.splitlines() if line.startswith("|")]
-    assert [str(STATUS[cls]) in row[1] for row in rows if f"`{cls.code}`" in row[2]] == [True]
+    ours = (errors.StoreUnavailable, errors.MaintenanceEnded, errors.InternalError)
+    for cls in errors.BY_CODE.values():
+        assert (cls.status >= 500) == issubclass(cls, ours)
 
 
 def test_a_place_reads_as_people_write_it() -> None:

@@ -125,7 +125,7 @@ async def call(endpoint: Callable[[Request], Awaitable[Response]]) -> tuple[list
     ("error", "status", "named"),
     [
         (errors.GroupNotFound("g"), 404, {}),
-        (errors.QueueFull("full", 2.5), 429, {b"retry-after": b"3"}),
+        (errors.QueueFull("full"), 429, {b"retry-after": b"1"}),
         (errors.StoreFull("full"), 507, {b"retry-after": b"10"}),
         (errors.BodyTooLarge("large"), 413, {b"connection": b"close"}),
         (ClientDisconnect(), 400, {}),
