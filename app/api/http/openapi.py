@@ -21,6 +21,7 @@ Responses = dict[int | str, dict[str, Any]]
 _ANY = (
     errors.CrossSiteRequest,
     errors.ForeignHost,
+    errors.TooManyConflicts,
     errors.StoreUnavailable,
     errors.StoreRefused,
     errors.UnreadableRecord,

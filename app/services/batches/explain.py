@@ -14,6 +14,7 @@ from app.services.batches.dispatch import Dispatch
 from app.services.groups.arrivals import Arrivals
 from app.services.runs.capacity import RunCapacity
 from app.services.runs.warnings import RunWarnings
+from app.store.redis.compare_and_swap import Attempts
 from app.store.replay.store import ReplayStore
 from app.store.runs.store import RunStore
 
@@ -80,8 +81,8 @@ class Diagnostics:
         return replace(reason, warnings=found)
 
     async def _of(self, run: str, instead: Mapping[str, float] | None) -> BatchDiagnosis:
-        decision = None
-        while decision is None:
+        decision, attempts = None, Attempts("decide on a batch", run)
+        while decision is None and attempts.again():
             view = await self._runs.view(run)
             if view.config is None:
                 return BatchDiagnosis(view, unregistered(), None, None, {}, Arrived())

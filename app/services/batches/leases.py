@@ -15,6 +15,7 @@ from app.services.replay.reservations import UseReservations
 from app.store.batches.store import BatchStore
 from app.store.batches.view import BatchView
 from app.store.groups.store import GroupStore
+from app.store.redis.compare_and_swap import Attempts
 
 
 class BatchLeases:
@@ -55,7 +56,8 @@ class BatchLeases:
         """
         # The ranks of a step come at the same time; in one process they need not outdate each other.
         async with self._turns.setdefault((run, batch_id), asyncio.Lock()):
-            while True:
+            attempts = Attempts("acknowledge a batch", run)
+            while attempts.again():
                 view = await self._batches.view(run, batch_id)
                 lease = _held(view, run, batch_id, lease_id, "acknowledged")
                 if lease is None:
@@ -83,7 +85,8 @@ class BatchLeases:
         Raises:
             RunNotFound, BatchNotFound, LeaseLost: As for `acknowledge`.
         """
-        while True:
+        attempts = Attempts("give back a batch", run)
+        while attempts.again():
             view = await self._batches.view(run, batch_id)
             lease = _held(view, run, batch_id, lease_id, "given_back")
             if lease is None:
@@ -109,7 +112,8 @@ class BatchLeases:
         Raises:
             RunNotFound, BatchNotFound, LeaseLost: As for `acknowledge`.
         """
-        while True:
+        attempts = Attempts("extend the lease of a batch", run)
+        while attempts.again():
             view = await self._batches.view(run, batch_id)
             lease = _held(view, run, batch_id, lease_id, None)
             assert lease is not None, "nothing has ended by being held"  # noqa: S101
@@ -127,7 +131,8 @@ class BatchLeases:
             BatchInUse: It is not quarantined.
         """
         tried: Lease | None = None
-        while True:
+        attempts = Attempts("discard a batch", run)
+        while attempts.again():
             view = await self._batches.view(run, batch_id)
             lease = view.lease
             if lease is None and tried is not None and view.end is not None and view.end.outcome == "discarded":

@@ -13,6 +13,7 @@ from app.services.replay.groups import ReplayedGroups
 from app.services.replay.reservations import UseReservations
 from app.store.batches.store import Acknowledged, BatchStore, Kept
 from app.store.groups.store import GroupStore
+from app.store.redis.compare_and_swap import Attempts
 from app.store.runs.store import RunStore
 
 
@@ -141,7 +142,8 @@ class Retention:
             InvalidField: No batch of that step was taken yet.
             RewindImpossible: A batch after ``step`` was delivered and is not kept.
         """
-        while True:
+        attempts = Attempts("rewind the run", run)
+        while attempts.again():
             view = await self._runs.view(run)
             _check_taken(view, step)
             earliest = view.kept.unkept_step

@@ -21,6 +21,7 @@ from app.core.errors import CurriculumNotFound, InvalidField, RunNotFound
 from app.events import CurriculumDeleted, emit
 from app.store.curriculum.entries import MAX_CURRICULA
 from app.store.curriculum.store import Census, CurriculumStore, CurriculumView
+from app.store.redis.compare_and_swap import Attempts
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,8 @@ class CurriculumSettings:
             InvalidField: The settings do not fit together, the strategy needs ``total_steps``, or the run has as many
                 curricula as it may.
         """
-        while True:
+        attempts = Attempts("configure a curriculum", run)
+        while attempts.again():
             view = await self._store.view(run, name)
             if view is None and not make:
                 raise CurriculumNotFound(f"run {run} has no curriculum {name}")

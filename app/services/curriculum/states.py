@@ -12,6 +12,7 @@ from app.services.curriculum.curricula import CurriculumSettings, too_many_curri
 from app.store.curriculum.entries import MAX_ITEMS
 from app.store.curriculum.state import CurriculumStateStore, SavedItem
 from app.store.curriculum.store import CurriculumStore
+from app.store.redis.compare_and_swap import Attempts
 
 _AT_ONCE = 500
 _FIRST_LINE = 2  # line of the first item in a document, after the header
@@ -87,7 +88,8 @@ class CurriculumStates:
                         raise InvalidField(f"item {part[number].key[:80]!r} is in the document twice", where)
                     _check(word, run, name)
                     before += len(part)
-            while True:
+            attempts = Attempts("restore a curriculum", run)
+            while attempts.again():
                 old = (await self._store.ids(run)).get(name)
                 word = await self._states.finish(run, name, own, old)
                 if word != "outdated":

@@ -26,6 +26,7 @@ from app.services.batches.rewind import Retention
 from app.services.environments.heartbeats import HeartbeatBuffer
 from app.services.runs.warnings import RunWarnings
 from app.store.environments.members import Member, MemberStore, not_a_member
+from app.store.redis.compare_and_swap import Attempts
 from app.store.runs.store import RunStore
 
 MOST_ENVIRONMENTS = 4096
@@ -110,7 +111,8 @@ class EnvironmentRegistry:
         Returns:
             Its record and the run it joined, or None while the trainer has not asked for its first batch.
         """
-        while True:
+        attempts = Attempts("register an environment", run)
+        while attempts.again():
             view = await self._runs.view(run)
             if view.config is None or not view.started:
                 return None
@@ -132,7 +134,8 @@ class EnvironmentRegistry:
     async def disconnect_environment(self, run: str, environment: int) -> bool:
         """Record the goodbye of an environment, unless it has members; False if the id is unknown."""
         self._heartbeats.forget(run, environment)
-        while True:
+        attempts = Attempts("disconnect an environment", run)
+        while attempts.again():
             view = await self._runs.view(run)
             known = view.environments.get(environment)
             if known is None:
@@ -208,7 +211,8 @@ class EnvironmentRegistry:
             InvalidField: The run is full, or a client of Atropos registered an environment of this name.
         """
         member = uuid.uuid4().hex[:16] if member is None else member
-        while True:
+        attempts = Attempts("join an environment", run)
+        while attempts.again():
             view = await self._runs.existing(run)
             environment = joined(name, settings, view, view.clock_ms, self._ttl_ms, change_settings=change_settings)
             key, known = environment.environment, view.environments.get(environment.environment)
@@ -263,7 +267,8 @@ class EnvironmentRegistry:
             RunNotFound: There is no such run, or it was deleted meanwhile.
             EnvironmentNotFound: There is none of that id.
         """
-        while True:
+        attempts = Attempts("change an environment", run)
+        while attempts.again():
             view = await self.known(run, environment)
             changed = replace(view.environments[environment], **changes)
             if await self._put(run, changed, view):

@@ -17,6 +17,7 @@ from app.store.groups.admission_context import AdmissionContext
 from app.store.groups.codec import EncodedGroup
 from app.store.groups.entries import Outcome, Placement
 from app.store.groups.store import GroupStore
+from app.store.redis.compare_and_swap import Attempts
 from app.store.runs.store import RunStore
 
 _NOBODY = AdmissionContext(0, {})
@@ -72,7 +73,8 @@ class Admission:
             await self._runs.announce(run)
             self._announced.add(run)
         context, fresh, relieved = self._contexts.get(run, _NOBODY), False, False
-        while True:
+        attempts = Attempts("store groups", run)
+        while attempts.again():
             try:
                 if context.policy.archived:
                     raise RunArchived(f"run {run} is archived: it takes no groups")

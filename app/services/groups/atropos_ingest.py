@@ -11,6 +11,7 @@ from app.store.groups.admission_context import AdmissionContext
 from app.store.groups.codec import EncodedGroup
 from app.store.groups.entries import Placement
 from app.store.groups.store import GroupStore
+from app.store.redis.compare_and_swap import Attempts
 from app.store.runs.store import RunStore
 
 _MOST_BUFFERED = 256  # groups of one environment that may wait for a set; with more, all of them are released
@@ -66,7 +67,8 @@ class AtroposIngest:
 
     async def complete_sets(self, run: str, environment: Environment) -> int:
         """Release every full set from an environment's buffer; returns the sequences still waiting."""
-        while True:
+        attempts = Attempts("complete sets of groups", run)
+        while attempts.again():
             view = await self._runs.view(run)
             own = {lane: count for lane, count in view.buffers.items() if lane[0] == environment.environment}
             if sum(own.values()) > _MOST_BUFFERED:

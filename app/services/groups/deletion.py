@@ -9,6 +9,7 @@ from app.core.model import DropReason
 from app.events import GroupDeleted, GroupsDeleted, emit
 from app.services.groups.history import GroupHistories, GroupHistory
 from app.store.groups.store import GroupStore, LaneSlice
+from app.store.redis.compare_and_swap import Attempts
 from app.store.runs.store import RunStore
 
 
@@ -43,7 +44,8 @@ class GroupDeletion:
             GroupNotFound: The run knows no such group, or has forgotten it.
             GroupNotWaiting: It is in a batch, or has left; the message says where it is.
         """
-        while True:
+        attempts = Attempts("delete a group", run)
+        while attempts.again():
             life = await self._histories.of(run, given_id)
             if life.reason == DropReason.DELETED:
                 return

@@ -11,6 +11,7 @@ from app.store.groups.admission_context import AdmissionContext
 from app.store.groups.codec import EncodedGroup
 from app.store.groups.entries import Outcome, Placement
 from app.store.groups.store import GroupStore
+from app.store.redis.compare_and_swap import Attempts
 
 
 class NativeIngest:
@@ -50,7 +51,8 @@ class NativeIngest:
                 raise InvalidField(f"environment {group.environment} is not registered", where)
             return _place(group, context, known=repeated)
 
-        while True:
+        attempts = Attempts("store groups", run)
+        while attempts.again():
             try:
                 return (await self._admission.admit(run, groups, place, announce=False, limited=True)).outcomes
             except InvalidField:

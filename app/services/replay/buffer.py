@@ -19,6 +19,7 @@ from app.services.replay.state import BufferState, read_state
 from app.services.replay.upkeep import ReplayCleanup
 from app.store.groups.codec import checksum
 from app.store.groups.store import GroupStore
+from app.store.redis.compare_and_swap import Attempts
 from app.store.redis.keys import ReplayPart
 from app.store.replay.entries import ARCHIVED, RESERVED, SAMPLEABLE, StoredChunk, StoredFragment, chunk_key
 from app.store.replay.store import ReplayStore
@@ -81,7 +82,8 @@ class ReplayBuffers:
             RunNotFound: There is no such run.
             InvalidField: The settings must deadlock, or do not fit together, or not with the run's.
         """
-        while True:
+        attempts = Attempts("configure the replay buffer", run)
+        while attempts.again():
             owner = await self._runs.view(run)
             if owner.config is None:
                 raise RunNotFound(f"there is no run {run}")
@@ -119,7 +121,8 @@ class ReplayBuffers:
             ReplayNotFound: The run has no buffer.
             InvalidField: A later session has begun.
         """
-        while True:
+        attempts = Attempts("start a replay session", run)
+        while attempts.again():
             view = await self._view(run)
             if session < view.standing.session:
                 raise InvalidField(f"session {view.standing.session} has begun, which is later", ("session",))
@@ -136,7 +139,8 @@ class ReplayBuffers:
         Raises:
             ReplayNotFound: The run has no buffer.
         """
-        while True:
+        attempts = Attempts("update priorities", run)
+        while attempts.again():
             view = await self._view(run)
             alpha = view.policy.sampling.alpha
             changes = [(chunk, priority, weight_of(priority, alpha), None) for chunk, priority in priorities.items()]

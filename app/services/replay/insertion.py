@@ -11,6 +11,7 @@ from app.core.replay.buffer import Eviction
 from app.core.replay.rate_limiter import Blocked, may_insert
 from app.services.replay.change_notifier import BlockedRequests, ChangeNotifier
 from app.services.replay.planning import FragmentReceipt, plan_insertion
+from app.store.redis.compare_and_swap import Attempts
 from app.store.replay.entries import EncodedFragment
 from app.store.replay.insertions import Insertion
 from app.store.replay.store import ReplayStore
@@ -89,7 +90,8 @@ class ReplayInsertion:
         self, run: str, worker: str, fragments: Sequence[EncodedFragment]
     ) -> list[FragmentReceipt] | Blocked:
         candidates = len(fragments) + _SPARE_VICTIMS
-        while True:
+        attempts = Attempts("insert fragments", run)
+        while attempts.again():
             eviction = self._evictions.get(run, Eviction.OLDEST)
             found = await self._replay.look(run, worker, eviction, candidates)
             if found is None:

@@ -13,6 +13,7 @@ from app.core.replay.rate_limiter import Blocked, demand_to_note
 from app.services.replay.change_notifier import BlockedRequests, ChangeNotifier
 from app.services.replay.request import ReplaySample, ReplaySampleRequest, SampledFragment, sampling_of
 from app.services.replay.sampling import ChunkSampling
+from app.store.redis.compare_and_swap import Attempts
 from app.store.replay.samples import Manifest, SampleStore
 from app.store.replay.store import ReplayStore
 from app.store.replay.view import ReplayView
@@ -77,7 +78,8 @@ class ReplaySamples:
         return blocked
 
     async def _take(self, run: str, request: ReplaySampleRequest) -> ReplaySample | Blocked:
-        while True:
+        attempts = Attempts("take a sample", run)
+        while attempts.again():
             view = await self._view(run)
             held = await self._held_by(run, request)
             if held is not None:
@@ -196,7 +198,8 @@ class ReplaySamples:
         Raises:
             SampleNotFound, LeaseLost: As for `acknowledge`.
         """
-        while True:
+        attempts = Attempts("extend the lease of a sample", run)
+        while attempts.again():
             view = await self._view(run)
             lease = await self._held(run, sample_id, lease_id)
             if lease is None:
@@ -215,7 +218,8 @@ class ReplaySamples:
 
     async def _end(self, run: str, sample_id: str, lease_id: str, outcome: str) -> bool:
         """End a sample; False if it ended so before."""
-        while True:
+        attempts = Attempts("end a sample", run)
+        while attempts.again():
             view = await self._view(run)
             lease = await self._held(run, sample_id, lease_id)
             if lease is None:

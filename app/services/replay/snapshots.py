@@ -4,6 +4,7 @@ from app.core.errors import ReplayNotFound, SnapshotNotFound
 from app.core.replay.snapshots import place_snapshot
 from app.events import ReplayDeleted, ReplaySnapshotDeleted, ReplaySnapshotRestored, emit
 from app.services.replay.upkeep import ReplayCleanup
+from app.store.redis.compare_and_swap import Attempts
 from app.store.replay.snapshots import SnapshotRecord, SnapshotStore
 from app.store.replay.view import ReplayView
 from lachesis.wire.replay import MAX_SNAPSHOTS
@@ -32,7 +33,8 @@ class ReplaySnapshots:
             ReplayNotFound: The run has no buffer.
             StoreFull: There is no room for it; the others are still there.
         """
-        while True:
+        attempts = Attempts("take a snapshot", run)
+        while attempts.again():
             view, there = await self._look(run)
             names = {one.slot: one.name for one in there}
             slot, gone = place_snapshot(name, names, view.policy.keep_snapshots, MAX_SNAPSHOTS)
@@ -50,7 +52,8 @@ class ReplaySnapshots:
             SnapshotNotFound: It has no snapshot of this name.
             StoreFull: There is no room for a second copy; nothing was changed.
         """
-        while True:
+        attempts = Attempts("restore a snapshot", run)
+        while attempts.again():
             view, there = await self._look(run)
             snapshot = _of(there, name, run)
             # No order tells which chunks are partly of later versions than that in force.
@@ -78,7 +81,8 @@ class ReplaySnapshots:
         Raises:
             ReplayNotFound: The run has none.
         """
-        while True:
+        attempts = Attempts("delete the replay buffer", run)
+        while attempts.again():
             view, _ = await self._look(run)
             if await self._snapshots.delete_buffer(run, view):
                 emit(ReplayDeleted(run=run))

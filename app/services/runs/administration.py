@@ -17,6 +17,7 @@ from app.services.groups.staleness import Staleness
 from app.services.replay.upkeep import ReplayCleanup
 from app.services.runs.isolation import Failure, each
 from app.store.groups.store import GroupStore
+from app.store.redis.compare_and_swap import Attempts
 from app.store.replay.store import ReplayStore
 from app.store.runs.store import RunStore
 from app.store.runs.view import RunSummary
@@ -65,7 +66,8 @@ class RunAdministration:
         """
         await self._runs.announce(run)
         request = uuid.uuid4().hex
-        while True:
+        attempts = Attempts("create the run", run)
+        while attempts.again():
             view = await self._runs.view(run)
             if view.config is not None:
                 if others := _differing(view, config, policy, named):
@@ -109,7 +111,8 @@ class RunAdministration:
         """
         others = dict(changes)
         batch_size = others.pop("batch_size", None)
-        while True:
+        attempts = Attempts("change the run", run)
+        while attempts.again():
             view = await self.get(run)
             await self._check_fresh_fraction(run, others.get("fresh_fraction", 1.0))
             assert view.config is not None, "as get() says"  # noqa: S101

@@ -16,6 +16,7 @@ from app.core.runs.settings import Policy
 from app.store.groups.admission_context import AdmissionContext, read_admission_context
 from app.store.redis import scripts
 from app.store.redis.client import RedisClient
+from app.store.redis.compare_and_swap import Attempts
 from app.store.redis.keys import RUNS, RunKeys, is_run_name, member_name, parse_member_name
 from app.store.redis.pipeline import Argument
 from app.store.runs.tick import HeardOf, Tick
@@ -117,7 +118,8 @@ class RunStore:
             Whether the configuration is new. The same one again changes nothing: the step goes on.
         """
         keys = RunKeys(run)
-        while True:
+        attempts = Attempts("register a trainer", run)
+        while attempts.again():
             view = await self.view(run)
             arguments: list[Argument] = [view.epoch, _config_text(config), config.starting_step]
             for lease in view.leases:
@@ -325,7 +327,8 @@ class RunStore:
             False if the run was left alone.
         """
         keys = RunKeys(run)
-        while True:
+        attempts = Attempts("reset the run", run)
+        while attempts.again():
             # Raw names: a run that cannot be read can be removed, too.
             found = await self._connection.pipeline([("HKEYS", keys.lanes), ("HKEYS", keys.buffers)])
             lanes, buffers = ([name.decode() for name in names] for names in found)

@@ -393,6 +393,15 @@ class ReplayBlocked(QueueFull):
     remedy = "Send it again later. If this lasts, sample faster or widen the limiter's band."
 
 
+class TooManyConflicts(ServiceError):
+    """Other requests changed the same thing during every attempt. Nothing of this request was stored."""
+
+    code = "too_many_conflicts"
+    status = 503
+    remedy = "Send the request again in a second. If this lasts, send fewer requests at the same time."
+    retry_after_s = 1.0
+
+
 class StoreUnavailable(ServiceError):
     """Redis did not answer in time. The outcome of the request is unknown."""
 

@@ -1,0 +1,49 @@
+"""Optimistic changes: read, decide, write if nothing changed meanwhile, else start again. The attempts are bounded.
+
+A write fails only because another one succeeded, so all together always get on. The bound is for the one that never
+wins: it gets an error instead of holding its client for ever.
+"""
+
+import logging
+from typing import Literal
+
+from app.core.errors import TooManyConflicts
+
+MAX_ATTEMPTS = 1000
+"""Far more than a thousand environments that join a run at once need; some seconds of one request."""
+
+log = logging.getLogger("lachesis.conflicts")
+
+
+class Attempts:
+    """Counts the attempts of one change: ``while attempts.again(): read, decide, write, return``.
+
+    Args:
+        change: What is changed, for the error and the log: ``acknowledge batch b1``.
+        run: The run's name.
+        bound: Most attempts.
+    """
+
+    __slots__ = ("_bound", "_change", "_count", "_run")
+
+    def __init__(self, change: str, run: str, bound: int = MAX_ATTEMPTS) -> None:
+        self._change = change
+        self._run = run
+        self._bound = bound
+        self._count = 0
+
+    def again(self) -> Literal[True]:
+        """Begin the next attempt.
+
+        Raises:
+            TooManyConflicts: The bound is reached. This change did not happen.
+        """
+        if self._count >= self._bound:
+            fields = {"run": self._run, "change": self._change, "attempts": self._count}
+            log.warning("a change lost against other changes", extra={"fields": fields})
+            raise TooManyConflicts(
+                f"could not {self._change} in run {self._run}: other requests changed the same thing during each of "
+                f"{self._count} attempts"
+            )
+        self._count += 1
+        return True
