@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from app.services.batches.atropos_delivery import AtroposDelivery
 from app.services.batches.dispatch import Dispatch
 from app.services.batches.explain import Diagnostics
+from app.services.batches.formation import BatchFormation
+from app.services.batches.lease_taking import LeaseTaking
 from app.services.batches.leases import BatchLeases
 from app.services.batches.request import Timing
 from app.services.batches.retrieval import Retrieval
@@ -45,16 +47,28 @@ class BatchServices:
         retention = Retention(stores.runs, stores.groups, stores.batches, replay.groups, replay.reservations)
         atropos_delivery = AtroposDelivery(stores.batches, retention, worker)
         retrieval = Retrieval(stores.groups)
+        sharding, taking = BatchSharding(retrieval), LeaseTaking(atropos_delivery)
+        formation = BatchFormation(
+            stores.runs,
+            stores.batches,
+            retrieval,
+            sharding,
+            Lookahead(stores.groups),
+            replay.mixing,
+            replay.reservations,
+            taking,
+            groups.arrivals,
+            timing,
+        )
         dispatch = Dispatch(
             stores.runs,
             stores.batches,
             retrieval,
-            BatchSharding(retrieval),
-            Lookahead(stores.groups),
-            replay.mixing,
+            sharding,
+            formation,
             replay.reservations,
+            taking,
             atropos_delivery,
-            groups.arrivals,
             timing,
         )
         return cls(

@@ -1,0 +1,279 @@
+"""Form a new batch from the queue: plan, rebalance, fetch, shard, reserve, commit.
+
+Planning is optimistic: nothing is locked while a batch forms. The commit is one atomic step that fails if the run
+changed after the plan, and then nothing has changed. A step returns None where the run must be read again.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from app.core.batches.leases import Lease, LeasedGroup, LeaseState, contents_of
+from app.core.batches.planning import Decision, decide, with_returned
+from app.core.environments.shares import debt_changes
+from app.core.errors import InvalidField, SequenceTooLong
+from app.core.model import BatchPlan, Lane, NotReady, RunView
+from app.core.ranks.requests import awaiting
+from app.core.ranks.sharding import Undivided, recorded
+from app.events import BatchRelaxed, emit
+from app.services.batches.lease_taking import LeaseTaking
+from app.services.batches.request import Batch, BatchRequest, Timing
+from app.services.batches.retrieval import Retrieval, Retrieved
+from app.services.groups.arrivals import Arrivals
+from app.services.ranks.lookahead import Lookahead
+from app.services.ranks.sharding import BatchSharding
+from app.services.replay.mixing import Mixture, ReplayMixing
+from app.services.replay.reservations import UseReservations
+from app.store.batches.store import BatchStore
+from app.store.runs.store import RunStore
+
+_MANY_LANES = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What the rules chose.
+
+    Attributes:
+        decision: The decision of the rules.
+        plan: The groups from the queue.
+        mixture: The groups from the replay buffer; None: the batch has none.
+    """
+
+    decision: Decision
+    plan: BatchPlan
+    mixture: Mixture | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rebalanced:
+    """A plan whose groups load the ranks evenly.
+
+    Attributes:
+        planned: What the rules chose.
+        plan: The groups to take from the queue instead of `Planned.plan`.
+        delays: How often groups were passed over; None: as before.
+    """
+
+    planned: Planned
+    plan: BatchPlan
+    delays: Mapping[str, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A plan with the payloads of all its groups."""
+
+    rebalanced: Rebalanced
+    retrieved: Retrieved
+
+
+@dataclass(frozen=True, slots=True)
+class Sharded:
+    """A batch as its requester gets it, not committed yet."""
+
+    fetched: Fetched
+    batch: Batch
+
+
+class _ReplayedGroupsDoNotFit(Exception):
+    """A batch with groups from the replay buffer cannot be divided between ranks as asked."""
+
+
+class BatchFormation:
+    """Forms new batches, and decides what the next one would be."""
+
+    def __init__(
+        self,
+        runs: RunStore,
+        batches: BatchStore,
+        retrieval: Retrieval,
+        sharding: BatchSharding,
+        lookahead: Lookahead,
+        mixing: ReplayMixing,
+        reservations: UseReservations,
+        taking: LeaseTaking,
+        arrivals: Arrivals,
+        timing: Timing,
+    ) -> None:
+        self._runs = runs
+        self._batches = batches
+        self._retrieval = retrieval
+        self._sharding = sharding
+        self._lookahead = lookahead
+        self._mixing = mixing
+        self._reservations = reservations
+        self._taking = taking
+        self._arrivals = arrivals
+        self._timing = timing
+
+    async def form(self, run: str, view: RunView, request: BatchRequest | None) -> Batch | NotReady | None:
+        """Form and commit a batch.
+
+        Returns:
+            The batch; or why there is none; or None if the run changed meanwhile: read it again.
+
+        Raises:
+            StepMismatch, InvalidField: The ranks cannot have this batch as they ask for it.
+        """
+        seat = None if request is None else request.seat
+        if seat is not None and view.config is not None:
+            seat.check(view.step + 1)
+            seat.check_size(view.config.batch_size)
+        self._arrivals.note(run, view)
+        try:
+            return await self._form(run, view, request, mixing=True)
+        except _ReplayedGroupsDoNotFit:
+            # The ranks had other micro-batches or costs when these groups came. Fresh groups alone may still fit.
+            return await self._form(run, view, request, mixing=False)
+
+    async def decide(
+        self, run: str, view: RunView, returning: Sequence[LeasedGroup] = (), *, mixing: bool = True
+    ) -> tuple[Decision, Mixture | None]:
+        """Decide on the next batch, and on its groups from the replay buffer.
+
+        Args:
+            run: The run's name.
+            view: The run.
+            returning: Groups of batches that will be dissolved, because their size is not the run's.
+            mixing: Whether it may have groups from the replay buffer.
+        """
+        lanes = await self._retrieval.lanes(run, view)
+        if returning:
+            lanes = with_returned(view, lanes, returning)
+        mixed = await self._mixing.decide(run, view, lanes, self._timing.environment_ttl_ms) if mixing else None
+        return mixed or (await self._decide_fresh(view, lanes), None)
+
+    async def cannot_shard(self, run: str, view: RunView, error: InvalidField, batch_id: str | None) -> InvalidField:
+        """Store which group prevents the division of a batch, and return the error for its ranks.
+
+        Args:
+            run: The run's name.
+            view: The run.
+            error: What is wrong.
+            batch_id: The batch, if it was taken before; None: a new one.
+        """
+        if not isinstance(error, SequenceTooLong):
+            return error
+        way_out = "delete the group" if batch_id is None else f"give batch {batch_id} back, then delete the group"
+        detail = f"{error.message}; ask for larger micro-batches, or {way_out}"
+        undivided = Undivided(error.group_id, batch_id, detail)
+        if view.undivided != undivided:
+            await self._runs.note_undivided(run, undivided)
+        return SequenceTooLong(detail, error.location, error.group_id)
+
+    async def _form(
+        self, run: str, view: RunView, request: BatchRequest | None, *, mixing: bool
+    ) -> Batch | NotReady | None:
+        planned = await self._plan(run, view, request, mixing=mixing)
+        if not isinstance(planned, Planned):
+            return planned
+        rebalanced = await self._rebalance(run, view, request, planned)
+        fetched = await self._fetch(run, view, rebalanced)
+        sharded = None if fetched is None else await self._shard(run, view, request, fetched)
+        if sharded is None or not await self._reserve(run, sharded):
+            return None
+        if request is not None and request.chosen is not None:
+            request.chosen(sharded.batch)
+        return sharded.batch if await self._commit(run, view, sharded) else None
+
+    async def _plan(
+        self, run: str, view: RunView, request: BatchRequest | None, *, mixing: bool
+    ) -> Planned | NotReady | None:
+        """Decide on the groups, and store what the next decision must know."""
+        decision, mixture = await self.decide(run, view, mixing=mixing)
+        if decision.conflict_since_ms != view.conflict_since_ms:
+            await self._runs.note_conflict(run, decision.conflict_since_ms)
+        if decision.unfilled != view.unfilled:
+            await self._runs.note_unfilled(run, decision.unfilled)
+        if decision.plan is not None:
+            return Planned(decision, decision.plan, mixture)
+        if decision.scarce != view.scarce:
+            await self._runs.note_scarce(run, decision.scarce)
+        why = decision.not_ready
+        return why if why is None or request is None or request.seat is None else awaiting(why, view.leases)
+
+    async def _rebalance(self, run: str, view: RunView, request: BatchRequest | None, planned: Planned) -> Rebalanced:
+        """Exchange groups for others that load the ranks more evenly."""
+        split = None if request is None or request.seat is None else request.seat.split
+        plan, delays = await self._lookahead.choose(run, view, planned.plan, split)
+        return Rebalanced(planned, plan, delays)
+
+    async def _fetch(self, run: str, view: RunView, rebalanced: Rebalanced) -> Fetched | None:
+        """Read the payloads; None if a group is too old, which drops it."""
+        mixture = rebalanced.planned.mixture
+        replayed = () if mixture is None else mixture.groups
+        retrieved = await self._retrieval.leasable(run, view, rebalanced.plan, replayed)
+        return None if retrieved is None else Fetched(rebalanced, retrieved)
+
+    async def _shard(self, run: str, view: RunView, request: BatchRequest | None, fetched: Fetched) -> Sharded | None:
+        """Divide the batch between ranks, or leave it whole; None if a group is damaged, which drops it.
+
+        Raises:
+            _ReplayedGroupsDoNotFit: A group prevents it, and the batch has groups from the replay buffer.
+            InvalidField: A fresh group prevents it.
+        """
+        planned, plan = fetched.rebalanced.planned, fetched.rebalanced.plan
+        new = Lease(
+            batch_id=uuid.uuid4().hex,
+            state=LeaseState.RETURNED,
+            worker="",
+            delivery_count=1,
+            step=view.step + 1,
+            relaxed=plan.relaxed,
+            contents=contents_of(fetched.retrieved.groups),
+            replayed=contents_of(() if planned.mixture is None else planned.mixture.groups),
+            debts=debt_changes(view.debts, planned.decision.debts),
+        )
+        seat = None if request is None else request.seat
+        lease = self._taking.lease_for(request, view, new)
+        try:
+            batch = await self._sharding.divide(view, lease, fetched.retrieved, seat)
+        except InvalidField as error:
+            if planned.mixture is not None:
+                raise _ReplayedGroupsDoNotFit from None
+            raise await self.cannot_shard(run, view, error, None) from None
+        if isinstance(batch, Batch):
+            return Sharded(fetched, batch)
+        await self._retrieval.drop(run, view, batch.reasons)
+        await self._mixing.retire_damaged(run, batch.reasons)
+        return None
+
+    async def _reserve(self, run: str, sharded: Sharded) -> bool:
+        """Reserve a use of each group from the replay buffer; False if one cannot be had any more."""
+        mixture = sharded.fetched.rebalanced.planned.mixture
+        return mixture is None or await self._mixing.reserve(run, sharded.batch.lease, mixture)
+
+    async def _commit(self, run: str, view: RunView, sharded: Sharded) -> bool:
+        """Take the groups out of the queue, all or none; False if the run changed meanwhile."""
+        fetched, batch = sharded.fetched, sharded.batch
+        decision, lease = fetched.rebalanced.planned.decision, batch.lease
+        commit = self._batches.commit(
+            run,
+            lease,
+            fetched.retrieved.groups,
+            epoch=view.epoch,
+            policy_version=view.policy_version,
+            debts=decision.debts,
+            clock_ms=view.clock_ms,
+            balance=None if lease.shards is None else recorded(view.balance, lease.shards),
+            delays=fetched.rebalanced.delays,
+            scarce=decision.scarce,
+        )
+        if not await self._taking.take(lease, commit):
+            if lease.replayed:
+                await self._reservations.release(run, lease.batch_id)
+            return False
+        if lease.relaxed:
+            owed = {environment: sequences for environment, sequences in decision.debts.items() if sequences > 0}
+            emit(BatchRelaxed(run=run, batch=lease.batch_id, step=lease.step, owed_sequences=owed))
+        return True
+
+    async def _decide_fresh(self, view: RunView, lanes: Sequence[Lane]) -> Decision:
+        own = view.policy.relax_after_s
+        relax_after_ms = self._timing.relax_after_ms if own is None else round(own * 1000)
+        if len(lanes) < _MANY_LANES:
+            return decide(view, lanes, self._timing.environment_ttl_ms, relax_after_ms)
+        # With a thousand lanes this takes long enough for other requests to notice.
+        return await asyncio.to_thread(decide, view, lanes, self._timing.environment_ttl_ms, relax_after_ms)

@@ -1,0 +1,43 @@
+"""Put a batch into the hands of a requester."""
+
+import uuid
+from collections.abc import Coroutine
+from dataclasses import replace
+
+from app.core.batches.leases import Lease, LeaseState, returned
+from app.core.model import RunView
+from app.services.batches.atropos_delivery import AtroposDelivery
+from app.services.batches.request import BatchRequest
+
+
+class LeaseTaking:
+    """Takes leases for requesters.
+
+    Attributes:
+        handed_out: Batches, and shards of batches, that this process has handed out.
+    """
+
+    def __init__(self, atropos_delivery: AtroposDelivery) -> None:
+        self._atropos_delivery = atropos_delivery
+        self.handed_out = 0
+
+    def lease_for(self, request: BatchRequest | None, view: RunView, batch: Lease) -> Lease:
+        """Return the lease of a batch for a requester; None is a trainer of Atropos."""
+        if request is None:
+            return self._atropos_delivery.lease(batch)
+        return replace(
+            returned(batch),
+            state=LeaseState.HELD,
+            worker=self._atropos_delivery.worker,
+            lease_id=uuid.uuid4().hex,
+            deadline_ms=request.deadline_ms(view),
+            request_id=request.request_id,
+            trainer=request.trainer,
+        )
+
+    async def take(self, lease: Lease, write: Coroutine[None, None, bool]) -> bool:
+        """Write a lease; False if the run changed meanwhile."""
+        # One that is not on its way to a trainer of Atropos is held until its deadline, wherever its reply goes.
+        taken = await (self._atropos_delivery.begin(lease, write) if lease.state is LeaseState.SENDING else write)
+        self.handed_out += taken
+        return taken
