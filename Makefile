@@ -46,7 +46,8 @@ openapi: venv-dev  ## write docs/openapi.json from the code
 	    print(json.dumps(create_app(Settings()).openapi(), indent=2, ensure_ascii=False))' > docs/openapi.json.new
 	@mv docs/openapi.json.new docs/openapi.json
 
-sync: venv-dev  ## write the synchronous classes of the SDK from the asyncio ones
+sync: venv-dev  ## write what the SDK derives: types of settings, and the synchronous classes
+	@$(python) -m tools.generate_options
 	@$(python) tools/generate_sync.py
 
 reference: venv-dev  ## write docs/reference from the code: errors and settings

@@ -1,9 +1,20 @@
 """Write the reference pages that the code defines: `make reference`. A test compares them with the code."""
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 from lachesis import errors
+from lachesis.wire.body import MAX_INTEGER
+from lachesis.wire.curricula import CurriculumSettings
+from lachesis.wire.filters import PassRateFilter, RewardRangeFilter, ZeroVarianceFilter
+from lachesis.wire.replay import RateLimiter, ReplaySettings, Sampling
+from lachesis.wire.runs import YEAR_S, AtroposSettings, RunCreate
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
 _NOTICE = "<!-- `make reference` writes this page. Edit {source} instead. -->\n"
@@ -53,7 +64,87 @@ def _tree(cls: type[Exception], indent: str = "") -> Iterator[str]:
         yield from _tree(sub, f"{indent}    ")
 
 
-PAGES: Mapping[str, Callable[[], str]] = {"errors.md": errors_page}
+def settings_page() -> str:
+    """Return the page of settings: a table for each model."""
+    parts = [
+        "# Settings",
+        "",
+        _NOTICE.format(source="the models in `clients/lachesis/wire`"),
+        "The settings of runs, replay buffers and curricula, with their bounds and defaults.",
+        "A setting in `_s` is in seconds, one in `_bytes` in bytes. `null` is None in Python.",
+        "The settings of the service itself are in [Operate](../operate/index.md).",
+        "",
+    ]
+    for title, introduction, models in _SETTINGS:
+        parts += [f"## {title}", "", introduction, ""]
+        for heading, model in models:
+            parts += [f"### {heading}", ""] if heading else []
+            parts += ["| Setting | Values | Default | Meaning |", "|---|---|---|---|"]
+            parts += [_setting_row(name, field) for name, field in model.model_fields.items()] + [""]
+    return "\n".join(parts)
+
+
+_SETTINGS: tuple[tuple[str, str, tuple[tuple[str, type[BaseModel]], ...]], ...] = (
+    (
+        "Runs",
+        "`POST /v1/runs` takes all of these, and `PATCH /v1/runs/{run}` changes all but `name` and `atropos`.\n"
+        "SDK: `Trainer.create_run` and `Trainer.change_run`.",
+        (
+            ("", RunCreate),
+            ("`filter_zero_variance`", ZeroVarianceFilter),
+            ("`filter_reward_range`", RewardRangeFilter),
+            ("`filter_pass_rate`", PassRateFilter),
+            ("`atropos`", AtroposSettings),
+        ),
+    ),
+    (
+        "Replay buffers",
+        "`PUT /v1/runs/{run}/replay` takes these, and `PATCH` changes them.\nSDK: `Replay.set_up` and `Replay.change`.",
+        (("", ReplaySettings), ("`sampling`", Sampling), ("`limiter`", RateLimiter)),
+    ),
+    (
+        "Curricula",
+        "`PUT /v1/runs/{run}/curricula/{curriculum}` takes these, and `PATCH` changes them.\n"
+        "SDK: `Curriculum.set_up` and `Curriculum.change`.",
+        (("", CurriculumSettings),),
+    ),
+)
+_COMPARISONS = (("ge", "at least"), ("gt", "above"), ("le", "at most"), ("lt", "below"))
+
+
+def _setting_row(name: str, field: FieldInfo) -> str:
+    values = [_kind(field.annotation)]
+    for attribute, words in _COMPARISONS:
+        bounds = [getattr(each, attribute) for each in field.metadata if hasattr(each, attribute)]
+        values += [f"{words} {_number(bound)}" for bound in bounds]
+    default = "required" if field.is_required() else _default(field.get_default(call_default_factory=True))
+    return f"| `{name}` | {', '.join(values)} | {default} | {field.description} |"
+
+
+def _kind(annotation: Any) -> str:
+    if get_origin(annotation) in (Union, UnionType):
+        return " or ".join(_kind(part) for part in get_args(annotation))
+    if get_origin(annotation) is Literal:
+        return ", ".join(f"`{value}`" for value in get_args(annotation))
+    return _KINDS.get(annotation, "object: see below")
+
+
+_KINDS = {int: "integer", float: "number", str: "text", bool: "`true`, `false`", NoneType: "`null`"}
+
+
+def _number(value: float) -> str:
+    if value == YEAR_S:
+        return "a year"
+    return "2^53 - 1" if value == MAX_INTEGER else "-(2^53 - 1)" if value == -MAX_INTEGER else f"{value:,.12g}"
+
+
+def _default(value: object) -> str:
+    if isinstance(value, BaseModel):
+        return "its defaults"
+    return '""' if value == "" else f"`{json.dumps(value)}`"
+
+
+PAGES: Mapping[str, Callable[[], str]] = {"errors.md": errors_page, "settings.md": settings_page}
 
 
 if __name__ == "__main__":

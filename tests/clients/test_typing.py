@@ -12,13 +12,9 @@ import pytest
 
 import lachesis
 from lachesis import AsyncReplay, AsyncTrainer, Replay, Trainer
-from lachesis.curriculum.options import CurriculumOptions, HowSampled, ItemOptions
-from lachesis.replay.buffer import HowDrawn, ReplayOptions
-from lachesis.runs.trainer import NewRun, RunChanges
-from lachesis.wire.curricula import CurriculumChange, CurriculumSettings
+from lachesis.curriculum.options import HowSampled, ItemOptions
+from lachesis.replay.buffer import HowDrawn
 from lachesis.wire.curriculum_items import ItemChange, NewItem, SampleItems
-from lachesis.wire.replay import ReplayChange, ReplaySettings
-from lachesis.wire.runs import RunChange, RunCreate
 from lachesis.wire.samples import TakeSample
 
 ROOT = Path(__file__).parents[2]
@@ -116,22 +112,10 @@ def test_docstrings_of_the_synchronous_classes_say_nothing_of_asyncio() -> None:
     assert "in any number of tasks" in (inspect.getdoc(lachesis.AsyncCurriculum.items) or "")
 
 
-def test_settings_of_runs_are_those_of_the_contract() -> None:
+def test_options_of_samples_and_items_are_those_of_the_contract() -> None:
     """They are written down a second time for type checkers; here is what keeps them equal."""
-    for written, model, besides in ((NewRun, RunCreate, {"name", "batch_size"}), (RunChanges, RunChange, set())):
-        assert get_type_hints(written).keys() | besides == model.model_fields.keys()
-
-
-def test_settings_of_buffers_and_samples_are_those_of_the_contract() -> None:
-    options = get_type_hints(ReplayOptions).keys()
-    assert options == ReplaySettings.model_fields.keys() == ReplayChange.model_fields.keys()
     besides = {"num_chunks", "num_fragments", "request_id", "trainer"}
     assert get_type_hints(HowDrawn).keys() | besides == TakeSample.model_fields.keys()
-
-
-def test_settings_of_curricula_and_their_samples_and_items_are_those_of_the_contract() -> None:
-    options = get_type_hints(CurriculumOptions)
-    assert options.keys() == CurriculumSettings.model_fields.keys() == CurriculumChange.model_fields.keys()
     assert get_type_hints(HowSampled).keys() | {"n", "bins_only", "request_id"} == SampleItems.model_fields.keys()
     assert get_type_hints(ItemOptions).keys() == ItemChange.model_fields.keys() == NewItem.model_fields.keys() - {"key"}
 

@@ -22,7 +22,7 @@ from lachesis._transport.http import OwnsSender, Sender
 from lachesis._transport.protocol import JSON
 from lachesis._transport.settings import Settings, settings_from
 from lachesis.curriculum.observer import Observer
-from lachesis.curriculum.options import CurriculumOptions, HowSampled, ItemOptions, SortedBy
+from lachesis.curriculum.options import HowSampled, ItemOptions, SortedBy
 from lachesis.errors import InvalidField, LachesisError
 from lachesis.wire.curricula import (
     CURRICULUM_NAME,
@@ -46,6 +46,7 @@ from lachesis.wire.curriculum_items import (
     SampleItems,
     WhatIf,
 )
+from lachesis.wire.options import CurriculumOptions
 
 log = logging.getLogger(__name__)
 

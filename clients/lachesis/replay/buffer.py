@@ -22,15 +22,15 @@ from lachesis.loader.nested import Nested, decode
 from lachesis.loader.sources import AsyncSource, FetchAsync
 from lachesis.replay.sample import AsyncSample, Records
 from lachesis.replay.worker import AsyncWorker
+from lachesis.wire.options import ReplayOptions
 from lachesis.wire.replay import (
     MAX_PRIORITIES,
     Chunk,
     Priorities,
-    RateLimiter,
     ReplayChange,
     ReplaySettings,
     ReplayState,
-    Sampling,
+    StrategyName,
 )
 from lachesis.wire.snapshots import ReplaySnapshot, RestoreSnapshot, TakeSnapshot
 
@@ -38,34 +38,12 @@ log = logging.getLogger(__name__)
 
 SortedBy = Literal["order", "weights", "versions", "uses"]
 Place = Literal["sampleable", "reserved", "archived"]
-Strategy = Literal["uniform", "fifo", "lifo", "proportional", "rank", "recency", "staleness"]
-
-
-class ReplayOptions(TypedDict, total=False):
-    """Settings of a buffer, as `lachesis.wire.replay.ReplaySettings` describes them."""
-
-    fragments_per_chunk: int
-    groups: bool
-    max_chunks: int
-    max_bytes: int | None
-    eviction: Literal["oldest", "most_used", "lowest_priority"]
-    max_staleness: int | None
-    max_age_s: float | None
-    max_reuse: int | None
-    sampling: Sampling
-    limiter: RateLimiter | None
-    min_size_to_sample: int
-    reorder_window_s: float
-    max_waiting: int
-    fragment_ttl_s: float
-    seed: int
-    keep_snapshots: int
 
 
 class HowDrawn(TypedDict, total=False):
     """How samples are drawn and held, if not by the settings of the buffer."""
 
-    strategy: Strategy
+    strategy: StrategyName
     alpha: float
     beta: float
     half_life_chunks: float

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from types import TracebackType
-from typing import Literal, TypedDict
+from typing import Literal
 
 from typing_extensions import Self, Unpack
 
@@ -21,12 +21,9 @@ from lachesis.curriculum.curriculum import AsyncCurriculum, Curricula, raise_fai
 from lachesis.errors import LachesisError
 from lachesis.rank import Rank
 from lachesis.wire.batches import Explanation, LeasedBatches
-from lachesis.wire.filters import PassRateFilter, RewardRangeFilter, ZeroVarianceFilter
 from lachesis.wire.groups import Lineage
+from lachesis.wire.options import NewRun, RunChanges
 from lachesis.wire.runs import (
-    AtroposSettings,
-    FutureVersions,
-    LongSequences,
     RetentionState,
     Rewound,
     Run,
@@ -34,46 +31,6 @@ from lachesis.wire.runs import (
     RunCreate,
 )
 from lachesis.wire.status import RunStatus
-
-
-class RunLimits(TypedDict, total=False):
-    """Settings of a run, as `lachesis.wire.runs.RunCreate` describes them."""
-
-    max_staleness: int | None
-    max_age_s: float | None
-    future_versions: FutureVersions
-    max_sequence_tokens: int | None
-    long_sequences: LongSequences
-    relax_after_s: float | None
-    relax_scarce_after_s: float | None
-    max_queued_groups: int | None
-    max_queued_bytes: int | None
-    lease_s: float
-    max_deliveries: int
-    keep_batches: int
-    keep_bytes: int
-    dedup_window_s: float
-    history_retention_s: float
-    balance_window: int
-    max_delay_batches: int
-    filter_zero_variance: ZeroVarianceFilter | None
-    filter_reward_range: RewardRangeFilter | None
-    filter_pass_rate: PassRateFilter | None
-    alert_after_batches: int | None
-    fresh_fraction: float
-
-
-class NewRun(RunLimits, total=False):
-    """Settings of a run that can be given when it is created."""
-
-    atropos: AtroposSettings
-
-
-class RunChanges(RunLimits, total=False):
-    """Settings of a run that can be changed while it runs."""
-
-    batch_size: int
-    archived: bool
 
 
 class AsyncTrainer(OwnsSender, ForAsyncio):

@@ -16,9 +16,10 @@ from lachesis._transport.curriculum_calls import Registered, slices
 from lachesis._transport.files import StateFile
 from lachesis._transport.settings import Settings
 from lachesis.curriculum.curriculum import AsyncCurriculum, key_of
-from lachesis.curriculum.options import CurriculumOptions, HowSampled, ItemOptions, SortedBy
+from lachesis.curriculum.options import HowSampled, ItemOptions, SortedBy
 from lachesis.wire.curricula import CurriculumInfo, StateLoaded, StrategyName
 from lachesis.wire.curriculum_items import Comparison, Item, ItemDetails, ItemsRegistered, SampledItem, SampledItems
+from lachesis.wire.options import CurriculumOptions
 
 
 class ItemStream(Blocking[AsyncItemStream]):

@@ -15,12 +15,13 @@ from lachesis._transport.bridge import Blocking, BlockingOwner, Portal
 from lachesis._transport.settings import Settings
 from lachesis.loader.nested import Nested
 from lachesis.loader.sources import AsyncSource
-from lachesis.replay.buffer import AsyncReplay, HowDrawn, Place, ReplayOptions, SortedBy
+from lachesis.replay.buffer import AsyncReplay, HowDrawn, Place, SortedBy
 from lachesis.replay.cutting import EachStep
 from lachesis.replay.sample import AsyncSample, Records
 from lachesis.replay.worker import AsyncWorker
 from lachesis.sync.leased import Leased
 from lachesis.wire.fragments import FragmentOutcome
+from lachesis.wire.options import ReplayOptions
 from lachesis.wire.replay import Chunk, ReplayState
 from lachesis.wire.snapshots import ReplaySnapshot
 

@@ -14,11 +14,12 @@ from lachesis._transport.settings import Settings
 from lachesis.batches.batch import AsyncBatch
 from lachesis.batches.columns import Columns
 from lachesis.rank import Rank
-from lachesis.runs.trainer import AsyncTrainer, NewRun, RunChanges
+from lachesis.runs.trainer import AsyncTrainer
 from lachesis.sync.curriculum import Curriculum
 from lachesis.sync.leased import Leased
 from lachesis.wire.batches import Explanation, LeasedBatches
 from lachesis.wire.groups import Lineage
+from lachesis.wire.options import NewRun, RunChanges
 from lachesis.wire.runs import RetentionState, Rewound, Run
 from lachesis.wire.status import RunStatus
 

@@ -2,21 +2,31 @@
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler
+from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, ValidationInfo, field_validator
 from pydantic_core import CoreSchema
 
 MAX_INTEGER = 2**53 - 1
-"""Largest integer that is taken: those beyond it change in readers that take numbers as doubles."""
+"""Largest accepted integer. Readers that use doubles would change a larger one."""
+
+_NUMBERS = (int, float, int | None, float | None)
 
 
 class Body(BaseModel):
-    """A body under ``/v1``. Unknown fields are refused: a misspelt one must not be passed over."""
+    """A body under ``/v1``. It refuses unknown fields, so that a misspelt one is noticed."""
 
     model_config = ConfigDict(frozen=True, allow_inf_nan=False, extra="forbid")
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def _is_no_boolean(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse true and false for a number: Python would take them for 1 and 0."""
+        if isinstance(value, bool) and cls.model_fields[info.field_name or ""].annotation in _NUMBERS:
+            raise ValueError(f"should be a number, not {'true' if value else 'false'}")
+        return value
+
 
 class Change(Body):
-    """A body that changes only what it names. Its fields may be left out, but what they default to means nothing."""
+    """A body that changes only the fields that it names. The defaults of its fields mean nothing."""
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:

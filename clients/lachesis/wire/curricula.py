@@ -12,117 +12,116 @@ JSON_LINES = "application/jsonl"
 """Media type of a curriculum's state: a header, a line for each item, and a last line."""
 
 _Share = Annotated[float, Field(ge=0, le=1)]
-_Alpha = Annotated[float, Field(gt=0, le=1)]
 _Reward = Annotated[float, Field(ge=-1e6, le=1e6)]
 _Weight = Annotated[float, Field(ge=0, le=1e9)]
 
 StrategyName = Literal[
     "uniform", "easy_first", "competence_based", "learnability", "thompson", "plr", "difficulty_pools", "bandit"
 ]
+Form = Literal["cdf", "frontier"]
+Arms = Literal["bins", "categories"]
 Strategy = Annotated[StrategyName, Field(description="How the next items are chosen (docs/how-to/curriculum.md).")]
-NBins = Annotated[int, Field(ge=1, le=100, description="Quantile bins of mean reward, bin 0 the easiest.")]
-Temperature = Annotated[
-    float,
-    Field(
-        ge=1e-6,
-        le=1e6,
-        description="Log-probabilities are divided by it: lower is sharper. Usual is 1, for `bandit` 0.1; a switch of "
-        "strategy leaves it as it is.",
-    ),
-]
-EmaAlpha = Annotated[_Alpha, Field(description="How much a group's mean reward counts in its item's mean reward.")]
-CompetenceThreshold = Annotated[
-    _Reward, Field(description="`competence_based`, `frontier`: mean reward from which an item counts as mastered.")
-]
-TotalSteps = Annotated[
-    int | None,
-    Field(
-        ge=1,
-        le=MAX_INTEGER,
-        description="Trainer steps at which progress is 1, where a request does not say. `easy_first` and "
-        "`competence_based`, `cdf`, need it.",
-    ),
-]
-InFlightTtl = Annotated[
-    float,
-    Field(
-        ge=0, le=YEAR_S, description="How long an item handed out waits for its score before others get it, seconds."
-    ),
-]
-RewardMin = Annotated[_Reward, Field(description="The reward that counts as a failure, for posteriors.")]
-RewardMax = Annotated[_Reward, Field(description="The reward that counts as a success; above `reward_min`.")]
-Forgetting = Annotated[
-    float, Field(ge=0, lt=1, description="Share of a posterior's evidence that each further group makes obsolete.")
-]
-PriorWeight = Annotated[_Weight, Field(description="Rewards that a prior counts as while its item is not seen.")]
-Seed = Annotated[int, Field(ge=0, le=MAX_INTEGER, description="Of the generator that draws.")]
-CompetenceForm = Annotated[
-    Literal["cdf", "frontier"],
-    Field(description="`competence_based`: the easiest share of items, growing; or bins around the frontier."),
-]
-InitialCompetence = Annotated[_Share, Field(description="`cdf`: the share of items to begin with.")]
-FrontierWidth = Annotated[
-    float, Field(ge=1e-6, le=1e6, description="`frontier`: standard deviation of the Gaussian, bins.")
-]
-TargetPassRate = Annotated[_Share, Field(description="`thompson`: items whose drawn pass rate is nearest come first.")]
-Candidates = Annotated[
-    int, Field(ge=1, le=4096, description="`thompson`: items compared at most, unless more are asked.")
-]
-ScoreTemperature = Annotated[
-    float, Field(ge=0.01, le=1e6, description="`plr`: beta; an item's share is its rank to the power -1 / beta.")
-]
-StalenessShare = Annotated[_Share, Field(description="`plr`: rho, the share drawn by how long ago it was drawn.")]
-UnseenShare = Annotated[_Share, Field(description="`plr`: probability of an unseen item while there are any.")]
-HardThreshold = Annotated[
-    _Reward, Field(description="`difficulty_pools`: items are hard whose last group's mean was no higher.")
-]
-EasyThreshold = Annotated[
-    _Reward, Field(description="`difficulty_pools`: items are easy whose last group's mean was no lower.")
-]
-PoolWeight = Annotated[_Weight, Field(description="`difficulty_pools`: how likely this pool is, beside the others.")]
-ArmsOf = Annotated[Literal["bins", "categories"], Field(description="`bandit`: what its arms are.")]
-ArmAlpha = Annotated[_Alpha, Field(description="`bandit`: how much an observation counts in its arm's value.")]
 
 
 class CurriculumSettings(Body):
     """How a curriculum estimates its items and chooses among them (`PUT …/curricula/{curriculum}`).
 
-    Every strategy's parameters are there at all times, so that one can switch, and switch back.
+    This is the one definition of these settings, for the service, the SDK and the documents. The parameters of all
+    strategies are there at all times, so that you can switch the strategy, and switch back. The names and defaults of
+    the first six are those of Atropos's CurriculumScheduler.
     """
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"strategy": "learnability", "n_bins": 10}]})
 
     strategy: Strategy = "uniform"
-    n_bins: NBins = 5
-    temperature: Temperature = 1.0
-    ema_alpha: EmaAlpha = 0.3
-    competence_threshold: CompetenceThreshold = 0.5
-    total_steps: TotalSteps = None
-    in_flight_ttl_s: InFlightTtl = 600.0
-    reward_min: RewardMin = 0.0
-    reward_max: RewardMax = 1.0
-    forgetting: Forgetting = 0.1
-    prior_weight: PriorWeight = 8.0
-    seed: Seed = 0
-    form: CompetenceForm = "cdf"
-    initial_competence: InitialCompetence = 0.01
-    frontier_width: FrontierWidth = 1.0
-    target_pass_rate: TargetPassRate = 0.5
-    candidates: Candidates = 1024
-    score_temperature: ScoreTemperature = 0.1
-    staleness_share: StalenessShare = 0.1
-    unseen_share: UnseenShare = 0.5
-    hard_threshold: HardThreshold = 0.2
-    easy_threshold: EasyThreshold = 0.8
-    hard_weight: PoolWeight = 0.2
-    normal_weight: PoolWeight = 0.6
-    easy_weight: PoolWeight = 0.2
-    arms: ArmsOf = "bins"
-    arm_alpha: ArmAlpha = 0.5
+    n_bins: int = Field(default=5, ge=1, le=100, description="Quantile bins of mean reward; bin 0 is the easiest.")
+    temperature: float = Field(
+        default=1.0,
+        ge=1e-6,
+        le=1e6,
+        description="Divides log-probabilities: lower is sharper. Usual is 1, for `bandit` 0.1. A switch of the "
+        "strategy keeps it.",
+    )
+    ema_alpha: float = Field(
+        default=0.3, gt=0, le=1, description="Weight of a group's mean reward in the mean reward of its item."
+    )
+    competence_threshold: _Reward = Field(
+        default=0.5, description="`competence_based`, `frontier`: mean reward at which an item counts as mastered."
+    )
+    total_steps: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_INTEGER,
+        description="Trainer steps at which progress is 1, if a request does not say. `easy_first` and "
+        "`competence_based` with `cdf` need it.",
+    )
+    in_flight_ttl_s: float = Field(
+        default=600.0,
+        ge=0,
+        le=YEAR_S,
+        description="How long an item that was handed out waits for its score, seconds. Then others can get it.",
+    )
+    reward_min: _Reward = Field(default=0.0, description="Reward that counts as a failure, for posteriors.")
+    reward_max: _Reward = Field(
+        default=1.0, description="Reward that counts as a success, for posteriors; above `reward_min`."
+    )
+    forgetting: float = Field(
+        default=0.1, ge=0, lt=1, description="Share of a posterior's evidence that each further group replaces."
+    )
+    prior_weight: _Weight = Field(
+        default=8.0, description="Rewards that a prior counts as, until the item has been seen."
+    )
+    seed: int = Field(default=0, ge=0, le=MAX_INTEGER, description="Seed of the generator that draws items.")
+    form: Form = Field(
+        default="cdf",
+        description="`competence_based`: `cdf` draws from a growing share of the easiest items, `frontier` from the "
+        "bins around the first one that is not mastered.",
+    )
+    initial_competence: _Share = Field(default=0.01, description="`cdf`: the share of items to begin with.")
+    frontier_width: float = Field(
+        default=1.0, ge=1e-6, le=1e6, description="`frontier`: standard deviation of the Gaussian, bins."
+    )
+    target_pass_rate: _Share = Field(
+        default=0.5, description="`thompson`: items whose drawn pass rate is nearest to this come first."
+    )
+    candidates: int = Field(
+        default=1024,
+        ge=1,
+        le=4096,
+        description="`thompson`: most items that it compares; more if a request asks for more.",
+    )
+    score_temperature: float = Field(
+        default=0.1, ge=0.01, le=1e6, description="`plr`: beta. An item's share is its rank to the power -1 / beta."
+    )
+    staleness_share: _Share = Field(
+        default=0.1, description="`plr`: rho, the share that is drawn by the time since an item was last drawn."
+    )
+    unseen_share: _Share = Field(default=0.5, description="`plr`: probability of an unseen item while there are any.")
+    hard_threshold: _Reward = Field(
+        default=0.2, description="`difficulty_pools`: an item is hard if its last group's mean reward is at most this."
+    )
+    easy_threshold: _Reward = Field(
+        default=0.8,
+        description="`difficulty_pools`: an item is easy if its last group's mean reward is at least this. Above "
+        "`hard_threshold`.",
+    )
+    hard_weight: _Weight = Field(
+        default=0.2, description="`difficulty_pools`: weight of the hard pool beside the others."
+    )
+    normal_weight: _Weight = Field(
+        default=0.6, description="`difficulty_pools`: weight of the normal pool beside the others."
+    )
+    easy_weight: _Weight = Field(
+        default=0.2, description="`difficulty_pools`: weight of the easy pool beside the others. Not all three are 0."
+    )
+    arms: Arms = Field(default="bins", description="`bandit`: what its arms are.")
+    arm_alpha: float = Field(
+        default=0.5, gt=0, le=1, description="`bandit`: weight of an observation in the value of its arm."
+    )
 
 
 class CurriculumChange(CurriculumSettings, Change):
-    """Changes to a curriculum while it goes on (`PATCH …/curricula/{curriculum}`): only what is named changes.
+    """Changes to a curriculum (`PATCH …/curricula/{curriculum}`). Only the fields that it names change.
 
     Estimates stay, whatever changes.
     """

@@ -1,4 +1,4 @@
-"""Filters of a run: which groups it drops on arrival for their rewards, or keeps with a weight."""
+"""Filters of a run: which groups it drops on arrival for their rewards, or keeps with a smaller weight."""
 
 from typing import Annotated
 
@@ -12,26 +12,27 @@ LossWeight = Annotated[
     Field(
         ge=0,
         le=1,
-        description="Null: groups that it finds are dropped. Else they are kept, and the batch gives this weight with "
-        "each, for its loss.",
+        description="Null: the filter drops the groups that it finds. A number: it keeps them, and the batch carries "
+        "this loss weight for each.",
     ),
 ]
 
 
 class ZeroVarianceFilter(Body):
-    """Finds groups of several sequences whose rewards are all the same: they have no advantage to learn from."""
+    """Finds groups of several sequences whose rewards are all equal: no sequence has an advantage over another."""
 
     epsilon: float = Field(
         default=1e-6,
         ge=0,
         le=1,
-        description="Rewards that differ by no more count as the same; relative to the largest, where that is above 1.",
+        description="Largest difference between rewards that count as equal; relative to the largest reward if that "
+        "is above 1.",
     )
     loss_weight: LossWeight = None
 
 
 class _Band(Body):
-    """Two bounds; each may be null, which is none."""
+    """Two bounds. Each may be null, which means no bound."""
 
     above: float | None
     below: float | None
@@ -48,19 +49,29 @@ class _Band(Body):
 class RewardRangeFilter(_Band):
     """Finds groups whose mean reward is not strictly between two bounds."""
 
-    above: float | None = Field(default=None, description="The mean is to be more than this. Null: any.")
-    below: float | None = Field(default=None, description="The mean is to be less than this. Null: any.")
+    above: float | None = Field(default=None, description="Lower bound of the mean reward. Null: none.")
+    below: float | None = Field(default=None, description="Upper bound of the mean reward. Null: none.")
     loss_weight: LossWeight = None
 
 
 class PassRateFilter(_Band):
-    """Finds groups whose pass rate is not strictly between two bounds; by default, those that all pass or all fail."""
+    """Finds groups whose pass rate is not strictly between two bounds. By default: all pass, or none passes."""
 
-    threshold: float = Field(default=0.5, description="A sequence passes with at least this reward.")
-    above: float | None = Field(
-        default=0.0, ge=0, le=1, description="More than this fraction of its sequences is to pass. Null: any."
-    )
-    below: float | None = Field(
-        default=1.0, ge=0, le=1, description="Less than this fraction of its sequences is to pass. Null: any."
-    )
+    threshold: float = Field(default=0.5, description="A sequence passes if its reward is at least this.")
+    above: float | None = Field(default=0.0, ge=0, le=1, description="Lower bound of the pass rate. Null: none.")
+    below: float | None = Field(default=1.0, ge=0, le=1, description="Upper bound of the pass rate. Null: none.")
     loss_weight: LossWeight = None
+
+
+class RunFilters(Body):
+    """The filters of a run. A change sets a filter as a whole. `app.core.groups.filters` applies them."""
+
+    filter_zero_variance: ZeroVarianceFilter | None = Field(
+        default=None, description="Finds groups without reward variance. Null: off."
+    )
+    filter_reward_range: RewardRangeFilter | None = Field(
+        default=None, description="Finds groups by their mean reward. Null: off."
+    )
+    filter_pass_rate: PassRateFilter | None = Field(
+        default=None, description="Finds groups by their pass rate. Null: off."
+    )

@@ -20,18 +20,24 @@ Worker = Annotated[str, Field(pattern=f"^{WORKER_NAME}$", description="Who sends
 Session = Annotated[int, Field(ge=0, le=MAX_INTEGER, description="The training attempt it was made in.")]
 ChunkId = Annotated[int, Field(ge=1, le=MAX_INTEGER, description="A chunk: its number in the order of insertion.")]
 Priority = Annotated[float, Field(ge=0, description="What a chunk is sampled by, `proportional` or by `rank`.")]
+StrategyName = Literal["uniform", "fifo", "lifo", "proportional", "rank", "recency", "staleness"]
+Eviction = Literal["oldest", "most_used", "lowest_priority"]
 Strategy = Annotated[
-    Literal["uniform", "fifo", "lifo", "proportional", "rank", "recency", "staleness"],
+    StrategyName,
     Field(
-        description="How chunks are drawn, none twice in a sample: all alike; the oldest, the newest first; in "
-        "proportion to priority ** alpha, or to (rank by priority) ** -alpha; more likely the newer they are; in "
-        "proportion to 1 / (1 + staleness)."
+        description="How chunks are drawn; no chunk twice in a sample. `uniform`: all alike. `fifo`, `lifo`: the "
+        "oldest or newest first. `proportional`: by `priority ** alpha`. `rank`: by `rank ** -alpha`. "
+        "`recency`: the newer, the likelier. `staleness`: by `1 / (1 + staleness)`."
     ),
 ]
-Alpha = Annotated[float, Field(ge=0, le=4, description="Exponent of priorities or ranks; 0: all alike.")]
-Beta = Annotated[float, Field(ge=0, le=1, description="Exponent of importance weights: 0 makes all 1, 1 corrects all.")]
+Alpha = Annotated[float, Field(ge=0, le=4, description="Exponent of priorities or ranks. 0: all alike.")]
+Beta = Annotated[
+    float,
+    Field(ge=0, le=1, description="Exponent of importance weights. 0: all weights are 1. 1: no bias is left."),
+]
 HalfLife = Annotated[
-    float, Field(ge=1e-3, le=1e12, description="`recency`: so many chunks further from the newest, half as likely.")
+    float,
+    Field(ge=1e-3, le=1e12, description="`recency`: a chunk with so many more newer ones is half as likely, chunks."),
 ]
 
 
@@ -45,117 +51,107 @@ class Sampling(Body):
 
 
 class RateLimiter(Body):
-    """How far samples and inserts may run apart: inserts * samples_per_insert - samples stays in a band, in chunks."""
+    """How far samples and inserts may run apart.
 
-    samples_per_insert: float = Field(ge=1e-6, le=1_000_000, description="Chunks to be sampled for each one inserted.")
-    min_diff: float = Field(description="Samples wait rather than go below.")
+    ``inserts * samples_per_insert - samples`` stays between two bounds, in chunks.
+    """
+
+    samples_per_insert: float = Field(
+        ge=1e-6, le=1_000_000, description="How many chunks trainers sample for each chunk inserted."
+    )
+    min_diff: float = Field(description="Lower bound: samples wait.")
     max_diff: float = Field(
-        description="Inserts wait rather than go above; at least min_diff + 2 * max(1, samples_per_insert)."
+        description="Upper bound: inserts wait. At least min_diff + 2 * max(1, samples_per_insert)."
     )
 
 
-FragmentsPerChunk = Annotated[
-    int,
-    Field(ge=1, le=MAX_FRAGMENTS_PER_CHUNK, description="Consecutive fragments of one worker in a chunk."),
-]
-Groups = Annotated[
-    bool,
-    Field(
-        description="Whether the groups of acknowledged batches become chunks, each a fragment and a chunk by itself; "
-        "`fragments_per_chunk` must be 1."
-    ),
-]
-MaxChunks = Annotated[int, Field(ge=1, le=MAX_CHUNKS, description="Most chunks held.")]
-MaxBytes = Annotated[
-    int | None,
-    Field(
-        ge=1,
-        le=MAX_INTEGER,
-        description="Most bytes of payload in chunks. Null: a quarter of the memory that Redis may use (`maxmemory`, "
-        "or that of its machine), computed when this is set; the buffer shows the number.",
-    ),
-]
-Eviction = Annotated[
-    Literal["oldest", "most_used", "lowest_priority"],
-    Field(description="Which chunk goes first when there is no room."),
-]
-MaxStaleness = Annotated[
-    int | None,
-    Field(ge=0, le=MAX_INTEGER, description="Most policy versions since a chunk's oldest fragment. Null: no limit."),
-]
-MaxAge = Annotated[
-    float | None, Field(gt=0, le=YEAR_S, description="Longest time in the buffer, seconds. Null: no limit.")
-]
-MaxReuse = Annotated[
-    int | None, Field(ge=1, le=MAX_INTEGER, description="Acknowledged samples after which a chunk leaves. Null: none.")
-]
-HowDrawn = Annotated[Sampling, Field(description="How chunks are drawn where a trainer does not say; set as a whole.")]
-Limiter = Annotated[
-    RateLimiter | None, Field(description="Holds back the faster side; set as a whole. Null: nobody is held back.")
-]
-MinSize = Annotated[int, Field(ge=1, le=MAX_CHUNKS, description="Sampleable chunks without which nothing is sampled.")]
-ReorderWindow = Annotated[
-    float, Field(ge=0, le=YEAR_S, description="How long a gap in a worker's numbers is waited for, seconds.")
-]
-MaxWaiting = Annotated[
-    int, Field(ge=1, le=100_000, description="Fragments of one worker behind a gap at which it is given up at once.")
-]
-FragmentTtl = Annotated[
-    float,
-    Field(gt=0, le=YEAR_S, description="Silence of a worker after which its fragments in no chunk expire, seconds."),
-]
-Seed = Annotated[int, Field(ge=0, le=MAX_INTEGER, description="Of the generator that draws.")]
-KeepSnapshots = Annotated[
-    int, Field(ge=1, le=MAX_SNAPSHOTS, description="Most snapshots there are; the oldest goes for another one.")
-]
-
-
 class ReplaySettings(Body):
-    """How a run's replay buffer keeps and hands out experience (`PUT …/replay`)."""
+    """How a run's replay buffer keeps and hands out experience (`PUT …/replay`).
+
+    This is the one definition of these settings, for the service, the SDK and the documents.
+    """
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"fragments_per_chunk": 2, "max_chunks": 50_000, "max_staleness": 8}]}
     )
 
-    fragments_per_chunk: FragmentsPerChunk = 1
-    groups: Groups = False
-    max_chunks: MaxChunks = 10_000
-    max_bytes: MaxBytes = None
-    eviction: Eviction = "oldest"
-    max_staleness: MaxStaleness = None
-    max_age_s: MaxAge = None
-    max_reuse: MaxReuse = None
-    sampling: HowDrawn = Field(default_factory=Sampling)
-    limiter: Limiter = None
-    min_size_to_sample: MinSize = 1
-    reorder_window_s: ReorderWindow = 5.0
-    max_waiting: MaxWaiting = 256
-    fragment_ttl_s: FragmentTtl = 300.0
-    seed: Seed = 0
-    keep_snapshots: KeepSnapshots = 2
+    fragments_per_chunk: int = Field(
+        default=1, ge=1, le=MAX_FRAGMENTS_PER_CHUNK, description="Consecutive fragments of one worker in a chunk."
+    )
+    groups: bool = Field(
+        default=False,
+        description="Whether the groups of acknowledged batches become chunks, of one fragment each. This needs "
+        "`fragments_per_chunk` 1.",
+    )
+    max_chunks: int = Field(default=10_000, ge=1, le=MAX_CHUNKS, description="Most chunks in the buffer.")
+    max_bytes: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_INTEGER,
+        description="Most payload in chunks, bytes. Null: a quarter of the memory that Redis may use (`maxmemory`, or "
+        "that of its machine), computed when this is set; the buffer then shows the number.",
+    )
+    eviction: Eviction = Field(
+        default="oldest",
+        description="Which chunk leaves first when the buffer is full. Among equals, the oldest.",
+    )
+    max_staleness: int | None = Field(
+        default=None,
+        ge=0,
+        le=MAX_INTEGER,
+        description="Most policy versions between a chunk's oldest fragment and the current one. Older chunks leave. "
+        "Null: no limit.",
+    )
+    max_age_s: float | None = Field(
+        default=None,
+        gt=0,
+        le=YEAR_S,
+        description="Longest time in the buffer, seconds. Older chunks leave. Null: no limit.",
+    )
+    max_reuse: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_INTEGER,
+        description="Acknowledged samples after which a chunk leaves. Null: no limit.",
+    )
+    sampling: Sampling = Field(
+        default_factory=Sampling,
+        description="How chunks are drawn if a trainer does not say; a change sets it as a whole.",
+    )
+    limiter: RateLimiter | None = Field(
+        default=None, description="Holds back the faster side; a change sets it as a whole. Null: no limiter."
+    )
+    min_size_to_sample: int = Field(
+        default=1, ge=1, le=MAX_CHUNKS, description="Sampleable chunks that must exist before anything is sampled."
+    )
+    reorder_window_s: float = Field(
+        default=5.0,
+        ge=0,
+        le=YEAR_S,
+        description="How long the buffer waits for a missing number of a worker, seconds. Then it gives the gap up.",
+    )
+    max_waiting: int = Field(
+        default=256,
+        ge=1,
+        le=100_000,
+        description="Fragments of a worker behind a gap at which the buffer gives the gap up at once.",
+    )
+    fragment_ttl_s: float = Field(
+        default=300.0,
+        gt=0,
+        le=YEAR_S,
+        description="Silence of a worker after which its fragments in no chunk expire, seconds.",
+    )
+    seed: int = Field(default=0, ge=0, le=MAX_INTEGER, description="Seed of the generator that draws chunks.")
+    keep_snapshots: int = Field(
+        default=2, ge=1, le=MAX_SNAPSHOTS, description="Most snapshots. A further one replaces the oldest."
+    )
 
 
-class ReplayChange(Change):
-    """Changes to a buffer while it goes on (`PATCH …/replay`): only what is named changes."""
+class ReplayChange(ReplaySettings, Change):
+    """Changes to a buffer (`PATCH …/replay`). Only the fields that it names change."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"max_staleness": 4, "max_reuse": None}]})
-
-    fragments_per_chunk: FragmentsPerChunk = 1
-    groups: Groups = False
-    max_chunks: MaxChunks = 10_000
-    max_bytes: MaxBytes = None
-    eviction: Eviction = "oldest"
-    max_staleness: MaxStaleness = None
-    max_age_s: MaxAge = None
-    max_reuse: MaxReuse = None
-    sampling: HowDrawn = Field(default_factory=Sampling)
-    limiter: Limiter = None
-    min_size_to_sample: MinSize = 1
-    reorder_window_s: ReorderWindow = 5.0
-    max_waiting: MaxWaiting = 256
-    fragment_ttl_s: FragmentTtl = 300.0
-    seed: Seed = 0
-    keep_snapshots: KeepSnapshots = 2
 
 
 class Blocked(BaseModel):

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from lachesis.wire.atropos import MAX_BATCH_SIZE
 from lachesis.wire.body import MAX_INTEGER, Body, Change
-from lachesis.wire.filters import PassRateFilter, RewardRangeFilter, ZeroVarianceFilter
+from lachesis.wire.filters import RunFilters
 
 RUN_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 
@@ -14,228 +14,195 @@ YEAR_S = 366 * 24 * 3600.0
 
 _Text = Annotated[str, Field(max_length=4096)]
 _Count = Annotated[int, Field(ge=-MAX_INTEGER, le=MAX_INTEGER)]
+FutureVersions = Literal["restamp", "refuse"]
+LongSequences = Literal["refuse", "drop"]
 BatchSize = Annotated[
     int, Field(ge=1, le=MAX_BATCH_SIZE, description="Sequences in each batch, exactly.", examples=[128])
 ]
-MaxStaleness = Annotated[
-    int | None,
-    Field(
-        ge=0,
-        le=MAX_INTEGER,
-        description="Most policy versions between sampling and training; older groups are dropped. Null: no limit.",
-    ),
-]
-MaxAge = Annotated[
-    float | None,
-    Field(gt=0, le=YEAR_S, description="Seconds after which a group that waits is dropped. Null: no limit."),
-]
-FutureVersions = Annotated[
-    Literal["restamp", "refuse"],
-    Field(
-        description="What becomes of groups sampled by a version later than the current one, as after a trainer "
-        "went back to a checkpoint: they count as of the current version, or are refused (and dropped if queued)."
-    ),
-]
-MaxSequenceTokens = Annotated[
-    int | None,
-    Field(
-        ge=1,
-        le=MAX_INTEGER,
-        description="Most tokens of a sequence, for groups that arrive from now on. Null: the "
-        "`max_token_len` of `atropos`, if that is above 0; else no limit.",
-    ),
-]
-LongSequences = Annotated[
-    Literal["refuse", "drop"],
-    Field(
-        description="What happens to groups with a longer sequence: the request is refused (422), or they are dropped "
-        "and counted as `too_long`. Those of Atropos environments are always dropped."
-    ),
-]
-RelaxAfter = Annotated[
-    float | None,
-    Field(
-        ge=0,
-        le=YEAR_S,
-        description="Patience with minimums that group sizes make impossible together. Null: the service's setting.",
-    ),
-]
-RelaxScarceAfter = Annotated[
-    float | None,
-    Field(
-        ge=0,
-        le=YEAR_S,
-        description="How long batches wait for a live environment if only its minimum is missing, seconds. "
-        "After that they contain less of it, are marked relaxed, and owe it the rest. Null: for ever.",
-    ),
-]
-MaxQueuedGroups = Annotated[
-    int | None,
-    Field(
-        ge=1,
-        le=MAX_INTEGER,
-        description="Waiting groups from which on submissions are answered 429. Groups that can never enter a batch "
-        "are counted apart, up to the same number. Null: no limit.",
-    ),
-]
-MaxQueuedBytes = Annotated[
-    int | None,
-    Field(ge=1, le=MAX_INTEGER, description="The same in bytes of payload. Null: no limit."),
-]
-LeaseSeconds = Annotated[
-    float, Field(gt=0, le=YEAR_S, description="How long a trainer may hold a batch before it is handed out again.")
-]
-MaxDeliveries = Annotated[
-    int, Field(ge=1, le=1_000_000, description="A batch whose lease ran out this many times is quarantined.")
-]
-KeepBatches = Annotated[
-    int,
-    Field(ge=0, le=100_000, description="Acknowledged batches kept for a rewind, until a checkpoint makes them safe."),
-]
-KeepBytes = Annotated[int, Field(ge=0, le=MAX_INTEGER, description="The same in bytes of payload.")]
-DedupWindow = Annotated[
-    float,
-    Field(ge=0, le=YEAR_S, description="How long the repetition of a submission is recognised by its group's id."),
-]
-HistoryRetention = Annotated[
-    float, Field(ge=120, le=YEAR_S, description="How long it is remembered what became of a group that has left.")
-]
-BalanceWindow = Annotated[
-    int,
-    Field(
-        ge=0,
-        le=64,
-        description="Of how many batches' worth of the oldest groups those are chosen that load ranks evenly. 0, 1: "
-        "the oldest are taken. Counts for batches that are divided between ranks.",
-    ),
-]
-MaxDelayBatches = Annotated[
-    int,
-    Field(
-        ge=1, le=1000, description="A group is passed over for that so many times at most, by batches it was due for."
-    ),
-]
-FilterZeroVariance = Annotated[
-    ZeroVarianceFilter | None, Field(description="Finds groups without reward variance; set as a whole. Null: off.")
-]
-FilterRewardRange = Annotated[
-    RewardRangeFilter | None, Field(description="Finds groups by their mean reward; set as a whole. Null: off.")
-]
-FilterPassRate = Annotated[
-    PassRateFilter | None, Field(description="Finds groups by their pass rate; set as a whole. Null: off.")
-]
-AlertAfterBatches = Annotated[
-    int | None,
-    Field(
-        ge=1,
-        le=1_000_000,
-        description="After so many batches' worth of sequences in groups that all came in vain, the status "
-        "carries an alert. Null: never.",
-    ),
-]
-FreshFraction = Annotated[
-    float,
-    Field(
-        gt=0,
-        le=1,
-        description="How much of a batch must come from the queue at least; the rest comes from the replay buffer, "
-        "where that has groups that fit exactly. Below 1 only in a run whose buffer takes `groups`.",
-    ),
-]
+LeaseSeconds = Annotated[float, Field(gt=0, le=YEAR_S)]
 Rewinds = Annotated[int, Field(ge=0, le=MAX_INTEGER)]
 """Number of rewinds of a run."""
 PolicyVersionNumber = Annotated[int, Field(ge=0, le=MAX_INTEGER)]
 """Weight updates so far."""
-Archived = Annotated[
-    bool, Field(description="An archived run takes no groups and hands out no batches; nothing is deleted.")
-]
 
 
 class AtroposSettings(Body):
-    """The run's settings for environments of the Atropos surface."""
+    """The run's settings for environments of the Atropos surface. The service hands them on, and uses few itself."""
 
     max_token_len: _Count = Field(
-        default=-1, description="Longest sequence the trainer takes, tokens; `max_sequence_tokens` has precedence."
+        default=-1,
+        description="Longest sequence that the trainer takes, tokens; 0 or less: no limit. `max_sequence_tokens` has "
+        "precedence.",
     )
     wandb_group: _Text = Field(default="", description="Weights & Biases group that environments log to.")
-    wandb_project: _Text = Field(default="", description="Weights & Biases project.")
-    checkpoint_dir: _Text = Field(default="", description="Where environments keep their checkpoints.")
+    wandb_project: _Text = Field(default="", description="Weights & Biases project that environments log to.")
+    checkpoint_dir: _Text = Field(default="", description="Folder where environments keep their checkpoints.")
     save_checkpoint_interval: _Count = Field(default=-1, description="Steps between checkpoints.")
-    starting_step: _Count = Field(default=0, description="Step the run starts at.")
-    num_steps: _Count = Field(default=-1, description="Steps the run takes in all.")
+    starting_step: _Count = Field(default=0, description="Step that the run starts at.")
+    num_steps: _Count = Field(default=-1, description="Steps that the run takes in all.")
 
 
-class RunCreate(Body):
+class RunSettings(RunFilters):
+    """How a run keeps groups and forms batches: the one definition, for the service, the SDK and the documents.
+
+    `RunCreate`, `RunChange` and `Run` inherit it, and the rules of `app.core` read it. The defaults are those of
+    `POST /v1/runs`.
+    """
+
+    max_staleness: int | None = Field(
+        default=None,
+        ge=0,
+        le=MAX_INTEGER,
+        description="Most policy versions between sampling and training. The run drops older groups. Null: no limit.",
+    )
+    max_age_s: float | None = Field(
+        default=None,
+        gt=0,
+        le=YEAR_S,
+        description="Longest time that a group waits, seconds. The run drops older groups. Null: no limit.",
+    )
+    future_versions: FutureVersions = Field(
+        default="restamp",
+        description="What happens to a group whose policy version is later than the current one, as after a rewind. "
+        "`restamp`: it counts as sampled by the current version. `refuse`: the run refuses it, or drops it from the "
+        "queue.",
+    )
+    max_sequence_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_INTEGER,
+        description="Most tokens in a sequence, for groups that arrive from now on. Null: `max_token_len` of `atropos` "
+        "if that is above 0, else no limit.",
+    )
+    long_sequences: LongSequences = Field(
+        default="refuse",
+        description="What happens to a group with a longer sequence. `refuse`: the request fails (422). `drop`: the "
+        "run drops the group and counts it as `too_long`. Groups of Atropos environments are always dropped.",
+    )
+    relax_after_s: float | None = Field(
+        default=None,
+        ge=0,
+        le=YEAR_S,
+        description="How long a batch waits if group sizes make the minimum shares impossible together, seconds. Then "
+        "the batch with the smallest shortfall is served, marked relaxed. Null: LACHESIS_RELAX_AFTER_S of the service.",
+    )
+    relax_scarce_after_s: float | None = Field(
+        default=None,
+        ge=0,
+        le=YEAR_S,
+        description="How long a batch waits for a live environment if only its minimum share is missing, seconds. Then "
+        "the batch contains less of it, is marked relaxed, and owes it the rest. Null: for ever.",
+    )
+    max_queued_groups: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_INTEGER,
+        description="Waiting groups at which the run refuses further ones (429). Groups that can never enter a batch "
+        "are counted apart, up to the same number. Null: no limit.",
+    )
+    max_queued_bytes: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_INTEGER,
+        description="Payload of waiting groups at which the run refuses further ones (429), bytes. Null: no limit.",
+    )
+    lease_s: LeaseSeconds = Field(
+        default=600.0,
+        description="How long a trainer may hold a batch, seconds. Then the run hands it out again.",
+    )
+    max_deliveries: int = Field(
+        default=5,
+        ge=1,
+        le=1_000_000,
+        description="How often the run hands out a batch. If its lease expires this often, the batch is quarantined.",
+    )
+    keep_batches: int = Field(
+        default=16,
+        ge=0,
+        le=100_000,
+        description="Acknowledged batches that the run keeps for a rewind. A checkpoint releases them.",
+    )
+    keep_bytes: int = Field(
+        default=1024**3,
+        ge=0,
+        le=MAX_INTEGER,
+        description="Most payload of the batches that the run keeps for a rewind, bytes.",
+    )
+    dedup_window_s: float = Field(
+        default=3600.0,
+        ge=0,
+        le=YEAR_S,
+        description="How long the run recognises a repeated submission by the group's id, seconds.",
+    )
+    history_retention_s: float = Field(
+        default=3600.0,
+        ge=120,
+        le=YEAR_S,
+        description="How long the run remembers what happened to a group that has left, seconds.",
+    )
+    balance_window: int = Field(
+        default=0,
+        ge=0,
+        le=64,
+        description="Lookahead for rank balancing, in batches: the run chooses among so many batches of the oldest "
+        "groups to load ranks evenly. 0 or 1: it takes the oldest. Only for batches that ranks share.",
+    )
+    max_delay_batches: int = Field(
+        default=2,
+        ge=1,
+        le=1000,
+        description="How many batches a group may miss because of `balance_window`.",
+    )
+    alert_after_batches: int | None = Field(
+        default=10,
+        ge=1,
+        le=1_000_000,
+        description="The status carries an alert when so many batches of sequences have arrived and the run dropped "
+        "all of them. Null: never.",
+    )
+    fresh_fraction: float = Field(
+        default=1.0,
+        gt=0,
+        le=1,
+        description="Smallest share of a batch that comes from the queue. The rest comes from the replay buffer, if "
+        "that has groups that fit exactly. Below 1 needs a replay buffer with `groups`.",
+    )
+    archived: bool = Field(
+        default=False,
+        description="Whether the run is archived: it takes no groups and hands out no batches. Nothing is deleted.",
+    )
+
+
+class _NewRun(Body):
+    """What a new run must be given."""
+
+    name: str = Field(pattern=f"^{RUN_NAME}$", description="The name of the run, for paths.", examples=["math-rl"])
+    batch_size: BatchSize
+
+
+class RunCreate(RunSettings, _NewRun):
     """A new run (`POST /v1/runs`)."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"name": "math-rl", "batch_size": 128}]})
 
-    name: str = Field(pattern=f"^{RUN_NAME}$", description="Its name, for paths.", examples=["math-rl"])
-    batch_size: BatchSize
-    max_staleness: MaxStaleness = None
-    max_age_s: MaxAge = None
-    future_versions: FutureVersions = "restamp"
-    max_sequence_tokens: MaxSequenceTokens = None
-    long_sequences: LongSequences = "refuse"
-    relax_after_s: RelaxAfter = None
-    relax_scarce_after_s: RelaxScarceAfter = None
-    max_queued_groups: MaxQueuedGroups = None
-    max_queued_bytes: MaxQueuedBytes = None
-    lease_s: LeaseSeconds = 600.0
-    max_deliveries: MaxDeliveries = 5
-    keep_batches: KeepBatches = 16
-    keep_bytes: KeepBytes = 1024**3
-    dedup_window_s: DedupWindow = 3600.0
-    history_retention_s: HistoryRetention = 3600.0
-    balance_window: BalanceWindow = 0
-    max_delay_batches: MaxDelayBatches = 2
-    filter_zero_variance: FilterZeroVariance = None
-    filter_reward_range: FilterRewardRange = None
-    filter_pass_rate: FilterPassRate = None
-    alert_after_batches: AlertAfterBatches = 10
-    fresh_fraction: FreshFraction = 1.0
     atropos: AtroposSettings = Field(default_factory=AtroposSettings, description="For environments of Atropos.")
 
 
-class RunChange(Change):
-    """Changes to a run while it goes on (`PATCH /v1/runs/{run}`): only what is named changes (JSON merge patch)."""
+class RunChange(RunSettings, Change):
+    """Changes to a run (`PATCH /v1/runs/{run}`). Only the fields that it names change (JSON merge patch)."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"batch_size": 256, "max_staleness": None}]})
 
     batch_size: BatchSize = 1
-    max_staleness: MaxStaleness = None
-    max_age_s: MaxAge = None
-    future_versions: FutureVersions = "restamp"
-    max_sequence_tokens: MaxSequenceTokens = None
-    long_sequences: LongSequences = "refuse"
-    relax_after_s: RelaxAfter = None
-    relax_scarce_after_s: RelaxScarceAfter = None
-    max_queued_groups: MaxQueuedGroups = None
-    max_queued_bytes: MaxQueuedBytes = None
-    lease_s: LeaseSeconds = 600.0
-    max_deliveries: MaxDeliveries = 5
-    keep_batches: KeepBatches = 16
-    keep_bytes: KeepBytes = 1024**3
-    dedup_window_s: DedupWindow = 3600.0
-    history_retention_s: HistoryRetention = 3600.0
-    balance_window: BalanceWindow = 0
-    max_delay_batches: MaxDelayBatches = 2
-    filter_zero_variance: FilterZeroVariance = None
-    filter_reward_range: FilterRewardRange = None
-    filter_pass_rate: FilterPassRate = None
-    alert_after_batches: AlertAfterBatches = 10
-    fresh_fraction: FreshFraction = 1.0
-    archived: Archived = False
 
 
 class Run(RunCreate):
     """A run as it is."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")  # clients read answers of newer services
+    model_config = ConfigDict(frozen=True, extra="ignore")  # clients read replies of newer services
 
-    archived: Archived
     step: int = Field(description="Batches taken so far, from the starting step on.")
-    policy_version: int = Field(description="Weight updates so far, as the trainer told.")
+    policy_version: int = Field(description="Weight updates so far, as the trainer reported.")
     rewinds: int = Field(default=0, description="How often a trainer rewound the run to a saved state.")
 
 
