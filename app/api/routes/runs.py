@@ -11,7 +11,7 @@ from app.api.http.replies import large_json_reply, model_reply
 from app.api.http.routing import NativeRoute
 from app.core import errors
 from app.core.model import RunConfig, RunView
-from app.core.runs.settings import Policy, fields_of
+from app.core.runs.settings import Policy
 from app.store.runs.view import RunSummary
 from lachesis.wire.errors import place
 from lachesis.wire.problems import format_validation_error
@@ -53,7 +53,7 @@ async def create_run(services: ServicesDep, body: SmallBody) -> Response:
     config = RunConfig(batch_size=asked.batch_size, **asked.atropos.model_dump())
     given = asked.model_dump(exclude={"name", "batch_size", "atropos"})
     named = asked.model_fields_set | asked.atropos.model_fields_set
-    view, new = await services.runs.administration.create(asked.name, config, Policy(**fields_of(given)), named)
+    view, new = await services.runs.administration.create(asked.name, config, Policy.model_validate(given), named)
     return model_reply(_shown(asked.name, view), 201 if new else 200, {"Location": f"/v1/runs/{asked.name}"})
 
 
@@ -178,14 +178,10 @@ def _shown(run: str, view: RunView | RunSummary) -> Run:
     assert view.config is not None, "only configured runs are shown"  # noqa: S101
     config = asdict(view.config)
     batch_size = config.pop("batch_size")
-    policy = asdict(view.policy) | {
-        "future_versions": view.policy.future_versions.value,
-        "long_sequences": view.policy.long_sequences.value,
-    }
     return Run(
         name=run,
         batch_size=batch_size,
-        **policy,
+        **view.policy.model_dump(),
         atropos=AtroposSettings(**config),
         step=view.step,
         policy_version=view.policy_version,

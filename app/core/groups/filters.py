@@ -20,7 +20,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from app.core.model import DropReason
-from app.core.runs.settings import PassRate, Policy, RewardRange
+from app.core.runs.settings import Policy
+from lachesis.wire.filters import PassRateFilter, RewardRangeFilter
 
 ROUNDING = 1e-6
 """How far rounding may have moved a reward, or a mean of rewards, relative to it where it is above 1."""
@@ -84,7 +85,7 @@ def _failed(rewards: Sequence[float], policy: Policy) -> Iterator[tuple[DropReas
         yield DropReason.PASS_RATE, rates.loss_weight
 
 
-def _within(value: float, band: RewardRange | PassRate) -> bool:
+def _within(value: float, band: RewardRangeFilter | PassRateFilter) -> bool:
     """Whether a value is strictly between two bounds: further from each than rounding may have moved it."""
     above = band.above is None or value > band.above + _rounding(band.above)
     return above and (band.below is None or value < band.below - _rounding(band.below))

@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 from app.core.model import DropReason
-from app.core.runs.settings import FutureVersions, Policy
+from app.core.runs.settings import Policy
 
 
 class Freshness(StrEnum):
@@ -56,7 +56,7 @@ def unfit(sampled: int | None, current: int, policy: Policy, waited_ms: int = 0)
     match freshness(sampled, current, policy.max_staleness):
         case Freshness.STALE:
             return DropReason.STALE
-        case Freshness.FUTURE if policy.future_versions is FutureVersions.REFUSE:
+        case Freshness.FUTURE if policy.future_versions == "refuse":
             return DropReason.FUTURE_VERSION
     if policy.max_age_s is not None and waited_ms > policy.max_age_s * 1000:
         return DropReason.EXPIRED

@@ -119,7 +119,7 @@ class Diagnostics:
 
 def _tried(view: RunView, config: RunConfig, instead: Mapping[str, float]) -> RunView:
     config = replace(config, batch_size=int(instead.get("batch_size", config.batch_size)))
-    policy = replace(view.policy, relax_after_s=instead.get("relax_after_s", view.policy.relax_after_s))
+    policy = view.policy.model_copy(update={name: instead[name] for name in instead if name == "relax_after_s"})
     return replace(view, config=config, policy=policy)
 
 

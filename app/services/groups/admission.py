@@ -8,7 +8,7 @@ from app.core.groups.filters import Mark, judged
 from app.core.groups.length import too_long
 from app.core.model import DropReason, LaneId
 from app.core.runs.capacity import NO_LIMIT
-from app.core.runs.settings import LongSequences, Policy
+from app.core.runs.settings import Policy
 from app.services.groups.commit import GroupCommit, PlacedGroups
 from app.services.replay.relief import ReplayEviction
 from app.services.runs.capacity import RunCapacity
@@ -19,6 +19,7 @@ from app.store.groups.entries import Outcome, Placement
 from app.store.groups.store import GroupStore
 from app.store.redis.compare_and_swap import Attempts
 from app.store.runs.store import RunStore
+from lachesis.wire.runs import LongSequences
 
 _NOBODY = AdmissionContext(0, {})
 
@@ -130,7 +131,7 @@ def checked(
     sequence = too_long(group.lengths, context.max_sequence_tokens)
     if sequence is None:
         return filtered(group, place, context.policy)
-    if long_sequences is LongSequences.DROP:
+    if long_sequences == "drop":
         return replace(place, buffered=False, dropped=DropReason.TOO_LONG)
     tokens, most = group.lengths[sequence], context.max_sequence_tokens
     why = f"sequence {sequence} of group {group.group_id} has {tokens} tokens; the run takes {most} at most"

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from app.core.groups.set_buffer import completed_set
 from app.core.model import Environment, LaneId, PlannedGroup, RunView
-from app.core.runs.settings import LongSequences
 from app.services.groups.admission import Admission, checked
 from app.store.groups.admission_context import AdmissionContext
 from app.store.groups.codec import EncodedGroup
@@ -109,7 +108,7 @@ def _place(group: EncodedGroup, context: AdmissionContext) -> Placement:
     An environment nobody registered has no share; a group larger than declared can never be part of a set.
     """
     if group.environment is None or group.environment not in context.environments:
-        return checked(group, Placement(None), context, LongSequences.DROP)
+        return checked(group, Placement(None), context, "drop")
     declared = context.environments[group.environment].group_size
     place = Placement(group.environment, buffered=group.size < declared)
-    return checked(group, place, context, LongSequences.DROP)
+    return checked(group, place, context, "drop")

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 from app.core.errors import InvalidField, RunNotFound
 from app.core.groups.staleness import unfit
-from app.core.runs.settings import LongSequences
 from app.services.groups.admission import Admission, checked
 from app.store.groups.admission_context import AdmissionContext
 from app.store.groups.codec import EncodedGroup
@@ -72,4 +71,4 @@ def _place(group: EncodedGroup, context: AdmissionContext, *, known: bool) -> Pl
     # A version that is not in force yet and is taken all the same counts as the one that is.
     counts_as = None if sampled is None else min(sampled, current)
     place = Placement(group.environment, policy_version=counts_as)
-    return checked(group, place, context, LongSequences.DROP if known else context.policy.long_sequences)
+    return checked(group, place, context, "drop" if known else context.policy.long_sequences)

@@ -4,7 +4,6 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from app.core.groups.staleness import oldest_fresh
 from app.core.model import DropReason, Lane, LaneId, RunView
-from app.core.runs.settings import FutureVersions
 from app.services.batches.retrieval import unfit_now
 from app.store.groups.store import GroupStore, WantedHeads
 from app.store.runs.store import RunStore
@@ -31,7 +30,7 @@ class Staleness:
         oldest = oldest_fresh(view.policy_version, view.policy.max_staleness)
         dropped = await self._drop_versions(run, view, "-inf", f"({oldest}", DropReason.STALE)
         later = f"({view.policy_version}"
-        if view.policy.future_versions is FutureVersions.REFUSE:
+        if view.policy.future_versions == "refuse":
             return dropped + await self._drop_versions(run, view, later, "+inf", DropReason.FUTURE_VERSION)
         while group_ids := await self._groups.of_versions(run, later, "+inf", _AT_ONCE):
             if not await self._groups.restamp(run, group_ids, view.policy_version):

@@ -10,7 +10,7 @@ from app.core.batches.leases import LeaseState
 from app.core.environments.credits import after_version
 from app.core.errors import InvalidField, RunExists, RunInUse, RunNotFound
 from app.core.model import RunConfig, RunView
-from app.core.runs.settings import Policy, fields_of
+from app.core.runs.settings import Policy
 from app.events import RunChanged, RunCreated, RunDeleted, emit
 from app.services.batches.rewind import Retention, RewindResult
 from app.services.groups.staleness import Staleness
@@ -103,7 +103,7 @@ class RunAdministration:
 
         Args:
             run: Its name.
-            changes: New values, by field of `app.core.runs.settings.Policy`, as JSON has them, or ``batch_size``.
+            changes: New values, by field of `RunSettings`, as JSON has them, or ``batch_size``.
 
         Raises:
             RunNotFound: There is no such run.
@@ -117,7 +117,7 @@ class RunAdministration:
             await self._check_fresh_fraction(run, others.get("fresh_fraction", 1.0))
             assert view.config is not None, "as get() says"  # noqa: S101
             config = view.config if batch_size is None else replace(view.config, batch_size=batch_size)
-            if await self._runs.put(run, config, replace(view.policy, **fields_of(others)), view.epoch):
+            if await self._runs.put(run, config, Policy.model_validate(view.policy.model_dump() | others), view.epoch):
                 emit(RunChanged(run=run, changes=changes))
                 break
         await self._retention.trim(run)
@@ -189,6 +189,6 @@ class RunAdministration:
 def _differing(view: RunView, config: RunConfig, policy: Policy, named: Collection[str] | None) -> list[str]:
     """Say which settings of a run are not those asked for: the run's value of each."""
     assert view.config is not None, "only a configured run has settings"  # noqa: S101
-    there, asked = asdict(view.config) | asdict(view.policy), asdict(config) | asdict(policy)
+    there, asked = asdict(view.config) | view.policy.model_dump(), asdict(config) | policy.model_dump()
     others = [name for name, value in there.items() if value != asked[name] and (named is None or name in named)]
     return [f"{name} is {json.dumps(there[name])[:_MOST_SHOWN]}" for name in others]

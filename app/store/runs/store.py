@@ -161,7 +161,7 @@ class RunStore:
         Returns:
             False if another request created the run, or it changed after ``epoch``: read it and decide again.
         """
-        arguments: list[Argument] = [epoch, _config_text(config), json.dumps(asdict(policy), sort_keys=True)]
+        arguments: list[Argument] = [epoch, _config_text(config), policy.model_dump_json()]
         arguments += ["" if step is None else step, int(policy.max_age_s is not None), made_by]
         return bool(await self._run_and_announce(run, "put_run", [RunKeys(run).run], arguments))
 

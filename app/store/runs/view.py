@@ -12,7 +12,7 @@ from app.core.errors import UnreadableRecord
 from app.core.model import Environment, LaneId, RunConfig, RunView
 from app.core.ranks.sharding import Balance, BalanceHistory, EndedBy, Shards, Split, Undivided
 from app.core.runs.counters import Drought, KeptBatches, Sent, Totals, Trained
-from app.core.runs.settings import Policy, fields_of
+from app.core.runs.settings import Policy
 from app.store.redis.keys import NONE, RunKeys, parse_lane_name
 from app.store.redis.pipeline import Command
 
@@ -159,7 +159,7 @@ def parse_policy(text: str | bytes | None) -> Policy:
     """Read the JSON of a policy; the default one where there is none."""
     if text is None:
         return Policy()
-    return Policy(**fields_of(json.loads(text)))
+    return Policy.model_validate_json(text)
 
 
 def balance_text(history: BalanceHistory) -> str:

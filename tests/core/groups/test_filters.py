@@ -1,6 +1,5 @@
 """Which groups filters find, held against exact arithmetic on rewards that rounding has not touched."""
 
-from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -11,11 +10,12 @@ from hypothesis import strategies as st
 from app.core.groups.filters import Arrived, Mark, are_equal, arrived_since, judged, pass_rate
 from app.core.model import DropReason
 from app.core.runs.counters import Drought
-from app.core.runs.settings import PassRate, Policy, RewardRange, ZeroVariance
+from app.core.runs.settings import Policy
+from lachesis.wire.filters import PassRateFilter, RewardRangeFilter, ZeroVarianceFilter
 from tests.properties import examples
 
-DAPO = Policy(filter_pass_rate=PassRate())
-SAME = Policy(filter_zero_variance=ZeroVariance())
+DAPO = Policy(filter_pass_rate=PassRateFilter())
+SAME = Policy(filter_zero_variance=ZeroVarianceFilter())
 
 tenths = st.integers(-20, 20).map(lambda number: Fraction(number, 10))
 rewards_of_groups = st.lists(tenths, min_size=1, max_size=8) | st.tuples(tenths, st.integers(1, 8)).map(
@@ -76,9 +76,13 @@ def test_filters_find_what_exact_arithmetic_on_unrounded_rewards_finds(
     marks = [Mark(reason, weight) for reason, weight, is_found in found if is_found and weight is not None]
     expected = drops[0] if drops else min(marks, key=lambda mark: mark.loss_weight) if marks else None
     policy = Policy(
-        filter_zero_variance=ZeroVariance(loss_weight=kept[0]),
-        filter_reward_range=RewardRange(number(means[0], scale), number(means[1], scale), kept[1]),
-        filter_pass_rate=PassRate(float(threshold * scale), number(rates[0]), number(rates[1]), kept[2]),
+        filter_zero_variance=ZeroVarianceFilter(loss_weight=kept[0]),
+        filter_reward_range=RewardRangeFilter(
+            above=number(means[0], scale), below=number(means[1], scale), loss_weight=kept[1]
+        ),
+        filter_pass_rate=PassRateFilter(
+            threshold=float(threshold * scale), above=number(rates[0]), below=number(rates[1]), loss_weight=kept[2]
+        ),
     )
     assert judged(rounded(exact, scale, noise, single), policy) == expected
 
@@ -122,10 +126,12 @@ def test_who_reaches_the_threshold_but_for_rounding_passes() -> None:
 @pytest.mark.parametrize("most", [1.7976931348623157e308, 1e308])
 def test_the_largest_numbers_there_are_break_nothing(most: float) -> None:
     every = Policy(
-        filter_zero_variance=ZeroVariance(), filter_reward_range=RewardRange(below=1.0), filter_pass_rate=PassRate()
+        filter_zero_variance=ZeroVarianceFilter(),
+        filter_reward_range=RewardRangeFilter(below=1.0),
+        filter_pass_rate=PassRateFilter(),
     )
     assert judged([most] * 7, every) is DropReason.ZERO_VARIANCE
-    assert judged([most] * 7, replace(every, filter_zero_variance=None)) is DropReason.REWARD_RANGE
+    assert judged([most] * 7, every.model_copy(update={"filter_zero_variance": None})) is DropReason.REWARD_RANGE
     assert judged([most, -most], every) is None
 
 

@@ -1,7 +1,6 @@
 """Batches that come back, and groups that are sent again: corners that the state machine found."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from redis.asyncio import Redis
@@ -100,7 +99,8 @@ async def test_a_rewind_lets_go_of_no_batch_that_is_to_come_back(services: Servi
     for batch in others:
         await services.batches.leases.acknowledge(RUN, batch.lease.batch_id, batch.lease.lease_id)
     view = await services.runs.administration.get(RUN)
-    assert await RunStore(services.connection).put(RUN, config(2), replace(view.policy, keep_batches=1), view.epoch)
+    policy = view.policy.model_copy(update={"keep_batches": 1})
+    assert await RunStore(services.connection).put(RUN, config(2), policy, view.epoch)
     rewound = await services.batches.retention.rewind(RUN, 1)
     assert [lease.batch_id for lease in rewound.batches] == [batch.lease.batch_id for batch in others]
     assert [names(await take(services)) for _ in others] == [["b"], ["c"]]

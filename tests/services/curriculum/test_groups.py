@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 from app.api.deps import Services
 from app.core.errors import QueueFull, RunArchived, StoreUnavailable
 from app.core.model import DropReason
-from app.core.runs.settings import Policy, fields_of
+from app.core.runs.settings import Policy
 from app.services.curriculum.observing import changes_of
 from app.store.curriculum.groups import GroupObservations
 from app.store.groups.codec import EncodedGroup
@@ -37,7 +37,7 @@ def scored(name: str, item: str | None, *rewards: float, environment: int | None
 
 async def run_with(services: Services, **settings: Any) -> None:
     """Make a run with two environments, and a curriculum that is called as the first."""
-    await services.runs.administration.create(RUN, config(4), Policy(**fields_of(settings)))
+    await services.runs.administration.create(RUN, config(4), Policy.model_validate(settings))
     for name in (NAME, "other"):
         await join(services, name)
     await services.curriculum.settings.configure(RUN, NAME, {"ema_alpha": 0.5}, make=True)

@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from app.api.deps import Services
 from app.core.curriculum.settings import CurriculumPolicy
 from app.core.errors import GroupExists, QueueFull
-from app.core.runs.settings import Policy, fields_of
+from app.core.runs.settings import Policy
 from app.store.groups.codec import EncodedGroup
 from app.store.redis.client import RedisClient
 from app.store.redis.pipeline import Command
@@ -95,7 +95,7 @@ class GroupMachine(RuleBasedStateMachine):
         self._numbers = count()
         self._run = RunModel({}, Counter())
         self._processes.wait(self._processes.redis.flushall())
-        policy = Policy(**fields_of({"dedup_window_s": A_YEAR_S, "history_retention_s": A_YEAR_S}))
+        policy = Policy.model_validate({"dedup_window_s": A_YEAR_S, "history_retention_s": A_YEAR_S})
         self._call(lambda services: services.runs.administration.create(RUN, config(4), policy))
         for name in (NAME, "other"):
             self._call(lambda services, name=name: join(services, name))  # type: ignore[misc]

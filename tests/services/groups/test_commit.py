@@ -16,7 +16,7 @@ from redis.asyncio import Redis
 
 from app.api.deps import Services
 from app.core.errors import GroupExists, LachesisError, QueueFull, RunNotFound, StoreUnavailable
-from app.core.runs.settings import Policy, fields_of
+from app.core.runs.settings import Policy
 from app.services.groups.commit import GroupCommit, PlacedGroups
 from app.store.groups.admission_context import AdmissionContext
 from app.store.groups.codec import EncodedGroup
@@ -41,7 +41,7 @@ def named(name: str, mark: int = 1, *, version: int | None = None, environment: 
 async def run_with(services: Services, run: str = RUN, **settings: object) -> None:
     """Make a run; and another, so that a commit can be under way."""
     for name, own in ((BUSY_RUN, {}), (run, settings)):
-        await services.runs.administration.create(name, config(4), Policy(**fields_of(own)))
+        await services.runs.administration.create(name, config(4), Policy.model_validate(own))
         await join(services, run=name)
 
 

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 
 from app.api.deps import Services
 from app.core.model import DropReason
-from app.core.runs.settings import Policy, fields_of
+from app.core.runs.settings import Policy
 from app.services.batches.request import Batch, BatchRequest
 from app.store.groups.codec import EncodedGroup
 from app.store.groups.entries import Outcome
@@ -28,7 +28,7 @@ def rewarded(name: str, rewards: Sequence[float], environment: int | None = 0) -
 
 
 async def run_with(services: Services, batch_size: int = 4, **settings: Any) -> None:
-    await services.runs.administration.create(RUN, config(batch_size), Policy(**fields_of(settings)))
+    await services.runs.administration.create(RUN, config(batch_size), Policy.model_validate(settings))
     await join(services)
 
 

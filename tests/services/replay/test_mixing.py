@@ -331,7 +331,7 @@ async def test_a_fresh_fraction_needs_a_buffer_that_takes_groups(
     process: Callable[..., Process], redis_client: Redis
 ) -> None:
     services, _ = process()
-    half = replace(KEEPING, fresh_fraction=0.5)
+    half = KEEPING.model_copy(update={"fresh_fraction": 0.5})
     with pytest.raises(InvalidField, match="with `groups`") as refused:
         await services.runs.administration.create(RUN, config(4), half)
     assert refused.value.location == ("fresh_fraction",)

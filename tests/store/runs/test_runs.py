@@ -6,20 +6,21 @@ from redis.asyncio import Redis
 
 from app.core.batches.leases import Lease, LeaseState, returned
 from app.core.model import DropReason, PlannedGroup
-from app.core.runs.settings import FutureVersions, PassRate, Policy, RewardRange, ZeroVariance
+from app.core.runs.settings import Policy
 from app.store.groups.entries import Placement
 from app.store.redis.keys import RUNS
+from lachesis.wire.filters import PassRateFilter, RewardRangeFilter, ZeroVarianceFilter
 from tests.store.conftest import CONFIG, KEYS, LASTING_MS, RUN, Store, encoded
 
 POLICY = Policy(
     max_staleness=3,
-    future_versions=FutureVersions.REFUSE,
+    future_versions="refuse",
     lease_s=5.0,
     keep_batches=2,
     keep_bytes=9,
-    filter_zero_variance=ZeroVariance(),
-    filter_reward_range=RewardRange(above=-1.0, loss_weight=0.5),
-    filter_pass_rate=PassRate(below=None),
+    filter_zero_variance=ZeroVarianceFilter(),
+    filter_reward_range=RewardRangeFilter(above=-1.0, loss_weight=0.5),
+    filter_pass_rate=PassRateFilter(below=None),
 )
 
 
