@@ -26,10 +26,11 @@ Strategy = Annotated[StrategyName, Field(description="How the next items are cho
 class CurriculumSettings(Body):
     """How a curriculum estimates its items and chooses among them (`PUT …/curricula/{curriculum}`).
 
-    This is the one definition of these settings, for the service, the SDK and the documents. The parameters of all
-    strategies are there at all times, so that you can switch the strategy, and switch back. The names and defaults of
-    the first six are those of Atropos's CurriculumScheduler.
+    The parameters of all strategies are there at all times, so that you can switch the strategy, and switch back.
     """
+
+    # The one definition of these settings, for the service, the SDK and the documents. The names and defaults of the
+    # first six are those of Atropos's CurriculumScheduler.
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"strategy": "learnability", "n_bins": 10}]})
 

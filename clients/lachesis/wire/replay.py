@@ -66,10 +66,9 @@ class RateLimiter(Body):
 
 
 class ReplaySettings(Body):
-    """How a run's replay buffer keeps and hands out experience (`PUT …/replay`).
+    """How a run's replay buffer keeps and hands out experience (`PUT …/replay`)."""
 
-    This is the one definition of these settings, for the service, the SDK and the documents.
-    """
+    # The one definition of these settings, for the service, the SDK and the documents.
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"fragments_per_chunk": 2, "max_chunks": 50_000, "max_staleness": 8}]}

@@ -15,7 +15,7 @@ import pytest
 from redis.asyncio import Redis
 
 from app.api.deps import Services
-from app.core.errors import GroupExists, LachesisError, QueueFull, RunNotFound, StoreUnavailable
+from app.core.errors import GroupExists, QueueFull, RunNotFound, ServiceError, StoreUnavailable
 from app.core.runs.settings import Policy
 from app.services.groups.commit import GroupCommit, PlacedGroups
 from app.store.groups.admission_context import AdmissionContext
@@ -49,8 +49,8 @@ async def submit(services: Services, run: str, groups: Sequence[EncodedGroup]) -
     """What a sender is told: what became of its groups, or an error."""
     try:
         return await services.groups.native.submit(run, groups)
-    except LachesisError as error:
-        return type(error), str(error)
+    except ServiceError as error:
+        return type(error), error.detail
 
 
 async def at_once(services: Services, *work: Awaitable[Any]) -> list[Any]:
