@@ -134,7 +134,7 @@ def milliseconds(way: Callable[[], object]) -> float:
 
 
 def longest_first(costs: Costs, ranks: int, most: int) -> Costs:
-    """Give each lot, dearest first, to the least loaded rank that has fewer than so many; the loads."""
+    """Give each job, dearest first, to the least loaded rank that has fewer than so many; the loads."""
     loads = [0.0] * ranks
     heap = [(0.0, rank, 0) for rank in range(ranks)]
     for cost in sorted(costs.tolist(), reverse=True):
@@ -146,7 +146,7 @@ def longest_first(costs: Costs, ranks: int, most: int) -> Costs:
 
 
 def largest_differences(costs: Costs, ranks: int) -> Costs:
-    """Join rows of one lot for each rank, those that differ most first, large shares onto small ones; the loads."""
+    """Join rows of one job for each rank, those that differ most first, large shares onto small ones; the loads."""
     ascending = sorted(costs.tolist())
     rows = [ascending[start : start + ranks] for start in range(0, len(ascending), ranks)]
     heap = [(row[0] - row[-1], number, row) for number, row in enumerate(rows)]

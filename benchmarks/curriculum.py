@@ -27,7 +27,7 @@ from multiprocessing import get_context
 import numpy as np
 from numpy.typing import NDArray
 
-from app.core.curriculum.settings import Arms, CurriculumPolicy, Form, Strategy, progress
+from app.core.curriculum.settings import Arms, CurriculumPolicy, CurriculumStrategy, Form, progress
 from benchmarks.arena import QUICK, Arena
 from benchmarks.results import Results, Table
 from tests.core.curriculum.population import Population
@@ -45,16 +45,16 @@ T_975 = {3: 4.303, 10: 2.262}
 """By number of seeds: how many standard errors a 95 % confidence interval is wide, to each side (Student's t)."""
 
 STRATEGIES = {
-    "uniform": CurriculumPolicy(Strategy.UNIFORM),
-    "easy_first": CurriculumPolicy(Strategy.EASY_FIRST),
-    "competence_based, cdf": CurriculumPolicy(Strategy.COMPETENCE_BASED),
-    "competence_based, frontier": CurriculumPolicy(Strategy.COMPETENCE_BASED, form=Form.FRONTIER),
-    "learnability": CurriculumPolicy(Strategy.LEARNABILITY),
-    "thompson": CurriculumPolicy(Strategy.THOMPSON),
-    "plr": CurriculumPolicy(Strategy.PLR),
-    "difficulty_pools": CurriculumPolicy(Strategy.DIFFICULTY_POOLS),
-    "bandit over bins": CurriculumPolicy(Strategy.BANDIT, temperature=0.1),
-    "bandit over categories": CurriculumPolicy(Strategy.BANDIT, temperature=0.1, arms=Arms.CATEGORIES),
+    "uniform": CurriculumPolicy(CurriculumStrategy.UNIFORM),
+    "easy_first": CurriculumPolicy(CurriculumStrategy.EASY_FIRST),
+    "competence_based, cdf": CurriculumPolicy(CurriculumStrategy.COMPETENCE_BASED),
+    "competence_based, frontier": CurriculumPolicy(CurriculumStrategy.COMPETENCE_BASED, form=Form.FRONTIER),
+    "learnability": CurriculumPolicy(CurriculumStrategy.LEARNABILITY),
+    "thompson": CurriculumPolicy(CurriculumStrategy.THOMPSON),
+    "plr": CurriculumPolicy(CurriculumStrategy.PLR),
+    "difficulty_pools": CurriculumPolicy(CurriculumStrategy.DIFFICULTY_POOLS),
+    "bandit over bins": CurriculumPolicy(CurriculumStrategy.BANDIT, temperature=0.1),
+    "bandit over categories": CurriculumPolicy(CurriculumStrategy.BANDIT, temperature=0.1, arms=Arms.CATEGORIES),
 }
 
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from app.core.model import BatchPlan, PlannedGroup
 from app.core.ranks.balancing import balance
-from app.core.ranks.lookahead import Candidate, choose_balanced, delays_after
-from app.core.ranks.sharding import Split
+from app.core.ranks.lookahead import LookaheadCandidate, choose_balanced, delays_after
+from app.core.ranks.sharding import ShardingSpec
 from benchmarks.arena import Arena
 from benchmarks.balance import COST, GROUP, groups_of, lone
 from benchmarks.results import Results, Table
@@ -82,9 +82,9 @@ def stream(sequences: int, size: int) -> list[float]:
 
 def simulate(costs: list[float], groups: int, ranks: int, size: int, depth: int) -> Trained:
     """Take batch after batch, each from the oldest that wait."""
-    lane, split = (0, size), Split(ranks)
-    arriving = iter([Candidate(arrival, str(arrival), cost) for arrival, cost in enumerate(costs)])
-    queue: list[Candidate] = []
+    lane, spec = (0, size), ShardingSpec(ranks)
+    arriving = iter([LookaheadCandidate(arrival, str(arrival), cost) for arrival, cost in enumerate(costs)])
+    queue: list[LookaheadCandidate] = []
     delays: dict[str, int] = {}
     slowest = mean = passed_over = 0.0
     durations = []
@@ -92,7 +92,7 @@ def simulate(costs: list[float], groups: int, ranks: int, size: int, depth: int)
         queue += [next(arriving) for _ in range(groups * depth - len(queue))]
         law = BatchPlan(tuple(PlannedGroup(one.arrival, one.group_id, *lane) for one in queue[:groups]))
         began = time.perf_counter()
-        chosen = choose_balanced(law, {lane: queue}, split, delays, MOST) if depth > 1 else law
+        chosen = choose_balanced(law, {lane: queue}, spec, delays, MOST) if depth > 1 else law
         durations.append(time.perf_counter() - began)
         delays = delays_after(law, chosen, delays, list(delays))
         passed_over += len(law.groups) - len(set(law.groups) & set(chosen.groups))

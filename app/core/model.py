@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from app.core.batches.leases import Lease
 from app.core.ranks.sharding import BalanceHistory, Undivided
-from app.core.runs.counters import Drought, KeptBatches, Sent, Totals, Trained
+from app.core.runs.counters import KeptBatches, RunTotals, Sent, Starvation, Trained
 from app.core.runs.settings import Policy
 
 NEWCOMER_MS = 3000
@@ -51,7 +51,7 @@ class Lane:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class ShareLimits:
     """The fraction of each batch, 0 to 1, that an environment was promised and may at most have."""
 
     min_share: float | None = None
@@ -141,7 +141,7 @@ class DropReason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Environment:
+class EnvironmentRecord:
     """A producer registered with a run.
 
     Attributes:
@@ -248,7 +248,7 @@ class RunView:
         running: Groups that the live members of each environment have started and not submitted.
         balance: How evenly batches were divided between ranks, if any were.
         delays: How often groups that wait were passed over for others that balance better, by id.
-        drought: What came since the last group that could be trained on, if anything.
+        starvation: What came since the last group that could be trained on, if anything.
         undivided: The last batch that ranks asked for, if it could not be divided.
         next_environment: The id of the next new environment. Ids are never used twice.
         unfilled: Whether there was no batch when a trainer asked last, though what must be fresh of one was queued: the
@@ -263,14 +263,14 @@ class RunView:
     step: int
     started: bool
     clock_ms: int
-    environments: Mapping[int, Environment]
+    environments: Mapping[int, EnvironmentRecord]
     lanes: Mapping[LaneId, int]
     buffers: Mapping[LaneId, int]
     leases: tuple[Lease, ...]
     workers: Mapping[str, int]
     served: Mapping[int | None, int]
     dropped: Mapping[tuple[str, int | None], int]
-    totals: Totals
+    totals: RunTotals
     debts: Mapping[int, int]
     conflict_since_ms: int | None
     last_batch_ms: int | None
@@ -284,7 +284,7 @@ class RunView:
     running: Mapping[int, int] = field(default_factory=dict)
     balance: BalanceHistory | None = None
     delays: Mapping[str, int] = field(default_factory=dict)
-    drought: Drought = field(default_factory=Drought)
+    starvation: Starvation = field(default_factory=Starvation)
     next_environment: int = 0
     unfilled: bool = False
     undivided: Undivided | None = None
@@ -292,11 +292,11 @@ class RunView:
     scarce: Mapping[int, int] = field(default_factory=dict)
 
     @property
-    def alert(self) -> Drought | None:
-        """The drought, if the run's owner wants to know of one as long."""
-        if self.config is None or not self.drought.alarms(self.config.batch_size, self.policy.alert_after_batches):
+    def alert(self) -> Starvation | None:
+        """The starvation, if the run's owner wants to know of one as long."""
+        if self.config is None or not self.starvation.alarms(self.config.batch_size, self.policy.alert_after_batches):
             return None
-        return self.drought
+        return self.starvation
 
     @property
     def dropped_by_reason(self) -> dict[str, int]:

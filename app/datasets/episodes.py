@@ -98,7 +98,7 @@ class Episodes:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Slice:
     """The episodes of one file, or of a piece of one.
 
     Attributes:
@@ -123,7 +123,7 @@ class Part:
         return f"{self.source}, {self.row_name} {self.first_row + position}"
 
 
-def joined(name: str, parts: Sequence[Part], *, in_order_of_ids: bool = False) -> tuple[Ids, Part]:
+def joined(name: str, parts: Sequence[Slice], *, in_order_of_ids: bool = False) -> tuple[Ids, Slice]:
     """Join the parts of the dataset ``name`` in their order, and check what no part can know alone.
 
     Returns:
@@ -147,7 +147,7 @@ def joined(name: str, parts: Sequence[Part], *, in_order_of_ids: bool = False) -
     tasks: Counter[str] = Counter()
     for part in parts:
         tasks.update(part.tasks)
-    return ids, Part("", lengths, None, cost, tasks)
+    return ids, Slice("", lengths, None, cost, tasks)
 
 
 def check_count(episodes: int, source: str) -> None:
@@ -211,7 +211,7 @@ def shown(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _joined_ids(parts: Sequence[Part]) -> Ids:
+def _joined_ids(parts: Sequence[Slice]) -> Ids:
     kinds = {type(part.ids): part for part in parts if len(part.lengths)}
     if len(kinds) > 1:
         one, other = list(kinds.values())[:2]
@@ -223,7 +223,7 @@ def _joined_ids(parts: Sequence[Part]) -> Ids:
     return np.concatenate([part.ids for part in parts if isinstance(part.ids, np.ndarray)])
 
 
-def _refuse_duplicates(ids: Ids, parts: Sequence[Part]) -> None:
+def _refuse_duplicates(ids: Ids, parts: Sequence[Slice]) -> None:
     if isinstance(ids, np.ndarray):
         if np.all(np.diff(ids) > 0):
             return
@@ -246,7 +246,7 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _places(parts: Iterable[Part]) -> Callable[[int], str]:
+def _places(parts: Iterable[Slice]) -> Callable[[int], str]:
     found = [part for part in parts if len(part.lengths)]
     ends = list(accumulate(len(part.lengths) for part in found))
 

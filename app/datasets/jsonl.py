@@ -13,8 +13,8 @@ from app.core.errors import InvalidDataset
 from app.datasets.episodes import (
     UNLIKE_IDS,
     Ids,
-    Part,
     Progress,
+    Slice,
     Wanted,
     check_costs,
     check_count,
@@ -29,13 +29,13 @@ _BLOCK_BYTES = 4 * 1024 * 1024
 _MOST_ID = 2**63 - 1
 
 
-def read_jsonl(folder: Folder, file: str, wanted: Wanted, progress: Progress) -> list[Part]:
+def read_jsonl(folder: Folder, file: str, wanted: Wanted, progress: Progress) -> list[Slice]:
     """Read a file of one JSON value a line: an object with a length, or a number, which is the length.
 
     Raises:
         InvalidDataset: A line is not JSON, lacks a column or has a wrong value in it; the line is named.
     """
-    parts: list[Part] = []
+    parts: list[Slice] = []
     line = 1
     with folder.opened(file) as descriptor, open(descriptor, "rb", closefd=False) as stream:
         size = os.fstat(descriptor).st_size
@@ -73,7 +73,7 @@ def _blocks(stream: BinaryIO, source: str) -> Iterator[list[bytes]]:
         yield [rest]
 
 
-def _part(lines: list[bytes], place: _Lines, wanted: Wanted) -> Part:
+def _part(lines: list[bytes], place: _Lines, wanted: Wanted) -> Slice:
     rows = _parsed(lines, place)
     column = wanted.length_column
     if {*map(type, rows)} <= {int}:
@@ -91,8 +91,8 @@ def _part(lines: list[bytes], place: _Lines, wanted: Wanted) -> Part:
     )
 
 
-def _of_file(place: _Lines, lengths: Any, **more: Any) -> Part:
-    return Part(place.source, lengths, **more, row_name="line", first_row=place.first)
+def _of_file(place: _Lines, lengths: Any, **more: Any) -> Slice:
+    return Slice(place.source, lengths, **more, row_name="line", first_row=place.first)
 
 
 def _parsed(lines: list[bytes], place: _Lines) -> list[Any]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from app.core.errors import InvalidDataset
 from app.datasets import jsonl, parquet
-from app.datasets.episodes import Episodes, Facts, Part, Progress, Wanted, joined, shown
+from app.datasets.episodes import Episodes, Facts, Progress, Slice, Wanted, joined, shown
 from app.datasets.files import Folder
 
 INFO = "meta/info.json"
@@ -41,11 +41,11 @@ def read_lerobot(folder: Folder, wanted: Wanted, progress: Progress) -> Episodes
     return Episodes(ids, whole.lengths, whole.costs, replace(facts, files=files, tasks=(*whole.tasks.most_common(),)))
 
 
-def _read_v2(folder: Folder, wanted: Wanted, progress: Progress) -> list[Part]:
+def _read_v2(folder: Folder, wanted: Wanted, progress: Progress) -> list[Slice]:
     return jsonl.read_jsonl(folder, _LINES, wanted, progress)
 
 
-def _read_v3(folder: Folder, wanted: Wanted, progress: Progress) -> list[Part]:
+def _read_v3(folder: Folder, wanted: Wanted, progress: Progress) -> list[Slice]:
     if not (folder.path / _TABLES).is_dir():
         raise InvalidDataset(f"{folder.called(_TABLES)} is missing")
     files = folder.find(parquet.SUFFIXES, _TABLES)
@@ -54,7 +54,7 @@ def _read_v3(folder: Folder, wanted: Wanted, progress: Progress) -> list[Part]:
     return parquet.read_parquet(folder, files, wanted, progress)
 
 
-_READERS: dict[str, Callable[[Folder, Wanted, Progress], list[Part]]] = {
+_READERS: dict[str, Callable[[Folder, Wanted, Progress], list[Slice]]] = {
     "v2.0": _read_v2,
     "v2.1": _read_v2,
     "v3.0": _read_v3,

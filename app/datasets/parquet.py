@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.core.errors import InvalidDataset
-from app.datasets.episodes import Ids, Part, Progress, Wanted, check_costs, check_count, check_lengths, shown
+from app.datasets.episodes import Ids, Progress, Slice, Wanted, check_costs, check_count, check_lengths, shown
 from app.datasets.files import Folder, in_parallel
 
 SUFFIXES = (".parquet",)
 
 
-def read_parquet(folder: Folder, files: list[str], wanted: Wanted, progress: Progress) -> list[Part]:
+def read_parquet(folder: Folder, files: list[str], wanted: Wanted, progress: Progress) -> list[Slice]:
     """Read files of one row an episode, several at a time.
 
     Raises:
@@ -36,7 +36,7 @@ def _pyarrow() -> Any:
     return pyarrow
 
 
-def _part(folder: Folder, file: str, wanted: Wanted) -> Part:
+def _part(folder: Folder, file: str, wanted: Wanted) -> Slice:
     pyarrow = _pyarrow()
     source = folder.called(file)
     try:
@@ -59,7 +59,7 @@ def _part(folder: Folder, file: str, wanted: Wanted) -> Part:
     def place(row: int) -> str:
         return f"{source}, row {row}"
 
-    return Part(
+    return Slice(
         source,
         _lengths(pyarrow, table, wanted.length_column, place),
         ids=None if ids is None else _ids(pyarrow, table, ids, place),

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from app.core.errors import InvalidDataset
 from app.datasets import jsonl, parquet, safetensors
-from app.datasets.episodes import Episodes, Facts, Part, Progress, Wanted, joined
+from app.datasets.episodes import Episodes, Facts, Progress, Slice, Wanted, joined
 from app.datasets.files import Folder, located
 from app.datasets.lerobot import INFO, read_lerobot
 
@@ -54,7 +54,7 @@ def _files(folder: Folder) -> list[str]:
     return kinds[0]
 
 
-def _read_lines(folder: Folder, files: list[str], wanted: Wanted, progress: Progress) -> list[Part]:
+def _read_lines(folder: Folder, files: list[str], wanted: Wanted, progress: Progress) -> list[Slice]:
     if len(files) == 1:
         return jsonl.read_jsonl(folder, files[0], wanted, progress)
     parts = []
@@ -64,7 +64,7 @@ def _read_lines(folder: Folder, files: list[str], wanted: Wanted, progress: Prog
     return parts
 
 
-_TABLES: tuple[tuple[tuple[str, ...], str, Callable[[Folder, list[str], Wanted, Progress], list[Part]]], ...] = (
+_TABLES: tuple[tuple[tuple[str, ...], str, Callable[[Folder, list[str], Wanted, Progress], list[Slice]]], ...] = (
     (jsonl.SUFFIXES, "JSON lines", _read_lines),
     (parquet.SUFFIXES, "Parquet", parquet.read_parquet),
     (safetensors.SUFFIXES, "safetensors", safetensors.read_safetensors),

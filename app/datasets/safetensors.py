@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 
 from app.core.errors import InvalidDataset
-from app.datasets.episodes import Part, Progress, Wanted, check_costs, check_lengths, shown
+from app.datasets.episodes import Progress, Slice, Wanted, check_costs, check_lengths, shown
 from app.datasets.files import Folder, in_parallel, pieces
 from lachesis.wire.blob import LENGTH_BYTES, MAX_HEADER_BYTES, DamagedBlob, Header, parse_header
 
@@ -17,7 +17,7 @@ _MANY = 32_768  # which processes read faster than threads, though they take sec
 _FIRST_BYTES = 16 * 1024  # one read has most headers whole
 
 
-def read_safetensors(folder: Folder, files: list[str], wanted: Wanted, progress: Progress) -> list[Part]:
+def read_safetensors(folder: Folder, files: list[str], wanted: Wanted, progress: Progress) -> list[Slice]:
     """Read the headers of files that are an episode each; the ids are their paths.
 
     Raises:
@@ -28,7 +28,7 @@ def read_safetensors(folder: Folder, files: list[str], wanted: Wanted, progress:
     return in_parallel(read, batches, [*map(len, batches)], progress, processes=len(files) > _MANY)
 
 
-def _part(folder: Folder, wanted: Wanted, files: list[str]) -> Part:
+def _part(folder: Folder, wanted: Wanted, files: list[str]) -> Slice:
     lengths, costs = [], []
     for file in files:
         with folder.opened(file) as descriptor:
@@ -48,7 +48,7 @@ def _part(folder: Folder, wanted: Wanted, files: list[str]) -> Part:
     if wanted.cost is not None:
         cost = np.array(costs, np.float64)
         check_costs(cost, place, wanted.cost)
-    return Part(folder.name, measured, ids=files, costs=cost)
+    return Slice(folder.name, measured, ids=files, costs=cost)
 
 
 def _header(descriptor: int) -> Header:

@@ -23,10 +23,10 @@ from app import telemetry
 from app.core.batches.leases import LeaseState
 from app.core.environments.scarcity import alarming
 from app.core.errors import LachesisError
-from app.core.model import DropReason, Environment, RunView
+from app.core.model import DropReason, EnvironmentRecord, RunView
 from app.core.ranks.sharding import BalanceHistory
-from app.core.replay.buffer import Unfit
-from app.core.replay.chunking import Arrival, Dropped
+from app.core.replay.buffer import ChunkDropReason
+from app.core.replay.chunking import Arrival, FragmentDropReason
 from app.core.replay.rate_limiter import error, may_insert, may_sample
 from app.services.batches.factory import BatchServices
 from app.services.replay.factory import ReplayServices
@@ -210,7 +210,7 @@ def _of_run(run: str, view: RunView, ttl_ms: int) -> Samples:
 _STATES = ("alive", "silent", "disconnected")
 
 
-def _state(environment: Environment, view: RunView, ttl_ms: int) -> str:
+def _state(environment: EnvironmentRecord, view: RunView, ttl_ms: int) -> str:
     if not environment.connected:
         return "disconnected"
     return "alive" if environment.alive(view.clock_ms, ttl_ms) else "silent"
@@ -270,9 +270,9 @@ def _of_buffer(run: str, summary: ReplaySummary) -> Samples:
 
 
 # Why, of what has happened and what may: a counter that begins at 1 has no rate.
-_DROPPED = (*Dropped, Unfit.STALE, Unfit.EVICTED)
+_DROPPED = (*FragmentDropReason, ChunkDropReason.STALE, ChunkDropReason.EVICTED)
 _REFUSED = (*REFUSED, Arrival.LATE)
-_RETIRED = (*Unfit, "deleted")
+_RETIRED = (*ChunkDropReason, "deleted")
 
 
 def _by_reason(view: ReplayView, prefix: str, usual: Sequence[str]) -> Mapping[str, int]:

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from app.core.environments.pacing import live_shares
 from app.core.environments.scarcity import alarming, relaxed_in_ms
 from app.core.environments.shares import bounds_for
-from app.core.model import Bounds, Environment, RunView
+from app.core.model import Bounds, EnvironmentRecord, RunView
 from app.core.ranks.sharding import BalanceHistory
 from app.core.runs.warnings import RunWarning
 from app.services.batches.explain import BatchDiagnosis, Diagnostics
@@ -142,17 +142,17 @@ def _ranks(history: BalanceHistory) -> RanksStatus:
 
 def alert_of(view: RunView, ttl_ms: int) -> Alert | None:
     """Return the alert that nothing trainable arrives, or that an environment sends too little; None if neither."""
-    drought, scarce = view.alert, alarming(view, ttl_ms)
-    if drought is None and not scarce:
+    starvation, scarce = view.alert, alarming(view, ttl_ms)
+    if starvation is None and not scarce:
         return None
-    since_ms = min([*scarce.values(), *([] if drought is None else [drought.since_ms])])
+    since_ms = min([*scarce.values(), *([] if starvation is None else [starvation.since_ms])])
     details = [_scarce_detail(view, key, ms) for key, ms in list(scarce.items())[:_MOST_NAMED]]
     return Alert(
         started_age_s=max(0, view.clock_ms - since_ms) / 1000,
-        sequences=0 if drought is None else drought.sequences,
-        dropped={} if drought is None else dict(drought.dropped),
+        sequences=0 if starvation is None else starvation.sequences,
+        dropped={} if starvation is None else dict(starvation.dropped),
         environments=list(scarce),
-        detail="; ".join([*([] if drought is None else [str(drought)]), *details]),
+        detail="; ".join([*([] if starvation is None else [str(starvation)]), *details]),
     )
 
 
@@ -187,7 +187,9 @@ def _blocked(reason: BatchDiagnosis) -> Blocked | None:
     )
 
 
-def _environment(env: Environment, view: RunView, bound: Bounds, handed_out: int, ttl_ms: int) -> EnvironmentStatus:
+def _environment(
+    env: EnvironmentRecord, view: RunView, bound: Bounds, handed_out: int, ttl_ms: int
+) -> EnvironmentStatus:
     key = env.environment
     queued = {size: count for (owner, size), count in view.lanes.items() if owner == key}
     buffered = {size: count for (owner, size), count in view.buffers.items() if owner == key}

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.api.wire.rank_query import seat_of
-from app.core.ranks.sharding import EndedBy, Split
+from app.core.ranks.sharding import EndedBy, ShardingSpec
 from lachesis import AsyncEnvironment, AsyncTrainer, Rank, Settings, Trainer
 from lachesis._transport.run_calls import RunCalls
 from lachesis.errors import RanksDisagree
@@ -31,7 +31,7 @@ def test_an_option_is_in_each_list_with_the_same_default() -> None:
     """The SDK leaves out what is as usual, so what is usual must be the same on both sides."""
     query = {name: field.default for name, field in TakeQuery.model_fields.items() if name not in OF_THE_REQUEST}
     assert (query.pop("rank"), query.pop("world_size")) == (None, None)
-    assert defaults_of(Rank) == query == defaults_of(Split)
+    assert defaults_of(Rank) == query == defaults_of(ShardingSpec)
 
 
 @st.composite
@@ -64,7 +64,7 @@ def test_the_service_understands_what_a_rank_means(rank: Rank, after: int | None
     assert seat is not None
     assert (query.wait_s, seat.rank, seat.after) == (3.0, rank.rank, after)
     meant = {field.name: getattr(rank, field.name) for field in fields(Rank) if field.name != "rank"}
-    assert seat.split == Split(**{**meant, "ended_by": EndedBy(rank.ended_by)})
+    assert seat.spec == ShardingSpec(**{**meant, "ended_by": EndedBy(rank.ended_by)})
 
 
 def test_a_rank_is_read_from_what_torchrun_sets() -> None:

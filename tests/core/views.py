@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from app.core.model import Environment, RunConfig, RunView
-from app.core.runs.counters import Totals
+from app.core.model import EnvironmentRecord, RunConfig, RunView
+from app.core.runs.counters import RunTotals
 
 EMPTY = RunView(
     config=RunConfig(8, 512, "group", "project", "checkpoints", 10, 0, 100),
@@ -18,7 +18,7 @@ EMPTY = RunView(
     workers={},
     served={},
     dropped={},
-    totals=Totals(),
+    totals=RunTotals(),
     debts={},
     conflict_since_ms=None,
     last_batch_ms=None,
@@ -27,7 +27,7 @@ EMPTY = RunView(
 )
 
 
-def environment(number: int, group_size: int = 4, min_share: float | None = None, **changes: Any) -> Environment:
+def environment(number: int, group_size: int = 4, min_share: float | None = None, **changes: Any) -> EnvironmentRecord:
     fields: dict[str, Any] = {
         "environment": number,
         "desired_name": f"env{number}",
@@ -40,4 +40,4 @@ def environment(number: int, group_size: int = 4, min_share: float | None = None
         "registered_ms": 0,
         "heard_ms": 0,
     }
-    return Environment(**(fields | changes))
+    return EnvironmentRecord(**(fields | changes))

@@ -301,7 +301,7 @@ async def test_the_cost_decides_who_gets_what_and_is_reported(client: httpx.Asyn
         ({"rank": 0, "world_size": 5, "equal_sequences": "true"}, "12 sequences"),
         ({"rank": 0, "world_size": 2, "ended_by": "me"}, "rank_0"),
         ({"rank": [0, 1], "world_size": 2}, "query.rank: duplicate parameter"),
-        ({"rank": 0, "world_size": 2, "cost": "1e308*L^2"}, "cost: the cost of lot 0 is inf"),
+        ({"rank": 0, "world_size": 2, "cost": "1e308*L^2"}, "cost: the cost of job 0 is inf"),
     ],
     ids=str,
 )

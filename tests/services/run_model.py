@@ -77,7 +77,7 @@ class RunModel:
     left: set[int] = field(default_factory=set)
     delivered: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
-    drought: Counter[str] = field(default_factory=Counter)
+    starvation: Counter[str] = field(default_factory=Counter)
     unkept_step: int | None = None
     checkpointed: tuple[int, int] | None = None
 
@@ -94,7 +94,7 @@ class RunModel:
         new = {group.id: group for group in groups if group.id not in self.known}.values()
         reasons = {group.id: self._unfit(group) or self._filtered(group) for group in new}
         if not all(reasons.values()):
-            self.drought.clear()
+            self.starvation.clear()
         for group in groups:
             if group.id not in self.known:
                 reason = reasons[group.id]
@@ -103,7 +103,7 @@ class RunModel:
                 if reason:
                     self.dropped[reason] += 1
                     if all(reasons.values()):
-                        self.drought.update({reason: 1, "sequences": group.size})
+                        self.starvation.update({reason: 1, "sequences": group.size})
                 else:
                     group.version = None if group.version is None else min(group.version, self.version)
                     group.arrival = len(self.known)

@@ -9,7 +9,7 @@ import pytest
 from redis.asyncio import Redis
 
 from app.core.batches.leases import Lease, LeasedGroup, LeaseState
-from app.core.model import Environment, RunConfig, RunView
+from app.core.model import EnvironmentRecord, RunConfig, RunView
 from app.core.runs.settings import Policy
 from app.store.batches.store import BatchStore
 from app.store.environments.members import MemberStore
@@ -25,7 +25,7 @@ from tests.services.accounting import books_of
 RUN = "run"
 KEYS = RunKeys(RUN)
 CONFIG = RunConfig(4, 512, "group", "project", "checkpoints", 10, 0, 100)
-MATH = Environment(0, "math", "math_0", 4, 512, 1.0, None, None, registered_ms=0)
+MATH = EnvironmentRecord(0, "math", "math_0", 4, 512, 1.0, None, None, registered_ms=0)
 LASTING_MS = 3_600_000
 
 

@@ -85,8 +85,8 @@ async def taken_reply(request: Request, dispatch: Dispatch, run: str, batch: Bat
 
     lease = batch.lease
     headers = {"Lachesis-Batch": lease.batch_id, "Lachesis-Step": str(lease.step), "Vary": "Accept"}
-    if lease.shards is not None:
-        headers["Lachesis-Imbalance"] = f"{lease.shards.balance.imbalance:.4f}"
+    if lease.sharding is not None:
+        headers["Lachesis-Imbalance"] = f"{lease.sharding.balance.imbalance:.4f}"
     try:
         if layout is not None:
             parts = await layout.parts(batch)
@@ -129,17 +129,17 @@ def _parts(batch: Batch) -> Iterable[tuple[int, ...] | None]:
 
 
 def _shard(batch: Batch) -> ShardInfo | None:
-    shards = batch.lease.shards
-    if batch.shard is None or shards is None:
+    sharding = batch.lease.sharding
+    if batch.shard is None or sharding is None:
         return None
     return ShardInfo(
         rank=batch.shard.rank,
-        world_size=shards.split.world_size,
+        world_size=sharding.spec.world_size,
         size=sum(map(len, batch.shard.sequences)),
-        split_groups=shards.split_groups,
-        equal_sequences=shards.equal_sequences,
-        ended_by=shards.split.ended_by.value,
-        balance=BalanceInfo(**asdict(shards.balance)),
+        split_groups=sharding.split_groups,
+        equal_sequences=sharding.equal_sequences,
+        ended_by=sharding.spec.ended_by.value,
+        balance=BalanceInfo(**asdict(sharding.balance)),
         packing=None if batch.shard.packed is None else PackingInfo(**asdict(batch.shard.packed)),
     )
 

@@ -15,7 +15,7 @@ from app.api.wire.curriculum import shown_settings
 from app.core.curriculum.atropos_state import load_atropos
 from app.core.curriculum.estimates import Estimate
 from app.core.curriculum.settings import CurriculumPolicy
-from app.core.curriculum.state import Header, estimate_dict, load_estimate_dict, load_state_dict, state_dict
+from app.core.curriculum.state import CurriculumHeader, estimate_dict, load_estimate_dict, load_state_dict, state_dict
 from app.core.errors import BodyTooLarge, InvalidField, MalformedBody, RequestTimeout, UnsupportedEncoding
 from app.services.curriculum.states import CurriculumDocument
 from app.store.curriculum.state import SavedItem
@@ -118,7 +118,7 @@ def _history(estimate: Estimate) -> tuple[float, ...]:
     return (estimate.last,) if estimate.count else ()
 
 
-def _header(line: bytes) -> tuple[Header, list[str]]:
+def _header(line: bytes) -> tuple[CurriculumHeader, list[str]]:
     value = parse_in_python(line)
     check_structure(value)
     if not isinstance(value, dict):

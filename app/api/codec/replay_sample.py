@@ -10,7 +10,7 @@ from fastapi import Request, Response
 
 from app.api.http.replies import WatchedReply, compressed
 from app.core.errors import LachesisError
-from app.core.replay.rate_limiter import Blocked
+from app.core.replay.rate_limiter import LimiterBlock
 from app.services.replay.buffer import ReplayBuffers
 from app.services.replay.request import ReplaySample, SampledFragment
 from app.services.replay.samples import ReplaySamples
@@ -26,7 +26,7 @@ _ASKED_AGAIN_WITHIN_S = 10.0
 log = logging.getLogger("lachesis.api")
 
 
-def waiting_reply(blocked: Blocked) -> Response:
+def waiting_reply(blocked: LimiterBlock) -> Response:
     """Say why there is no sample."""
     why = f"{blocked.blocked_on.value}: {blocked.detail}"
     return Response(status_code=204, headers={"Lachesis-Waiting": why[:_MOST_HEADER_CHARACTERS]})

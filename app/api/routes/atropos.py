@@ -21,7 +21,7 @@ from app.api.http.routing import DirectRoute
 from app.api.pages.front_page import front_page
 from app.api.wire import atropos as wire
 from app.core import errors
-from app.core.environments.registration import Application
+from app.core.environments.registration import RegistrationRequest
 from app.core.errors import InvalidField
 from app.core.model import Blocker, RunConfig
 from lachesis.wire.atropos import (
@@ -141,7 +141,7 @@ async def register_env(run: Run, services: ServicesDep, body: SmallBody) -> Resp
     The answer is `wait for trainer to start` until the trainer has asked for its first batch.
     """
     asked = parse(RegisterEnvironment, body)
-    application = Application(
+    application = RegistrationRequest(
         desired_name=asked.desired_name,
         group_size=asked.group_size,
         max_token_length=asked.max_token_length,

@@ -252,11 +252,11 @@ def _leased(lease: Lease, clock_ms: int) -> LeasedBatch:
 
 
 def _ranks(lease: Lease) -> dict[str, Any]:
-    if lease.shards is None:
+    if lease.sharding is None:
         return {}
-    shards = lease.shards
+    sharding = lease.sharding
     return {
-        "world_size": shards.split.world_size,
-        "taken_by": shards.taken,
-        "acknowledged_by": shards.acknowledged,
+        "world_size": sharding.spec.world_size,
+        "taken_by": sharding.taken,
+        "acknowledged_by": sharding.acknowledged,
     }

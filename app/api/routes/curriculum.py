@@ -23,8 +23,8 @@ from app.api.wire.curriculum import (
     shown_curriculum,
 )
 from app.core import errors
-from app.core.curriculum.indexes import Order
-from app.core.curriculum.settings import Strategy
+from app.core.curriculum.indexes import Index
+from app.core.curriculum.settings import CurriculumStrategy
 from app.core.errors import InvalidField, UnsupportedMediaType
 from app.services.curriculum.items import SortedBy
 from app.services.curriculum.sampling import CurriculumSampleRequest
@@ -220,7 +220,7 @@ async def post_samples(
     Under a `request_id` the request may be sent again: it gets the same items, as long as they are in flight.
     """
     asked = parse(SampleItems, body)
-    strategy = None if asked.strategy is None else Strategy(asked.strategy)
+    strategy = None if asked.strategy is None else CurriculumStrategy(asked.strategy)
     wanted = CurriculumSampleRequest(
         asked.n, asked.step, asked.total_steps, asked.seed, strategy, asked.request_id or ""
     )
@@ -422,5 +422,5 @@ async def put_state(run: NamedRun, curriculum: Name, services: ServicesDep, requ
         raise UnsupportedMediaType(f"Content-Type {sent[:80]!r}; send states as {JSON_LINES} or {JSON}")
     await services.curriculum.states.load(run, curriculum, document)
     counts = (await services.curriculum.settings.facts(run, curriculum)).census.counts
-    items = counts.length(Order.MEAN_REWARD) + counts.length(Order.UNSEEN)
+    items = counts.length(Index.MEAN_REWARD) + counts.length(Index.UNSEEN)
     return model_reply(StateLoaded(items=items, items_seen=counts.seen))

@@ -9,7 +9,7 @@ from app.api.http.openapi import body_responses, json_body, read_responses, resp
 from app.api.http.replies import model_reply
 from app.api.http.routing import NativeRoute
 from app.core import errors
-from app.core.environments.granting import Grant
+from app.core.environments.granting import GroupAllowance
 from app.services.status import shown_warnings
 from lachesis.wire.body import MAX_INTEGER
 from lachesis.wire.environments import (
@@ -191,7 +191,7 @@ async def get_credits(
     )
 
 
-def _credits(grant: Grant, started: int = 0) -> Credits:
+def _credits(grant: GroupAllowance, started: int = 0) -> Credits:
     return Credits(
         granted_groups=started,
         credits_groups=grant.groups,

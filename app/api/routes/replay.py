@@ -26,8 +26,8 @@ from app.api.http.routing import RunRoute
 from app.api.wire.replay import changes_of, shown_chunks, shown_snapshot, shown_state
 from app.core import errors
 from app.core.errors import InvalidField
-from app.core.replay.rate_limiter import Blocked
-from app.core.replay.sampling import Strategy
+from app.core.replay.rate_limiter import LimiterBlock
+from app.core.replay.sampling import SamplingStrategy
 from app.services.replay.buffer import SortedBy
 from app.services.replay.request import ReplaySampleRequest
 from lachesis.wire.body import MAX_INTEGER
@@ -196,7 +196,7 @@ async def take_sample(
     )
     binary = accepts_binary(request)
     sample = await services.replay.samples.take(run, sample_request, wait_s, end_of_waiting(request.scope))
-    if isinstance(sample, Blocked):
+    if isinstance(sample, LimiterBlock):
         if wait_s > 0:
             log.debug(
                 "run %s: no sample within %g s for %r: %s", run, wait_s, asked.trainer or "unnamed", sample.detail
@@ -257,7 +257,7 @@ async def extend_sample(run: NamedRun, sample: SampleId, services: ServicesDep, 
 
 def _sampling(asked: TakeSample) -> dict[str, Any]:
     given: dict[str, Any] = {name: getattr(asked, name) for name in _PARAMETERS}
-    given["strategy"] = asked.strategy and Strategy(asked.strategy)
+    given["strategy"] = asked.strategy and SamplingStrategy(asked.strategy)
     return {name: value for name, value in given.items() if value is not None}
 
 

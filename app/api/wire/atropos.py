@@ -11,7 +11,7 @@ from app.api.codec.atropos_batch import batch_json
 from app.api.http.replies import WatchedReply, compressed
 from app.core.errors import LachesisError
 from app.core.groups.length import sequence_limit
-from app.core.model import Environment, RunView
+from app.core.model import EnvironmentRecord, RunView
 from app.services.batches.atropos_delivery import AtroposDelivery
 from app.services.batches.request import BatchResult
 from app.services.environments.registry import EnvironmentRegistry
@@ -74,7 +74,9 @@ async def batch_reply(request: Request, sending: AtroposDelivery, run: str, answ
     return WatchedReply([content], headers, sent, broke_off)
 
 
-def registration_reply(registry: EnvironmentRegistry, run: str, environment: Environment, view: RunView) -> Response:
+def registration_reply(
+    registry: EnvironmentRegistry, run: str, environment: EnvironmentRecord, view: RunView
+) -> Response:
     """Answer `POST /register-env`. The environment is alive once it has the reply; without it, it asks again."""
     assert view.config is not None, "environments register in configured runs only"  # noqa: S101
     reply = EnvironmentRegistered(

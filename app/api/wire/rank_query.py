@@ -7,8 +7,8 @@ from fastapi import Query, Request
 from app.api.deps import parameters
 from app.core.errors import InvalidField
 from app.core.ranks.costs import CostModel, Measure
-from app.core.ranks.requests import Seat
-from app.core.ranks.sharding import EndedBy, Split
+from app.core.ranks.requests import ShardRequest
+from app.core.ranks.sharding import EndedBy, ShardingSpec
 from lachesis.wire.ranks import TakeQuery
 
 
@@ -22,7 +22,7 @@ def query_of(request: Request) -> TakeQuery:
     return parameters(TakeQuery, dict(request.query_params), "query")
 
 
-def seat_of(query: TakeQuery) -> Seat | None:
+def seat_of(query: TakeQuery) -> ShardRequest | None:
     """Read which rank asks, and how it wants batches to be divided; None for a trainer that takes them whole.
 
     Raises:
@@ -37,7 +37,7 @@ def seat_of(query: TakeQuery) -> Seat | None:
         raise InvalidField(f"{error.message}{hint}", ("query", "cost")) from None
     if cost.measure is Measure.EPISODE:
         raise InvalidField(f"{cost} is the cost of an episode, not of a sequence of tokens", ("query", "cost"))
-    split = Split(
+    spec = ShardingSpec(
         world_size=query.world_size,
         split_groups=query.split_groups,
         equal_sequences=query.equal_sequences,
@@ -47,4 +47,4 @@ def seat_of(query: TakeQuery) -> Seat | None:
         padded=query.padded,
         equal_micro_batches=query.equal_micro_batches,
     )
-    return Seat(query.rank, split, query.after, query.step)
+    return ShardRequest(query.rank, spec, query.after, query.step)

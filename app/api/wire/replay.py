@@ -7,7 +7,7 @@ from typing import Any
 from app.core.replay import rate_limiter
 from app.core.replay.buffer import Eviction, ReplayPolicy
 from app.core.replay.rate_limiter import LimiterSettings
-from app.core.replay.sampling import Sampling, Strategy
+from app.core.replay.sampling import SamplingSettings, SamplingStrategy
 from app.services.replay.buffer import ChunkPage
 from app.services.replay.state import BufferState
 from app.store.replay import snapshots as stored
@@ -31,7 +31,9 @@ def changes_of(asked: ReplaySettings | ReplayChange, names: frozenset[str]) -> d
     if "eviction" in changes:
         changes["eviction"] = Eviction(asked.eviction)
     if "sampling" in changes:
-        changes["sampling"] = Sampling(**asked.sampling.model_dump() | {"strategy": Strategy(asked.sampling.strategy)})
+        changes["sampling"] = SamplingSettings(
+            **asked.sampling.model_dump() | {"strategy": SamplingStrategy(asked.sampling.strategy)}
+        )
     if "limiter" in changes and asked.limiter is not None:
         changes["limiter"] = LimiterSettings(**asked.limiter.model_dump())
     return changes
@@ -99,7 +101,7 @@ def _settings(policy: ReplayPolicy) -> ReplaySettings:
     return ReplaySettings.model_validate(asdict(policy))
 
 
-def _blocked(blocked: rate_limiter.Blocked | None) -> Blocked | None:
+def _blocked(blocked: rate_limiter.LimiterBlock | None) -> Blocked | None:
     if blocked is None:
         return None
     return Blocked(blocked_on=blocked.blocked_on.value, missing=blocked.missing, detail=blocked.detail)

@@ -3,14 +3,14 @@
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
-from app.core.batches.subset_sum import Part, attainable, fewest_missing
+from app.core.batches.subset_sum import Supply, attainable, fewest_missing
 from app.core.model import Blocker, Bounds, Lane, NotReady
 from app.core.ranks.sharding import Undivided
 
 _MOST_HINTS = 8
 _MOST_TRIED = 64
 
-Supply = Mapping[int | None, Mapping[int, int]]
+GroupCounts = Mapping[int | None, Mapping[int, int]]
 """Groups by environment and size; environments without bounds are one, None."""
 
 
@@ -54,11 +54,11 @@ def without_minimums(bounds: Mapping[int, Bounds]) -> dict[int, Bounds]:
     return {environment: Bounds(0, bound.maximum) for environment, bound in bounds.items()}
 
 
-def parts_of(batch_size: int, supply: Supply, bounds: Mapping[int, Bounds]) -> list[Part]:
+def supplies_of(batch_size: int, supply: GroupCounts, bounds: Mapping[int, Bounds]) -> list[Supply]:
     """Return what each environment can bring to an empty batch; those with a minimum but no groups are included."""
     accounts = {account_of(environment, batch_size, bounds) for environment in bounds} | {None}
     return [
-        Part(
+        Supply(
             account, 0, _bound(account, bounds).minimum, limit_of(account, batch_size, bounds), supply.get(account, {})
         )
         for account in sorted(accounts, key=lambda account: -1 if account is None else account)
@@ -81,12 +81,14 @@ def minimums_conflict(
         True if even an unlimited supply of groups of these sizes has no exact batch that keeps every minimum, while
         without the minimums it has one.
     """
-    parts = parts_of(batch_size, unlimited(batch_size, sizes, bounds), bounds)
+    parts = supplies_of(batch_size, unlimited(batch_size, sizes, bounds), bounds)
     unbound = [part._replace(least=0) for part in parts]
     return not attainable(batch_size, parts) and attainable(batch_size, unbound)
 
 
-def unlimited(batch_size: int, sizes: Mapping[int | None, Collection[int]], bounds: Mapping[int, Bounds]) -> Supply:
+def unlimited(
+    batch_size: int, sizes: Mapping[int | None, Collection[int]], bounds: Mapping[int, Bounds]
+) -> GroupCounts:
     """Return more groups of each known size than a batch can take; of any size where none is known."""
     supply: dict[int | None, dict[int, int]] = {}
     for environment in sizes.keys() | bounds.keys():
@@ -97,7 +99,7 @@ def unlimited(batch_size: int, sizes: Mapping[int | None, Collection[int]], boun
     return supply
 
 
-def supply_of(batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, Bounds]) -> Supply:
+def usable_groups(batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, Bounds]) -> GroupCounts:
     """Return the queued groups that may be part of a batch."""
     supply: dict[int | None, Counter[int]] = {}
     for lane in lanes:
@@ -118,8 +120,8 @@ def explain(
         bounds: What each environment must and may have.
         sizes: Group sizes environments declared, beside those in the queue.
     """
-    supply = supply_of(batch_size, lanes, bounds)
-    parts = parts_of(batch_size, supply, bounds)
+    supply = usable_groups(batch_size, lanes, bounds)
+    parts = supplies_of(batch_size, supply, bounds)
     usable = sum(min(part.available, part.most) for part in parts)
     short = {
         part.environment: part.least - part.available
@@ -170,7 +172,7 @@ def _blocker(
     return Blocker.NO_EXACT_FIT
 
 
-def _detail(blocker: Blocker, batch_size: int, usable: int, short: Mapping[int, int], parts: Sequence[Part]) -> str:
+def _detail(blocker: Blocker, batch_size: int, usable: int, short: Mapping[int, int], parts: Sequence[Supply]) -> str:
     needs = {part.environment: part for part in parts if part.least > 0}
     shortages = "; ".join(
         f"environment {environment} needs {needs[environment].least} of {batch_size} sequences, "
@@ -202,7 +204,7 @@ def _set_aside(oversized: Mapping[int | None, int]) -> str:
 
 def _unblocked_by(
     batch_size: int,
-    parts: Sequence[Part],
+    parts: Sequence[Supply],
     known: Mapping[int | None, Collection[int]],
     bounds: Mapping[int, Bounds],
 ) -> tuple[tuple[int | None, int], ...]:
@@ -229,7 +231,7 @@ def _unblocked_by(
     return tuple(found)
 
 
-def _helps(batch_size: int, parts: Sequence[Part], account: int | None, size: int) -> bool:
+def _helps(batch_size: int, parts: Sequence[Supply], account: int | None, size: int) -> bool:
     """Whether a batch exists with one more group of an account: it must contain that group, for none exists without."""
     with_it = [
         part._replace(least=max(0, part.least - size), most=part.most - size) if part.environment == account else part

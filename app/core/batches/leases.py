@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from app.core.ranks.sharding import Shards, untouched
+from app.core.ranks.sharding import Sharding, untouched
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class LeasedGroup:
     """A group in a batch that a trainer holds.
 
     `arrival` is its place in its lane, should it go back there; `filtered_by` and `loss_weight` are those of its
-    `app.core.groups.filters.Mark`, if it has one. One with `replayed` is from the replay buffer: it was delivered
+    `app.core.groups.filters.FilterMark`, if it has one. One with `replayed` is from the replay buffer: it was delivered
     before, and returns to no lane.
     """
 
@@ -89,7 +89,7 @@ class Lease:
         request_id: Of a batch that is held: the request that took it, if it had an id.
         trainer: Of a batch that is held: who took it, if they said.
         contents: What is in it, by environment: its id or None, groups, sequences.
-        shards: How it is divided between ranks, if it is.
+        sharding: How it is divided between ranks, if it is.
         replayed: What of its contents is from the replay buffer, in the same words; samples by themselves have none.
         debts: Its changes of the debts to environments (`app.core.environments.shares.debt_changes`).
         rewound: Number of the rewind that brought it back, from 1; 0: none. Such a batch stays whole until it is
@@ -108,7 +108,7 @@ class Lease:
     request_id: str = ""
     trainer: str = ""
     contents: tuple[tuple[int | None, int, int], ...] = ()
-    shards: Shards | None = None
+    sharding: Sharding | None = None
     replayed: tuple[tuple[int | None, int, int], ...] = ()
     debts: tuple[tuple[int, int], ...] = ()
     rewound: int = 0
@@ -132,8 +132,8 @@ def contents_of(groups: Iterable[LeasedGroup]) -> tuple[tuple[int | None, int, i
 
 def returned(lease: Lease) -> Lease:
     """Return a lease that nobody has any more: its batch waits to be handed out again."""
-    shards = None if lease.shards is None else untouched(lease.shards)
-    free = replace(lease, lease_id="", deadline_ms=0, request_id="", trainer="", shards=shards)
+    sharding = None if lease.sharding is None else untouched(lease.sharding)
+    free = replace(lease, lease_id="", deadline_ms=0, request_id="", trainer="", sharding=sharding)
     return replace(free, state=LeaseState.RETURNED)
 
 
@@ -176,7 +176,7 @@ def exhausted(lease: Lease, clock_ms: int, max_deliveries: int) -> bool:
     return expired(lease, clock_ms) and lease.delivery_count >= max_deliveries
 
 
-def waits(lease: Lease, clock_ms: int, max_deliveries: int, *, being_sent: bool) -> bool:
+def is_redeliverable(lease: Lease, clock_ms: int, max_deliveries: int, *, being_sent: bool) -> bool:
     """Whether a lease's batch waits to be handed out again: returned, expired, or nobody is sending it any more.
 
     Args:

@@ -11,7 +11,7 @@ from app.core.batches.selection import select
 from app.core.environments.pacing import live_shares
 from app.core.environments.scarcity import lowered, no_longer_awaited, relaxed_in_ms, scarce_after, scarce_since
 from app.core.environments.shares import bounds_for, settle_debts
-from app.core.groups.staleness import unfit
+from app.core.groups.staleness import drop_reason
 from app.core.model import BatchPlan, Blocker, Bounds, Lane, LaneId, NotReady, QueuedGroup, RunView
 from app.core.replay.mixing import unfilled
 
@@ -148,7 +148,9 @@ def with_returned(view: RunView, lanes: Sequence[Lane], groups: Iterable[LeasedG
     heads: defaultdict[LaneId, list[QueuedGroup]] = defaultdict(list)
     for group in groups:
         waited_ms = view.clock_ms - group.accepted_ms
-        if group.replayed is None and not unfit(group.policy_version, view.policy_version, view.policy, waited_ms):
+        if group.replayed is None and not drop_reason(
+            group.policy_version, view.policy_version, view.policy, waited_ms
+        ):
             heads[group.environment, group.size].append(QueuedGroup(group.arrival, group.group_id))
     joined = [
         replace(lane, queued=lane.queued + len(back), heads=tuple(sorted((*back, *lane.heads))))

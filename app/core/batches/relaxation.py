@@ -25,9 +25,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from app.core.batches.diagnosis import explain, parts_of, supply_of, unlimited, without_minimums
-from app.core.batches.size_classes import Counts, Pools, last
-from app.core.batches.subset_sum import Part, Price, affordable, cheapest, endings, reachable
+from app.core.batches.diagnosis import explain, supplies_of, unlimited, usable_groups, without_minimums
+from app.core.batches.size_classes import ClassCounts, SizeClasses, last
+from app.core.batches.subset_sum import Price, Supply, affordable, cheapest, endings, reachable
 from app.core.model import BatchPlan, Bounds, Lane, NotReady, PlannedGroup
 
 
@@ -49,11 +49,11 @@ def select_relaxed(
     dues = {environment: minimum + debts.get(environment, 0) for environment, minimum in minimums.items()}
     one_owed = 1 + sum(minimums.values())  # a sequence owed costs more than all that can be short
 
-    def price(part: Part, brought: NDArray[np.int64]) -> NDArray[np.int64]:
+    def price(part: Supply, brought: NDArray[np.int64]) -> NDArray[np.int64]:
         due = dues.get(part.environment, 0) - part.taken if part.environment is not None else 0
         return _below(due, brought) * one_owed + _short(part, brought)
 
-    pools = Pools(batch_size, lanes, bounds)
+    pools = SizeClasses(batch_size, lanes, bounds)
     lowest = cheapest(*pools.remaining(pools.nothing, pools.everything), price)
     if lowest is None:
         return explain(batch_size, lanes, without_minimums(bounds), {})
@@ -64,14 +64,14 @@ def select_relaxed(
 
 def queued_shortfall(batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, Bounds]) -> int | None:
     """Return the smallest total shortfall of a batch from the queue; None if it holds no exact batch at all."""
-    return cheapest(batch_size, parts_of(batch_size, supply_of(batch_size, lanes, bounds), bounds), _short)
+    return cheapest(batch_size, supplies_of(batch_size, usable_groups(batch_size, lanes, bounds), bounds), _short)
 
 
 def smallest_shortfall(
     batch_size: int, sizes: Mapping[int | None, Collection[int]], bounds: Mapping[int, Bounds]
 ) -> int | None:
     """Return the smallest total shortfall that group sizes allow, were every queue full; None if no batch is exact."""
-    return cheapest(batch_size, parts_of(batch_size, unlimited(batch_size, sizes, bounds), bounds), _short)
+    return cheapest(batch_size, supplies_of(batch_size, unlimited(batch_size, sizes, bounds), bounds), _short)
 
 
 class _Step(NamedTuple):
@@ -81,13 +81,15 @@ class _Step(NamedTuple):
     takes: bool
 
 
-def _oldest(pools: Pools, price: Price, lowest: int) -> Counts:
+def _oldest(pools: SizeClasses, price: Price, lowest: int) -> ClassCounts:
     """Return how many groups of each pool the law takes, of the batches that cost ``lowest``."""
     low, high = pools.nothing, pools.everything
     while True:
         course = _course(pools, low, high, endings(*pools.remaining(low, high), price, lowest))
 
-        def possible_after(count: int, start: tuple[Counts, Counts, list[_Step]] = (low, high, course)) -> bool:
+        def possible_after(
+            count: int, start: tuple[ClassCounts, ClassCounts, list[_Step]] = (low, high, course)
+        ) -> bool:
             return affordable(*pools.remaining(*_after(count, *start)), price, lowest)
 
         if possible_after(len(course)):
@@ -96,7 +98,7 @@ def _oldest(pools: Pools, price: Price, lowest: int) -> Counts:
         low, high = _after(right, low, high, [*course[:right], course[right]._replace(takes=False)])
 
 
-def _after(count: int, low: Counts, high: Counts, course: Sequence[_Step]) -> tuple[Counts, Counts]:
+def _after(count: int, low: ClassCounts, high: ClassCounts, course: Sequence[_Step]) -> tuple[ClassCounts, ClassCounts]:
     """Return what is taken, and up to where more may be, after so many steps of a course."""
     low, high = list(low), list(high)
     for pool, takes in course[:count]:
@@ -107,7 +109,7 @@ def _after(count: int, low: Counts, high: Counts, course: Sequence[_Step]) -> tu
     return low, high
 
 
-def _course(pools: Pools, low: Counts, high: Counts, ends: Mapping[int | None, int]) -> list[_Step]:
+def _course(pools: SizeClasses, low: ClassCounts, high: ClassCounts, ends: Mapping[int | None, int]) -> list[_Step]:
     """Draw up the walk to its end, skipping no group but where its environment could not end as it may any more.
 
     Args:
@@ -142,7 +144,7 @@ def _can_end(taken: int, counts: Mapping[int, int], ends: int) -> bool:
     return room >= 0 and bool(reachable(counts, room) & ends >> taken)
 
 
-def _short(part: Part, brought: NDArray[np.int64]) -> NDArray[np.int64]:
+def _short(part: Supply, brought: NDArray[np.int64]) -> NDArray[np.int64]:
     return _below(part.least, brought)
 
 

@@ -27,7 +27,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from app.core.batches.diagnosis import explain
-from app.core.batches.size_classes import Counts, Pools, last
+from app.core.batches.size_classes import ClassCounts, SizeClasses, last
 from app.core.batches.subset_sum import attainable, plausible
 from app.core.model import BatchPlan, Bounds, Lane, NotReady
 
@@ -46,12 +46,12 @@ def select(
         bounds: What each environment must and may have; environments not in it, and None, are free.
         sizes: Group sizes that environments declared, in sequences, if any. They only serve to explain what is missing.
     """
-    pools = Pools(batch_size, lanes, bounds)
+    pools = SizeClasses(batch_size, lanes, bounds)
     taken = _oldest(pools)
     return explain(batch_size, lanes, bounds, sizes or {}) if taken is None else BatchPlan(pools.groups(taken))
 
 
-def _oldest(pools: Pools) -> Counts | None:
+def _oldest(pools: SizeClasses) -> ClassCounts | None:
     """Return how many groups of each pool the law takes, or None if there is no valid batch."""
     low, high = pools.nothing, pools.everything
     if not plausible(*pools.remaining(low, high)):
@@ -64,7 +64,7 @@ def _oldest(pools: Pools) -> Counts | None:
     return low
 
 
-def _stretch(pools: Pools, low: Counts, high: Counts) -> tuple[Counts, Counts] | None:
+def _stretch(pools: SizeClasses, low: ClassCounts, high: ClassCounts) -> tuple[ClassCounts, ClassCounts] | None:
     """Take groups from ``low`` on up to the first that must be skipped, and close that group's pool.
 
     Returns:
@@ -72,7 +72,7 @@ def _stretch(pools: Pools, low: Counts, high: Counts) -> tuple[Counts, Counts] |
     """
     order = pools.order(low, high)
 
-    def after(count: int) -> Counts:
+    def after(count: int) -> ClassCounts:
         if count == 0:
             return low
         key = order[count - 1]
@@ -93,7 +93,7 @@ def _stretch(pools: Pools, low: Counts, high: Counts) -> tuple[Counts, Counts] |
     return taken, _narrowed(pools, taken, limit)
 
 
-def _narrowed(pools: Pools, low: Counts, high: Counts) -> Counts:
+def _narrowed(pools: SizeClasses, low: ClassCounts, high: ClassCounts) -> ClassCounts:
     """Leave out groups for which there is no room: they would be skipped one pool at a time."""
     total, parts = pools.remaining(low, high)
     slack = total - sum(part.least for part in parts)

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
 
-from app.core.batches.diagnosis import account_of, limit_of, parts_of
-from app.core.batches.subset_sum import Part
+from app.core.batches.diagnosis import account_of, limit_of, supplies_of
+from app.core.batches.subset_sum import Supply
 from app.core.model import Bounds, Lane, PlannedGroup
 
-Counts = list[int]  # groups by pool
+ClassCounts = list[int]  # groups by pool
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class SizeClass:
     """Groups that can stand in for each other.
 
     Attributes:
@@ -30,7 +30,7 @@ class Pool:
     lanes: tuple[Lane, ...]
 
 
-class Pools:
+class SizeClasses:
     """All pools of one snapshot of the queue.
 
     A walk over them is told by two counts of groups of each pool: ``low``, which were taken, and ``high``, up to which
@@ -39,12 +39,12 @@ class Pools:
 
     def __init__(self, batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, Bounds]) -> None:
         self._batch_size = batch_size
-        self._untouched = parts_of(batch_size, {}, bounds)
+        self._untouched = supplies_of(batch_size, {}, bounds)
         self.all = _pools(batch_size, lanes, bounds)
-        self.nothing: Counts = [0] * len(self.all)
-        self.everything: Counts = [len(pool.keys) for pool in self.all]
+        self.nothing: ClassCounts = [0] * len(self.all)
+        self.everything: ClassCounts = [len(pool.keys) for pool in self.all]
 
-    def remaining(self, low: Counts, high: Counts) -> tuple[int, list[Part]]:
+    def remaining(self, low: ClassCounts, high: ClassCounts) -> tuple[int, list[Supply]]:
         """Return what is missing to a batch of ``low`` groups of each pool, and what groups up to ``high`` can add."""
         taken = {part.environment: 0 for part in self._untouched}
         counts: dict[int | None, dict[int, int]] = {account: {} for account in taken}
@@ -55,14 +55,14 @@ class Pools:
         parts = []
         for account, _, least, most, _ in self._untouched:
             have = taken[account]
-            parts.append(Part(account, have, max(0, least - have), most - have, counts[account]))
+            parts.append(Supply(account, have, max(0, least - have), most - have, counts[account]))
         return self._batch_size - sum(taken.values()), parts
 
-    def order(self, low: Counts, high: Counts) -> list[int]:
+    def order(self, low: ClassCounts, high: ClassCounts) -> list[int]:
         """Return the keys of the groups from ``low`` to ``high``, oldest first."""
         return sorted(chain.from_iterable(p.keys[a:b] for p, a, b in zip(self.all, low, high, strict=True)))
 
-    def groups(self, taken: Counts) -> tuple[PlannedGroup, ...]:
+    def groups(self, taken: ClassCounts) -> tuple[PlannedGroup, ...]:
         """Return the oldest ``taken`` groups of each pool, in arrival order."""
         planned = []
         for pool, count in zip(self.all, taken, strict=True):
@@ -80,7 +80,7 @@ def last(low: int, high: int, test: Callable[[int], bool]) -> int:
     return low + bisect_left(range(low + 1, high + 1), True, key=lambda number: not test(number))
 
 
-def _pools(batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, Bounds]) -> list[Pool]:
+def _pools(batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, Bounds]) -> list[SizeClass]:
     members: dict[tuple[int | None, int], list[Lane]] = {}
     for lane in lanes:
         if lane.size <= limit_of(lane.environment, batch_size, bounds):
@@ -89,5 +89,5 @@ def _pools(batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, Bounds])
     for index, ((account, size), own) in enumerate(members.items()):
         most = limit_of(account, batch_size, bounds) // size
         keys = sorted(head.arrival * len(members) + index for lane in own for head in lane.heads[:most])[:most]
-        pools.append(Pool(account, size, tuple(keys), tuple(own)))
+        pools.append(SizeClass(account, size, tuple(keys), tuple(own)))
     return pools

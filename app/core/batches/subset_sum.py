@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 _UNREACHABLE = 1 << 61  # above every cost, and far enough below 2**63 that a cost can be added to it
 
 
-class Part(NamedTuple):
+class Supply(NamedTuple):
     """What one environment can still bring to a batch, on top of what was taken from it already.
 
     Attributes:
@@ -40,11 +40,11 @@ class Part(NamedTuple):
         return sum(size * count for size, count in self.counts.items())
 
 
-Price = Callable[[Part, NDArray[np.int64]], NDArray[np.int64]]
+Price = Callable[[Supply, NDArray[np.int64]], NDArray[np.int64]]
 """What a part costs by how many more sequences it brings: int64 in, int64 from 0 to below 2**40 out."""
 
 
-def plausible(total: int, parts: Iterable[Part]) -> bool:
+def plausible(total: int, parts: Iterable[Supply]) -> bool:
     """Whether addition alone leaves it open that groups of the parts sum to ``total`` within all bounds."""
     least = most = 0
     for part in parts:
@@ -56,7 +56,7 @@ def plausible(total: int, parts: Iterable[Part]) -> bool:
     return least <= total <= most
 
 
-def attainable(total: int, parts: Sequence[Part]) -> bool:
+def attainable(total: int, parts: Sequence[Supply]) -> bool:
     """Whether groups of the parts can sum to exactly ``total`` sequences with every part within its bounds."""
     if not plausible(total, parts):
         return False
@@ -73,10 +73,10 @@ def attainable(total: int, parts: Sequence[Part]) -> bool:
     return bool(sums >> slack & 1)
 
 
-def _parted(parts: Iterable[Part], slack: int) -> tuple[Counter[int], list[Part]]:
+def _parted(parts: Iterable[Supply], slack: int) -> tuple[Counter[int], list[Supply]]:
     """Merge the groups of all parts whose bounds do not bind within ``slack``; return the others unchanged."""
     free: Counter[int] = Counter()
-    bound: list[Part] = []
+    bound: list[Supply] = []
     for part in parts:
         if part.least > 0 or part.most < min(slack, part.available):
             bound.append(part)
@@ -85,7 +85,7 @@ def _parted(parts: Iterable[Part], slack: int) -> tuple[Counter[int], list[Part]
     return free, bound
 
 
-def fewest_missing(total: int, parts: Sequence[Part]) -> int:
+def fewest_missing(total: int, parts: Sequence[Supply]) -> int:
     """Return the fewest sequences to add so that groups can sum to exactly ``total`` within all bounds.
 
     They may be added in groups of any size, to any part or to none. A part that cannot contribute exactly its minimum
@@ -144,7 +144,7 @@ def reachable(counts: Mapping[int, int], limit: int) -> int:
     return sums
 
 
-def cheapest(total: int, parts: Sequence[Part], price: Price) -> int | None:
+def cheapest(total: int, parts: Sequence[Supply], price: Price) -> int | None:
     """Return the smallest sum of prices for which groups of the parts sum to exactly ``total``; None if none do.
 
     What parts must bring does not bind here: it is for the price to say what bringing less costs.
@@ -158,12 +158,12 @@ def cheapest(total: int, parts: Sequence[Part], price: Price) -> int | None:
     return cost
 
 
-def affordable(total: int, parts: Sequence[Part], price: Price, budget: int) -> bool:
+def affordable(total: int, parts: Sequence[Supply], price: Price, budget: int) -> bool:
     """Whether `cheapest` is at most ``budget``."""
     return attainable(total, _without_least(parts)) and _cost(total, parts, price, budget) <= budget
 
 
-def endings(total: int, parts: Sequence[Part], price: Price, budget: int) -> dict[int | None, int]:
+def endings(total: int, parts: Sequence[Supply], price: Price, budget: int) -> dict[int | None, int]:
     """Return with which totals, what was taken included, each part ends where all sum to ``total`` within ``budget``.
 
     Every part needs the cheapest ways of all others together. Halving the parts again and again and adding to each half
@@ -189,11 +189,11 @@ def endings(total: int, parts: Sequence[Part], price: Price, budget: int) -> dic
     return found
 
 
-def _without_least(parts: Sequence[Part]) -> list[Part]:
+def _without_least(parts: Sequence[Supply]) -> list[Supply]:
     return [part._replace(least=0) for part in parts]
 
 
-def _cost(total: int, parts: Sequence[Part], price: Price, budget: int) -> int:
+def _cost(total: int, parts: Sequence[Supply], price: Price, budget: int) -> int:
     """Return the smallest sum of prices if it is at most ``budget``, else some number above it."""
     options = (_options(part, total, price, budget) for part in parts)
     return int(reduce(_combined, options, _none_brought(total))[total])
@@ -214,7 +214,7 @@ class _Options(NamedTuple):
     step: int
 
 
-def _options(part: Part, total: int, price: Price, budget: int) -> _Options:
+def _options(part: Supply, total: int, price: Price, budget: int) -> _Options:
     brought = _positions(reachable(part.counts, min(part.most, total)))
     cost = price(part, brought)
     return _Options(brought[cost <= budget], cost[cost <= budget], gcd(*part.counts))

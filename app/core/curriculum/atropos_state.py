@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.core.curriculum.estimates import Estimate, pass_share
-from app.core.curriculum.settings import CurriculumPolicy, Form, Strategy
-from app.core.curriculum.state import Header, load_policy_dict, number, whole
+from app.core.curriculum.settings import CurriculumPolicy, CurriculumStrategy, Form
+from app.core.curriculum.state import CurriculumHeader, load_policy_dict, number, whole
 from app.core.errors import InvalidField
 
 _SETTINGS = ("strategy", "n_bins", "temperature", "ema_alpha", "competence_threshold")
@@ -19,7 +19,7 @@ _LEFT_BEHIND = ("bin_boundaries", "last_rebin_count")
 
 def load_atropos(
     document: Mapping[str, Any], settings: Mapping[str, Any] | None = None
-) -> tuple[Header, dict[str, Estimate]]:
+) -> tuple[CurriculumHeader, dict[str, Estimate]]:
     """Read its settings, and an estimate by key of each item that it scored.
 
     Its ``competence_based`` is ours of the form FRONTIER, the one that has a use for ``competence_threshold``.
@@ -39,12 +39,12 @@ def load_atropos(
     if not isinstance(scores, Mapping):
         raise InvalidField("item_scores is not an object", ("item_scores",))
     known = {name: document[name] for name in _SETTINGS if name in document}
-    if known.get("strategy") == Strategy.COMPETENCE_BASED:
+    if known.get("strategy") == CurriculumStrategy.COMPETENCE_BASED:
         known["form"] = Form.FRONTIER.value
     policy = load_policy_dict(known | dict(settings or {}))
     items = {key: _estimate(policy, key, score) for key, score in scores.items()}
     updates = whole(sum(each.count for each in items.values()), ("item_scores",))
-    return Header(policy, updates=updates), items
+    return CurriculumHeader(policy, updates=updates), items
 
 
 def _estimate(policy: CurriculumPolicy, key: str, score: object) -> Estimate:

@@ -3,15 +3,15 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from app.core.curriculum.indexes import Counts, Order, Part
+from app.core.curriculum.indexes import Index, ItemCounts, MixtureComponent
 
 
 def bin_of(rank: int, seen: int, n_bins: int) -> int:
     """Return the bin of a rank.
 
     Args:
-        rank: From 0, the least mean reward first, as in `Order.MEAN_REWARD`.
-        seen: Items in `Order.MEAN_REWARD` (with priors included), above ``rank``.
+        rank: From 0, the least mean reward first, as in `Index.MEAN_REWARD`.
+        seen: Items in `Index.MEAN_REWARD` (with priors included), above ``rank``.
         n_bins: How many bins there are.
     """
     return ((seen - rank) * n_bins - 1) // seen
@@ -27,14 +27,16 @@ def middle(n_bins: int) -> int:
     return n_bins // 2
 
 
-def bin_sizes(counts: Counts, n_bins: int) -> list[int]:
+def bin_sizes(counts: ItemCounts, n_bins: int) -> list[int]:
     """Return how many items each bin has."""
-    sizes = [len(ranks_of(each, counts.length(Order.MEAN_REWARD), n_bins)) for each in range(n_bins)]
-    sizes[middle(n_bins)] += counts.length(Order.UNSEEN)
+    sizes = [len(ranks_of(each, counts.length(Index.MEAN_REWARD), n_bins)) for each in range(n_bins)]
+    sizes[middle(n_bins)] += counts.length(Index.UNSEEN)
     return sizes
 
 
-def bin_law(parts: Sequence[Part], counts: Counts, n_bins: int, looked_up: Sequence[int] = ()) -> list[float]:
+def bin_distribution(
+    parts: Sequence[MixtureComponent], counts: ItemCounts, n_bins: int, looked_up: Sequence[int] = ()
+) -> list[float]:
     """Return each bin's probability under a law: for ``bins_only``, and to compare strategies.
 
     Exact for what lies in MEAN_REWARD and UNSEEN. Which bins the places of other orders belong to only a look-up tells:
@@ -50,11 +52,11 @@ def bin_law(parts: Sequence[Part], counts: Counts, n_bins: int, looked_up: Seque
     Raises:
         ValueError: There are such parts, and nothing was looked up.
     """
-    law, ranked = [0.0] * n_bins, counts.length(Order.MEAN_REWARD)
+    law, ranked = [0.0] * n_bins, counts.length(Index.MEAN_REWARD)
     for part in parts:
-        if part.order is Order.UNSEEN:
+        if part.index is Index.UNSEEN:
             law[middle(n_bins)] += part.probability
-        elif part.order is Order.MEAN_REWARD:
+        elif part.index is Index.MEAN_REWARD:
             own = range(part.first, part.first + part.size)
             for each in range(bin_of(own[-1], ranked, n_bins), bin_of(own[0], ranked, n_bins) + 1):
                 ranks = ranks_of(each, ranked, n_bins)
@@ -69,6 +71,6 @@ def bin_law(parts: Sequence[Part], counts: Counts, n_bins: int, looked_up: Seque
     return law
 
 
-def in_other_orders(parts: Sequence[Part]) -> tuple[Part, ...]:
+def in_other_orders(parts: Sequence[MixtureComponent]) -> tuple[MixtureComponent, ...]:
     """Return those parts of a law that do not say by themselves which bins their items belong to."""
-    return tuple(part for part in parts if part.order not in (Order.MEAN_REWARD, Order.UNSEEN))
+    return tuple(part for part in parts if part.index not in (Index.MEAN_REWARD, Index.UNSEEN))

@@ -38,7 +38,7 @@ class Estimate:
     prior: float | None = None
 
 
-class Step(NamedTuple):
+class LeakyUpdate(NamedTuple):
     """What becomes of a number: ``first`` by the first observation, else ``keep * number + gain``."""
 
     keep: float
@@ -46,14 +46,14 @@ class Step(NamedTuple):
     first: float
 
 
-class Change(NamedTuple):
+class EstimateUpdate(NamedTuple):
     """What an observation makes of an estimate; of ``count`` one more. The fields are those of `Estimate`."""
 
-    ema: Step
-    passed: Step
-    failed: Step
-    signal: Step
-    last: Step
+    ema: LeakyUpdate
+    passed: LeakyUpdate
+    failed: LeakyUpdate
+    signal: LeakyUpdate
+    last: LeakyUpdate
 
 
 class Posterior(NamedTuple):
@@ -68,7 +68,7 @@ class Posterior(NamedTuple):
         return self.alpha / (self.alpha + self.beta)
 
 
-def observed(policy: CurriculumPolicy, rewards: Sequence[float]) -> Change:
+def observed(policy: CurriculumPolicy, rewards: Sequence[float]) -> EstimateUpdate:
     """Say what the rewards of one group change of its item. A group counts as its mean, whatever its size.
 
     Raises:
@@ -84,16 +84,16 @@ def observed(policy: CurriculumPolicy, rewards: Sequence[float]) -> Change:
     passed = sum(pass_share(policy, reward) for reward in rewards)
     failed = len(rewards) - passed
     remembered = 1 - policy.forgetting
-    return Change(
-        ema=Step(1 - policy.ema_alpha, policy.ema_alpha * mean, mean),
-        passed=Step(remembered, passed, passed),
-        failed=Step(remembered, failed, failed),
-        signal=Step(0.0, signal, signal),
-        last=Step(0.0, mean, mean),
+    return EstimateUpdate(
+        ema=LeakyUpdate(1 - policy.ema_alpha, policy.ema_alpha * mean, mean),
+        passed=LeakyUpdate(remembered, passed, passed),
+        failed=LeakyUpdate(remembered, failed, failed),
+        signal=LeakyUpdate(0.0, signal, signal),
+        last=LeakyUpdate(0.0, mean, mean),
     )
 
 
-def after(estimate: Estimate, change: Change) -> Estimate:
+def after(estimate: Estimate, change: EstimateUpdate) -> Estimate:
     """Return an estimate after an observation.
 
     This is what `lua/curriculum/curriculum_estimates.lua` does; nothing else calls it but tests, which hold the script
@@ -101,7 +101,7 @@ def after(estimate: Estimate, change: Change) -> Estimate:
     """
     first = estimate.count == 0
 
-    def stepped(number: float, step: Step) -> float:
+    def stepped(number: float, step: LeakyUpdate) -> float:
         return step.first if first else step.keep * number + step.gain
 
     return replace(

@@ -1,7 +1,7 @@
 """The sorted sets that items stand in, and the values that strategies and whoever holds the items exchange.
 
-`strategies.spans` ──▶ the holder counts them: `Counts` ──▶ `strategies.parts` ──▶ `choosing.choose`: `Draw`s ──▶ the
-holder looks up who stands there, and takes who is not in flight.
+`strategies.spans` ──▶ the store counts them: `ItemCounts` ──▶ `strategies.parts` ──▶ `sampling.choose`: `ItemDraw`s
+──▶ the store looks up who stands there, and takes who is not in flight.
 """
 
 import math
@@ -12,11 +12,11 @@ from itertools import pairwise
 from typing import NamedTuple
 
 
-class Order(StrEnum):
+class Index(StrEnum):
     """A sorted set of items; ranks are from 0, by ascending score, then by member.
 
     Seen items (observed at least once) stand in the first five, with the number of their `Estimate` as score; in
-    POSTERIOR with their posterior's mean. An item not yet seen stands in UNSEEN, or if it has a prior in FORESEEN and
+    POSTERIOR with their posterior's mean. An item not yet seen stands in UNSEEN, or if it has a prior in PRIOR_ONLY and
     in MEAN_REWARD, by it. CATEGORY has one sequence of ranks for each category, also for the empty string, that of
     items which have none; each item stands in that of its own.
     """
@@ -25,81 +25,82 @@ class Order(StrEnum):
     POSTERIOR = "posterior"
     SIGNAL = "signal"
     LAST = "last"
-    DRAWN = "drawn"
+    LAST_SAMPLED = "drawn"
     UNSEEN = "unseen"
-    FORESEEN = "foreseen"
+    PRIOR_ONLY = "prior_only"
     CATEGORY = "category"
 
 
-SEEN = (Order.MEAN_REWARD, Order.POSTERIOR, Order.SIGNAL, Order.LAST, Order.DRAWN)
+SEEN = (Index.MEAN_REWARD, Index.POSTERIOR, Index.SIGNAL, Index.LAST, Index.LAST_SAMPLED)
 
 
-class Span(NamedTuple):
-    """A range of scores of an order.
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A range of scores of an index.
 
     Attributes:
-        order: Never CATEGORY.
+        index: Any but CATEGORY.
         low: The smallest score, included; may be ``-inf``.
         high: The end, *not* included; may be ``inf``.
     """
 
-    order: Order
+    index: Index
     low: float
     high: float
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class ItemCounts:
     """What strategies know of the items: one snapshot.
 
     Attributes:
-        lengths: Items in each order; 0 for those left out. Of CATEGORY, see below.
+        lengths: Items in each index; 0 for those left out. Of CATEGORY, see below.
         spans: Items in each of the spans asked for, in the order asked.
         categories: Items in each category; only where `arms` are categories.
         arms: Value of each arm of the bandit by its key (`bandit.arm_of_bin`, `bandit.arm_of_category`); 0 if left out.
         samples: Samples so far: the one to be drawn has the number ``samples + 1``.
     """
 
-    lengths: Mapping[Order, int]
+    lengths: Mapping[Index, int]
     spans: tuple[int, ...] = ()
     categories: Mapping[str, int] = field(default_factory=dict)
     arms: Mapping[str, float] = field(default_factory=dict)
     samples: int = 0
 
-    def length(self, order: Order) -> int:
-        """Return how many items stand in an order."""
-        return self.lengths.get(order, 0)
+    def length(self, index: Index) -> int:
+        """Return the number of items in an index."""
+        return self.lengths.get(index, 0)
 
     @property
     def items(self) -> int:
         """All items, seen or not."""
-        return self.length(Order.MEAN_REWARD) + self.length(Order.UNSEEN)
+        return self.length(Index.MEAN_REWARD) + self.length(Index.UNSEEN)
 
     @property
     def seen(self) -> int:
         """Items observed at least once."""
-        return self.length(Order.MEAN_REWARD) - self.length(Order.FORESEEN)
+        return self.length(Index.MEAN_REWARD) - self.length(Index.PRIOR_ONLY)
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A range of places in an order, with the probability that a draw is one of them.
+class MixtureComponent:
+    """A range of places in an index, with the probability that a draw is one of them.
 
     Attributes:
-        order: Which order.
+        index: The index.
         first: The rank of its lowest place.
         size: Places, ``>= 1``.
         probability: Above 0; the parts of a law sum to 1.
         why: Why one is chosen from it, in a few words for people.
         bin: The bin that all its items belong to; None where they may be of several (then ask for their ranks of mean
         reward).
-        category: Which category; None but for `Order.CATEGORY`.
+        category: Which category; None but for `Index.CATEGORY`.
         exponent: 0: all places alike; else the k-th place from the *highest* score is as likely as ``k ** -exponent``.
         kind: Parts of one kind are one law; of several kinds, each draw is of a kind by their probabilities, whatever
             was drawn before, and of what is left of that kind.
     """
 
-    order: Order
+    index: Index
     first: int
     size: int
     probability: float
@@ -110,15 +111,14 @@ class Part:
     kind: str = ""
 
 
-class Draw(NamedTuple):
-    """One place: ``rank`` in ``order`` (for CATEGORY, that of ``part.category``), drawn for ``part``."""
+class ItemDraw(NamedTuple):
+    """The place ``rank`` in the index of ``component`` (for CATEGORY, in that of its category)."""
 
-    order: Order
     rank: int
-    part: Part
+    component: MixtureComponent
 
 
-def cells(order: Order, bounds: tuple[float, ...]) -> tuple[Span, ...]:
-    """Divide an order at ascending scores: ``len(bounds) + 1`` spans that cover it."""
+def cells(index: Index, bounds: tuple[float, ...]) -> tuple[Span, ...]:
+    """Divide an index at ascending scores: ``len(bounds) + 1`` spans that cover it."""
     edges = (-math.inf, *bounds, math.inf)
-    return tuple(Span(order, low, high) for low, high in pairwise(edges))
+    return tuple(Span(index, low, high) for low, high in pairwise(edges))

@@ -4,9 +4,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.core.curriculum.bins import bin_law, bin_sizes, in_other_orders
-from app.core.curriculum.indexes import Counts, Order, Part
-from app.core.curriculum.settings import CurriculumPolicy, Strategy
+from app.core.curriculum.bins import bin_distribution, bin_sizes, in_other_orders
+from app.core.curriculum.indexes import Index, ItemCounts, MixtureComponent
+from app.core.curriculum.settings import CurriculumPolicy, CurriculumStrategy
 from app.core.curriculum.strategies.table import numbers
 from app.core.numeric.zipf import zipf_total
 
@@ -14,11 +14,11 @@ _STEP = 1e-5
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
+class CurriculumTotals:
     """What orders' lengths do not say.
 
     Attributes:
-        reward_sum: Sum of the scores of `Order.MEAN_REWARD`.
+        reward_sum: Sum of the scores of `Index.MEAN_REWARD`.
         reward_min: The least of them; of no meaning while there is none.
         reward_max: The greatest.
         updates: Observations so far.
@@ -35,7 +35,11 @@ class Totals:
 
 
 def metrics(
-    policy: CurriculumPolicy, counts: Counts, totals: Totals, parts: Sequence[Part], progress: float = 0.0
+    policy: CurriculumPolicy,
+    counts: ItemCounts,
+    totals: CurriculumTotals,
+    parts: Sequence[MixtureComponent],
+    progress: float = 0.0,
 ) -> dict[str, float]:
     """Return metrics by name, those of Atropos's CurriculumScheduler among them, all under ``curriculum/``.
 
@@ -59,26 +63,26 @@ def metrics(
         "left_out": float(totals.left_out),
         "progress": progress,
     }
-    if ranked := counts.length(Order.MEAN_REWARD):
+    if ranked := counts.length(Index.MEAN_REWARD):
         found["mean_difficulty"] = totals.reward_sum / ranked
         found["min_difficulty"], found["max_difficulty"] = totals.reward_min, totals.reward_max
     found |= {f"bin_{each}_count": float(size) for each, size in enumerate(bin_sizes(counts, policy.n_bins))}
-    if parts and policy.strategy is not Strategy.THOMPSON:
+    if parts and policy.strategy is not CurriculumStrategy.THOMPSON:
         found["entropy"] = entropy(parts)
         found["effective_items"] = math.exp(found["entropy"])
         if not in_other_orders(parts):
-            law = bin_law(parts, counts, policy.n_bins)
+            law = bin_distribution(parts, counts, policy.n_bins)
             found |= {f"bin_{each}_probability": probability for each, probability in enumerate(law)}
     found |= numbers(policy, counts, progress)
     return {f"curriculum/{name}": value for name, value in found.items()}
 
 
-def entropy(parts: Sequence[Part]) -> float:
+def entropy(parts: Sequence[MixtureComponent]) -> float:
     """Return the entropy of a draw over places, nats: 0 if it is always the same one, log n if all n are alike."""
     return math.fsum(part.probability * (_within(part) - math.log(part.probability)) for part in parts)
 
 
-def _within(part: Part) -> float:
+def _within(part: MixtureComponent) -> float:
     if not part.exponent:
         return math.log(part.size)
     # The mean of log k under k ** -a / Z(a) is the derivative of -log Z(a).

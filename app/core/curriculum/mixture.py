@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from app.core.curriculum.bins import bin_sizes, middle, ranks_of
-from app.core.curriculum.indexes import Counts, Order, Part
+from app.core.curriculum.indexes import Index, ItemCounts, MixtureComponent
 
 
 def tempered(log_weights: ArrayLike, temperature: float, sizes: ArrayLike = 1) -> list[float]:
@@ -29,12 +29,14 @@ def tempered(log_weights: ArrayLike, temperature: float, sizes: ArrayLike = 1) -
     return law
 
 
-def kept(parts: Sequence[Part]) -> tuple[Part, ...]:
+def kept(parts: Sequence[MixtureComponent]) -> tuple[MixtureComponent, ...]:
     """Leave out what has no place or no probability."""
     return tuple(part for part in parts if part.size and part.probability)
 
 
-def over_bins(log_weights: Sequence[float], temperature: float, counts: Counts, why: Sequence[str]) -> tuple[Part, ...]:
+def over_bins(
+    log_weights: Sequence[float], temperature: float, counts: ItemCounts, why: Sequence[str]
+) -> tuple[MixtureComponent, ...]:
     """Return the law of bins drawn by their weights, and an item in the bin uniformly. Empty bins are left out.
 
     Args:
@@ -43,13 +45,13 @@ def over_bins(log_weights: Sequence[float], temperature: float, counts: Counts, 
         counts: The items.
         why: One for each bin.
     """
-    n_bins, ranked, unseen = len(log_weights), counts.length(Order.MEAN_REWARD), counts.length(Order.UNSEEN)
+    n_bins, ranked, unseen = len(log_weights), counts.length(Index.MEAN_REWARD), counts.length(Index.UNSEEN)
     ranks, sizes = [ranks_of(each, ranked, n_bins) for each in range(n_bins)], bin_sizes(counts, n_bins)
     # A bin is as likely as its weight says, however many items are in it.
     law = tempered([weight if size else -np.inf for weight, size in zip(log_weights, sizes, strict=True)], temperature)
     parts = [
-        Part(
-            Order.MEAN_REWARD, ranks[each].start, len(ranks[each]), law[each] * len(ranks[each]) / size, why[each], each
+        MixtureComponent(
+            Index.MEAN_REWARD, ranks[each].start, len(ranks[each]), law[each] * len(ranks[each]) / size, why[each], each
         )
         for each, size in enumerate(sizes)
         if size
@@ -57,14 +59,16 @@ def over_bins(log_weights: Sequence[float], temperature: float, counts: Counts, 
     if unseen:
         each = middle(n_bins)
         parts.append(
-            Part(Order.UNSEEN, 0, unseen, law[each] * unseen / sizes[each], f"{why[each]}, not yet seen", each)
+            MixtureComponent(
+                Index.UNSEEN, 0, unseen, law[each] * unseen / sizes[each], f"{why[each]}, not yet seen", each
+            )
         )
     return kept(parts)
 
 
 def over_cells(
-    order: Order, sizes: Sequence[int], probabilities: Sequence[float], why: Sequence[str]
-) -> tuple[Part, ...]:
+    index: Index, sizes: Sequence[int], probabilities: Sequence[float], why: Sequence[str]
+) -> tuple[MixtureComponent, ...]:
     """Return parts that follow each other in an order, from its lowest place; empty ones are left out."""
     firsts = np.cumsum([0, *sizes]).tolist()
-    return kept([Part(order, *each) for each in zip(firsts, sizes, probabilities, why, strict=False)])
+    return kept([MixtureComponent(index, *each) for each in zip(firsts, sizes, probabilities, why, strict=False)])

@@ -7,8 +7,8 @@ from operator import attrgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from app.core.curriculum.indexes import Draw, Order, Part
-from app.core.numeric.weighted_without_replacement import Places, spread, successive
+from app.core.curriculum.indexes import Index, ItemDraw, MixtureComponent
+from app.core.numeric.weighted_without_replacement import Places, sample_spans, sample_without_replacement
 from app.core.numeric.zipf import zipf_ranks, zipf_total
 
 ATTEMPTS = 3
@@ -18,7 +18,7 @@ _first = attrgetter("first")
 _MOST = 20_000  # places beyond twice those wanted; Redis serves nobody else while they are looked up
 
 
-def choose(parts: Sequence[Part], n: int, seed: int, counter: int) -> list[Draw]:
+def choose(parts: Sequence[MixtureComponent], n: int, seed: int, counter: int) -> list[ItemDraw]:
     """Draw different places by a law without replacement, in the order to try them.
 
     An item that stands in two parts of different orders may be named twice: take it once. Of items that are refused
@@ -41,8 +41,10 @@ def choose(parts: Sequence[Part], n: int, seed: int, counter: int) -> list[Draw]
     return [next(drawn[number]) for number in order]
 
 
-def independent(parts: Sequence[Part], n: int, seed: int, counter: int) -> list[Draw]:
-    """Draw places by a law with replacement: what shares of its draws tell is true of the law (see `bins.bin_law`).
+def independent(parts: Sequence[MixtureComponent], n: int, seed: int, counter: int) -> list[ItemDraw]:
+    """Draw places with replacement, so that shares of the draws estimate the distribution.
+
+    `bins.bin_distribution` uses them.
 
     Args:
         parts: The law; without any, nothing is drawn. Probabilities need not sum to 1.
@@ -76,7 +78,7 @@ def draws_for(wanted: int, items: int, in_flight: int, attempt: int) -> int:
     return min(max(typical, enough), 2 * wanted + _MOST)
 
 
-def probability_of(part: Part, rank: int) -> float:
+def probability_of(part: MixtureComponent, rank: int) -> float:
     """Return how likely one draw is this place of the part; 0 if the rank lies outside it."""
     place = rank - part.first
     if not 0 <= place < part.size:
@@ -94,23 +96,23 @@ class Chances:
         parts: The law; in an order, those of one kind and category have no place in common.
     """
 
-    def __init__(self, parts: Sequence[Part]) -> None:
-        self._rows: dict[str | None, dict[tuple[Order, str], list[Part]]] = {}
+    def __init__(self, parts: Sequence[MixtureComponent]) -> None:
+        self._rows: dict[str | None, dict[tuple[Index, str], list[MixtureComponent]]] = {}
         for part in sorted(parts, key=_first):
-            self._rows.setdefault(part.category, {}).setdefault((part.order, part.kind), []).append(part)
+            self._rows.setdefault(part.category, {}).setdefault((part.index, part.kind), []).append(part)
 
-    def of(self, ranks: Mapping[Order, int], category: str = "") -> float:
+    def of(self, ranks: Mapping[Index, int], category: str = "") -> float:
         """Return an item's probability: a law may have hundreds of parts, of which it stands in a few.
 
         Args:
             ranks: The item's rank in each order it stands in (those that the parts name suffice).
-            category: Its category; ``ranks`` has its rank there under `Order.CATEGORY`.
+            category: Its category; ``ranks`` has its rank there under `Index.CATEGORY`.
         """
         total = 0.0
         for named in (None, category):
-            for (order, _), row in self._rows.get(named, {}).items():
-                number = bisect_right(row, ranks[order], key=_first) if order in ranks else 0
-                total += probability_of(row[number - 1], ranks[order]) if number else 0.0
+            for (index, _), row in self._rows.get(named, {}).items():
+                number = bisect_right(row, ranks[index], key=_first) if index in ranks else 0
+                total += probability_of(row[number - 1], ranks[index]) if number else 0.0
         return total
 
 
@@ -138,7 +140,7 @@ def _kinds(masses: Sequence[float], sizes: Sequence[int], n: int, random: np.ran
 class _Places:
     """The places of all parts, numbered through."""
 
-    def __init__(self, parts: Sequence[Part]) -> None:
+    def __init__(self, parts: Sequence[MixtureComponent]) -> None:
         self.parts = parts
         self.masses = np.array([part.probability for part in parts])
         self.sizes = np.array([part.size for part in parts], np.int64)
@@ -149,15 +151,17 @@ class _Places:
         for number, part in enumerate(parts):
             self.logs[number] -= np.log(zipf_total(part.exponent, part.size) if part.exponent else part.size)
 
-    def draws(self, n: int, random: np.random.Generator) -> list[Draw]:
+    def draws(self, n: int, random: np.random.Generator) -> list[ItemDraw]:
         """Draw different places."""
         return self.named(
-            successive(lambda count: self.draw(count, random), self.log_weights, self.total, min(n, self.total), random)
+            sample_without_replacement(
+                lambda count: self.draw(count, random), self.log_weights, self.total, min(n, self.total), random
+            )
         )
 
     def draw(self, count: int, random: np.random.Generator) -> Places:
         """Draw places with replacement."""
-        chosen, places = spread(self.masses, self.sizes, count, random)
+        chosen, places = sample_spans(self.masses, self.sizes, count, random)
         for number in self.ranked:
             of_it, part = np.flatnonzero(chosen == number), self.parts[number]
             places[of_it] = self.ends[number] - zipf_ranks(part.exponent, part.size, len(of_it), random)
@@ -172,10 +176,10 @@ class _Places:
             weights[of_it] -= self.parts[number].exponent * np.log(self.ends[number] - places[of_it])
         return weights
 
-    def named(self, places: Places) -> list[Draw]:
+    def named(self, places: Places) -> list[ItemDraw]:
         """Return the draws that places are."""
         chosen = np.searchsorted(self.ends, places, side="right")
         firsts = np.array([part.first for part in self.parts], np.int64)
         ranks = firsts[chosen] + places - (self.ends - self.sizes)[chosen]
         found = zip(chosen.tolist(), ranks.tolist(), strict=True)
-        return [Draw(self.parts[number].order, rank, self.parts[number]) for number, rank in found]
+        return [ItemDraw(rank, self.parts[number]) for number, rank in found]

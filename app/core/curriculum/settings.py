@@ -16,7 +16,7 @@ MAX_REWARD = 1e6
 """Largest magnitude of a reward, a prior, or a threshold: the store counts the mean reward of all items in 64 bits."""
 
 
-class Strategy(StrEnum):
+class CurriculumStrategy(StrEnum):
     """How the next items are chosen; one file for each."""
 
     UNIFORM = "uniform"
@@ -51,7 +51,7 @@ class CurriculumPolicy:
     defaults of the first six are those of Atropos's CurriculumScheduler. What a strategy needs none of, it ignores.
 
     Attributes:
-        strategy: See `Strategy`.
+        strategy: See `CurriculumStrategy`.
         n_bins: Quantile bins of mean reward, bin 0 the easiest; 1 to `MAX_BINS`.
         temperature: Log-probabilities are divided by it (1e-6 to 1e6): lower is sharper.
         ema_alpha: How much a group's mean reward counts in an item's mean reward, above 0 to 1.
@@ -80,7 +80,7 @@ class CurriculumPolicy:
         arm_alpha: Of BANDIT: how much an observation counts in its arm's value, above 0 to 1.
     """
 
-    strategy: Strategy = Strategy.UNIFORM
+    strategy: CurriculumStrategy = CurriculumStrategy.UNIFORM
     n_bins: int = 5
     temperature: float = 1.0
     ema_alpha: float = 0.3
@@ -111,7 +111,7 @@ class CurriculumPolicy:
 
 def of_their_kinds(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings, some or all, with those members of enumerations that are given as text."""
-    kinds = {"strategy": Strategy, "form": Form, "arms": Arms}
+    kinds = {"strategy": CurriculumStrategy, "form": Form, "arms": Arms}
     return dict(settings) | {name: kind(settings[name]) for name, kind in kinds.items() if name in settings}
 
 
@@ -193,8 +193,8 @@ def check_total_steps(policy: CurriculumPolicy) -> None:
 
 def needs_progress(policy: CurriculumPolicy) -> bool:
     """Whether the strategy changes with training's progress."""
-    return policy.strategy is Strategy.EASY_FIRST or (
-        policy.strategy is Strategy.COMPETENCE_BASED and policy.form is Form.CDF
+    return policy.strategy is CurriculumStrategy.EASY_FIRST or (
+        policy.strategy is CurriculumStrategy.COMPETENCE_BASED and policy.form is Form.CDF
     )
 
 

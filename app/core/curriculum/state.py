@@ -16,7 +16,7 @@ _MOST_SUMMED = 1e100
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class CurriculumHeader:
     """All of a curriculum but its items.
 
     Attributes:
@@ -34,7 +34,7 @@ class Header:
     arms: Mapping[str, float] = field(default_factory=dict)
 
 
-def state_dict(header: Header) -> dict[str, Any]:
+def state_dict(header: CurriculumHeader) -> dict[str, Any]:
     """Return the header as JSON can hold it."""
     return {
         "format": FORMAT,
@@ -48,7 +48,7 @@ def state_dict(header: Header) -> dict[str, Any]:
     }
 
 
-def load_state_dict(document: Mapping[str, Any]) -> Header:
+def load_state_dict(document: Mapping[str, Any]) -> CurriculumHeader:
     """Read what `state_dict` wrote.
 
     Raises:
@@ -61,7 +61,7 @@ def load_state_dict(document: Mapping[str, Any]) -> Header:
         if document[name] != value:
             raise InvalidField(f"{name} = {document[name]!r} is not {value!r}", (name,))
     arms = _mapping(document["arms"], "arms")
-    return Header(
+    return CurriculumHeader(
         policy=load_policy_dict(_mapping(document["policy"], "policy"), ("policy",)),
         arms={key: number(value, ("arms", key)) for key, value in arms.items()},
         **{name: whole(document[name], (name,)) for name in numbers},

@@ -37,7 +37,7 @@ class Lengths:
 
 
 @dataclass(frozen=True, slots=True)
-class Shard:
+class DatasetShard:
     """What one rank gets.
 
     Attributes:
@@ -68,7 +68,7 @@ class ShardPlan:
     lengths: Lengths
     costs: Costs
     balanced: Balanced
-    shards: tuple[Shard, ...]
+    shards: tuple[DatasetShard, ...]
     contiguous_loads: Costs
 
     @property
@@ -130,13 +130,13 @@ def describe_lengths(lengths: NDArray[np.int64]) -> Lengths:
     )
 
 
-def _shards(lengths: NDArray[np.int64], balanced: Balanced) -> tuple[Shard, ...]:
+def _shards(lengths: NDArray[np.int64], balanced: Balanced) -> tuple[DatasetShard, ...]:
     ranks = len(balanced.loads)
     counts = np.bincount(balanced.rank_of, minlength=ranks)
     totals = np.zeros(ranks, np.int64)
     np.add.at(totals, balanced.rank_of, lengths)  # in whole numbers, which the weights of a bincount are not
     mean = float(balanced.loads.mean())
     return tuple(
-        Shard(int(count), int(total), float(load), float(load) / mean if mean else 1.0)
+        DatasetShard(int(count), int(total), float(load), float(load) / mean if mean else 1.0)
         for count, total, load in zip(counts, totals, balanced.loads, strict=True)
     )

@@ -15,7 +15,7 @@ there, the environments before it suffice: each environment is asked at most onc
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from app.core.batches.diagnosis import account_of, limit_of, parts_of, supply_of, without_minimums
+from app.core.batches.diagnosis import account_of, limit_of, supplies_of, usable_groups, without_minimums
 from app.core.batches.size_classes import last
 from app.core.batches.subset_sum import attainable
 from app.core.model import Bounds, Lane
@@ -85,7 +85,7 @@ class _Chain:
         sizes: Sequence[Sequence[int]],
     ) -> None:
         self._batch_size = batch_size
-        self._supply = supply_of(batch_size, lanes, bounds)
+        self._supply = usable_groups(batch_size, lanes, bounds)
         self._bounds = bounds
         self._makers = [
             (one.environment, [size for size in own if 0 < size <= limit_of(one.environment, batch_size, bounds)])
@@ -101,7 +101,7 @@ class _Chain:
         if groups:
             environment, sizes = self._makers[makers]
             self._add(made, environment, sizes[0], groups)
-        return attainable(self._batch_size, parts_of(self._batch_size, made, self._bounds))
+        return attainable(self._batch_size, supplies_of(self._batch_size, made, self._bounds))
 
     def needed(self) -> Needed:
         """Return what the last environment needed makes; all together must make a batch possible."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from app.core.batches.diagnosis import limit_of, parts_of, supply_of
+from app.core.batches.diagnosis import limit_of, supplies_of, usable_groups
 from app.core.batches.leases import LeaseState
 from app.core.batches.subset_sum import attainable
 from app.core.environments.completion import Completion, Maker, Needed, completion
@@ -14,7 +14,7 @@ from app.core.environments.pacing import live_shares
 from app.core.environments.scarcity import no_longer_awaited, scarce_now
 from app.core.environments.shares import bounds_for
 from app.core.errors import RunNotFound
-from app.core.model import Bounds, Environment, Lane, RunView
+from app.core.model import Bounds, EnvironmentRecord, Lane, RunView
 from app.core.replay.mixing import fresh_needed
 
 _MOST_UNCERTAIN = 2
@@ -23,7 +23,7 @@ _MOST_SIZES = 8  # in a sentence
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class GroupAllowance:
     """How many groups an environment may start now, and why not more."""
 
     groups: int
@@ -32,7 +32,7 @@ class Grant:
     policy_version: int
 
 
-def granted(run: str, view: RunView, caller: int, ttl_ms: int) -> Grant:
+def allowed_groups(run: str, view: RunView, caller: int, ttl_ms: int) -> GroupAllowance:
     """Return how many groups of its size an environment may start now: as many as hold the sequences that it may start.
 
     The last of them may hold some more. If it were left out, environments that each lack a part of a group would never
@@ -56,7 +56,7 @@ def granted(run: str, view: RunView, caller: int, ttl_ms: int) -> Grant:
     if seen.horizon == 0 or group_size > limit:
         reason = f"its groups have {group_size} sequences, and it may have at most {limit} of a batch"
         nothing = Credit(0, 0, usable, awaited_version(view) or reason)
-        return Grant(0, nothing, seen.horizon, view.policy_version)
+        return GroupAllowance(0, nothing, seen.horizon, view.policy_version)
     answer = credit(seen.batch_size, seen.horizon, seen.claims, caller, seen.others)
     groups = -(-answer.sequences // group_size)
     if groups == 0 and seen.nobody_may_start(view) and not seen.holds_a_batch(view):
@@ -65,7 +65,7 @@ def granted(run: str, view: RunView, caller: int, ttl_ms: int) -> Grant:
             groups = needed.groups if needed.environment == caller and seen.may_be_asked(view, needed) else 0
             reason = f"the groups in hand complete no batch: {_asked(view, needed)}"
             answer = Credit(groups * needed.size, answer.wanted, usable, reason)
-    return Grant(groups, answer, seen.horizon, view.policy_version)
+    return GroupAllowance(groups, answer, seen.horizon, view.policy_version)
 
 
 def who_must_act(view: RunView, ttl_ms: int) -> str | None:
@@ -105,7 +105,7 @@ class _Seen:
         others: Sequences in hand without an environment that is alive.
     """
 
-    alive: Mapping[int, Environment]
+    alive: Mapping[int, EnvironmentRecord]
     batch_size: int
     horizon: int
     limits: Mapping[int, Bounds]
@@ -143,8 +143,8 @@ class _Seen:
 
     def holds_a_batch(self, view: RunView) -> bool:
         """Whether the groups in hand complete a batch within all bounds, as in a run that no trainer takes from."""
-        supply = supply_of(self.batch_size, _lanes(view, self.alive), self.limits)
-        return attainable(self.batch_size, parts_of(self.batch_size, supply, self.limits))
+        supply = usable_groups(self.batch_size, _lanes(view, self.alive), self.limits)
+        return attainable(self.batch_size, supplies_of(self.batch_size, supply, self.limits))
 
     def completion(self, view: RunView) -> Completion:
         """Decide which environment completes a batch. It costs about as much as choosing a batch."""
@@ -180,7 +180,7 @@ def _in_hands(view: RunView) -> bool:
 
 
 def _usable(
-    view: RunView, alive: Mapping[int, Environment], batch_size: int, limits: Mapping[int, Bounds]
+    view: RunView, alive: Mapping[int, EnvironmentRecord], batch_size: int, limits: Mapping[int, Bounds]
 ) -> Counter[int | None]:
     """Count the sequences in hand that can still enter a batch, by environment."""
     usable: Counter[int | None] = Counter()
@@ -196,14 +196,14 @@ def _usable(
     return usable
 
 
-def _lanes(view: RunView, alive: Mapping[int, Environment]) -> list[Lane]:
+def _lanes(view: RunView, alive: Mapping[int, EnvironmentRecord]) -> list[Lane]:
     """Return waiting and running groups, as lanes without heads."""
     waiting = [Lane(*lane, groups, ()) for lane, groups in chain(view.lanes.items(), view.buffers.items())]
     made = ((alive[key], groups) for key, groups in view.running.items() if key in alive and groups > 0)
     return waiting + [Lane(env.environment, env.group_size, groups, ()) for env, groups in made]
 
 
-def _makers(view: RunView, alive: Mapping[int, Environment]) -> list[Maker]:
+def _makers(view: RunView, alive: Mapping[int, EnvironmentRecord]) -> list[Maker]:
     """Return the environments that can make groups, the largest weight first."""
     seen: defaultdict[int | None, set[int]] = defaultdict(set)
     for environment, size in chain(view.lanes, view.buffers):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from app.core.environments.shares import bounds_for
-from app.core.model import Environment, RunView, Share
+from app.core.model import EnvironmentRecord, RunView, ShareLimits
 
 SMALLEST_WEIGHT = 0.01
 
@@ -30,10 +30,10 @@ class Pace:
     env_weight: float
 
 
-def live_shares(view: RunView, ttl_ms: int) -> dict[int, Share]:
+def live_shares(view: RunView, ttl_ms: int) -> dict[int, ShareLimits]:
     """Return the shares that bind now: those of environments that are alive."""
     return {
-        key: Share(environment.min_share, environment.max_share)
+        key: ShareLimits(environment.min_share, environment.max_share)
         for key, environment in view.environments.items()
         if environment.alive(view.clock_ms, ttl_ms)
     }
@@ -73,8 +73,8 @@ def pace(view: RunView, caller: int, ttl_ms: int) -> Pace:
     )
 
 
-def _weight(view: RunView, caller: Environment | None, ttl_ms: int) -> float:
-    def inference(environment: Environment) -> float:
+def _weight(view: RunView, caller: EnvironmentRecord | None, ttl_ms: int) -> float:
+    def inference(environment: EnvironmentRecord) -> float:
         return environment.max_token_length * max(0.0, environment.weight)
 
     total = sum(inference(env) for env in view.environments.values() if env.alive(view.clock_ms, ttl_ms))

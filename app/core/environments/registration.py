@@ -5,14 +5,14 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from app.core.errors import EnvironmentSettingsDiffer, InvalidField
-from app.core.model import Environment, RunView
+from app.core.model import EnvironmentRecord, RunView
 
 TAKEOVER_FRACTION = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Application:
-    """The registration of an environment of Atropos; the fields are those of `Environment`."""
+class RegistrationRequest:
+    """The registration of an environment of Atropos; the fields are those of `EnvironmentRecord`."""
 
     desired_name: str
     group_size: int
@@ -22,9 +22,13 @@ class Application:
     max_share: float | None = None
 
 
-def enrol(
-    application: Application, environments: Mapping[int, Environment], next_id: int, clock_ms: int, ttl_ms: int
-) -> Environment:
+def register(
+    application: RegistrationRequest,
+    environments: Mapping[int, EnvironmentRecord],
+    next_id: int,
+    clock_ms: int,
+    ttl_ms: int,
+) -> EnvironmentRecord:
     """Give a registering environment of Atropos its identity.
 
     One that asks for the name of another that said goodbye, or was silent for a quarter of ``ttl_ms``, is that
@@ -51,12 +55,12 @@ def enrol(
     names = {env.name for env in environments.values()}
     number = next(n for n in range(len(names) + 1) if f"{application.desired_name}_{n}" not in names)
     name = f"{application.desired_name}_{number}"
-    return Environment(environment=next_id, name=name, **asdict(application), registered_ms=clock_ms)
+    return EnvironmentRecord(environment=next_id, name=name, **asdict(application), registered_ms=clock_ms)
 
 
 def joined(
     name: str, settings: Mapping[str, Any], view: RunView, clock_ms: int, ttl_ms: int, *, change_settings: bool
-) -> Environment:
+) -> EnvironmentRecord:
     """Return the environment that a member joins: the one of this name, or a new one.
 
     Settings that the member leaves out stay as they are. If the environment is alive, settings that it names must equal
@@ -64,7 +68,7 @@ def joined(
 
     Args:
         name: The environment's name: its identity.
-        settings: Group size, weight and shares that the member names; the keys are fields of `Environment`.
+        settings: Group size, weight and shares that the member names; the keys are fields of `EnvironmentRecord`.
         view: The run.
         clock_ms: The run clock, milliseconds.
         ttl_ms: Silence after which an environment no longer binds, milliseconds.
@@ -77,7 +81,7 @@ def joined(
     known = next((env for env in view.environments.values() if env.name == name), None)
     if known is None:
         defaults = {"group_size": 1, "weight": 1.0, "min_share": None, "max_share": None}
-        return Environment(
+        return EnvironmentRecord(
             environment=view.next_environment,
             desired_name=name,
             name=name,
@@ -95,7 +99,7 @@ def joined(
     return replace(known, **settings, left_ms=None)
 
 
-def _refuse_differences(known: Environment, settings: Mapping[str, Any]) -> None:
+def _refuse_differences(known: EnvironmentRecord, settings: Mapping[str, Any]) -> None:
     differing = [
         f"{setting} is {getattr(known, setting)}, not {value}"
         for setting, value in settings.items()
@@ -108,7 +112,9 @@ def _refuse_differences(known: Environment, settings: Mapping[str, Any]) -> None
         )
 
 
-def forgettable(view: RunView, ttl_ms: int, *, kept: Collection[int] = (), at_once: bool = False) -> list[Environment]:
+def forgettable(
+    view: RunView, ttl_ms: int, *, kept: Collection[int] = (), at_once: bool = False
+) -> list[EnvironmentRecord]:
     """Return the environments that a run may forget, the longest silent first.
 
     These are not alive, none of their groups is held, and they have been silent for as long as the run keeps the

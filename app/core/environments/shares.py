@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from math import floor
 
-from app.core.model import Bounds, Share
+from app.core.model import Bounds, ShareLimits
 
 _FLOAT_ERROR = 1e-9  # 100 * 0.29 is 28.999999999999996 and means 29
 
 
-def bounds_for(batch_size: int, shares: Mapping[int, Share]) -> dict[int, Bounds]:
+def bounds_for(batch_size: int, shares: Mapping[int, ShareLimits]) -> dict[int, Bounds]:
     """Turn shares of a batch into sequences of a batch.
 
     A minimum is ``floor(batch_size * min_share)``, so a share of less than one sequence does not bind. Minimum shares

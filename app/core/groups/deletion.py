@@ -51,7 +51,7 @@ class GroupFilter:
         return policy_version is not None and policy_version < self.older_than_version
 
 
-class Position(NamedTuple):
+class SearchPosition(NamedTuple):
     """The position of a search: it is done with all lanes before this one, and in this one up to an arrival.
 
     Attributes:
@@ -76,8 +76,8 @@ class Position(NamedTuple):
         return f"{self.state}:{environment}:{self.size}:{self.arrival}"
 
 
-def parse_position(text: str) -> Position:
-    """Parse ``str`` of a `Position`.
+def parse_position(text: str) -> SearchPosition:
+    """Parse ``str`` of a `SearchPosition`.
 
     Raises:
         InvalidField: The text is not a position.
@@ -86,17 +86,17 @@ def parse_position(text: str) -> Position:
     if found is None:
         raise InvalidField("is not a cursor: pass the cursor of the last answer, or none to begin", ("query", "cursor"))
     state, environment, size, arrival = found.groups()
-    return Position(state, -1 if environment == "-" else int(environment), int(size), int(arrival))
+    return SearchPosition(state, -1 if environment == "-" else int(environment), int(size), int(arrival))
 
 
-def stopped_at(start: Position, last: int | None) -> Position:
+def stopped_at(start: SearchPosition, last: int | None) -> SearchPosition:
     """Return the position after the last group looked at in a lane; None stands for the lane's end."""
     return start._replace(arrival=LANE_END if last is None else last)
 
 
 def lanes_left(
-    counts: Mapping[str, Mapping[LaneId, int]], wanted: GroupFilter, after: Position | None
-) -> list[tuple[Position, int]]:
+    counts: Mapping[str, Mapping[LaneId, int]], wanted: GroupFilter, after: SearchPosition | None
+) -> list[tuple[SearchPosition, int]]:
     """Return the lanes that a search has yet to visit, in order.
 
     Args:
@@ -108,7 +108,7 @@ def lanes_left(
         The position to start from in each lane, and the number of groups in the lane.
     """
     starts = (
-        (Position(state, -1 if environment is None else environment, size, 0), held)
+        (SearchPosition(state, -1 if environment is None else environment, size, 0), held)
         for state, lanes in counts.items()
         for (environment, size), held in lanes.items()
         if wanted.covers((environment, size))
@@ -118,7 +118,7 @@ def lanes_left(
     return sorted((max(start, after), held) for start, held in starts if start._replace(arrival=LANE_END) > after)
 
 
-def first_groups(lanes: Iterable[tuple[Position, int]], limit: int) -> list[tuple[Position, int]]:
+def first_groups(lanes: Iterable[tuple[SearchPosition, int]], limit: int) -> list[tuple[SearchPosition, int]]:
     """Return from how many lanes to read, and how many groups from each: ``limit`` in all."""
     chosen = []
     for start, held in lanes:

@@ -31,14 +31,14 @@ FILTERS = (DropReason.ZERO_VARIANCE, DropReason.REWARD_RANGE, DropReason.PASS_RA
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class FilterMark:
     """What a group bears that a filter found and the run keeps: the filter, and what its loss should be weighted by."""
 
     filtered_by: DropReason
     loss_weight: float
 
 
-def judged(rewards: Sequence[float], policy: Policy) -> DropReason | Mark | None:
+def apply_filters(rewards: Sequence[float], policy: Policy) -> DropReason | FilterMark | None:
     """Say what becomes of a group for its rewards.
 
     Args:
@@ -53,7 +53,7 @@ def judged(rewards: Sequence[float], policy: Policy) -> DropReason | Mark | None
     for reason, loss_weight in _failed(rewards, policy):
         if loss_weight is None:
             return reason
-        marks.append(Mark(reason, loss_weight))
+        marks.append(FilterMark(reason, loss_weight))
     return min(marks, key=lambda mark: mark.loss_weight, default=None)
 
 

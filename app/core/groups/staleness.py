@@ -44,7 +44,7 @@ def freshness(sampled: int | None, current: int, max_staleness: int | None) -> F
     return Freshness.FRESH
 
 
-def unfit(sampled: int | None, current: int, policy: Policy, waited_ms: int = 0) -> DropReason | None:
+def drop_reason(sampled: int | None, current: int, policy: Policy, waited_ms: int = 0) -> DropReason | None:
     """Say why a group should not be trained on, or not any more; None if it may be.
 
     Args:

@@ -17,7 +17,7 @@ Places = NDArray[np.int64]
 _PATIENCE = 16  # a race costs as much as this many draws fewer than there are places
 
 
-def skip(places: Places, gone: Places) -> Places:
+def skip_taken(places: Places, gone: Places) -> Places:
     """Turn places among those that are left into places among all: the k-th that is not ``gone``, for each k."""
     if not len(gone):
         return places
@@ -25,7 +25,7 @@ def skip(places: Places, gone: Places) -> Places:
     return places + np.searchsorted(ordered - np.arange(len(ordered)), places, side="right")
 
 
-def spread(
+def sample_spans(
     masses: NDArray[np.float64], sizes: Places, count: int, generator: np.random.Generator
 ) -> tuple[Places, Places]:
     """Draw spans with replacement in proportion to ``masses``, and a place in each uniformly.
@@ -45,7 +45,7 @@ def spread(
     return spans, (np.cumsum(sizes) - sizes)[spans] + generator.integers(0, sizes[spans])
 
 
-def successive(
+def sample_without_replacement(
     draw: Callable[[int], Places],
     log_weights: Callable[[Places], NDArray[np.float64]],
     places: int,

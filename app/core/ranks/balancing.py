@@ -1,4 +1,4 @@
-"""Which rank of a data-parallel trainer gets which lots of a batch, so that the slowest rank is as fast as can be.
+"""Which rank of a data-parallel trainer gets which jobs of a batch, so that the slowest rank is as fast as can be.
 
 A step takes as long as its most loaded rank, so what counts is the largest load over the mean load. Several ways are
 tried, the cheapest first, and the best split is taken. A lower bound on it says when nothing better can exist.
@@ -16,15 +16,15 @@ from app.core.errors import InvalidField
 from app.core.ranks import partition
 from app.core.ranks.bounds import lower_bound
 from app.core.ranks.costs import Costs
-from app.core.ranks.partition import Integers, Problem
+from app.core.ranks.partition import Integers, PartitionProblem
 
-_GOOD = 1e-5  # this close to the bound, in proportion, no more lots are exchanged
+_GOOD = 1e-5  # this close to the bound, in proportion, no more jobs are exchanged
 _GOOD_ENOUGH = 1e-3  # this close, no other way is tried: steps vary by more than that
-_MOST_JOINED = 512  # lots or rows: each join takes some 10 us, and with more, longest first leaves nothing to win
-_MOST_SEQUENCES = 1 << 31  # of a lot: sums of a million of them are still exact
+_MOST_JOINED = 512  # jobs or rows: each join takes some 10 us, and with more, longest first leaves nothing to win
+_MOST_SEQUENCES = 1 << 31  # of a job: sums of a million of them are still exact
 
 
-class Method(StrEnum):
+class BalancingMethod(StrEnum):
     """How shards were found."""
 
     LONGEST_FIRST = "longest_first"
@@ -54,21 +54,21 @@ class Balanced:
     """Who gets what, and how well that is balanced.
 
     Attributes:
-        rank_of: The rank of each lot, int64 of shape [lots].
+        rank_of: The rank of each job, int64 of shape [jobs].
         loads: The sum of costs of each rank, float64 of shape [ranks].
-        method: What found it; the first two with exchanges of lots afterwards.
+        method: What found it; the first two with exchanges of jobs afterwards.
         equal: Whether every rank has the same number of sequences because that was asked for. False if it was not
             asked for, or if no such shards were found: then they were balanced as if it had not been asked for.
         imbalance: Of these shards.
         contiguous: Of the shards of whoever does not look at costs: `contiguous`.
-        strided: Of the others of those: lot i to rank i modulo the number of ranks.
+        strided: Of the others of those: job i to rank i modulo the number of ranks.
         bound: No shards under the terms kept (equal, or free) can have less than this. They may all have more.
         bound_free: No shards at all can have less than this.
     """
 
     rank_of: Integers
     loads: Costs
-    method: Method
+    method: BalancingMethod
     equal: bool
     imbalance: Imbalance
     contiguous: Imbalance
@@ -78,32 +78,32 @@ class Balanced:
 
     @property
     def shards(self) -> tuple[Integers, ...]:
-        """The lots of each rank, ascending."""
+        """The jobs of each rank, ascending."""
         order = np.argsort(self.rank_of, kind="stable")
         counts = np.bincount(self.rank_of, minlength=len(self.loads))
         return tuple(np.split(order, np.cumsum(counts)[:-1]))
 
 
 def balance(costs: ArrayLike, ranks: int, *, equal: bool = True, sizes: ArrayLike | None = None) -> Balanced:
-    """Give every lot to one rank so that the largest load is as small as can be.
+    """Give every job to one rank so that the largest load is as small as can be.
 
-    The same input gives the same shards everywhere; ties go to the smaller index. With at least as many lots as ranks
+    The same input gives the same shards everywhere; ties go to the smaller index. With at least as many jobs as ranks
     no rank is left without one. Never worse than contiguous or strided shards that keep the same terms.
 
     Args:
-        costs: What each lot costs, in any one unit, finite and ``>= 0``, of shape [lots]; at least one.
+        costs: What each job costs, in any one unit, finite and ``>= 0``, of shape [jobs]; at least one.
         ranks: How many ranks share them, ``>= 1``.
         equal: Whether every rank should get the same number of *sequences*. If that is impossible, or among groups of
             mixed sizes no way was found, they are balanced freely, and ``Balanced.equal`` is False.
-        sizes: Sequences of each lot, ``>= 1``, of shape [lots], for whole groups. Default: a lot is a sequence.
+        sizes: Sequences of each job, ``>= 1``, of shape [jobs], for whole groups. Default: a job is a sequence.
 
     Raises:
-        InvalidField: No lot, no rank, or a cost or size that is not as said (names the first such lot), or costs that
+        InvalidField: No job, no rank, or a cost or size that is not as said (names the first such job), or costs that
             add up to more than a float64 holds.
     """
     posed = _pose(costs, ranks, equal, sizes)
-    problem, lots = posed.problem, len(posed.order)
-    naive = {Method.CONTIGUOUS: contiguous(lots, ranks), Method.STRIDED: np.arange(lots) % ranks}
+    problem, jobs = posed.problem, len(posed.order)
+    naive = {BalancingMethod.CONTIGUOUS: contiguous(jobs, ranks), BalancingMethod.STRIDED: np.arange(jobs) % ranks}
     least = lower_bound(problem)
     method, found = _best(problem, {name: rank_of[posed.order] for name, rank_of in naive.items()}, least)
     rank_of = np.empty_like(found)
@@ -115,16 +115,16 @@ def balance(costs: ArrayLike, ranks: int, *, equal: bool = True, sizes: ArrayLik
         method=method,
         equal=problem is not posed.unbound,
         imbalance=_imbalance(loads),
-        contiguous=_imbalance(problem.loads(naive[Method.CONTIGUOUS][posed.order])),
-        strided=_imbalance(problem.loads(naive[Method.STRIDED][posed.order])),
+        contiguous=_imbalance(problem.loads(naive[BalancingMethod.CONTIGUOUS][posed.order])),
+        strided=_imbalance(problem.loads(naive[BalancingMethod.STRIDED][posed.order])),
         bound=_imbalance_of_bound(least, problem),
         bound_free=_imbalance_of_bound(lower_bound(posed.unbound), posed.unbound),
     )
 
 
-def contiguous(lots: int, ranks: int) -> Integers:
-    """Return the rank of each lot if the first ones go to rank 0, the next to rank 1, and so on: [lots]."""
-    return np.arange(lots) * ranks // lots
+def contiguous(jobs: int, ranks: int) -> Integers:
+    """Return the rank of each job if the first ones go to rank 0, the next to rank 1, and so on: [jobs]."""
+    return np.arange(jobs) * ranks // jobs
 
 
 def least_imbalance(costs: ArrayLike, ranks: int, *, equal: bool = True, sizes: ArrayLike | None = None) -> float:
@@ -144,12 +144,12 @@ class _Posed:
         problem: Under the terms that can be kept. Its costs are scaled by a power of two, which changes no digit that
             counts: nothing computed from them can overflow.
         unbound: The same with any number of sequences for each rank; the problem itself if that is what it says.
-        order: Which lot each of the problem's is, of shape [lots].
+        order: Which job each of the problem's is, of shape [jobs].
         scale: The power of two that scales loads back.
     """
 
-    problem: Problem
-    unbound: Problem
+    problem: PartitionProblem
+    unbound: PartitionProblem
     order: Integers
     scale: int
 
@@ -165,10 +165,12 @@ def _pose(costs: ArrayLike, ranks: int, equal: bool, sizes: ArrayLike | None) ->
     return _Posed(problem or unbound, unbound, order, scale)
 
 
-def _best(problem: Problem, naive: dict[Method, Integers], least: float) -> tuple[Method, Integers]:
+def _best(
+    problem: PartitionProblem, naive: dict[BalancingMethod, Integers], least: float
+) -> tuple[BalancingMethod, Integers]:
     """Take the best way, of equally good ones the first; stop trying once one is good.
 
-    No rank is left without a lot if there are enough. Where fewer lots than ranks cost anything, longest first is
+    No rank is left without a job if there are enough. Where fewer jobs than ranks cost anything, longest first is
     as good as can be and comes before what might leave one; where more do, a split that leaves one is not the best.
     """
     goal = least * (1 + _GOOD)
@@ -179,12 +181,12 @@ def _best(problem: Problem, naive: dict[Method, Integers], least: float) -> tupl
             break
     method = min(found, key=lambda name: _unevenness(problem, found[name]))
     searched = partition.exhaustive(problem, found[method], least)
-    return (method, searched) if searched is found[method] else (Method.EXHAUSTIVE, searched)
+    return (method, searched) if searched is found[method] else (BalancingMethod.EXHAUSTIVE, searched)
 
 
-def _starts(problem: Problem) -> Iterator[tuple[Method, Integers]]:
+def _starts(problem: PartitionProblem) -> Iterator[tuple[BalancingMethod, Integers]]:
     """Make splits worth improving, the cheapest to make first."""
-    yield Method.LONGEST_FIRST, partition.longest_first(problem)
+    yield BalancingMethod.LONGEST_FIRST, partition.longest_first(problem)
     if problem.room is None:
         joined = len(problem.costs)
     elif problem.room.shape[1] == 1:
@@ -192,10 +194,10 @@ def _starts(problem: Problem) -> Iterator[tuple[Method, Integers]]:
     else:
         return
     if joined <= _MOST_JOINED:
-        yield Method.LARGEST_DIFFERENCES, partition.largest_differences(problem)
+        yield BalancingMethod.LARGEST_DIFFERENCES, partition.largest_differences(problem)
 
 
-def _unevenness(problem: Problem, rank_of: Integers) -> tuple[float, float]:
+def _unevenness(problem: PartitionProblem, rank_of: Integers) -> tuple[float, float]:
     loads = problem.loads(rank_of)
     return float(loads.max()), -float(loads.min())
 
@@ -208,7 +210,7 @@ def _imbalance(loads: Costs) -> Imbalance:
     return Imbalance(max(0.0, most / mean - 1), over_min if isfinite(over_min) else None)
 
 
-def _imbalance_of_bound(most: float, problem: Problem) -> Imbalance:
+def _imbalance_of_bound(most: float, problem: PartitionProblem) -> Imbalance:
     """Say what follows from a load that one rank must reach: some other rank has at most the mean of the rest."""
     costs, ranks = problem.costs, problem.ranks
     total = float(costs.sum())
@@ -226,7 +228,7 @@ def _checked_costs(costs: ArrayLike, ranks: int) -> Costs:
     wrong = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
     if len(wrong):
         raise InvalidField(
-            f"the cost of lot {wrong[0]} is {values[wrong[0]]}: it must be finite and >= 0", (int(wrong[0]),)
+            f"the cost of job {wrong[0]} is {values[wrong[0]]}: it must be finite and >= 0", (int(wrong[0]),)
         )
     with np.errstate(over="ignore"):
         if not np.isfinite(values.sum()):
@@ -234,16 +236,16 @@ def _checked_costs(costs: ArrayLike, ranks: int) -> Costs:
     return values
 
 
-def _checked_sizes(sizes: ArrayLike | None, lots: int) -> Integers:
+def _checked_sizes(sizes: ArrayLike | None, jobs: int) -> Integers:
     if sizes is None:
-        return np.ones(lots, np.int64)
+        return np.ones(jobs, np.int64)
     values = np.asarray(sizes)
-    if values.shape != (lots,) or not np.issubdtype(values.dtype, np.integer):
-        raise InvalidField(f"sizes must be {lots} integers, one for each cost")
+    if values.shape != (jobs,) or not np.issubdtype(values.dtype, np.integer):
+        raise InvalidField(f"sizes must be {jobs} integers, one for each cost")
     wrong = np.flatnonzero((values < 1) | (values > _MOST_SEQUENCES))
     if len(wrong):
         raise InvalidField(
-            f"lot {wrong[0]} has {values[wrong[0]]} sequences: from 1 to {_MOST_SEQUENCES} are possible",
+            f"job {wrong[0]} has {values[wrong[0]]} sequences: from 1 to {_MOST_SEQUENCES} are possible",
             (int(wrong[0]),),
         )
     return values.astype(np.int64)

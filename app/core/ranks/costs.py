@@ -1,6 +1,6 @@
 """What it costs to train on a sequence or an episode, so that ranks can be given equal loads.
 
-Costs are compared with each other and with nothing else, so their unit does not matter, as long as all lots that are
+Costs are compared with each other and with nothing else, so their unit does not matter, as long as all jobs that are
 balanced together have the same:
 
     tokens                        one per token of the sequence (the default)
@@ -62,7 +62,7 @@ def weigh(lengths: NDArray[np.integer], declared: float | None = None) -> Weight
 
 @dataclass(frozen=True, slots=True)
 class CostModel:
-    """How costs follow from what is known of lots. `str` writes it as `parse` reads it.
+    """How costs follow from what is known of jobs. `str` writes it as `parse` reads it.
 
     Attributes:
         measure: What it is made of.
@@ -114,22 +114,22 @@ class CostModel:
         action_dims: ArrayLike | None = None,
         cameras: ArrayLike | None = None,
     ) -> Costs:
-        """Return what each lot costs, float64 of shape [lots], finite and ``>= 0``.
+        """Return what each job costs, float64 of shape [jobs], finite and ``>= 0``.
 
         Args:
-            lengths: Tokens of each sequence, or frames of each episode; integers ``>= 0`` of shape [lots].
-            declared: The producer's costs of shape [lots], finite and ``>= 0``; needed for `Measure.DECLARED`.
+            lengths: Tokens of each sequence, or frames of each episode; integers ``>= 0`` of shape [jobs].
+            declared: The producer's costs of shape [jobs], finite and ``>= 0``; needed for `Measure.DECLARED`.
             action_dims: Numbers in one action, of each episode or of all; needed for `Measure.EPISODE`.
             cameras: Cameras, of each episode or of all; needed for `Measure.EPISODE`. At least 1: an episode of
                 states without pictures is said to have one.
 
         Raises:
             InvalidField: Something needed is missing, or not as said, or a cost is too large for a float64; names the
-                first such lot.
+                first such job.
         """
         counted = _integers(lengths, "length", least=0)
         if counted.ndim != 1:
-            raise InvalidField(f"lengths must have the shape [lots], not {list(counted.shape)}")
+            raise InvalidField(f"lengths must have the shape [jobs], not {list(counted.shape)}")
         tokens = counted.astype(np.float64)
         with np.errstate(over="ignore"):
             match self.measure:
@@ -199,4 +199,4 @@ def _integers(values: ArrayLike, name: str, least: int) -> NDArray[np.integer]:
 def _refuse_first(wrong: NDArray[np.bool_], values: NDArray[np.integer | np.floating], name: str, wanted: str) -> None:
     places = np.flatnonzero(wrong)
     if len(places):
-        raise InvalidField(f"the {name} of lot {places[0]} is {values[places[0]]}: {wanted}", (int(places[0]),))
+        raise InvalidField(f"the {name} of job {places[0]} is {values[places[0]]}: {wanted}", (int(places[0]),))

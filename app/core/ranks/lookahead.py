@@ -17,7 +17,7 @@ import numpy as np
 
 from app.core.model import BatchPlan, LaneId, PlannedGroup
 from app.core.ranks.balancing import least_imbalance
-from app.core.ranks.sharding import Split
+from app.core.ranks.sharding import ShardingSpec
 
 _POSITIONS = 9
 _WORTH_IT = 0.01  # of the mean load: for less, nobody is made to wait
@@ -27,7 +27,7 @@ Delays = Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class LookaheadCandidate:
     """A group that waits, and what it costs; ``arrival`` as in `app.core.model.QueuedGroup`."""
 
     arrival: int
@@ -37,8 +37,8 @@ class Candidate:
 
 def choose_balanced(
     plan: BatchPlan,
-    window: Mapping[LaneId, Sequence[Candidate]],
-    split: Split,
+    window: Mapping[LaneId, Sequence[LookaheadCandidate]],
+    spec: ShardingSpec,
     delays: Delays,
     max_delay_batches: int,
 ) -> BatchPlan:
@@ -51,7 +51,7 @@ def choose_balanced(
     Args:
         plan: What the law takes.
         window: Of each lane in the plan, the oldest groups, those of the plan among them.
-        split: How the batch will be divided.
+        spec: How the batch will be divided.
         delays: How often groups were passed over so far.
         max_delay_batches: How often one may be, ``>= 1``.
 
@@ -62,12 +62,12 @@ def choose_balanced(
     for group in plan.groups:
         taken[group.environment, group.size].add(group.group_id)
     law = {lane: [one for one in window[lane] if one.group_id in ids] for lane, ids in taken.items()}
-    best, least = law, _imbalance(law, split) - _WORTH_IT
+    best, least = law, _imbalance(law, spec) - _WORTH_IT
     if least > 0:
         rows = {lane: _row(window[lane], law[lane], delays, max_delay_batches) for lane in law}
         for position in np.linspace(0.0, 1.0, _POSITIONS):
             choice = {lane: row.around(float(position)) for lane, row in rows.items()}
-            imbalance = _imbalance(choice, split)
+            imbalance = _imbalance(choice, spec)
             if imbalance < least:
                 best, least = choice, imbalance
     if best is law:
@@ -97,27 +97,29 @@ def delays_after(law: BatchPlan, chosen: BatchPlan, before: Delays, waiting: Seq
 class _Row:
     """A lane's groups: those that may wait no longer, and the others in the order of their cost."""
 
-    overdue: list[Candidate]
-    others: list[Candidate]
+    overdue: list[LookaheadCandidate]
+    others: list[LookaheadCandidate]
     wanted: int
 
-    def around(self, position: float) -> list[Candidate]:
+    def around(self, position: float) -> list[LookaheadCandidate]:
         """Take as many as are wanted beside the overdue ones, next to each other; 0 the cheapest, 1 the costliest."""
         start = round(position * (len(self.others) - self.wanted))
         return self.overdue + self.others[start : start + self.wanted]
 
 
-def _row(window: Sequence[Candidate], law: Sequence[Candidate], delays: Delays, max_delay_batches: int) -> _Row:
+def _row(
+    window: Sequence[LookaheadCandidate], law: Sequence[LookaheadCandidate], delays: Delays, max_delay_batches: int
+) -> _Row:
     overdue = [one for one in law if delays.get(one.group_id, 0) >= max_delay_batches]
     ids = {one.group_id for one in overdue}
     others = sorted((one for one in window if one.group_id not in ids), key=lambda one: (one.cost, one.arrival))
     return _Row(overdue, others, len(law) - len(overdue))
 
 
-def _imbalance(choice: Mapping[LaneId, Sequence[Candidate]], split: Split) -> float:
+def _imbalance(choice: Mapping[LaneId, Sequence[LookaheadCandidate]], spec: ShardingSpec) -> float:
     lanes = sorted(choice.items(), key=lambda item: (item[0][0] is not None, item[0]))
     costs = np.array([one.cost for _, ones in lanes for one in ones])
     sizes = np.array([size for (_, size), ones in lanes for _ in ones])
-    if split.split_groups:
+    if spec.split_groups:
         costs, sizes = np.repeat(costs / sizes, sizes), np.ones(sizes.sum(), np.int64)
-    return least_imbalance(costs, split.world_size, equal=split.wants_equal(int(sizes.sum())), sizes=sizes)
+    return least_imbalance(costs, spec.world_size, equal=spec.wants_equal(int(sizes.sum())), sizes=sizes)

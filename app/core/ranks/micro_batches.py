@@ -22,7 +22,7 @@ MicroBatch = tuple[int, ...]
 _MOST_TOKENS = 1 << 40  # in a micro-batch: sums over a million of them are still exact
 
 
-class Method(StrEnum):
+class PackingMethod(StrEnum):
     """How sequences were put together."""
 
     FIRST_FIT = "first_fit_decreasing"
@@ -31,7 +31,7 @@ class Method(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class MicroBatches:
     """The micro-batches of one rank.
 
     Attributes:
@@ -47,14 +47,14 @@ class Packed:
     """
 
     micro_batches: tuple[MicroBatch, ...]
-    method: Method
+    method: PackingMethod
     bound: int
     waste: float
     waste_of_bound: float
     waste_of_rows: float
 
 
-def pack(lengths: ArrayLike, cap_tokens: int, *, padded: bool = False, at_least: int = 0) -> Packed:
+def pack(lengths: ArrayLike, cap_tokens: int, *, padded: bool = False, at_least: int = 0) -> MicroBatches:
     """Put sequences into few micro-batches.
 
     Packed, first-fit and best-fit decreasing are both tried; each needs at most 11/9 of the fewest possible plus one.
@@ -96,18 +96,18 @@ def most_needed(lengths: ArrayLike, shards: Iterable[ArrayLike], cap_tokens: int
     return max((len(batches) for _, _, batches in fitted), default=0)
 
 
-def _fitted(lengths: Integers, cap_tokens: int, padded: bool) -> tuple[Method, int, list[list[int]]]:
+def _fitted(lengths: Integers, cap_tokens: int, padded: bool) -> tuple[PackingMethod, int, list[list[int]]]:
     """Put sequences into few micro-batches; how, how many there must be at least, and the micro-batches."""
     tokens = lengths.tolist()
     order = np.argsort(-lengths, kind="stable").tolist()
     if padded:
         batches = _by_length(tokens, order, cap_tokens)
-        return Method.BY_LENGTH, len(batches), batches
+        return PackingMethod.BY_LENGTH, len(batches), batches
     least = fewest(lengths, cap_tokens)
     batches = _best_fit(tokens, order, cap_tokens)
     if len(batches) > least and len(first := _first_fit(tokens, order, cap_tokens)) < len(batches):
-        return Method.FIRST_FIT, least, first
-    return Method.BEST_FIT, least, batches
+        return PackingMethod.FIRST_FIT, least, first
+    return PackingMethod.BEST_FIT, least, batches
 
 
 def fewest(lengths: Integers, cap_tokens: int) -> int:
@@ -218,11 +218,13 @@ def _split(tokens: Sequence[int], batches: list[list[int]], number: int) -> list
     return kept + [[] for _ in range(number - len(kept))]
 
 
-def _packed(lengths: Sequence[int], batches: list[list[int]], method: Method, least: int, cap_tokens: int) -> Packed:
+def _packed(
+    lengths: Sequence[int], batches: list[list[int]], method: PackingMethod, least: int, cap_tokens: int
+) -> MicroBatches:
     tokens = sum(lengths[sequence] for batch in batches for sequence in batch)
     rows = sum(len(batch) * max(lengths[sequence] for sequence in batch) for batch in batches if batch)
     filled = sorted(tuple(sorted(batch)) for batch in batches if batch)
-    return Packed(
+    return MicroBatches(
         micro_batches=(*filled, *[()] * (len(batches) - len(filled))),
         method=method,
         bound=least,

@@ -1,8 +1,8 @@
-"""Ways to split lots over ranks so that the largest load is small: what `app.core.ranks.balancing` chooses from.
+"""Ways to split jobs over ranks so that the largest load is small: what `app.core.ranks.balancing` chooses from.
 
-All take a `Problem`, whose lots stand in descending order of cost, and return the rank of each of them. If every rank
-must get the same number of sequences, a rank has *room* for so many lots of each size: whoever only puts lots where
-there is room for their size, and only exchanges lots of one size, cannot go wrong.
+All take a `PartitionProblem`, whose jobs stand in descending order of cost, and return the rank of each of them. If
+every rank must get the same number of sequences, a rank has *room* for a number of jobs of each size. A method keeps
+that number if it puts a job only where there is room for its size, and exchanges only jobs of one size.
 """
 
 import heapq
@@ -16,20 +16,20 @@ from app.core.ranks.costs import Costs
 Integers = NDArray[np.int64]
 
 _SAME = 1e-12  # loads this close, in proportion, are the same: what is between them is rounding
-_MOST_SEARCHED = 16  # lots; with more, a search of so few nodes hardly leaves the first split
-_MOST_LOOKS = 50_000  # at lots of one kind in search of exchanges: some 20 us each, or more with very many lots
+_MOST_SEARCHED = 16  # jobs; with more, a search of so few nodes hardly leaves the first split
+_MOST_LOOKS = 50_000  # at jobs of one kind in search of exchanges: some 20 us each, or more with very many jobs
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Problem:
+class PartitionProblem:
     """What is to be split.
 
     Attributes:
-        costs: Descending, finite, ``>= 0``, of shape [lots].
+        costs: Descending, finite, ``>= 0``, of shape [jobs].
         ranks: How many ranks there are.
-        sizes: Sequences of each lot, of shape [lots].
+        sizes: Sequences of each job, of shape [jobs].
         quota: Sequences that every rank must get; None if it may get any number.
-        kinds: Which of the different sizes each lot has, of shape [lots]; all 0 without a quota.
+        kinds: Which of the different sizes each job has, of shape [jobs]; all 0 without a quota.
         room: Items of each kind that each rank gets, of shape [ranks, kinds]; None without a quota.
     """
 
@@ -50,16 +50,16 @@ class Problem:
         return self.quota is None or bool((sequences == self.quota).all())
 
 
-def free(costs: Costs, ranks: int, sizes: Integers) -> Problem:
+def free(costs: Costs, ranks: int, sizes: Integers) -> PartitionProblem:
     """Pose the problem in which a rank may get any number of sequences."""
-    return Problem(costs, ranks, sizes, None, np.zeros(len(costs), np.int64), None)
+    return PartitionProblem(costs, ranks, sizes, None, np.zeros(len(costs), np.int64), None)
 
 
-def equal(costs: Costs, ranks: int, sizes: Integers) -> Problem | None:
+def equal(costs: Costs, ranks: int, sizes: Integers) -> PartitionProblem | None:
     """Pose the problem in which every rank must get the same number of sequences.
 
-    Which rank gets how many lots of each size is a splitting problem of its own, with the sizes as costs. It is solved
-    by the same means, which are sure to find a solution only if there are few lots or all have one size.
+    Which rank gets how many jobs of each size is a splitting problem of its own, with the sizes as costs. It is solved
+    by the same means, which are sure to find a solution only if there are few jobs or all have one size.
 
     Returns:
         None if the sequences cannot be shared out equally, or no way was found.
@@ -70,7 +70,7 @@ def equal(costs: Costs, ranks: int, sizes: Integers) -> Problem | None:
         return None
     if len(different) == 1:
         each, over = divmod(len(costs), ranks)
-        return None if over else Problem(costs, ranks, sizes, quota, kinds, np.full((ranks, 1), each))
+        return None if over else PartitionProblem(costs, ranks, sizes, quota, kinds, np.full((ranks, 1), each))
     order = np.argsort(-sizes, kind="stable")
     by_size = free(sizes[order].astype(np.float64), ranks, sizes[order])
     rank_of = improved(by_size, longest_first(by_size), quota)
@@ -79,30 +79,30 @@ def equal(costs: Costs, ranks: int, sizes: Integers) -> Problem | None:
     if by_size.loads(rank_of).max() > quota:
         return None
     room = np.bincount(rank_of * len(different) + kinds[order], minlength=ranks * len(different))
-    return Problem(costs, ranks, sizes, quota, kinds, room.reshape(ranks, -1))
+    return PartitionProblem(costs, ranks, sizes, quota, kinds, room.reshape(ranks, -1))
 
 
-def longest_first(problem: Problem) -> Integers:
-    """Give the lots, dearest first, each to the rank of smallest load that has room for it.
+def longest_first(problem: PartitionProblem) -> Integers:
+    """Give the jobs, dearest first, each to the rank of smallest load that has room for it.
 
     Source: Graham, *Bounds on multiprocessing timing anomalies* (1969): LPT.
     """
-    # The number of lots comes second, or whatever costs nothing would all go to one rank.
+    # The number of jobs comes second, or whatever costs nothing would all go to one rank.
     heap = [(0.0, 0, rank) for rank in range(problem.ranks)]
     rank_of = np.empty(len(problem.costs), np.int64)
     if problem.room is None:
-        for lot, cost in enumerate(problem.costs.tolist()):
+        for job, cost in enumerate(problem.costs.tolist()):
             load, held, rank = heap[0]
-            rank_of[lot] = rank
+            rank_of[job] = rank
             heapq.heapreplace(heap, (load + cost, held + 1, rank))
         return rank_of
     room, total = problem.room.tolist(), problem.room.sum(axis=1).tolist()
-    for lot, (kind, cost) in enumerate(zip(problem.kinds.tolist(), problem.costs.tolist(), strict=True)):
+    for job, (kind, cost) in enumerate(zip(problem.kinds.tolist(), problem.costs.tolist(), strict=True)):
         passed = []
         while not room[heap[0][2]][kind]:
             passed.append(heapq.heappop(heap))
         load, held, rank = heapq.heappop(heap)
-        rank_of[lot] = rank
+        rank_of[job] = rank
         room[rank][kind] -= 1
         if held + 1 < total[rank]:
             passed.append((load + cost, held + 1, rank))
@@ -111,18 +111,18 @@ def longest_first(problem: Problem) -> Integers:
     return rank_of
 
 
-def largest_differences(problem: Problem) -> Integers:
+def largest_differences(problem: PartitionProblem) -> Integers:
     """Join what differs most, large shares onto small ones, until one split is left.
 
-    Without a quota single lots are joined; with one, rows of a lot for each rank, so that all get equally many. That
-    takes lots of one size.
+    Without a quota single jobs are joined; with one, rows of a job for each rank, so that all get equally many. That
+    takes jobs of one size.
 
     Source: Karmarkar and Karp, *The differencing method of set partitioning* (1982); for rows Michiels et al.,
     *Performance ratios for the differencing method* (2003).
     """
-    lots, ranks = len(problem.costs), problem.ranks
+    jobs, ranks = len(problem.costs), problem.ranks
     width = 1 if problem.quota is None else ranks
-    rows = np.zeros((lots // width, ranks))
+    rows = np.zeros((jobs // width, ranks))
     rows[:, :width] = problem.costs.reshape(-1, width)
     # A tree: leaves are rows; a node's order says which share of the join went where when it was sorted again.
     shares = dict(enumerate(rows))
@@ -145,13 +145,13 @@ def largest_differences(problem: Problem) -> Integers:
     return np.stack([places[node][:width] for node in range(len(rows))]).ravel()
 
 
-def improved(problem: Problem, rank_of: Integers, goal: float, steps: int = 200) -> Integers:
-    """Exchange lots of the most loaded rank until its load is within the goal, or no exchange makes it smaller.
+def improved(problem: PartitionProblem, rank_of: Integers, goal: float, steps: int = 200) -> Integers:
+    """Exchange jobs of the most loaded rank until its load is within the goal, or no exchange makes it smaller.
 
-    Each step looks at all lots and takes the exchange of two that leaves the two ranks with the smallest load on the
-    larger one. Without a quota each rank also has something of no cost and no end to give, so that lots can move.
+    Each step looks at all jobs and takes the exchange of two that leaves the two ranks with the smallest load on the
+    larger one. Without a quota each rank also has something of no cost and no end to give, so that jobs can move.
     """
-    lots, spare = len(problem.costs), problem.ranks if problem.quota is None else 0
+    jobs, spare = len(problem.costs), problem.ranks if problem.quota is None else 0
     costs = np.concatenate([problem.costs, np.zeros(spare)])
     placed = np.concatenate([rank_of, np.arange(spare)])
     kinds = np.concatenate([problem.kinds, np.zeros(spare, np.int64)])
@@ -167,20 +167,20 @@ def improved(problem: Problem, rank_of: Integers, goal: float, steps: int = 200)
             break
         other = placed[taken]
         loads[[most, other]] += np.array([-1, 1]) * (costs[given] - costs[taken])
-        if given < lots:
+        if given < jobs:
             placed[given] = other
-        if taken < lots:
+        if taken < jobs:
             placed[taken] = most
-    return placed[:lots]
+    return placed[:jobs]
 
 
 def _exchange(costs: Costs, placed: Integers, same: Integers, most: int, half_gaps: Costs) -> tuple[float, int, int]:
-    """Find the best exchange of one of the most loaded rank's lots for another: what it saves, and the two lots."""
+    """Find the best exchange of one of the most loaded rank's jobs for another: what it saves, and the two jobs."""
     own = same[placed[same] == most][::-1]
     if not len(own):
         return 0.0, 0, 0
     gaps = half_gaps[placed[same]]
-    wanted = costs[same] + gaps  # a lot of this cost, given for that one, would make two ranks even
+    wanted = costs[same] + gaps  # a job of this cost, given for that one, would make two ranks even
     above = np.searchsorted(costs[own], wanted)
     nearest = np.minimum(above, len(own) - 1)
     uneven = np.abs(costs[own[nearest]] - wanted)
@@ -192,10 +192,10 @@ def _exchange(costs: Costs, placed: Integers, same: Integers, most: int, half_ga
     return float(saved[best]), int(given), int(same[best])
 
 
-def exhaustive(problem: Problem, rank_of: Integers, goal: float, nodes: int = 1500) -> Integers:
+def exhaustive(problem: PartitionProblem, rank_of: Integers, goal: float, nodes: int = 1500) -> Integers:
     """Try all splits that could be better than a given one, until one reaches the goal.
 
-    Gives up after so many nodes of the search tree, with the best split so far; at once if there are many lots.
+    Gives up after so many nodes of the search tree, with the best split so far; at once if there are many jobs.
     """
     if len(problem.costs) > _MOST_SEARCHED:
         return rank_of
@@ -206,27 +206,27 @@ def exhaustive(problem: Problem, rank_of: Integers, goal: float, nodes: int = 15
     loads, room = [0.0] * problem.ranks, [problem.quota or 0] * problem.ranks
     chosen: list[int] = []
 
-    def visit(lot: int) -> None:
+    def visit(job: int) -> None:
         nonlocal best, rank_of, nodes
-        if lot == len(costs):
+        if job == len(costs):
             best, rank_of = max(loads), np.array(chosen)
             return
         tried = set()
         for rank in sorted(ranks, key=loads.__getitem__):
             ceiling = best * (1 - _SAME)
-            if nodes == 0 or best <= goal * (1 + _SAME) or sum(ceiling - load for load in loads) < remaining[lot]:
+            if nodes == 0 or best <= goal * (1 + _SAME) or sum(ceiling - load for load in loads) < remaining[job]:
                 return
             state = loads[rank], room[rank]
-            if state in tried or state[0] + costs[lot] >= ceiling:
+            if state in tried or state[0] + costs[job] >= ceiling:
                 continue
-            if problem.quota is not None and room[rank] < sizes[lot]:
+            if problem.quota is not None and room[rank] < sizes[job]:
                 continue
             tried.add(state)
             nodes -= 1
-            loads[rank] += costs[lot]
-            room[rank] -= sizes[lot]
+            loads[rank] += costs[job]
+            room[rank] -= sizes[job]
             chosen.append(rank)
-            visit(lot + 1)
+            visit(job + 1)
             chosen.pop()
             loads[rank], room[rank] = state
 

@@ -6,25 +6,25 @@ from dataclasses import dataclass, replace
 from app.core.batches.leases import Lease, LeaseState, expired
 from app.core.errors import InvalidField, RanksDisagree, StepMismatch
 from app.core.model import NotReady
-from app.core.ranks.sharding import Split, disagreement
+from app.core.ranks.sharding import ShardingSpec, disagreement
 
 _MOST_NAMED = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class ShardRequest:
     """A rank that asks for its shard.
 
     Attributes:
-        rank: The rank, ``0 <= rank < split.world_size``.
-        split: How it wants a batch to be divided.
+        rank: The rank, ``0 <= rank < spec.world_size``.
+        spec: How it wants a batch to be divided.
         after: Step of the last batch it has in hand: it means the one after that. None: the oldest that it has not
             acknowledged.
         step: The step it says it is at, or None.
     """
 
     rank: int
-    split: Split
+    spec: ShardingSpec
     after: int | None = None
     step: int | None = None
 
@@ -47,8 +47,8 @@ class Seat:
         Raises:
             InvalidField: Each rank should have the same number of sequences, and cannot.
         """
-        ranks = self.split.world_size
-        if self.split.equal_sequences and batch_size % ranks:
+        ranks = self.spec.world_size
+        if self.spec.equal_sequences and batch_size % ranks:
             raise InvalidField(
                 f"{batch_size} sequences cannot be the same number on each of {ranks} ranks", ("equal_sequences",)
             )
@@ -62,9 +62,9 @@ def awaiting(not_ready: NotReady, leases: Iterable[Lease]) -> NotReady:
         leases: Of the run, by step.
     """
     for lease in leases:
-        if lease.shards is None or lease.state is not LeaseState.HELD or not lease.shards.acknowledged:
+        if lease.sharding is None or lease.state is not LeaseState.HELD or not lease.sharding.acknowledged:
             continue
-        ranks = lease.shards.awaited
+        ranks = lease.sharding.awaited
         if ranks:
             named = ", ".join(map(str, ranks[:_MOST_NAMED])) + (", …" if len(ranks) > _MOST_NAMED else "")
             who = f"rank{'s' * (len(ranks) > 1)} {named}"
@@ -72,7 +72,7 @@ def awaiting(not_ready: NotReady, leases: Iterable[Lease]) -> NotReady:
     return not_ready
 
 
-def shared(leases: Iterable[Lease], seat: Seat, clock_ms: int) -> Lease | None:
+def shared(leases: Iterable[Lease], seat: ShardRequest, clock_ms: int) -> Lease | None:
     """Find the oldest batch in the ranks' hands that this one has still to train on.
 
     Args:
@@ -84,11 +84,11 @@ def shared(leases: Iterable[Lease], seat: Seat, clock_ms: int) -> Lease | None:
         RanksDisagree: The ranks that have it divide it otherwise.
     """
     for lease in leases:
-        if lease.shards is None or lease.state is not LeaseState.HELD or expired(lease, clock_ms):
+        if lease.sharding is None or lease.state is not LeaseState.HELD or expired(lease, clock_ms):
             continue
-        if not seat.wants(lease) or seat.rank in lease.shards.acknowledged:
+        if not seat.wants(lease) or seat.rank in lease.sharding.acknowledged:
             continue
-        different = disagreement(lease.shards.split, seat.split)
+        different = disagreement(lease.sharding.spec, seat.spec)
         if different is not None:
             left_s = (lease.deadline_ms - clock_ms) / 1000
             hint = f"its lease runs out in {left_s:.0f} s, and ends at once by nack or rewind"

@@ -33,7 +33,7 @@ class Undivided:
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class ShardingSpec:
     """How a batch is to be divided; all ranks of a step say the same.
 
     Attributes:
@@ -84,14 +84,14 @@ class Balance:
 
 
 @dataclass(frozen=True, slots=True)
-class Shards:
+class Sharding:
     """A batch as it is divided.
 
     Attributes:
-        split: What the ranks asked for.
-        split_groups: Whether its lots are sequences; else they are groups.
+        spec: What the ranks asked for.
+        split_groups: Whether its jobs are sequences; else they are groups.
         equal: Whether each rank has the same number of sequences.
-        ranks: The rank of each lot, in training order, as `app.core.ranks.division.ranks_text` writes them: every look
+        ranks: The rank of each job, in training order, as `app.core.ranks.division.ranks_text` writes them: every look
             at the run reads its leases, and only who cuts a shard must know.
         balance: How evenly their cost lies on the ranks.
         micro_batches: How many micro-batches each rank has at least; 0: as few as can be.
@@ -99,7 +99,7 @@ class Shards:
         acknowledged: Ranks that have trained on theirs, ascending.
     """
 
-    split: Split
+    spec: ShardingSpec
     split_groups: bool
     equal_sequences: bool
     ranks: str
@@ -111,7 +111,7 @@ class Shards:
     @property
     def awaited(self) -> tuple[int, ...]:
         """The ranks whose acknowledgement is still missing, ascending."""
-        needed = range(self.split.world_size) if self.split.ended_by is EndedBy.ALL else range(1)
+        needed = range(self.spec.world_size) if self.spec.ended_by is EndedBy.ALL else range(1)
         return tuple(rank for rank in needed if rank not in self.acknowledged)
 
 
@@ -136,9 +136,9 @@ class BalanceHistory:
     last: Balance
 
 
-def recorded(before: BalanceHistory | None, shards: Shards) -> BalanceHistory:
+def recorded(before: BalanceHistory | None, sharding: Sharding) -> BalanceHistory:
     """Note a batch that was divided."""
-    balance, world_size = shards.balance, shards.split.world_size
+    balance, world_size = sharding.balance, sharding.spec.world_size
     if before is None:
         return BalanceHistory(1, balance.imbalance, balance.contiguous, balance.bound, world_size, balance)
     return BalanceHistory(
@@ -151,9 +151,9 @@ def recorded(before: BalanceHistory | None, shards: Shards) -> BalanceHistory:
     )
 
 
-def disagreement(agreed: Split, asked: Split) -> str | None:
+def disagreement(agreed: ShardingSpec, asked: ShardingSpec) -> str | None:
     """Say what a rank wants otherwise than the ranks before it; None if nothing."""
-    names = (field.name for field in fields(Split))
+    names = (field.name for field in fields(ShardingSpec))
     different = next((name for name in names if getattr(agreed, name) != getattr(asked, name)), None)
     if different is None:
         return None
@@ -161,19 +161,19 @@ def disagreement(agreed: Split, asked: Split) -> str | None:
     return f"{different} is {before} for the ranks that have this batch, not {now}"
 
 
-def taken_by(shards: Shards, rank: int) -> Shards:
+def taken_by(sharding: Sharding, rank: int) -> Sharding:
     """Note that a rank was handed its shard."""
-    return replace(shards, taken=_with(shards.taken, rank))
+    return replace(sharding, taken=_with(sharding.taken, rank))
 
 
-def acknowledged_by(shards: Shards, rank: int) -> Shards:
+def acknowledged_by(sharding: Sharding, rank: int) -> Sharding:
     """Note that a rank has trained on its shard."""
-    return replace(shards, acknowledged=_with(shards.acknowledged, rank))
+    return replace(sharding, acknowledged=_with(sharding.acknowledged, rank))
 
 
-def untouched(shards: Shards) -> Shards:
+def untouched(sharding: Sharding) -> Sharding:
     """The same division before any rank had its shard: so it is handed out again after its lease ran out."""
-    return replace(shards, taken=(), acknowledged=())
+    return replace(sharding, taken=(), acknowledged=())
 
 
 def _with(ranks: tuple[int, ...], rank: int) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from app.core.groups.staleness import Freshness, freshness
 from app.core.replay.rate_limiter import LimiterSettings
-from app.core.replay.sampling import Sampling, weight_of
+from app.core.replay.sampling import SamplingSettings, weight_of
 
 
 class Eviction(StrEnum):
@@ -60,7 +60,7 @@ class ReplayPolicy:
     max_staleness: int | None = None
     max_age_s: float | None = None
     max_reuse: int | None = None
-    sampling: Sampling = field(default_factory=Sampling)
+    sampling: SamplingSettings = field(default_factory=SamplingSettings)
     limiter: LimiterSettings | None = None
     min_size_to_sample: int = 1
     reorder_window_s: float = 5.0
@@ -113,7 +113,7 @@ class Fragment:
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class ChunkRecord:
     """What is sampled, counted and evicted.
 
     Attributes:
@@ -149,7 +149,7 @@ DEFAULT_PRIORITY = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ReplayContext:
     """What chunks are judged by: the run's session, the policy version in force, the run clock in milliseconds."""
 
     session: int
@@ -158,14 +158,14 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class Occupancy:
     """What the buffer holds, retired chunks that are kept for inspection included."""
 
     chunks: int
     payload_bytes: int
 
 
-class Unfit(StrEnum):
+class ChunkDropReason(StrEnum):
     """Why a chunk may not be sampled, or not any more."""
 
     OLD_SESSION = "old_session"
@@ -179,7 +179,7 @@ class Unfit(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class EvictionPlan:
     """Room for a newcomer.
 
     Attributes:
@@ -187,7 +187,7 @@ class Room:
         enough: Whether that is enough; if not, more candidates must be looked at.
     """
 
-    evicted: tuple[Chunk, ...]
+    evicted: tuple[ChunkRecord, ...]
     enough: bool
 
 
@@ -197,13 +197,13 @@ def versions_of(tokens: ArrayLike) -> Versions:
     return Versions(int(versions.min()), float(versions.mean(dtype=np.float64)), int(versions.max()), versions.size)
 
 
-def chunk_of(fragments: Sequence[Fragment], clock_ms: int) -> Chunk:
+def chunk_of(fragments: Sequence[Fragment], clock_ms: int) -> ChunkRecord:
     """Put consecutive fragments of one worker and session together as a chunk that is not inserted yet."""
     first, parts = fragments[0], [each.versions for each in fragments]
     tokens = sum(part.tokens for part in parts)
     lowest, highest = min(part.lowest for part in parts), max(part.highest for part in parts)
     mean = math.fsum(part.mean * part.tokens for part in parts) / tokens
-    return Chunk(
+    return ChunkRecord(
         chunk_id=0,
         worker=first.worker,
         session=first.session,
@@ -216,38 +216,48 @@ def chunk_of(fragments: Sequence[Fragment], clock_ms: int) -> Chunk:
     )
 
 
-def unfit(chunk: Chunk, standing: Standing, policy: ReplayPolicy) -> Unfit | None:
+def chunk_drop_reason(chunk: ChunkRecord, standing: ReplayContext, policy: ReplayPolicy) -> ChunkDropReason | None:
     """Say why a chunk may not be inserted or sampled (any more), None if it may be.
 
     Asked when it is formed, whenever the session or the version in force changes, and when it is sampled.
     """
     if chunk.session != standing.session:
-        return Unfit.OLD_SESSION if chunk.session < standing.session else Unfit.FUTURE_SESSION
-    reason = unfit_versions(chunk.versions, standing.version, policy)
+        return ChunkDropReason.OLD_SESSION if chunk.session < standing.session else ChunkDropReason.FUTURE_SESSION
+    reason = versions_drop_reason(chunk.versions, standing.version, policy)
     if reason is not None:
         return reason
     if policy.max_age_s is not None and standing.clock_ms - chunk.inserted_ms > policy.max_age_s * 1000:
-        return Unfit.EXPIRED
+        return ChunkDropReason.EXPIRED
     if policy.max_reuse is not None and chunk.uses >= policy.max_reuse:
-        return Unfit.USED_UP
-    return Unfit.TOO_LARGE if policy.max_bytes is not None and chunk.payload_bytes > policy.max_bytes else None
+        return ChunkDropReason.USED_UP
+    return (
+        ChunkDropReason.TOO_LARGE if policy.max_bytes is not None and chunk.payload_bytes > policy.max_bytes else None
+    )
 
 
-def unfit_versions(versions: Versions, current: int, policy: ReplayPolicy) -> Unfit | None:
+def versions_drop_reason(versions: Versions, current: int, policy: ReplayPolicy) -> ChunkDropReason | None:
     """Return why data sampled by these versions may not be in the buffer at version ``current``; None if it may."""
     if versions.highest > current:
-        return Unfit.FUTURE_VERSION
-    return Unfit.STALE if freshness(versions.lowest, current, policy.max_staleness) is Freshness.STALE else None
+        return ChunkDropReason.FUTURE_VERSION
+    return (
+        ChunkDropReason.STALE if freshness(versions.lowest, current, policy.max_staleness) is Freshness.STALE else None
+    )
 
 
 def admit(
-    newcomer: Chunk, held: Held, candidates: Iterable[Chunk], standing: Standing, policy: ReplayPolicy
-) -> Room | Unfit:
+    newcomer: ChunkRecord,
+    held: Occupancy,
+    candidates: Iterable[ChunkRecord],
+    standing: ReplayContext,
+    policy: ReplayPolicy,
+) -> EvictionPlan | ChunkDropReason:
     """Say which chunks must go for a newcomer, or why it may not come in: a stale one evicts nobody."""
-    return unfit(newcomer, standing, policy) or make_room(newcomer, held, candidates, policy)
+    return chunk_drop_reason(newcomer, standing, policy) or make_room(newcomer, held, candidates, policy)
 
 
-def make_room(newcomer: Chunk, held: Held, candidates: Iterable[Chunk], policy: ReplayPolicy) -> Room:
+def make_room(
+    newcomer: ChunkRecord, held: Occupancy, candidates: Iterable[ChunkRecord], policy: ReplayPolicy
+) -> EvictionPlan:
     """Say which chunks must go so that a newcomer is within the capacity.
 
     Those go first that are retired and kept for inspection, then those that `Eviction` says; of equals, the oldest.
@@ -265,10 +275,10 @@ def make_room(newcomer: Chunk, held: Held, candidates: Iterable[Chunk], policy: 
             break
         evicted.append(chunk)
         chunks, payload_bytes = chunks - 1, payload_bytes - chunk.payload_bytes
-    return Room(tuple(evicted), within(chunks, payload_bytes, policy))
+    return EvictionPlan(tuple(evicted), within(chunks, payload_bytes, policy))
 
 
-def eviction_key(chunk: Chunk, policy: ReplayPolicy) -> tuple[bool, float, int]:
+def eviction_key(chunk: ChunkRecord, policy: ReplayPolicy) -> tuple[bool, float, int]:
     """Return a key that sorts chunks in order of eviction. Samples that hold a chunk do not change it."""
     match policy.eviction:
         case Eviction.MOST_USED:
@@ -278,26 +288,26 @@ def eviction_key(chunk: Chunk, policy: ReplayPolicy) -> tuple[bool, float, int]:
     return not chunk.retired, 0, chunk.chunk_id
 
 
-def reserve(chunk: Chunk, policy: ReplayPolicy) -> Chunk:
+def reserve(chunk: ChunkRecord, policy: ReplayPolicy) -> ChunkRecord:
     """Return a chunk that one more sample holds. It must have a use open."""
     if uses_open(chunk, policy) == 0:
         raise ValueError(f"chunk {chunk.chunk_id} has no use left: {chunk.uses} made, {chunk.reserved} reserved")
     return replace(chunk, reserved=chunk.reserved + 1)
 
 
-def acknowledge(chunk: Chunk) -> Chunk:
+def acknowledge(chunk: ChunkRecord) -> ChunkRecord:
     """Return a chunk whose reservation became a use."""
     return replace(give_back(chunk), uses=chunk.uses + 1)
 
 
-def give_back(chunk: Chunk) -> Chunk:
+def give_back(chunk: ChunkRecord) -> ChunkRecord:
     """Return a chunk of which a reservation ended without a use, by nack or expiry."""
     if chunk.reserved == 0:
         raise ValueError(f"no sample holds chunk {chunk.chunk_id}")
     return replace(chunk, reserved=chunk.reserved - 1)
 
 
-def uses_open(chunk: Chunk, policy: ReplayPolicy) -> int | None:
+def uses_open(chunk: ChunkRecord, policy: ReplayPolicy) -> int | None:
     """Return how many more samples may hold a chunk now, ``>= 0``; None for no limit. At 0 it leaves the orders."""
     return None if policy.max_reuse is None else max(0, policy.max_reuse - chunk.uses - chunk.reserved)
 

@@ -5,7 +5,7 @@ import math
 from app.core.errors import InvalidField
 from app.core.replay import rate_limiter
 from app.core.replay.buffer import Eviction, ReplayPolicy
-from app.core.replay.sampling import MAX_ALPHA, MAX_HALF_LIFE_CHUNKS, MIN_HALF_LIFE_CHUNKS, Sampling
+from app.core.replay.sampling import MAX_ALPHA, MAX_HALF_LIFE_CHUNKS, MIN_HALF_LIFE_CHUNKS, SamplingSettings
 
 MAX_SAMPLE_FRAGMENTS = 65_536
 
@@ -56,7 +56,7 @@ def check_groups(policy: ReplayPolicy, fresh_fraction: float) -> None:
         raise InvalidField(f"is false, but {needed}: set that to 1 first, or this to true", ("groups",))
 
 
-def check_sampling(sampling: Sampling) -> None:
+def check_sampling(sampling: SamplingSettings) -> None:
     """Refuse parameters that a strategy has no meaning for.
 
     Raises:
@@ -104,7 +104,7 @@ def chunks_wanted(num_fragments: int | None, num_chunks: int | None, policy: Rep
     return chunks
 
 
-def _check(owner: ReplayPolicy | Sampling, **in_range: bool) -> None:
+def _check(owner: ReplayPolicy | SamplingSettings, **in_range: bool) -> None:
     for name, fits in in_range.items():
         if not fits:
             raise InvalidField(f"{name} = {getattr(owner, name)} is out of range", (name,))

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from app.core.replay.buffer import Fragment, ReplayPolicy, Unfit, unfit_versions
+from app.core.replay.buffer import ChunkDropReason, Fragment, ReplayPolicy, versions_drop_reason
 
 GAPS_REMEMBERED = 16
 """How many of its last gaps a worker is told LATE for; what it sends again from before them passes for REPEATED."""
@@ -56,7 +56,7 @@ class Arrival(StrEnum):
     OLD_SESSION = "old_session"
 
 
-class Dropped(StrEnum):
+class FragmentDropReason(StrEnum):
     """Why a fragment that was stored will be in no chunk.
 
     The gap after it was given up before its chunk was full, or the next fragment is too stale; its worker fell silent;
@@ -69,7 +69,7 @@ class Dropped(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ChunkingStep:
     """What an event changed.
 
     Attributes:
@@ -81,7 +81,7 @@ class Step:
 
     state: WorkerState
     chunks: tuple[tuple[Fragment, ...], ...] = ()
-    dropped: tuple[tuple[Fragment, Dropped | Unfit], ...] = ()
+    dropped: tuple[tuple[Fragment, FragmentDropReason | ChunkDropReason], ...] = ()
     gaps: tuple[tuple[int, int], ...] = ()
 
 
@@ -91,7 +91,7 @@ def arrive(
     version: int,
     policy: ReplayPolicy,
     chunked: Mapping[int, str] | None = None,
-) -> tuple[Arrival, Step]:
+) -> tuple[Arrival, ChunkingStep]:
     """Take in a fragment. First time passes, up to its `accepted_ms`, so what becomes of it hangs on no timer.
 
     Args:
@@ -102,7 +102,7 @@ def arrive(
         chunked: Checksums, by number, of fragments of this worker and session that are in chunks, where known.
     """
     if fragment.session < state.session:
-        return Arrival.OLD_SESSION, Step(state)
+        return Arrival.OLD_SESSION, ChunkingStep(state)
     if fragment.session > state.session:
         before = change_session(state, fragment.session)
     else:
@@ -115,7 +115,7 @@ def arrive(
     return arrival, _followed(before, _settled(replace(heard, waiting=waiting), version, policy))
 
 
-def pass_time(state: WorkerState, version: int, policy: ReplayPolicy, clock_ms: int) -> Step:
+def pass_time(state: WorkerState, version: int, policy: ReplayPolicy, clock_ms: int) -> ChunkingStep:
     """Give up gaps that were waited for long enough, and drop what a silent worker left.
 
     Args:
@@ -125,20 +125,21 @@ def pass_time(state: WorkerState, version: int, policy: ReplayPolicy, clock_ms: 
         clock_ms: The run clock, milliseconds.
     """
     silent = state.heard_ms + policy.fragment_ttl_s * 1000 <= clock_ms
-    step = Step(state)
+    step = ChunkingStep(state)
     while step.state.waiting and (silent or _overdue(step.state, policy, clock_ms)):
         step = _followed(step, _given_up(step.state, version, policy))
     if not silent or not step.state.open_part:
         return step
-    expired = tuple((each, Dropped.EXPIRED) for each in step.state.open_part)
-    return _followed(step, Step(replace(step.state, open_part=()), dropped=expired))
+    expired = tuple((each, FragmentDropReason.EXPIRED) for each in step.state.open_part)
+    return _followed(step, ChunkingStep(replace(step.state, open_part=()), dropped=expired))
 
 
-def change_session(state: WorkerState, session: int) -> Step:
+def change_session(state: WorkerState, session: int) -> ChunkingStep:
     """Drop what is in no chunk, and begin at number 0 of another session."""
     left = (*state.open_part, *state.waiting)
-    return Step(
-        WorkerState(session, heard_ms=state.heard_ms), dropped=tuple((each, Dropped.OLD_SESSION) for each in left)
+    return ChunkingStep(
+        WorkerState(session, heard_ms=state.heard_ms),
+        dropped=tuple((each, FragmentDropReason.OLD_SESSION) for each in left),
     )
 
 
@@ -173,17 +174,17 @@ def _overdue(state: WorkerState, policy: ReplayPolicy, clock_ms: int) -> bool:
     return _waiting_since_ms(state) + policy.reorder_window_s * 1000 <= clock_ms
 
 
-def _given_up(state: WorkerState, version: int, policy: ReplayPolicy) -> Step:
+def _given_up(state: WorkerState, version: int, policy: ReplayPolicy) -> ChunkingStep:
     """Go on behind the first gap; the open part before it is dropped."""
     first = state.waiting[0].number
     gap = (state.next_number, first - 1)
-    dropped = tuple((each, Dropped.GAP) for each in state.open_part)
+    dropped = tuple((each, FragmentDropReason.GAP) for each in state.open_part)
     remembered = (*state.given_up, gap)[-GAPS_REMEMBERED:]
     behind = replace(state, next_number=first, open_part=(), given_up=remembered)
-    return _followed(Step(behind, dropped=dropped, gaps=(gap,)), _in_order(behind, version, policy))
+    return _followed(ChunkingStep(behind, dropped=dropped, gaps=(gap,)), _in_order(behind, version, policy))
 
 
-def _settled(state: WorkerState, version: int, policy: ReplayPolicy) -> Step:
+def _settled(state: WorkerState, version: int, policy: ReplayPolicy) -> ChunkingStep:
     """Put in order what is no longer behind a gap, and give up gaps that too much waits behind."""
     step = _in_order(state, version, policy)
     while len(step.state.waiting) > policy.max_waiting:
@@ -191,18 +192,18 @@ def _settled(state: WorkerState, version: int, policy: ReplayPolicy) -> Step:
     return step
 
 
-def _in_order(state: WorkerState, version: int, policy: ReplayPolicy) -> Step:
+def _in_order(state: WorkerState, version: int, policy: ReplayPolicy) -> ChunkingStep:
     """Move consecutive fragments to the open part, drop those that no chunk can hold, and cut off chunks."""
     number, moved = state.next_number, 0
     while moved < len(state.waiting) and state.waiting[moved].number == number + moved:
         moved += 1
     chunks: list[tuple[Fragment, ...]] = []
-    dropped: list[tuple[Fragment, Dropped | Unfit]] = []
+    dropped: list[tuple[Fragment, FragmentDropReason | ChunkDropReason]] = []
     part: list[Fragment] = []
     for fragment in (*state.open_part, *state.waiting[:moved]):
-        reason = unfit_versions(fragment.versions, version, policy)
+        reason = versions_drop_reason(fragment.versions, version, policy)
         if reason is not None:
-            dropped += [*((each, Dropped.GAP) for each in part), (fragment, reason)]
+            dropped += [*((each, FragmentDropReason.GAP) for each in part), (fragment, reason)]
             part = []
             continue
         part.append(fragment)
@@ -210,9 +211,9 @@ def _in_order(state: WorkerState, version: int, policy: ReplayPolicy) -> Step:
             chunks.append(tuple(part))
             part = []
     left = replace(state, next_number=number + moved, open_part=tuple(part), waiting=state.waiting[moved:])
-    return Step(left, tuple(chunks), tuple(dropped))
+    return ChunkingStep(left, tuple(chunks), tuple(dropped))
 
 
-def _followed(one: Step, other: Step) -> Step:
+def _followed(one: ChunkingStep, other: ChunkingStep) -> ChunkingStep:
     """Return two steps as one; the other began where the first one ended."""
-    return Step(other.state, one.chunks + other.chunks, one.dropped + other.dropped, one.gaps + other.gaps)
+    return ChunkingStep(other.state, one.chunks + other.chunks, one.dropped + other.dropped, one.gaps + other.gaps)

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from math import ceil
 
 from app.core.batches.selection import select
-from app.core.batches.size_classes import Pools
+from app.core.batches.size_classes import SizeClasses
 from app.core.batches.subset_sum import attainable, reachable
 from app.core.environments.shares import bounds_for, settle_debts
-from app.core.model import BatchPlan, Bounds, Lane, LaneId, QueuedGroup, Share
+from app.core.model import BatchPlan, Bounds, Lane, LaneId, QueuedGroup, ShareLimits
 
 TRIES = 64
 
@@ -59,7 +59,7 @@ def mix(
     fresh_fraction: float,
     lanes: Sequence[Lane],
     candidates: Sequence[LaneId],
-    shares: Mapping[int, Share],
+    shares: Mapping[int, ShareLimits],
     debts: Mapping[int, int],
 ) -> Mixed | None:
     """Choose the next batch by the law above; None if it is of fresh groups alone.
@@ -97,7 +97,7 @@ def mix(
 
 
 def _exact(batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, Bounds]) -> BatchPlan | None:
-    pools = Pools(batch_size, lanes, bounds)
+    pools = SizeClasses(batch_size, lanes, bounds)
     if not attainable(*pools.remaining(pools.nothing, pools.everything)):
         return None  # found out without finding out why
     plan = select(batch_size, lanes, bounds)

@@ -40,7 +40,7 @@ class LimiterSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class LimiterState:
     """Where a limiter stands.
 
     Attributes:
@@ -67,7 +67,7 @@ class BlockedOn(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Blocked:
+class LimiterBlock:
     """Why a side must wait.
 
     Attributes:
@@ -81,14 +81,14 @@ class Blocked:
     detail: str
 
 
-def error(position: Position, settings: LimiterSettings) -> float:
+def error(position: LimiterState, settings: LimiterSettings) -> float:
     """Return how far inserting is ahead of sampling, in chunks to be sampled."""
     return position.inserts * settings.samples_per_insert - position.samples + position.offset
 
 
 def may_insert(
-    count: int, position: Position, settings: LimiterSettings | None, min_size_to_sample: int
-) -> Blocked | None:
+    count: int, position: LimiterState, settings: LimiterSettings | None, min_size_to_sample: int
+) -> LimiterBlock | None:
     """Say why ``count`` chunks may not be inserted now; None if they may.
 
     Args:
@@ -102,7 +102,7 @@ def may_insert(
         return None
     ahead = error(position, settings)
     missing = ahead + count * settings.samples_per_insert - settings.max_diff
-    return Blocked(
+    return LimiterBlock(
         BlockedOn.SAMPLES,
         math.ceil(missing - _ROUNDING),
         f"inserting {count} would take the error from {ahead:g} to {ahead + count * settings.samples_per_insert:g}, "
@@ -111,8 +111,8 @@ def may_insert(
 
 
 def may_sample(
-    count: int, position: Position, settings: LimiterSettings | None, min_size_to_sample: int
-) -> Blocked | None:
+    count: int, position: LimiterState, settings: LimiterSettings | None, min_size_to_sample: int
+) -> LimiterBlock | None:
     """Say why ``count`` chunks may not be sampled now; None if they may.
 
     Args:
@@ -124,13 +124,13 @@ def may_sample(
     needed = max(count, min_size_to_sample)
     if position.size < needed:
         detail = f"sampling {count} needs {needed} sampleable chunks, {position.size} are there"
-        return Blocked(BlockedOn.CHUNKS, needed - position.size, detail)
+        return LimiterBlock(BlockedOn.CHUNKS, needed - position.size, detail)
     credit = samples_open(position, settings, min_size_to_sample)
     if settings is None or count <= credit:
         return None
     ahead = error(position, settings)
     missing = (settings.min_diff + count - ahead) / settings.samples_per_insert
-    return Blocked(
+    return LimiterBlock(
         BlockedOn.INSERTS,
         math.ceil(missing - _ROUNDING),
         f"sampling {count} would take the error from {ahead:g} to {ahead - count:g}, "
@@ -138,7 +138,7 @@ def may_sample(
     )
 
 
-def inserts_open(position: Position, settings: LimiterSettings | None, min_size_to_sample: int) -> int | None:
+def inserts_open(position: LimiterState, settings: LimiterSettings | None, min_size_to_sample: int) -> int | None:
     """Return how many chunks may be inserted now, ``>= 0``; None for no limit. Arguments as of `may_insert`."""
     if settings is None:
         return None
@@ -152,7 +152,7 @@ def inserts_open(position: Position, settings: LimiterSettings | None, min_size_
     return max(0, free, math.floor(room / settings.samples_per_insert))
 
 
-def samples_open(position: Position, settings: LimiterSettings | None, min_size_to_sample: int) -> int:
+def samples_open(position: LimiterState, settings: LimiterSettings | None, min_size_to_sample: int) -> int:
     """Return how many chunks, all different, may be sampled now, ``>= 0``. Arguments as of `may_sample`."""
     if position.size < min_size_to_sample:
         return 0
@@ -224,7 +224,7 @@ def check(settings: LimiterSettings, max_reuse: int | None) -> None:
         )
 
 
-def adjusted(position: Position, old: LimiterSettings | None, new: LimiterSettings | None) -> Position:
+def adjusted(position: LimiterState, old: LimiterSettings | None, new: LimiterSettings | None) -> LimiterState:
     """Return where a limiter stands after its settings changed.
 
     The error stays what it was, moved into the new band: what was inserted and sampled under the old settings is not

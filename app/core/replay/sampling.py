@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from app.core.numeric.weighted_without_replacement import Places, skip, spread, successive
+from app.core.numeric.weighted_without_replacement import Places, sample_spans, sample_without_replacement, skip_taken
 from app.core.numeric.zipf import zipf_ranks, zipf_total
 
 MAX_SCORE = 2**53
@@ -27,7 +27,7 @@ MIN_HALF_LIFE_CHUNKS, MAX_HALF_LIFE_CHUNKS = 1e-3, 1e12
 WEIGHT_UNIT = 2**20
 
 
-class Strategy(StrEnum):
+class SamplingStrategy(StrEnum):
     """How likely each chunk is to be drawn.
 
     All the same; the oldest first; the newest first; in proportion to ``priority ** alpha``; to ``rank ** -alpha``,
@@ -44,7 +44,7 @@ class Strategy(StrEnum):
     STALENESS = "staleness"
 
 
-class Order(StrEnum):
+class ChunkIndex(StrEnum):
     """The sorted sets that sampleable chunks stand in; scores are whole numbers, 0 to `MAX_SCORE`."""
 
     INSERTION = "order"
@@ -54,24 +54,24 @@ class Order(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Sampling:
+class SamplingSettings:
     """A strategy and its parameters.
 
     Attributes:
-        strategy: See `Strategy`.
+        strategy: See `SamplingStrategy`.
         alpha: Exponent of priorities, which weights are made with, or of ranks; 0 (uniform) to `MAX_ALPHA`.
         beta: Exponent of importance weights, 0 (all are 1) to 1 (the bias is made up for in full).
         half_life_chunks: Of RECENCY, `MIN_HALF_LIFE_CHUNKS` to `MAX_HALF_LIFE_CHUNKS`.
     """
 
-    strategy: Strategy = Strategy.UNIFORM
+    strategy: SamplingStrategy = SamplingStrategy.UNIFORM
     alpha: float = 0.6
     beta: float = 0.4
     half_life_chunks: float = 1000.0
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class ChunkCounts:
     """What strategies know of the sampleable chunks: one snapshot.
 
     Attributes:
@@ -89,7 +89,7 @@ class Counts:
     version: int = 0
 
 
-class Draw(NamedTuple):
+class ChunkDraw(NamedTuple):
     """The chunk at one place, if it is accepted.
 
     Attributes:
@@ -100,7 +100,7 @@ class Draw(NamedTuple):
         accept: The chunk is taken if its weight is larger; 0 takes any.
     """
 
-    order: Order
+    ranked_by: ChunkIndex
     low: int
     high: int
     rank: int
@@ -120,8 +120,13 @@ def weight_of(priority: float, alpha: float) -> int:
 
 
 def draw(
-    counts: Counts, sampling: Sampling, wanted: int, seed: int, counter: int, taken: Sequence[Draw] = ()
-) -> tuple[list[Draw], int]:
+    counts: ChunkCounts,
+    sampling: SamplingSettings,
+    wanted: int,
+    seed: int,
+    counter: int,
+    taken: Sequence[ChunkDraw] = (),
+) -> tuple[list[ChunkDraw], int]:
     """Draw chunks for a sample without replacement.
 
     Only PROPORTIONAL can be short of chunks while the orders stay as they were, because its draws may be refused. Then
@@ -142,9 +147,9 @@ def draw(
         chunks are gone meanwhile, if there are more chunks. Only those of PROPORTIONAL may name a place twice.
     """
     generator = np.random.Generator(np.random.Philox(key=seed, counter=counter << 64))
-    order, spans = spans_of(counts, sampling.strategy)
+    ranked_by, spans = spans_of(counts, sampling.strategy)
     sizes = np.array([size for _, _, size in spans], np.int64)
-    if sampling.strategy is Strategy.PROPORTIONAL:
+    if sampling.strategy is SamplingStrategy.PROPORTIONAL:
         places, accept = _by_weight(spans, sizes, wanted, taken, generator)
     else:
         places = _by_place(counts, sampling, sizes, min(counts.chunks, wanted + wanted // 8 + 8), generator)
@@ -153,18 +158,20 @@ def draw(
     span_of = np.searchsorted(ends, places, side="right")
     ranks = places - (ends - sizes)[span_of]
     drawn = [
-        Draw(order, spans[span][0], spans[span][1], rank, least)
+        ChunkDraw(ranked_by, spans[span][0], spans[span][1], rank, least)
         for span, rank, least in zip(span_of.tolist(), ranks.tolist(), accept, strict=True)
     ]
     return [each._replace(accept=0) for each in taken] + drawn, counter + 1
 
 
-def accepts(drawn: Draw, weight: int) -> bool:
+def accepts(drawn: ChunkDraw, weight: int) -> bool:
     """Whether a chunk of this weight, found at the place of a draw, is taken."""
     return drawn.accept < weight
 
 
-def probabilities(taken: Sequence[Draw], weights: Sequence[int], counts: Counts, sampling: Sampling) -> list[float]:
+def probabilities(
+    taken: Sequence[ChunkDraw], weights: Sequence[int], counts: ChunkCounts, sampling: SamplingSettings
+) -> list[float]:
     """Return how likely each chunk of a sample was to be the first one drawn: the strategy's law.
 
     Args:
@@ -178,18 +185,18 @@ def probabilities(taken: Sequence[Draw], weights: Sequence[int], counts: Counts,
     """
     chunks = counts.chunks
     match sampling.strategy:
-        case Strategy.UNIFORM:
+        case SamplingStrategy.UNIFORM:
             law = [1 / chunks for _ in taken]
-        case Strategy.PROPORTIONAL:
+        case SamplingStrategy.PROPORTIONAL:
             law = [weight / counts.weight for weight in weights]
-        case Strategy.RANK:
+        case SamplingStrategy.RANK:
             total = zipf_total(sampling.alpha, chunks)
             law = [(chunks - each.rank) ** -sampling.alpha / total for each in taken]
-        case Strategy.RECENCY:
+        case SamplingStrategy.RECENCY:
             decay = math.log(2) / sampling.half_life_chunks
             newest = math.expm1(-decay) / math.expm1(-decay * chunks)
             law = [newest * math.exp(-decay * (chunks - 1 - each.rank)) for each in taken]
-        case Strategy.STALENESS:
+        case SamplingStrategy.STALENESS:
             total = sum(size / _staleness_weight(version, counts) for version, size in counts.versions.items())
             law = [1 / (_staleness_weight(each.low, counts) * total) for each in taken]
         case _:
@@ -212,41 +219,45 @@ def importance(probabilities: Sequence[float], beta: float) -> list[float]:
     return [(least / probability) ** beta for probability in probabilities]
 
 
-def spans_of(counts: Counts, strategy: Strategy) -> tuple[Order, list[tuple[int, int, int]]]:
+def spans_of(counts: ChunkCounts, strategy: SamplingStrategy) -> tuple[ChunkIndex, list[tuple[int, int, int]]]:
     """Return the order a strategy draws from, and its spans: smallest and largest score, and how many chunks."""
     match strategy:
-        case Strategy.PROPORTIONAL:
-            return Order.WEIGHTS, [(2**power, 2 ** (power + 1) - 1, n) for power, n in sorted(counts.powers.items())]
-        case Strategy.STALENESS:
-            return Order.VERSIONS, [(version, version, n) for version, n in sorted(counts.versions.items())]
-        case Strategy.RANK:
-            return Order.WEIGHTS, [(0, MAX_SCORE, counts.chunks)]
-    return Order.INSERTION, [(0, MAX_SCORE, counts.chunks)]
+        case SamplingStrategy.PROPORTIONAL:
+            return ChunkIndex.WEIGHTS, [
+                (2**power, 2 ** (power + 1) - 1, n) for power, n in sorted(counts.powers.items())
+            ]
+        case SamplingStrategy.STALENESS:
+            return ChunkIndex.VERSIONS, [(version, version, n) for version, n in sorted(counts.versions.items())]
+        case SamplingStrategy.RANK:
+            return ChunkIndex.WEIGHTS, [(0, MAX_SCORE, counts.chunks)]
+    return ChunkIndex.INSERTION, [(0, MAX_SCORE, counts.chunks)]
 
 
-def _by_place(counts: Counts, sampling: Sampling, sizes: Places, wanted: int, generator: np.random.Generator) -> Places:
+def _by_place(
+    counts: ChunkCounts, sampling: SamplingSettings, sizes: Places, wanted: int, generator: np.random.Generator
+) -> Places:
     """Draw different places by a law that the place alone decides."""
     chunks = counts.chunks
     match sampling.strategy:
-        case Strategy.UNIFORM:
+        case SamplingStrategy.UNIFORM:
             return generator.choice(chunks, wanted, replace=False)
-        case Strategy.FIFO:
+        case SamplingStrategy.FIFO:
             return np.arange(wanted)
-        case Strategy.LIFO:
+        case SamplingStrategy.LIFO:
             return chunks - 1 - np.arange(wanted)
-        case Strategy.RECENCY:
+        case SamplingStrategy.RECENCY:
             decay = math.log(2) / sampling.half_life_chunks
 
             def ages(count: int) -> Places:
                 below = generator.random(count) * math.expm1(-decay * chunks)
                 return chunks - 1 - np.minimum(np.log1p(below) / -decay, chunks - 1).astype(np.int64)
 
-            return successive(
+            return sample_without_replacement(
                 ages, lambda places: np.multiply(places, decay, dtype=np.float64), chunks, wanted, generator
             )
-        case Strategy.RANK:
+        case SamplingStrategy.RANK:
             alpha = sampling.alpha
-            return successive(
+            return sample_without_replacement(
                 lambda count: chunks - zipf_ranks(alpha, chunks, count, generator),
                 lambda places: np.log(chunks - places) * -alpha,
                 chunks,
@@ -255,8 +266,8 @@ def _by_place(counts: Counts, sampling: Sampling, sizes: Places, wanted: int, ge
             )
         case _:
             each = 1.0 / np.array([_staleness_weight(v, counts) for v in sorted(counts.versions)], np.float64)
-            return successive(
-                lambda count: spread(each * sizes, sizes, count, generator)[1],
+            return sample_without_replacement(
+                lambda count: sample_spans(each * sizes, sizes, count, generator)[1],
                 lambda places: np.log(each)[np.searchsorted(np.cumsum(sizes), places, side="right")],
                 chunks,
                 wanted,
@@ -268,7 +279,7 @@ def _by_weight(
     spans: Sequence[tuple[int, int, int]],
     sizes: Places,
     wanted: int,
-    taken: Sequence[Draw],
+    taken: Sequence[ChunkDraw],
     generator: np.random.Generator,
 ) -> tuple[Places, list[int]]:
     """Draw places by the largest weight that a chunk of the span can have, and what it must have at least.
@@ -282,13 +293,13 @@ def _by_weight(
     left = sizes - np.bincount(spans_gone, minlength=len(sizes))
     missing, remaining = wanted - len(taken), int(left.sum())
     if missing >= remaining:
-        return skip(np.arange(remaining), gone), [0] * remaining
+        return skip_taken(np.arange(remaining), gone), [0] * remaining
     bounds = np.array([high for _, high, _ in spans], np.int64)
     count = 2 * (missing + 4 * math.isqrt(missing) + 32)
-    chosen, places = spread(np.multiply(left, bounds, dtype=np.float64), left, count, generator)
-    return skip(places, gone), generator.integers(0, bounds[chosen]).tolist()
+    chosen, places = sample_spans(np.multiply(left, bounds, dtype=np.float64), left, count, generator)
+    return skip_taken(places, gone), generator.integers(0, bounds[chosen]).tolist()
 
 
-def _staleness_weight(version: int, counts: Counts) -> int:
+def _staleness_weight(version: int, counts: ChunkCounts) -> int:
     """Return what the weight of a chunk of this version is one over."""
     return 1 + counts.version - version

@@ -17,14 +17,14 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class AdmissionLimits:
     """Waiting groups and payload bytes from which on no group is admitted; None for no limit."""
 
     max_groups: int | None = None
     max_bytes: int | None = None
 
 
-NO_LIMIT, FULL = Room(), Room(max_groups=0)
+NO_LIMIT, FULL = AdmissionLimits(), AdmissionLimits(max_groups=0)
 
 
 def is_oversized(lane: LaneId, batch_size: int, bounds: Mapping[int, Bounds]) -> bool:
@@ -43,7 +43,7 @@ def reached_limit(policy: Policy, waiting: Waiting) -> str | None:
     return None
 
 
-def room_for(policy: Policy, oversized: Waiting, *, brings_oversized: bool) -> Room:
+def limits_for(policy: Policy, oversized: Waiting, *, brings_oversized: bool) -> AdmissionLimits:
     """Return the limits for a submission.
 
     Args:
@@ -54,7 +54,7 @@ def room_for(policy: Policy, oversized: Waiting, *, brings_oversized: bool) -> R
     if brings_oversized and reached_limit(policy, oversized):
         return FULL
     groups, size = policy.max_queued_groups, policy.max_queued_bytes
-    return Room(
+    return AdmissionLimits(
         None if groups is None else groups + oversized.groups,
         None if size is None else size + oversized.payload_bytes,
     )

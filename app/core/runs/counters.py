@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
+class RunTotals:
     """Groups and bytes by where they are; ``accepted = queued + buffered + leased + delivered + dropped``."""
 
     accepted_groups: int = 0
@@ -63,7 +63,7 @@ class Sent:
 
 
 @dataclass(frozen=True, slots=True)
-class Drought:
+class Starvation:
     """What came since the last submission that brought something to train on. Any such submission ends it.
 
     Attributes:
@@ -77,7 +77,7 @@ class Drought:
     dropped: Mapping[str, int] = field(default_factory=dict)
 
     def alarms(self, batch_size: int, after_batches: int | None) -> bool:
-        """Whether this is as much as ``after_batches`` batches hold; None: no drought is worth an alarm."""
+        """Whether this is as much as ``after_batches`` batches hold; None: no starvation is worth an alarm."""
         return after_batches is not None and self.sequences >= after_batches * batch_size
 
     def __str__(self) -> str:

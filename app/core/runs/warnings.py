@@ -12,7 +12,7 @@ from app.core.batches.subset_sum import ever_attainable
 from app.core.environments.pacing import live_shares
 from app.core.environments.shares import bounds_for
 from app.core.groups.length import sequence_limit
-from app.core.model import DropReason, RunView, Share
+from app.core.model import DropReason, RunView, ShareLimits
 
 _MOST_NAMED = 8
 _FLOAT_ERROR = 1e-9  # 0.1 + 0.2 + 0.7 is 1.0000000000000002 and means 1
@@ -49,7 +49,7 @@ def warnings_of(view: RunView, ttl_ms: int) -> tuple[RunWarning, ...]:
     if view.config is None:
         return ()
     batch_size, shares = view.config.batch_size, live_shares(view, ttl_ms)
-    capped = {key: Share(None, share.max_share) for key, share in shares.items() if share.max_share is not None}
+    capped = {key: ShareLimits(None, share.max_share) for key, share in shares.items() if share.max_share is not None}
     bounds = bounds_for(batch_size, capped).items()
     limits = {key: bound.maximum for key, bound in bounds if bound.maximum is not None}
     sizes = _known_sizes(view, ttl_ms)
@@ -108,7 +108,7 @@ def sizes_do_not_fit(batch_size: int, sizes: Sizes, limits: Mapping[int, int]) -
     return RunWarning(WarningKind.SIZES_DO_NOT_FIT, detail, whose)
 
 
-def minimums_above_one(shares: Mapping[int, Share]) -> RunWarning | None:
+def minimums_above_one(shares: Mapping[int, ShareLimits]) -> RunWarning | None:
     """Warn of minimum shares that sum to more than a whole batch."""
     minimums = {key: share.min_share for key, share in shares.items() if share.min_share}
     total = sum(minimums.values())

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Coroutine
 from dataclasses import replace
 
-from app.core.batches.leases import Lease, LeaseState, returned, waits
+from app.core.batches.leases import Lease, LeaseState, is_redeliverable, returned
 from app.core.model import RunView
 from app.liveness import pid_space, process_exists
 from app.services.batches.request import Batch, BatchResult
@@ -79,10 +79,10 @@ class AtroposDelivery:
             if lease.state is LeaseState.SENDING and lease.worker == self.worker and lease not in self._under_way:
                 await self._batches.mark_returned(run, lease)
 
-    def waits(self, lease: Lease, view: RunView) -> bool:
+    def is_redeliverable(self, lease: Lease, view: RunView) -> bool:
         """Whether a lease's batch waits to be handed out again, as far as this process can tell."""
         sent = lease.state is LeaseState.SENDING and self._is_being_sent(lease, view)
-        return waits(lease, view.clock_ms, view.policy.max_deliveries, being_sent=sent)
+        return is_redeliverable(lease, view.clock_ms, view.policy.max_deliveries, being_sent=sent)
 
     def _is_being_sent(self, lease: Lease, view: RunView) -> bool:
         return lease in self._under_way if lease.worker == self.worker else self._alive(lease.worker, view)

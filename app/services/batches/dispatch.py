@@ -17,7 +17,7 @@ from app.core.batches.leases import (
 from app.core.batches.planning import Decision
 from app.core.errors import InvalidField, RanksDisagree, RunArchived, RunNotFound, RunRewound
 from app.core.model import NotReady, RunView
-from app.core.ranks.requests import Seat
+from app.core.ranks.requests import ShardRequest
 from app.events import BatchQuarantined, BatchRedelivered, emit
 from app.services.batches.atropos_delivery import AtroposDelivery
 from app.services.batches.formation import BatchFormation
@@ -131,7 +131,7 @@ class Dispatch:
             Their positions, ascending.
         """
         view = await self._runs.view(run)
-        free = sum(self._atropos_delivery.waits(lease, view) for lease in view.leases)
+        free = sum(self._atropos_delivery.is_redeliverable(lease, view) for lease in view.leases)
         found = []
         for position, request in enumerate(requests):
             try:
@@ -180,7 +180,9 @@ class Dispatch:
             What would happen; None if groups were dropped: look again.
         """
         outgrown = [
-            one for one in view.leases if self._atropos_delivery.waits(one, view) and not _is_whole(one.size, view)
+            one
+            for one in view.leases
+            if self._atropos_delivery.is_redeliverable(one, view) and not _is_whole(one.size, view)
         ]
         held = [await self._batches.groups_of(run, lease.batch_id) for lease in outgrown]
         returning = [group for groups in held for group in groups or ()]
@@ -191,7 +193,9 @@ class Dispatch:
     def again_first(self, view: RunView) -> Lease | None:
         """Find the batch that is handed out again next, unchanged."""
         waiting = (
-            lease for lease in view.leases if self._atropos_delivery.waits(lease, view) and _is_whole(lease.size, view)
+            lease
+            for lease in view.leases
+            if self._atropos_delivery.is_redeliverable(lease, view) and _is_whole(lease.size, view)
         )
         return next(waiting, None)
 
@@ -221,10 +225,12 @@ class Dispatch:
     def _waiting(self, view: RunView, request: BatchRequest | None) -> Lease | None:
         """Find the batch that is to be handed out again first; a rank wants none that it has in hand."""
         seat = None if request is None else request.seat
-        waiting = (lease for lease in view.leases if self._atropos_delivery.waits(lease, view))
+        waiting = (lease for lease in view.leases if self._atropos_delivery.is_redeliverable(lease, view))
         return next((lease for lease in waiting if seat is None or seat.wants(lease)), None)
 
-    async def _handed_out(self, run: str, view: RunView, seen: Lease, taken: Lease, seat: Seat | None) -> Batch | None:
+    async def _handed_out(
+        self, run: str, view: RunView, seen: Lease, taken: Lease, seat: ShardRequest | None
+    ) -> Batch | None:
         """Take a leased batch again, if it can be served as it was; else its groups go back to their lanes."""
         if seat is not None:
             seat.check(seen.step)
@@ -256,4 +262,4 @@ def _is_whole(size: int, view: RunView) -> bool:
 
 def _is_nobody_elses(batch: Batch) -> bool:
     """Whether nobody but who should have got it can have a part of a batch."""
-    return batch.lease.shards is None or len(batch.lease.shards.taken) == 1
+    return batch.lease.sharding is None or len(batch.lease.sharding.taken) == 1

@@ -196,7 +196,7 @@ class BatchFormation:
 
     async def _rebalance(self, run: str, view: RunView, request: BatchRequest | None, planned: Planned) -> Rebalanced:
         """Exchange groups for others that load the ranks more evenly."""
-        split = None if request is None or request.seat is None else request.seat.split
+        split = None if request is None or request.seat is None else request.seat.spec
         plan, delays = await self._lookahead.choose(run, view, planned.plan, split)
         return Rebalanced(planned, plan, delays)
 
@@ -257,7 +257,7 @@ class BatchFormation:
             policy_version=view.policy_version,
             debts=decision.debts,
             clock_ms=view.clock_ms,
-            balance=None if lease.shards is None else recorded(view.balance, lease.shards),
+            balance=None if lease.sharding is None else recorded(view.balance, lease.sharding),
             delays=fetched.rebalanced.delays,
             scarce=decision.scarce,
         )

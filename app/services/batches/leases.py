@@ -7,7 +7,7 @@ from weakref import WeakValueDictionary
 from app.core.batches.leases import Lease, LeaseState, expired, given_back
 from app.core.errors import BatchInUse, BatchNotFound, InvalidField, LeaseLost
 from app.core.model import DropReason
-from app.core.ranks.sharding import Shards, acknowledged_by
+from app.core.ranks.sharding import Sharding, acknowledged_by
 from app.events import BatchDiscarded, BatchGivenBack, emit
 from app.services.batches.rewind import Retention
 from app.services.groups.staleness import Staleness
@@ -62,10 +62,10 @@ class BatchLeases:
                 lease = _held(view, run, batch_id, lease_id, "acknowledged")
                 if lease is None:
                     return ()
-                shards = _acknowledged(lease.shards, rank)
-                if shards is not None and shards.awaited:
-                    if await self._batches.change(run, lease, replace(lease, shards=shards)):
-                        return shards.awaited
+                sharding = _acknowledged(lease.sharding, rank)
+                if sharding is not None and sharding.awaited:
+                    if await self._batches.change(run, lease, replace(lease, sharding=sharding)):
+                        return sharding.awaited
                 elif await self._retention.deliver(run, [lease], view.policy):
                     return ()
 
@@ -174,15 +174,15 @@ def _is_nobodys(lease: Lease, clock_ms: int) -> bool:
     return lease.state in (LeaseState.QUARANTINED, LeaseState.RETURNED) or expired(lease, clock_ms)
 
 
-def _acknowledged(shards: Shards | None, rank: int | None) -> Shards | None:
+def _acknowledged(sharding: Sharding | None, rank: int | None) -> Sharding | None:
     """Note that a rank has trained on its shard, of a batch that is divided."""
-    if shards is None and rank is not None:
+    if sharding is None and rank is not None:
         raise InvalidField("this batch is not divided between ranks", ("rank",))
-    if shards is None:
+    if sharding is None:
         return None
-    if rank is None or rank >= shards.split.world_size:
-        raise InvalidField(f"this batch is divided: say which of ranks 0 to {shards.split.world_size - 1}", ("rank",))
-    return acknowledged_by(shards, rank)
+    if rank is None or rank >= sharding.spec.world_size:
+        raise InvalidField(f"this batch is divided: say which of ranks 0 to {sharding.spec.world_size - 1}", ("rank",))
+    return acknowledged_by(sharding, rank)
 
 
 def _what_happened(lease: Lease) -> str:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from app.core.batches.leases import Lease, LeasedGroup, LeaseState
 from app.core.errors import RunRewound
 from app.core.model import NotReady, RunView
-from app.core.ranks.micro_batches import Packed
-from app.core.ranks.requests import Seat, shared
+from app.core.ranks.micro_batches import MicroBatches
+from app.core.ranks.requests import ShardRequest, shared
 from app.core.ranks.sharding import taken_by
 from app.settings import Settings
 
@@ -56,7 +56,7 @@ class BatchRequest:
     request_id: str = ""
     lease_s: float | None = None
     trainer: str = ""
-    seat: Seat | None = None
+    seat: ShardRequest | None = None
     rewinds: int | None = None
     chosen: Callable[["Batch"], None] | None = field(default=None, compare=False)
 
@@ -90,15 +90,15 @@ class BatchRequest:
         if not self.request_id:
             return None
         # What is divided belongs to ranks; who asks for whole batches under an id of theirs must not take it away.
-        held = (lease for lease in view.leases if lease.state is LeaseState.HELD and lease.shards is None)
+        held = (lease for lease in view.leases if lease.state is LeaseState.HELD and lease.sharding is None)
         return next((lease for lease in held if lease.request_id == self.request_id), None)
 
     def renewed(self, lease: Lease, view: RunView) -> Lease:
         """Return a lease that is in hand, held from now on."""
-        if self.seat is None or lease.shards is None:
+        if self.seat is None or lease.sharding is None:
             return replace(lease, deadline_ms=self.deadline_ms(view))
         later_ms = max(lease.deadline_ms, self.deadline_ms(view))  # other ranks have it, for as long as they said
-        return replace(lease, deadline_ms=later_ms, shards=taken_by(lease.shards, self.seat.rank))
+        return replace(lease, deadline_ms=later_ms, sharding=taken_by(lease.sharding, self.seat.rank))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class BatchShard:
 
     rank: int
     sequences: tuple[tuple[int, ...], ...]
-    packed: Packed | None = None
+    packed: MicroBatches | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from app.core.batches.leases import LeasedGroup
-from app.core.groups.staleness import unfit
+from app.core.groups.staleness import drop_reason
 from app.core.model import BatchPlan, DropReason, Lane, LaneId, PlannedGroup, RunView
 from app.store.groups.codec import checksum
 from app.store.groups.entries import StoredGroup
@@ -85,7 +85,7 @@ class Retrieval:
 
 def unfit_now(entry: StoredGroup, view: RunView) -> DropReason | None:
     """Say why a group that waits should not be trained on any more, if so."""
-    return unfit(entry.policy_version, view.policy_version, view.policy, view.clock_ms - entry.accepted_ms)
+    return drop_reason(entry.policy_version, view.policy_version, view.policy, view.clock_ms - entry.accepted_ms)
 
 
 def _leased(group: PlannedGroup, entry: StoredGroup) -> LeasedGroup:

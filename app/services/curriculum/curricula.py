@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from app.core.curriculum import bins
-from app.core.curriculum.metrics import Totals, metrics
+from app.core.curriculum.metrics import CurriculumTotals, metrics
 from app.core.curriculum.settings import (
     Arms,
     CurriculumPolicy,
-    Strategy,
+    CurriculumStrategy,
     check_policy,
     check_total_steps,
     needs_progress,
@@ -132,7 +132,7 @@ class CurriculumSettings:
         census = await counted(self._store, view, policy)
         least, greatest = await self._store.ease_bounds(view)
         ends = least or 0.0, greatest or 0.0
-        totals = Totals(census.reward_sum, *ends, census.updates, census.in_flight, census.left_out)
+        totals = CurriculumTotals(census.reward_sum, *ends, census.updates, census.in_flight, census.left_out)
         parts = table.parts(policy, census.counts, come)
         return metrics(policy, census.counts, totals, parts, come)
 
@@ -156,7 +156,7 @@ async def counted(
     Raises:
         CurriculumNotFound: It was removed meanwhile.
     """
-    by_category = policy.strategy is Strategy.BANDIT and policy.arms is Arms.CATEGORIES
+    by_category = policy.strategy is CurriculumStrategy.BANDIT and policy.arms is Arms.CATEGORIES
     spans = table.spans(policy, view.samples)
     census = await store.census(view, spans, draws=draws, samples=samples, by_category=by_category)
     if census is None:

@@ -9,9 +9,9 @@ from enum import StrEnum
 import numpy as np
 
 from app.core.curriculum import sampling
-from app.core.curriculum.bins import bin_law, in_other_orders, middle
-from app.core.curriculum.indexes import Counts, Draw, Order, Part
-from app.core.curriculum.settings import CurriculumPolicy, Strategy, progress
+from app.core.curriculum.bins import bin_distribution, in_other_orders, middle
+from app.core.curriculum.indexes import Index, ItemCounts, ItemDraw, MixtureComponent
+from app.core.curriculum.settings import CurriculumPolicy, CurriculumStrategy, progress
 from app.core.curriculum.strategies import table, thompson
 from app.services.curriculum.curricula import CurriculumSettings, counted, gone
 from app.services.curriculum.items import bin_at
@@ -42,7 +42,7 @@ class CurriculumSampleRequest:
     step: int | None = None
     total_steps: int | None = None
     seed: int | None = None
-    strategy: Strategy | None = None
+    strategy: CurriculumStrategy | None = None
     request_id: str = ""
 
 
@@ -80,7 +80,7 @@ class CurriculumSample:
         missing: Why there are not more, if there are fewer than asked for.
     """
 
-    strategy: Strategy
+    strategy: CurriculumStrategy
     sample_id: str = ""
     repeated: bool = False
     items: tuple[DrawnItem, ...] = ()
@@ -97,26 +97,26 @@ class SamplingDistribution:
 
     policy: CurriculumPolicy
     census: Census
-    counts: Counts
-    parts: tuple[Part, ...]
+    counts: ItemCounts
+    parts: tuple[MixtureComponent, ...]
     chances: sampling.Chances
     seed: int
     counter: int
 
     @property
-    def orders(self) -> tuple[Order, ...]:
+    def orders(self) -> tuple[Index, ...]:
         """The orders to look ranks up in. The first is by mean reward, which gives the bin."""
-        return tuple(dict.fromkeys((Order.MEAN_REWARD, *(part.order for part in self.parts))))
+        return tuple(dict.fromkeys((Index.MEAN_REWARD, *(part.index for part in self.parts))))
 
-    def places(self, wanted: int, counter: int) -> tuple[list[Draw], list[Place]]:
+    def places(self, wanted: int, counter: int) -> tuple[list[ItemDraw], list[Place]]:
         """Draw places, none twice."""
         draws = sampling.choose(self.parts, wanted, self.seed, counter)
         return draws, self.named(draws)
 
-    def named(self, draws: Sequence[Draw]) -> list[Place]:
+    def named(self, draws: Sequence[ItemDraw]) -> list[Place]:
         """Say where draws are looked up."""
         numbers = self.census.numbers
-        return [Place(draw.order, draw.rank, numbers.get(draw.part.category or "", 0)) for draw in draws]
+        return [Place(draw.component.index, draw.rank, numbers.get(draw.component.category or "", 0)) for draw in draws]
 
     def missing(self, in_flight: int) -> Missing:
         """Say why nothing more can be drawn, where so many items are in flight."""
@@ -126,11 +126,11 @@ class SamplingDistribution:
 
     def drawn_item(self, item: StoredItem, why: str, n_bins: int) -> DrawnItem:
         """Say of an item which bin it is of, and how likely it was."""
-        ranks = {order: rank for order, rank in zip(self.orders, item.ranks, strict=True) if rank >= 0}
+        ranks = {index: rank for index, rank in zip(self.orders, item.ranks, strict=True) if rank >= 0}
         chance = None
-        if self.policy.strategy is not Strategy.THOMPSON:
+        if self.policy.strategy is not CurriculumStrategy.THOMPSON:
             chance = self.chances.of(ranks, self.census.named.get(item.category, ""))
-        bin_ = bin_at(item.ranks[0], self.counts.length(Order.MEAN_REWARD), n_bins)
+        bin_ = bin_at(item.ranks[0], self.counts.length(Index.MEAN_REWARD), n_bins)
         return DrawnItem(item, bin_, chance, why)
 
 
@@ -194,7 +194,7 @@ class CurriculumSamples:
         """
         view = await self._curricula.view(run, name)
         distribution = await self._distribution(view, request)
-        if distribution.parts and distribution.policy.strategy is Strategy.THOMPSON:
+        if distribution.parts and distribution.policy.strategy is CurriculumStrategy.THOMPSON:
             chances = np.array(await self.bins_of(view, distribution))
             random = sampling.generator(distribution.seed, distribution.counter)
             drawn = random.choice(len(chances), request.n, p=chances / chances.sum()).tolist()
@@ -228,13 +228,13 @@ class CurriculumSamples:
         n_bins = view.policy.n_bins
         if not distribution.parts:
             return [0.0] * n_bins
-        if distribution.policy.strategy is Strategy.THOMPSON:
+        if distribution.policy.strategy is CurriculumStrategy.THOMPSON:
             return await self._bins_of_the_best(view, distribution)
         others = in_other_orders(distribution.parts)
         if not others:
-            return bin_law(distribution.parts, distribution.counts, n_bins)
+            return bin_distribution(distribution.parts, distribution.counts, n_bins)
         looked_up = await self._draw_bins(view, distribution, others, _LOOKED_UP)
-        return bin_law(distribution.parts, distribution.counts, n_bins, looked_up or [middle(n_bins)])
+        return bin_distribution(distribution.parts, distribution.counts, n_bins, looked_up or [middle(n_bins)])
 
     async def best(
         self, view: CurriculumView, distribution: SamplingDistribution, wanted: int, counter: int, *, idle_only: bool
@@ -266,12 +266,12 @@ class CurriculumSamples:
         counter = distribution.counter + own.attempt
         more = sampling.draws_for(wanted, distribution.counts.items, in_flight, own.attempt)
         places: Sequence[Place] | Sequence[str]
-        if distribution.policy.strategy is Strategy.THOMPSON:
+        if distribution.policy.strategy is CurriculumStrategy.THOMPSON:
             best = await self.best(view, distribution, max(wanted, more), counter, idle_only=True)
             whys, places = [distribution.parts[0].why] * len(best), [item.key for item in best]
         else:
             draws, places = distribution.places(more, counter)
-            whys = [draw.part.why for draw in draws]
+            whys = [draw.component.why for draw in draws]
         taken = await self._items.take(view, own, wanted, places, distribution.orders, request_id)
         if taken is None:
             raise gone(view)
@@ -281,12 +281,12 @@ class CurriculumSamples:
         return taken, [distribution.drawn_item(item, whys[place], n_bins) for place, item in taken.items]
 
     async def _draw_bins(
-        self, view: CurriculumView, distribution: SamplingDistribution, parts: Sequence[Part], n: int
+        self, view: CurriculumView, distribution: SamplingDistribution, parts: Sequence[MixtureComponent], n: int
     ) -> list[int]:
         """Draw items one by one, as often as they come, and look up which bins they are of."""
         draws = sampling.independent(parts, n, distribution.seed, distribution.counter)
         found = await self._items.look(view, distribution.named(draws))
-        ranked = distribution.counts.length(Order.MEAN_REWARD)
+        ranked = distribution.counts.length(Index.MEAN_REWARD)
         return [bin_at(item.ranks[0], ranked, view.policy.n_bins) for item in found if item is not None]
 
     async def _bins_of_the_best(self, view: CurriculumView, distribution: SamplingDistribution) -> list[float]:
@@ -298,7 +298,7 @@ class CurriculumSamples:
         chances = await asyncio.to_thread(
             thompson.best_probabilities, distribution.policy, [item.estimate for item in candidates]
         )
-        n_bins, ranked = view.policy.n_bins, distribution.counts.length(Order.MEAN_REWARD)
+        n_bins, ranked = view.policy.n_bins, distribution.counts.length(Index.MEAN_REWARD)
         found = [0.0] * n_bins
         for item, chance in zip(candidates, chances, strict=True):
             found[bin_at(item.ranks[0], ranked, n_bins)] += chance

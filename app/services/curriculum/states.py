@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 from app.core.curriculum.key_set import KeySet
-from app.core.curriculum.state import Header
+from app.core.curriculum.state import CurriculumHeader
 from app.core.errors import CurriculumNotFound, InvalidField, RunNotFound
 from app.events import CurriculumRestored, emit
 from app.services.curriculum.curricula import CurriculumSettings, too_many_curricula
@@ -29,7 +29,7 @@ class CurriculumDocument:
         items: Some items at a time.
     """
 
-    header: Header
+    header: CurriculumHeader
     categories: Sequence[str]
     items: AsyncIterator[Sequence[SavedItem]]
 

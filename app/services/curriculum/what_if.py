@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from app.core.curriculum.sampling import draws_for
-from app.core.curriculum.settings import CurriculumPolicy, Strategy, check_policy
+from app.core.curriculum.settings import CurriculumPolicy, CurriculumStrategy, check_policy
 from app.services.curriculum.curricula import CurriculumSettings
 from app.services.curriculum.sampling import CurriculumSamples, DrawnItem
 from app.store.curriculum.items import ItemStore
@@ -17,7 +17,7 @@ from app.store.curriculum.store import CurriculumView
 class StrategyOutcome:
     """What a strategy would do now: each bin's probability, and what it would sample if nothing were in flight."""
 
-    strategy: Strategy
+    strategy: CurriculumStrategy
     bins: tuple[float, ...]
     items: tuple[DrawnItem, ...]
 
@@ -80,7 +80,7 @@ class StrategyComparisons:
         distribution = await self._samples.distribution_of(view, policy, step, None)
         wanted = draws_for(n, distribution.counts.items, 0, 0)  # as many as a sample draws: the generator goes by them
         found: list[DrawnItem] = []
-        if distribution.parts and policy.strategy is Strategy.THOMPSON:
+        if distribution.parts and policy.strategy is CurriculumStrategy.THOMPSON:
             best = await self._samples.best(view, distribution, wanted, distribution.counter, idle_only=False)
             found = [distribution.drawn_item(item, distribution.parts[0].why, view.policy.n_bins) for item in best[:n]]
         elif distribution.parts:
@@ -89,7 +89,7 @@ class StrategyComparisons:
             unlike: dict[str, DrawnItem] = {}
             for draw, item in zip(draws, looked_up, strict=True):
                 if item is not None:
-                    unlike.setdefault(item.key, distribution.drawn_item(item, draw.part.why, view.policy.n_bins))
+                    unlike.setdefault(item.key, distribution.drawn_item(item, draw.component.why, view.policy.n_bins))
             found = list(unlike.values())[:n]
         bins = await self._samples.bins_of(view, distribution)
         return StrategyOutcome(policy.strategy, tuple(bins), tuple(found))

@@ -5,11 +5,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from app.core.environments.granting import Grant, granted
+from app.core.environments.granting import GroupAllowance, allowed_groups
 from app.core.environments.pacing import Pace, pace
-from app.core.environments.registration import Application, enrol, forgettable, joined
+from app.core.environments.registration import RegistrationRequest, forgettable, joined, register
 from app.core.errors import EnvironmentNotFound, InvalidField, MemberNotFound, NotAnAtroposRun, RunNotFound
-from app.core.model import Environment, RunConfig, RunView
+from app.core.model import EnvironmentRecord, RunConfig, RunView
 from app.core.runs.warnings import RunWarning
 from app.events import (
     EnvironmentExpired,
@@ -63,7 +63,7 @@ class HeartbeatResult:
         started: Groups that the member may start; they already count as running.
     """
 
-    grant: Grant
+    grant: GroupAllowance
     started: int
 
 
@@ -101,7 +101,9 @@ class EnvironmentRegistry:
         new = await self._runs.register(run, config)
         emit(TrainerRegistered(run=run, batch_size=config.batch_size, config="new" if new else "same"))
 
-    async def register_environment(self, run: str, application: Application) -> tuple[Environment, RunView] | None:
+    async def register_environment(
+        self, run: str, application: RegistrationRequest
+    ) -> tuple[EnvironmentRecord, RunView] | None:
         """Register an environment of Atropos, or let it take the place of an old one
         (`app.core.environments.registration`).
 
@@ -116,14 +118,14 @@ class EnvironmentRegistry:
             view = await self._runs.view(run)
             if view.config is None or not view.started:
                 return None
-            environment = enrol(application, view.environments, view.next_environment, view.clock_ms, self._ttl_ms)
+            environment = register(application, view.environments, view.next_environment, view.clock_ms, self._ttl_ms)
             if await self._put(run, environment, view):
                 emit(EnvironmentJoined(run=run, environment=environment.environment, name=environment.name))
                 registered = {**view.environments, environment.environment: environment}
                 self._warnings.note(run, replace(view, environments=registered))
                 return environment, view
 
-    def answered(self, run: str, environment: Environment) -> None:
+    def answered(self, run: str, environment: EnvironmentRecord) -> None:
         """Note that an environment has the answer to its registration: only now it is heard of."""
         self._heartbeats.heard(run, environment.environment, environment.registered_ms)
 
@@ -146,7 +148,7 @@ class EnvironmentRegistry:
                 emit(EnvironmentLeft(run=run, environment=environment, name=known.name))
                 return True
 
-    async def _put(self, run: str, environment: Environment, view: RunView) -> bool:
+    async def _put(self, run: str, environment: EnvironmentRecord, view: RunView) -> bool:
         """Write an environment's record if it says anything new: that outdates every plan in flight.
 
         Raises:
@@ -173,11 +175,11 @@ class EnvironmentRegistry:
             name = view.environments[key].name if key in view.environments else str(key)
             emit(MemberExpired(run=run, environment=key, name=name, member=member))
 
-    async def forget_idle(self, run: str) -> list[Environment]:
+    async def forget_idle(self, run: str) -> list[EnvironmentRecord]:
         """Forget environments without members, groups and history; returns them."""
         return await self._forget(run, await self._runs.view(run), at_once=False) or []
 
-    async def _forget(self, run: str, view: RunView, *, at_once: bool) -> list[Environment] | None:
+    async def _forget(self, run: str, view: RunView, *, at_once: bool) -> list[EnvironmentRecord] | None:
         """Forget unused environments; None if the run changed after ``view``: read it again."""
         if not forgettable(view, self._ttl_ms, at_once=at_once):
             return []
@@ -309,24 +311,24 @@ class EnvironmentRegistry:
         self._heartbeats.heard_member(run, environment, member)
         said = known.running_groups if running_groups is None else running_groups
         running = view.running.get(environment, 0) + said - known.running_groups
-        grant = granted(run, _running(view, environment, running), environment, self._ttl_ms)
+        grant = allowed_groups(run, _running(view, environment, running), environment, self._ttl_ms)
         if said == known.running_groups and not min(start_groups, grant.groups):
             return HeartbeatResult(grant, 0)
         noted = await self._members.note_running(
             run, environment, member, running=said, start=start_groups, allowed=grant.groups, after=started
         )
         if noted.running != running:
-            grant = granted(run, _running(view, environment, noted.running), environment, self._ttl_ms)
+            grant = allowed_groups(run, _running(view, environment, noted.running), environment, self._ttl_ms)
         return HeartbeatResult(grant, noted.groups)
 
-    async def credits(self, run: str, environment: int) -> Grant:
+    async def credits(self, run: str, environment: int) -> GroupAllowance:
         """Return how many groups an environment may start now. This is not a sign of life.
 
         Raises:
             RunNotFound: There is no such run.
             EnvironmentNotFound: It has none with this id.
         """
-        return granted(run, await self.known(run, environment), environment, self._ttl_ms)
+        return allowed_groups(run, await self.known(run, environment), environment, self._ttl_ms)
 
     async def pace(self, run: str, environment: int) -> Pace:
         """Tell an environment how full the queue is; a sign of life."""

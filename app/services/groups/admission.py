@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from app.core.errors import InvalidField, QueueFull, RunArchived, RunNotFound, SequenceTooLong, StoreFull
-from app.core.groups.filters import Mark, judged
+from app.core.groups.filters import FilterMark, apply_filters
 from app.core.groups.length import too_long
 from app.core.model import DropReason, LaneId
 from app.core.runs.capacity import NO_LIMIT
@@ -142,8 +142,8 @@ def filtered(group: EncodedGroup, place: Placement, policy: Policy) -> Placement
     """Return where a group goes for its rewards: its place, with a mark or without, or nowhere."""
     if not policy.filters_groups:
         return place
-    match judged(group.rewards.tolist(), policy):
-        case Mark() as mark:
+    match apply_filters(group.rewards.tolist(), policy):
+        case FilterMark() as mark:
             return replace(place, mark=mark)
         case reason:
             return replace(place, buffered=place.buffered and reason is None, dropped=reason)

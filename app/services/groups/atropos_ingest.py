@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.core.groups.set_buffer import completed_set
-from app.core.model import Environment, LaneId, PlannedGroup, RunView
+from app.core.model import EnvironmentRecord, LaneId, PlannedGroup, RunView
 from app.services.groups.admission import Admission, checked
 from app.store.groups.admission_context import AdmissionContext
 from app.store.groups.codec import EncodedGroup
@@ -64,7 +64,7 @@ class AtroposIngest:
             receipts.append(AtroposReceipt(True, waiting[key]))
         return receipts
 
-    async def complete_sets(self, run: str, environment: Environment) -> int:
+    async def complete_sets(self, run: str, environment: EnvironmentRecord) -> int:
         """Release every full set from an environment's buffer; returns the sequences still waiting."""
         attempts = Attempts("complete sets of groups", run)
         while attempts.again():

@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from app.core.runs.capacity import NO_LIMIT, Room
+from app.core.runs.capacity import NO_LIMIT, AdmissionLimits
 from app.services.curriculum.groups import observations_of
 from app.store.groups.admission_context import AdmissionContext
 from app.store.groups.codec import EncodedGroup
@@ -38,7 +38,7 @@ class PlacedGroups:
     context: AdmissionContext
     groups: Sequence[EncodedGroup]
     placements: Sequence[Placement]
-    room: Room = NO_LIMIT
+    room: AdmissionLimits = NO_LIMIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ def _divided(forming: Sequence[_Submission]) -> Iterator[list[_Submission]]:
     yield together
 
 
-def _preconditions(context: AdmissionContext, groups: Sequence[EncodedGroup], room: Room) -> Preconditions:
+def _preconditions(context: AdmissionContext, groups: Sequence[EncodedGroup], room: AdmissionLimits) -> Preconditions:
     policy = context.policy
     versioned = any(group.policy_version is not None for group in groups)
     return Preconditions(
@@ -167,12 +167,12 @@ def _preconditions(context: AdmissionContext, groups: Sequence[EncodedGroup], ro
 
 def _warn(run: str, context: AdmissionContext, together: Sequence[PlacedGroups], stored: Stored) -> None:
     """Log that nothing trainable comes any more, once: by the process that sees the alert begin."""
-    drought, batch_size, after = stored.starvation, context.batch_size, context.policy.alert_after_batches
-    if drought is None or batch_size is None or not drought.alarms(batch_size, after):
+    starvation, batch_size, after = stored.starvation, context.batch_size, context.policy.alert_after_batches
+    if starvation is None or batch_size is None or not starvation.alarms(batch_size, after):
         return
     came = sum(_new_sequences(placed, result) for placed, result in zip(together, stored.results, strict=True))
-    if not replace(drought, sequences=drought.sequences - came).alarms(batch_size, after):
-        log.warning("run %s: %s", run, drought)
+    if not replace(starvation, sequences=starvation.sequences - came).alarms(batch_size, after):
+        log.warning("run %s: %s", run, starvation)
 
 
 def _new_sequences(placed: PlacedGroups, result: AdmissionResult) -> int:

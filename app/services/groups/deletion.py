@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.core.errors import GroupNotWaiting
-from app.core.groups.deletion import BUFFERED, QUEUED, GroupFilter, Position, first_groups, lanes_left, stopped_at
+from app.core.groups.deletion import BUFFERED, QUEUED, GroupFilter, SearchPosition, first_groups, lanes_left, stopped_at
 from app.core.model import DropReason
 from app.events import GroupDeleted, GroupsDeleted, emit
 from app.services.groups.history import GroupHistories, GroupHistory
@@ -25,7 +25,7 @@ class DeletionResult:
 
     groups: int
     left: int
-    position: Position | None
+    position: SearchPosition | None
 
 
 class GroupDeletion:
@@ -58,7 +58,7 @@ class GroupDeletion:
                 return
 
     async def delete_matching(
-        self, run: str, wanted: GroupFilter, *, limit: int, after: Position | None = None
+        self, run: str, wanted: GroupFilter, *, limit: int, after: SearchPosition | None = None
     ) -> DeletionResult:
         """Delete waiting groups that match a filter.
 
@@ -97,7 +97,7 @@ class GroupDeletion:
         return DeletionResult(deleted, left, _stopped_at(chosen, slices) if left else None)
 
 
-def _stopped_at(chosen: Sequence[tuple[Position, int]], slices: Sequence[LaneSlice]) -> Position:
+def _stopped_at(chosen: Sequence[tuple[SearchPosition, int]], slices: Sequence[LaneSlice]) -> SearchPosition:
     """Return where to continue: after the last group looked at, or after its lane, if that has no more."""
     (start, _), last = chosen[-1], slices[-1]
     return stopped_at(start, last.groups[-1].arrival if last.left and last.groups else None)

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from app.core.errors import InvalidField, RunNotFound
-from app.core.groups.staleness import unfit
+from app.core.groups.staleness import drop_reason
 from app.services.groups.admission import Admission, checked
 from app.store.groups.admission_context import AdmissionContext
 from app.store.groups.codec import EncodedGroup
@@ -65,7 +65,7 @@ class NativeIngest:
 def _place(group: EncodedGroup, context: AdmissionContext, *, known: bool) -> Placement:
     """Decide what happens to a group; a ``known`` one gets its first answer again, whatever is decided here."""
     sampled, current = group.policy_version, context.policy_version
-    dropped = unfit(sampled, current, context.policy)
+    dropped = drop_reason(sampled, current, context.policy)
     if dropped is not None:
         return Placement(group.environment, policy_version=sampled, dropped=dropped)
     # A version that is not in force yet and is taken all the same counts as the one that is.

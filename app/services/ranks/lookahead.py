@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from app.core.model import BatchPlan, LaneId, RunView
 from app.core.ranks.costs import CostModel
-from app.core.ranks.lookahead import Candidate, choose_balanced, delays_after
-from app.core.ranks.sharding import Split
+from app.core.ranks.lookahead import LookaheadCandidate, choose_balanced, delays_after
+from app.core.ranks.sharding import ShardingSpec
 from app.services.batches.retrieval import unfit_now
 from app.store.groups.store import GroupStore
 
@@ -21,7 +21,7 @@ class Lookahead:
         self._groups = groups
 
     async def choose(
-        self, run: str, view: RunView, plan: BatchPlan, split: Split | None
+        self, run: str, view: RunView, plan: BatchPlan, spec: ShardingSpec | None
     ) -> tuple[BatchPlan, Mapping[str, int] | None]:
         """Exchange groups of a plan for others that load ranks more evenly, if the run says so.
 
@@ -29,7 +29,7 @@ class Lookahead:
             The plan to carry out; and how often groups were then passed over, None if that is as before.
         """
         depth = view.policy.balance_window
-        if split is None or depth < 2:
+        if spec is None or depth < 2:
             return plan, None
         counts = Counter((group.environment, group.size) for group in plan.groups)
         wanted = {lane: (view.lanes.get(lane, count), depth * count) for lane, count in counts.items()}
@@ -44,11 +44,13 @@ class Lookahead:
         ]
         if not {group.group_id for group in plan.groups} <= {head.group_id for _, head, _ in fit}:
             return plan, None  # some are gone or too old, as those will notice who look at what is planned
-        costs = CostModel.parse(split.cost).of_groups([weight for _, _, weight in fit])
-        window: dict[LaneId, list[Candidate]] = {}
+        costs = CostModel.parse(spec.cost).of_groups([weight for _, _, weight in fit])
+        window: dict[LaneId, list[LookaheadCandidate]] = {}
         for (lane, head, _), cost in zip(fit, costs.tolist(), strict=True):
-            window.setdefault((lane.environment, lane.size), []).append(Candidate(head.arrival, head.group_id, cost))
-        given = plan, window, split, view.delays, view.policy.max_delay_batches
+            window.setdefault((lane.environment, lane.size), []).append(
+                LookaheadCandidate(head.arrival, head.group_id, cost)
+            )
+        given = plan, window, spec, view.delays, view.policy.max_delay_batches
         many = len(fit) > _MANY_GROUPS
         chosen = await asyncio.to_thread(choose_balanced, *given) if many else choose_balanced(*given)
         waiting = [one for one, entry in zip(view.delays, entries[len(ids) :], strict=True) if entry is not None]

@@ -11,9 +11,9 @@ from app.core.batches.leases import Lease, LeasedGroup
 from app.core.errors import SequenceTooLong
 from app.core.model import DropReason, RunView
 from app.core.ranks.division import divide, sequences_of
-from app.core.ranks.micro_batches import Packed, pack
-from app.core.ranks.requests import Seat
-from app.core.ranks.sharding import Shards, Split, taken_by
+from app.core.ranks.micro_batches import MicroBatches, pack
+from app.core.ranks.requests import ShardRequest
+from app.core.ranks.sharding import Sharding, ShardingSpec, taken_by
 from app.services.batches.request import Batch, BatchShard
 from app.services.batches.retrieval import Retrieval, Retrieved
 from lachesis.wire.blob import Header, stored_header
@@ -37,7 +37,7 @@ class BatchSharding:
         self._retrieval = retrieval
 
     async def read(
-        self, run: str, view: RunView, lease: Lease, groups: Sequence[LeasedGroup], seat: Seat | None
+        self, run: str, view: RunView, lease: Lease, groups: Sequence[LeasedGroup], seat: ShardRequest | None
     ) -> Batch | DamagedGroups:
         """Read a batch, or a rank's shard of it.
 
@@ -52,15 +52,15 @@ class BatchSharding:
         Raises:
             InvalidField: As for `divide`.
         """
-        shards = lease.shards
-        if seat is None or shards is None or shards.split != seat.split:
+        sharding = lease.sharding
+        if seat is None or sharding is None or sharding.spec != seat.spec:
             return await self.divide(view, lease, await self._retrieval.retrieve(run, groups), seat)
-        parts = sequences_of([group.size for group in groups], shards, seat.rank)
+        parts = sequences_of([group.size for group in groups], sharding, seat.rank)
         mine = await self._retrieval.retrieve(run, [groups[position] for position in parts])
-        return DamagedGroups(mine.damage) if mine.damage else await _shard(view, lease, shards, mine, parts, seat)
+        return DamagedGroups(mine.damage) if mine.damage else await _shard(view, lease, sharding, mine, parts, seat)
 
     async def divide(
-        self, view: RunView, lease: Lease, all_of_it: Retrieved, seat: Seat | None
+        self, view: RunView, lease: Lease, all_of_it: Retrieved, seat: ShardRequest | None
     ) -> Batch | DamagedGroups:
         """Make a batch of its groups, or a rank's shard of it, by a division that is part of the lease from then on.
 
@@ -72,34 +72,41 @@ class BatchSharding:
         if all_of_it.damage:
             return DamagedGroups(all_of_it.damage)
         if seat is None:
-            return Batch(replace(lease, shards=None), groups, payloads, view)
+            return Batch(replace(lease, sharding=None), groups, payloads, view)
         sizes = [group.size for group in groups]
-        shards = await _divided(groups, payloads, seat.split, many=sum(sizes) >= _MANY_SEQUENCES)
-        parts = sequences_of(sizes, shards, seat.rank)
+        sharding = await _divided(groups, payloads, seat.spec, many=sum(sizes) >= _MANY_SEQUENCES)
+        parts = sequences_of(sizes, sharding, seat.rank)
         mine = Retrieved(tuple(groups[at] for at in parts), tuple(payloads[at] for at in parts), {})
-        return await _shard(view, lease, shards, mine, parts, seat)
+        return await _shard(view, lease, sharding, mine, parts, seat)
 
 
 async def _shard(
-    view: RunView, lease: Lease, shards: Shards, mine: Retrieved, parts: Mapping[int, tuple[int, ...]], seat: Seat
+    view: RunView,
+    lease: Lease,
+    sharding: Sharding,
+    mine: Retrieved,
+    parts: Mapping[int, tuple[int, ...]],
+    seat: ShardRequest,
 ) -> Batch:
     """Cut a rank's part of its groups: of each, by its position in the batch, the sequences."""
     sequences = tuple(parts.values())
     cut = await _cut(mine.groups, mine.payloads, sequences)
-    held = replace(lease, shards=taken_by(shards, seat.rank))
-    return Batch(held, mine.groups, cut, view, BatchShard(seat.rank, sequences, _packed(cut, shards)))
+    held = replace(lease, sharding=taken_by(sharding, seat.rank))
+    return Batch(held, mine.groups, cut, view, BatchShard(seat.rank, sequences, _packed(cut, sharding)))
 
 
-async def _divided(groups: Sequence[LeasedGroup], payloads: Sequence[bytes], split: Split, *, many: bool) -> Shards:
-    return await asyncio.to_thread(_divide, groups, payloads, split) if many else _divide(groups, payloads, split)
+async def _divided(
+    groups: Sequence[LeasedGroup], payloads: Sequence[bytes], spec: ShardingSpec, *, many: bool
+) -> Sharding:
+    return await asyncio.to_thread(_divide, groups, payloads, spec) if many else _divide(groups, payloads, spec)
 
 
-def _divide(groups: Sequence[LeasedGroup], payloads: Sequence[bytes], split: Split) -> Shards:
+def _divide(groups: Sequence[LeasedGroup], payloads: Sequence[bytes], spec: ShardingSpec) -> Sharding:
     headers = [stored_header(payload) for payload in payloads]
     lengths = list(map(lengths_of, payloads, headers))
-    if split.micro_batch_tokens is not None:
-        _check_fit(groups, lengths, split.micro_batch_tokens)
-    return divide(lengths, [_cost(header) for header in headers], split)
+    if spec.micro_batch_tokens is not None:
+        _check_fit(groups, lengths, spec.micro_batch_tokens)
+    return divide(lengths, [_cost(header) for header in headers], spec)
 
 
 def _check_fit(groups: Sequence[LeasedGroup], lengths: Sequence[NDArray[np.integer]], cap_tokens: int) -> None:
@@ -116,14 +123,14 @@ def _cost(header: Header) -> float | None:
     return None if said is None else float(said)
 
 
-def _packed(payloads: Sequence[bytes], shards: Shards) -> Packed | None:
+def _packed(payloads: Sequence[bytes], sharding: Sharding) -> MicroBatches | None:
     """Put the sequences of a shard into micro-batches, if the ranks want that: else nobody need know their lengths."""
-    split = shards.split
-    if split.micro_batch_tokens is None:
+    spec = sharding.spec
+    if spec.micro_batch_tokens is None:
         return None
     lengths = [lengths_of(payload, stored_header(payload)) for payload in payloads] or [np.empty(0, np.int64)]
-    cap_tokens, at_least = split.micro_batch_tokens, shards.micro_batches
-    return pack(np.concatenate(lengths), cap_tokens, padded=split.padded, at_least=at_least)
+    cap_tokens, at_least = spec.micro_batch_tokens, sharding.micro_batches
+    return pack(np.concatenate(lengths), cap_tokens, padded=spec.padded, at_least=at_least)
 
 
 async def _cut(

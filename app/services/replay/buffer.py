@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from app.core.errors import FragmentNotFound, InvalidField, ReplayNotFound, RunNotFound
-from app.core.replay.buffer import ReplayPolicy, Unfit
+from app.core.replay.buffer import ChunkDropReason, ReplayPolicy
 from app.core.replay.checks import check_groups, check_policy
 from app.core.replay.memory import default_max_bytes
 from app.core.replay.rate_limiter import adjusted
@@ -30,7 +30,7 @@ SortedBy = Literal["order", "weights", "versions", "uses"]
 
 _AT_ONCE = 300  # chunks; a script changes them within ten milliseconds
 _MOST_WORKERS = 10_000
-_PLACES = (SAMPLEABLE, RESERVED, ARCHIVED, *Unfit, "deleted")
+_PLACES = (SAMPLEABLE, RESERVED, ARCHIVED, *ChunkDropReason, "deleted")
 _ORDERS: Mapping[str, Mapping[SortedBy, ReplayPart]] = {
     SAMPLEABLE: {"order": "order", "weights": "weights", "versions": "versions", "uses": "uses"},
     RESERVED: {"versions": "reserved"},

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from weakref import WeakValueDictionary
 
-from app.core.replay.buffer import Fragment, Unfit, chunk_of, unfit
+from app.core.replay.buffer import ChunkDropReason, Fragment, chunk_drop_reason, chunk_of
 from app.core.replay.groups import versions_counted
 from app.core.replay.sampling import weight_of
 from app.services.replay.planning import beyond_room
@@ -50,18 +50,18 @@ def plan_entrance(view: ReplayView, groups: Sequence[EnteringGroup], victims: Se
     standing, policy = view.standing, view.policy
     chunks: list[NewChunk] = []
     rests: dict[str, str] = {}
-    dropped: dict[str, Unfit] = {}
+    dropped: dict[str, ChunkDropReason] = {}
     for group in groups:
         fragment = _fragment(group, standing.version)
         chunk = chunk_of([fragment], standing.clock_ms)
-        reason = unfit(chunk, standing, policy)
+        reason = chunk_drop_reason(chunk, standing, policy)
         if reason is not None:
             dropped[group.group_id] = reason
         else:
             rests[group.group_id] = fragment_rest(fragment, _facts(group))
             chunks.append(NewChunk(chunk, weight_of(chunk.priority, policy.sampling.alpha), (group.group_id,)))
     surplus = beyond_room(chunks, policy)
-    dropped |= {group_id: Unfit.EVICTED for new in chunks[:surplus] for group_id in new.fragment_ids}
+    dropped |= {group_id: ChunkDropReason.EVICTED for new in chunks[:surplus] for group_id in new.fragment_ids}
     sizes = {group.group_id: group.entry.payload_bytes for group in groups}
     counts = Counter(f"dropped:{reason}" for reason in dropped.values())
     counts["waiting_fragments"] = -len(groups)

@@ -8,7 +8,7 @@ from weakref import WeakValueDictionary
 
 from app.core.errors import InvalidField, ReplayBlocked, ReplayNotFound
 from app.core.replay.buffer import Eviction
-from app.core.replay.rate_limiter import Blocked, may_insert
+from app.core.replay.rate_limiter import LimiterBlock, may_insert
 from app.services.replay.change_notifier import BlockedRequests, ChangeNotifier
 from app.services.replay.planning import FragmentReceipt, plan_insertion
 from app.store.redis.compare_and_swap import Attempts
@@ -64,13 +64,13 @@ class ReplayInsertion:
         if not fragments:
             return []
         worker = fragments[0].worker
-        blocked: Blocked | None = None
+        blocked: LimiterBlock | None = None
 
         async def attempt() -> list[FragmentReceipt] | None:
             nonlocal blocked
             async with self._turns.setdefault((run, worker), asyncio.Lock()):
                 found = await self._insert(run, worker, fragments)
-            if isinstance(found, Blocked):
+            if isinstance(found, LimiterBlock):
                 blocked = found
                 return None
             return found
@@ -88,7 +88,7 @@ class ReplayInsertion:
 
     async def _insert(
         self, run: str, worker: str, fragments: Sequence[EncodedFragment]
-    ) -> list[FragmentReceipt] | Blocked:
+    ) -> list[FragmentReceipt] | LimiterBlock:
         candidates = len(fragments) + _SPARE_VICTIMS
         attempts = Attempts("insert fragments", run)
         while attempts.again():
@@ -113,7 +113,7 @@ class ReplayInsertion:
                     candidates *= 2
 
 
-def _why(view: ReplayView, insertion: Insertion) -> Blocked | None:
+def _why(view: ReplayView, insertion: Insertion) -> LimiterBlock | None:
     """Say why the rate limiter holds an insertion back, if it does."""
     chunks, position = len(insertion.chunks), view.position
     if insertion.most_inserts is None or position.inserts + chunks <= insertion.most_inserts:

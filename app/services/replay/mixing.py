@@ -12,10 +12,19 @@ from app.core.batches.leases import Lease, LeasedGroup, LeaseState, Replayed
 from app.core.batches.planning import Decision
 from app.core.environments.pacing import live_shares
 from app.core.model import DropReason, Lane, LaneId, RunView
-from app.core.replay.buffer import unfit, uses_open
+from app.core.replay.buffer import chunk_drop_reason, uses_open
 from app.core.replay.mixing import fresh_needed, mix
 from app.core.replay.rate_limiter import samples_open
-from app.core.replay.sampling import Counts, Draw, Order, Sampling, Strategy, draw, importance, probabilities
+from app.core.replay.sampling import (
+    ChunkCounts,
+    ChunkDraw,
+    ChunkIndex,
+    SamplingSettings,
+    SamplingStrategy,
+    draw,
+    importance,
+    probabilities,
+)
 from app.services.replay.reservations import RESERVED_MS
 from app.services.replay.sampling import ChunkSampling, limits
 from app.store.groups.store import GroupStore
@@ -36,7 +45,7 @@ class ReplayCandidate:
     stored: StoredChunk
     fragment: StoredFragment
     facts: Mapping[str, Any]
-    draw: Draw
+    draw: ChunkDraw
 
     @property
     def lane(self) -> LaneId:
@@ -102,7 +111,7 @@ class ReplayMixing:
         It is a sample under the batch's id, which `app.services.replay.reservations` ends with the batch.
         """
         chunks = [group.replayed.chunk for group in mixture.groups if group.replayed is not None]
-        draws = [Draw(Order.INSERTION, chunk, chunk, 0) for chunk in chunks]
+        draws = [ChunkDraw(ChunkIndex.INSERTION, chunk, chunk, 0) for chunk in chunks]
         for _ in range(_ATTEMPTS):
             view = await self._replay.view(run)
             if view is None:
@@ -114,9 +123,11 @@ class ReplayMixing:
                 deadline_ms=view.standing.clock_ms + RESERVED_MS,
                 request_id="",
                 contents=batch.replayed,
-                shards=None,
+                sharding=None,
             )
-            drawn_on = DrawnOn(Sampling(Strategy.FIFO), Counts(view.size, version=view.standing.version))
+            drawn_on = DrawnOn(
+                SamplingSettings(SamplingStrategy.FIFO), ChunkCounts(view.size, version=view.standing.version)
+            )
             counter = max(mixture.counter, view.total("draws"))
             found = await self._samples.take(run, lease, len(chunks), view, drawn_on, draws, counter, limits(view))
             if isinstance(found, Manifest) or found.why != "outdated":
@@ -130,7 +141,7 @@ class ReplayMixing:
                 await self._replay.retire(run, reason.value, [chunk_key(group.replayed.chunk)])
 
     async def _candidates(
-        self, run: str, view: ReplayView, counts: Counts, wanted: int
+        self, run: str, view: ReplayView, counts: ChunkCounts, wanted: int
     ) -> tuple[list[ReplayCandidate], int]:
         """Draw groups that may be replayed now, none twice, as the buffer samples; no more than its limiter allows."""
         policy, counter = view.policy, view.total("draws")
@@ -141,7 +152,7 @@ class ReplayMixing:
         names = await self._samples.named(run, draws)
         keys = list(dict.fromkeys(name for name in names if name is not None))
         stored = dict(zip(keys, await self._replay.entries(run, keys), strict=True))
-        accepted: dict[str, tuple[StoredChunk, Draw]] = {}
+        accepted: dict[str, tuple[StoredChunk, ChunkDraw]] = {}
         for name, drawn in zip(names, draws, strict=True):
             entry = None if name is None else stored[name]
             if name is not None and entry is not None and drawn.accept < entry.weight:
@@ -165,11 +176,13 @@ def _wanted(view: RunView, room: int) -> int:
 
 
 def _may_be_replayed(entry: StoredChunk, view: ReplayView) -> bool:
-    fit = entry.place == SAMPLEABLE and unfit(entry.chunk, view.standing, view.policy) is None
+    fit = entry.place == SAMPLEABLE and chunk_drop_reason(entry.chunk, view.standing, view.policy) is None
     return fit and uses_open(entry.chunk, view.policy) != 0
 
 
-def _leased(chosen: Sequence[ReplayCandidate], counts: Counts, sampling: Sampling) -> tuple[LeasedGroup, ...]:
+def _leased(
+    chosen: Sequence[ReplayCandidate], counts: ChunkCounts, sampling: SamplingSettings
+) -> tuple[LeasedGroup, ...]:
     """Describe groups as a batch has them."""
     weights = [one.stored.weight for one in chosen]
     chances = probabilities([one.draw for one in chosen], weights, counts, sampling)

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 
 from app.core.errors import FragmentExists
 from app.core.numeric.ewma import Rate
-from app.core.replay.buffer import Fragment, ReplayPolicy, Unfit, chunk_of, unfit
-from app.core.replay.chunking import Arrival, Step, WorkerState, arrive, change_session, due_ms, pass_time
+from app.core.replay.buffer import ChunkDropReason, Fragment, ReplayPolicy, chunk_drop_reason, chunk_of
+from app.core.replay.chunking import Arrival, ChunkingStep, WorkerState, arrive, change_session, due_ms, pass_time
 from app.core.replay.rate_limiter import inserts_open, largest_insert
 from app.core.replay.sampling import weight_of
 from app.store.groups.codec import checksum
@@ -15,7 +15,12 @@ from app.store.replay.entries import EncodedFragment, StoredWorker, fragment_res
 from app.store.replay.insertions import Insertion, NewChunk, NewFragment
 from app.store.replay.view import ReplayView
 
-REFUSED = (Unfit.OLD_SESSION, Unfit.FUTURE_SESSION, Unfit.FUTURE_VERSION, Unfit.TOO_LARGE)
+REFUSED = (
+    ChunkDropReason.OLD_SESSION,
+    ChunkDropReason.FUTURE_SESSION,
+    ChunkDropReason.FUTURE_VERSION,
+    ChunkDropReason.TOO_LARGE,
+)
 """Why a fragment is not taken in; what is unfit for another reason is, and dropped."""
 
 _RECOGNISED = 64  # latest fragments in chunks whose checksums are known of a worker
@@ -50,14 +55,14 @@ class _InsertionPlan:
     dropped: dict[str, str] = field(default_factory=dict)  # fragment id -> why
     counts: Counter[str] = field(default_factory=Counter)
 
-    def follow(self, step: Step) -> None:
+    def follow(self, step: ChunkingStep) -> None:
         """Take over what a step changed."""
         standing, policy = self.view.standing, self.view.policy
         for fragments in step.chunks:
             ids = tuple(self.ids.pop(fragment.number) for fragment in fragments)
             self.recent.update({fragment.number: fragment.checksum for fragment in fragments})
             chunk = chunk_of(fragments, standing.clock_ms)
-            reason = unfit(chunk, standing, policy)
+            reason = chunk_drop_reason(chunk, standing, policy)
             if reason is not None:
                 self.dropped.update(dict.fromkeys(ids, reason.value))
             else:
@@ -73,7 +78,7 @@ class _InsertionPlan:
         """Drop those of many new chunks that the last of them would evict."""
         surplus = beyond_room(self.chunks, self.view.policy)
         for new in self.chunks[:surplus]:
-            self.dropped.update(dict.fromkeys(new.fragment_ids, Unfit.EVICTED.value))
+            self.dropped.update(dict.fromkeys(new.fragment_ids, ChunkDropReason.EVICTED.value))
         self.chunks = self.chunks[surplus:]
 
 
@@ -122,7 +127,7 @@ def plan_insertion(
     stored: dict[str, NewFragment] = {}
     for encoded in fragments:
         fragment = _fragment(encoded, standing.clock_ms)
-        reason = unfit(chunk_of([fragment], standing.clock_ms), standing, policy)
+        reason = chunk_drop_reason(chunk_of([fragment], standing.clock_ms), standing, policy)
         if reason in REFUSED:
             account.counts[f"refused:{reason}"] += 1
             outcomes.append((encoded.number, reason.value, None))

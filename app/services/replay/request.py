@@ -7,7 +7,7 @@ from typing import Any
 from app.core.batches.leases import Lease
 from app.core.errors import InvalidField
 from app.core.replay.checks import check_sampling
-from app.core.replay.sampling import Sampling, Strategy
+from app.core.replay.sampling import SamplingSettings, SamplingStrategy
 from app.store.replay.entries import StoredFragment
 
 
@@ -18,7 +18,7 @@ class ReplaySampleRequest:
     Attributes:
         num_chunks: How many chunks; or, instead,
         num_fragments: How many fragments: a multiple of `fragments_per_chunk`.
-        sampling: How to draw them: fields of `Sampling` that are to differ from the buffer's.
+        sampling: How to draw them: fields of `SamplingSettings` that are to differ from the buffer's.
         request_id: Names the request: repeated, it gets the same sample while that is held.
         lease_s: How long to hold it, seconds; None: as the run says.
         trainer: Who asks, for operators.
@@ -64,22 +64,22 @@ class ReplaySample:
 
     lease: Lease
     clock_ms: int
-    sampling: Sampling
+    sampling: SamplingSettings
     policy_version: int
     records: tuple[SampledFragment, ...]
 
 
-def sampling_of(request: ReplaySampleRequest, own: Sampling) -> Sampling:
+def sampling_of(request: ReplaySampleRequest, own: SamplingSettings) -> SamplingSettings:
     """Return how to draw: as the buffer does, but for what the request says.
 
     Raises:
         InvalidField: It says what has no meaning; or another alpha than chunks are weighed with.
     """
     asked = dict(request.sampling or {})
-    sampling = replace(own, **asked | {"strategy": Strategy(asked.get("strategy", own.strategy))})
+    sampling = replace(own, **asked | {"strategy": SamplingStrategy(asked.get("strategy", own.strategy))})
     check_sampling(sampling)
-    if sampling.strategy is Strategy.PROPORTIONAL and sampling.alpha != own.alpha:
+    if sampling.strategy is SamplingStrategy.PROPORTIONAL and sampling.alpha != own.alpha:
         raise InvalidField(f"chunks are weighed with the buffer's alpha = {own.alpha}", ("alpha",))
-    if sampling.strategy is Strategy.RANK and sampling.alpha > own.alpha == 0:
+    if sampling.strategy is SamplingStrategy.RANK and sampling.alpha > own.alpha == 0:
         raise InvalidField("chunks are ranked by weight, and the buffer's alpha = 0 makes all the same", ("alpha",))
     return sampling

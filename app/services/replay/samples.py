@@ -9,7 +9,7 @@ from weakref import WeakValueDictionary
 from app.core.batches.leases import Lease, LeaseState, expired
 from app.core.errors import LeaseLost, ReplayNotFound, SampleNotFound
 from app.core.replay.checks import chunks_wanted
-from app.core.replay.rate_limiter import Blocked, demand_to_note
+from app.core.replay.rate_limiter import LimiterBlock, demand_to_note
 from app.services.replay.change_notifier import BlockedRequests, ChangeNotifier
 from app.services.replay.request import ReplaySample, ReplaySampleRequest, SampledFragment, sampling_of
 from app.services.replay.sampling import ChunkSampling
@@ -49,7 +49,7 @@ class ReplaySamples:
 
     async def take(
         self, run: str, request: ReplaySampleRequest, wait_s: float = 0.0, stop: asyncio.Event | None = None
-    ) -> ReplaySample | Blocked:
+    ) -> ReplaySample | LimiterBlock:
         """Take a sample, waiting for it up to ``wait_s`` seconds. Not to be cancelled: set ``stop`` instead.
 
         Returns:
@@ -59,14 +59,14 @@ class ReplaySamples:
             ReplayNotFound: The run has no replay buffer.
             InvalidField: It asks for no whole chunks, or more than there can ever be.
         """
-        blocked: Blocked | None = None
+        blocked: LimiterBlock | None = None
 
         async def attempt() -> ReplaySample | None:
             nonlocal blocked
             # Samples of one process need not outdate each other; and who came first is served first.
             async with self._turns.setdefault(run, asyncio.Lock()):
                 found = await self._take(run, request)
-            if isinstance(found, Blocked):
+            if isinstance(found, LimiterBlock):
                 blocked = found
                 return None
             return found
@@ -77,7 +77,7 @@ class ReplaySamples:
         assert blocked is not None, "an attempt that gives nothing was blocked"  # noqa: S101
         return blocked
 
-    async def _take(self, run: str, request: ReplaySampleRequest) -> ReplaySample | Blocked:
+    async def _take(self, run: str, request: ReplaySampleRequest) -> ReplaySample | LimiterBlock:
         attempts = Attempts("take a sample", run)
         while attempts.again():
             view = await self._view(run)
@@ -94,7 +94,7 @@ class ReplaySamples:
             if isinstance(found, Manifest):
                 return await self._sample(run, lease, found, view)
             # Another process may have answered the same request meanwhile, perhaps with the last chunks.
-            if isinstance(found, Blocked) and await self._held_by(run, request) is None:
+            if isinstance(found, LimiterBlock) and await self._held_by(run, request) is None:
                 await self._note_demand(run, wanted, view)
                 return found
 

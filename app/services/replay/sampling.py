@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from app.core.batches.leases import Lease
 from app.core.errors import ReplayNotFound
 from app.core.groups.staleness import oldest_fresh
-from app.core.replay.rate_limiter import Blocked, BlockedOn, may_sample, samples_open
-from app.core.replay.sampling import MAX_WEIGHT, Counts, Draw, Sampling, Strategy, draw
+from app.core.replay.rate_limiter import BlockedOn, LimiterBlock, may_sample, samples_open
+from app.core.replay.sampling import MAX_WEIGHT, ChunkCounts, ChunkDraw, SamplingSettings, SamplingStrategy, draw
 from app.services.replay.upkeep import ReplayCleanup
 from app.store.replay.samples import DrawnOn, Limits, Manifest, Missed, SampleStore
 from app.store.replay.store import ReplayStore
@@ -30,8 +30,8 @@ class ChunkSampling:
         self._upkeep = upkeep
 
     async def take(
-        self, run: str, view: ReplayView, lease: Lease, wanted: int, sampling: Sampling
-    ) -> Manifest | Blocked | AlreadyTaken:
+        self, run: str, view: ReplayView, lease: Lease, wanted: int, sampling: SamplingSettings
+    ) -> Manifest | LimiterBlock | AlreadyTaken:
         """Take this many chunks into a new sample, or return why not.
 
         Args:
@@ -63,36 +63,36 @@ class ChunkSampling:
             if found.why == "short":  # what is in its way is not swept yet
                 await self._upkeep.sweep(run)
             seen = await self._replay.view(run)
-        return Blocked(BlockedOn.CHUNKS, 1, f"chunks come and go faster than {wanted} of them can be drawn")
+        return LimiterBlock(BlockedOn.CHUNKS, 1, f"chunks come and go faster than {wanted} of them can be drawn")
 
     async def _draw(
-        self, run: str, view: ReplayView, lease: Lease, wanted: int, sampling: Sampling
+        self, run: str, view: ReplayView, lease: Lease, wanted: int, sampling: SamplingSettings
     ) -> Manifest | Missed:
         counts = await self.counts(run, view, sampling)
         if not counts.chunks:
             return Missed("short")
-        drawn_on, counter, taken = DrawnOn(sampling, counts), view.total("draws"), tuple[Draw, ...]()
+        drawn_on, counter, taken = DrawnOn(sampling, counts), view.total("draws"), tuple[ChunkDraw, ...]()
         while True:
             draws, counter = draw(counts, sampling, wanted, view.policy.seed, counter, taken)
             found = await self._samples.take(run, lease, wanted, view, drawn_on, draws, counter, limits(view))
             more = isinstance(found, Missed) and len(found.found) > len(taken)
-            if isinstance(found, Manifest) or sampling.strategy is not Strategy.PROPORTIONAL or not more:
+            if isinstance(found, Manifest) or sampling.strategy is not SamplingStrategy.PROPORTIONAL or not more:
                 return found
             taken = found.found
 
-    async def counts(self, run: str, view: ReplayView, sampling: Sampling) -> Counts:
+    async def counts(self, run: str, view: ReplayView, sampling: SamplingSettings) -> ChunkCounts:
         """Count what the strategy needs to know of the buffer."""
         version = view.standing.version
         match sampling.strategy:
-            case Strategy.PROPORTIONAL:
+            case SamplingStrategy.PROPORTIONAL:
                 ranges = [(2**power, 2 ** (power + 1) - 1) for power in _POWERS]
                 found = await self._replay.counted(run, "weights", ranges)
                 powers = {power: count for power, count in zip(_POWERS, found, strict=True) if count}
-                return Counts(sum(powers.values()), view.weight, powers, {}, version)
-            case Strategy.STALENESS:
+                return ChunkCounts(sum(powers.values()), view.weight, powers, {}, version)
+            case SamplingStrategy.STALENESS:
                 versions = {each: n for each, n in (await self._replay.versions(run)).items() if each <= version}
-                return Counts(sum(versions.values()), versions=versions, version=version)
-        return Counts(view.size, version=version)
+                return ChunkCounts(sum(versions.values()), versions=versions, version=version)
+        return ChunkCounts(view.size, version=version)
 
 
 def limits(view: ReplayView) -> Limits:

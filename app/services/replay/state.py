@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from app.core.replay.buffer import ReplayPolicy
-from app.core.replay.rate_limiter import Blocked, Position, error, may_insert, may_sample
+from app.core.replay.rate_limiter import LimiterBlock, LimiterState, error, may_insert, may_sample
 from app.store.replay.entries import StoredWorker
 from app.store.replay.store import ReplayStore
 from app.store.replay.view import ReplaySummary, ReplayView
@@ -80,10 +80,10 @@ class BufferState:
     gaps: int
     versions: Mapping[int, int]
     uses: Mapping[int, int]
-    position: Position
+    position: LimiterState
     limiter_error: float | None
-    inserts_blocked: Blocked | None
-    samples_blocked: Blocked | None
+    inserts_blocked: LimiterBlock | None
+    samples_blocked: LimiterBlock | None
     samples_held: int
     avg_reuse: float | None
     avg_staleness: float | None

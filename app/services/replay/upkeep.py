@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from itertools import product
 
 from app.core.groups.staleness import oldest_fresh
-from app.core.replay.buffer import Chunk, ReplayPolicy, Unfit, unfit, uses_open, within
+from app.core.replay.buffer import ChunkDropReason, ChunkRecord, ReplayPolicy, chunk_drop_reason, uses_open, within
 from app.core.replay.sampling import weight_of
 from app.store.redis.keys import ReplayPart
 from app.store.replay.entries import ARCHIVED, RESERVED, SAMPLEABLE, StoredChunk, chunk_key
@@ -57,11 +57,11 @@ class ReplayCleanup:
         if view is None:
             return 0
         fit: list[StoredChunk] = []
-        doomed: dict[Unfit, list[str]] = {}
+        doomed: dict[ChunkDropReason, list[str]] = {}
         for entry in entries:
             if entry is None or entry.place not in _LIVE:
                 continue
-            reason = unfit(entry.chunk, view.standing, view.policy)
+            reason = chunk_drop_reason(entry.chunk, view.standing, view.policy)
             if reason is None:
                 fit.append(entry)
             else:
@@ -71,7 +71,7 @@ class ReplayCleanup:
         await self._replay.place(run, view, [chunk_key(entry.chunk.chunk_id) for entry in misplaced])
         retired = 0
         for reason, keys in doomed.items():
-            place = ARCHIVED if reason is Unfit.OLD_SESSION else reason.value
+            place = ARCHIVED if reason is ChunkDropReason.OLD_SESSION else reason.value
             retired += await self._replay.retire(run, place, keys, view)
         return retired
 
@@ -123,7 +123,7 @@ class ReplayCleanup:
             seen, view = view, await self._replay.view(run)
             if view is None or view.revision != seen.revision:
                 continue
-            done = await self._replay.retire(run, Unfit.EVICTED.value, _excess(view, entries), view)
+            done = await self._replay.retire(run, ChunkDropReason.EVICTED.value, _excess(view, entries), view)
             retired += done
             if not done:
                 break
@@ -143,5 +143,5 @@ def _excess(view: ReplayView, candidates: Iterable[StoredChunk | None]) -> list[
     return excess
 
 
-def _place_of(chunk: Chunk, policy: ReplayPolicy) -> str:
+def _place_of(chunk: ChunkRecord, policy: ReplayPolicy) -> str:
     return RESERVED if uses_open(chunk, policy) == 0 else SAMPLEABLE

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from app.core.environments.pacing import live_shares
 from app.core.environments.shares import bounds_for
 from app.core.model import Bounds, LaneId, RunView
-from app.core.runs.capacity import NO_LIMIT, Room, Waiting, is_oversized, reached_limit, room_for
+from app.core.runs.capacity import NO_LIMIT, AdmissionLimits, Waiting, is_oversized, limits_for, reached_limit
 from app.store.groups.admission_context import AdmissionContext
 from app.store.groups.store import GroupStore
 from app.store.runs.store import RunStore
@@ -35,7 +35,7 @@ class RunCapacity:
         self._ttl_ms = environment_ttl_ms
         self._looks: dict[str, _CapacityCheck] = {}
 
-    async def room(self, run: str, context: AdmissionContext, lanes: Sequence[LaneId]) -> Room:
+    async def room(self, run: str, context: AdmissionContext, lanes: Sequence[LaneId]) -> AdmissionLimits:
         """Return the limits for a submission of groups to these lanes, placed by a context."""
         policy = context.policy
         if policy.max_queued_groups is None and policy.max_queued_bytes is None:
@@ -47,7 +47,7 @@ class RunCapacity:
             or ((look.oversized.groups or _any_oversized(look, lanes)) and _is_old(look))
         ):
             look = await self._look(run)
-        return room_for(policy, look.oversized, brings_oversized=_any_oversized(look, lanes))
+        return limits_for(policy, look.oversized, brings_oversized=_any_oversized(look, lanes))
 
     def admitted(self, run: str, lanes: Sequence[LaneId]) -> None:
         """Record that groups of these lanes were admitted."""

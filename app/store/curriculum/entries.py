@@ -7,7 +7,7 @@ from struct import Struct
 
 import numpy as np
 
-from app.core.curriculum.estimates import Change, Estimate, Step, unseen
+from app.core.curriculum.estimates import Estimate, EstimateUpdate, LeakyUpdate, unseen
 from app.core.curriculum.settings import CurriculumPolicy, of_their_kinds
 
 MAX_CURRICULA = 64
@@ -78,7 +78,7 @@ def parse_policy(text: str | bytes) -> CurriculumPolicy:
     return CurriculumPolicy(**of_their_kinds(json.loads(text)))
 
 
-def packed_change(change: Change, arm: Step) -> bytes:
+def packed_change(change: EstimateUpdate, arm: LeakyUpdate) -> bytes:
     """Write down what an observation changes, of its item and of its arm."""
     return _STEPS.pack(*change.ema, *change.passed, *change.failed, *change.signal, *change.last, *arm)
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from app.core.curriculum.estimates import Change, Estimate, Step
-from app.core.curriculum.indexes import Order
+from app.core.curriculum.estimates import Estimate, EstimateUpdate, LeakyUpdate
+from app.core.curriculum.indexes import Index
 from app.store.curriculum.entries import (
     MAX_CATEGORIES,
     MAX_ITEMS,
@@ -27,7 +27,7 @@ _ITEM = "item"
 class Place(NamedTuple):
     """Where an item is looked up: a rank in an order, in that of categories with the category's number."""
 
-    order: Order
+    item_index: Index
     rank: int
     category: int = 0
 
@@ -44,8 +44,8 @@ class Observation(NamedTuple):
     """What one group's rewards change of its item, and of the bandit's arm that the item belongs to."""
 
     key: str
-    change: Change
-    arm: Step
+    change: EstimateUpdate
+    arm: LeakyUpdate
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class ItemStore:
         sample: SampleId,
         wanted: int,
         places: Sequence[Place] | Sequence[str],
-        orders: Sequence[Order],
+        orders: Sequence[Index],
         request_id: str = "",
     ) -> Taken | None:
         """Hand out the first ``wanted`` items at places, or of these keys, that nobody has. Safe to repeat.
@@ -173,7 +173,7 @@ class ItemStore:
         self,
         view: CurriculumView,
         places: Sequence[Place] | Sequence[str],
-        orders: Sequence[Order] = (Order.MEAN_REWARD,),
+        orders: Sequence[Index] = (Index.MEAN_REWARD,),
         *,
         idle_only: bool = False,
     ) -> list[StoredItem | None]:
@@ -185,11 +185,11 @@ class ItemStore:
         return [_item(item) if item else None for item in found]
 
     async def keys_by_rank(
-        self, view: CurriculumView, order: Order, first: int, last: int, *, descending: bool
+        self, view: CurriculumView, index: Index, first: int, last: int, *, descending: bool
     ) -> list[str]:
         """Read the keys of the items from one rank to another, which is included, of an order."""
         backwards: list[Argument] = ["REV"] if descending else []
-        found = await self._connection.call("ZRANGE", self._part(view, order.value), first, last, *backwards)
+        found = await self._connection.call("ZRANGE", self._part(view, index.value), first, last, *backwards)
         return [key.decode() for key in found]
 
     async def flight(self, view: CurriculumView, key: str) -> tuple[int, int]:
@@ -219,7 +219,7 @@ def _placed(places: Sequence[Place] | Sequence[str]) -> list[Argument]:
         if isinstance(place, str):
             arguments += [_ITEM, place, ""]
         else:
-            arguments += [place.order.value, place.category, place.rank]
+            arguments += [place.item_index.value, place.category, place.rank]
     return arguments
 
 

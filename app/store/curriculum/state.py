@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from app.core.curriculum.estimates import Estimate
-from app.core.curriculum.state import Header
+from app.core.curriculum.state import CurriculumHeader
 from app.store.curriculum.entries import (
     MAX_CURRICULA,
     MAX_ITEMS,
@@ -46,7 +46,7 @@ class CurriculumStateStore:
     def __init__(self, connection: RedisClient) -> None:
         self._connection = connection
 
-    async def header(self, view: CurriculumView) -> tuple[Header, list[str]]:
+    async def header(self, view: CurriculumView) -> tuple[CurriculumHeader, list[str]]:
         """Read all of a curriculum but its items, and its categories in the order of their numbers."""
         keys, own = RunKeys(view.run), view.curriculum_id
         totals, arms, names = await self._connection.transact(
@@ -59,7 +59,9 @@ class CurriculumStateStore:
         numbers = {int(number): name for name, number in parse_pairs(names).items()}
         values = {named_arm(key, numbers): value for key, value in parse_pairs(arms).items()}
         counter, samples, updates = (int(total or 0) for total in totals)
-        return Header(view.policy, counter, samples, updates, values), [name for _, name in sorted(numbers.items())]
+        return CurriculumHeader(view.policy, counter, samples, updates, values), [
+            name for _, name in sorted(numbers.items())
+        ]
 
     async def part(
         self, view: CurriculumView, categories: Sequence[str], cursor: int, about: int
@@ -96,7 +98,7 @@ class CurriculumStateStore:
         return following, items
 
     async def begin(
-        self, run: str, curriculum_id: str, header: Header, categories: Sequence[str], revision: str
+        self, run: str, curriculum_id: str, header: CurriculumHeader, categories: Sequence[str], revision: str
     ) -> bool:
         """Make a curriculum that has no name yet; False if there is no such run. Safe to repeat."""
         keys = RunKeys(run)

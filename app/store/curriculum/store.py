@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.core.curriculum.indexes import Counts, Order, Span
+from app.core.curriculum.indexes import Index, ItemCounts, Span
 from app.core.curriculum.settings import CurriculumPolicy
 from app.store.curriculum.entries import MAX_CURRICULA, parse_pairs, parse_policy, policy_text
 from app.store.redis.client import RedisClient
@@ -13,7 +13,15 @@ from app.store.redis.pipeline import Argument, Command
 from app.store.runs.view import parse_policy as parse_run_policy
 from app.store.runs.view import reading, run_clock
 
-LENGTHS = (Order.MEAN_REWARD, Order.POSTERIOR, Order.SIGNAL, Order.LAST, Order.DRAWN, Order.UNSEEN, Order.FORESEEN)
+LENGTHS = (
+    Index.MEAN_REWARD,
+    Index.POSTERIOR,
+    Index.SIGNAL,
+    Index.LAST,
+    Index.LAST_SAMPLED,
+    Index.UNSEEN,
+    Index.PRIOR_ONLY,
+)
 """The orders whose lengths are always counted, as `lua/curriculum/curriculum_places.lua` names them."""
 
 REWARD_UNITS = 65536
@@ -64,14 +72,14 @@ class Census:
         counts: What strategies know.
         counter: How often the generator drew, before what was claimed.
         updates: Observations so far.
-        reward_sum: Sum of the scores of `Order.MEAN_REWARD`.
+        reward_sum: Sum of the scores of `Index.MEAN_REWARD`.
         left_out: Observations of groups that could not be counted (`lua/curriculum/observe_groups.lua`).
         in_flight: Items handed out and not observed yet, whose time is not up.
         numbers: The number of each category; that of none is 0.
         named: The category of each number.
     """
 
-    counts: Counts
+    counts: ItemCounts
     counter: int
     updates: int
     reward_sum: float
@@ -92,7 +100,7 @@ class CurriculumSummary:
         in_flight: Items handed out and not observed yet, some of whose time may be up.
         samples: Samples so far.
         updates: Observations so far.
-        mean_reward: Mean of the scores of `Order.MEAN_REWARD`; None if there is none.
+        mean_reward: Mean of the scores of `Index.MEAN_REWARD`; None if there is none.
     """
 
     name: str
@@ -215,7 +223,7 @@ class CurriculumStore:
         """
         arguments: list[Argument] = [draws, samples, int(by_category), view.clock_ms]
         for span in spans:
-            arguments += [span.order.value, repr(span.low), repr(span.high)]
+            arguments += [span.index.value, repr(span.low), repr(span.high)]
         word, *found = await self._connection.run("count_curriculum", view.keys, arguments)
         if word != b"counted":
             return None
@@ -241,7 +249,7 @@ def _census(found: Sequence[Any], *, by_category: bool) -> Census:
     in_turn = [_NO_CATEGORY, *(name.decode() for name in names[::2])]
     by_name = dict(zip(in_turn, sizes, strict=True)) if by_category else {}
     named = {number: name for name, number in numbers.items()} | {0: _NO_CATEGORY}
-    counts = Counts(
+    counts = ItemCounts(
         lengths=dict(zip(LENGTHS, lengths, strict=True)),
         spans=tuple(spans),
         categories={name: by_name[name] for name in (_NO_CATEGORY, *numbers) if by_name.get(name)},

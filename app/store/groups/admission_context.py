@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from app.core.curriculum.settings import CurriculumPolicy
 from app.core.groups.length import sequence_limit
-from app.core.model import Environment
+from app.core.model import EnvironmentRecord
 from app.core.runs.settings import Policy
 from app.store.curriculum.entries import parse_policy as parse_curriculum_policy
 from app.store.redis.client import RedisClient
@@ -36,7 +36,7 @@ class AdmissionContext:
     """
 
     epoch: int
-    environments: Mapping[int, Environment]
+    environments: Mapping[int, EnvironmentRecord]
     batch_size: int | None = None
     policy_version: int = 0
     policy: Policy = field(default_factory=Policy)
@@ -72,7 +72,7 @@ async def read_admission_context(connection: RedisClient, run: str) -> Admission
 
 
 async def _observers(
-    connection: RedisClient, keys: RunKeys, environments: Mapping[int, Environment], named: Mapping[str, str]
+    connection: RedisClient, keys: RunKeys, environments: Mapping[int, EnvironmentRecord], named: Mapping[str, str]
 ) -> dict[int | None, Observer]:
     """Read the curricula that observe environments' groups; one that is gone by now leaves the epoch outdated."""
     by_environment = {

@@ -4,12 +4,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from app.core.errors import GroupExists, QueueFull
-from app.core.groups.filters import Mark
+from app.core.groups.filters import FilterMark
 from app.core.model import DropReason, LaneId
 from app.core.ranks.costs import Weight
 from app.core.replay.buffer import Versions
 from app.core.replay.groups import mean_reward
-from app.core.runs.counters import Drought
+from app.core.runs.counters import Starvation
 from app.store.groups.codec import EncodedGroup, checksum
 from app.store.redis.keys import NONE, RunKeys, lane_name, parse_lane_name
 from app.store.redis.pipeline import Argument
@@ -36,7 +36,7 @@ class Placement:
     buffered: bool = False
     policy_version: int | None = None
     dropped: DropReason | None = None
-    mark: Mark | None = None
+    mark: FilterMark | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Stored:
     """
 
     results: list[AdmissionResult]
-    starvation: Drought | None = None
+    starvation: Starvation | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class StoredGroup:
     policy_version: int | None
     given_id: str | None
     weight: Weight
-    mark: Mark | None = None
+    mark: FilterMark | None = None
     versions: Versions | None = None
     reward: float | None = None
 
@@ -223,9 +223,9 @@ def parse_entry(entry: str) -> StoredGroup:
     )
 
 
-def _parse_mark(text: str) -> Mark:
+def _parse_mark(text: str) -> FilterMark:
     reason, loss_weight = text.split(":")
-    return Mark(DropReason(reason), float(loss_weight))
+    return FilterMark(DropReason(reason), float(loss_weight))
 
 
 def parse_history(text: str) -> EndedGroup | None:

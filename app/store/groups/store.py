@@ -7,9 +7,9 @@ from functools import lru_cache, partial
 from itertools import chain
 from weakref import WeakValueDictionary
 
-from app.core.groups.deletion import QUEUED, Position
+from app.core.groups.deletion import QUEUED, SearchPosition
 from app.core.model import DropReason, Lane, LaneId, PlannedGroup, QueuedGroup
-from app.core.runs.counters import Drought
+from app.core.runs.counters import Starvation
 from app.store.curriculum.groups import GroupObservations, observation_arguments
 from app.store.groups.entries import (
     EndedGroup,
@@ -106,7 +106,7 @@ class GroupStore:
         """Read the oldest groups of buffers; like `heads`."""
         return await self._heads(wanted, RunKeys(run).buffer)
 
-    async def slices(self, run: str, wanted: Sequence[tuple[Position, int]]) -> list[LaneSlice]:
+    async def slices(self, run: str, wanted: Sequence[tuple[SearchPosition, int]]) -> list[LaneSlice]:
         """Read the next groups of lanes and buffers, oldest first, in one round trip.
 
         Args:
@@ -342,6 +342,6 @@ def _run_keys(keys: RunKeys) -> tuple[str, ...]:
     return first + then
 
 
-def _starvation(pairs: Sequence[bytes]) -> Drought | None:
+def _starvation(pairs: Sequence[bytes]) -> Starvation | None:
     words = [word.decode() for word in pairs]
     return parse_starvation(dict(zip(words[::2], words[1::2], strict=True))) if words else None

@@ -59,7 +59,7 @@
 | `…:curriculum:{id}:items` | hash | item -> `category prior metadata`, for every item (`app.store.curriculum.items`) |
 | `…:curriculum:{id}:estimates` | hash | seen item -> what is known of it, and its last scores, packed |
 | `…:curriculum:{id}:unseen` | zset | items not observed yet and without a prior, all with score 0 |
-| `…:curriculum:{id}:foreseen` | zset | items not observed yet, by their prior |
+| `…:curriculum:{id}:prior_only` | zset | items not observed yet, by their prior |
 | `…:curriculum:{id}:mean_reward` | zset | seen items by mean reward; unseen ones with a prior by that |
 | `…:curriculum:{id}:posterior` | zset | seen items by the mean of their posterior |
 | `…:curriculum:{id}:signal` | zset | seen items by mean absolute advantage of their last group |
@@ -124,7 +124,7 @@ SavedPart = Literal["replay"] | ReplayPart
 SAVED_PARTS: tuple[SavedPart, ...] = ("replay", *REPLAY_PARTS)
 
 CurriculumPart = Literal[
-    "items", "estimates", "mean_reward", "posterior", "signal", "last", "drawn", "unseen", "foreseen", "category",
+    "items", "estimates", "mean_reward", "posterior", "signal", "last", "drawn", "unseen", "prior_only", "category",
     "category_numbers", "arms", "in_flight", "holders", "requests", "samples", "samples_until",
 ]  # fmt: skip
 """What a curriculum consists of, beside its totals; in the order `lua/curriculum/curriculum_keys.lua` names them."""

@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from app.core.numeric.ewma import Rate
-from app.core.replay.buffer import Chunk, Eviction, Fragment, ReplayPolicy, Versions
+from app.core.replay.buffer import ChunkRecord, Eviction, Fragment, ReplayPolicy, Versions
 from app.core.replay.chunking import WorkerState
 from app.core.replay.rate_limiter import LimiterSettings
-from app.core.replay.sampling import Sampling, Strategy
+from app.core.replay.sampling import SamplingSettings, SamplingStrategy
 from app.store.groups.codec import Payload
 
 WAITING = "-"
@@ -80,7 +80,7 @@ class StoredChunk:
         fragment_ids: Its fragments, in order.
     """
 
-    chunk: Chunk
+    chunk: ChunkRecord
     place: str
     weight: int
     fragment_ids: tuple[str, ...]
@@ -135,7 +135,7 @@ def parse_fragment(fragment_id: str, entry: str) -> StoredFragment:
     return StoredFragment(fragment_id, chunk_id, int(size), digest, worker, *numbers, facts)
 
 
-def chunk_rest(chunk: Chunk) -> str:
+def chunk_rest(chunk: ChunkRecord) -> str:
     """Write the part of a chunk's entry that scripts do not read, but for the ids of its fragments, which come last."""
     return f"{chunk.first} {chunk.versions.mean!r} {chunk.versions.highest} {chunk.versions.tokens} {chunk.worker}"
 
@@ -144,7 +144,7 @@ def parse_chunk(key: str, entry: str) -> StoredChunk:
     """Read a chunk's index entry (`lua/replay/replay_chunks.lua`)."""
     place, uses, held, weight, priority, version, session, inserted, size, count, *rest = entry.split()
     first, mean, highest, tokens, worker, ids = rest
-    chunk = Chunk(
+    chunk = ChunkRecord(
         chunk_id=int(key),
         worker=worker,
         session=int(session),
@@ -235,6 +235,6 @@ def parse_policy(text: str) -> ReplayPolicy:
     )
 
 
-def parse_sampling(fields: Mapping[str, Any]) -> Sampling:
+def parse_sampling(fields: Mapping[str, Any]) -> SamplingSettings:
     """Read how chunks are drawn."""
-    return Sampling(**{**fields, "strategy": Strategy(fields["strategy"])})
+    return SamplingSettings(**{**fields, "strategy": SamplingStrategy(fields["strategy"])})

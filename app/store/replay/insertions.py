@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.core.replay.buffer import Chunk
+from app.core.replay.buffer import ChunkRecord
 from app.store.groups.codec import Payload
 from app.store.replay.entries import chunk_rest
 
@@ -22,7 +22,7 @@ class NewFragment:
 class NewChunk:
     """A chunk to be inserted: its weight, and the ids of its fragments."""
 
-    chunk: Chunk
+    chunk: ChunkRecord
     weight: int
     fragment_ids: tuple[str, ...]
 

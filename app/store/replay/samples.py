@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from app.core.batches.leases import Lease
-from app.core.replay.sampling import Counts, Draw, Order, Sampling, importance, probabilities
+from app.core.replay.sampling import ChunkCounts, ChunkDraw, ChunkIndex, SamplingSettings, importance, probabilities
 from app.store.batches.store import SHORTEST_HISTORY_MS
 from app.store.batches.view import BatchEnd, parse_end
 from app.store.redis.client import RedisClient
@@ -24,15 +24,15 @@ class Drawn:
     key: str
     uses: int
     weight: int
-    draw: Draw
+    draw: ChunkDraw
 
 
 @dataclass(frozen=True, slots=True)
 class DrawnOn:
     """What a sample was drawn on."""
 
-    sampling: Sampling
-    counts: Counts
+    sampling: SamplingSettings
+    counts: ChunkCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Missed:
     """
 
     why: str
-    found: tuple[Draw, ...] = ()
+    found: tuple[ChunkDraw, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class SampleStore:
         wanted: int,
         view: ReplayView,
         drawn_on: DrawnOn,
-        draws: Sequence[Draw],
+        draws: Sequence[ChunkDraw],
         counter: int,
         limits: Limits,
     ) -> Manifest | Missed:
@@ -109,16 +109,16 @@ class SampleStore:
                 return Missed("short", tuple(_draw(text.decode()) for text in rest[0]))
         return Missed(word.decode())
 
-    async def named(self, run: str, draws: Sequence[Draw]) -> list[str | None]:
+    async def named(self, run: str, draws: Sequence[ChunkDraw]) -> list[str | None]:
         """Look up the keys of the chunks that draws name now, taking none; None where there is none of that place."""
         part = RunKeys(run).replay_part
-        spans = list(dict.fromkeys((draw.order, draw.low) for draw in draws))
+        spans = list(dict.fromkeys((draw.ranked_by, draw.low) for draw in draws))
         counted = await self._connection.pipeline([("ZCOUNT", part(o.value), "-inf", f"({low}") for o, low in spans])
         below = dict(zip(spans, counted, strict=True))
-        places = [below[draw.order, draw.low] + draw.rank for draw in draws]
+        places = [below[draw.ranked_by, draw.low] + draw.rank for draw in draws]
         found = await self._connection.pipeline(
             [
-                ("ZRANGE", part(draw.order.value), place, place, "WITHSCORES")
+                ("ZRANGE", part(draw.ranked_by.value), place, place, "WITHSCORES")
                 for draw, place in zip(draws, places, strict=True)
             ]
         )
@@ -172,16 +172,16 @@ def _parse(text: str) -> Manifest:
     counts: dict[str, Any] = values["facts"]["counts"]
     for name in ("powers", "versions"):
         counts[name] = _whole(counts[name])
-    return Manifest(chunks, DrawnOn(parse_sampling(values["facts"]["sampling"]), Counts(**counts)))
+    return Manifest(chunks, DrawnOn(parse_sampling(values["facts"]["sampling"]), ChunkCounts(**counts)))
 
 
 def _whole(counts: Mapping[str, int]) -> dict[int, int]:
     return {int(name): count for name, count in counts.items()}
 
 
-def _draw(text: str) -> Draw:
-    order, *numbers = text.split()
-    return Draw(Order(order), *map(int, numbers))
+def _draw(text: str) -> ChunkDraw:
+    ranked_by, *numbers = text.split()
+    return ChunkDraw(ChunkIndex(ranked_by), *map(int, numbers))
 
 
 def _or_nothing(value: int | None) -> Argument:

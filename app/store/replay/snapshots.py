@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from app.core.replay.buffer import ReplayPolicy
-from app.core.replay.rate_limiter import Position
+from app.core.replay.rate_limiter import LimiterState
 from app.store.batches.store import SHORTEST_HISTORY_MS
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import RunKeys
@@ -44,7 +44,7 @@ class SnapshotRecord:
     session: int
     chunks: int
     chunk_bytes: int
-    position: Position
+    position: LimiterState
     settled: bool
 
 
@@ -155,6 +155,6 @@ def _parse(slot: int, found: Mapping[bytes, bytes]) -> SnapshotRecord:
         session=int(fields["session"]),
         chunks=int(fields.get("chunks", 0)),
         chunk_bytes=int(fields.get("chunk_bytes", 0)),
-        position=Position(inserts, samples, offset=float(fields["offset"])),
+        position=LimiterState(inserts, samples, offset=float(fields["offset"])),
         settled="unsettled" not in fields,
     )

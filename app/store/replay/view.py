@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from app.core.replay.buffer import Eviction, Held, ReplayPolicy, Standing
-from app.core.replay.rate_limiter import Position
+from app.core.replay.buffer import Eviction, Occupancy, ReplayContext, ReplayPolicy
+from app.core.replay.rate_limiter import LimiterState
 from app.store.redis.keys import ReplayPart, RunKeys
 from app.store.redis.pipeline import Command
 from app.store.replay.entries import parse_policy
@@ -44,7 +44,7 @@ class ReplayView:
 
     policy: ReplayPolicy
     revision: str
-    standing: Standing
+    standing: ReplayContext
     size: int
     totals: Mapping[str, int]
     demand: tuple[int, int]
@@ -54,16 +54,16 @@ class ReplayView:
     offset: float
 
     @property
-    def position(self) -> Position:
+    def position(self) -> LimiterState:
         """Where the rate limiter stands."""
         demand, until_ms = self.demand
         demand = demand if self.standing.clock_ms < until_ms else 0
-        return Position(self.total("inserts"), self.total("samples"), self.size, self.offset, demand)
+        return LimiterState(self.total("inserts"), self.total("samples"), self.size, self.offset, demand)
 
     @property
-    def held(self) -> Held:
+    def held(self) -> Occupancy:
         """What the buffer holds."""
-        return Held(self.total("chunks"), self.total("chunk_bytes"))
+        return Occupancy(self.total("chunks"), self.total("chunk_bytes"))
 
     def named(self, prefix: str) -> dict[str, int]:
         """Return what was counted by reason: totals that begin so, without the beginning, by name."""
@@ -118,7 +118,7 @@ def read_view(replies: Sequence[Any]) -> ReplayView | None:
     texts = {name.decode(): text.decode() for name, text in replay.items()}
     run_policy = parse_run_policy(policy)
     marks = {name: int(text) for name, text in (("clock_ms", clock_ms), ("time_ms", time_ms)) if text is not None}
-    standing = Standing(int(texts["session"]), int(version or 0), run_clock(time, marks))
+    standing = ReplayContext(int(texts["session"]), int(version or 0), run_clock(time, marks))
     demand, until_ms = map(int, texts.get("demand", "0 0").split())
     return ReplayView(
         policy=parse_policy(texts["config"]),

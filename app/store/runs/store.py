@@ -9,7 +9,7 @@ from itertools import chain, islice
 
 from app.core.batches.leases import LeaseState, returned
 from app.core.errors import InvalidField, RunNotFound, RunRewound
-from app.core.model import Environment, RunConfig, RunView
+from app.core.model import EnvironmentRecord, RunConfig, RunView
 from app.core.ranks.sharding import Undivided
 from app.core.runs.counters import Trained
 from app.core.runs.settings import Policy
@@ -182,7 +182,7 @@ class RunStore:
         """Note that the trainer has asked for its first batch: environments may register now."""
         await self._connection.run("set_run_field", [RunKeys(run).run], ["started", 1, 0])
 
-    async def put_environment(self, run: str, environment: Environment, epoch: int) -> bool:
+    async def put_environment(self, run: str, environment: EnvironmentRecord, epoch: int) -> bool:
         """Write an environment's record. Without a `heard_ms`, signs of life of whoever had its id are forgotten.
 
         Returns:
@@ -232,7 +232,7 @@ class RunStore:
         else:
             await self._connection.call("HDEL", keys.run, "scarce")
 
-    async def forget_environments(self, run: str, environments: Sequence[Environment], view: RunView) -> bool:
+    async def forget_environments(self, run: str, environments: Sequence[EnvironmentRecord], view: RunView) -> bool:
         """Forget environments without members and groups. Their counts move to no environment.
 
         Returns:

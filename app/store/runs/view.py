@@ -9,9 +9,9 @@ from typing import Any
 
 from app.core.batches.leases import Lease, LeaseState
 from app.core.errors import UnreadableRecord
-from app.core.model import Environment, LaneId, RunConfig, RunView
-from app.core.ranks.sharding import Balance, BalanceHistory, EndedBy, Shards, Split, Undivided
-from app.core.runs.counters import Drought, KeptBatches, Sent, Totals, Trained
+from app.core.model import EnvironmentRecord, LaneId, RunConfig, RunView
+from app.core.ranks.sharding import Balance, BalanceHistory, EndedBy, Sharding, ShardingSpec, Undivided
+from app.core.runs.counters import KeptBatches, RunTotals, Sent, Starvation, Trained
 from app.core.runs.settings import Policy
 from app.store.redis.keys import NONE, RunKeys, parse_lane_name
 from app.store.redis.pipeline import Command
@@ -20,7 +20,7 @@ _MOST_SHOWN = 200  # characters of an error message
 _LONGEST_CLOCK_STEP_MS = 3000
 _LEASE_FIELDS = tuple(field.name for field in fields(Lease) if field.name != "batch_id")
 _lease_values = attrgetter(*_LEASE_FIELDS)  # `asdict` would copy them, at ten times the cost
-_TOTALS = tuple(Totals.__dataclass_fields__)
+_TOTALS = tuple(RunTotals.__dataclass_fields__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +73,11 @@ def read_summary(reply: Sequence[bytes | None]) -> RunSummary | None:
     return RunSummary(parse_config(config), parse_policy(policy), int(step or 0), int(version or 0), int(rewinds or 0))
 
 
-def parse_environment(record: str | bytes, heard_ms: int | None = None, members: int = 0) -> Environment:
+def parse_environment(record: str | bytes, heard_ms: int | None = None, members: int = 0) -> EnvironmentRecord:
     """Read an environment's JSON record."""
     fields: dict[str, Any] = json.loads(record)
     del fields["token"]
-    return Environment(**fields, heard_ms=heard_ms, members=members)
+    return EnvironmentRecord(**fields, heard_ms=heard_ms, members=members)
 
 
 class reading:  # noqa: N801 - a context manager, as of the standard library
@@ -129,25 +129,25 @@ def parse_lease(batch_id: str, text: str) -> Lease:
     return Lease(batch_id=batch_id, **fields | parsed)
 
 
-def _shards(fields: dict[str, Any] | None) -> Shards | None:
+def _shards(fields: dict[str, Any] | None) -> Sharding | None:
     if fields is None:
         return None
-    split = Split(**fields["split"] | {"ended_by": EndedBy(fields["split"]["ended_by"])})
+    spec = ShardingSpec(**fields["spec"] | {"ended_by": EndedBy(fields["spec"]["ended_by"])})
     ranks = {name: tuple(fields[name]) for name in ("taken", "acknowledged")}
-    return Shards(**fields | ranks | {"split": split, "balance": Balance(**fields["balance"])})
+    return Sharding(**fields | ranks | {"spec": spec, "balance": Balance(**fields["balance"])})
 
 
 def lease_text(lease: Lease) -> str:
     """Invert `parse_lease`; equal leases give equal text."""
     values = dict(zip(_LEASE_FIELDS, _lease_values(lease), strict=True))
-    values["shards"] = lease.shards and _shards_values(lease.shards)
+    values["shards"] = lease.sharding and _shards_values(lease.sharding)
     return json.dumps(values, separators=(",", ":"))
 
 
-def _shards_values(shards: Shards) -> dict[str, Any]:
+def _shards_values(shards: Sharding) -> dict[str, Any]:
     """As `dataclasses.asdict`, which copies each of thousands of ranks."""
-    values = {field.name: getattr(shards, field.name) for field in fields(Shards)}
-    return values | {"split": asdict(shards.split), "balance": asdict(shards.balance)}
+    values = {field.name: getattr(shards, field.name) for field in fields(Sharding)}
+    return values | {"spec": asdict(shards.spec), "balance": asdict(shards.balance)}
 
 
 def parse_config(text: str | bytes) -> RunConfig:
@@ -174,10 +174,10 @@ def _balance(text: str | None) -> BalanceHistory | None:
     return BalanceHistory(**fields | {"last": Balance(**fields["last"])})
 
 
-def parse_starvation(a_hash: Mapping[str, str]) -> Drought:
+def parse_starvation(a_hash: Mapping[str, str]) -> Starvation:
     """Read what came since the last group that was stored."""
     counts = {name: int(value) for name, value in a_hash.items()}
-    return Drought(counts.pop("since_ms", 0), counts.pop("sequences", 0), counts)
+    return Starvation(counts.pop("since_ms", 0), counts.pop("sequences", 0), counts)
 
 
 def parse_sent(text: str) -> Sent:
@@ -215,7 +215,7 @@ def _view(
     sent: dict[str, str],
     running: dict[str, str],
     member_counts: dict[str, str],
-    drought: dict[str, str],
+    starvation: dict[str, str],
     *,
     workers: dict[str, int],
     kept: int,
@@ -236,7 +236,7 @@ def _view(
         workers=workers,
         served={_environment(key): int(count) for key, count in served.items()},
         dropped=_dropped(dropped),
-        totals=Totals(**{name: int(run.get(name, 0)) for name in _TOTALS}),
+        totals=RunTotals(**{name: int(run.get(name, 0)) for name in _TOTALS}),
         debts={int(key): owed for key, owed in json.loads(run.get("debts", "{}")).items()},
         conflict_since_ms=_optional_int(run.get("conflict_since_ms")),
         last_batch_ms=_optional_int(run.get("last_batch_ms")),
@@ -256,7 +256,7 @@ def _view(
         running={int(key): int(count) for key, count in running.items()},
         balance=_balance(run.get("balance")),
         delays=json.loads(run.get("delays", "{}")),
-        drought=parse_starvation(drought),
+        starvation=parse_starvation(starvation),
         next_environment=int(run.get("next_environment", 0)),
         unfilled="unfilled" in run,
         undivided=Undivided(**json.loads(run["undivided"])) if "undivided" in run else None,

@@ -13,10 +13,10 @@ from app.core.batches.leases import (
     expired,
     given_back,
     in_saved_state,
+    is_redeliverable,
     quarantined,
     returned,
     rewound,
-    waits,
 )
 
 moments = st.integers(0, 20)
@@ -70,15 +70,15 @@ def test_a_batch_waits_exactly_while_nobody_has_it_and_somebody_may(
     in_hand = lease.state is LeaseState.HELD and clock_ms < lease.deadline_ms
     set_aside = lease.state is LeaseState.QUARANTINED or exhausted(lease, clock_ms, most)
     somebody_has_it = on_its_way or in_hand or lease.state is LeaseState.SENT
-    assert waits(lease, clock_ms, most, being_sent=being_sent) == (not somebody_has_it and not set_aside)
+    assert is_redeliverable(lease, clock_ms, most, being_sent=being_sent) == (not somebody_has_it and not set_aside)
 
 
 @given(leases, moments, st.integers(1, 5), st.booleans())
 def test_a_batch_waits_once_returned_and_never_once_quarantined(
     lease: Lease, clock_ms: int, most: int, being_sent: bool
 ) -> None:
-    assert waits(returned(lease), clock_ms, most, being_sent=being_sent)
-    assert not waits(quarantined(lease), clock_ms, most, being_sent=being_sent)
+    assert is_redeliverable(returned(lease), clock_ms, most, being_sent=being_sent)
+    assert not is_redeliverable(quarantined(lease), clock_ms, most, being_sent=being_sent)
 
 
 def test_a_later_saved_state_has_what_is_in_hand_and_what_a_rewind_brought_back_untouched() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from app.core.batches.relaxation import queued_shortfall, select_relaxed, smallest_shortfall
 from app.core.batches.selection import select
 from app.core.environments.shares import bounds_for, settle_debts
-from app.core.model import BatchPlan, Blocker, Bounds, NotReady, Share
+from app.core.model import BatchPlan, Blocker, Bounds, NotReady, ShareLimits
 from tests.core.batches.oracle import (
     Group,
     arrivals,
@@ -60,7 +60,7 @@ def test_in_long_queues_where_no_minimum_fits_environments_give_way_as_the_law_s
     """Five environments that share a batch between them: what one takes decides what the others may end with."""
     rng = random.Random(seed)
     queue = [Group(rng.choice([0, 1, 2, 3, 4, None]), rng.choice(sizes)) for _ in range(40)]
-    bounds = bounds_for(batch_size, dict.fromkeys(range(5), Share(0.2)))
+    bounds = bounds_for(batch_size, dict.fromkeys(range(5), ShareLimits(0.2)))
     plan = select_relaxed(batch_size, lanes_of(queue, batch_size), bounds, debts)
     expected = relaxed_batch_by_walking(queue, batch_size, bounds, debts)
     assert (arrivals(plan.groups) if isinstance(plan, BatchPlan) else None) == expected
@@ -114,7 +114,7 @@ def test_without_any_exact_batch_relaxing_does_not_help_and_says_so() -> None:
 def test_relaxed_batches_keep_shares_over_time(size: int, batch_size: int, shares: list[float]) -> None:
     """However unevenly environments produce, each stays within a batch of what it is due."""
     rng = random.Random(batch_size)
-    bounds = bounds_for(batch_size, {environment: Share(share) for environment, share in enumerate(shares)})
+    bounds = bounds_for(batch_size, {environment: ShareLimits(share) for environment, share in enumerate(shares)})
     queue: list[Group | None] = []
     debts: dict[int, int] = {}
     received: Counter[int | None] = Counter()
@@ -164,7 +164,7 @@ def test_a_relaxed_batch_of_many_lanes_costs_a_few_searches_not_one_for_each_lan
     rng = random.Random(1)
     queue = [Group(n, size) for n in range(32) for size in (18, 20, 22, 24, 26, 28, 30, 34) for _ in range(30)]
     rng.shuffle(queue)
-    bounds = bounds_for(1024, dict.fromkeys(range(32), Share(1 / 32)))
+    bounds = bounds_for(1024, dict.fromkeys(range(32), ShareLimits(1 / 32)))
     debts = {n: rng.randrange(owed) for n in range(32)} if owed else {}
     lanes = lanes_of(queue, 1024)
     assert calls_of(lambda: select_relaxed(1024, lanes, bounds, debts)) < 400_000

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from app.core.batches.diagnosis import minimums_conflict
 from app.core.batches.selection import select
 from app.core.environments.shares import bounds_for
-from app.core.model import BatchPlan, Blocker, Bounds, Lane, NotReady, QueuedGroup, Share
+from app.core.model import BatchPlan, Blocker, Bounds, Lane, NotReady, QueuedGroup, ShareLimits
 from tests.core.batches.oracle import (
     Group,
     arrivals,
@@ -169,7 +169,7 @@ def test_fault_8_exact_batches_that_exist_are_found(sizes: list[int], batch_size
 
 def test_fault_8_mixed_sizes_with_minimums_form_wherever_a_batch_exists() -> None:
     rng = random.Random(8)
-    bounds = bounds_for(128, {environment: Share(0.1) for environment in range(4)})
+    bounds = bounds_for(128, {environment: ShareLimits(0.1) for environment in range(4)})
     for _ in range(60):
         queue = [Group(rng.randrange(4), rng.choice([4, 6, 12, 16])) for _ in range(60)]
         assert chosen(queue, 128, bounds) == oldest_batch_by_walking(queue, 128, bounds) is not None
@@ -181,7 +181,7 @@ def test_fault_9_groups_without_an_environment_fill_what_minimums_leave() -> Non
 
 
 def test_fault_15_three_minimums_that_cannot_all_be_kept_are_reported_not_broken() -> None:
-    bounds = bounds_for(8, dict.fromkeys(range(3), Share(0.3)))
+    bounds = bounds_for(8, dict.fromkeys(range(3), ShareLimits(0.3)))
     not_ready = refused([Group(e, 4) for e in (0, 1, 2, 0, 1, 2)], 8, bounds)
     assert not_ready.blocker is Blocker.MINIMUMS_CONFLICT
     assert "environment 2 at least 2" in not_ready.detail

@@ -3,8 +3,8 @@
 import math
 
 from app.core.curriculum.estimates import Estimate, posterior
-from app.core.curriculum.indexes import Order
-from app.core.curriculum.settings import Arms, CurriculumPolicy, Form, Strategy
+from app.core.curriculum.indexes import Index
+from app.core.curriculum.settings import Arms, CurriculumPolicy, CurriculumStrategy, Form
 from tests.core.curriculum.population import Population
 
 
@@ -12,31 +12,31 @@ def law_of(population: Population, progress: float) -> list[float]:
     """Each item's probability to be the next one; of THOMPSON, to be the first candidate."""
     policy, items = population.policy, population.estimates
     match policy.strategy:
-        case Strategy.EASY_FIRST:
+        case CurriculumStrategy.EASY_FIRST:
             last = max(1, policy.n_bins - 1)
             biased = normal([math.exp(-2 * each / last) for each in range(policy.n_bins)])
             return by_group(
                 bins(population), [(1 - progress) * each + progress / policy.n_bins for each in biased], policy
             )
-        case Strategy.COMPETENCE_BASED if policy.form is Form.FRONTIER:
+        case CurriculumStrategy.COMPETENCE_BASED if policy.form is Form.FRONTIER:
             return by_group(bins(population), frontier_weights(population), policy)
-        case Strategy.COMPETENCE_BASED:
+        case CurriculumStrategy.COMPETENCE_BASED:
             initial = policy.initial_competence
             competence = min(1.0, math.sqrt(progress * (1 - initial**2) + initial**2))
             order = easiest_first(population)
             allowed = [item for place, item in enumerate(order, 1) if place / len(order) <= competence] or order[:1]
             return [float(item in allowed) / len(allowed) for item in range(len(items))]
-        case Strategy.LEARNABILITY:
+        case CurriculumStrategy.LEARNABILITY:
             return normal([learnability(policy, each) ** (1 / policy.temperature) for each in items])
-        case Strategy.PLR:
+        case CurriculumStrategy.PLR:
             return [sum(each) for each in zip(*replay(population), strict=True)]
-        case Strategy.DIFFICULTY_POOLS:
+        case CurriculumStrategy.DIFFICULTY_POOLS:
             pools = [pool(policy, each) for each in items]
             return by_group(pools, [policy.hard_weight, policy.normal_weight, policy.easy_weight], policy)
-        case Strategy.BANDIT if policy.arms is Arms.BINS:
+        case CurriculumStrategy.BANDIT if policy.arms is Arms.BINS:
             values = [population.header.arms.get(f"bin:{each}", 0.0) for each in range(policy.n_bins)]
             return by_group(bins(population), [math.exp(each) for each in values], policy)
-        case Strategy.BANDIT:
+        case CurriculumStrategy.BANDIT:
             names = sorted(set(population.categories))
             values = [population.header.arms.get(f"category:{name}", 0.0) for name in names]
             groups = [names.index(each) for each in population.categories]
@@ -56,14 +56,14 @@ def by_group(groups: list[int], weights: list[float], policy: CurriculumPolicy) 
 
 def easiest_first(population: Population) -> list[int]:
     """All items by difficulty, those of which nothing is known in the middle."""
-    known = population.standing(Order.MEAN_REWARD)[::-1].tolist()
+    known = population.standing(Index.MEAN_REWARD)[::-1].tolist()
     half = len(known) - len(known) // 2
-    return [*known[:half], *population.standing(Order.UNSEEN).tolist(), *known[half:]]
+    return [*known[:half], *population.standing(Index.UNSEEN).tolist(), *known[half:]]
 
 
 def bins(population: Population) -> list[int]:
     """Each item's bin: the k-th fifth of the items by mean reward, and the middle for the others."""
-    known, n_bins = population.standing(Order.MEAN_REWARD)[::-1].tolist(), population.policy.n_bins
+    known, n_bins = population.standing(Index.MEAN_REWARD)[::-1].tolist(), population.policy.n_bins
     edges = [number * len(known) // n_bins for number in range(n_bins + 1)]
     found = {item: number for number in range(n_bins) for item in known[edges[number] : edges[number + 1]]}
     return [found.get(item, n_bins // 2) for item in range(len(population.estimates))]
@@ -71,7 +71,7 @@ def bins(population: Population) -> list[int]:
 
 def frontier_weights(population: Population) -> list[float]:
     policy = population.policy
-    easiest = population.standing(Order.MEAN_REWARD)[::-1].tolist()
+    easiest = population.standing(Index.MEAN_REWARD)[::-1].tolist()
     centre = policy.n_bins // 2
     if easiest:
         beyond = [item for item in easiest if population.estimates[item].ema < policy.competence_threshold]
@@ -93,7 +93,7 @@ def learnability(policy: CurriculumPolicy, estimate: Estimate) -> float:
 
 def kinds_of(population: Population, progress: float) -> list[list[float]]:
     """The laws that a strategy's law is a mixture of; each sums to its share."""
-    if population.policy.strategy is Strategy.PLR:
+    if population.policy.strategy is CurriculumStrategy.PLR:
         return replay(population)
     return [law_of(population, progress)]
 
@@ -124,7 +124,7 @@ def replay(population: Population) -> list[list[float]]:
     policy, items = population.policy, population.estimates
     seen = [item for item, each in enumerate(items) if each.count]
     new = (policy.unseen_share if seen else 1.0) if len(seen) < len(items) else 0.0
-    best_first = population.standing(Order.SIGNAL)[::-1].tolist()
+    best_first = population.standing(Index.SIGNAL)[::-1].tolist()
     steepness = 1 / (policy.score_temperature * policy.temperature)
     scores = normal([(1 + best_first.index(item)) ** -steepness for item in seen])
     ages = [population.header.samples + 1 - items[item].drawn for item in seen]

@@ -10,24 +10,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.core.curriculum.bins import bin_of, middle
-from app.core.curriculum.estimates import Change, Estimate, observed, unseen
-from app.core.curriculum.indexes import SEEN, Counts, Draw, Order
+from app.core.curriculum.estimates import Estimate, EstimateUpdate, observed, unseen
+from app.core.curriculum.indexes import SEEN, Index, ItemCounts, ItemDraw
 from app.core.curriculum.sampling import ATTEMPTS, choose, draws_for
-from app.core.curriculum.settings import Arms, CurriculumPolicy, Strategy
-from app.core.curriculum.state import Header
+from app.core.curriculum.settings import Arms, CurriculumPolicy, CurriculumStrategy
+from app.core.curriculum.state import CurriculumHeader
 from app.core.curriculum.strategies import thompson
 from app.core.curriculum.strategies.bandit import arm_of_bin, arm_of_category, arm_step
 from app.core.curriculum.strategies.table import parts, spans
 
 Items = NDArray[np.int64]
 Numbers = NDArray[np.float64]
-SCORED = (*SEEN, Order.UNSEEN, Order.FORESEEN)
+SCORED = (*SEEN, Index.UNSEEN, Index.PRIOR_ONLY)
 NUMBER_OF = {
-    Order.MEAN_REWARD: "ema",
-    Order.SIGNAL: "signal",
-    Order.LAST: "last",
-    Order.DRAWN: "drawn",
-    Order.FORESEEN: "prior",
+    Index.MEAN_REWARD: "ema",
+    Index.SIGNAL: "signal",
+    Index.LAST: "last",
+    Index.LAST_SAMPLED: "drawn",
+    Index.PRIOR_ONLY: "prior",
 }
 
 _observed = lru_cache(maxsize=1024)(observed)
@@ -39,14 +39,14 @@ FIELDS = tuple(each.name for each in fields(Estimate))
 class Population:
     """Items 0, 1, ...; an order's ties are in the order of their numbers."""
 
-    def __init__(self, header: Header, estimates: Sequence[Estimate], categories: Sequence[str] = ()) -> None:
+    def __init__(self, header: CurriculumHeader, estimates: Sequence[Estimate], categories: Sequence[str] = ()) -> None:
         self.header = header
         self.numbers = {
             name: np.array([getattr(each, name) for each in estimates], np.float64) for name in FIELDS
         }  # a prior of None is nan
         self.categories = list(categories) or [""] * len(estimates)
         self.in_flight = np.zeros(len(estimates), bool)
-        self._sorted: dict[Order, Items] = {}
+        self._sorted: dict[Index, Items] = {}
         self._of_category = {
             name: np.flatnonzero(np.array(self.categories) == name) for name in sorted(set(self.categories))
         }
@@ -54,7 +54,7 @@ class Population:
     @classmethod
     def of(cls, policy: CurriculumPolicy, items: int, categories: Sequence[str] = ()) -> "Population":
         """A population of which nothing is known."""
-        return cls(Header(policy), [unseen()] * items, categories)
+        return cls(CurriculumHeader(policy), [unseen()] * items, categories)
 
     @property
     def policy(self) -> CurriculumPolicy:
@@ -72,24 +72,24 @@ class Population:
             for ema, count, passed, failed, signal, last, drawn, prior in rows
         ]
 
-    def standing(self, order: Order, category: str = "") -> Items:
+    def standing(self, index: Index, category: str = "") -> Items:
         """The items of an order, by score."""
-        if order is Order.CATEGORY:
+        if index is Index.CATEGORY:
             return self._of_category[category]
-        if order not in self._sorted:
-            items = np.flatnonzero(self._stands(order))
-            self._sorted[order] = items[np.argsort(self._scores(order)[items], kind="stable")]
-        return self._sorted[order]
+        if index not in self._sorted:
+            items = np.flatnonzero(self._stands(index))
+            self._sorted[index] = items[np.argsort(self._scores(index)[items], kind="stable")]
+        return self._sorted[index]
 
-    def counts(self) -> Counts:
+    def counts(self) -> ItemCounts:
         """Count what the strategy asks for."""
         asked = list[int]()
-        for order, group in groupby(spans(self.policy, self.header.samples), key=lambda each: each.order):
+        for index, group in groupby(spans(self.policy, self.header.samples), key=lambda each: each.index):
             bounds = np.array([(span.low, span.high) for span in group])
-            scores = self._scores(order)[self.standing(order)]
+            scores = self._scores(index)[self.standing(index)]
             asked += np.diff(np.searchsorted(scores, bounds), axis=1).ravel().tolist()
-        return Counts(
-            {order: int(np.count_nonzero(self._stands(order))) for order in SCORED},
+        return ItemCounts(
+            {index: int(np.count_nonzero(self._stands(index))) for index in SCORED},
             tuple(asked),
             {name: len(items) for name, items in self._of_category.items()},
             self.header.arms,
@@ -99,7 +99,7 @@ class Population:
     def sample(self, n: int, progress: float = 0.0, own_seed: int | None = None) -> list[int]:
         """Hand out items, as the service does."""
         taken: list[int] = []
-        compares = self.policy.strategy is Strategy.THOMPSON
+        compares = self.policy.strategy is CurriculumStrategy.THOMPSON
         for attempt in range(ATTEMPTS):
             counts = self.counts()
             seed, counter = self._claim(own_seed, attempt)
@@ -120,21 +120,21 @@ class Population:
                 break
         self.header = replace(self.header, samples=self.header.samples + 1)
         self.numbers["drawn"][taken] = self.header.samples
-        self._sorted.pop(Order.DRAWN, None)
+        self._sorted.pop(Index.LAST_SAMPLED, None)
         return taken
 
-    def at(self, draw: Draw) -> int:
+    def at(self, draw: ItemDraw) -> int:
         """Who stands at a place."""
-        return int(self.standing(draw.order, draw.part.category or "")[draw.rank])
+        return int(self.standing(draw.component.index, draw.component.category or "")[draw.rank])
 
-    def ranks(self, item: int) -> dict[Order, int]:
+    def ranks(self, item: int) -> dict[Index, int]:
         """An item's rank in each order it stands in."""
-        orders = {order: self.standing(order, self.categories[item]) for order in Order}
-        return {order: int(np.flatnonzero(items == item)[0]) for order, items in orders.items() if item in items}
+        orders = {index: self.standing(index, self.categories[item]) for index in Index}
+        return {index: int(np.flatnonzero(items == item)[0]) for index, items in orders.items() if item in items}
 
     def bin(self, item: int) -> int:
         """An item's bin."""
-        stands, scores = self._stands(Order.MEAN_REWARD), self._scores(Order.MEAN_REWARD)
+        stands, scores = self._stands(Index.MEAN_REWARD), self._scores(Index.MEAN_REWARD)
         if not stands[item]:
             return middle(self.policy.n_bins)
         below = np.count_nonzero(stands & (scores < scores[item]))
@@ -150,13 +150,13 @@ class Population:
         changes = [_observed(self.policy, tuple(each)) for each in rewards]
         arms = dict(self.header.arms)
         for item, change in zip(items, changes, strict=True):
-            if self.policy.strategy is Strategy.BANDIT:
+            if self.policy.strategy is CurriculumStrategy.BANDIT:
                 by_bin = self.policy.arms is Arms.BINS
                 arm = arm_of_bin(self.bin(item)) if by_bin else arm_of_category(self.categories[item])
                 step = arm_step(self.policy, change)
                 arms[arm] = step.keep * arms[arm] + step.gain if arm in arms else step.first
         seen, steps = self.numbers["count"][items] > 0, np.array(changes)
-        for number, name in enumerate(Change._fields):
+        for number, name in enumerate(EstimateUpdate._fields):
             keep, gain, first = steps[:, number].T
             self.numbers[name][items] = np.where(seen, keep * self.numbers[name][items] + gain, first)
         self.numbers["count"][items] += 1
@@ -171,22 +171,22 @@ class Population:
         self.header = replace(self.header, counter=counter + 1)
         return self.policy.seed, counter
 
-    def _stands(self, order: Order) -> NDArray[np.bool_]:
-        seen, foreseen = self.numbers["count"] > 0, ~np.isnan(self.numbers["prior"])
-        match order:
-            case Order.MEAN_REWARD:
-                return seen | foreseen
-            case Order.UNSEEN:
-                return ~seen & ~foreseen
-            case Order.FORESEEN:
-                return ~seen & foreseen
+    def _stands(self, index: Index) -> NDArray[np.bool_]:
+        seen, prior_only = self.numbers["count"] > 0, ~np.isnan(self.numbers["prior"])
+        match index:
+            case Index.MEAN_REWARD:
+                return seen | prior_only
+            case Index.UNSEEN:
+                return ~seen & ~prior_only
+            case Index.PRIOR_ONLY:
+                return ~seen & prior_only
         return seen
 
-    def _scores(self, order: Order) -> Numbers:
-        match order:
-            case Order.UNSEEN:
+    def _scores(self, index: Index) -> Numbers:
+        match index:
+            case Index.UNSEEN:
                 return np.zeros(len(self.in_flight))
-            case Order.POSTERIOR:
+            case Index.POSTERIOR:
                 passed, failed = self.numbers["passed"], self.numbers["failed"]
                 return (1 + passed) / (2 + passed + failed)
-        return self.numbers[NUMBER_OF[order]]
+        return self.numbers[NUMBER_OF[index]]

@@ -9,9 +9,9 @@ import pytest
 from app.core.curriculum.atropos_state import load_atropos
 from app.core.curriculum.bins import ranks_of
 from app.core.curriculum.estimates import Estimate, posterior
-from app.core.curriculum.indexes import Order
-from app.core.curriculum.settings import CurriculumPolicy, Form, Strategy, needs_progress
-from app.core.curriculum.state import Header
+from app.core.curriculum.indexes import Index
+from app.core.curriculum.settings import CurriculumPolicy, CurriculumStrategy, Form, needs_progress
+from app.core.curriculum.state import CurriculumHeader
 from app.core.curriculum.strategies.competence import frontier
 from app.core.curriculum.strategies.table import parts, spans
 from app.core.curriculum.strategies.thompson import best_probabilities
@@ -29,15 +29,15 @@ STATE: dict[str, Any] = {
     "bin_boundaries": [0.2, 0.5, 0.8],
     "last_rebin_count": 10,
 }
-FRONTIER = CurriculumPolicy(Strategy.COMPETENCE_BASED, form=Form.FRONTIER)
+FRONTIER = CurriculumPolicy(CurriculumStrategy.COMPETENCE_BASED, form=Form.FRONTIER)
 
 
 def test_the_state_of_atropos_can_be_loaded() -> None:
     header, items = load_atropos(STATE, {"forgetting": 0.0})
     expected = CurriculumPolicy(
-        Strategy.COMPETENCE_BASED, 4, 0.5, 0.2, competence_threshold=0.7, form=Form.FRONTIER, forgetting=0
+        CurriculumStrategy.COMPETENCE_BASED, 4, 0.5, 0.2, competence_threshold=0.7, form=Form.FRONTIER, forgetting=0
     )
-    assert header == Header(expected, updates=15)
+    assert header == CurriculumHeader(expected, updates=15)
     assert (items["easy"].ema, items["easy"].count, items["easy"].last) == (0.9, 12, 0.9)
     assert items["never"] == Estimate()
     assert posterior(expected, items["hard"]) == pytest.approx((1.3, 3.7))
@@ -78,9 +78,9 @@ def test_fault_bin_0_held_only_ties_with_the_best_item() -> None:
     """There, five bins of a thousand items held 1, 200, 200, 200 and 399 of them."""
     scores = np.random.default_rng(1).random(1000)
     for emas in (scores, np.round(scores, 1), np.ones(1000)):
-        population = Population(Header(), [Estimate(each, 1) for each in emas.tolist()])
+        population = Population(CurriculumHeader(), [Estimate(each, 1) for each in emas.tolist()])
         assert np.bincount([population.bin(item) for item in range(1000)]).tolist() == [200] * 5
-        easiest = population.standing(Order.MEAN_REWARD)[ranks_of(0, 1000, 5)]
+        easiest = population.standing(Index.MEAN_REWARD)[ranks_of(0, 1000, 5)]
         assert emas[easiest].min() >= np.delete(emas, easiest).max()
 
 
@@ -88,7 +88,7 @@ def test_fault_the_competence_threshold_was_never_used() -> None:
     """Here it is the reward level that marks the frontier."""
     items = [Estimate(each / 100, 1) for each in range(100)]
     bins = {
-        threshold: frontier(policy, Population(Header(policy), items).counts())
+        threshold: frontier(policy, Population(CurriculumHeader(policy), items).counts())
         for threshold in (-1, 0.05, 0.5, 0.75, 2)
         for policy in [replace(FRONTIER, competence_threshold=threshold)]
     }
@@ -101,7 +101,7 @@ def test_fault_competence_was_the_progress_of_steps() -> None:
     frontiers = []
     for skill in (0.0, 0.3, 0.6, 0.9):
         items = [Estimate(min(1.0, skill + each / 100), 1) for each in range(100)]
-        counts = Population(Header(FRONTIER), items).counts()
+        counts = Population(CurriculumHeader(FRONTIER), items).counts()
         assert parts(FRONTIER, counts, 0.0) == parts(FRONTIER, counts, 1.0)
         frontiers.append(frontier(FRONTIER, counts))
     assert frontiers == [2, 4, 4, 4]
@@ -112,7 +112,7 @@ def test_fault_an_update_took_time_in_proportion_to_the_items(policy: Curriculum
     """Here no rule ever sees an item but the one observed; what must be counted and drawn from does not grow."""
     sizes = []
     for items in (1_000, 100_000):
-        halves = dict.fromkeys(Order, items) | {Order.FORESEEN: 0}
+        halves = dict.fromkeys(Index, items) | {Index.PRIOR_ONLY: 0}
         counted = Population.of(policy, 0).counts()
         asked = spans(policy, 500)
         law = parts(
@@ -140,7 +140,7 @@ def test_fault_the_generator_was_global_and_not_in_the_state(policy: CurriculumP
 
 @pytest.mark.parametrize(
     "policy",
-    [each for each in EXAMPLES if each.strategy is not Strategy.UNIFORM],
+    [each for each in EXAMPLES if each.strategy is not CurriculumStrategy.UNIFORM],
     ids=lambda each: each.strategy,
 )
 def test_fault_nothing_ever_called_update_or_sample(policy: CurriculumPolicy) -> None:
@@ -151,7 +151,7 @@ def test_fault_nothing_ever_called_update_or_sample(policy: CurriculumPolicy) ->
         for item in range(8):
             passed = 8 - (item + shift) % 8
             population.observe(item, [1.0] * passed + [0.0] * (8 - passed))
-        if policy.strategy is Strategy.THOMPSON:
+        if policy.strategy is CurriculumStrategy.THOMPSON:
             laws.append(best_probabilities(policy, population.estimates))
         else:
             laws.append(law_by_parts(population, 0.1))

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.curriculum.bins import bin_law, bin_of, bin_sizes, middle, ranks_of
-from app.core.curriculum.indexes import Counts, Order, Part
+from app.core.curriculum.bins import bin_distribution, bin_of, bin_sizes, middle, ranks_of
+from app.core.curriculum.indexes import Index, ItemCounts, MixtureComponent
 from tests.properties import examples
 
 
@@ -27,23 +27,23 @@ def test_a_million_items_are_in_their_bins() -> None:
 
 def test_items_of_which_nothing_is_known_belong_to_the_middle_bin() -> None:
     assert [middle(each) for each in (1, 2, 5, 6)] == [0, 1, 2, 3]
-    assert bin_sizes(Counts({Order.MEAN_REWARD: 7, Order.UNSEEN: 40}), 5) == [1, 1, 42, 1, 2]
+    assert bin_sizes(ItemCounts({Index.MEAN_REWARD: 7, Index.UNSEEN: 40}), 5) == [1, 1, 42, 1, 2]
 
 
 def test_a_law_over_ease_is_a_law_over_bins() -> None:
-    counts = Counts({Order.MEAN_REWARD: 10, Order.UNSEEN: 3})
+    counts = ItemCounts({Index.MEAN_REWARD: 10, Index.UNSEEN: 3})
     law = [
-        Part(Order.MEAN_REWARD, 3, 5, 0.5, ""),
-        Part(Order.MEAN_REWARD, 9, 1, 0.3, ""),
-        Part(Order.UNSEEN, 0, 3, 0.2, ""),
+        MixtureComponent(Index.MEAN_REWARD, 3, 5, 0.5, ""),
+        MixtureComponent(Index.MEAN_REWARD, 9, 1, 0.3, ""),
+        MixtureComponent(Index.UNSEEN, 0, 3, 0.2, ""),
     ]
-    assert bin_law(law, counts, 5) == pytest.approx([0.3, 0.2, 0.2 + 0.2, 0.1, 0])
-    assert bin_law(law, counts, 1) == [pytest.approx(1)]
+    assert bin_distribution(law, counts, 5) == pytest.approx([0.3, 0.2, 0.2 + 0.2, 0.1, 0])
+    assert bin_distribution(law, counts, 1) == [pytest.approx(1)]
 
 
 def test_places_of_other_orders_must_be_looked_up() -> None:
-    counts = Counts({Order.MEAN_REWARD: 10, Order.SIGNAL: 10})
-    law = [Part(Order.MEAN_REWARD, 8, 2, 0.5, ""), Part(Order.SIGNAL, 0, 10, 0.5, "")]
+    counts = ItemCounts({Index.MEAN_REWARD: 10, Index.SIGNAL: 10})
+    law = [MixtureComponent(Index.MEAN_REWARD, 8, 2, 0.5, ""), MixtureComponent(Index.SIGNAL, 0, 10, 0.5, "")]
     with pytest.raises(ValueError, match="looked up"):
-        bin_law(law, counts, 5)
-    assert bin_law(law, counts, 5, looked_up=[4, 4, 0, 1]) == pytest.approx([0.625, 0.125, 0, 0, 0.25])
+        bin_distribution(law, counts, 5)
+    assert bin_distribution(law, counts, 5, looked_up=[4, 4, 0, 1]) == pytest.approx([0.625, 0.125, 0, 0, 0.25])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from app.core.curriculum.estimates import Estimate, after, observed, pass_share, posterior, unseen
 from app.core.curriculum.settings import MAX_REWARD, CurriculumPolicy
-from app.core.curriculum.state import Header
+from app.core.curriculum.state import CurriculumHeader
 from app.core.errors import InvalidField
 from tests.core.curriculum.population import Population
 from tests.properties import examples
@@ -50,7 +50,7 @@ def test_estimates_are_what_their_histories_say(
 
 def test_the_tests_population_carries_out_what_observations_say() -> None:
     policy, groups = CurriculumPolicy(), [[0.0, 1.0, 1.0], [0.5], [1.0, 0.0]]
-    population, estimate = Population(Header(policy), [unseen(), unseen(0.25)]), unseen(0.25)
+    population, estimate = Population(CurriculumHeader(policy), [unseen(), unseen(0.25)]), unseen(0.25)
     for rewards in groups:
         population.observe(1, rewards)
         estimate = after(estimate, observed(policy, rewards))

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.curriculum.indexes import Order, Part
-from app.core.curriculum.metrics import Totals, entropy, metrics
+from app.core.curriculum.indexes import Index, MixtureComponent
+from app.core.curriculum.metrics import CurriculumTotals, entropy, metrics
 from app.core.curriculum.sampling import probability_of
-from app.core.curriculum.settings import CurriculumPolicy, Strategy
+from app.core.curriculum.settings import CurriculumPolicy, CurriculumStrategy
 from app.core.curriculum.strategies.table import parts
 from tests.core.curriculum.population import Population
 from tests.core.curriculum.test_sampling import SHAPES, parts_of
@@ -34,13 +34,13 @@ def test_the_entropy_is_that_of_the_places(shapes: list[tuple[int, float, float]
 
 
 def test_a_million_items_alike_have_the_entropy_of_a_million() -> None:
-    assert entropy([Part(Order.MEAN_REWARD, 0, 10**6, 1.0, "")]) == pytest.approx(math.log(10**6))
+    assert entropy([MixtureComponent(Index.MEAN_REWARD, 0, 10**6, 1.0, "")]) == pytest.approx(math.log(10**6))
 
 
 @pytest.mark.parametrize("policy", EXAMPLES, ids=NAMES)
 def test_there_is_what_atropos_shows_and_each_strategys_own(policy: CurriculumPolicy) -> None:
     counts = known(policy).counts()
-    totals = Totals(reward_sum=2.6, reward_min=0.1, reward_max=0.9, updates=11, in_flight=2)
+    totals = CurriculumTotals(reward_sum=2.6, reward_min=0.1, reward_max=0.9, updates=11, in_flight=2)
     shown = metrics(policy, counts, totals, parts(policy, counts, 0.5), 0.5)
     assert {f"curriculum/{name}" for name in ATROPOS} <= shown.keys() or policy.n_bins != 5
     assert shown["curriculum/items_tracked"] == 4
@@ -50,9 +50,9 @@ def test_there_is_what_atropos_shows_and_each_strategys_own(policy: CurriculumPo
     laws = [value for name, value in shown.items() if name.endswith("_probability")]
     assert not laws or sum(laws) == pytest.approx(1)
     own = {
-        Strategy.COMPETENCE_BASED: "competence" if "curriculum/competence" in shown else "frontier_bin",
-        Strategy.DIFFICULTY_POOLS: "pool_normal_count",
-        Strategy.BANDIT: "arm_bin:2",
+        CurriculumStrategy.COMPETENCE_BASED: "competence" if "curriculum/competence" in shown else "frontier_bin",
+        CurriculumStrategy.DIFFICULTY_POOLS: "pool_normal_count",
+        CurriculumStrategy.BANDIT: "arm_bin:2",
     }
     assert f"curriculum/{own.get(policy.strategy, 'progress')}" in shown
     assert all(math.isfinite(value) for value in shown.values())
@@ -61,7 +61,7 @@ def test_there_is_what_atropos_shows_and_each_strategys_own(policy: CurriculumPo
 @pytest.mark.parametrize("policy", EXAMPLES, ids=NAMES)
 def test_the_page_on_curricula_names_each_metric(policy: CurriculumPolicy) -> None:
     counts = known(policy).counts()
-    shown = metrics(policy, counts, Totals(), parts(policy, counts, 0.5))
+    shown = metrics(policy, counts, CurriculumTotals(), parts(policy, counts, 0.5))
     names = {re.sub(r"arm_.*", "arm_…", re.sub(r"bin_\d", "bin_0", name.removeprefix("curriculum/"))) for name in shown}
     assert names <= set(re.findall(r"`([\w…]+)`", PAGE.read_text()))
 
@@ -69,6 +69,6 @@ def test_the_page_on_curricula_names_each_metric(policy: CurriculumPolicy) -> No
 @pytest.mark.parametrize("policy", EXAMPLES, ids=NAMES)
 def test_an_empty_curriculum_has_metrics_too(policy: CurriculumPolicy) -> None:
     counts = Population.of(policy, 0).counts()
-    shown = metrics(policy, counts, Totals(), parts(policy, counts, 0.5))
+    shown = metrics(policy, counts, CurriculumTotals(), parts(policy, counts, 0.5))
     assert shown["curriculum/coverage"] == shown["curriculum/items"] == 0
     assert "curriculum/mean_difficulty" not in shown

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 
 from app.core.curriculum.estimates import Estimate
-from app.core.curriculum.settings import Arms, CurriculumPolicy, Form, Strategy
+from app.core.curriculum.settings import Arms, CurriculumPolicy, CurriculumStrategy, Form
 from app.core.curriculum.state import (
-    Header,
+    CurriculumHeader,
     estimate_dict,
     load_estimate_dict,
     load_policy_dict,
@@ -67,10 +67,10 @@ def test_a_sample_with_its_own_seed_leaves_the_generator_alone(policy: Curriculu
 
 
 def test_a_strategy_switched_while_running_finds_the_estimates_as_they_were() -> None:
-    population = Population.of(CurriculumPolicy(Strategy.LEARNABILITY), 60)
+    population = Population.of(CurriculumPolicy(CurriculumStrategy.LEARNABILITY), 60)
     train(population, range(9))
     before = list(population.estimates)
-    population.header = replace(population.header, policy=CurriculumPolicy(Strategy.BANDIT, arms=Arms.BINS))
+    population.header = replace(population.header, policy=CurriculumPolicy(CurriculumStrategy.BANDIT, arms=Arms.BINS))
     population.counts()
     assert population.estimates == before
     train(population, range(9, 12))
@@ -86,7 +86,7 @@ def test_estimates_survive_as_json(estimate: Estimate) -> None:
     assert load_estimate_dict(json.loads(json.dumps(estimate_dict(estimate)))) == estimate
 
 
-HEADER = state_dict(Header(CurriculumPolicy(), 3, 4, 5, {"bin:1": 0.5}))
+HEADER = state_dict(CurriculumHeader(CurriculumPolicy(), 3, 4, 5, {"bin:1": 0.5}))
 
 
 @pytest.mark.parametrize(

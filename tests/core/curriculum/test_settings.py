@@ -8,8 +8,8 @@ import pytest
 
 from app.core.curriculum.settings import (
     CurriculumPolicy,
+    CurriculumStrategy,
     Form,
-    Strategy,
     check_policy,
     check_total_steps,
     needs_progress,
@@ -63,7 +63,7 @@ def test_weights_that_are_all_0_are_refused() -> None:
 
 
 def test_progress_ends_at_1_and_a_request_says_better_than_the_settings() -> None:
-    policy = CurriculumPolicy(Strategy.EASY_FIRST, total_steps=10)
+    policy = CurriculumPolicy(CurriculumStrategy.EASY_FIRST, total_steps=10)
     assert [progress(policy, step) for step in (0, 5, 10, 11)] == [0, 0.5, 1, 1]
     assert progress(policy, 5, 20) == 0.25
     assert progress(CurriculumPolicy(), 5) == 0
@@ -74,8 +74,8 @@ def test_progress_ends_at_1_and_a_request_says_better_than_the_settings() -> Non
     [
         (CurriculumPolicy(), -1, None, "step"),
         (CurriculumPolicy(), 0, 0, "total_steps"),
-        (CurriculumPolicy(Strategy.EASY_FIRST), 5, None, "total_steps"),
-        (CurriculumPolicy(Strategy.COMPETENCE_BASED), 5, None, "total_steps"),
+        (CurriculumPolicy(CurriculumStrategy.EASY_FIRST), 5, None, "total_steps"),
+        (CurriculumPolicy(CurriculumStrategy.COMPETENCE_BASED), 5, None, "total_steps"),
     ],
 )
 def test_progress_is_never_guessed(policy: CurriculumPolicy, step: int, total_steps: int | None, place: str) -> None:
@@ -85,14 +85,14 @@ def test_progress_is_never_guessed(policy: CurriculumPolicy, step: int, total_st
 
 
 def test_only_what_changes_with_progress_needs_it() -> None:
-    needing = {each for each in Strategy if needs_progress(CurriculumPolicy(each))}
-    assert needing == {Strategy.EASY_FIRST, Strategy.COMPETENCE_BASED}
-    assert not needs_progress(CurriculumPolicy(Strategy.COMPETENCE_BASED, form=Form.FRONTIER))
+    needing = {each for each in CurriculumStrategy if needs_progress(CurriculumPolicy(each))}
+    assert needing == {CurriculumStrategy.EASY_FIRST, CurriculumStrategy.COMPETENCE_BASED}
+    assert not needs_progress(CurriculumPolicy(CurriculumStrategy.COMPETENCE_BASED, form=Form.FRONTIER))
 
 
 @pytest.mark.parametrize("form", Form)
-@pytest.mark.parametrize("strategy", Strategy)
-def test_settings_that_pass_are_enough_to_tell_progress(strategy: Strategy, form: Form) -> None:
+@pytest.mark.parametrize("strategy", CurriculumStrategy)
+def test_settings_that_pass_are_enough_to_tell_progress(strategy: CurriculumStrategy, form: Form) -> None:
     policy = CurriculumPolicy(strategy, form=form)
     if needs_progress(policy):
         with pytest.raises(InvalidField) as refused:

@@ -10,10 +10,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app.core.curriculum.estimates import Estimate, unseen
-from app.core.curriculum.indexes import Counts, Order
+from app.core.curriculum.indexes import Index, ItemCounts
 from app.core.curriculum.sampling import Chances, choose
-from app.core.curriculum.settings import Arms, CurriculumPolicy, Form, Strategy, check_policy
-from app.core.curriculum.state import Header
+from app.core.curriculum.settings import Arms, CurriculumPolicy, CurriculumStrategy, Form, check_policy
+from app.core.curriculum.state import CurriculumHeader
 from app.core.curriculum.strategies.table import parts
 from tests.core.curriculum.definitions import kinds_of, law_of, next_free
 from tests.core.curriculum.population import Population
@@ -22,18 +22,18 @@ from tests.properties import examples
 
 EXAMPLES = [
     CurriculumPolicy(),
-    CurriculumPolicy(Strategy.EASY_FIRST),
-    CurriculumPolicy(Strategy.EASY_FIRST, temperature=0.5, n_bins=3),
-    CurriculumPolicy(Strategy.COMPETENCE_BASED, initial_competence=0.2),
-    CurriculumPolicy(Strategy.COMPETENCE_BASED, form=Form.FRONTIER),
-    CurriculumPolicy(Strategy.LEARNABILITY),
-    CurriculumPolicy(Strategy.LEARNABILITY, temperature=0.3),
-    CurriculumPolicy(Strategy.THOMPSON),
-    CurriculumPolicy(Strategy.PLR, score_temperature=1, staleness_share=0.3),
-    CurriculumPolicy(Strategy.PLR, unseen_share=0.1, temperature=2),
-    CurriculumPolicy(Strategy.DIFFICULTY_POOLS, easy_weight=0.5),
-    CurriculumPolicy(Strategy.BANDIT, temperature=0.1),
-    CurriculumPolicy(Strategy.BANDIT, arms=Arms.CATEGORIES, temperature=0.1),
+    CurriculumPolicy(CurriculumStrategy.EASY_FIRST),
+    CurriculumPolicy(CurriculumStrategy.EASY_FIRST, temperature=0.5, n_bins=3),
+    CurriculumPolicy(CurriculumStrategy.COMPETENCE_BASED, initial_competence=0.2),
+    CurriculumPolicy(CurriculumStrategy.COMPETENCE_BASED, form=Form.FRONTIER),
+    CurriculumPolicy(CurriculumStrategy.LEARNABILITY),
+    CurriculumPolicy(CurriculumStrategy.LEARNABILITY, temperature=0.3),
+    CurriculumPolicy(CurriculumStrategy.THOMPSON),
+    CurriculumPolicy(CurriculumStrategy.PLR, score_temperature=1, staleness_share=0.3),
+    CurriculumPolicy(CurriculumStrategy.PLR, unseen_share=0.1, temperature=2),
+    CurriculumPolicy(CurriculumStrategy.DIFFICULTY_POOLS, easy_weight=0.5),
+    CurriculumPolicy(CurriculumStrategy.BANDIT, temperature=0.1),
+    CurriculumPolicy(CurriculumStrategy.BANDIT, arms=Arms.CATEGORIES, temperature=0.1),
 ]
 NAMES = [f"{number}-{each.strategy}" for number, each in enumerate(EXAMPLES)]
 ARMS = {"bin:0": 0.1, "bin:2": 0.3, "bin:4": 0.2, "category:a": 0.4, "category:b": 0.3}
@@ -48,7 +48,7 @@ KNOWN = [
 
 
 def known(policy: CurriculumPolicy) -> Population:
-    return Population(Header(policy, samples=5, arms=ARMS), KNOWN, ["a", "b", "a", "", "b", "a"])
+    return Population(CurriculumHeader(policy, samples=5, arms=ARMS), KNOWN, ["a", "b", "a", "", "b", "a"])
 
 
 def law_by_parts(population: Population, progress: float) -> list[float]:
@@ -73,7 +73,7 @@ def estimates(draw: st.DrawFn) -> Estimate:
 
 POLICIES = st.builds(
     CurriculumPolicy,
-    strategy=st.sampled_from(Strategy),
+    strategy=st.sampled_from(CurriculumStrategy),
     n_bins=st.integers(1, 7),
     temperature=st.sampled_from([0.3, 1.0, 3.0]),
     competence_threshold=st.sampled_from([-1.0, 0.2, 0.5, 2.0]),
@@ -101,14 +101,14 @@ POLICIES = st.builds(
     st.sampled_from([0.0, 0.25, 1.0]),
 )
 @example(
-    CurriculumPolicy(Strategy.LEARNABILITY, reward_min=-1.0, reward_max=2.0),
+    CurriculumPolicy(CurriculumStrategy.LEARNABILITY, reward_min=-1.0, reward_max=2.0),
     [(unseen(prior), "") for prior in (-2.0, -0.9, 0.1, 0.5, 1.1, 1.9, 3.0)],
     0.0,
 )
 def test_items_are_as_likely_as_their_strategys_definition_says(
     policy: CurriculumPolicy, items: list[tuple[Estimate, str]], progress: float
 ) -> None:
-    header = Header(policy, samples=9, arms=ARMS)
+    header = CurriculumHeader(policy, samples=9, arms=ARMS)
     population = Population(header, [each for each, _ in items], [category for _, category in items])
     by_parts = law_by_parts(population, progress)
     assert by_parts == pytest.approx(law_of(population, progress), abs=1e-12)
@@ -120,12 +120,12 @@ def test_items_are_as_likely_as_their_strategys_definition_says(
 def test_pairs_are_drawn_as_often_as_successive_sampling_says(policy: CurriculumPolicy) -> None:
     population = known(policy)
     kinds, found = kinds_of(population, 0.5), parts(policy, population.counts(), 0.5)
-    at = {(order, rank): item for item in range(len(KNOWN)) for order, rank in population.ranks(item).items()}
+    at = {(index, rank): item for item in range(len(KNOWN)) for index, rank in population.ranks(item).items()}
     seen = Counter[tuple[int, ...]]()
     for counter in range(1000):
         draws = choose(found, 2 * len(KNOWN), seed=3, counter=counter)
         items = dict.fromkeys(
-            population.at(each) if each.part.category else at[each.order, each.rank] for each in draws
+            population.at(each) if each.component.category else at[each.component.index, each.rank] for each in draws
         )
         seen[tuple(items)[:2]] += 1
     pairs = dict.fromkeys(permutations(range(len(KNOWN)), 2), 0.0)
@@ -161,7 +161,7 @@ def test_extreme_temperatures_overflow_nothing(policy: CurriculumPolicy, tempera
     check_policy(extreme)
     law = law_by_parts(known(extreme), 0.5)
     assert sum(law) == pytest.approx(1)
-    if policy.strategy in (Strategy.LEARNABILITY, Strategy.EASY_FIRST):
+    if policy.strategy in (CurriculumStrategy.LEARNABILITY, CurriculumStrategy.EASY_FIRST):
         flat = law_by_parts(known(replace(policy, temperature=1.0)), 0.5)
         assert (max(law) > max(flat)) == (temperature < 1)
     draws = choose(parts(extreme, known(extreme).counts(), 0.5), 100, seed=1, counter=1)
@@ -169,9 +169,9 @@ def test_extreme_temperatures_overflow_nothing(policy: CurriculumPolicy, tempera
 
 
 def test_the_lowest_temperature_chooses_the_likeliest() -> None:
-    cold = law_by_parts(known(CurriculumPolicy(Strategy.LEARNABILITY, temperature=1e-6)), 0.0)
+    cold = law_by_parts(known(CurriculumPolicy(CurriculumStrategy.LEARNABILITY, temperature=1e-6)), 0.0)
     assert max(cold) == cold[5] == 1
-    warm = law_by_parts(known(CurriculumPolicy(Strategy.LEARNABILITY, temperature=1e6)), 0.0)
+    warm = law_by_parts(known(CurriculumPolicy(CurriculumStrategy.LEARNABILITY, temperature=1e6)), 0.0)
     assert warm == pytest.approx([1 / 6] * 6, abs=1e-5)
 
 
@@ -185,7 +185,7 @@ def test_without_items_there_is_nothing_to_draw(policy: CurriculumPolicy) -> Non
 @pytest.mark.parametrize("policy", EXAMPLES, ids=NAMES)
 @pytest.mark.parametrize("estimate", [Estimate(), Estimate(0.5, prior=0.5), KNOWN[0]])
 def test_one_item_is_certain(policy: CurriculumPolicy, estimate: Estimate) -> None:
-    population = Population(Header(policy, samples=4), [estimate])
+    population = Population(CurriculumHeader(policy, samples=4), [estimate])
     assert law_by_parts(population, 0.0) == [pytest.approx(1)]
     assert population.sample(5) == [0]
     assert population.sample(5) == []
@@ -194,22 +194,22 @@ def test_one_item_is_certain(policy: CurriculumPolicy, estimate: Estimate) -> No
 @pytest.mark.parametrize("policy", EXAMPLES, ids=NAMES)
 @pytest.mark.parametrize("estimate", [Estimate(), KNOWN[1]], ids=["all-unseen", "all-ties"])
 def test_items_that_are_alike_are_handed_out_once_each(policy: CurriculumPolicy, estimate: Estimate) -> None:
-    population = Population(Header(policy, samples=4), [estimate] * 40)
-    narrow = policy.strategy is Strategy.COMPETENCE_BASED and policy.form is Form.CDF
+    population = Population(CurriculumHeader(policy, samples=4), [estimate] * 40)
+    narrow = policy.strategy is CurriculumStrategy.COMPETENCE_BASED and policy.form is Form.CDF
     taken = population.sample(100, progress=1.0 if narrow else 0.3)
     assert sorted(taken) == list(range(40))
 
 
 def test_pools_of_weight_0_are_left_alone_even_if_there_is_no_other() -> None:
-    policy = CurriculumPolicy(Strategy.DIFFICULTY_POOLS, normal_weight=0)
-    assert law_by_parts(Population(Header(policy), KNOWN), 0)[1] == 0
-    assert Population(Header(policy), [KNOWN[1]] * 3).sample(2) == []
+    policy = CurriculumPolicy(CurriculumStrategy.DIFFICULTY_POOLS, normal_weight=0)
+    assert law_by_parts(Population(CurriculumHeader(policy), KNOWN), 0)[1] == 0
+    assert Population(CurriculumHeader(policy), [KNOWN[1]] * 3).sample(2) == []
 
 
 def test_competence_begins_with_one_item_and_ends_with_all_of_them() -> None:
     def allowed(initial: float, progress: float, items: int = 1000) -> int:
-        policy = CurriculumPolicy(Strategy.COMPETENCE_BASED, initial_competence=initial)
-        counts = Counts({Order.MEAN_REWARD: items - items // 3, Order.UNSEEN: items // 3})
+        policy = CurriculumPolicy(CurriculumStrategy.COMPETENCE_BASED, initial_competence=initial)
+        counts = ItemCounts({Index.MEAN_REWARD: items - items // 3, Index.UNSEEN: items // 3})
         return sum(part.size for part in parts(policy, counts, progress))
 
     assert [allowed(0.0, 0), allowed(0.01, 0), allowed(0.1, 0.25), allowed(0.01, 1), allowed(1, 0)] == [
@@ -219,22 +219,22 @@ def test_competence_begins_with_one_item_and_ends_with_all_of_them() -> None:
 
 
 def test_what_is_unknown_comes_behind_the_easier_half() -> None:
-    policy = CurriculumPolicy(Strategy.COMPETENCE_BASED, initial_competence=0.0)
-    counts = Counts({Order.MEAN_REWARD: 5, Order.UNSEEN: 4})
+    policy = CurriculumPolicy(CurriculumStrategy.COMPETENCE_BASED, initial_competence=0.0)
+    counts = ItemCounts({Index.MEAN_REWARD: 5, Index.UNSEEN: 4})
     allowed = [
-        [(each.order, each.first, each.size) for each in parts(policy, counts, (n / 9) ** 2 + 1e-9)] for n in (3, 5, 8)
+        [(each.index, each.first, each.size) for each in parts(policy, counts, (n / 9) ** 2 + 1e-9)] for n in (3, 5, 8)
     ]
     assert allowed == [
-        [(Order.MEAN_REWARD, 2, 3)],
-        [(Order.MEAN_REWARD, 2, 3), (Order.UNSEEN, 0, 2)],
-        [(Order.MEAN_REWARD, 1, 4), (Order.UNSEEN, 0, 4)],
+        [(Index.MEAN_REWARD, 2, 3)],
+        [(Index.MEAN_REWARD, 2, 3), (Index.UNSEEN, 0, 2)],
+        [(Index.MEAN_REWARD, 1, 4), (Index.UNSEEN, 0, 4)],
     ]
 
 
 @pytest.mark.parametrize("arms", Arms)
 def test_an_arms_value_follows_the_signals_of_its_items_from_0(arms: Arms) -> None:
     """Q <- Q + alpha (signal - Q), as published; the arm is that of the bin the item had before."""
-    policy = CurriculumPolicy(Strategy.BANDIT, arms=arms, arm_alpha=0.25)
+    policy = CurriculumPolicy(CurriculumStrategy.BANDIT, arms=arms, arm_alpha=0.25)
     population = Population.of(policy, 4, ["a", "b", "a", "a"])
     for item, rewards in ((0, [1.0, 0.0]), (1, [1.0, 1.0]), (2, [3.0, 1.0])):
         population.observe(item, rewards)
@@ -246,13 +246,15 @@ def test_an_arms_value_follows_the_signals_of_its_items_from_0(arms: Arms) -> No
 
 def test_plr_keeps_its_shares_however_many_items_are_asked_for() -> None:
     """Its score insists on the first ranks; drawn as one law, staleness would have all but the first few."""
-    policy = CurriculumPolicy(Strategy.PLR, staleness_share=0.25)
+    policy = CurriculumPolicy(CurriculumStrategy.PLR, staleness_share=0.25)
     items = [Estimate(0.5, 1, signal=each / 1000) for each in range(1000)] + [Estimate()] * 1000
-    draws = choose(parts(policy, Population(Header(policy), items).counts(), 0.0), 400, seed=2, counter=0)
-    kinds = Counter(each.part.kind for each in draws)
+    draws = choose(parts(policy, Population(CurriculumHeader(policy), items).counts(), 0.0), 400, seed=2, counter=0)
+    kinds = Counter(each.component.kind for each in draws)
     fits([kinds["score"], kinds["staleness"], kinds["unseen"]], [0.375, 0.125, 0.5])
-    assert {each.rank for each in draws if each.part.kind == "score"} > set(range(960, 1000))
-    everything = choose(parts(policy, Population(Header(policy), items).counts(), 0.0), 9999, seed=2, counter=0)
+    assert {each.rank for each in draws if each.component.kind == "score"} > set(range(960, 1000))
+    everything = choose(
+        parts(policy, Population(CurriculumHeader(policy), items).counts(), 0.0), 9999, seed=2, counter=0
+    )
     assert len(set(everything)) == len(everything) == 3000
 
 

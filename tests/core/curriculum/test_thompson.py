@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from app.core.curriculum.estimates import Estimate
-from app.core.curriculum.settings import CurriculumPolicy, Strategy
-from app.core.curriculum.state import Header
+from app.core.curriculum.settings import CurriculumPolicy, CurriculumStrategy
+from app.core.curriculum.state import CurriculumHeader
 from app.core.curriculum.strategies.thompson import best, best_probabilities, candidates_for
 from tests.core.curriculum.population import Population
 from tests.core.numeric.chi_square import fits
 
-POLICY = CurriculumPolicy(Strategy.THOMPSON)
+POLICY = CurriculumPolicy(CurriculumStrategy.THOMPSON)
 CANDIDATES = [
     Estimate(0.5, 4, 8.0, 8.0),
     Estimate(0.9, 4, 14.0, 2.0),
@@ -28,14 +28,14 @@ def test_against_an_item_unknown_the_chance_is_the_posteriors_mean(
     winner: Estimate, target: float, expected: float
 ) -> None:
     """P(X > U) = E[X] for U uniform."""
-    policy = CurriculumPolicy(Strategy.THOMPSON, target_pass_rate=target)
+    policy = CurriculumPolicy(CurriculumStrategy.THOMPSON, target_pass_rate=target)
     assert best_probabilities(policy, [winner, Estimate()]) == pytest.approx([expected, 1 - expected], abs=2e-3)
 
 
 @pytest.mark.parametrize("target", [0.0, 0.5, 0.8])
 @pytest.mark.parametrize("temperature", [0.2, 1.0, 5.0])
 def test_the_best_are_as_often_the_best_as_their_posteriors_say(target: float, temperature: float) -> None:
-    policy = CurriculumPolicy(Strategy.THOMPSON, target_pass_rate=target, temperature=temperature)
+    policy = CurriculumPolicy(CurriculumStrategy.THOMPSON, target_pass_rate=target, temperature=temperature)
     law = best_probabilities(policy, CANDIDATES)
     firsts = [best(policy, CANDIDATES, 1, counter)[0] for counter in range(1000)]
     fits(np.bincount(firsts, minlength=len(CANDIDATES)), law)
@@ -43,7 +43,7 @@ def test_the_best_are_as_often_the_best_as_their_posteriors_say(target: float, t
 
 def test_rare_winners_are_told_from_rarer_ones() -> None:
     """On the grid's own scale: who is in the same cell wins half the time."""
-    policy = CurriculumPolicy(Strategy.THOMPSON, target_pass_rate=1.0)
+    policy = CurriculumPolicy(CurriculumStrategy.THOMPSON, target_pass_rate=1.0)
     law = best_probabilities(policy, [Estimate(1, 9, 999, 0), Estimate()])
     assert law[1] == pytest.approx(1 / 1001, rel=0.1)
 
@@ -57,13 +57,13 @@ def test_items_known_all_too_well_share_the_first_place_if_they_are_alike() -> N
 def test_temperature_divides_the_evidence() -> None:
     half = [Estimate(each.ema, each.count, each.passed / 2, each.failed / 2) for each in CANDIDATES if each.count]
     whole = [each for each in CANDIDATES if each.count]
-    warm = CurriculumPolicy(Strategy.THOMPSON, temperature=2)
+    warm = CurriculumPolicy(CurriculumStrategy.THOMPSON, temperature=2)
     assert best_probabilities(warm, whole) == pytest.approx(best_probabilities(POLICY, half))
 
 
 @pytest.mark.parametrize("temperature", [1e-6, 1e6])
 def test_extremes_overflow_nothing(temperature: float) -> None:
-    policy = CurriculumPolicy(Strategy.THOMPSON, temperature=temperature)
+    policy = CurriculumPolicy(CurriculumStrategy.THOMPSON, temperature=temperature)
     candidates = [*CANDIDATES, Estimate(1, 10**6, 1e9, 1.0)]
     assert sum(best_probabilities(policy, candidates)) == pytest.approx(1)
     assert sorted(best(policy, candidates, 1, 1)) == list(range(6))
@@ -74,7 +74,7 @@ def test_all_items_that_can_be_had_are_compared_up_to_the_number_of_candidates()
     """Then it is Thompson sampling itself: each item is the first as often as the law over all of them says."""
     seen = [0] * len(CANDIDATES)
     for counter in range(600):
-        population = Population(Header(POLICY, counter=counter), CANDIDATES)
+        population = Population(CurriculumHeader(POLICY, counter=counter), CANDIDATES)
         seen[population.sample(1)[0]] += 1
     fits(seen, best_probabilities(POLICY, CANDIDATES))
     assert candidates_for(POLICY, 5) == 1024
@@ -83,9 +83,9 @@ def test_all_items_that_can_be_had_are_compared_up_to_the_number_of_candidates()
 
 def test_a_tournament_still_prefers_the_uncertain_and_the_middling() -> None:
     """With fewer candidates than items."""
-    policy = CurriculumPolicy(Strategy.THOMPSON, candidates=8)
+    policy = CurriculumPolicy(CurriculumStrategy.THOMPSON, candidates=8)
     items = [Estimate(each, 9, 1 + 20 * each, 1 + 20 * (1 - each)) for each in np.linspace(0, 1, 101).tolist()]
-    population = Population(Header(policy), items)
+    population = Population(CurriculumHeader(policy), items)
     taken = []
     for _ in range(60):
         (item,) = population.sample(1)

@@ -80,5 +80,5 @@ def test_ranks_without_an_episode_are_there_with_none() -> None:
 
 
 def test_costs_that_cannot_be_are_refused() -> None:
-    with pytest.raises(InvalidField, match="cost of lot 1"):
+    with pytest.raises(InvalidField, match="cost of job 1"):
         plan_shards(np.array([5, 6]), np.array([5.0, np.inf]), 2, equal_episodes=False)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from app.core.batches.leases import Lease, LeaseState
 from app.core.batches.subset_sum import reachable
-from app.core.environments.granting import granted, who_must_act
+from app.core.environments.granting import allowed_groups, who_must_act
 from app.core.errors import RunNotFound
 from app.core.replay.mixing import fresh_needed
 from app.core.runs.settings import Policy
@@ -31,11 +31,11 @@ def test_what_waits_runs_or_is_with_the_trainer_is_in_hand_and_counts_for_its_ow
         running={0: 1, 7: 50},
         leases=(LEASE,),
     )
-    grant = granted("run", view, 0, TTL_MS)
+    grant = allowed_groups("run", view, 0, TTL_MS)
     assert (grant.credit.wanted, grant.credit.in_hand) == (12, 2 + 1 + 4 + 2)
     assert (grant.credit.sequences, grant.groups) == (3, 2), "the last group holds one more"
     assert (grant.horizon_batches, grant.policy_version) == (3, 5)
-    other = granted("run", view, 1, TTL_MS)
+    other = allowed_groups("run", view, 1, TTL_MS)
     assert (other.credit.in_hand, other.credit.sequences) == (4, 24 - 9 - 4 - 4), "what nobody alive owns fills batches"
 
 
@@ -43,14 +43,14 @@ def test_what_may_be_replayed_need_not_be_made() -> None:
     """Half of a batch of 8 is fresh, and of the batch with the trainer all but 4 sequences of environment 0."""
     lease = replace(LEASE, contents=((0, 2, 8),), replayed=((0, 1, 4),))
     own = {"policy": Policy(max_staleness=2, fresh_fraction=0.5), "environments": {0: environment(0)}}
-    grant = granted("run", replace(EMPTY, leases=(lease,), **own), 0, TTL_MS)
+    grant = allowed_groups("run", replace(EMPTY, leases=(lease,), **own), 0, TTL_MS)
     assert (grant.credit.wanted, grant.credit.in_hand, grant.credit.sequences) == (12, 4, 8)
 
 
 def test_where_the_buffer_could_not_fill_a_batch_up_all_of_it_is_made() -> None:
     own = {"policy": Policy(max_staleness=0, fresh_fraction=0.5), "environments": {0: environment(0)}}
     view = replace(EMPTY, lanes={(0, 4): 1}, **own)
-    assert [granted("run", replace(view, unfilled=so), 0, TTL_MS).groups for so in (False, True)] == [0, 1]
+    assert [allowed_groups("run", replace(view, unfilled=so), 0, TTL_MS).groups for so in (False, True)] == [0, 1]
 
 
 @given(
@@ -71,7 +71,7 @@ def test_when_all_have_made_what_they_may_a_batch_is_there_or_none_of_their_size
     config = replace(EMPTY.config, batch_size=batch_size)
     view = replace(EMPTY, environments=environments, policy=policy, config=config)
     made, completing = Counter[int](), Counter[int]()
-    while any((grants := {n: granted("run", view, n, TTL_MS) for n in environments}).values()):
+    while any((grants := {n: allowed_groups("run", view, n, TTL_MS) for n in environments}).values()):
         number = next((n for n, grant in grants.items() if grant.groups), None)
         if number is None:
             break
@@ -94,18 +94,18 @@ def test_what_can_enter_no_batch_takes_no_credits() -> None:
     lanes = {(0, 9): 5, (None, 20): 1, (1, 5): 9}
     environments = {0: environment(0, 2), 1: environment(1, 5, max_share=0.5)}
     view = replace(EMPTY, lanes=lanes, leases=(quarantined,), environments=environments, policy=Policy(max_staleness=0))
-    grant = granted("run", view, 0, TTL_MS)
+    grant = allowed_groups("run", view, 0, TTL_MS)
     assert (grant.groups, grant.credit.in_hand) == (4, 0)
-    unfit = granted("run", view, 1, TTL_MS)
+    unfit = allowed_groups("run", view, 1, TTL_MS)
     assert unfit.groups == 0
     assert unfit.credit.reason == "its groups have 5 sequences, and it may have at most 4 of a batch"
 
 
 def test_while_a_batch_is_with_a_trainer_or_a_group_that_completes_one_is_made_nobody_is_asked_for_more() -> None:
     view = replace(EMPTY, lanes={(0, 7): 2}, environments={0: environment(0, 8)}, policy=Policy(max_staleness=0))
-    assert granted("run", view, 0, TTL_MS).groups == 1
-    assert granted("run", replace(view, running={0: 1}), 0, TTL_MS).groups == 0
-    assert granted("run", replace(view, leases=(LEASE,)), 0, TTL_MS).groups == 0
+    assert allowed_groups("run", view, 0, TTL_MS).groups == 1
+    assert allowed_groups("run", replace(view, running={0: 1}), 0, TTL_MS).groups == 0
+    assert allowed_groups("run", replace(view, leases=(LEASE,)), 0, TTL_MS).groups == 0
     assert who_must_act(replace(view, leases=(LEASE,)), TTL_MS) is None
     assert who_must_act(view, TTL_MS) == "environment 0 (env0_0) must make a group of 8"
 
@@ -114,25 +114,25 @@ def test_who_cannot_be_counted_on_for_a_size_is_asked_one_by_one_and_not_for_eve
     """It declared groups of 3, which complete nothing, and has sent one of 1."""
     view = replace(EMPTY, lanes={(0, 3): 2, (0, 1): 1}, environments={0: environment(0, 3)})
     view = replace(view, policy=Policy(max_staleness=0), running={0: 1})
-    assert granted("run", view, 0, TTL_MS).groups == 0
-    grant = granted("run", replace(view, lanes={(0, 3): 3, (0, 1): 1}, running={}), 0, TTL_MS)
+    assert allowed_groups("run", view, 0, TTL_MS).groups == 0
+    grant = allowed_groups("run", replace(view, lanes={(0, 3): 3, (0, 1): 1}, running={}), 0, TTL_MS)
     assert (grant.groups, grant.credit.sequences) == (1, 1)
-    assert granted("run", replace(view, lanes={(0, 3): 5, (0, 1): 1}, running={}), 0, TTL_MS).groups == 0
+    assert allowed_groups("run", replace(view, lanes={(0, 3): 5, (0, 1): 1}, running={}), 0, TTL_MS).groups == 0
 
 
 def test_the_heaviest_environment_is_asked_first_and_one_of_no_weight_last() -> None:
     environments = {n: environment(n, 8, weight=weight) for n, weight in enumerate((0.0, 1.0, 2.0))}
     view = replace(EMPTY, lanes={(0, 7): 9}, environments=environments, policy=Policy(max_staleness=0))
-    assert [granted("run", view, n, TTL_MS).groups for n in environments] == [0, 0, 1]
+    assert [allowed_groups("run", view, n, TTL_MS).groups for n in environments] == [0, 0, 1]
     alone = replace(EMPTY, environments={0: environment(0, 8, weight=0.0)}, policy=Policy(max_staleness=0))
-    assert granted("run", alone, 0, TTL_MS).groups == 1
+    assert allowed_groups("run", alone, 0, TTL_MS).groups == 1
 
 
 def test_who_asks_is_alive_however_long_it_was_silent() -> None:
     view = replace(EMPTY, clock_ms=10 * TTL_MS, environments={0: environment(0)}, policy=Policy(max_staleness=0))
-    assert granted("run", view, 0, TTL_MS).groups == 2
+    assert allowed_groups("run", view, 0, TTL_MS).groups == 2
 
 
 def test_nobody_gets_credits_in_a_run_that_is_not_configured() -> None:
     with pytest.raises(RunNotFound, match="no run nowhere"):
-        granted("nowhere", replace(EMPTY, config=None, environments={0: environment(0)}), 0, TTL_MS)
+        allowed_groups("nowhere", replace(EMPTY, config=None, environments={0: environment(0)}), 0, TTL_MS)

@@ -2,65 +2,67 @@
 
 from dataclasses import replace
 
-from app.core.environments.registration import Application, enrol
-from app.core.model import NEWCOMER_MS, Environment
+from app.core.environments.registration import RegistrationRequest, register
+from app.core.model import NEWCOMER_MS, EnvironmentRecord
 
 TTL_MS = 120_000
 
 
 def test_the_first_of_a_name_is_number_zero() -> None:
-    environment = enrol(Application("math", 8, 512, 1.0), {}, 0, 1000, TTL_MS)
+    environment = register(RegistrationRequest("math", 8, 512, 1.0), {}, 0, 1000, TTL_MS)
     assert (environment.environment, environment.name, environment.registered_ms) == (0, "math_0", 1000)
 
 
 def test_two_of_one_name_that_start_at_the_same_moment_are_two() -> None:
     """Neither has been heard of by then: clients are silent for 5 s after they registered."""
-    first = enrol(Application("math", 8, 512, 1.0), {}, 0, 0, TTL_MS)
+    first = register(RegistrationRequest("math", 8, 512, 1.0), {}, 0, 0, TTL_MS)
     for clock_ms in (0, NEWCOMER_MS):
-        assert enrol(Application("math", 8, 512, 1.0), {0: first}, 1, clock_ms, TTL_MS).environment == 1
+        assert register(RegistrationRequest("math", 8, 512, 1.0), {0: first}, 1, clock_ms, TTL_MS).environment == 1
 
 
 def test_a_ghost_that_never_had_its_answer_binds_no_longer_than_a_newcomer_and_is_taken_over() -> None:
-    ghost = enrol(Application("math", 8, 512, 1.0, 0.5), {}, 0, 1000, TTL_MS)
+    ghost = register(RegistrationRequest("math", 8, 512, 1.0, 0.5), {}, 0, 1000, TTL_MS)
     assert ghost.alive(1000 + NEWCOMER_MS, TTL_MS)
     assert not ghost.alive(1001 + NEWCOMER_MS, TTL_MS)
-    assert enrol(Application("math", 8, 512, 1.0), {0: ghost}, 1, 1001 + NEWCOMER_MS, TTL_MS).environment == 0
+    assert (
+        register(RegistrationRequest("math", 8, 512, 1.0), {0: ghost}, 1, 1001 + NEWCOMER_MS, TTL_MS).environment == 0
+    )
 
 
 def test_one_that_was_heard_of_binds_until_it_is_silent_for_the_ttl() -> None:
-    known = replace(enrol(Application("math", 8, 512, 1.0), {}, 0, 0, TTL_MS), heard_ms=1000)
+    known = replace(register(RegistrationRequest("math", 8, 512, 1.0), {}, 0, 0, TTL_MS), heard_ms=1000)
     assert known.alive(1000 + TTL_MS, TTL_MS)
     assert not known.alive(1001 + TTL_MS, TTL_MS)
 
 
 def test_what_was_heard_of_a_predecessor_counts_no_more() -> None:
-    first = replace(enrol(Application("math", 8, 512, 1.0), {}, 0, 0, TTL_MS), heard_ms=1000)
-    again = enrol(Application("math", 8, 512, 1.0), {0: first}, 1, 1001 + TTL_MS // 4, TTL_MS)
+    first = replace(register(RegistrationRequest("math", 8, 512, 1.0), {}, 0, 0, TTL_MS), heard_ms=1000)
+    again = register(RegistrationRequest("math", 8, 512, 1.0), {0: first}, 1, 1001 + TTL_MS // 4, TTL_MS)
     assert (again.environment, again.heard_ms, again.last_seen_ms) == (0, None, 1001 + TTL_MS // 4)
 
 
 def test_a_second_of_the_same_name_beside_a_live_one_is_another() -> None:
-    first = replace(enrol(Application("math", 8, 512, 1.0), {}, 0, 0, TTL_MS), heard_ms=0)
-    second = enrol(Application("math", 8, 512, 1.0), {0: first}, 1, TTL_MS // 4, TTL_MS)
+    first = replace(register(RegistrationRequest("math", 8, 512, 1.0), {}, 0, 0, TTL_MS), heard_ms=0)
+    second = register(RegistrationRequest("math", 8, 512, 1.0), {0: first}, 1, TTL_MS // 4, TTL_MS)
     assert (second.environment, second.name) == (1, "math_1")
 
 
 def test_one_that_comes_back_after_a_quarter_of_the_ttl_takes_its_place_with_what_it_says_now() -> None:
-    first = replace(enrol(Application("math", 8, 512, 1.0), {}, 0, 0, TTL_MS), heard_ms=0)
-    again = enrol(Application("math", 4, 256, 2.0, 0.25), {0: first}, 1, TTL_MS // 4 + 1, TTL_MS)
+    first = replace(register(RegistrationRequest("math", 8, 512, 1.0), {}, 0, 0, TTL_MS), heard_ms=0)
+    again = register(RegistrationRequest("math", 4, 256, 2.0, 0.25), {0: first}, 1, TTL_MS // 4 + 1, TTL_MS)
     assert (again.environment, again.name) == (first.environment, first.name)
     assert (again.group_size, again.max_token_length, again.weight, again.min_share) == (4, 256, 2.0, 0.25)
 
 
 def test_one_that_said_goodbye_is_replaced_at_once() -> None:
-    first = replace(enrol(Application("math", 8, 512, 1.0), {}, 0, 0, TTL_MS), left_ms=0)
-    again = enrol(Application("math", 8, 512, 1.0), {0: first}, 1, 1, TTL_MS)
+    first = replace(register(RegistrationRequest("math", 8, 512, 1.0), {}, 0, 0, TTL_MS), left_ms=0)
+    again = register(RegistrationRequest("math", 8, 512, 1.0), {0: first}, 1, 1, TTL_MS)
     assert (again.environment, again.connected) == (0, True)
 
 
 def test_ids_are_never_reused_for_other_names() -> None:
-    def gone(environment: Environment) -> Environment:
+    def gone(environment: EnvironmentRecord) -> EnvironmentRecord:
         return replace(environment, left_ms=0)
 
-    first = gone(enrol(Application("math", 8, 512, 1.0), {}, 0, 0, TTL_MS))
-    assert enrol(Application("code", 8, 512, 1.0), {0: first}, 1, 0, TTL_MS).environment == 1
+    first = gone(register(RegistrationRequest("math", 8, 512, 1.0), {}, 0, 0, TTL_MS))
+    assert register(RegistrationRequest("code", 8, 512, 1.0), {0: first}, 1, 0, TTL_MS).environment == 1

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.environments.shares import bounds_for, debt_changes, settle_debts
-from app.core.model import Bounds, Share
+from app.core.model import Bounds, ShareLimits
 
 SHARES = st.dictionaries(st.integers(0, 9), st.integers(0, 100), max_size=8)  # percent
 
 
 def minimums(batch_size: int, *shares: float | None) -> list[int]:
-    bounds = bounds_for(batch_size, {environment: Share(share) for environment, share in enumerate(shares)})
+    bounds = bounds_for(batch_size, {environment: ShareLimits(share) for environment, share in enumerate(shares)})
     return [bound.minimum for bound in bounds.values()]
 
 
@@ -29,7 +29,9 @@ def test_a_minimum_is_the_floor_of_the_exact_product(batch_size: int, permille: 
 
 
 def test_a_minimum_below_one_sequence_does_not_bind() -> None:
-    assert bounds_for(8, {0: Share(0.1), 1: Share(None), 2: Share(0.0)}) == dict.fromkeys(range(3), Bounds(0))
+    assert bounds_for(8, {0: ShareLimits(0.1), 1: ShareLimits(None), 2: ShareLimits(0.0)}) == dict.fromkeys(
+        range(3), Bounds(0)
+    )
 
 
 def test_shares_that_sum_to_one_are_not_scaled() -> None:
@@ -41,7 +43,7 @@ def test_shares_above_one_are_scaled_to_fill_the_batch_and_ties_go_to_the_smalle
     assert minimums(8, 0.5, 0.5, 0.5) == [3, 3, 2]
     assert minimums(100, 0.9, 0.9) == [50, 50]
     assert minimums(7, 1.0, 0.5, 0.25) == [4, 2, 1]
-    shares = {9: Share(0.5), 2: Share(0.5), 5: Share(0.5)}
+    shares = {9: ShareLimits(0.5), 2: ShareLimits(0.5), 5: ShareLimits(0.5)}
     assert bounds_for(4, shares) == {9: Bounds(1), 2: Bounds(2), 5: Bounds(1)}
 
 
@@ -49,7 +51,7 @@ def test_shares_above_one_are_scaled_to_fill_the_batch_and_ties_go_to_the_smalle
 def test_scaled_minimums_sum_to_the_batch_and_stay_within_one_of_their_proportion(
     batch_size: int, shares: dict[int, int]
 ) -> None:
-    bounds = bounds_for(batch_size, {environment: Share(share / 100) for environment, share in shares.items()})
+    bounds = bounds_for(batch_size, {environment: ShareLimits(share / 100) for environment, share in shares.items()})
     assert sum(bound.minimum for bound in bounds.values()) == batch_size
     for environment, share in shares.items():
         assert abs(bounds[environment].minimum - Fraction(batch_size * share, sum(shares.values()))) < 1
@@ -63,14 +65,14 @@ def test_minimums_never_sum_to_more_than_the_batch(batch_size: int, shares: dict
 @pytest.mark.parametrize(
     ("share", "expected"),
     [
-        (Share(None, 0.29), Bounds(0, 29)),
-        (Share(0.2, 1.0), Bounds(20, 100)),
-        (Share(0.2, None), Bounds(20, None)),
-        (Share(0.5, 0.2), Bounds(20, 20)),
-        (Share(0.1, 0.001), Bounds(0, 0)),
+        (ShareLimits(None, 0.29), Bounds(0, 29)),
+        (ShareLimits(0.2, 1.0), Bounds(20, 100)),
+        (ShareLimits(0.2, None), Bounds(20, None)),
+        (ShareLimits(0.5, 0.2), Bounds(20, 20)),
+        (ShareLimits(0.1, 0.001), Bounds(0, 0)),
     ],
 )
-def test_a_maximum_is_rounded_down_and_wins_over_a_larger_minimum(share: Share, expected: Bounds) -> None:
+def test_a_maximum_is_rounded_down_and_wins_over_a_larger_minimum(share: ShareLimits, expected: Bounds) -> None:
     assert bounds_for(100, {0: share}) == {0: expected}
 
 

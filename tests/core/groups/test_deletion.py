@@ -12,7 +12,7 @@ from app.core.groups.deletion import (
     NO_ENVIRONMENT,
     QUEUED,
     GroupFilter,
-    Position,
+    SearchPosition,
     first_groups,
     lanes_left,
     parse_position,
@@ -85,5 +85,5 @@ def test_a_cursor_that_no_answer_had_is_refused(text: str) -> None:
 
 
 def test_a_position_reads_as_it_was_written() -> None:
-    for position in (Position(QUEUED, -1, 4, 0), Position(BUFFERED, 7, 1, 123)):
+    for position in (SearchPosition(QUEUED, -1, 4, 0), SearchPosition(BUFFERED, 7, 1, 123)):
         assert parse_position(str(position)) == position

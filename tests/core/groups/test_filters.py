@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.groups.filters import Arrived, Mark, are_equal, arrived_since, judged, pass_rate
+from app.core.groups.filters import Arrived, FilterMark, apply_filters, are_equal, arrived_since, pass_rate
 from app.core.model import DropReason
-from app.core.runs.counters import Drought
+from app.core.runs.counters import Starvation
 from app.core.runs.settings import Policy
 from lachesis.wire.filters import PassRateFilter, RewardRangeFilter, ZeroVarianceFilter
 from tests.properties import examples
@@ -73,7 +73,7 @@ def test_filters_find_what_exact_arithmetic_on_unrounded_rewards_finds(
         (DropReason.PASS_RATE, kept[2], not within(passed, rates)),
     ]
     drops = [reason for reason, weight, is_found in found if is_found and weight is None]
-    marks = [Mark(reason, weight) for reason, weight, is_found in found if is_found and weight is not None]
+    marks = [FilterMark(reason, weight) for reason, weight, is_found in found if is_found and weight is not None]
     expected = drops[0] if drops else min(marks, key=lambda mark: mark.loss_weight) if marks else None
     policy = Policy(
         filter_zero_variance=ZeroVarianceFilter(loss_weight=kept[0]),
@@ -84,14 +84,18 @@ def test_filters_find_what_exact_arithmetic_on_unrounded_rewards_finds(
             threshold=float(threshold * scale), above=number(rates[0]), below=number(rates[1]), loss_weight=kept[2]
         ),
     )
-    assert judged(rounded(exact, scale, noise, single), policy) == expected
+    assert apply_filters(rounded(exact, scale, noise, single), policy) == expected
 
 
 @given(st.lists(st.integers(0, 1), min_size=2, max_size=16), st.booleans())
 def test_of_two_values_all_alike_is_all_passed_or_all_failed(passed: list[int], signed: bool) -> None:
     """So for rewards of 0 and 1, or -1 and 1, DAPO's filter by accuracy is verl's by standard deviation."""
     rewards = [2.0 * one - 1 if signed else float(one) for one in passed]
-    assert (judged(rewards, DAPO) is None) == (judged(rewards, SAME) is None) == (0 < sum(passed) < len(passed))
+    assert (
+        (apply_filters(rewards, DAPO) is None)
+        == (apply_filters(rewards, SAME) is None)
+        == (0 < sum(passed) < len(passed))
+    )
 
 
 @pytest.mark.parametrize(
@@ -130,9 +134,9 @@ def test_the_largest_numbers_there_are_break_nothing(most: float) -> None:
         filter_reward_range=RewardRangeFilter(below=1.0),
         filter_pass_rate=PassRateFilter(),
     )
-    assert judged([most] * 7, every) is DropReason.ZERO_VARIANCE
-    assert judged([most] * 7, every.model_copy(update={"filter_zero_variance": None})) is DropReason.REWARD_RANGE
-    assert judged([most, -most], every) is None
+    assert apply_filters([most] * 7, every) is DropReason.ZERO_VARIANCE
+    assert apply_filters([most] * 7, every.model_copy(update={"filter_zero_variance": None})) is DropReason.REWARD_RANGE
+    assert apply_filters([most, -most], every) is None
 
 
 def test_what_came_between_two_looks_is_nothing_of_a_run_that_was_reset() -> None:
@@ -150,4 +154,4 @@ def test_what_came_between_two_looks_is_nothing_of_a_run_that_was_reset() -> Non
 def test_a_drought_alarms_from_as_many_sequences_on_as_the_batches_hold(
     sequences: int, after: int | None, alarms: bool
 ) -> None:
-    assert Drought(0, sequences).alarms(4, after) is alarms
+    assert Starvation(0, sequences).alarms(4, after) is alarms

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.groups.staleness import Freshness, freshness, oldest_fresh, staleness, unfit
+from app.core.groups.staleness import Freshness, drop_reason, freshness, oldest_fresh, staleness
 from app.core.model import DropReason
 from app.core.runs.settings import Policy
 
@@ -63,4 +63,4 @@ def test_a_group_is_dropped_for_its_version_before_its_age(
     sampled: int | None, waited_ms: int, changes: dict[str, Any], expected: DropReason | None
 ) -> None:
     policy = Policy.model_validate({"max_staleness": 1, "max_age_s": 1.0} | changes)
-    assert unfit(sampled, 5, policy, waited_ms) is expected
+    assert drop_reason(sampled, 5, policy, waited_ms) is expected

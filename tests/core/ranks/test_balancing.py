@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from app.core.errors import InvalidField
 from app.core.ranks import partition
-from app.core.ranks.balancing import Balanced, Imbalance, Method, balance
+from app.core.ranks.balancing import Balanced, BalancingMethod, Imbalance, balance
 from tests.properties import examples
 
 ROUNDING = 1e-9
@@ -44,19 +44,19 @@ def least_possible(costs: list[float], ranks: int, sizes: list[int], equal: bool
 
 
 @st.composite
-def problems(draw: st.DrawFn, most_lots: int, most_ranks: int) -> tuple[list[float], int, list[int]]:
+def problems(draw: st.DrawFn, most_jobs: int, most_ranks: int) -> tuple[list[float], int, list[int]]:
     """Draw costs, ranks and sizes: of one size or mixed, and often in numbers that can be shared out equally."""
     ranks = draw(st.integers(1, most_ranks))
-    lots = draw(st.integers(1, most_lots) | st.integers(1, max(1, most_lots // ranks)).map(lambda each: each * ranks))
+    jobs = draw(st.integers(1, most_jobs) | st.integers(1, max(1, most_jobs // ranks)).map(lambda each: each * ranks))
     size = st.just(draw(st.sampled_from([1, 8]))) if draw(st.booleans()) else st.sampled_from([1, 2, 3, 4])
-    of_lots = {"min_size": min(lots, most_lots), "max_size": min(lots, most_lots)}
-    return draw(st.lists(COSTS, **of_lots)), ranks, draw(st.lists(size, **of_lots))
+    of_jobs = {"min_size": min(jobs, most_jobs), "max_size": min(jobs, most_jobs)}
+    return draw(st.lists(COSTS, **of_jobs)), ranks, draw(st.lists(size, **of_jobs))
 
 
 @examples(400)
 @given(problems(8, 3), st.booleans())
 @example(([5.0, 5, 4, 3, 3], 2, [1] * 5), False)  # longest first is not enough: 5 + 5 beside 4 + 3 + 3
-@example(([5.0, 7, 9, 8, 6, 11, 10, 1], 3, [1] * 8), False)  # nor are exchanges of one lot for another
+@example(([5.0, 7, 9, 8, 6, 11, 10, 1], 3, [1] * 8), False)  # nor are exchanges of one job for another
 @example(([11.0, 3, 8, 1, 3, 10, 11, 1], 2, [1] * 8), True)
 @example(([9.0, 1, 1, 1, 1, 1], 2, [4, 1, 1, 1, 1, 4]), True)
 def test_few_lots_are_split_as_well_as_is_possible(problem: tuple[list[float], int, list[int]], equal: bool) -> None:
@@ -78,15 +78,15 @@ def test_few_lots_are_split_as_well_as_is_possible(problem: tuple[list[float], i
 @given(problems(150, 20), st.booleans())
 def test_every_answer_keeps_the_law(problem: tuple[list[float], int, list[int]], equal: bool) -> None:
     costs, ranks, sizes = problem
-    values, lots = np.array(costs), np.arange(len(costs))
+    values, jobs = np.array(costs), np.arange(len(costs))
     balanced = balance(costs, ranks, equal=equal, sizes=sizes)
     shards = balanced.shards
     assert len(shards) == ranks
-    assert sorted(np.concatenate(shards).tolist()) == lots.tolist()
+    assert sorted(np.concatenate(shards).tolist()) == jobs.tolist()
     assert all(shard.tolist() == sorted(shard.tolist()) for shard in shards)
     assert all((balanced.rank_of[shard] == rank).all() for rank, shard in enumerate(shards))
     assert len(costs) < ranks or all(len(shard) for shard in shards)
-    sequences = [sum(sizes[lot] for lot in shard) for shard in shards]
+    sequences = [sum(sizes[job] for job in shard) for shard in shards]
     if balanced.equal:
         assert equal
         assert len(set(sequences)) == 1
@@ -96,7 +96,7 @@ def test_every_answer_keeps_the_law(problem: tuple[list[float], int, list[int]],
     assert 1 + balanced.imbalance.max_over_mean == pytest.approx(ours, rel=ROUNDING)
     assert 1 + balanced.bound.max_over_mean <= ours * (1 + ROUNDING)
     assert balanced.bound_free.max_over_mean <= balanced.bound.max_over_mean * (1 + ROUNDING) + ROUNDING
-    for naive, reported in ((lots * ranks // len(costs), balanced.contiguous), (lots % ranks, balanced.strided)):
+    for naive, reported in ((jobs * ranks // len(costs), balanced.contiguous), (jobs % ranks, balanced.strided)):
         theirs = most(values, naive, ranks)
         assert 1 + reported.max_over_mean == pytest.approx(theirs, rel=ROUNDING)
         counts = np.bincount(naive, sizes, ranks)
@@ -221,7 +221,7 @@ def test_lots_that_cost_nothing_are_spread_all_the_same() -> None:
 
 def test_what_is_balanced_already_stays_where_it_is() -> None:
     balanced = balance(np.ones(64), 8)
-    assert balanced.method is Method.CONTIGUOUS
+    assert balanced.method is BalancingMethod.CONTIGUOUS
     assert balanced.rank_of.tolist() == np.repeat(np.arange(8), 8).tolist()
 
 
@@ -255,14 +255,14 @@ def test_exchanges_reach_what_no_start_reaches(start: Any) -> None:
     [
         ([], 2, None, "shape (0,)"),
         ([1.0], 0, None, "0 ranks"),
-        ([1.0, float("nan")], 2, None, "lot 1 is nan"),
-        ([1.0, 2.0, float("inf")], 2, None, "lot 2 is inf"),
-        ([-1.0], 2, None, "lot 0 is -1.0"),
+        ([1.0, float("nan")], 2, None, "job 1 is nan"),
+        ([1.0, 2.0, float("inf")], 2, None, "job 2 is inf"),
+        ([-1.0], 2, None, "job 0 is -1.0"),
         ([1e308, 1e308], 2, None, "larger unit"),
         ([1.0, 1.0], 2, [1], "2 integers"),
         ([1.0, 1.0], 2, [1.0, 1.0], "2 integers"),
-        ([1.0, 1.0], 2, [1, 0], "lot 1 has 0"),
-        ([1.0, 1.0], 2, [1, 2**32], "lot 1 has 4294967296"),
+        ([1.0, 1.0], 2, [1, 0], "job 1 has 0"),
+        ([1.0, 1.0], 2, [1, 2**32], "job 1 has 4294967296"),
     ],
 )
 def test_what_cannot_be_balanced_is_named(costs: list[float], ranks: int, sizes: list[int] | None, named: str) -> None:

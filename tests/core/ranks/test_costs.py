@@ -102,18 +102,18 @@ def test_no_lots_cost_nothing() -> None:
 @pytest.mark.parametrize(
     ("model", "given_values", "named"),
     [
-        (CostModel(), {"lengths": [1, -1]}, "the length of lot 1 is -1"),
+        (CostModel(), {"lengths": [1, -1]}, "the length of job 1 is -1"),
         (CostModel(), {"lengths": [1.0, 2.5]}, "float64"),
         (CostModel(), {"lengths": [[1]]}, "[1, 1]"),
         (CostModel(), {"lengths": [2**64]}, "64 bits"),
-        (CostModel(Measure.LENGTH, 1e300, 1e300), {"lengths": [1, 2**40]}, "the cost of lot 1 is inf"),
+        (CostModel(Measure.LENGTH, 1e300, 1e300), {"lengths": [1, 2**40]}, "the cost of job 1 is inf"),
         (CostModel(Measure.DECLARED), {"lengths": [1]}, "needs declared"),
         (CostModel(Measure.DECLARED), {"lengths": [1, 1], "declared": [1.0]}, "2 lengths"),
-        (CostModel(Measure.DECLARED), {"lengths": [1, 1], "declared": [1.0, float("nan")]}, "lot 1 is nan"),
-        (CostModel(Measure.DECLARED), {"lengths": [1], "declared": [-0.5]}, "lot 0 is -0.5"),
+        (CostModel(Measure.DECLARED), {"lengths": [1, 1], "declared": [1.0, float("nan")]}, "job 1 is nan"),
+        (CostModel(Measure.DECLARED), {"lengths": [1], "declared": [-0.5]}, "job 0 is -0.5"),
         (CostModel(Measure.EPISODE), {"lengths": [1]}, "needs action_dims and cameras"),
         (CostModel(Measure.EPISODE), {"lengths": [1], "action_dims": 7}, "needs cameras"),
-        (CostModel(Measure.EPISODE), {"lengths": [1], "action_dims": 7, "cameras": 0}, "number of cameras of lot 0"),
+        (CostModel(Measure.EPISODE), {"lengths": [1], "action_dims": 7, "cameras": 0}, "number of cameras of job 0"),
         (CostModel(Measure.EPISODE), {"lengths": [1, 2], "action_dims": [7], "cameras": 1}, "one for each"),
     ],
 )

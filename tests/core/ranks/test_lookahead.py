@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.model import BatchPlan, LaneId, PlannedGroup
-from app.core.ranks.lookahead import Candidate, choose_balanced, delays_after
-from app.core.ranks.sharding import Split
+from app.core.ranks.lookahead import LookaheadCandidate, choose_balanced, delays_after
+from app.core.ranks.sharding import ShardingSpec
 
-Window = dict[LaneId, list[Candidate]]
+Window = dict[LaneId, list[LookaheadCandidate]]
 
 
 def window_of(*costs: float, lane: LaneId = (0, 1), first: int = 0) -> Window:
-    return {lane: [Candidate(first + n, f"{first + n}", cost) for n, cost in enumerate(costs)]}
+    return {lane: [LookaheadCandidate(first + n, f"{first + n}", cost) for n, cost in enumerate(costs)]}
 
 
 def law(window: Window, counts: dict[LaneId, int]) -> BatchPlan:
@@ -31,19 +31,19 @@ def test_a_group_much_larger_than_the_others_waits_for_its_like() -> None:
     window = window_of(1, 1, 100, 1, 1, 1, 100, 1)
     plan = law(window, {(0, 1): 4})
     assert ids(plan) == ["0", "1", "2", "3"]
-    assert ids(choose_balanced(plan, window, Split(2), {}, 1)) == ["0", "1", "3", "4"]
+    assert ids(choose_balanced(plan, window, ShardingSpec(2), {}, 1)) == ["0", "1", "3", "4"]
 
 
 def test_nobody_is_made_to_wait_for_nothing() -> None:
     window = window_of(1, 1, 1, 1, 1.001, 0.999)
     plan = law(window, {(0, 1): 4})
-    assert choose_balanced(plan, window, Split(2), {}, 1) is plan
+    assert choose_balanced(plan, window, ShardingSpec(2), {}, 1) is plan
 
 
 def test_who_was_passed_over_often_enough_is_taken() -> None:
     window = window_of(1, 1, 100, 1, 1, 1, 100, 1)
     plan = law(window, {(0, 1): 4})
-    chosen = choose_balanced(plan, window, Split(2), {"2": 1}, 1)
+    chosen = choose_balanced(plan, window, ShardingSpec(2), {"2": 1}, 1)
     assert "2" in ids(chosen)
     assert "6" in ids(chosen), "and its like with it"
 
@@ -76,7 +76,7 @@ def test_a_choice_has_as_many_groups_of_each_lane_and_all_that_are_overdue(
     if not plan.groups:
         return
     delays = data.draw(st.dictionaries(st.sampled_from(ids(plan)), st.integers(1, 3)))
-    chosen = choose_balanced(plan, window, Split(world_size, split_groups=split_groups), delays, 2)
+    chosen = choose_balanced(plan, window, ShardingSpec(world_size, split_groups=split_groups), delays, 2)
     assert Counter((group.environment, group.size) for group in chosen.groups) == Counter(
         (group.environment, group.size) for group in plan.groups
     )
@@ -96,14 +96,14 @@ def test_over_many_batches_nobody_waits_longer_than_promised_and_ranks_are_loade
 
 def simulate(costs: np.ndarray, depth: int, most: int) -> tuple[float, int]:
     """Train on batches of 16 groups on 8 ranks; returns time beyond a perfect balance, and the longest delay."""
-    lane, split = (0, 1), Split(8)
-    queue = [Candidate(n, f"{n}", float(cost)) for n, cost in enumerate(costs)]
+    lane, spec = (0, 1), ShardingSpec(8)
+    queue = [LookaheadCandidate(n, f"{n}", float(cost)) for n, cost in enumerate(costs)]
     delays: dict[str, int] = {}
     beyond, longest = 0.0, 0
     while len(queue) >= 16 * depth:
         window = {lane: queue[: 16 * depth]}
         plan = law(window, {lane: 16})
-        chosen = choose_balanced(plan, window, split, delays, most)
+        chosen = choose_balanced(plan, window, spec, delays, most)
         longest = max([longest, *delays.values()])
         delays = delays_after(plan, chosen, delays, [one.group_id for one in window[lane]])
         gone = set(ids(chosen))

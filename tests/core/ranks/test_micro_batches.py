@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from app.core.errors import InvalidField
 from app.core.ranks.balancing import balance
-from app.core.ranks.micro_batches import Method, Packed, fewest, most_needed, pack
+from app.core.ranks.micro_batches import MicroBatches, PackingMethod, fewest, most_needed, pack
 from tests.properties import examples
 
 CAPS = st.integers(1, 60)
@@ -40,7 +40,7 @@ def fewest_possible(lengths: list[int], cap: int, padded: bool) -> int:
     return least(0, [])
 
 
-def check(packed: Packed, lengths: list[int], cap: int, padded: bool) -> None:
+def check(packed: MicroBatches, lengths: list[int], cap: int, padded: bool) -> None:
     """Hold the laws of any answer."""
     assert sorted(sequence for batch in packed.micro_batches for sequence in batch) == list(range(len(lengths)))
     assert all(taken(lengths, batch, padded) <= cap for batch in packed.micro_batches)
@@ -120,18 +120,18 @@ def test_the_better_of_first_fit_and_best_fit_is_taken(problem: tuple[list[int],
     packed = pack(lengths, cap)
     first, best = fits(lengths, cap, best=False), fits(lengths, cap, best=True)
     assert len(packed.micro_batches) == min(first, best)
-    assert packed.method is (Method.FIRST_FIT if first < best else Method.BEST_FIT)
+    assert packed.method is (PackingMethod.FIRST_FIT if first < best else PackingMethod.BEST_FIT)
 
 
 def test_first_fit_and_best_fit_each_win_somewhere() -> None:
     """Or one of them could go."""
     first_fit_wins = [50, 50, 50, 43, 41, 40, 39, 39, 35, 33, 31, 28, 27, 26, 14, 12, 10, 9, 8]
     packed = pack(first_fit_wins, 100)
-    assert (packed.method, len(packed.micro_batches)) == (Method.FIRST_FIT, 6)
+    assert (packed.method, len(packed.micro_batches)) == (PackingMethod.FIRST_FIT, 6)
     assert fits(first_fit_wins, 100, best=True) == 7
     best_fit_wins = [47, 45, 43, 42, 41, 40, 37, 36, 35, 28, 26, 23, 14, 13, 10, 7, 7]
     packed = pack(best_fit_wins, 100)
-    assert packed.method is Method.BEST_FIT
+    assert packed.method is PackingMethod.BEST_FIT
     assert len(packed.micro_batches) < fits(best_fit_wins, 100, best=False)
 
 

@@ -11,12 +11,12 @@ from app.core.batches.leases import Lease, LeaseState, returned
 from app.core.errors import InvalidField, RanksDisagree, StepMismatch
 from app.core.model import Blocker, NotReady
 from app.core.ranks.division import divide, ranks_text, read_ranks, sequences_of
-from app.core.ranks.requests import Seat, awaiting, shared
+from app.core.ranks.requests import ShardRequest, awaiting, shared
 from app.core.ranks.sharding import (
     Balance,
     EndedBy,
-    Shards,
-    Split,
+    Sharding,
+    ShardingSpec,
     acknowledged_by,
     disagreement,
     recorded,
@@ -28,13 +28,13 @@ EVEN = Balance("none", 0.0, 1.0, 0.0, 0.0, 0.0)
 NOW = 1000
 
 
-def shards(world_size: int = 2, **changes: object) -> Shards:
-    return replace(Shards(Split(world_size), False, True, ranks_text(np.array([0, 1])), EVEN), **changes)  # type: ignore[arg-type]
+def sharding(world_size: int = 2, **changes: object) -> Sharding:
+    return replace(Sharding(ShardingSpec(world_size), False, True, ranks_text(np.array([0, 1])), EVEN), **changes)  # type: ignore[arg-type]
 
 
 def lease(step: int, **changes: object) -> Lease:
     """A batch in the ranks' hands."""
-    held = Lease(f"{step}", LeaseState.HELD, "w", 1, step, False, "lease", NOW + 1, shards=shards())
+    held = Lease(f"{step}", LeaseState.HELD, "w", 1, step, False, "lease", NOW + 1, sharding=sharding())
     return replace(held, **changes)  # type: ignore[arg-type]
 
 
@@ -42,27 +42,27 @@ def lease(step: int, **changes: object) -> Lease:
 
 
 def test_a_batch_awaits_every_rank_or_only_rank_0() -> None:
-    assert shards(3).awaited == (0, 1, 2)
-    assert acknowledged_by(acknowledged_by(shards(3), 2), 2).awaited == (0, 1)
-    by_0 = shards(3, split=Split(3, ended_by=EndedBy.RANK_0))
+    assert sharding(3).awaited == (0, 1, 2)
+    assert acknowledged_by(acknowledged_by(sharding(3), 2), 2).awaited == (0, 1)
+    by_0 = sharding(3, spec=ShardingSpec(3, ended_by=EndedBy.RANK_0))
     assert acknowledged_by(by_0, 1).awaited == (0,)
     assert acknowledged_by(by_0, 0).awaited == ()
 
 
 def test_a_batch_that_is_handed_out_again_is_divided_as_it_was_and_awaits_all() -> None:
-    had = replace(lease(1), shards=acknowledged_by(taken_by(taken_by(shards(), 1), 0), 1))
-    assert had.shards is not None
-    assert had.shards.taken == (0, 1)
-    assert returned(had).shards == untouched(had.shards) == shards()
+    had = replace(lease(1), sharding=acknowledged_by(taken_by(taken_by(sharding(), 1), 0), 1))
+    assert had.sharding is not None
+    assert had.sharding.taken == (0, 1)
+    assert returned(had).sharding == untouched(had.sharding) == sharding()
 
 
 def test_why_there_is_no_batch_names_the_ranks_that_are_behind() -> None:
     too_few = NotReady(Blocker.TOO_FEW_SEQUENCES, "too few")
-    in_all_hands, done = lease(1), lease(2, shards=acknowledged_by(shards(1), 0))
+    in_all_hands, done = lease(1), lease(2, sharding=acknowledged_by(sharding(1), 0))
     assert awaiting(too_few, [in_all_hands, done]) == too_few
-    one_behind = lease(3, shards=acknowledged_by(shards(2), 0))
+    one_behind = lease(3, sharding=acknowledged_by(sharding(2), 0))
     assert awaiting(too_few, [done, one_behind]).detail == "too few; the batch of step 3 awaits rank 1"
-    many_behind = lease(4, shards=acknowledged_by(shards(30), 0))
+    many_behind = lease(4, sharding=acknowledged_by(sharding(30), 0))
     detail = awaiting(too_few, [many_behind, one_behind]).detail
     assert detail == "too few; the batch of step 4 awaits ranks 1, 2, 3, 4, 5, 6, 7, 8, …"
 
@@ -73,22 +73,22 @@ def test_why_there_is_no_batch_names_the_ranks_that_are_behind() -> None:
 @pytest.mark.parametrize(
     ("leases", "seat", "step"),
     [
-        ([], Seat(0, Split(2)), None),
-        ([lease(1), lease(2)], Seat(0, Split(2)), 1),
-        ([lease(1), lease(2)], Seat(0, Split(2), after=1), 2),
-        ([lease(1), lease(2)], Seat(0, Split(2), after=2), None),
-        ([lease(1, shards=acknowledged_by(shards(), 0)), lease(2)], Seat(0, Split(2)), 2),
-        ([lease(1, shards=acknowledged_by(shards(), 0))], Seat(1, Split(2)), 1),
-        ([lease(1, deadline_ms=NOW)], Seat(0, Split(2)), None),
-        ([lease(1, state=LeaseState.RETURNED)], Seat(0, Split(2)), None),
-        ([lease(1, state=LeaseState.QUARANTINED)], Seat(0, Split(2)), None),
-        ([lease(1, shards=None)], Seat(0, Split(2)), None),
-        ([lease(1, shards=None), lease(2)], Seat(0, Split(4), after=2), None),
+        ([], ShardRequest(0, ShardingSpec(2)), None),
+        ([lease(1), lease(2)], ShardRequest(0, ShardingSpec(2)), 1),
+        ([lease(1), lease(2)], ShardRequest(0, ShardingSpec(2), after=1), 2),
+        ([lease(1), lease(2)], ShardRequest(0, ShardingSpec(2), after=2), None),
+        ([lease(1, sharding=acknowledged_by(sharding(), 0)), lease(2)], ShardRequest(0, ShardingSpec(2)), 2),
+        ([lease(1, sharding=acknowledged_by(sharding(), 0))], ShardRequest(1, ShardingSpec(2)), 1),
+        ([lease(1, deadline_ms=NOW)], ShardRequest(0, ShardingSpec(2)), None),
+        ([lease(1, state=LeaseState.RETURNED)], ShardRequest(0, ShardingSpec(2)), None),
+        ([lease(1, state=LeaseState.QUARANTINED)], ShardRequest(0, ShardingSpec(2)), None),
+        ([lease(1, sharding=None)], ShardRequest(0, ShardingSpec(2)), None),
+        ([lease(1, sharding=None), lease(2)], ShardRequest(0, ShardingSpec(4), after=2), None),
     ],
     ids=str,
 )
 def test_a_rank_gets_the_oldest_batch_that_ranks_have_and_it_has_not_trained_on(
-    leases: list[Lease], seat: Seat, step: int | None
+    leases: list[Lease], seat: ShardRequest, step: int | None
 ) -> None:
     found = shared(leases, seat, NOW)
     assert (None if found is None else found.step) == step
@@ -97,36 +97,36 @@ def test_a_rank_gets_the_oldest_batch_that_ranks_have_and_it_has_not_trained_on(
 @pytest.mark.parametrize(
     ("asked", "named"),
     [
-        (Split(3), "world_size is 2 for the ranks that have this batch, not 3"),
-        (Split(2, split_groups=True), "split_groups"),
-        (Split(2, equal_sequences=True), "equal_sequences is None"),
-        (Split(2, cost="declared"), "cost"),
-        (Split(2, ended_by=EndedBy.RANK_0), "ended_by is all for the ranks that have this batch, not rank_0"),
+        (ShardingSpec(3), "world_size is 2 for the ranks that have this batch, not 3"),
+        (ShardingSpec(2, split_groups=True), "split_groups"),
+        (ShardingSpec(2, equal_sequences=True), "equal_sequences is None"),
+        (ShardingSpec(2, cost="declared"), "cost"),
+        (ShardingSpec(2, ended_by=EndedBy.RANK_0), "ended_by is all for the ranks that have this batch, not rank_0"),
     ],
     ids=str,
 )
-def test_ranks_agree_on_everything(asked: Split, named: str) -> None:
-    assert named in (disagreement(Split(2), asked) or "")
+def test_ranks_agree_on_everything(asked: ShardingSpec, named: str) -> None:
+    assert named in (disagreement(ShardingSpec(2), asked) or "")
     with pytest.raises(RanksDisagree, match="runs out in 0 s"):
-        shared([lease(1)], Seat(1, asked), NOW)
+        shared([lease(1)], ShardRequest(1, asked), NOW)
 
 
 def test_ranks_that_agree_have_nothing_to_say() -> None:
-    assert disagreement(Split(2, cost="declared"), Split(2, cost="declared")) is None
+    assert disagreement(ShardingSpec(2, cost="declared"), ShardingSpec(2, cost="declared")) is None
 
 
 def test_a_rank_says_which_step_it_is_at_if_it_likes() -> None:
-    Seat(0, Split(2)).check(7)
-    Seat(0, Split(2), step=7).check(7)
+    ShardRequest(0, ShardingSpec(2)).check(7)
+    ShardRequest(0, ShardingSpec(2), step=7).check(7)
     with pytest.raises(StepMismatch, match="rank 0 is at step 8; the next batch for it is that of step 7"):
-        Seat(0, Split(2), step=8).check(7)
+        ShardRequest(0, ShardingSpec(2), step=8).check(7)
 
 
 def test_equal_numbers_need_a_batch_that_divides() -> None:
-    Seat(0, Split(5)).check_size(12)
-    Seat(0, Split(4, equal_sequences=True)).check_size(12)
+    ShardRequest(0, ShardingSpec(5)).check_size(12)
+    ShardRequest(0, ShardingSpec(4, equal_sequences=True)).check_size(12)
     with pytest.raises(InvalidField, match="12 sequences"):
-        Seat(0, Split(5, equal_sequences=True)).check_size(12)
+        ShardRequest(0, ShardingSpec(5, equal_sequences=True)).check_size(12)
 
 
 # Who gets which sequences
@@ -147,7 +147,9 @@ def test_every_sequence_is_on_exactly_one_rank(
     if equal_sequences and sum(sizes) % world_size:
         equal_sequences = False
     divided = divide(
-        [np.array(group) for group in groups], [None] * len(groups), Split(world_size, split_groups, equal_sequences)
+        [np.array(group) for group in groups],
+        [None] * len(groups),
+        ShardingSpec(world_size, split_groups, equal_sequences),
     )
     parts = [sequences_of(sizes, divided, rank) for rank in range(world_size)]
     had = sorted((group, sequence) for part in parts for group, own in part.items() for sequence in own)
@@ -155,7 +157,7 @@ def test_every_sequence_is_on_exactly_one_rank(
     counts = [sum(map(len, part.values())) for part in parts]
     assert divided.equal_sequences == (len(set(counts)) == 1) or not divided.equal_sequences
     if equal_sequences:
-        assert len(set(counts)) == 1, "what is asked for is kept, also if groups must be split for it"
+        assert len(set(counts)) == 1, "what is asked for is kept, also if groups must be spec for it"
     if not split_groups and not equal_sequences:
         assert not divided.split_groups
     if not divided.split_groups:
@@ -174,20 +176,20 @@ def test_a_division_is_a_small_part_of_its_lease() -> None:
 def test_what_a_group_costs_is_what_its_producer_said() -> None:
     """Those that said nothing count as the mean of those that did."""
     lengths = [np.array([9]), np.array([1]), np.array([1]), np.array([5])]
-    divided = divide(lengths, [1.0, 3.0, None, 2.0], Split(2, equal_sequences=False, cost="declared"))
+    divided = divide(lengths, [1.0, 3.0, None, 2.0], ShardingSpec(2, equal_sequences=False, cost="declared"))
     loads = [sum([1.0, 3.0, 2.0, 2.0][group] for group in sequences_of([1] * 4, divided, rank)) for rank in (0, 1)]
     assert loads == [4.0, 4.0]
 
 
 def test_a_spread_group_s_cost_lies_on_its_sequences_by_their_tokens() -> None:
     divided = divide(
-        [np.array([6, 2, 2, 2])], [12.0], Split(2, split_groups=True, equal_sequences=False, cost="declared")
+        [np.array([6, 2, 2, 2])], [12.0], ShardingSpec(2, split_groups=True, equal_sequences=False, cost="declared")
     )
     assert sorted(len(sequences_of([4], divided, rank)[0]) for rank in (0, 1)) == [1, 3]
 
 
 def test_what_is_reported_of_a_run_is_the_sum_of_its_batches() -> None:
-    first = recorded(None, shards(balance=Balance("lpt", 0.5, 2.0, 1.0, 0.7, 0.25)))
-    both = recorded(first, shards(4, balance=EVEN))
+    first = recorded(None, sharding(balance=Balance("lpt", 0.5, 2.0, 1.0, 0.7, 0.25)))
+    both = recorded(first, sharding(4, balance=EVEN))
     assert (both.batches, both.imbalance, both.contiguous, both.bound) == (2, 0.5, 1.0, 0.25)
     assert (both.world_size, both.last) == (4, EVEN)

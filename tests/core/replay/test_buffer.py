@@ -15,37 +15,39 @@ from app.core.errors import InvalidField
 from app.core.groups.staleness import oldest_fresh
 from app.core.replay.buffer import (
     DEFAULT_PRIORITY,
-    Chunk,
+    ChunkDropReason,
+    ChunkRecord,
     Eviction,
+    EvictionPlan,
     Fragment,
-    Held,
+    Occupancy,
+    ReplayContext,
     ReplayPolicy,
-    Room,
-    Standing,
-    Unfit,
     Versions,
     acknowledge,
     admit,
+    chunk_drop_reason,
     chunk_of,
     eviction_key,
     give_back,
     make_room,
     reserve,
-    unfit,
     uses_open,
     versions_of,
 )
 from app.core.replay.checks import check_policy, chunks_wanted
 from app.core.replay.rate_limiter import LimiterSettings
-from app.core.replay.sampling import Sampling, Strategy
+from app.core.replay.sampling import SamplingSettings, SamplingStrategy
 from tests.properties import examples
 
-NOW = Standing(session=2, version=10, clock_ms=60_000)
+NOW = ReplayContext(session=2, version=10, clock_ms=60_000)
 
 
-def chunk(chunk_id: int = 1, payload_bytes: int = 100, version: int = 10, **facts: Any) -> Chunk:
+def chunk(chunk_id: int = 1, payload_bytes: int = 100, version: int = 10, **facts: Any) -> ChunkRecord:
     given = {"session": 2, "first": 0, "fragments": 1, "inserted_ms": 60_000, "priority": 1.0} | facts
-    return Chunk(chunk_id, "w", versions=Versions(version, version, version), payload_bytes=payload_bytes, **given)
+    return ChunkRecord(
+        chunk_id, "w", versions=Versions(version, version, version), payload_bytes=payload_bytes, **given
+    )
 
 
 def test_per_token_versions_have_a_lowest_a_mean_and_a_highest() -> None:
@@ -79,23 +81,23 @@ LIMITS = ReplayPolicy(max_staleness=3, max_age_s=30, max_reuse=2, max_bytes=1000
     ("judged", "reason"),
     [
         (chunk(), None),
-        (chunk(session=1), Unfit.OLD_SESSION),
-        (chunk(session=3), Unfit.FUTURE_SESSION),
+        (chunk(session=1), ChunkDropReason.OLD_SESSION),
+        (chunk(session=3), ChunkDropReason.FUTURE_SESSION),
         (chunk(version=7), None),
-        (chunk(version=6), Unfit.STALE),
-        (replace(chunk(), versions=Versions(8, 9.5, 11, 2)), Unfit.FUTURE_VERSION),
-        (replace(chunk(), versions=Versions(6, 9.9, 10, 100)), Unfit.STALE),
+        (chunk(version=6), ChunkDropReason.STALE),
+        (replace(chunk(), versions=Versions(8, 9.5, 11, 2)), ChunkDropReason.FUTURE_VERSION),
+        (replace(chunk(), versions=Versions(6, 9.9, 10, 100)), ChunkDropReason.STALE),
         (chunk(inserted_ms=30_000), None),
-        (chunk(inserted_ms=29_999), Unfit.EXPIRED),
+        (chunk(inserted_ms=29_999), ChunkDropReason.EXPIRED),
         (chunk(uses=1, reserved=1), None),
-        (chunk(uses=2), Unfit.USED_UP),
+        (chunk(uses=2), ChunkDropReason.USED_UP),
         (chunk(payload_bytes=1000), None),
-        (chunk(payload_bytes=1001), Unfit.TOO_LARGE),
+        (chunk(payload_bytes=1001), ChunkDropReason.TOO_LARGE),
     ],
 )
-def test_a_chunk_is_unfit_for_a_reason(judged: Chunk, reason: Unfit | None) -> None:
-    assert unfit(judged, NOW, LIMITS) is reason
-    assert unfit(replace(judged, session=2), replace(NOW, version=99), ReplayPolicy()) is None
+def test_a_chunk_is_unfit_for_a_reason(judged: ChunkRecord, reason: ChunkDropReason | None) -> None:
+    assert chunk_drop_reason(judged, NOW, LIMITS) is reason
+    assert chunk_drop_reason(replace(judged, session=2), replace(NOW, version=99), ReplayPolicy()) is None
 
 
 @given(st.integers(0, 30), st.integers(0, 30), st.integers(0, 30))
@@ -103,7 +105,7 @@ def test_a_range_of_versions_is_what_a_new_version_retires(version: int, current
     """The store need not look at each chunk: those below one version are stale, and no others."""
     assume(version <= current)
     policy = ReplayPolicy(max_staleness=max_staleness)
-    stale = unfit(chunk(version=version), replace(NOW, version=current), policy) is Unfit.STALE
+    stale = chunk_drop_reason(chunk(version=version), replace(NOW, version=current), policy) is ChunkDropReason.STALE
     assert stale == (version < oldest_fresh(current, max_staleness))
 
 
@@ -119,11 +121,11 @@ CHUNKS = st.lists(
 ).map(lambda chunks: [replace(each, chunk_id=place + 1) for place, each in enumerate(chunks)])
 
 
-def bytes_of(chunks: Iterable[Chunk]) -> int:
+def bytes_of(chunks: Iterable[ChunkRecord]) -> int:
     return sum(each.payload_bytes for each in chunks)
 
 
-def goes_before(one: Chunk, other: Chunk, eviction: Eviction) -> bool:
+def goes_before(one: ChunkRecord, other: ChunkRecord, eviction: Eviction) -> bool:
     """Whether one goes first, as the documentation has it."""
     if one.retired != other.retired:
         return one.retired
@@ -137,15 +139,15 @@ def goes_before(one: Chunk, other: Chunk, eviction: Eviction) -> bool:
 @examples(500)
 @given(CHUNKS, st.integers(1, 60), st.integers(1, 8), st.none() | st.integers(60, 200), st.sampled_from(Eviction))
 def test_the_fewest_that_come_first_go_for_a_newcomer(
-    chunks: list[Chunk], payload_bytes: int, max_chunks: int, max_bytes: int | None, eviction: Eviction
+    chunks: list[ChunkRecord], payload_bytes: int, max_chunks: int, max_bytes: int | None, eviction: Eviction
 ) -> None:
     policy = ReplayPolicy(max_chunks=max_chunks, max_bytes=max_bytes, eviction=eviction)
     newcomer = chunk(0, payload_bytes)
 
-    def roomy(kept: list[Chunk]) -> bool:
+    def roomy(kept: list[ChunkRecord]) -> bool:
         return len(kept) < max_chunks and (max_bytes is None or bytes_of(kept) + payload_bytes <= max_bytes)
 
-    def closed(gone: tuple[Chunk, ...]) -> bool:
+    def closed(gone: tuple[ChunkRecord, ...]) -> bool:
         """Nobody stays who goes before one that goes."""
         kept = [each for each in chunks if each not in gone]
         return not any(goes_before(stays, goes, eviction) for stays in kept for goes in gone)
@@ -156,31 +158,31 @@ def test_the_fewest_that_come_first_go_for_a_newcomer(
         for gone in combinations(chunks, count)
         if closed(gone) and roomy([each for each in chunks if each not in gone])
     )
-    room = make_room(newcomer, Held(len(chunks), bytes_of(chunks)), reversed(chunks), policy)
+    room = make_room(newcomer, Occupancy(len(chunks), bytes_of(chunks)), reversed(chunks), policy)
     assert room.enough
     assert set(room.evicted) == set(next(possible))
 
 
 @given(CHUNKS, st.integers(0, 7), st.sampled_from(Eviction))
 def test_the_first_few_candidates_are_enough_or_more_are_asked_for(
-    chunks: list[Chunk], seen: int, eviction: Eviction
+    chunks: list[ChunkRecord], seen: int, eviction: Eviction
 ) -> None:
     policy = ReplayPolicy(max_chunks=3, max_bytes=70, eviction=eviction)
-    held = Held(len(chunks), bytes_of(chunks))
+    held = Occupancy(len(chunks), bytes_of(chunks))
     heads = sorted(chunks, key=lambda each: eviction_key(each, policy))[:seen]
     whole, part = (make_room(chunk(0, 30), held, candidates, policy) for candidates in (chunks, heads))
-    assert part == (whole if len(whole.evicted) <= seen else Room(tuple(heads), enough=False))
+    assert part == (whole if len(whole.evicted) <= seen else EvictionPlan(tuple(heads), enough=False))
 
 
 @given(CHUNKS, st.integers(0, 20), st.sampled_from(Eviction))
-def test_a_stale_newcomer_never_evicts_a_chunk(chunks: list[Chunk], version: int, eviction: Eviction) -> None:
+def test_a_stale_newcomer_never_evicts_a_chunk(chunks: list[ChunkRecord], version: int, eviction: Eviction) -> None:
     policy = ReplayPolicy(max_chunks=1, max_staleness=3, eviction=eviction)
-    newcomer, held = chunk(0, version=version), Held(len(chunks), bytes_of(chunks))
+    newcomer, held = chunk(0, version=version), Occupancy(len(chunks), bytes_of(chunks))
     answer = admit(newcomer, held, chunks, NOW, policy)
     if version < 7:
-        assert answer is Unfit.STALE
+        assert answer is ChunkDropReason.STALE
     elif version > 10:
-        assert answer is Unfit.FUTURE_VERSION
+        assert answer is ChunkDropReason.FUTURE_VERSION
     else:
         assert answer == make_room(newcomer, held, chunks, policy)
 
@@ -272,8 +274,8 @@ def test_a_sample_of_chunks_has_no_more_fragments_than_one_of_fragments() -> Non
 )
 def test_a_policy_that_cannot_work_is_refused(wrong: dict[str, Any]) -> None:
     (field,) = wrong
-    owner = Sampling if hasattr(Sampling(), field) else ReplayPolicy
-    policy = ReplayPolicy(sampling=Sampling(**wrong)) if owner is Sampling else ReplayPolicy(**wrong)
+    owner = SamplingSettings if hasattr(SamplingSettings(), field) else ReplayPolicy
+    policy = ReplayPolicy(sampling=SamplingSettings(**wrong)) if owner is SamplingSettings else ReplayPolicy(**wrong)
     with pytest.raises(InvalidField, match=field) as refused:
         check_policy(policy)
     assert refused.value.location == (field,)
@@ -281,7 +283,7 @@ def test_a_policy_that_cannot_work_is_refused(wrong: dict[str, Any]) -> None:
 
 def test_the_lowest_priority_cannot_go_first_where_all_weigh_the_same() -> None:
     """Chunks stand in order of their weights, priority ** alpha: with alpha 0 the oldest would go."""
-    weightless = ReplayPolicy(sampling=Sampling(alpha=0.0))
+    weightless = ReplayPolicy(sampling=SamplingSettings(alpha=0.0))
     check_policy(weightless)
     with pytest.raises(InvalidField, match=r"sampling\.alpha = 0") as refused:
         check_policy(replace(weightless, eviction=Eviction.LOWEST_PRIORITY))
@@ -290,6 +292,10 @@ def test_the_lowest_priority_cannot_go_first_where_all_weigh_the_same() -> None:
 
 def test_a_policy_whose_limiter_deadlocks_is_refused_and_others_are_not() -> None:
     check_policy(ReplayPolicy())
-    check_policy(replace(FOURS, max_reuse=2, sampling=Sampling(Strategy.RANK, alpha=0, beta=1, half_life_chunks=1e-3)))
+    check_policy(
+        replace(
+            FOURS, max_reuse=2, sampling=SamplingSettings(SamplingStrategy.RANK, alpha=0, beta=1, half_life_chunks=1e-3)
+        )
+    )
     with pytest.raises(InvalidField, match="max_reuse = 1"):
         check_policy(replace(FOURS, max_reuse=1))

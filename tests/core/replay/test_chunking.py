@@ -6,12 +6,12 @@ from itertools import permutations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.replay.buffer import Fragment, ReplayPolicy, Unfit, Versions, unfit_versions
+from app.core.replay.buffer import ChunkDropReason, Fragment, ReplayPolicy, Versions, versions_drop_reason
 from app.core.replay.chunking import (
     GAPS_REMEMBERED,
     Arrival,
-    Dropped,
-    Step,
+    ChunkingStep,
+    FragmentDropReason,
     WorkerState,
     arrive,
     change_session,
@@ -28,9 +28,9 @@ def fragment(number: int, at_ms: int = 0, checksum: str = "", session: int = 1, 
     return Fragment("w", session, number, versions, 100, checksum or f"sum {number}", at_ms)
 
 
-def sent(*fragments: Fragment, policy: ReplayPolicy = PAIRS) -> tuple[list[Arrival], Step]:
+def sent(*fragments: Fragment, policy: ReplayPolicy = PAIRS) -> tuple[list[Arrival], ChunkingStep]:
     """Send fragments; gives what became of each and all steps as one."""
-    arrivals, whole = [], Step(WorkerState(session=1))
+    arrivals, whole = [], ChunkingStep(WorkerState(session=1))
     for each in fragments:
         arrival, step = arrive(whole.state, each, 3, policy)
         arrivals.append(arrival)
@@ -38,11 +38,11 @@ def sent(*fragments: Fragment, policy: ReplayPolicy = PAIRS) -> tuple[list[Arriv
     return arrivals, whole
 
 
-def joined(one: Step, other: Step) -> Step:
-    return Step(other.state, one.chunks + other.chunks, one.dropped + other.dropped, one.gaps + other.gaps)
+def joined(one: ChunkingStep, other: ChunkingStep) -> ChunkingStep:
+    return ChunkingStep(other.state, one.chunks + other.chunks, one.dropped + other.dropped, one.gaps + other.gaps)
 
 
-def numbers(step: Step) -> list[list[int]]:
+def numbers(step: ChunkingStep) -> list[list[int]]:
     return [[each.number for each in chunk] for chunk in step.chunks]
 
 
@@ -62,21 +62,21 @@ def test_a_repetition_is_known_by_its_number_and_checksum_wherever_it_is() -> No
     for number in (0, 1, 2, 5):
         assert arrive(step.state, fragment(number, 7), 3, PAIRS, chunked) == (
             Arrival.REPEATED,
-            Step(replace(step.state, heard_ms=7)),
+            ChunkingStep(replace(step.state, heard_ms=7)),
         )
         arrival, other = arrive(step.state, fragment(number, checksum="other"), 3, PAIRS, chunked)
-        assert (arrival, other) == (Arrival.CONFLICT, Step(step.state))
+        assert (arrival, other) == (Arrival.CONFLICT, ChunkingStep(step.state))
     assert arrive(step.state, fragment(0), 3, PAIRS)[0] is Arrival.REPEATED
 
 
 def test_a_gap_is_waited_for_as_long_as_the_window_and_then_counted() -> None:
     _, step = sent(fragment(0), fragment(1), fragment(2), fragment(4, at_ms=100), fragment(5, at_ms=900))
     assert due_ms(step.state, PAIRS) == 1100
-    assert pass_time(step.state, 3, PAIRS, 1099) == Step(step.state)
+    assert pass_time(step.state, 3, PAIRS, 1099) == ChunkingStep(step.state)
     late = pass_time(step.state, 3, PAIRS, 1100)
     assert numbers(late) == [[4, 5]]
     assert late.gaps == ((3, 3),)
-    assert late.dropped == ((fragment(2), Dropped.GAP),)
+    assert late.dropped == ((fragment(2), FragmentDropReason.GAP),)
     assert arrive(late.state, fragment(3, 1200), 3, PAIRS)[0] is Arrival.LATE
     assert arrive(late.state, fragment(6, 1200), 3, PAIRS)[0] is Arrival.STORED
 
@@ -106,16 +106,16 @@ def test_what_a_silent_worker_left_expires() -> None:
     patient = replace(PAIRS, reorder_window_s=60)
     _, step = sent(fragment(0), fragment(2, at_ms=500), fragment(5, at_ms=500), policy=patient)
     assert due_ms(step.state, patient) == 10_500
-    assert pass_time(step.state, 3, patient, 10_499) == Step(step.state)
+    assert pass_time(step.state, 3, patient, 10_499) == ChunkingStep(step.state)
     gone = pass_time(step.state, 3, patient, 10_500)
     assert gone.dropped == (
-        (fragment(0), Dropped.GAP),
-        (fragment(2, 500), Dropped.GAP),
-        (fragment(5, 500), Dropped.EXPIRED),
+        (fragment(0), FragmentDropReason.GAP),
+        (fragment(2, 500), FragmentDropReason.GAP),
+        (fragment(5, 500), FragmentDropReason.EXPIRED),
     )
     assert (gone.state.open_part, gone.state.waiting, gone.state.next_number) == ((), (), 6)
     assert due_ms(gone.state, PAIRS) is None
-    assert pass_time(gone.state, 3, PAIRS, 10**9) == Step(gone.state)
+    assert pass_time(gone.state, 3, PAIRS, 10**9) == ChunkingStep(gone.state)
     assert arrive(gone.state, fragment(6, 20_000), 3, PAIRS)[0] is Arrival.STORED
 
 
@@ -123,7 +123,7 @@ def test_what_is_fresh_is_not_lost_behind_a_stale_head() -> None:
     policy = replace(PAIRS, max_staleness=1)
     _, step = sent(fragment(0), policy=policy)
     arrival, later = arrive(step.state, fragment(1, version=5), 5, policy)
-    assert (arrival, later.chunks, later.dropped) == (Arrival.STORED, (), ((fragment(0), Unfit.STALE),))
+    assert (arrival, later.chunks, later.dropped) == (Arrival.STORED, (), ((fragment(0), ChunkDropReason.STALE),))
     assert numbers(arrive(later.state, fragment(2, version=5), 5, policy)[1]) == [[1, 2]]
 
 
@@ -131,20 +131,23 @@ def test_a_chunk_begins_behind_a_fragment_that_no_chunk_can_hold() -> None:
     """Those before it that are in no chunk go with it, as they are no chunk without it."""
     policy = replace(PAIRS, max_staleness=1, fragments_per_chunk=3)
     parts = [fragment(number, version=2 if number == 4 else 5) for number in (1, 2, 3, 4, 5, 6, 7)]
-    step = Step(WorkerState(session=1))
+    step = ChunkingStep(WorkerState(session=1))
     for each in (*parts, fragment(0, version=5)):
         step = joined(step, arrive(step.state, each, 5, policy)[1])
     assert numbers(step) == [[0, 1, 2], [5, 6, 7]]
-    assert [(each.number, why) for each, why in step.dropped] == [(3, Dropped.GAP), (4, Unfit.STALE)]
+    assert [(each.number, why) for each, why in step.dropped] == [
+        (3, FragmentDropReason.GAP),
+        (4, ChunkDropReason.STALE),
+    ]
 
 
 def test_a_new_session_begins_at_number_0() -> None:
     _, step = sent(fragment(0), fragment(1), fragment(2), fragment(4))
     new = change_session(step.state, 2)
-    assert new.dropped == ((fragment(2), Dropped.OLD_SESSION), (fragment(4), Dropped.OLD_SESSION))
+    assert new.dropped == ((fragment(2), FragmentDropReason.OLD_SESSION), (fragment(4), FragmentDropReason.OLD_SESSION))
     arrival, begun = arrive(step.state, fragment(0, session=2), 3, PAIRS)
     assert (arrival, begun.dropped, begun.state.session, begun.state.next_number) == (Arrival.STORED, new.dropped, 2, 1)
-    assert arrive(begun.state, fragment(5, session=1), 3, PAIRS) == (Arrival.OLD_SESSION, Step(begun.state))
+    assert arrive(begun.state, fragment(5, session=1), 3, PAIRS) == (Arrival.OLD_SESSION, ChunkingStep(begun.state))
 
 
 def test_only_the_last_few_gaps_are_remembered() -> None:
@@ -170,7 +173,7 @@ class Plain:
     here: dict[int, Fragment] = field(default_factory=dict)
     seen: dict[int, str] = field(default_factory=dict)
     chunks: list[list[int]] = field(default_factory=list)
-    dropped: list[tuple[Fragment, Dropped | Unfit]] = field(default_factory=list)
+    dropped: list[tuple[Fragment, FragmentDropReason | ChunkDropReason]] = field(default_factory=list)
     gaps: list[tuple[int, int]] = field(default_factory=list)
 
     @property
@@ -184,14 +187,14 @@ class Plain:
     def behind(self) -> list[Fragment]:
         return [each for number, each in self.here.items() if number > self.edge]
 
-    def drop(self, upto: int, reason: Dropped | Unfit) -> None:
+    def drop(self, upto: int, reason: FragmentDropReason | ChunkDropReason) -> None:
         for number in sorted(self.here):
             if number < upto:
                 self.dropped.append((self.here.pop(number), reason))
 
     def give_up(self) -> None:
         gap = self.edge, min(each.number for each in self.behind) - 1
-        self.drop(gap[0], Dropped.GAP)
+        self.drop(gap[0], FragmentDropReason.GAP)
         self.gaps.append(gap)
         self.start = gap[1] + 1
         self.cut()
@@ -200,12 +203,12 @@ class Plain:
         size = self.policy.fragments_per_chunk
         while self.start < self.edge:
             head = range(self.start, min(self.start + size, self.edge))
-            faults = [unfit_versions(self.here[number].versions, self.version, self.policy) for number in head]
+            faults = [versions_drop_reason(self.here[number].versions, self.version, self.policy) for number in head]
             first = next((place for place, fault in enumerate(faults) if fault is not None), None)
             if first is not None:
                 fault = faults[first]
                 assert fault is not None
-                self.drop(self.start + first, Dropped.GAP)
+                self.drop(self.start + first, FragmentDropReason.GAP)
                 self.start += first + 1
                 self.drop(self.start, fault)
             elif len(head) == size:
@@ -222,7 +225,7 @@ class Plain:
             self.give_up()
         if silent:
             self.start, open_until = self.edge, self.edge
-            self.drop(open_until, Dropped.EXPIRED)
+            self.drop(open_until, FragmentDropReason.EXPIRED)
 
     def take(self, new: Fragment) -> Arrival:
         if new.session < self.session:
@@ -244,7 +247,7 @@ class Plain:
         return Arrival.STORED
 
     def begin(self, session: int) -> None:
-        self.drop(1 << 60, Dropped.OLD_SESSION)
+        self.drop(1 << 60, FragmentDropReason.OLD_SESSION)
         self.session, self.start, self.seen = session, 0, {}
 
 
@@ -270,14 +273,14 @@ EVENTS = st.lists(
 @given(POLICIES, EVENTS)
 def test_it_does_what_the_plain_model_does(policy: ReplayPolicy, events: list[tuple[str, int, int]]) -> None:
     """And every fragment that was stored is in one place: a chunk, the open part, waiting, dropped for a reason."""
-    plain, whole, clock_ms, session = Plain(policy), Step(WorkerState(session=1)), 0, 1
+    plain, whole, clock_ms, session = Plain(policy), ChunkingStep(WorkerState(session=1)), 0, 1
     stored, offset = list[Fragment](), 0
     for kind, number, passed_ms in events:
         clock_ms += passed_ms
         due = due_ms(whole.state, policy)
         if kind == "time":
             step = pass_time(whole.state, plain.version, policy, clock_ms)
-            assert (step != Step(whole.state)) == (due is not None and due <= clock_ms)
+            assert (step != ChunkingStep(whole.state)) == (due is not None and due <= clock_ms)
             plain.wait(clock_ms)
         elif kind == "session":
             session, offset = session + 1, 0

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from app.core.errors import InvalidField
 from app.core.replay.rate_limiter import (
-    Blocked,
     BlockedOn,
+    LimiterBlock,
     LimiterSettings,
-    Position,
+    LimiterState,
     adjusted,
     check,
     demand_to_note,
@@ -38,7 +38,7 @@ def bands(draw: st.DrawFn) -> LimiterSettings:
 
 
 POSITIONS = st.builds(
-    Position,
+    LimiterState,
     inserts=st.integers(0, 60),
     samples=st.integers(0, 200),
     size=st.integers(0, 60),
@@ -50,7 +50,7 @@ POSITIONS = st.builds(
 @examples(500)
 @given(bands(), POSITIONS, st.integers(1, 20), st.integers(1, 12))
 def test_it_is_the_inequalities_of_reverb(
-    settings: LimiterSettings, position: Position, least: int, count: int
+    settings: LimiterSettings, position: LimiterState, least: int, count: int
 ) -> None:
     ahead = error(position, settings)
     at_once = largest_insert(settings)
@@ -68,7 +68,7 @@ def test_it_is_the_inequalities_of_reverb(
 
 @examples(500)
 @given(bands(), POSITIONS, st.integers(1, 20))
-def test_what_is_open_may_be_done_and_no_more(settings: LimiterSettings, position: Position, least: int) -> None:
+def test_what_is_open_may_be_done_and_no_more(settings: LimiterSettings, position: LimiterState, least: int) -> None:
     inserts, samples = inserts_open(position, settings, least), samples_open(position, settings, least)
     assert inserts is not None
     assert may_insert(inserts, position, settings, least) is None
@@ -80,7 +80,7 @@ def test_what_is_open_may_be_done_and_no_more(settings: LimiterSettings, positio
 @examples(500)
 @given(bands(), POSITIONS, st.integers(1, 20), st.integers(1, 12))
 def test_what_is_missing_is_exactly_what_unblocks(
-    settings: LimiterSettings, position: Position, least: int, count: int
+    settings: LimiterSettings, position: LimiterState, least: int, count: int
 ) -> None:
     for ask in (may_insert, may_sample):
         now = replace(position, demand=0)
@@ -91,7 +91,7 @@ def test_what_is_missing_is_exactly_what_unblocks(
             assert ask(count, now, settings, least) is None or blocked.blocked_on is BlockedOn.CHUNKS
 
 
-def _after(position: Position, blocked_on: BlockedOn, count: int) -> Position:
+def _after(position: LimiterState, blocked_on: BlockedOn, count: int) -> LimiterState:
     match blocked_on:
         case BlockedOn.SAMPLES:
             return replace(position, samples=position.samples + count)
@@ -103,7 +103,7 @@ def _after(position: Position, blocked_on: BlockedOn, count: int) -> Position:
 @examples(500)
 @given(bands(), POSITIONS, st.integers(1, 20), st.integers(1, 40), st.integers(1, 40))
 def test_both_sides_never_wait_for_each_other(
-    settings: LimiterSettings, position: Position, least: int, sample: int, insert: int
+    settings: LimiterSettings, position: LimiterState, least: int, sample: int, insert: int
 ) -> None:
     """Whatever became of the chunks: a trainer that waits is counted in the demand."""
     most_sampled, most_inserted = largest_sample(settings), largest_insert(settings)
@@ -129,12 +129,12 @@ def test_a_demand_counts_for_a_while_and_the_largest_one_first() -> None:
 def test_a_smaller_band_would_deadlock() -> None:
     """That `check` and `largest_sample` refuse no more than they must."""
     narrow = LimiterSettings(samples_per_insert=1, min_diff=0, max_diff=1.75)
-    stuck = Position(inserts=2, samples=1, size=5, offset=-0.1)
+    stuck = LimiterState(inserts=2, samples=1, size=5, offset=-0.1)
     assert may_insert(1, stuck, narrow, 1) is not None
     assert may_sample(1, stuck, narrow, 1) is not None
     most = largest_sample(BAND)
     assert most == 26
-    stuck = Position(inserts=0, size=100, offset=16.5)
+    stuck = LimiterState(inserts=0, size=100, offset=16.5)
     assert may_insert(1, stuck, BAND, 1) is not None
     assert may_sample(most + 1, stuck, BAND, 1) is not None
 
@@ -169,17 +169,17 @@ def test_a_side_of_the_band_may_be_as_good_as_open() -> None:
     slow, fast = LimiterSettings(1e-6, -1e308, 2), LimiterSettings(1, 0, 1e308)
     for settings in (slow, fast):
         check(settings, max_reuse=None)
-        assert may_insert(1, Position(), settings, 1) is None
-        assert may_sample(1, Position(inserts=1, size=1), settings, 1) is None
+        assert may_insert(1, LimiterState(), settings, 1) is None
+        assert may_sample(1, LimiterState(inserts=1, size=1), settings, 1) is None
         assert (largest_insert(settings) or 0) >= 2**53
 
 
 def test_without_a_band_only_chunks_are_waited_for() -> None:
-    there = Position(inserts=10**6, size=7)
+    there = LimiterState(inserts=10**6, size=7)
     assert may_insert(10**6, there, None, 1) is None
     assert (inserts_open(there, None, 1), samples_open(there, None, 1)) == (None, 7)
     assert (largest_sample(None), largest_insert(None)) == (None, None)
-    assert may_sample(9, there, None, 1) == Blocked(
+    assert may_sample(9, there, None, 1) == LimiterBlock(
         BlockedOn.CHUNKS, 2, "sampling 9 needs 9 sampleable chunks, 7 are there"
     )
     assert may_sample(1, there, None, 8) is not None
@@ -187,14 +187,14 @@ def test_without_a_band_only_chunks_are_waited_for() -> None:
 
 def test_sums_of_tenths_do_not_block() -> None:
     tenths = LimiterSettings(samples_per_insert=0.1, min_diff=-2, max_diff=0.3)
-    assert may_insert(1, Position(inserts=2, size=2), tenths, 1) is None
+    assert may_insert(1, LimiterState(inserts=2, size=2), tenths, 1) is None
     assert 3 * 0.1 > 0.3
 
 
 @examples(300)
 @given(bands(), bands(), POSITIONS)
 def test_new_settings_go_on_from_the_error_there_was(
-    old: LimiterSettings, new: LimiterSettings, position: Position
+    old: LimiterSettings, new: LimiterSettings, position: LimiterState
 ) -> None:
     before = error(position, old)
     after = adjusted(position, old, new)
@@ -204,13 +204,13 @@ def test_new_settings_go_on_from_the_error_there_was(
 
 def test_a_million_old_inserts_do_not_block_when_the_aim_doubles() -> None:
     old, new = LimiterSettings(4, -100, 100), LimiterSettings(8, -100, 100)
-    position = Position(inserts=10**6, samples=4 * 10**6, size=10**5)
+    position = LimiterState(inserts=10**6, samples=4 * 10**6, size=10**5)
     assert may_insert(1, position, new, 1) is not None
     assert may_insert(1, adjusted(position, old, new), new, 1) is None
 
 
 def test_a_limiter_switched_on_finds_chunks_that_were_never_sampled() -> None:
-    position = Position(inserts=1000, samples=77, size=3)
+    position = LimiterState(inserts=1000, samples=77, size=3)
     assert error(adjusted(position, None, BAND), BAND) == 3 * 4
     assert error(adjusted(replace(position, size=500), None, BAND), BAND) == BAND.max_diff
     assert adjusted(replace(position, offset=5.0), BAND, None).offset == 0.0

@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.numeric.weighted_without_replacement import successive
+from app.core.numeric.weighted_without_replacement import sample_without_replacement
 from app.core.replay.sampling import (
     MAX_WEIGHT,
     WEIGHT_UNIT,
-    Counts,
-    Draw,
-    Order,
-    Sampling,
-    Strategy,
+    ChunkCounts,
+    ChunkDraw,
+    ChunkIndex,
+    SamplingSettings,
+    SamplingStrategy,
     accepts,
     draw,
     importance,
@@ -41,29 +41,31 @@ class Buffer:
     versions: tuple[int, ...]
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> ChunkCounts:
         powers = Counter(weight.bit_length() - 1 for weight in self.weights)
-        return Counts(len(self.weights), sum(self.weights), powers, Counter(self.versions), CURRENT)
+        return ChunkCounts(len(self.weights), sum(self.weights), powers, Counter(self.versions), CURRENT)
 
-    def at(self, drawn: Draw) -> int:
+    def at(self, drawn: ChunkDraw) -> int:
         """Look up who stands at a place, as Redis does."""
         scores: Sequence[int] = range(len(self.weights))
-        if drawn.order is not Order.INSERTION:
-            scores = self.weights if drawn.order is Order.WEIGHTS else self.versions
+        if drawn.ranked_by is not ChunkIndex.INSERTION:
+            scores = self.weights if drawn.ranked_by is ChunkIndex.WEIGHTS else self.versions
         return ranked(tuple(scores), drawn.low, drawn.high)[drawn.rank]
 
-    def take(self, draws: list[Draw], wanted: int) -> tuple[list[int], list[Draw]]:
+    def take(self, draws: list[ChunkDraw], wanted: int) -> tuple[list[int], list[ChunkDraw]]:
         """Take chunks first come, none twice, as the script does."""
-        chunks: dict[int, Draw] = {}
+        chunks: dict[int, ChunkDraw] = {}
         for each in draws:
             chunk = self.at(each)
             if len(chunks) < wanted and chunk not in chunks and accepts(each, self.weights[chunk]):
                 chunks[chunk] = each
         return list(chunks), list(chunks.values())
 
-    def sample(self, sampling: Sampling, wanted: int, seed: int, counter: int) -> tuple[list[int], list[Draw], int]:
+    def sample(
+        self, sampling: SamplingSettings, wanted: int, seed: int, counter: int
+    ) -> tuple[list[int], list[ChunkDraw], int]:
         """Take a sample, however many lists of draws it needs, at most 12."""
-        chunks, taken = list[int](), list[Draw]()
+        chunks, taken = list[int](), list[ChunkDraw]()
         for _ in range(12):
             draws, counter = draw(self.counts, sampling, wanted, seed, counter, taken)
             before = chunks
@@ -83,20 +85,20 @@ def ranked(scores: tuple[int, ...], low: int, high: int) -> list[int]:
 BUFFER = Buffer(weights=(9, 2, 3, 40, 1), versions=(3, 9, 5, 9, 8))
 
 
-def law(buffer: Buffer, sampling: Sampling) -> list[float]:
+def law(buffer: Buffer, sampling: SamplingSettings) -> list[float]:
     """Each chunk's probability to be drawn, as the strategy's definition has it."""
     chunks = range(len(buffer.weights))
     match sampling.strategy:
-        case Strategy.UNIFORM:
+        case SamplingStrategy.UNIFORM:
             shares = [1.0 for _ in chunks]
-        case Strategy.PROPORTIONAL:
+        case SamplingStrategy.PROPORTIONAL:
             shares = [float(weight) for weight in buffer.weights]
-        case Strategy.RANK:
+        case SamplingStrategy.RANK:
             best_first = sorted(chunks, key=lambda chunk: -buffer.weights[chunk])
             shares = [(1 + best_first.index(chunk)) ** -sampling.alpha for chunk in chunks]
-        case Strategy.RECENCY:
+        case SamplingStrategy.RECENCY:
             shares = [2 ** -((len(chunks) - 1 - chunk) / sampling.half_life_chunks) for chunk in chunks]
-        case Strategy.STALENESS:
+        case SamplingStrategy.STALENESS:
             shares = [1 / (1 + CURRENT - version) for version in buffer.versions]
         case _:
             raise AssertionError("not at random")
@@ -116,22 +118,22 @@ def successive_law(single: list[float], wanted: int) -> dict[tuple[int, ...], fl
 
 
 RANDOM = [
-    Sampling(Strategy.UNIFORM),
-    Sampling(Strategy.PROPORTIONAL),
-    Sampling(Strategy.RANK, alpha=0.0),
-    Sampling(Strategy.RANK, alpha=0.7),
-    Sampling(Strategy.RANK, alpha=4.0),
-    Sampling(Strategy.RECENCY, half_life_chunks=2.0),
-    Sampling(Strategy.RECENCY, half_life_chunks=0.3),  # so uneven that a sample of three ends in a race
-    Sampling(Strategy.RECENCY, half_life_chunks=1e12),
-    Sampling(Strategy.STALENESS),
+    SamplingSettings(SamplingStrategy.UNIFORM),
+    SamplingSettings(SamplingStrategy.PROPORTIONAL),
+    SamplingSettings(SamplingStrategy.RANK, alpha=0.0),
+    SamplingSettings(SamplingStrategy.RANK, alpha=0.7),
+    SamplingSettings(SamplingStrategy.RANK, alpha=4.0),
+    SamplingSettings(SamplingStrategy.RECENCY, half_life_chunks=2.0),
+    SamplingSettings(SamplingStrategy.RECENCY, half_life_chunks=0.3),  # so uneven that a sample of three ends in a race
+    SamplingSettings(SamplingStrategy.RECENCY, half_life_chunks=1e12),
+    SamplingSettings(SamplingStrategy.STALENESS),
 ]
 NAMES = [f"{each.strategy}-{each.alpha}-{each.half_life_chunks:g}" for each in RANDOM]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sampling", RANDOM, ids=NAMES)
-def test_ordered_samples_are_as_frequent_as_successive_sampling_says(sampling: Sampling) -> None:
+def test_ordered_samples_are_as_frequent_as_successive_sampling_says(sampling: SamplingSettings) -> None:
     expected = successive_law(law(BUFFER, sampling), 3)
     seen = Counter(tuple(BUFFER.sample(sampling, 3, seed=5, counter=64 * turn)[0]) for turn in range(3000))
     fits([seen[sample] for sample in expected], list(expected.values()))
@@ -141,7 +143,7 @@ def test_ordered_samples_are_as_frequent_as_successive_sampling_says(sampling: S
 def test_samples_that_take_several_lists_of_draws_keep_the_law() -> None:
     """One chunk outweighs all others so far that the first list hardly ever has a second one."""
     uneven = Buffer(weights=(5, 6, 2**40, 2**12, 1), versions=(CURRENT,) * 5)
-    sampling = Sampling(Strategy.PROPORTIONAL)
+    sampling = SamplingSettings(SamplingStrategy.PROPORTIONAL)
     expected = successive_law(law(uneven, sampling), 4)
     seen, lists = Counter[tuple[int, ...]](), 0
     for turn in range(1500):
@@ -152,36 +154,38 @@ def test_samples_that_take_several_lists_of_draws_keep_the_law() -> None:
     fits([seen[sample] for sample in expected], list(expected.values()))
 
 
-@pytest.mark.parametrize("strategy", Strategy)
-def test_the_most_uneven_buffer_gives_all_but_one(strategy: Strategy) -> None:
+@pytest.mark.parametrize("strategy", SamplingStrategy)
+def test_the_most_uneven_buffer_gives_all_but_one(strategy: SamplingStrategy) -> None:
     """One chunk of each power of two, and versions as far apart."""
     chunks = 53
     ladder = Buffer(tuple(2**power for power in range(chunks)), tuple(min(CURRENT, power) for power in range(chunks)))
     for turn in range(20):
-        sample, _, _ = ladder.sample(Sampling(strategy, alpha=4, half_life_chunks=0.1), chunks - 1, 1, 64 * turn)
+        sample, _, _ = ladder.sample(
+            SamplingSettings(strategy, alpha=4, half_life_chunks=0.1), chunks - 1, 1, 64 * turn
+        )
         assert len(set(sample)) == chunks - 1
 
 
-@pytest.mark.parametrize("strategy", Strategy)
+@pytest.mark.parametrize("strategy", SamplingStrategy)
 @pytest.mark.parametrize("wanted", [5, 6, 1000])
-def test_who_wants_more_than_there_is_gets_all_at_once(strategy: Strategy, wanted: int) -> None:
-    draws, _ = draw(BUFFER.counts, Sampling(strategy), wanted, seed=1, counter=0)
+def test_who_wants_more_than_there_is_gets_all_at_once(strategy: SamplingStrategy, wanted: int) -> None:
+    draws, _ = draw(BUFFER.counts, SamplingSettings(strategy), wanted, seed=1, counter=0)
     assert sorted(BUFFER.take(draws, wanted)[0]) == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("strategy", Strategy)
-def test_nothing_is_drawn_from_nothing(strategy: Strategy) -> None:
-    assert draw(Counts(0), Sampling(strategy), 3, seed=1, counter=7) == ([], 8)
+@pytest.mark.parametrize("strategy", SamplingStrategy)
+def test_nothing_is_drawn_from_nothing(strategy: SamplingStrategy) -> None:
+    assert draw(ChunkCounts(0), SamplingSettings(strategy), 3, seed=1, counter=7) == ([], 8)
 
 
 def test_first_in_first_out_and_last_in_first_out_are_no_matter_of_chance() -> None:
     for counter in range(20):
-        assert BUFFER.sample(Sampling(Strategy.FIFO), 3, 1, counter)[0] == [0, 1, 2]
-        assert BUFFER.sample(Sampling(Strategy.LIFO), 3, 1, counter)[0] == [4, 3, 2]
+        assert BUFFER.sample(SamplingSettings(SamplingStrategy.FIFO), 3, 1, counter)[0] == [0, 1, 2]
+        assert BUFFER.sample(SamplingSettings(SamplingStrategy.LIFO), 3, 1, counter)[0] == [4, 3, 2]
 
 
 @pytest.mark.parametrize("sampling", RANDOM, ids=NAMES)
-def test_probabilities_are_the_law(sampling: Sampling) -> None:
+def test_probabilities_are_the_law(sampling: SamplingSettings) -> None:
     chunks, taken, _ = BUFFER.sample(sampling, 5, seed=2, counter=0)
     weights = [BUFFER.weights[chunk] for chunk in chunks]
     told = probabilities(taken, weights, BUFFER.counts, sampling)
@@ -190,8 +194,10 @@ def test_probabilities_are_the_law(sampling: Sampling) -> None:
 
 def test_probabilities_are_never_zero() -> None:
     """An importance weight divides by them."""
-    hopeless = Draw(Order.INSERTION, 0, 1, rank=0)
-    told = probabilities([hopeless], [1], Counts(10**6), Sampling(Strategy.RECENCY, half_life_chunks=1))
+    hopeless = ChunkDraw(ChunkIndex.INSERTION, 0, 1, rank=0)
+    told = probabilities(
+        [hopeless], [1], ChunkCounts(10**6), SamplingSettings(SamplingStrategy.RECENCY, half_life_chunks=1)
+    )
     assert told[0] > 0
     assert importance([1.0, told[0]], beta=1.0)[1] == 1.0
 
@@ -202,12 +208,12 @@ def test_importance_weights_are_those_of_prioritised_replay(law: list[float], ch
     assert importance(law, beta) == pytest.approx([weight / max(plain) for weight in plain])
 
 
-@pytest.mark.parametrize("strategy", Strategy)
-def test_restored_it_continues_the_same_sequence(strategy: Strategy) -> None:
+@pytest.mark.parametrize("strategy", SamplingStrategy)
+def test_restored_it_continues_the_same_sequence(strategy: SamplingStrategy) -> None:
     def run(counter: int, samples: int) -> tuple[list[list[int]], int]:
         taken = []
         for _ in range(samples):
-            chunks, _, counter = BUFFER.sample(Sampling(strategy), 2, 11, counter)
+            chunks, _, counter = BUFFER.sample(SamplingSettings(strategy), 2, 11, counter)
             taken.append(chunks)
         return taken, counter
 
@@ -218,15 +224,18 @@ def test_restored_it_continues_the_same_sequence(strategy: Strategy) -> None:
 
 
 @pytest.mark.parametrize("sampling", RANDOM, ids=NAMES)
-def test_other_seeds_and_counters_draw_otherwise(sampling: Sampling) -> None:
-    counts = Counts(1000, 0, {3: 400, 9: 600}, {2: 500, 4: 500}, CURRENT)
+def test_other_seeds_and_counters_draw_otherwise(sampling: SamplingSettings) -> None:
+    counts = ChunkCounts(1000, 0, {3: 400, 9: 600}, {2: 500, 4: 500}, CURRENT)
     lists = {tuple(draw(counts, sampling, 8, seed, counter)[0]) for seed in (0, 1, 2**64 - 1) for counter in (0, 1, 2)}
     assert len(lists) == 9
 
 
 def test_neighbouring_counters_share_no_randomness() -> None:
     lists = [
-        {each.rank for each in draw(Counts(10**6), Sampling(Strategy.RANK, alpha=0), 256, 1, counter)[0]}
+        {
+            each.rank
+            for each in draw(ChunkCounts(10**6), SamplingSettings(SamplingStrategy.RANK, alpha=0), 256, 1, counter)[0]
+        }
         for counter in range(20)
     ]
     assert max(len(one & other) for one, other in pairwise(lists)) <= 3
@@ -238,25 +247,25 @@ SPANS = st.dictionaries(st.integers(0, 52), st.integers(1, 300), min_size=1, max
 @examples(300)
 @given(SPANS, st.sampled_from(RANDOM), st.integers(0, 400), st.integers(0, 2**64 - 1), st.integers(0, 2**32))
 def test_draws_name_places_that_are_there(
-    spans: dict[int, int], sampling: Sampling, wanted: int, seed: int, counter: int
+    spans: dict[int, int], sampling: SamplingSettings, wanted: int, seed: int, counter: int
 ) -> None:
     chunks = sum(spans.values())
-    counts = Counts(chunks, chunks, spans, spans, version=52)
+    counts = ChunkCounts(chunks, chunks, spans, spans, version=52)
     draws, after = draw(counts, sampling, wanted, seed, counter)
     assert after == counter + 1
     for each in draws:
         match sampling.strategy:
-            case Strategy.PROPORTIONAL:
+            case SamplingStrategy.PROPORTIONAL:
                 power = each.low.bit_length() - 1
                 assert (each.low, each.high) == (2**power, 2 ** (power + 1) - 1)
                 assert 0 <= each.rank < spans[power]
                 assert 0 <= each.accept < each.high
-            case Strategy.STALENESS:
+            case SamplingStrategy.STALENESS:
                 assert each.low == each.high
                 assert 0 <= each.rank < spans[each.low]
             case _:
                 assert 0 <= each.rank < chunks
-    if sampling.strategy is not Strategy.PROPORTIONAL:
+    if sampling.strategy is not SamplingStrategy.PROPORTIONAL:
         assert len(set(draws)) == len(draws) >= min(wanted, chunks)
 
 
@@ -271,7 +280,9 @@ def test_a_race_alone_is_successive_sampling() -> None:
     }
     stuck = np.full(22, 2)
     seen = Counter(
-        tuple(successive(lambda _: stuck, lambda places: np.log(shares[places]), 4, 3, generator).tolist())
+        tuple(
+            sample_without_replacement(lambda _: stuck, lambda places: np.log(shares[places]), 4, 3, generator).tolist()
+        )
         for _ in range(3000)
     )
     fits([seen[2, *rest] for rest in expected], np.array(list(expected.values())) / sum(expected.values()))
@@ -295,10 +306,14 @@ def test_weights_end_where_redis_counts_no_further() -> None:
     assert weight_of(2**32, 1) == weight_of(math.nextafter(math.inf, 0), 4) == MAX_WEIGHT
 
 
-@pytest.mark.parametrize("sampling", [Sampling(each) for each in Strategy], ids=lambda each: each.strategy)
-def test_as_many_draws_are_made_of_a_million_chunks_as_of_a_thousand(sampling: Sampling) -> None:
+@pytest.mark.parametrize(
+    "sampling", [SamplingSettings(each) for each in SamplingStrategy], ids=lambda each: each.strategy
+)
+def test_as_many_draws_are_made_of_a_million_chunks_as_of_a_thousand(sampling: SamplingSettings) -> None:
     """Each is a look-up in Redis: at most three for a chunk that is wanted, however many there are."""
-    million = Counts(10**6, 0, dict.fromkeys(range(10, 30), 50_000), dict.fromkeys(range(1000), 1000), version=1003)
+    million = ChunkCounts(
+        10**6, 0, dict.fromkeys(range(10, 30), 50_000), dict.fromkeys(range(1000), 1000), version=1003
+    )
     few = replace(million, chunks=1000, powers={10: 1000}, versions={9: 1000})
     for counts in (few, million):
         for counter in range(10):

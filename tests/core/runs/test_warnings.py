@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.model import RunView, Share
+from app.core.model import RunView, ShareLimits
 from app.core.runs.settings import Policy
 from app.core.runs.warnings import (
     WarningKind,
@@ -63,7 +63,7 @@ def test_whoever_has_groups_that_fit_no_batch_is_named(
 
 @pytest.mark.parametrize(("minimums", "warned"), [((0.1, 0.2, 0.7), False), ((0.5, 0.6), True), ((1.0,), False)])
 def test_minimums_may_sum_to_one_and_no_more(minimums: tuple[float, ...], warned: bool) -> None:
-    assert (minimums_above_one({key: Share(share) for key, share in enumerate(minimums)}) is not None) == warned
+    assert (minimums_above_one({key: ShareLimits(share) for key, share in enumerate(minimums)}) is not None) == warned
 
 
 def kinds(view: RunView) -> list[WarningKind]:

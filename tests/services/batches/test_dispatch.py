@@ -10,7 +10,7 @@ import pytest
 from redis.asyncio import Redis
 
 from app.core.batches.leases import LeaseState
-from app.core.environments.registration import Application
+from app.core.environments.registration import RegistrationRequest
 from app.core.errors import StoreUnavailable
 from app.core.runs.settings import Policy
 from app.services.batches.request import BatchRequest
@@ -210,7 +210,7 @@ async def test_a_batch_served_again_says_still_whether_it_is_relaxed(process: Ca
     environments = []
     for n in range(3):
         enrolled = await services.environments.registry.register_environment(
-            RUN, Application(f"env{n}", 4, 512, 1.0, 0.3)
+            RUN, RegistrationRequest(f"env{n}", 4, 512, 1.0, 0.3)
         )
         assert enrolled is not None
         environments.append(enrolled[0].environment)

@@ -360,7 +360,10 @@ class RunMachine(RuleBasedStateMachine):
         if model.queue:
             self._follow(model.queue[0])
         view = self._call(lambda services: services.runs.administration.get(RUN))
-        assert {"sequences": view.drought.sequences, **view.drought.dropped} == {"sequences": 0, **model.drought}
+        assert {"sequences": view.starvation.sequences, **view.starvation.dropped} == {
+            "sequences": 0,
+            **model.starvation,
+        }
         leases = view.leases
         assert [(one.batch_id, one.step, one.state, one.delivery_count) for one in leases] == [
             (batch.id, batch.step, batch.state, batch.delivery_count) for batch in model.batches

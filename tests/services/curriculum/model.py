@@ -111,15 +111,15 @@ class CurriculumModel:
     def contents(self) -> dict[str, Any]:
         """Return what is under each key of it (`curriculum_runs.contents`), but for those that are empty."""
         seen = {key: item for key, item in self.items.items() if item.estimate.count}
-        foreseen = {key: item.prior for key, item in self.items.items() if not item.estimate.count}
+        prior_only = {key: item.prior for key, item in self.items.items() if not item.estimate.count}
         orders: dict[str, Mapping[str, float | None]] = {
             "mean_reward": {key: item.mean_reward for key, item in self.items.items()},
             "posterior": {key: _mean(item.estimate) for key, item in seen.items()},
             "signal": {key: item.estimate.signal for key, item in seen.items()},
             "last": {key: item.estimate.last for key, item in seen.items()},
             "drawn": {key: item.estimate.drawn for key, item in seen.items()},
-            "foreseen": foreseen,
-            "unseen": {key: 0 for key, prior in foreseen.items() if prior is None},
+            "prior_only": prior_only,
+            "unseen": {key: 0 for key, prior in prior_only.items() if prior is None},
             "category": {key: item.category for key, item in self.items.items()},
         }
         hashes = {

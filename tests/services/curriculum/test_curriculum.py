@@ -10,8 +10,8 @@ import pytest
 from pydantic import SecretStr
 from redis.asyncio import Redis
 
-from app.core.curriculum.indexes import Order
-from app.core.curriculum.settings import Arms, Form, Strategy
+from app.core.curriculum.indexes import Index
+from app.core.curriculum.settings import Arms, CurriculumStrategy, Form
 from app.core.errors import CurriculumNotFound, InvalidField, ItemNotFound, RunNotFound
 from app.main import wire
 from app.services.curriculum.sampling import CurriculumSampleRequest
@@ -179,7 +179,7 @@ async def test_a_strategy_is_switched_while_it_goes_on_and_the_estimates_stay(
     await observe(services, {key: [n / 40] for n, key in enumerate(ITEMS)})
     own = (await services.curriculum.settings.view(RUN, NAME)).curriculum_id
     before = await contents(redis_client, own)
-    for strategy in Strategy:
+    for strategy in CurriculumStrategy:
         facts = await services.curriculum.settings.configure(
             RUN, NAME, {"strategy": strategy, "n_bins": 7, "total_steps": 10, "form": Form.CDF}, make=False
         )
@@ -191,9 +191,9 @@ async def test_a_strategy_is_switched_while_it_goes_on_and_the_estimates_stay(
     }
 
 
-@pytest.mark.parametrize("strategy", Strategy)
+@pytest.mark.parametrize("strategy", CurriculumStrategy)
 async def test_asking_what_another_strategy_would_do_changes_nothing_byte_for_byte(
-    process: Start, redis_client: Redis, strategy: Strategy
+    process: Start, redis_client: Redis, strategy: CurriculumStrategy
 ) -> None:
     services, _ = process()
     await make(services, total_steps=100)
@@ -204,7 +204,7 @@ async def test_asking_what_another_strategy_would_do_changes_nothing_byte_for_by
     changes = {"strategy": strategy, "arms": Arms.CATEGORIES}
     found = await services.curriculum.comparisons.compare(RUN, NAME, changes, 8, 50)
     assert (await dump(redis_client), await redis_client.hgetall(KEYS.run)) == (before, clock)  # type: ignore[misc]
-    assert found.current.strategy is Strategy.UNIFORM
+    assert found.current.strategy is CurriculumStrategy.UNIFORM
     assert found.alternative.strategy is strategy
     for side in (found.current, found.alternative):
         assert sum(side.bins) == pytest.approx(1)
@@ -213,7 +213,7 @@ async def test_asking_what_another_strategy_would_do_changes_nothing_byte_for_by
 
 async def test_what_would_be_sampled_is_what_is_sampled(process: Start) -> None:
     services, _ = process()
-    await make(services, strategy=Strategy.LEARNABILITY, in_flight_ttl_s=0.0)
+    await make(services, strategy=CurriculumStrategy.LEARNABILITY, in_flight_ttl_s=0.0)
     await observe(services, {key: [n % 2, 1.0] for n, key in enumerate(ITEMS)})
     predicted = (await services.curriculum.comparisons.compare(RUN, NAME, {}, 12, 0)).current
     found = await sample(services, 12)
@@ -237,7 +237,7 @@ async def test_a_place_of_a_category_is_one_of_its_own(process: Start) -> None:
     for category, keys in (("x", ITEMS[:2]), ("y", ITEMS[2:5]), (None, ITEMS[5:6])):
         await register(services, *keys, category=category)
     view = await services.curriculum.settings.view(RUN, NAME)
-    places = [Place(Order.CATEGORY, rank, category) for category in range(3) for rank in range(3)]
+    places = [Place(Index.CATEGORY, rank, category) for category in range(3) for rank in range(3)]
     found = await services.curriculum.items._items.look(view, places)
     keys = [None if item is None else item.key for item in found]
     assert keys == [ITEMS[5], None, None, ITEMS[0], ITEMS[1], None, *ITEMS[2:5]]
@@ -245,7 +245,7 @@ async def test_a_place_of_a_category_is_one_of_its_own(process: Start) -> None:
 
 async def test_bins_alone_are_drawn_by_their_law_and_nothing_is_handed_out(process: Start) -> None:
     services, _ = process()
-    await make(services, strategy=Strategy.EASY_FIRST, n_bins=4, total_steps=20)
+    await make(services, strategy=CurriculumStrategy.EASY_FIRST, n_bins=4, total_steps=20)
     await observe(services, {key: [n / 40] for n, key in enumerate(ITEMS)})
     request = CurriculumSampleRequest(4000, step=0, total_steps=10)
     found = await services.curriculum.samples.bins(RUN, NAME, request)
@@ -259,7 +259,7 @@ async def test_items_are_listed_page_by_page_and_each_bin_has_its_own(process: S
     services, _ = process()
     await make(services, n_bins=5)
     await register(services, *(f"unseen{n}" for n in range(7)))
-    await register(services, "foreseen", prior=2.0)
+    await register(services, "prior_only", prior=2.0)
     await observe(services, {key: [n / 40] for n, key in enumerate(ITEMS)})
     for descending in (False, True):
         listed: list[str] = []
@@ -270,7 +270,7 @@ async def test_items_are_listed_page_by_page_and_each_bin_has_its_own(process: S
             cursor = page.cursor
             if cursor is None:
                 break
-        by_mean_reward = [*ITEMS, "foreseen"]
+        by_mean_reward = [*ITEMS, "prior_only"]
         unseen = [f"unseen{n}" for n in range(7)]
         assert listed == (by_mean_reward[::-1] + unseen[::-1] if descending else by_mean_reward + unseen)
     facts = await services.curriculum.settings.facts(RUN, NAME)
@@ -285,9 +285,9 @@ async def test_a_deleted_item_is_gone_from_everywhere(process: Start, redis_clie
     services, _ = process()
     await make(services)
     own = (await services.curriculum.settings.view(RUN, NAME)).curriculum_id
-    for key in ("seen", "foreseen", "unseen"):
+    for key in ("seen", "prior_only", "unseen"):
         before = await contents(redis_client, own)
-        await register(services, key, prior=0.25 if key == "foreseen" else None)
+        await register(services, key, prior=0.25 if key == "prior_only" else None)
         if key == "seen":
             await observe(services, {key: [0.3]})
         await sample(services, 5)
@@ -396,7 +396,7 @@ async def test_settings_that_do_not_fit_together_are_refused_and_nothing_changes
 
 async def test_the_arm_of_a_bandit_learns_from_its_items_rewards(process: Start) -> None:
     services, _ = process()
-    await make(services, strategy=Strategy.BANDIT, arms=Arms.CATEGORIES, arm_alpha=0.5, temperature=0.05)
+    await make(services, strategy=CurriculumStrategy.BANDIT, arms=Arms.CATEGORIES, arm_alpha=0.5, temperature=0.05)
     await register(services, *ITEMS[:20], category="hopeless")
     await register(services, *ITEMS[20:], category="informative")
     await observe(services, {key: [0.0, 0.0] if n < 20 else [0.0, 1.0] for n, key in enumerate(ITEMS)})

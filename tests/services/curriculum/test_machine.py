@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from app.api.deps import Services
-from app.core.curriculum.settings import Arms, CurriculumPolicy, Form, Strategy
+from app.core.curriculum.settings import Arms, CurriculumPolicy, CurriculumStrategy, Form
 from app.core.runs.settings import Policy
 from app.store.curriculum.entries import NewItem
 from app.store.runs.tick import NOBODY
@@ -38,7 +38,7 @@ abouts = st.fixed_dictionaries(
     },
 )
 changes = st.one_of(
-    st.fixed_dictionaries({"strategy": st.sampled_from(Strategy)}),
+    st.fixed_dictionaries({"strategy": st.sampled_from(CurriculumStrategy)}),
     st.fixed_dictionaries({"n_bins": st.integers(1, 6)}),
     st.fixed_dictionaries({"ema_alpha": st.sampled_from([0.1, 0.5, 1.0])}),
     st.fixed_dictionaries({"arms": st.sampled_from(Arms), "arm_alpha": st.sampled_from([0.2, 1.0])}),
@@ -115,7 +115,7 @@ class CurriculumMachine(RuleBasedStateMachine):
             return
         assert len(set(taken)) == len(taken) <= n
         assert set(taken) <= idle
-        if self._model.policy.strategy in (Strategy.UNIFORM, Strategy.THOMPSON):
+        if self._model.policy.strategy in (CurriculumStrategy.UNIFORM, CurriculumStrategy.THOMPSON):
             assert len(taken) == min(n, len(idle))
         number = int(self._processes.wait(self._processes.redis.hget(self._own(), "samples")))  # type: ignore[arg-type]
         for key in taken:

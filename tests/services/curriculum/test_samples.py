@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from app.core.curriculum.settings import Strategy
+from app.core.curriculum.settings import CurriculumStrategy
 from app.main import wire
 from app.services.curriculum.sampling import CurriculumSampleRequest
 from app.settings import Settings
@@ -20,9 +20,9 @@ Start = Callable[..., Process]
 ITEMS = [f"item{n:02d}" for n in range(40)]
 
 
-@pytest.mark.parametrize("strategy", Strategy)
+@pytest.mark.parametrize("strategy", CurriculumStrategy)
 async def test_a_request_that_comes_again_gets_the_same_items_whichever_process_gets_it(
-    process: Start, redis_url: str, strategy: Strategy
+    process: Start, redis_url: str, strategy: CurriculumStrategy
 ) -> None:
     (one, _), (other, _) = process(), process()
     twice = Twice(redis_url, 5.0)

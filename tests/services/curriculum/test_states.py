@@ -13,8 +13,8 @@ from redis.asyncio import Redis
 
 from app.api.deps import Services
 from app.core.curriculum.atropos_state import load_atropos
-from app.core.curriculum.settings import Arms, Strategy
-from app.core.curriculum.state import Header
+from app.core.curriculum.settings import Arms, CurriculumStrategy
+from app.core.curriculum.state import CurriculumHeader
 from app.core.errors import CurriculumNotFound, RunNotFound
 from app.services.curriculum.sampling import CurriculumSampleRequest
 from app.services.curriculum.states import CurriculumDocument
@@ -67,10 +67,11 @@ async def copied(services: Services, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("strategy", "arms"), [*((one, Arms.BINS) for one in Strategy), (Strategy.BANDIT, Arms.CATEGORIES)]
+    ("strategy", "arms"),
+    [*((one, Arms.BINS) for one in CurriculumStrategy), (CurriculumStrategy.BANDIT, Arms.CATEGORIES)],
 )
 async def test_restored_it_continues_the_same_sequence_of_samples(
-    process: Start, redis_client: Redis, strategy: Strategy, arms: Arms
+    process: Start, redis_client: Redis, strategy: CurriculumStrategy, arms: Arms
 ) -> None:
     services, _ = process()
     await lived_in(services, strategy=strategy, arms=arms)
@@ -209,7 +210,7 @@ async def test_what_goes_on_is_not_taken_for_abandoned(process: Start, redis_cli
     services, _ = process()
     await make(services)
     states = CurriculumStateStore(services.connection)
-    assert await states.begin(RUN, "loading", Header(), [], "1")
+    assert await states.begin(RUN, "loading", CurriculumHeader(), [], "1")
     await states.drop(RUN, "loading", -1)
     assert await states.stranded(RUN, 2**53) == ["loading"]
     await states.drop(RUN, "loading", 2**53)
@@ -227,7 +228,7 @@ async def test_the_state_of_atroposs_scheduler_is_restored(process: Start) -> No
 
     await services.curriculum.states.load(RUN, NAME, CurriculumDocument(header, (), items()))
     facts = await services.curriculum.settings.facts(RUN, NAME)
-    assert (facts.view.policy.strategy, facts.view.policy.n_bins) == (Strategy.EASY_FIRST, 4)
+    assert (facts.view.policy.strategy, facts.view.policy.n_bins) == (CurriculumStrategy.EASY_FIRST, 4)
     assert facts.census.counts.items == 100
     assert facts.census.counts.seen == 99, "one was never scored"
     page = await services.curriculum.items.page(RUN, NAME, limit=1000, bin_=0)

@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from redis.asyncio import Redis
 
 from app.api.deps import Services
-from app.core.environments.registration import Application
+from app.core.environments.registration import RegistrationRequest
 from app.core.errors import EnvironmentSettingsDiffer, InvalidField, RunNotFound
 from app.core.runs.settings import Policy
 from app.main import wire
@@ -142,7 +142,7 @@ async def test_a_goodbye_that_another_process_hears_of_is_not_taken_back(process
     (services, maintenance), (others, _) = process(), process()
     await services.environments.registry.register_trainer(RUN, config(4))
     await services.batches.dispatch.take(RUN)
-    assert await services.environments.registry.register_environment(RUN, Application("math", 4, 512, 1.0, 0.5))
+    assert await services.environments.registry.register_environment(RUN, RegistrationRequest("math", 4, 512, 1.0, 0.5))
     await services.environments.registry.pace(RUN, 0)
     assert await others.environments.registry.disconnect_environment(RUN, 0)
     await maintenance.look_after(RUN)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from redis.asyncio import Redis
 
-from app.core.environments.registration import Application
+from app.core.environments.registration import RegistrationRequest
 from app.core.errors import InvalidField
 from app.services.environments import registry
 from app.store.groups.entries import Outcome, PendingGroup, Placement, Preconditions, Stored
@@ -30,7 +30,9 @@ async def test_every_group_sent_is_served_once_or_still_there(
     shares = (None, 0.25, None)
     environments = []
     for name, share in zip(("plain", "promised", "mixed"), shares, strict=True):
-        enrolled = await first.environments.registry.register_environment(RUN, Application(name, 4, 512, 1.0, share))
+        enrolled = await first.environments.registry.register_environment(
+            RUN, RegistrationRequest(name, 4, 512, 1.0, share)
+        )
         assert enrolled is not None
         environments.append(enrolled[0].environment)
     generator = random.Random(7)
@@ -151,7 +153,7 @@ async def test_reset_leaves_no_payload_behind(process: Callable[..., Process], r
     services, maintenance = process()
     await services.environments.registry.register_trainer(RUN, config(4))
     await services.batches.dispatch.take(RUN)
-    enrolled = await services.environments.registry.register_environment(RUN, Application("env", 8, 512, 1.0))
+    enrolled = await services.environments.registry.register_environment(RUN, RegistrationRequest("env", 8, 512, 1.0))
     assert enrolled is not None
     for mark in range(5):
         await services.groups.atropos.submit(RUN, [encoded(2, mark), encoded(3, mark, enrolled[0].environment)])
@@ -172,9 +174,9 @@ async def test_a_run_takes_only_so_many_environments(
     await services.environments.registry.register_trainer(RUN, config(4))
     await services.batches.dispatch.take(RUN)
     for name in ("one", "two"):
-        await services.environments.registry.register_environment(RUN, Application(name, 4, 512, 1.0))
+        await services.environments.registry.register_environment(RUN, RegistrationRequest(name, 4, 512, 1.0))
     with pytest.raises(InvalidField, match="the run is full"):
-        await services.environments.registry.register_environment(RUN, Application("three", 4, 512, 1.0))
+        await services.environments.registry.register_environment(RUN, RegistrationRequest("three", 4, 512, 1.0))
 
 
 async def test_there_are_only_so_many_runs(process: Callable[..., Process], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -240,7 +240,7 @@ async def test_a_store_that_cannot_be_reached_is_told_to_all_that_ask(
     assert caplog.messages == [], "such as of an exception that was never retrieved"
 
 
-async def test_a_drought_that_they_bring_together_is_told_once(
+async def test_starvation_that_they_bring_together_is_told_once(
     process: Callable[..., Process], caplog: pytest.LogCaptureFixture
 ) -> None:
     """None of them would have reached it alone."""
@@ -256,7 +256,7 @@ async def test_a_drought_that_they_bring_together_is_told_once(
     assert len(caplog.messages) == 1
 
 
-async def test_what_comes_in_vain_after_what_does_not_begins_a_drought_though_they_share_a_commit(
+async def test_what_comes_in_vain_after_what_does_not_begins_starvation_though_they_share_a_commit(
     process: Callable[..., Process], redis_client: Redis
 ) -> None:
     """Of one submission it is what comes best that counts."""
@@ -267,10 +267,10 @@ async def test_what_comes_in_vain_after_what_does_not_begins_a_drought_though_th
     def good(name: str) -> EncodedGroup:
         return replace(named(name), rewards=np.array([1.0, 0.0]))
 
-    droughts = []
+    starvations = []
     for turn in range(3):
         vain = [[named(f"vain{turn}-{n}")] for n in range(2)]
         both = [good(f"good{turn}"), named(f"with-it{turn}")]
         await together(services, [*vain[:turn], both, *vain[turn:]])
-        droughts.append((await redis_client.hget(RunKeys(RUN).starvation, "sequences") or b"0").decode())
-    assert droughts == ["4", "2", "0"]
+        starvations.append((await redis_client.hget(RunKeys(RUN).starvation, "sequences") or b"0").decode())
+    assert starvations == ["4", "2", "0"]

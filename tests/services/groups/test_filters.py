@@ -156,7 +156,7 @@ async def test_a_drought_is_seen_by_all_processes_told_once_and_ended_by_one_gro
     for services in (here, there):
         assert (await services.runs.status.of(RUN)).alert is None
     await here.groups.native.submit(RUN, [rewarded("two", SAME)])
-    assert (await there.environments.registry.view(RUN)).drought.sequences == 2, "it is counted anew"
+    assert (await there.environments.registry.view(RUN)).starvation.sequences == 2, "it is counted anew"
 
 
 @pytest.mark.parametrize(("loss_weight", "sequences"), [(0.0, 4), (0.1, 0)])
@@ -168,5 +168,5 @@ async def test_what_is_kept_with_a_weight_of_0_ends_no_drought(
     await services.runs.administration.set_policy_version(RUN, 1)
     await services.groups.native.submit(RUN, [replace(rewarded("old", MIXED), policy_version=0)])
     await services.groups.native.submit(RUN, [rewarded("same", SAME)])
-    drought = (await services.environments.registry.view(RUN)).drought
+    drought = (await services.environments.registry.view(RUN)).starvation
     assert (drought.sequences, sum(drought.dropped.values())) == (sequences, sequences // 2)

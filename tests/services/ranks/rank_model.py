@@ -6,8 +6,8 @@ disjoint and, together, the batch.
 
 from dataclasses import dataclass, field
 
-from app.core.ranks.requests import Seat
-from app.core.ranks.sharding import EndedBy, Split
+from app.core.ranks.requests import ShardRequest
+from app.core.ranks.sharding import EndedBy, ShardingSpec
 from tests.services.run_model import Batch, Refused, RunModel
 
 Shard = list[tuple[str, int]]
@@ -18,13 +18,13 @@ Shard = list[tuple[str, int]]
 class Division:
     """A batch in ranks' hands."""
 
-    split: Split
+    spec: ShardingSpec
     taken: set[int] = field(default_factory=set)
     acknowledged: set[int] = field(default_factory=set)
 
     @property
     def awaited(self) -> tuple[int, ...]:
-        needed = range(self.split.world_size if self.split.ended_by is EndedBy.ALL else 1)
+        needed = range(self.spec.world_size if self.spec.ended_by is EndedBy.ALL else 1)
         return tuple(rank for rank in needed if rank not in self.acknowledged)
 
 
@@ -33,7 +33,7 @@ class RankModel(RunModel):
     """One run, whose batches may be divided."""
 
     divided: dict[Batch, Division] = field(default_factory=dict)
-    shards: dict[tuple[Batch, Split], dict[int, Shard]] = field(default_factory=dict)
+    shards: dict[tuple[Batch, ShardingSpec], dict[int, Shard]] = field(default_factory=dict)
 
     def take(self, request: str | None, lease_s: int) -> Batch | str:
         """Take a batch whole."""
@@ -42,7 +42,7 @@ class RankModel(RunModel):
             self.divided.pop(taken, None)
         return taken
 
-    def take_shard(self, seat: Seat, lease_s: int) -> Batch | str:
+    def take_shard(self, seat: ShardRequest, lease_s: int) -> Batch | str:
         """Take a rank's shard of the next batch for it, or say why there is none."""
         while True:
             waiting = next((batch for batch in self.batches if self._waits_for(batch, seat)), None)
@@ -60,7 +60,7 @@ class RankModel(RunModel):
             if self._is_whole(waiting):
                 _check_equal(seat, self.batch_size)
                 if waiting in self.divided:
-                    self.divided[waiting] = Division(self.divided[waiting].split)
+                    self.divided[waiting] = Division(self.divided[waiting].spec)
                 return self._sit_down(self._hold(waiting, None, lease_s), seat)
 
     def acknowledge(self, batch_id: str, lease: str) -> None:
@@ -72,7 +72,7 @@ class RankModel(RunModel):
         if batch is None:
             return ()
         division = self.divided.get(batch)
-        if (division is None) != (rank is None) or (division and rank and rank >= division.split.world_size):
+        if (division is None) != (rank is None) or (division and rank and rank >= division.spec.world_size):
             raise Refused("invalid_field", "divided")
         if division is not None and rank is not None and set(division.awaited) - {rank}:
             division.acknowledged.add(rank)
@@ -99,35 +99,35 @@ class RankModel(RunModel):
 
     def remember(self, batch: Batch, rank: int, shard: Shard) -> None:
         """Check a shard against what was handed out of the same division before."""
-        split = self.divided[batch].split
-        known = self.shards.setdefault((batch, split), {})
+        spec = self.divided[batch].spec
+        known = self.shards.setdefault((batch, spec), {})
         assert known.setdefault(rank, shard) == shard, "a rank's shard changed"
         had = [sequence for one in known.values() for sequence in one]
         assert len(had) == len(set(had)), "two ranks have the same sequence"
         everything = {(group.id, position) for group in batch.groups for position in range(group.size)}
         assert set(had) <= everything
-        if len(known) == split.world_size:
+        if len(known) == spec.world_size:
             assert set(had) == everything, "nobody has a sequence of the batch"
-        if split.equal_sequences:
-            assert len(shard) * split.world_size == len(everything)
+        if spec.equal_sequences:
+            assert len(shard) * spec.world_size == len(everything)
 
-    def _waits_for(self, batch: Batch, seat: Seat) -> bool:
+    def _waits_for(self, batch: Batch, seat: ShardRequest) -> bool:
         gone = batch.state == "held" and batch.delivery_count >= self.max_deliveries
         return self._waits(batch) and not gone and _wants(seat, batch)
 
-    def _in_hand(self, seat: Seat) -> Batch | None:
+    def _in_hand(self, seat: ShardRequest) -> Batch | None:
         for batch, division in sorted(self.divided.items(), key=lambda item: item[0].step):
             if batch.state != "held" or batch.deadline <= self.now:
                 continue
             if _wants(seat, batch) and seat.rank not in division.acknowledged:
-                if division.split != seat.split:
+                if division.spec != seat.spec:
                     raise Refused("ranks_disagree")
                 return batch
         return None
 
-    def _sit_down(self, batch: Batch, seat: Seat) -> Batch:
-        if batch not in self.divided or self.divided[batch].split != seat.split:
-            self.divided[batch] = Division(seat.split)
+    def _sit_down(self, batch: Batch, seat: ShardRequest) -> Batch:
+        if batch not in self.divided or self.divided[batch].spec != seat.spec:
+            self.divided[batch] = Division(seat.spec)
         self.divided[batch].taken.add(seat.rank)
         return batch
 
@@ -136,15 +136,15 @@ class RankModel(RunModel):
         self.divided.pop(batch, None)
 
 
-def _wants(seat: Seat, batch: Batch) -> bool:
+def _wants(seat: ShardRequest, batch: Batch) -> bool:
     return seat.after is None or batch.step > seat.after
 
 
-def _check_step(seat: Seat, step: int) -> None:
+def _check_step(seat: ShardRequest, step: int) -> None:
     if seat.step not in (None, step):
         raise Refused("step_mismatch", f"that of step {step}")
 
 
-def _check_equal(seat: Seat, batch_size: int) -> None:
-    if seat.split.equal_sequences and batch_size % seat.split.world_size:
+def _check_equal(seat: ShardRequest, batch_size: int) -> None:
+    if seat.spec.equal_sequences and batch_size % seat.spec.world_size:
         raise Refused("invalid_field", "the same number")

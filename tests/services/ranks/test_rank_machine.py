@@ -9,8 +9,8 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
-from app.core.ranks.requests import Seat
-from app.core.ranks.sharding import EndedBy, Split
+from app.core.ranks.requests import ShardRequest
+from app.core.ranks.sharding import EndedBy, ShardingSpec
 from app.services.batches.request import BatchRequest, BatchResult
 from lachesis.wire.columns import unpack
 from tests.properties import briefly_and_at_length, run_machine
@@ -22,7 +22,7 @@ from tests.services.run_model import Batch
 
 ranks = st.integers(0, 3)
 splits = st.builds(
-    Split,
+    ShardingSpec,
     world_size=st.integers(1, 4),
     split_groups=st.booleans(),
     equal_sequences=st.sampled_from((None, None, True, False)),
@@ -50,12 +50,12 @@ class RankMachine(RunMachine):
     def __init__(self, processes: Processes) -> None:
         super().__init__(processes)
         self._model: RankModel = RankModel(BATCH_SIZE)
-        self._split = Split(2)
+        self._split = ShardingSpec(2)
 
-    @rule(split=splits)
-    def agree(self, split: Split) -> None:
+    @rule(spec=splits)
+    def agree(self, spec: ShardingSpec) -> None:
         """From now on, ranks say this."""
-        self._split = split
+        self._split = spec
 
     @rule(
         rank=ranks,
@@ -70,18 +70,20 @@ class RankMachine(RunMachine):
         self,
         rank: int,
         agrees: bool,
-        other: Split,
+        other: ShardingSpec,
         after: int | None,
         step: int | None,
         request: str | None,
         lease_s: int,
     ) -> None:
-        split = self._split if agrees else other
+        spec = self._split if agrees else other
         ahead = None if after is None else self._model.step - after
-        seat = Seat(rank % split.world_size, split, ahead, None if step is None else self._model.step + 1 - abs(step))
+        seat = ShardRequest(
+            rank % spec.world_size, spec, ahead, None if step is None else self._model.step + 1 - abs(step)
+        )
         self._take_shard(seat, lease_s, request)
 
-    def _take_shard(self, seat: Seat, lease_s: int, request: str | None = None) -> Batch | None:
+    def _take_shard(self, seat: ShardRequest, lease_s: int, request: str | None = None) -> Batch | None:
         batch_request = BatchRequest(request or "", lease_s, "rank", seat)
         expected, answer = self._both(
             lambda s: s.batches.dispatch.take(RUN, batch_request), lambda: self._model.take_shard(seat, lease_s)
@@ -107,7 +109,7 @@ class RankMachine(RunMachine):
     def all_take(self, order: list[int], lease_s: int) -> None:
         for rank in order:
             if rank < self._split.world_size:
-                self._take_shard(Seat(rank, self._split), lease_s)
+                self._take_shard(ShardRequest(rank, self._split), lease_s)
 
     @rule(order=st.permutations(range(4)), dies=st.none() | ranks, batches=st.integers(1, 2))
     def step(self, order: list[int], dies: int | None, batches: int) -> None:
@@ -157,17 +159,17 @@ class RankMachine(RunMachine):
             ]
         self._model.end_sending(before, expected, whole=whole)
 
-    @rule(split=splits)
-    def nobody_is_stranded(self, split: Split) -> None:
+    @rule(spec=splits)
+    def nobody_is_stranded(self, spec: ShardingSpec) -> None:
         """Whatever others left, ranks that start anew get through it once leases have run out."""
-        self._split = replace(split, equal_sequences=None)
+        self._split = replace(spec, equal_sequences=None)
         self.pass_time(4)
         for _ in range(3 * len(self._model.batches) + 3):
-            taken = [self._take_shard(Seat(rank, self._split), 45) for rank in range(split.world_size)]
+            taken = [self._take_shard(ShardRequest(rank, self._split), 45) for rank in range(spec.world_size)]
             if None in taken:
                 break
             assert len(set(taken)) == 1
-            for rank in range(split.world_size):
+            for rank in range(spec.world_size):
                 self.acknowledge_shard(0, rank)
         assert {batch.state for batch in self._model.batches} <= {"quarantined", "sent"}
 
@@ -178,11 +180,11 @@ class RankMachine(RunMachine):
         for lease in leases:
             if lease.state == "held":
                 theirs = by_id.get(lease.batch_id)
-                assert (lease.shards is None) == (theirs is None)
-                if theirs is not None and lease.shards is not None:
-                    assert lease.shards.split == theirs.split
-                    assert set(lease.shards.taken) == theirs.taken
-                    assert set(lease.shards.acknowledged) == theirs.acknowledged
+                assert (lease.sharding is None) == (theirs is None)
+                if theirs is not None and lease.sharding is not None:
+                    assert lease.sharding.spec == theirs.spec
+                    assert set(lease.sharding.taken) == theirs.taken
+                    assert set(lease.sharding.acknowledged) == theirs.acknowledged
 
 
 @briefly_and_at_length(("examples", "steps"), (8, 25), (60, 50))

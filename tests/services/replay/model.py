@@ -234,7 +234,7 @@ class ReplayModel:
         """The rule says who goes; it has an oracle of its own."""
         rules = self.it.rules
         kept = {chunk.id: chunk for chunk in self.it.chunks.values() if chunk.place in KEPT}
-        held = rule.Held(len(kept) + chunks - 1, sum(chunk.size for chunk in kept.values()))
+        held = rule.Occupancy(len(kept) + chunks - 1, sum(chunk.size for chunk in kept.values()))
         limits = rule.ReplayPolicy(
             max_chunks=rules.max_chunks, max_bytes=rules.max_bytes, eviction=rule.Eviction(rules.eviction)
         )
@@ -393,9 +393,9 @@ class ReplayModel:
         self._look_over()
 
 
-def as_the_rule_sees(chunk: Chunk) -> rule.Chunk:
+def as_the_rule_sees(chunk: Chunk) -> rule.ChunkRecord:
     """Return a chunk as the rules of retention know it."""
-    return rule.Chunk(
+    return rule.ChunkRecord(
         chunk_id=chunk.id,
         worker="",
         session=0,

@@ -12,7 +12,7 @@ from app.api.deps import Services
 from app.core.errors import InvalidField
 from app.core.ranks.costs import Weight
 from app.core.replay.buffer import Versions
-from app.core.replay.rate_limiter import Blocked, LimiterSettings
+from app.core.replay.rate_limiter import LimiterBlock, LimiterSettings
 from app.core.runs.settings import Policy
 from app.services.batches.request import Batch, BatchRequest
 from app.services.replay.request import ReplaySampleRequest
@@ -79,7 +79,7 @@ async def test_groups_are_sampled_after_training_up_to_max_reuse_and_then_freed(
         assert [payload[:2] for _, payload in found] == [b"0|", b"1|"]
         assert set(ids) < await payloads(buffer)
         await buffer.ack(sample)
-    assert isinstance(await services.replay.samples.take(RUN, ReplaySampleRequest(num_chunks=1)), Blocked)
+    assert isinstance(await services.replay.samples.take(RUN, ReplaySampleRequest(num_chunks=1)), LimiterBlock)
     kept = policy.keep_batches > 0
     assert (await payloads(buffer)).issuperset(ids) == kept, "kept batches hold them for a rewind"
     await services.batches.retention.checkpoint(RUN, 2)

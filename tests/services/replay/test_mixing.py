@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from app.api.deps import Services
 from app.core.errors import InvalidField
 from app.core.replay.rate_limiter import LimiterSettings
-from app.core.replay.sampling import Sampling, Strategy
+from app.core.replay.sampling import SamplingSettings, SamplingStrategy
 from app.core.runs.settings import Policy
 from app.services.batches.request import Batch, BatchRequest
 from app.store.redis.keys import RunKeys
@@ -196,7 +196,7 @@ async def test_a_group_that_waits_in_the_queue_again_is_not_replayed(
     process: Callable[..., Process], redis_client: Redis
 ) -> None:
     """It was trained on, rewound and given back; it would come twice into one batch."""
-    buffer = await set_up(process(), redis_client, seeded=2, sampling=Sampling(Strategy.FIFO))
+    buffer = await set_up(process(), redis_client, seeded=2, sampling=SamplingSettings(SamplingStrategy.FIFO))
     services = buffer.process[0]
     await services.batches.retention.rewind(RUN, 0)
     await nack(services, await taken(services))

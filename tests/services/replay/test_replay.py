@@ -19,8 +19,8 @@ from app.core.errors import (
     SampleNotFound,
 )
 from app.core.replay.buffer import Versions
-from app.core.replay.rate_limiter import Blocked, BlockedOn, LimiterSettings
-from app.core.replay.sampling import Sampling, Strategy
+from app.core.replay.rate_limiter import BlockedOn, LimiterBlock, LimiterSettings
+from app.core.replay.sampling import SamplingSettings, SamplingStrategy
 from app.services.replay.request import ReplaySample, ReplaySampleRequest
 from app.store.replay.store import ReplayStore
 from tests.services.conftest import RUN, Process
@@ -180,7 +180,7 @@ async def test_who_waits_is_woken_by_what_arrives_and_stops_when_told(buffer: Bu
         assert len(sample.records) == 4
         stop.set()
         blocked = await giving_up
-    assert isinstance(blocked, Blocked)
+    assert isinstance(blocked, LimiterBlock)
     assert (blocked.blocked_on, blocked.missing) == (BlockedOn.CHUNKS, 3)
 
 
@@ -220,7 +220,7 @@ async def test_a_sample_that_can_never_be_is_refused(buffer: Buffer, asked: dict
 
 
 async def test_no_sample_is_ranked_by_weights_that_are_all_the_same(buffer: Buffer) -> None:
-    await buffer.configure(sampling=Sampling(alpha=0.0))
+    await buffer.configure(sampling=SamplingSettings(alpha=0.0))
     await buffer.put(0, 1)
     assert await buffer.take(1, sampling={"strategy": "rank"})
     with pytest.raises(InvalidField, match="ranked by weight") as refused:
@@ -251,12 +251,12 @@ async def test_a_sample_is_shown_again_as_it_was_and_a_repeated_request_gets_it(
 
 
 async def test_settings_change_while_it_goes_on_and_chunks_follow(buffer: Buffer) -> None:
-    await buffer.configure(fragments_per_chunk=1, sampling=Sampling(Strategy.PROPORTIONAL, alpha=1.0))
+    await buffer.configure(fragments_per_chunk=1, sampling=SamplingSettings(SamplingStrategy.PROPORTIONAL, alpha=1.0))
     await buffer.put(0, priority=4.0)
     await buffer.put(1, priority=0.25)
     for sample in [await buffer.take(2) for _ in range(2)]:
         await buffer.ack(sample)
-    await buffer.configure(sampling=Sampling(Strategy.PROPORTIONAL, alpha=0.5))
+    await buffer.configure(sampling=SamplingSettings(SamplingStrategy.PROPORTIONAL, alpha=0.5))
     books = await buffer.books()
     assert [entry.weight for _, entry in sorted(books.chunks.items())] == [2 * 2**20, 2**19]
     await buffer.put(2)

@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 
 from app.core.batches.leases import Lease
 from app.core.errors import SampleNotFound
-from app.core.replay.sampling import Sampling, Strategy
+from app.core.replay.sampling import SamplingSettings, SamplingStrategy
 from app.core.runs.settings import Policy
 from app.services.replay.mixing import Mixture, ReplayMixing
 from app.store.batches.store import BatchStore
@@ -111,7 +111,7 @@ async def test_no_batch_is_committed_that_a_restored_buffer_has_only_a_part_of(
     process: Callable[..., Process], redis_client: Redis
 ) -> None:
     """What the buffer lets go of before the batch has it may be gone when that is handed out again."""
-    sampling = Sampling(Strategy.LIFO)
+    sampling = SamplingSettings(SamplingStrategy.LIFO)
     buffer = await set_up(process(), redis_client, Policy(), seeded=3, batch_size=6, sampling=sampling)
     services = buffer.process[0]
     await services.runs.administration.change(RUN, {"fresh_fraction": 0.3})

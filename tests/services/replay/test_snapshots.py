@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 
 from app.core.errors import LeaseLost, ReplayNotFound, SampleNotFound, SnapshotNotFound
 from app.core.replay.rate_limiter import LimiterSettings
-from app.core.replay.sampling import Strategy
+from app.core.replay.sampling import SamplingStrategy
 from app.services.replay.request import ReplaySample, ReplaySampleRequest
 from tests.services.conftest import RUN, Process
 from tests.services.replay.moves import KEYS, Books, Buffer, buffer_of, fragment, swept
@@ -37,7 +37,7 @@ async def filled(buffer: Buffer, first: int, count: int, version: int = 0) -> No
         await buffer.put(number, priority=dice.random() * 9, version=version)
 
 
-async def train(buffer: Buffer, strategy: Strategy) -> list[Any]:
+async def train(buffer: Buffer, strategy: SamplingStrategy) -> list[Any]:
     """Train on some samples, all that makes a difference to the next ones included."""
     seen = []
     for step in range(6):
@@ -50,9 +50,9 @@ async def train(buffer: Buffer, strategy: Strategy) -> list[Any]:
     return seen
 
 
-@pytest.mark.parametrize("strategy", Strategy)
+@pytest.mark.parametrize("strategy", SamplingStrategy)
 async def test_restored_it_continues_the_same_sequence(
-    process: Callable[..., Process], redis_client: Redis, strategy: Strategy
+    process: Callable[..., Process], redis_client: Redis, strategy: SamplingStrategy
 ) -> None:
     buffer = await buffer_of(process(), redis_client, max_chunks=44, max_reuse=4, seed=7)
     for version in range(4):

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 from redis.asyncio import Redis
 
-from app.core.environments.registration import Application
+from app.core.environments.registration import RegistrationRequest
 from app.core.model import RunConfig
 from app.core.runs.settings import Policy
 from app.services.environments.registry import EnvironmentRegistry
@@ -42,7 +42,7 @@ async def keys_of(redis_client: Redis) -> list[str]:
 
 
 async def enrolled(registry: EnvironmentRegistry, name: str, group_size: int) -> int:
-    outcome = await registry.register_environment(RUN, Application(name, group_size, 512, 1.0))
+    outcome = await registry.register_environment(RUN, RegistrationRequest(name, group_size, 512, 1.0))
     assert outcome is not None
     return outcome[0].environment
 

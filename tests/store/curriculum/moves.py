@@ -2,7 +2,7 @@
 
 from app.core.curriculum.estimates import observed
 from app.core.curriculum.settings import CurriculumPolicy
-from app.core.curriculum.state import Header
+from app.core.curriculum.state import CurriculumHeader
 from app.core.curriculum.strategies.bandit import arm_step
 from app.store.curriculum.entries import NewItem
 from app.store.curriculum.items import ItemStore, Observation, SampleId
@@ -20,7 +20,7 @@ async def a_curriculum(connection: RedisClient) -> CurriculumView:
     assert await store.put(RUN, NAME, "id", policy, "", "1") == "put"
     view = await store.view(RUN, NAME)
     assert view is not None
-    new = [NewItem("foreseen", "algebra", 0.5, "{}"), NewItem("unseen")]
+    new = [NewItem("prior_only", "algebra", 0.5, "{}"), NewItem("unseen")]
     assert await items.register(view, [new]) == [("registered", 2)]
     change = observed(policy, [1.0, 0.0])
     observation = Observation("seen", change, arm_step(policy, change))
@@ -28,5 +28,5 @@ async def a_curriculum(connection: RedisClient) -> CurriculumView:
     taken = await items.take(view, SampleId(1, "sample"), 1, ["seen"], (), "request")
     assert taken is not None
     assert taken.in_flight == 1
-    assert await CurriculumStateStore(connection).begin(RUN, "other", Header(), ["algebra"], "1")
+    assert await CurriculumStateStore(connection).begin(RUN, "other", CurriculumHeader(), ["algebra"], "1")
     return view

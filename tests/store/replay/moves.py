@@ -7,7 +7,7 @@ from typing import Any
 
 from app.core.batches.leases import Lease, LeaseState
 from app.core.replay.buffer import ReplayPolicy
-from app.core.replay.sampling import Counts, Draw, Order, Sampling
+from app.core.replay.sampling import ChunkCounts, ChunkDraw, ChunkIndex, SamplingSettings
 from app.services.replay.planning import FragmentReceipt, plan_insertion
 from app.store.replay.entries import EncodedFragment
 from app.store.replay.insertions import Insertion
@@ -54,8 +54,8 @@ class ReplayMoves:
         view = fields.pop("view", None) or await self.view()
         held = replace(lease(sample_id), request_id=fields.pop("request_id", ""))
         limits = Limits(**{"oldest_version": 0, "oldest_ms": 0, "most_samples": None} | fields)
-        draws = [Draw(Order.INSERTION, 0, 2**53, rank) for rank in ranks]
-        drawn_on = DrawnOn(Sampling(), Counts(view.size))
+        draws = [ChunkDraw(ChunkIndex.INSERTION, 0, 2**53, rank) for rank in ranks]
+        drawn_on = DrawnOn(SamplingSettings(), ChunkCounts(view.size))
         counter = view.total("draws") + 1
         return await self.samples.take(RUN, held, len(ranks), view, drawn_on, draws, counter, limits)
 

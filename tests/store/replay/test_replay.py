@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from app.core.replay.buffer import Eviction, Standing, acknowledge, give_back, make_room, reserve, uses_open
+from app.core.replay.buffer import Eviction, ReplayContext, acknowledge, give_back, make_room, reserve, uses_open
 from app.core.runs.counters import Trained
 from app.store.redis import scripts
 from app.store.redis.keys import RUNS, RunKeys
@@ -198,7 +198,7 @@ async def test_what_may_not_be_sampled_is_passed_over_though_nobody_swept_it_yet
         case "age":
             limits = {"oldest_ms": view.standing.clock_ms + 60_000}
         case "session":
-            standing = Standing(1, view.standing.version, view.standing.clock_ms)
+            standing = ReplayContext(1, view.standing.version, view.standing.clock_ms)
             view = replace(view, standing=standing)
         case _:
             await store.runs.set_policy_version(RUN, 5, Trained())

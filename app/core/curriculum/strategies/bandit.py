@@ -7,8 +7,8 @@ uniform; 0.1 is a fair beginning. Arms without an item are left out.
 Source: Chen et al., *Self-evolving curriculum for LLM reasoning* (2025), TD(0) and the Boltzmann law.
 """
 
-from app.core.curriculum.estimates import Change, Step
-from app.core.curriculum.indexes import Counts, Order, Part
+from app.core.curriculum.estimates import EstimateUpdate, LeakyUpdate
+from app.core.curriculum.indexes import Index, ItemCounts, MixtureComponent
 from app.core.curriculum.mixture import kept, over_bins, tempered
 from app.core.curriculum.settings import Arms, CurriculumPolicy
 
@@ -23,16 +23,16 @@ def arm_of_category(category: str) -> str:
     return f"category:{category}"
 
 
-def arm_step(policy: CurriculumPolicy, change: Change) -> Step:
+def arm_step(policy: CurriculumPolicy, change: EstimateUpdate) -> LeakyUpdate:
     """Say what an observation makes of its arm's value, which begins at 0: ``keep * value + gain``.
 
     The arm is that of the item's bin *before* the observation, or of its category.
     """
     keep, gain = 1 - policy.arm_alpha, policy.arm_alpha * change.signal.gain
-    return Step(keep, gain, gain)
+    return LeakyUpdate(keep, gain, gain)
 
 
-def parts(policy: CurriculumPolicy, counts: Counts, _: float) -> tuple[Part, ...]:
+def parts(policy: CurriculumPolicy, counts: ItemCounts, _: float) -> tuple[MixtureComponent, ...]:
     """Return the law."""
     if policy.arms is Arms.BINS:
         values = [counts.arms.get(arm_of_bin(each), 0.0) for each in range(policy.n_bins)]
@@ -42,12 +42,12 @@ def parts(policy: CurriculumPolicy, counts: Counts, _: float) -> tuple[Part, ...
     law = tempered(values, policy.temperature)
     return kept(
         [
-            Part(Order.CATEGORY, 0, size, probability, f"category {name!r} at {value:.3f}", category=name)
+            MixtureComponent(Index.CATEGORY, 0, size, probability, f"category {name!r} at {value:.3f}", category=name)
             for (name, size), probability, value in zip(categories.items(), law, values, strict=True)
         ]
     )
 
 
-def numbers(_: CurriculumPolicy, counts: Counts, __: float) -> dict[str, float]:
+def numbers(_: CurriculumPolicy, counts: ItemCounts, __: float) -> dict[str, float]:
     """Return the arms' values."""
     return {f"arm_{key}": value for key, value in sorted(counts.arms.items())}

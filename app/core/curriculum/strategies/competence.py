@@ -14,7 +14,7 @@ with log P divided by the temperature. It moves as items are mastered, not with 
 import math
 
 from app.core.curriculum.bins import bin_of, middle
-from app.core.curriculum.indexes import Counts, Order, Part, Span
+from app.core.curriculum.indexes import Index, ItemCounts, MixtureComponent, Span
 from app.core.curriculum.mixture import kept, over_bins
 from app.core.curriculum.settings import CurriculumPolicy, Form
 
@@ -25,10 +25,10 @@ def spans(policy: CurriculumPolicy, _: int) -> tuple[Span, ...]:
     """Of FRONTIER, the mastered."""
     if policy.form is Form.CDF:
         return ()
-    return (Span(Order.MEAN_REWARD, policy.competence_threshold, math.inf),)
+    return (Span(Index.MEAN_REWARD, policy.competence_threshold, math.inf),)
 
 
-def parts(policy: CurriculumPolicy, counts: Counts, progress: float) -> tuple[Part, ...]:
+def parts(policy: CurriculumPolicy, counts: ItemCounts, progress: float) -> tuple[MixtureComponent, ...]:
     """Return the law."""
     return _by_competence(policy, counts, progress) if policy.form is Form.CDF else _by_frontier(policy, counts)
 
@@ -38,16 +38,16 @@ def competence(initial: float, progress: float) -> float:
     return min(1.0, math.sqrt(progress * (1 - initial**2) + initial**2))
 
 
-def frontier(policy: CurriculumPolicy, counts: Counts) -> int:
+def frontier(policy: CurriculumPolicy, counts: ItemCounts) -> int:
     """Return the bin of the frontier."""
-    ranked, mastered = counts.length(Order.MEAN_REWARD), counts.spans[0]
+    ranked, mastered = counts.length(Index.MEAN_REWARD), counts.spans[0]
     if not ranked:
         return middle(policy.n_bins)
     return bin_of(max(0, ranked - 1 - mastered), ranked, policy.n_bins)
 
 
-def _by_competence(policy: CurriculumPolicy, counts: Counts, progress: float) -> tuple[Part, ...]:
-    ranked, unseen = counts.length(Order.MEAN_REWARD), counts.length(Order.UNSEEN)
+def _by_competence(policy: CurriculumPolicy, counts: ItemCounts, progress: float) -> tuple[MixtureComponent, ...]:
+    ranked, unseen = counts.length(Index.MEAN_REWARD), counts.length(Index.UNSEEN)
     share = competence(policy.initial_competence, progress)
     # At least one: a learner that may try nothing learns nothing. 0.29 of 100 items are 29, though 0.29 * 100 is less.
     allowed = min(counts.items, max(1, math.floor(share * counts.items + _ROUNDING)))
@@ -57,20 +57,22 @@ def _by_competence(policy: CurriculumPolicy, counts: Counts, progress: float) ->
     why = f"within competence {share:.2f}"
     return kept(
         [
-            Part(Order.MEAN_REWARD, ranked - known, known, known / max(1, allowed), why),
-            Part(Order.UNSEEN, 0, unknown, unknown / max(1, allowed), f"{why}, not yet seen", middle(policy.n_bins)),
+            MixtureComponent(Index.MEAN_REWARD, ranked - known, known, known / max(1, allowed), why),
+            MixtureComponent(
+                Index.UNSEEN, 0, unknown, unknown / max(1, allowed), f"{why}, not yet seen", middle(policy.n_bins)
+            ),
         ]
     )
 
 
-def _by_frontier(policy: CurriculumPolicy, counts: Counts) -> tuple[Part, ...]:
+def _by_frontier(policy: CurriculumPolicy, counts: ItemCounts) -> tuple[MixtureComponent, ...]:
     centre = frontier(policy, counts)
     logs = [-(((each - centre) / policy.frontier_width) ** 2) / 2 for each in range(policy.n_bins)]
     why = [f"bin {each}, the frontier is bin {centre}" for each in range(policy.n_bins)]
     return over_bins(logs, policy.temperature, counts, why)
 
 
-def numbers(policy: CurriculumPolicy, counts: Counts, progress: float) -> dict[str, float]:
+def numbers(policy: CurriculumPolicy, counts: ItemCounts, progress: float) -> dict[str, float]:
     """Return the competence, or the bin of the frontier and how many items are mastered."""
     if policy.form is Form.CDF:
         return {"competence": competence(policy.initial_competence, progress)}

@@ -6,14 +6,14 @@ the bin uniformly. The bias is that of Atropos's CurriculumScheduler.
 
 import numpy as np
 
-from app.core.curriculum.indexes import Counts, Part
+from app.core.curriculum.indexes import ItemCounts, MixtureComponent
 from app.core.curriculum.mixture import over_bins
 from app.core.curriculum.settings import CurriculumPolicy
 
 _BIAS = 2.0
 
 
-def parts(policy: CurriculumPolicy, counts: Counts, progress: float) -> tuple[Part, ...]:
+def parts(policy: CurriculumPolicy, counts: ItemCounts, progress: float) -> tuple[MixtureComponent, ...]:
     """Return the law; bins without an item are left out."""
     number = np.arange(policy.n_bins)
     biased = np.exp(-_BIAS * number / max(1, policy.n_bins - 1))

@@ -11,7 +11,7 @@ Source: Rutherford et al., *No regrets: investigating and improving regret appro
 import numpy as np
 
 from app.core.curriculum.estimates import Estimate, posterior
-from app.core.curriculum.indexes import Counts, Order, Part, Span, cells
+from app.core.curriculum.indexes import Index, ItemCounts, MixtureComponent, Span, cells
 from app.core.curriculum.mixture import kept, over_cells, tempered
 from app.core.curriculum.settings import CurriculumPolicy
 
@@ -22,24 +22,24 @@ def spans(policy: CurriculumPolicy, _: int) -> tuple[Span, ...]:
     """Return cells of the posteriors' means, and of priors."""
     low, width = policy.reward_min, policy.reward_max - policy.reward_min
     return (
-        *cells(Order.POSTERIOR, tuple(each / CELLS for each in range(1, CELLS))),
-        *cells(Order.FORESEEN, tuple(low + width * each / PRIOR_CELLS for each in range(1, PRIOR_CELLS))),
+        *cells(Index.POSTERIOR, tuple(each / CELLS for each in range(1, CELLS))),
+        *cells(Index.PRIOR_ONLY, tuple(low + width * each / PRIOR_CELLS for each in range(1, PRIOR_CELLS))),
     )
 
 
-def parts(policy: CurriculumPolicy, counts: Counts, _: float) -> tuple[Part, ...]:
+def parts(policy: CurriculumPolicy, counts: ItemCounts, _: float) -> tuple[MixtureComponent, ...]:
     """Return the law."""
     low, width = policy.reward_min, policy.reward_max - policy.reward_min
     priors = [Estimate(prior=low + width * (each + 0.5) / PRIOR_CELLS) for each in range(PRIOR_CELLS)]
     rates = np.array(
         [(each + 0.5) / CELLS for each in range(CELLS)] + [posterior(policy, each).mean for each in priors] + [0.5]
     )
-    unseen = counts.length(Order.UNSEEN)
+    unseen = counts.length(Index.UNSEEN)
     learnable = rates * (1 - rates)
     law = tempered(np.log(learnable), policy.temperature, [*counts.spans, unseen])
     why = [f"learnability {each:.3f}" for each in learnable]
     return (
-        *over_cells(Order.POSTERIOR, counts.spans[:CELLS], law[:CELLS], why),
-        *over_cells(Order.FORESEEN, counts.spans[CELLS:], law[CELLS:-1], why[CELLS:]),
-        *kept([Part(Order.UNSEEN, 0, unseen, law[-1], "not yet seen")]),
+        *over_cells(Index.POSTERIOR, counts.spans[:CELLS], law[:CELLS], why),
+        *over_cells(Index.PRIOR_ONLY, counts.spans[CELLS:], law[CELLS:-1], why[CELLS:]),
+        *kept([MixtureComponent(Index.UNSEEN, 0, unseen, law[-1], "not yet seen")]),
     )

@@ -16,7 +16,7 @@ Source: Jiang, Grefenstette & Rocktaeschel, *Prioritized level replay* (2021); t
 import math
 from dataclasses import replace
 
-from app.core.curriculum.indexes import Counts, Order, Part, Span, cells
+from app.core.curriculum.indexes import Index, ItemCounts, MixtureComponent, Span, cells
 from app.core.curriculum.mixture import kept, over_cells, tempered
 from app.core.curriculum.settings import CurriculumPolicy
 
@@ -26,13 +26,13 @@ _STEEPEST = 64.0
 
 def spans(_: CurriculumPolicy, samples: int) -> tuple[Span, ...]:
     """Return cells of staleness, the stalest first."""
-    return cells(Order.DRAWN, tuple(float(samples + 1 - oldest) for oldest, _ in ages(samples)[1:]))
+    return cells(Index.LAST_SAMPLED, tuple(float(samples + 1 - oldest) for oldest, _ in ages(samples)[1:]))
 
 
-def parts(policy: CurriculumPolicy, counts: Counts, _: float) -> tuple[Part, ...]:
+def parts(policy: CurriculumPolicy, counts: ItemCounts, _: float) -> tuple[MixtureComponent, ...]:
     """Return the law."""
     seen = counts.seen
-    fresh = {order: counts.length(order) for order in (Order.UNSEEN, Order.FORESEEN)}
+    fresh = {index: counts.length(index) for index in (Index.UNSEEN, Index.PRIOR_ONLY)}
     unseen = sum(fresh.values())
     new = (policy.unseen_share if seen else 1.0) if unseen else 0.0
     replayed, rho = 1 - new, policy.staleness_share
@@ -42,14 +42,16 @@ def parts(policy: CurriculumPolicy, counts: Counts, _: float) -> tuple[Part, ...
     why = [f"last drawn {each:g} samples ago" for each in middles]
     return kept(
         [
-            Part(Order.SIGNAL, 0, seen, replayed * (1 - rho), "by rank of signal", exponent=steepness, kind="score"),
-            *(
-                replace(part, kind="staleness")
-                for part in over_cells(Order.DRAWN, counts.spans, [replayed * rho * each for each in stale], why)
+            MixtureComponent(
+                Index.SIGNAL, 0, seen, replayed * (1 - rho), "by rank of signal", exponent=steepness, kind="score"
             ),
             *(
-                Part(order, 0, size, new * size / unseen, "not yet seen", kind="unseen")
-                for order, size in fresh.items()
+                replace(part, kind="staleness")
+                for part in over_cells(Index.LAST_SAMPLED, counts.spans, [replayed * rho * each for each in stale], why)
+            ),
+            *(
+                MixtureComponent(index, 0, size, new * size / unseen, "not yet seen", kind="unseen")
+                for index, size in fresh.items()
                 if size
             ),
         ]

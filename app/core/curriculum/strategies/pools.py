@@ -8,7 +8,7 @@ In the manner of prime-rl's difficulty pools.
 
 import math
 
-from app.core.curriculum.indexes import Counts, Order, Part, Span, cells
+from app.core.curriculum.indexes import Index, ItemCounts, MixtureComponent, Span, cells
 from app.core.curriculum.mixture import over_cells, tempered
 from app.core.curriculum.settings import CurriculumPolicy
 
@@ -18,10 +18,10 @@ POOLS = ("hard", "normal", "easy")
 def spans(policy: CurriculumPolicy, _: int) -> tuple[Span, ...]:
     """Return the pools, of what was seen and of what has a prior."""
     bounds = (math.nextafter(policy.hard_threshold, math.inf), policy.easy_threshold)
-    return (*cells(Order.LAST, bounds), *cells(Order.FORESEEN, bounds))
+    return (*cells(Index.LAST, bounds), *cells(Index.PRIOR_ONLY, bounds))
 
 
-def parts(policy: CurriculumPolicy, counts: Counts, _: float) -> tuple[Part, ...]:
+def parts(policy: CurriculumPolicy, counts: ItemCounts, _: float) -> tuple[MixtureComponent, ...]:
     """Return the law; none where all pools that have items weigh 0."""
     weights = (policy.hard_weight, policy.normal_weight, policy.easy_weight)
     pools = _pools(counts)
@@ -31,23 +31,23 @@ def parts(policy: CurriculumPolicy, counts: Counts, _: float) -> tuple[Part, ...
         policy.temperature,
     )
     why = [f"{name} pool" for name in POOLS]
-    found = list[Part]()
-    for order, row in pools.items():
+    found = list[MixtureComponent]()
+    for index, row in pools.items():
         shares = [whole * n / max(1, size) for whole, n, size in zip(law, row, sizes, strict=True)]
-        found += over_cells(order, row, shares, why)
+        found += over_cells(index, row, shares, why)
     return tuple(found)
 
 
-def numbers(_: CurriculumPolicy, counts: Counts, __: float) -> dict[str, float]:
+def numbers(_: CurriculumPolicy, counts: ItemCounts, __: float) -> dict[str, float]:
     """Return how many items each pool has."""
     sizes = zip(*_pools(counts).values(), strict=True)
     return {f"pool_{name}_count": float(sum(each)) for name, each in zip(POOLS, sizes, strict=True)}
 
 
-def _pools(counts: Counts) -> dict[Order, tuple[int, ...]]:
+def _pools(counts: ItemCounts) -> dict[Index, tuple[int, ...]]:
     """Return the sizes of the pools in each order that has a share of them."""
     return {
-        Order.LAST: counts.spans[:3],
-        Order.FORESEEN: counts.spans[3:],
-        Order.UNSEEN: (0, counts.length(Order.UNSEEN), 0),
+        Index.LAST: counts.spans[:3],
+        Index.PRIOR_ONLY: counts.spans[3:],
+        Index.UNSEEN: (0, counts.length(Index.UNSEEN), 0),
     }

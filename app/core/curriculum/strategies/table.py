@@ -3,26 +3,26 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from app.core.curriculum.indexes import Counts, Part, Span
-from app.core.curriculum.settings import CurriculumPolicy, Strategy
+from app.core.curriculum.indexes import ItemCounts, MixtureComponent, Span
+from app.core.curriculum.settings import CurriculumPolicy, CurriculumStrategy
 from app.core.curriculum.strategies import bandit, competence, easy_first, learnability, plr, pools, thompson, uniform
 
 
 class _Law(NamedTuple):
-    parts: Callable[[CurriculumPolicy, Counts, float], tuple[Part, ...]]
+    parts: Callable[[CurriculumPolicy, ItemCounts, float], tuple[MixtureComponent, ...]]
     spans: Callable[[CurriculumPolicy, int], tuple[Span, ...]] = lambda *_: ()
-    numbers: Callable[[CurriculumPolicy, Counts, float], dict[str, float]] = lambda *_: {}
+    numbers: Callable[[CurriculumPolicy, ItemCounts, float], dict[str, float]] = lambda *_: {}
 
 
 _LAWS = {
-    Strategy.UNIFORM: _Law(uniform.parts),
-    Strategy.EASY_FIRST: _Law(easy_first.parts),
-    Strategy.COMPETENCE_BASED: _Law(competence.parts, competence.spans, competence.numbers),
-    Strategy.LEARNABILITY: _Law(learnability.parts, learnability.spans),
-    Strategy.THOMPSON: _Law(thompson.parts),
-    Strategy.PLR: _Law(plr.parts, plr.spans),
-    Strategy.DIFFICULTY_POOLS: _Law(pools.parts, pools.spans, pools.numbers),
-    Strategy.BANDIT: _Law(bandit.parts, numbers=bandit.numbers),
+    CurriculumStrategy.UNIFORM: _Law(uniform.parts),
+    CurriculumStrategy.EASY_FIRST: _Law(easy_first.parts),
+    CurriculumStrategy.COMPETENCE_BASED: _Law(competence.parts, competence.spans, competence.numbers),
+    CurriculumStrategy.LEARNABILITY: _Law(learnability.parts, learnability.spans),
+    CurriculumStrategy.THOMPSON: _Law(thompson.parts),
+    CurriculumStrategy.PLR: _Law(plr.parts, plr.spans),
+    CurriculumStrategy.DIFFICULTY_POOLS: _Law(pools.parts, pools.spans, pools.numbers),
+    CurriculumStrategy.BANDIT: _Law(bandit.parts, numbers=bandit.numbers),
 }
 
 
@@ -36,7 +36,7 @@ def spans(policy: CurriculumPolicy, samples: int) -> tuple[Span, ...]:
     return _LAWS[policy.strategy].spans(policy, samples)
 
 
-def parts(policy: CurriculumPolicy, counts: Counts, progress: float) -> tuple[Part, ...]:
+def parts(policy: CurriculumPolicy, counts: ItemCounts, progress: float) -> tuple[MixtureComponent, ...]:
     """Return the law that the next item is drawn by.
 
     Args:
@@ -51,6 +51,6 @@ def parts(policy: CurriculumPolicy, counts: Counts, progress: float) -> tuple[Pa
     return _LAWS[policy.strategy].parts(policy, counts, progress)
 
 
-def numbers(policy: CurriculumPolicy, counts: Counts, progress: float) -> dict[str, float]:
+def numbers(policy: CurriculumPolicy, counts: ItemCounts, progress: float) -> dict[str, float]:
     """Return what the strategy has to show besides its law, by name."""
     return _LAWS[policy.strategy].numbers(policy, counts, progress)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.core.curriculum.estimates import Estimate, posterior
-from app.core.curriculum.indexes import Counts, Part
+from app.core.curriculum.indexes import ItemCounts, MixtureComponent
 from app.core.curriculum.sampling import generator
 from app.core.curriculum.settings import CurriculumPolicy
 from app.core.curriculum.strategies.uniform import everything
@@ -22,7 +22,7 @@ from app.core.curriculum.strategies.uniform import everything
 _GRID = 1024
 
 
-def parts(_: CurriculumPolicy, counts: Counts, __: float) -> tuple[Part, ...]:
+def parts(_: CurriculumPolicy, counts: ItemCounts, __: float) -> tuple[MixtureComponent, ...]:
     """Return the law of candidates."""
     return everything(counts, 1.0, "best of the candidates")
 

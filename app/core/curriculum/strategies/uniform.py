@@ -1,16 +1,18 @@
 """All items alike, seen or not; temperature changes nothing."""
 
-from app.core.curriculum.indexes import Counts, Order, Part
+from app.core.curriculum.indexes import Index, ItemCounts, MixtureComponent
 from app.core.curriculum.mixture import kept
 from app.core.curriculum.settings import CurriculumPolicy
 
 
-def parts(_: CurriculumPolicy, counts: Counts, __: float) -> tuple[Part, ...]:
+def parts(_: CurriculumPolicy, counts: ItemCounts, __: float) -> tuple[MixtureComponent, ...]:
     """Return the law: 1 / items each."""
     return everything(counts, 1.0, "any item")
 
 
-def everything(counts: Counts, probability: float, why: str) -> tuple[Part, ...]:
+def everything(counts: ItemCounts, probability: float, why: str) -> tuple[MixtureComponent, ...]:
     """Return parts that share a probability among all items alike."""
-    sizes = {order: counts.length(order) for order in (Order.MEAN_REWARD, Order.UNSEEN)}
-    return kept([Part(order, 0, n, probability * n / max(1, counts.items), why) for order, n in sizes.items()])
+    sizes = {index: counts.length(index) for index in (Index.MEAN_REWARD, Index.UNSEEN)}
+    return kept(
+        [MixtureComponent(index, 0, n, probability * n / max(1, counts.items), why) for index, n in sizes.items()]
+    )

@@ -7,7 +7,7 @@
 -- ARGV per range of scores from 5 on: its order, its least score, the end, not included
 --
 -- Returns {'counted', {the random counter, samples and observations so far, sum of mean reward in parts of 65536, observations
--- left out, items in flight}, items in each of the orders mean_reward, posterior, signal, last, drawn, unseen and foreseen, items in each range, arms
+-- left out, items in flight}, items in each of the orders mean_reward, posterior, signal, last, drawn, unseen and prior_only, items in each range, arms
 -- and their values in turns, categories and their numbers in turns, items without a category and of each}; or {'gone'}:
 -- there is no such curriculum. Done twice, it skips numbers.
 -- Cost: O((r + k) log m), r the ranges, k the categories if wanted, m the items there are.

@@ -35,12 +35,12 @@ local function place(c, key, item)
   if item.estimates or not item.fresh and item.prior == item.former_prior then return end
   if item.former_prior ~= '-' then
     increase(c.curriculum, 'mean_reward', -in_units(item.former_prior))
-    if item.prior == '-' then later('ZREM', c.foreseen, key) later('ZREM', c.mean_reward, key) end
+    if item.prior == '-' then later('ZREM', c.prior_only, key) later('ZREM', c.mean_reward, key) end
   elseif not item.fresh then
     later('ZREM', c.unseen, key)
   end
   if item.prior == '-' then return later('ZADD', c.unseen, 0, key) end
   increase(c.curriculum, 'mean_reward', in_units(item.prior))
-  later('ZADD', c.foreseen, item.prior, key)
+  later('ZADD', c.prior_only, item.prior, key)
   later('ZADD', c.mean_reward, item.prior, key)
 end

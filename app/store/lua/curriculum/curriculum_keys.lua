@@ -9,7 +9,7 @@
 -- last              zset  seen items by mean reward of their last group
 -- drawn             zset  seen items by the number of the sample that last handed them out, 0 if none did
 -- unseen            zset  items not observed yet and without a prior, all with score 0
--- foreseen          zset  items not observed yet, by their prior
+-- prior_only          zset  items not observed yet, by their prior
 -- category          zset  all items by the number of their category, 0 of those that have none
 -- category_numbers  hash  category -> its number, from 1
 -- arms              hash  arm of the bandit -> its value
@@ -18,7 +18,7 @@
 -- requests          zset  requests that brought observations, by the run clock at which they are forgotten, ms
 -- samples           hash  requests for samples -> JSON of what they were given (sample_requests)
 -- samples_until     zset  those requests, by the run clock at which they are forgotten, ms
-local PARTS = {'curriculum', 'items', 'estimates', 'mean_reward', 'posterior', 'signal', 'last', 'drawn', 'unseen', 'foreseen',
+local PARTS = {'curriculum', 'items', 'estimates', 'mean_reward', 'posterior', 'signal', 'last', 'drawn', 'unseen', 'prior_only',
   'category', 'category_numbers', 'arms', 'in_flight', 'holders', 'requests', 'samples', 'samples_until'}
 
 -- The curriculum whose keys begin at this one, and what was looked up of it.

@@ -6,7 +6,7 @@ end
 
 -- Put an item among the seen ones, by the number of the sample that handed it out, if it is in flight.
 local function become_seen(c, key, item)
-  if not item.fresh then later('ZREM', item.prior == '-' and c.unseen or c.foreseen, key) end
+  if not item.fresh then later('ZREM', item.prior == '-' and c.unseen or c.prior_only, key) end
   if item.prior ~= '-' and not item.fresh then item.former_ema = item.prior end
   local holder = redis.call('HGET', c.holders, key)
   later('ZADD', c.drawn, holder and string.match(holder, '^%d+') or 0, key)

@@ -1,7 +1,7 @@
 -- curriculum_places: who stands where (not a command of its own).
 --
 -- A place is an order, the number of a category for the order of categories (else ''), and a rank; or 'item', a key, ''.
-local RANKED = {'mean_reward', 'posterior', 'signal', 'last', 'drawn', 'unseen', 'foreseen'}
+local RANKED = {'mean_reward', 'posterior', 'signal', 'last', 'drawn', 'unseen', 'prior_only'}
 
 -- The item at a place; nil if nobody stands there any more.
 local function member_at(c, order, name, rank)
