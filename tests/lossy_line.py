@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from urllib.parse import unquote
 
+from tests.waiting import wait_until
+
 _CHUNK_BYTES = 1 << 20
 
 
@@ -14,13 +16,18 @@ class LossyLine:
     """Carries bytes between a service and its Redis, but for what it is told to lose or to hold.
 
     Patterns are searched in commands as they are sent: ``EVALSHA``, digest, keys, arguments.
+
+    Attributes:
+        lost: Replies of Redis that were lost so far.
     """
 
     def __init__(self, upstream: str) -> None:
+        self.lost = 0
         self._upstream = upstream
         self._lose: re.Pattern[bytes] | None = None
         self._hold: re.Pattern[bytes] | None = None
         self._held: list[tuple[asyncio.StreamWriter, bytes]] = []
+        self._answers: dict[asyncio.StreamWriter, int] = {}
         self._answering: list[asyncio.Task[None]] = []
         self._writers: list[asyncio.StreamWriter] = []
         self._piece_bytes, self._pause_s = _CHUNK_BYTES, 0.0
@@ -55,20 +62,25 @@ class LossyLine:
     async def deliver_late(self) -> None:
         """Send Redis what was held, whoever has given up waiting for it."""
         assert self._held
-        for to_redis, data in self._held:
+        held, self._held = self._held, []
+        before = [self._answers[to_redis] for to_redis, _ in held]
+        for to_redis, data in held:
             to_redis.write(data)
-        self._held.clear()
-        await asyncio.sleep(0.1)  # nobody is left to hear that Redis has done it
+        for (to_redis, _), answers in zip(held, before, strict=True):
+            await wait_until(lambda: self._answers[to_redis] > answers)  # noqa: B023
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection of the service's."""
         from_redis, to_redis = await asyncio.open_unix_connection(self._upstream)
-        answering = asyncio.create_task(self._copy(from_redis, writer))
+        self._answers[to_redis] = 0
+        answering = asyncio.create_task(self._copy(from_redis, writer, to_redis))
         self._answering.append(answering)
         self._writers += [writer, to_redis]
         while data := await self._read(reader):
-            if self._lose and self._lose.search(data):
+            if self._lose and self._lose.search(data) and not answering.cancelled():
                 answering.cancel()
+                await asyncio.wait({answering})
+                self._answering.append(asyncio.create_task(self._swallow(from_redis)))
             if self._hold and self._hold.search(data):
                 self._held.append((to_redis, data))
             else:
@@ -84,10 +96,17 @@ class LossyLine:
         await asyncio.gather(*self._answering, return_exceptions=True)
         await asyncio.gather(*(writer.wait_closed() for writer in self._writers), return_exceptions=True)
 
-    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _copy(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, to_redis: asyncio.StreamWriter
+    ) -> None:
         while data := await self._read(reader):
+            self._answers[to_redis] += 1
             writer.write(data)
             await self._pause(writer)
+
+    async def _swallow(self, reader: asyncio.StreamReader) -> None:
+        while await self._read(reader):
+            self.lost += 1
 
     async def _read(self, reader: asyncio.StreamReader) -> bytes:
         return await reader.read(self._piece_bytes)

@@ -12,6 +12,7 @@ from app.core import errors
 from app.logs import TextLines
 from app.store.redis.keys import PREFIX
 from tests.api.native_groups import BINARY, in_binary
+from tests.scenarios.native_calls import trainers_wait
 
 RUN = {"name": "r", "batch_size": 2}
 GROUP: dict[str, Any] = {"tokens": [[1], [2]], "masks": [[1], [2]], "scores": [0.5, 1.0]}
@@ -420,7 +421,8 @@ async def test_who_waits_hears_at_once_of_what_ends_the_wait(
     await made(client, batch_size=3)
     await sent(client)
     waiting = asyncio.create_task(client.post("/v1/runs/r/batches?wait_s=" + ("0.4" if change == "nothing" else "20")))
-    await asyncio.sleep(0.2)
+    if change != "nothing":
+        await trainers_wait(client, 1)
     match change:
         case "archive":
             await client.patch("/v1/runs/r", json={"archived": True})

@@ -3,7 +3,6 @@
 `LACHESIS_FUZZ_SEED` says where to start (`tests/seeds.py`).
 """
 
-import asyncio
 from collections import Counter
 from random import Random
 
@@ -74,5 +73,4 @@ async def everything_can_be_had(client: httpx.AsyncClient, redis: Redis, rnd: Ra
             assert reply.status_code in (201, 204), reply.text
             if reply.status_code == 204:
                 break
-    await asyncio.sleep(1)  # trainers of Atropos acknowledge when their reply has gone
     await books_once_settled(redis, "fuzz")

@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 from redis.asyncio import Redis
+from redis.exceptions import ResponseError
 
 from app.store.redis import scripts
 from app.store.server.embedded import EmbeddedRedis
@@ -79,8 +80,8 @@ async def test_requests_wait_for_a_redis_that_is_killed_and_nothing_is_lost(
         async def another() -> bool:
             return server.pid != killed
 
-        for _ in range(3):
-            await asyncio.sleep(0.15)
+        for disaster in range(3):
+            await wait_until(lambda: sent > 20 * disaster)  # noqa: B023
             await wait_until(another)
             killed = server.pid
             os.kill(killed, signal.SIGKILL)
@@ -205,8 +206,16 @@ async def test_requests_wait_while_a_script_keeps_redis_busy(server: EmbeddedRed
         await register(client, 4)
         busy = "local t = redis.call('TIME')[1]; while redis.call('TIME')[1] - t < 3 do end"
         await redis.config_set("busy-reply-threshold", 100)
+
+        async def is_busy() -> bool:
+            try:
+                await redis.ping()
+            except ResponseError as refusal:
+                return str(refusal).startswith("BUSY")
+            return False
+
         spinning = asyncio.create_task(redis.eval(f"redis.set_repl(redis.REPL_NONE); {busy}", 0))
-        await asyncio.sleep(0.3)
+        await wait_until(is_busy)
         post_, *others = await asyncio.gather(
             client.post("/scored_data", json=group(4, 1)),
             client.get("/status-env", params={"env_id": 0}),

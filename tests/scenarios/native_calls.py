@@ -1,5 +1,6 @@
 """What clients of the native API send, spelled once."""
 
+import re
 from typing import Any
 
 import httpx
@@ -83,6 +84,17 @@ async def status(client: httpx.AsyncClient, run: str = RUN) -> dict[str, Any]:
     assert reply.status_code == 200, reply.text
     answer: dict[str, Any] = reply.json()
     return answer
+
+
+async def trainers_wait(client: httpx.AsyncClient, at_least: int) -> None:
+    """Wait until so many requests wait for a batch."""
+
+    async def they_do() -> bool:
+        page = (await client.get("/metrics")).text
+        (waiting,) = re.findall(r"^lachesis_long_polls_waiting.* (\S+)$", page, re.M)
+        return float(waiting) >= at_least
+
+    await wait_until(they_do)
 
 
 async def lease_runs_out(client: httpx.AsyncClient, batch: Batch) -> None:

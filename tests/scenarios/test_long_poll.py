@@ -9,11 +9,9 @@ import httpx
 import pytest
 
 from tests.e2e.service import Service
-from tests.scenarios.native_calls import RUN, Batch, end, ids, in_hands, make_run, submit, take, taken
+from tests.scenarios.native_calls import RUN, Batch, end, ids, in_hands, make_run, submit, take, taken, trainers_wait
 
 LONG_S = 30.0
-AFTER_S = 0.05
-"""Between two requests of which one must come first: nobody outside can see that a trainer waits."""
 
 
 def waiting(client: httpx.AsyncClient, wait_s: float = LONG_S) -> "asyncio.Task[Batch | None]":
@@ -27,7 +25,7 @@ async def test_a_waiting_trainer_is_woken_by_the_last_group_that_was_missing(cli
     for number in range(5):
         trainer = waiting(client)
         await submit(client, f"a{number}")
-        await asyncio.sleep(AFTER_S)
+        await trainers_wait(client, 1)
         assert not trainer.done(), "half a batch is none"
         await submit(client, f"b{number}")
         begun = clock()
@@ -52,7 +50,7 @@ async def test_a_waiting_trainer_is_woken_by_whatever_lets_a_batch_form(client: 
     await submit(client, "a", "b")
     batch = await taken(client, lease_s=0.3 if "runs out" in news else 600)
     trainer = waiting(client)
-    await asyncio.sleep(AFTER_S)
+    await trainers_wait(client, 1)
     match news:
         case "a smaller batch size":
             await submit(client, "c")
@@ -70,9 +68,9 @@ async def test_a_waiting_trainer_is_woken_by_whatever_lets_a_batch_form(client: 
 async def test_those_who_wait_are_served_in_the_order_they_came(client: httpx.AsyncClient) -> None:
     await make_run(client, batch_size=2)
     trainers = []
-    for _ in range(8):
+    for number in range(8):
         trainers.append(waiting(client))
-        await asyncio.sleep(AFTER_S)
+        await trainers_wait(client, number + 1)
     sent = [f"g{number}" for number in range(8)]
     await submit(client, *sent)
     batches = [batch for batch in await asyncio.gather(*trainers) if batch is not None]
@@ -83,7 +81,7 @@ async def test_a_trainer_that_hung_up_takes_no_batch_with_it(client: httpx.Async
     await make_run(client)
     for _ in range(3):
         gone = waiting(client)
-        await asyncio.sleep(AFTER_S)
+        await trainers_wait(client, 1)
         gone.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await gone
@@ -103,7 +101,7 @@ async def test_a_service_that_is_told_to_stop_answers_who_waits_at_once(tmp_path
         async with httpx.AsyncClient(base_url=service.url, timeout=60, trust_env=False) as client:
             await make_run(client)
             trainers = [asyncio.create_task(client.post(f"{RUN}/batches", params={"wait_s": 60})) for _ in range(3)]
-            await asyncio.sleep(5 * AFTER_S)
+            await trainers_wait(client, 3)
             stopping = asyncio.create_task(asyncio.to_thread(service.stop))
             replies = await asyncio.wait_for(asyncio.gather(*trainers), 5)
             assert [reply.status_code for reply in replies] == [204] * 3

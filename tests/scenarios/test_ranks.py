@@ -22,6 +22,7 @@ from tests.scenarios.native_calls import (
     submit,
     take,
     taken,
+    trainers_wait,
 )
 
 WORLD = 3
@@ -93,7 +94,7 @@ async def test_ranks_that_ask_at_once_get_one_batch(client: httpx.AsyncClient) -
 async def test_ranks_that_wait_are_all_woken_by_one_batch(client: httpx.AsyncClient) -> None:
     await make_run(client, batch_size=12)
     waiting = [asyncio.create_task(shard(client, rank, wait_s=20)) for rank in range(WORLD)]
-    await asyncio.sleep(0.05)
+    await trainers_wait(client, WORLD)
     await submit(client, *(f"g{number}" for number in range(6)))
     got = await asyncio.gather(*waiting)
     assert {one["step"] for one in got} == {1}
@@ -105,7 +106,7 @@ async def test_a_rank_gets_its_shard_although_others_wait_for_the_next_batch(cli
     first = await shard(client, 0)
     await end(client, first, rank=0)
     ahead = asyncio.create_task(ask(client, 0, wait_s=1))
-    await asyncio.sleep(0.05)
+    await trainers_wait(client, 1)
     assert (await shard(client, 1, wait_s=20))["batch"] == first["batch"]
     waited = await ahead
     assert waited.status_code == 204
@@ -176,10 +177,10 @@ async def test_ranks_that_disagree_are_told_in_what(client: httpx.AsyncClient) -
 async def test_a_rank_that_disagrees_is_no_harm_to_others_who_wait(client: httpx.AsyncClient) -> None:
     await make_run(client, batch_size=12)
     good = asyncio.create_task(shard(client, 0, wait_s=20))
-    await asyncio.sleep(0.05)
+    await trainers_wait(client, 1)
     bad = asyncio.create_task(ask(client, 1, wait_s=20, world_size=2))
     whole = asyncio.create_task(take(client, wait_s=20))
-    await asyncio.sleep(0.05)
+    await trainers_wait(client, 3)
     await submit(client, *(f"g{number}" for number in range(6)))
     assert (await good)["step"] == 1
     assert (await bad).json()["code"] == "ranks_disagree"

@@ -65,7 +65,7 @@ async def _texts(redis: "Redis", key: str) -> dict[str, str]:
     return {name.decode(): value.decode() for name, value in (await redis.hgetall(key)).items()}
 
 
-async def books_once_settled(redis: "Redis", run: str, timeout_s: float = 5.0) -> dict[str, Any]:
+async def books_once_settled(redis: "Redis", run: str, timeout_s: float = 60.0) -> dict[str, Any]:
     """Recount a run that a service may still be working on: it acknowledges a batch after its answer has gone out."""
     deadline = asyncio.get_running_loop().time() + timeout_s
     while True:

@@ -24,6 +24,7 @@ from tests.one_by_one import OneByOne
 from tests.services.accounting import books_of
 from tests.services.conftest import RUN, Process, config, join
 from tests.services.curriculum.runs import NAME, contents, keys_of, register, sample
+from tests.waiting import wait_until
 
 Start = Callable[..., Process]
 ADMISSION = scripts.load("admit_groups").digest.encode()
@@ -119,7 +120,7 @@ async def test_a_submission_whose_answer_is_lost_counts_once_whoever_sends_it_ag
     await run_with(there)
     line.lose_replies_to(ADMISSION)
     task = asyncio.create_task(here.groups.native.submit(RUN, [scored("g1", "a"), scored("g2", "b")]))
-    await asyncio.sleep(0.05)
+    await wait_until(lambda: line.lost > 0)
     line.heal()
     line.cut()
     assert await task == [Outcome(), Outcome()], "its own repetition"

@@ -29,8 +29,8 @@ async def lossy(redis_url: str, tmp_path: Path) -> AsyncIterator[tuple[LossyLine
 async def through_a_cut(line: LossyLine, script: str, done: Callable[[], "asyncio.Task[object]"]) -> object:
     """Do something that runs a script whose reply is lost, together with the connection."""
     line.lose_replies_to(calls_of(script))
-    task = done()
-    await asyncio.sleep(0.05)
+    lost, task = line.lost, done()
+    await wait_until(lambda: line.lost > lost)
     line.heal()
     line.cut()
     async with asyncio.timeout(5):

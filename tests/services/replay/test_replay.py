@@ -25,6 +25,7 @@ from app.services.replay.request import ReplaySample, ReplaySampleRequest
 from app.store.replay.store import ReplayStore
 from tests.services.conftest import RUN, Process
 from tests.services.replay.moves import KEYS, Buffer, buffer_of, fragment, swept
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -171,7 +172,7 @@ async def test_who_waits_is_woken_by_what_arrives_and_stops_when_told(buffer: Bu
     stop = asyncio.Event()
     waiting = asyncio.create_task(samples.take(RUN, ReplaySampleRequest(num_fragments=4), 20, stop))
     giving_up = asyncio.create_task(samples.take(RUN, ReplaySampleRequest(num_chunks=5), 20, stop))
-    await asyncio.sleep(0.05)
+    await wait_until(lambda: samples.queue.waiting == 2)
     await buffer.put(0, 1)
     await buffer.put(2, 3)
     async with asyncio.timeout(5):
@@ -194,7 +195,7 @@ async def test_inserts_wait_for_samples_and_are_refused_if_there_are_none(buffer
     assert (state.limiter_error, state.samples_blocked) == (2.0, None)
     assert state.inserts_blocked is not None
     waiting = asyncio.create_task(insertion.insert(RUN, [fragment(2)], 20))
-    await asyncio.sleep(0.05)
+    await wait_until(lambda: insertion.queue.waiting == 1)
     await buffer.take(1)
     async with asyncio.timeout(5):
         assert [receipt.outcome for receipt in await waiting] == ["stored"]

@@ -15,6 +15,7 @@ from app.core.replay.sampling import SamplingStrategy
 from app.services.replay.request import ReplaySample, ReplaySampleRequest
 from tests.services.conftest import RUN, Process
 from tests.services.replay.moves import KEYS, Books, Buffer, buffer_of, fragment, swept
+from tests.waiting import wait_until
 
 
 def whole(books: Books) -> tuple[Any, ...]:
@@ -228,12 +229,13 @@ async def test_who_waits_is_woken_and_told_when_the_buffer_is_deleted(
     await buffer.put(0)
     await buffer.put(*([1] if side == "worker" else []))
     services = buffer.process[0]
+    queue = (services.replay_insertion if side == "worker" else services.replay_samples).queue
     if side == "worker":
         waiting: Coroutine[Any, Any, Any] = services.replay.insertion.insert(RUN, [fragment(2)], wait_s=30)
     else:
         waiting = services.replay.samples.take(RUN, ReplaySampleRequest(num_chunks=1), wait_s=30)
     waits = asyncio.create_task(waiting)
-    await asyncio.sleep(0.05)
+    await wait_until(lambda: queue.waiting == 1)
     assert not waits.done()
     await services.replay.snapshots.delete_buffer(RUN)
     async with asyncio.timeout(10):

@@ -45,10 +45,14 @@ async def test_after_an_error_the_next_replies_are_still_those_of_their_commands
     await pipeline.aclose()
 
 
-async def test_replies_nobody_waited_for_are_not_taken_for_later_ones(redis_url: str) -> None:
+async def test_replies_nobody_waited_for_are_not_taken_for_later_ones(redis_url: str, redis_client: Redis) -> None:
     pipeline = Pipeline(ConnectionPool.from_url(redis_url), 1, 5)
-    given_up = asyncio.create_task(pipeline.send([("BLPOP", "nothing-ever-comes-here", "0.3"), ("ECHO", "late")]))
-    await asyncio.sleep(0.1)
+    given_up = asyncio.create_task(pipeline.send([("BLPOP", "nothing-ever-comes-here", "1"), ("ECHO", "late")]))
+
+    async def redis_has_it() -> bool:
+        return bool((await redis_client.info("clients"))["blocked_clients"] == 1)
+
+    await wait_until(redis_has_it)
     given_up.cancel()
     await asyncio.gather(given_up, return_exceptions=True)
     assert await pipeline.send([("ECHO", "mine")]) == [b"mine"]
