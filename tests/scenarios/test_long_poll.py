@@ -19,21 +19,23 @@ def waiting(client: httpx.AsyncClient, wait_s: float = LONG_S) -> "asyncio.Task[
 
 
 async def test_a_waiting_trainer_is_woken_by_the_last_group_that_was_missing(client: httpx.AsyncClient) -> None:
-    """About once a second it would look by itself: it must be far quicker than that."""
+    """It looks by itself about once a second: it must be far quicker, as far as this machine is quick now."""
     await make_run(client)
-    clock, took_s = asyncio.get_running_loop().time, []
+    clock, took_s, submitting_s = asyncio.get_running_loop().time, [], []
     for number in range(5):
         trainer = waiting(client)
         await submit(client, f"a{number}")
         await trainers_wait(client, 1)
         assert not trainer.done(), "half a batch is none"
+        before = clock()
         await submit(client, f"b{number}")
         begun = clock()
         batch = await trainer
+        submitting_s.append(begun - before)
         took_s.append(clock() - begun)
         assert batch is not None
         assert ids(batch) == [f"a{number}", f"b{number}"]
-    assert statistics.median(took_s) < 0.2
+    assert statistics.median(took_s) < 0.2 + 4 * statistics.median(submitting_s)
 
 
 async def test_when_time_is_up_it_is_told_what_is_missing(client: httpx.AsyncClient) -> None:
@@ -50,7 +52,8 @@ async def test_a_waiting_trainer_is_woken_by_whatever_lets_a_batch_form(client: 
     await submit(client, "a", "b")
     batch = await taken(client, lease_s=0.3 if "runs out" in news else 600)
     trainer = waiting(client)
-    await trainers_wait(client, 1)
+    if "runs out" not in news:  # the lease may have run out by then
+        await trainers_wait(client, 1)
     match news:
         case "a smaller batch size":
             await submit(client, "c")
@@ -60,7 +63,7 @@ async def test_a_waiting_trainer_is_woken_by_whatever_lets_a_batch_form(client: 
         case "a rewind":
             await end(client, batch)
             await client.post(f"{RUN}/rewind", json={"step": 0})
-    answer = await asyncio.wait_for(trainer, 5)
+    answer = await asyncio.wait_for(trainer, 20)
     assert answer is not None
     assert ids(answer) == (["c"] if news == "a smaller batch size" else ["a", "b"])
 
