@@ -229,7 +229,7 @@ async def test_who_waits_is_woken_and_told_when_the_buffer_is_deleted(
     await buffer.put(0)
     await buffer.put(*([1] if side == "worker" else []))
     services = buffer.process[0]
-    queue = (services.replay_insertion if side == "worker" else services.replay_samples).queue
+    queue = (services.replay.insertion if side == "worker" else services.replay.samples).queue
     if side == "worker":
         waiting: Coroutine[Any, Any, Any] = services.replay.insertion.insert(RUN, [fragment(2)], wait_s=30)
     else:
