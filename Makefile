@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .SUFFIXES:
-.PHONY: help run test test-fast test-long lint format e2e bench openapi reference sync lock build clean venv-server venv-dev
+.PHONY: help run test test-fast test-long mutants lint format e2e bench openapi reference sync lock build clean venv-server venv-dev
 
 python := .venv/bin/python
 
@@ -23,6 +23,9 @@ test-long: venv-dev  ## what takes long by choice: many cases of fuzzers and sta
 
 test-fast: venv-dev  ## the rules by themselves, in a few seconds: no server, fewer examples
 	@$(python) -m pytest -q -m "not slow and not long" tests/core $(ARGS)
+
+mutants: venv-dev  ## break rules and scripts on purpose, list what no test notices (ARGS="--sample 30 app/core/ranks")
+	@$(python) tools/mutants.py $(ARGS)
 
 lint: venv-dev  ## style, format, types (strict), import contracts
 	@$(python) -m ruff check .

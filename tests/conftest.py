@@ -15,7 +15,8 @@ from tests import properties
 
 def pytest_configure(config: pytest.Config) -> None:
     """Run properties on fewer examples where slow tests are left out, as in `make test-fast`; heed Ctrl-C."""
-    settings.load_profile(properties.FAST if "not slow" in config.option.markexpr else properties.FULL)
+    if not config.getoption("hypothesis_profile", None):
+        settings.load_profile(properties.FAST if "not slow" in config.option.markexpr else properties.FULL)
     # A script's job in the background comes with Ctrl-C ignored, and hands that on to what it starts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -4,16 +4,17 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from tests.seeds import FUZZ, is_random
 
-FULL, FAST = "full", "fast"
+FULL, FAST, UNSHRUNK = "full", "fast", "unshrunk"
 _FULL_EXAMPLES = settings().max_examples
 # How long an example takes says more about what else the machine does than about the test.
 _PATIENT = settings(deadline=None, derandomize=not is_random(FUZZ), suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile(FULL, _PATIENT)
+settings.register_profile(UNSHRUNK, _PATIENT, phases=(Phase.explicit, Phase.generate))  # that it fails is enough
 settings.register_profile(FAST, _PATIENT, max_examples=_FULL_EXAMPLES // 10)
 
 

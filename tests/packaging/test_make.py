@@ -75,6 +75,7 @@ def test_bare_make_lists_every_target_on_a_line_of_its_own() -> None:
         "test",
         "test-fast",
         "test-long",
+        "mutants",
         "lint",
         "format",
         "e2e",
