@@ -42,3 +42,18 @@ async def redis_client(redis_url: str) -> AsyncIterator[Redis]:
     await client.flushall()
     yield client
     await client.aclose()
+
+
+@pytest.fixture
+def own_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedRedis]:
+    """A server of the test's own: to be filled, stopped or killed."""
+    with EmbeddedRedis.start(tmp_path_factory.mktemp("own")) as embedded:
+        yield embedded
+
+
+@pytest.fixture
+async def own_redis(own_server: EmbeddedRedis) -> AsyncIterator[Redis]:
+    """A client of the test's own server."""
+    client = Redis.from_url(own_server.url)
+    yield client
+    await client.aclose()

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import httpx
@@ -280,13 +279,6 @@ async def test_a_page_is_compressed_for_whoever_asks(client: httpx.AsyncClient, 
     assert read(reply.text).named("run") == {"run"}
 
 
-@pytest.fixture
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedRedis]:
-    """A Redis of the test's own, to be hurt."""
-    with EmbeddedRedis.start(tmp_path_factory.mktemp("hurt")) as embedded:
-        yield embedded
-
-
 def assert_without_runs(page: Scraped) -> None:
     assert page.value("lachesis_store_up") == 0
     assert page.named("run") == set()
@@ -295,11 +287,11 @@ def assert_without_runs(page: Scraped) -> None:
 
 @pytest.mark.slow
 async def test_without_redis_the_process_tells_of_itself(
-    server: EmbeddedRedis, caplog: pytest.LogCaptureFixture
+    own_server: EmbeddedRedis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with running_service(server.url, store_patience_s=0.5) as client:
+    async with running_service(own_server.url, store_patience_s=0.5) as client:
         await make_run(client)
-        server.stop()
+        own_server.stop()
         assert (await client.post("/scored_data", json=atropos_group(4))).status_code == 503
         page = await scrape(client)
         assert_without_runs(page)
@@ -308,15 +300,15 @@ async def test_without_redis_the_process_tells_of_itself(
 
 
 @pytest.mark.slow
-async def test_a_scrape_does_not_wait_for_a_redis_that_stalls_as_long_as_requests_do(server: EmbeddedRedis) -> None:
-    async with running_service(server.url, store_patience_s=15) as client:
+async def test_a_scrape_does_not_wait_for_a_redis_that_stalls_as_long_as_requests_do(own_server: EmbeddedRedis) -> None:
+    async with running_service(own_server.url, store_patience_s=15) as client:
         await make_run(client)
-        os.kill(server.pid, signal.SIGSTOP)
+        os.kill(own_server.pid, signal.SIGSTOP)
         try:
             async with asyncio.timeout(9):  # Prometheus gives up after 10
                 assert_without_runs(await scrape(client))
         finally:
-            os.kill(server.pid, signal.SIGCONT)
+            os.kill(own_server.pid, signal.SIGCONT)
 
         async def back() -> bool:
             return (await scrape(client)).value("lachesis_store_up") == 1

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import httpx
@@ -16,23 +15,10 @@ from app.store.redis import scripts
 from app.store.server.embedded import EmbeddedRedis
 from tests.api.atropos_calls import batch, group, marks, post, register, register_env, registration, status
 from tests.api.conftest import running_service
+from tests.full_store import fill, limit_memory
 from tests.lossy_line import lossy_line
 from tests.services.accounting import books_of
 from tests.waiting import wait_until
-
-
-@pytest.fixture
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedRedis]:
-    """A Redis of the test's own, to be hurt."""
-    with EmbeddedRedis.start(tmp_path_factory.mktemp("hurt")) as embedded:
-        yield embedded
-
-
-@pytest.fixture
-async def redis(server: EmbeddedRedis) -> AsyncIterator[Redis]:
-    client = Redis.from_url(server.url)
-    yield client
-    await client.aclose()
 
 
 async def _everything(client: httpx.AsyncClient, env_id: int) -> list[httpx.Response]:
@@ -47,25 +33,25 @@ async def _everything(client: httpx.AsyncClient, env_id: int) -> list[httpx.Resp
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stall_s", [1.0, 10.0])
-async def test_requests_wait_for_a_redis_that_stalls(server: EmbeddedRedis, stall_s: float) -> None:
-    async with running_service(server.url) as client:
+async def test_requests_wait_for_a_redis_that_stalls(own_server: EmbeddedRedis, stall_s: float) -> None:
+    async with running_service(own_server.url) as client:
         await register(client, 8)
         env_id = (await register_env(client))["env_id"]
-        os.kill(server.pid, signal.SIGSTOP)
+        os.kill(own_server.pid, signal.SIGSTOP)
         try:
             calls = asyncio.create_task(_everything(client, env_id))
             done, _ = await asyncio.wait({calls}, timeout=stall_s)
             assert not done, "nobody was answered by a server that stands still"
         finally:
-            os.kill(server.pid, signal.SIGCONT)
+            os.kill(own_server.pid, signal.SIGCONT)
         assert [reply.status_code for reply in await calls] == [200] * 4
 
 
 @pytest.mark.slow
 async def test_requests_wait_for_a_redis_that_is_killed_and_nothing_is_lost(
-    server: EmbeddedRedis, redis: Redis
+    own_server: EmbeddedRedis, own_redis: Redis
 ) -> None:
-    async with running_service(server.url) as client:
+    async with running_service(own_server.url) as client:
         await register(client, 4)
         sent = 0
 
@@ -78,39 +64,41 @@ async def test_requests_wait_for_a_redis_that_is_killed_and_nothing_is_lost(
         producers, killed = [asyncio.create_task(produce()) for _ in range(4)], 0
 
         async def another() -> bool:
-            return server.pid != killed
+            return own_server.pid != killed
 
         for disaster in range(3):
             await wait_until(lambda: sent > 20 * disaster)  # noqa: B023
             await wait_until(another)
-            killed = server.pid
+            killed = own_server.pid
             os.kill(killed, signal.SIGKILL)
         await asyncio.gather(*producers)
         assert sent == 160
 
         async def answers() -> bool:
             with contextlib.suppress(Exception):
-                return bool(await redis.ping())
+                return bool(await own_redis.ping())
             return False
 
         await wait_until(answers)
-        assert len((await books_of(redis, "default"))["queued"]) == 160
+        assert len((await books_of(own_redis, "default"))["queued"]) == 160
 
 
-async def test_scripts_that_redis_forgot_are_loaded_again_unseen(server: EmbeddedRedis, redis: Redis) -> None:
-    async with running_service(server.url) as client:
+async def test_scripts_that_redis_forgot_are_loaded_again_unseen(own_server: EmbeddedRedis, own_redis: Redis) -> None:
+    async with running_service(own_server.url) as client:
         await register(client, 4)
-        await redis.script_flush()
+        await own_redis.script_flush()
         await post(client, group(4, 1))
-        await redis.script_flush()
+        await own_redis.script_flush()
         assert marks(await batch(client) or []) == [1]
 
 
-async def test_a_redis_that_does_not_let_its_user_load_scripts_is_reported(server: EmbeddedRedis, redis: Redis) -> None:
-    async with running_service(server.url) as client:
+async def test_a_redis_that_does_not_let_its_user_load_scripts_is_reported(
+    own_server: EmbeddedRedis, own_redis: Redis
+) -> None:
+    async with running_service(own_server.url) as client:
         await register(client, 4)
-        await redis.execute_command("ACL", "SETUSER", "default", "-script|load")  # type: ignore[no-untyped-call]
-        await redis.script_flush()
+        await own_redis.execute_command("ACL", "SETUSER", "default", "-script|load")  # type: ignore[no-untyped-call]
+        await own_redis.script_flush()
         async with asyncio.timeout(10):
             reply = await client.post("/scored_data", json=group(4, 1))
         assert (reply.status_code, reply.json()["code"]) == (500, "store_refused")
@@ -118,9 +106,9 @@ async def test_a_redis_that_does_not_let_its_user_load_scripts_is_reported(serve
 
 
 @pytest.mark.slow
-async def test_a_redis_that_stays_away_is_reported_after_our_patience(server: EmbeddedRedis) -> None:
-    async with running_service(server.url, store_patience_s=0.5) as client:
-        server.stop()
+async def test_a_redis_that_stays_away_is_reported_after_our_patience(own_server: EmbeddedRedis) -> None:
+    async with running_service(own_server.url, store_patience_s=0.5) as client:
+        own_server.stop()
         reply = await client.post("/scored_data", json=group(4, 1))
         assert (reply.status_code, reply.json()["code"]) == (503, "store_unavailable")
         assert int(reply.headers["retry-after"]) > 0
@@ -166,16 +154,14 @@ async def test_a_batch_that_arrived_without_our_being_able_to_note_it_is_served_
         assert again.headers["lachesis-delivery-count"] == "2"
 
 
-async def test_a_full_redis_is_a_clear_507_that_loses_nothing_and_drains(server: EmbeddedRedis, redis: Redis) -> None:
-    async with running_service(server.url) as client:
+async def test_a_full_redis_is_a_clear_507_that_loses_nothing_and_drains(
+    own_server: EmbeddedRedis, own_redis: Redis
+) -> None:
+    async with running_service(own_server.url) as client:
         await register(client, 4)
         big = {"messages": [[{"role": "user", "content": "x" * 200_000}]] * 4}
-        await redis.config_set("maxmemory", (await redis.info("memory"))["used_memory"] + 4_000_000)
-        accepted = 0
-        while (reply := await client.post("/scored_data", json=group(4, accepted, **big))).status_code == 200:
-            accepted += 1
-            assert accepted < 1000
-        assert (reply.status_code, reply.json()["code"]) == (507, "store_full")
+        await limit_memory(own_redis, 4)
+        accepted = await fill(lambda mark: client.post("/scored_data", json=group(4, mark, **big)))
         assert (await status(client))["groups"]["accepted"] == accepted
         for mark in range(accepted):
             assert marks(await batch(client) or []) == [mark], "it is full, and still gives out what it has"
@@ -185,36 +171,36 @@ async def test_a_full_redis_is_a_clear_507_that_loses_nothing_and_drains(server:
             return (await client.post("/scored_data", json=group(4, 0, **big))).status_code == 200
 
         await wait_until(takes_more)
-        await books_of(redis, "default")
+        await books_of(own_redis, "default")
 
 
 async def test_a_redis_that_was_full_before_the_trainer_came_drains_all_the_same(
-    server: EmbeddedRedis, redis: Redis
+    own_server: EmbeddedRedis, own_redis: Redis
 ) -> None:
-    async with running_service(server.url) as client:
+    async with running_service(own_server.url) as client:
         await post(client, group(4, 1))
-        await redis.config_set("maxmemory", 1_000_000)
+        await own_redis.config_set("maxmemory", 1_000_000)
         assert (await client.post("/scored_data", json=group(4, 2))).status_code == 507
         assert (await client.post("/register", json=registration(4))).status_code == 200
         assert marks(await batch(client) or []) == [1]
 
 
 @pytest.mark.slow
-async def test_requests_wait_while_a_script_keeps_redis_busy(server: EmbeddedRedis, redis: Redis) -> None:
+async def test_requests_wait_while_a_script_keeps_redis_busy(own_server: EmbeddedRedis, own_redis: Redis) -> None:
     """Redis then answers everybody else with BUSY instead of making them wait."""
-    async with running_service(server.url) as client:
+    async with running_service(own_server.url) as client:
         await register(client, 4)
         busy = "local t = redis.call('TIME')[1]; while redis.call('TIME')[1] - t < 3 do end"
-        await redis.config_set("busy-reply-threshold", 100)
+        await own_redis.config_set("busy-reply-threshold", 100)
 
         async def is_busy() -> bool:
             try:
-                await redis.ping()
+                await own_redis.ping()
             except ResponseError as refusal:
                 return str(refusal).startswith("BUSY")
             return False
 
-        spinning = asyncio.create_task(redis.eval(f"redis.set_repl(redis.REPL_NONE); {busy}", 0))
+        spinning = asyncio.create_task(own_redis.eval(f"redis.set_repl(redis.REPL_NONE); {busy}", 0))
         await wait_until(is_busy)
         post_, *others = await asyncio.gather(
             client.post("/scored_data", json=group(4, 1)),

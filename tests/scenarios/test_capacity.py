@@ -1,7 +1,5 @@
 """A run that is full refuses groups, says for how long, and takes them again once there is room."""
 
-from collections.abc import AsyncIterator, Iterator
-
 import httpx
 import pytest
 from redis.asyncio import Redis
@@ -9,6 +7,7 @@ from redis.asyncio import Redis
 from app.store.server.embedded import EmbeddedRedis
 from tests.api import atropos_calls as atropos
 from tests.api.conftest import running_service
+from tests.full_store import fill, limit_memory
 from tests.scenarios.native_calls import RUN, change_run, group, ids, make_run, status, submit, trained
 from tests.services.accounting import books_of
 from tests.waiting import wait_until
@@ -92,37 +91,18 @@ async def test_explain_names_the_limit_that_refuses_groups(client: httpx.AsyncCl
     assert limit not in (await client.get(f"{RUN}/batches/explain")).json()["detail"]
 
 
-@pytest.fixture
-def small_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedRedis]:
-    """A Redis of the test's own, to be filled."""
-    with EmbeddedRedis.start(tmp_path_factory.mktemp("small")) as embedded:
-        yield embedded
-
-
-@pytest.fixture
-async def redis(small_redis: EmbeddedRedis) -> AsyncIterator[Redis]:
-    connected = Redis.from_url(small_redis.url)
-    yield connected
-    await connected.aclose()
-
-
 async def test_a_redis_out_of_memory_is_507_for_groups_and_nothing_else(
-    small_redis: EmbeddedRedis, redis: Redis
+    own_server: EmbeddedRedis, own_redis: Redis
 ) -> None:
     """Batches still go out and end, which makes room again."""
-    async with running_service(small_redis.url) as client:
+    async with running_service(own_server.url) as client:
         await make_run(client, keep_batches=0)
-        await redis.config_set("maxmemory", (await redis.info("memory"))["used_memory"] + 4_000_000)
+        await limit_memory(own_redis, 4)
 
         async def send(number: int) -> httpx.Response:
             return await client.post(f"{RUN}/groups", json=group(f"g{number}", metadata={"note": "x" * 500_000}))
 
-        stored = 0
-        while (reply := await send(stored)).status_code == 201:
-            stored += 1
-            assert stored < 100
-        assert (reply.status_code, reply.json()["code"]) == (507, "store_full")
-        assert int(reply.headers["retry-after"]) >= 1
+        stored = await fill(send)
         assert (await status(client))["groups"]["accepted"] == stored >= 4
 
         assert ids(await trained(client)) == ["g0", "g1"]
@@ -132,4 +112,4 @@ async def test_a_redis_out_of_memory_is_507_for_groups_and_nothing_else(
             return (await send(stored)).status_code == 201
 
         await wait_until(there_is_room)
-        await books_of(redis, "run")
+        await books_of(own_redis, "run")

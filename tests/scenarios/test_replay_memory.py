@@ -3,16 +3,15 @@
 import asyncio
 import base64
 import secrets
-from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import httpx
-import pytest
 from redis.asyncio import Redis
 
 from app.store.server.embedded import EmbeddedRedis
 from tests.api import atropos_calls as atropos
 from tests.api.conftest import running_service
+from tests.full_store import limit_memory
 from tests.scenarios.native_calls import RUN, group, ids, make_run, status, trained
 from tests.services.accounting import books_of
 from tests.services.replay.moves import books_of as replay_books_of
@@ -20,27 +19,6 @@ from tests.waiting import wait_until
 
 KILOBYTES = 200
 REPLAY = f"{RUN}/replay"
-
-
-@pytest.fixture
-def small_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedRedis]:
-    """A Redis of the test's own, to be filled."""
-    with EmbeddedRedis.start(tmp_path_factory.mktemp("small")) as embedded:
-        yield embedded
-
-
-@pytest.fixture
-async def redis(small_redis: EmbeddedRedis) -> AsyncIterator[Redis]:
-    connected = Redis.from_url(small_redis.url)
-    yield connected
-    await connected.aclose()
-
-
-async def limit_memory(redis: Redis, megabytes: int) -> int:
-    """Leave the server so much memory beside what it uses, or take it away; returns its limit."""
-    limit = (await redis.info("memory"))["used_memory"] + megabytes * 1_000_000
-    await redis.config_set("maxmemory", limit)
-    return int(limit)
 
 
 async def insert(client: httpx.AsyncClient, number: int) -> httpx.Response:
@@ -74,11 +52,11 @@ async def state(client: httpx.AsyncClient) -> dict[str, Any]:
 
 
 async def test_a_buffer_without_max_bytes_is_bounded_by_the_servers_memory(
-    small_redis: EmbeddedRedis, redis: Redis
+    own_server: EmbeddedRedis, own_redis: Redis
 ) -> None:
-    async with running_service(small_redis.url) as client:
+    async with running_service(own_server.url) as client:
         await make_run(client)
-        limit = await limit_memory(redis, 10)
+        limit = await limit_memory(own_redis, 10)
         for settings in ({}, {"max_bytes": None}):
             reply = await client.put(REPLAY, json=settings)
             assert reply.json()["settings"]["max_bytes"] == limit // 4, reply.text
@@ -92,12 +70,12 @@ async def test_a_buffer_without_max_bytes_is_bounded_by_the_servers_memory(
 
 
 async def test_fresh_groups_find_room_in_a_store_that_a_buffer_has_filled(
-    small_redis: EmbeddedRedis, redis: Redis
+    own_server: EmbeddedRedis, own_redis: Redis
 ) -> None:
     """No submission is refused: as many bytes of groups come as there were of chunks."""
-    async with running_service(small_redis.url) as client:
+    async with running_service(own_server.url) as client:
         await fill_buffer(client)
-        await limit_memory(redis, -1)
+        await limit_memory(own_redis, -1)
         assert await submitted(client, 30) == [201] * 30
         assert (await status(client))["groups"]["accepted"] == 30
         found = await state(client)
@@ -105,22 +83,24 @@ async def test_fresh_groups_find_room_in_a_store_that_a_buffer_has_filled(
         page = (await client.get(f"{REPLAY}/chunks")).json()["chunks"]
         assert [chunk["first"] for chunk in page] == list(range(50 - len(page), 50)), "the oldest go first"
         assert len(ids(await trained(client))) == 2
-        await books_of(redis, "run")
+        await books_of(own_redis, "run")
 
 
-async def test_a_server_without_a_limit_is_bounded_by_its_machine(small_redis: EmbeddedRedis, redis: Redis) -> None:
-    async with running_service(small_redis.url) as client:
+async def test_a_server_without_a_limit_is_bounded_by_its_machine(own_server: EmbeddedRedis, own_redis: Redis) -> None:
+    async with running_service(own_server.url) as client:
         await make_run(client)
-        await redis.config_set("maxmemory", 0)
+        await own_redis.config_set("maxmemory", 0)
         reply = await client.put(REPLAY, json={})
-        assert reply.json()["settings"]["max_bytes"] == (await redis.info("memory"))["total_system_memory"] // 4
+        assert reply.json()["settings"]["max_bytes"] == (await own_redis.info("memory"))["total_system_memory"] // 4
 
 
-async def test_processes_make_way_at_once_for_all_that_comes_to_them(small_redis: EmbeddedRedis, redis: Redis) -> None:
+async def test_processes_make_way_at_once_for_all_that_comes_to_them(
+    own_server: EmbeddedRedis, own_redis: Redis
+) -> None:
     """Also for environments of Atropos. What each evicts the others see: together they leave most of the buffer."""
-    async with running_service(small_redis.url) as client, running_service(small_redis.url) as other:
+    async with running_service(own_server.url) as client, running_service(own_server.url) as other:
         await fill_buffer(client, chunks=60)
-        await limit_memory(redis, -1)
+        await limit_memory(own_redis, -1)
         note = {"messages": [[{"role": "user", "content": "x" * 500 * KILOBYTES}]] * 2}
         replies = await asyncio.gather(
             *(
@@ -134,10 +114,10 @@ async def test_processes_make_way_at_once_for_all_that_comes_to_them(small_redis
         assert (await state(client))["sampleable_chunks"] >= 20
 
 
-async def test_workers_find_room_again_though_nobody_submits(small_redis: EmbeddedRedis, redis: Redis) -> None:
-    async with running_service(small_redis.url) as client:
+async def test_workers_find_room_again_though_nobody_submits(own_server: EmbeddedRedis, own_redis: Redis) -> None:
+    async with running_service(own_server.url) as client:
         await fill_buffer(client)
-        await limit_memory(redis, -1)
+        await limit_memory(own_redis, -1)
 
         async def taken() -> bool:
             return (await insert(client, 50)).status_code == 201
@@ -146,14 +126,14 @@ async def test_workers_find_room_again_though_nobody_submits(small_redis: Embedd
 
 
 async def test_chunks_do_not_go_in_vain_where_a_snapshot_keeps_what_they_hold(
-    small_redis: EmbeddedRedis, redis: Redis
+    own_server: EmbeddedRedis, own_redis: Redis
 ) -> None:
     """Then the store is full, and says so; once the snapshot is gone there is room."""
-    async with running_service(small_redis.url) as client:
+    async with running_service(own_server.url) as client:
         await fill_buffer(client, chunks=40)
-        reply = await client.post(f"{REPLAY}/snapshot", json={"name": "a"})
+        reply = await client.post(f"{REPLAY}/snapshots", json={"name": "a"})
         assert reply.is_success, reply.text
-        await limit_memory(redis, -1)
+        await limit_memory(own_redis, -1)
         assert await submitted(client, 3) == [507] * 3
         assert (await state(client))["sampleable_chunks"] == 40
         assert (await client.delete(f"{REPLAY}/snapshots/a")).status_code == 204
@@ -163,14 +143,14 @@ async def test_chunks_do_not_go_in_vain_where_a_snapshot_keeps_what_they_hold(
 
         await wait_until(there_is_room)
         assert 0 < (await state(client))["sampleable_chunks"] < 40
-        await replay_books_of(redis, "run")
+        await replay_books_of(own_redis, "run")
 
 
-async def test_a_broken_buffer_of_another_run_is_passed_over(small_redis: EmbeddedRedis, redis: Redis) -> None:
-    async with running_service(small_redis.url) as client:
+async def test_a_broken_buffer_of_another_run_is_passed_over(own_server: EmbeddedRedis, own_redis: Redis) -> None:
+    async with running_service(own_server.url) as client:
         await client.post("/v1/runs", json={"name": "broken", "batch_size": 1})
         await client.put("/v1/runs/broken/replay", json={})
-        await redis.hset("lachesis:1:{broken}:replay", "chunk_bytes", "many")  # type: ignore[misc]
+        await own_redis.hset("lachesis:1:{broken}:replay", "chunk_bytes", "many")  # type: ignore[misc]
         await fill_buffer(client)
-        await limit_memory(redis, -1)
+        await limit_memory(own_redis, -1)
         assert await submitted(client, 5) == [201] * 5

@@ -27,7 +27,7 @@ async def test_those_who_gave_up_are_forgotten_though_others_wait(process: Calla
     patient = asyncio.create_task(services.batches.long_poll.take(RUN, BatchRequest(), 60, stop))
     watched = [Watched() for _ in range(50)]
     ends = [weakref.ref(batch_request) for batch_request in watched]
-    await wait_until(lambda: .waiting == 1)
+    await wait_until(lambda: services.batches.long_poll.waiting == 1)
     await asyncio.gather(
         *(services.batches.long_poll.take(RUN, batch_request, 0.05, asyncio.Event()) for batch_request in watched)
     )
