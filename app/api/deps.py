@@ -1,4 +1,4 @@
-"""What routes get handed: the services, and a request's body read with care."""
+"""Dependencies of routes: the services, the run's name, the body."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ from lachesis.wire.runs import RUN_NAME
 
 M = TypeVar("M", bound=BaseModel)
 DEFAULT_RUN = "default"
-MOST_SHOWN = 80  # characters of a name that is unknown
+MOST_SHOWN = 80  # characters of an unknown name
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Services:
 
 
 async def get_services(request: Request) -> Services:
-    """Return the process's services (from the lifespan state). A coroutine, since FastAPI runs functions in threads."""
+    """Return the services of this process. FastAPI would run a function in a thread, so this is a coroutine."""
     services: Services = request.state.services
     return services
 
@@ -64,7 +64,7 @@ RunName = Annotated[str, Path(description="The run's name.", pattern=f"^{RUN_NAM
 
 
 async def checked_run_name(run: RunName) -> str:
-    """Check a run's name in a path, and show it in OpenAPI. A `DirectRoute` calls this for no request."""
+    """Check a run's name in a path, and declare it for OpenAPI. A `DirectRoute` never calls this."""
     return run
 
 
@@ -75,7 +75,7 @@ class InRun(BaseModel):
 
 
 def parameters(model: type[M], given: Mapping[str, Any], where: Literal["path", "query"]) -> M:
-    """Read the parameters of a request that came on a `DirectRoute`; what is wrong is said as FastAPI says it.
+    """Read the parameters of a request to a `DirectRoute`. Errors are the same as FastAPI's.
 
     Raises:
         RequestValidationError: A parameter is wrong.
@@ -87,14 +87,14 @@ def parameters(model: type[M], given: Mapping[str, Any], where: Literal["path", 
 
 
 async def run_name(request: Request) -> str:
-    """Name the run a request is about: the one in its path, checked, or the default one."""
+    """Return the run of a request: the checked name in its path, or the default run."""
     return parameters(InRun, request.path_params, "path").run
 
 
 class SubmittedBody:
-    """What a `DirectRoute` for submissions needs: the run, the services, and the body, read within the limits.
+    """The run, the services and the body of a request that submits something.
 
-    A context, at whose end a large body's share of the memory for bodies is given back.
+    Used as a context: at its end the body's share of the memory budget is released.
     """
 
     def __init__(self, request: Request, limit_bytes: int | None = None) -> None:
@@ -102,7 +102,7 @@ class SubmittedBody:
         self._services: Services = request.scope["state"]["services"]
         self._share = self._services.bodies.share()
         most_bytes = self._services.settings.max_body_bytes
-        # Below it where a body is read less sparingly.
+        # A route whose decoder takes more memory has a lower limit.
         self._limit_bytes = most_bytes if limit_bytes is None else min(most_bytes, limit_bytes)
 
     async def __aenter__(self) -> tuple[str, Services, bytes]:
@@ -120,7 +120,7 @@ class SubmittedBody:
 
 
 async def small_body(request: Request, services: Annotated[Services, Depends(get_services)]) -> bytes:
-    """Read the body of a request that has little to say."""
+    """Read a small body."""
     settings = services.settings
     limit = min(settings.max_body_bytes, UNCOUNTED_BYTES)
     return await read_body(request, services.bodies.share(), limit_bytes=limit, timeout_s=settings.body_timeout_s)
@@ -142,12 +142,12 @@ def parse(model: type[M], text: bytes) -> M:
         *above, name = first["loc"] or ("",)
         if first["type"] != "extra_forbidden":
             raise InvalidField(format_validation_error(first), tuple(first["loc"])) from None
-        known = () if above else model.model_fields  # what is known further down is not at hand
+        known = () if above else model.model_fields  # nested fields are not looked up
         raise InvalidField(unknown(str(name), known), tuple(first["loc"])) from None
 
 
 def unknown(name: str, known: Collection[str]) -> str:
-    """Say that there is no field or parameter of a name, and which may be meant."""
+    """Return the message for an unknown field or parameter, with a suggestion."""
     near = get_close_matches(name[:MOST_SHOWN], sorted(known))
     if near:
         return f"is unknown here; did you mean {' or '.join(near)}?"

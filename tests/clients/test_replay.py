@@ -277,7 +277,7 @@ async def test_what_is_wrong_is_said_before_it_is_sent(replay: AsyncReplay) -> N
             with pytest.raises(InvalidField, match=said):
                 await worker.insert(wrong, policy_version=0)
         for more, said in (
-            ({"policy_version": -1}, r"policy_version\[0\]: a policy version below 0"),
+            ({"policy_version": -1}, r"policy_version\[0\]: is negative"),
             ({"policy_version": 1.0}, "policy_version: should be a whole number"),
             ({"policy_version": [0, 1, 2]}, "policy_version: should be a whole number, or 2 of them"),
             ({"policy_version": 0, "reward": [1.0]}, "reward: should be a number, or 2 of them"),

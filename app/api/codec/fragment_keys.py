@@ -1,4 +1,4 @@
-"""What a fragment says of itself beside its tensors (`lachesis.wire.fragments.FRAGMENT_KEYS`)."""
+"""Read the keys of a fragment (`lachesis.wire.fragments.FRAGMENT_KEYS`): worker, number and others."""
 
 import json
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from lachesis.wire.body import MAX_INTEGER
 from lachesis.wire.fragments import FRAGMENT_KEYS, POLICY_VERSIONS, EpisodeIds, Number
 from lachesis.wire.replay import Priority, Session, Worker
 
-_TEXT = "worker"  # is what it is; the others are JSON in a blob's metadata
+_TEXT = "worker"  # plain text in a blob's metadata; the others are JSON there
 _FACTS = {"episodes", "reward", "cost", "metadata"}
 
 
@@ -55,12 +55,12 @@ def values_of(metadata: Mapping[str, str], path: Path) -> dict[str, Any]:
 
 
 def encoded(values: Mapping[str, Any], payload: Payload, versions: NDArray[Any] | None, path: Path) -> EncodedFragment:
-    """Check a fragment's keys, and put together what is stored of it.
+    """Check a fragment's keys and build what is stored.
 
     Args:
-        values: Its keys as JSON values, null where it has none.
+        values: Its keys as JSON values, null if absent.
         payload: Its blob.
-        versions: The policy version that sampled each step, integers, where it says so.
+        versions: The policy version that sampled each step, integers, if the fragment has it.
         path: Where the fragment is in the body.
 
     Raises:
@@ -90,7 +90,7 @@ def encoded(values: Mapping[str, Any], payload: Payload, versions: NDArray[Any] 
 
 
 def as_strings(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return keys that were checked as the strings of a blob's metadata."""
+    """Return checked keys as the strings of a blob's metadata."""
     return {
         name: value if name == _TEXT else json.dumps(value, ensure_ascii=False)
         for name, value in values.items()
@@ -100,12 +100,12 @@ def as_strings(values: Mapping[str, Any]) -> dict[str, str]:
 
 def _oldest(versions: NDArray[Any], path: Path) -> int:
     if not versions.size:
-        raise InvalidField("says nothing: it has no element", path)
+        raise InvalidField("is empty", path)
     oldest, newest = int(versions.min()), int(versions.max())
     if oldest < 0:
-        raise InvalidField(f"a policy version below 0: {oldest}", (*path, int(np.argmin(versions))))
+        raise InvalidField(f"is negative: {oldest}", (*path, int(np.argmin(versions))))
     if newest > MAX_INTEGER:
-        raise InvalidField(f"a policy version above {MAX_INTEGER}: {newest}", (*path, int(np.argmax(versions))))
+        raise InvalidField(f"is above {MAX_INTEGER}: {newest}", (*path, int(np.argmax(versions))))
     return oldest
 
 

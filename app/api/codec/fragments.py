@@ -1,7 +1,6 @@
-"""Fragments as they come in: in binary checked by their headers and kept as the bytes they are, or in JSON.
+"""Read fragments: in binary, checked by their headers and kept as they are, or in JSON.
 
-A fragment holds any tensors under any names. None of their values becomes a Python object, and none is looked at but
-those of `policy_versions`.
+A fragment has any tensors under any names. Only the values of `policy_versions` are read.
 """
 
 from typing import Any
@@ -38,7 +37,7 @@ def decode_fragments_json(body: bytes) -> list[EncodedFragment]:
     """Read one fragment, or ``{"fragments": [...]}``.
 
     Raises:
-        MalformedBody: It is not JSON, or not one that all readers understand alike.
+        MalformedBody: It is not JSON, or JSON that readers understand differently.
         InvalidField: A value is wrong, or a field unknown.
     """
     document = parse_in_python(body)
@@ -53,14 +52,14 @@ def decode_fragments_json(body: bytes) -> list[EncodedFragment]:
     if not isinstance(fragments, list):
         raise InvalidField(f"should be an array, not {described(fragments)}", (_FRAMED,))
     if not 1 <= len(fragments) <= MAX_FRAGMENTS:
-        raise InvalidField(f"{len(fragments)} fragments; 1 to {MAX_FRAGMENTS} go in one request", (_FRAMED,))
+        raise InvalidField(f"{len(fragments)} fragments; send 1 to {MAX_FRAGMENTS} in a request", (_FRAMED,))
     return [_of_json(fragment, (_FRAMED, position)) for position, fragment in enumerate(fragments)]
 
 
 def _of_blob(blob: Payload, header: Header, path: Path) -> EncodedFragment:
     check_names(header, path)
     if not header.tensors:
-        raise InvalidField("a fragment without tensors", path)
+        raise InvalidField("has no tensor", path)
     versions = None
     if POLICY_VERSIONS in header.tensors:
         versions = flat(blob, header.tensors[POLICY_VERSIONS], _INTEGERS, (*path, POLICY_VERSIONS))
@@ -88,11 +87,11 @@ def _tensors(given: Any, path: Path) -> dict[str, NDArray[Any]]:
     if not isinstance(given, dict):
         raise InvalidField("is required" if given is None else f"should be an object, not {described(given)}", path)
     if not 1 <= len(given) <= MAX_TENSORS:
-        raise InvalidField(f"{len(given)} tensors; 1 to {MAX_TENSORS} are taken", path)
+        raise InvalidField(f"{len(given)} tensors; send 1 to {MAX_TENSORS}", path)
     for name in given:
         check_name(name, path)
         if name == METADATA:
-            raise InvalidField("is no name for a tensor: something else is called so", (*path, name))
+            raise InvalidField("is reserved: give the tensor another name", (*path, name))
     return {name: read_tensor(tensor, (*path, name)) for name, tensor in given.items()}
 
 

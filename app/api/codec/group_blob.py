@@ -1,7 +1,7 @@
-"""Groups in binary: checked by their headers and lengths, kept as the bytes that came.
+"""Read groups in binary. They are checked by their headers and lengths, and kept as they are.
 
-What must hold is what `app.api.codec.scored_data` demands of JSON: the same columns, rows that belong together, finite
-numbers. No value of a column becomes a Python object.
+The rules are those of `app.api.codec.scored_data` for JSON: the same columns, matching rows, finite numbers. No value
+of a column becomes a Python object.
 """
 
 import reprlib
@@ -38,7 +38,7 @@ from lachesis.wire.groups import MAX_GROUPS
 from lachesis.wire.kind import FORMAT
 
 MAX_TENSORS = 256
-"""Most tensors in a group: every reader looks at each."""
+"""Most tensors in a group. Every reader reads the header of each."""
 
 _MAX_NAME = 256
 _FRAMED = "groups"
@@ -52,7 +52,7 @@ _LENGTHS = {
 _NAMES = {DETAILS, *_LENGTHS, *(column.name for column in NATIVE_COLUMNS)}
 _NO_DETAILS = b"{}"
 FORMAT_OF_OTHERS = "format"
-"""Key of a blob's metadata under which torch and others say "pt"; it tells nothing."""
+"""A key of metadata that torch and others set to "pt". It is ignored."""
 
 
 def decode_blobs(body: bytes) -> list[EncodedGroup]:
@@ -66,16 +66,16 @@ def decode_blobs(body: bytes) -> list[EncodedGroup]:
 
 
 def opened(body: bytes, kind: str, most: int) -> Iterator[tuple[Payload, Header, Path]]:
-    """Open the blob, or the frame of blobs, that a body is: each with its header and its place.
+    """Open a body that is one blob or a frame of blobs. Yield each blob with its header and its place.
 
     Args:
-        body: What came.
-        kind: What the frame holds, and what its blobs are called in places.
+        body: The body.
+        kind: The frame's kind, which is also the name of its blobs in places.
         most: How many blobs a frame may hold.
 
     Raises:
         MalformedBody: It is not safetensors.
-        InvalidField: It is a batch, or a frame of something else; or one of its blobs is not safetensors.
+        InvalidField: It is a batch or a frame of another kind, or one of its blobs is not safetensors.
     """
     try:
         header = read_header(body)
@@ -88,7 +88,7 @@ def opened(body: bytes, kind: str, most: int) -> Iterator[tuple[Payload, Header,
     except DamagedBlob as error:
         raise MalformedBody(f"not safetensors: {error}") from error
     if not 1 <= len(blobs) <= most:
-        raise InvalidField(f"{len(blobs)} {kind}; 1 to {most} go in one request")
+        raise InvalidField(f"{len(blobs)} {kind}; send 1 to {most} in a request")
     for position, blob in enumerate(blobs):
         path = (kind, position)
         try:
@@ -118,10 +118,10 @@ def _group(blob: Payload, header: Header, path: Path) -> EncodedGroup:
 
 
 def keys_and_payload(keys: GroupKeys, columns: Mapping[str, Ragged], payload: Payload, path: Path) -> EncodedGroup:
-    """Put together what is stored of a group of the native API.
+    """Build what is stored of a group of the native API.
 
     Raises:
-        InvalidField: It says more of itself than a header holds.
+        InvalidField: Its keys are too large for a header.
     """
     check_header(payload, path)
     (lengths,) = columns["tokens"].lengths
@@ -142,7 +142,7 @@ def keys_and_payload(keys: GroupKeys, columns: Mapping[str, Ragged], payload: Pa
 
 
 def _payload(blob: Payload, header: Header, keys: GroupKeys) -> Payload:
-    """The bytes as they came, if every reader will read them as we did; else the same with what we have read."""
+    """Return the bytes as they came if all readers understand them alike, else with the keys as they were read."""
     given = header.metadata
     if "id" in given and all(given[name] == str(getattr(keys, name)) for name in _WHOLE if name in given):
         return blob
@@ -153,47 +153,47 @@ def check_names(header: Header, path: Path) -> None:
     """Check how many tensors there are, and their names.
 
     Raises:
-        InvalidField: They are too many, or one has no fit name.
+        InvalidField: There are too many, or a name is invalid.
     """
     if len(header.tensors) > MAX_TENSORS:
-        raise InvalidField(f"{len(header.tensors)} tensors; at most {MAX_TENSORS} are taken", path)
+        raise InvalidField(f"{len(header.tensors)} tensors; the limit is {MAX_TENSORS}", path)
     for name in header.tensors:
         if name not in _NAMES:
             check_name(name, path)
 
 
 def check_header(payload: Payload, path: Path) -> None:
-    """Check that what was written from JSON is a blob that readers take.
+    """Check the header of a blob that was written from JSON.
 
     Raises:
-        InvalidField: What it says of itself is too much for a header.
+        InvalidField: The header is too large.
     """
     length = int.from_bytes(payload[:LENGTH_BYTES], "little")
     if length > MAX_HEADER_BYTES:
-        raise InvalidField(f"takes {length} bytes of a header without its tensors; at most {MAX_HEADER_BYTES} go", path)
+        raise InvalidField(f"needs a header of {length} bytes; the limit is {MAX_HEADER_BYTES}", path)
 
 
 def check_name(name: str, path: Path) -> None:
     """Check the name of a tensor.
 
     Raises:
-        InvalidField: It is too long, or nothing to show to people.
+        InvalidField: It is empty, too long or not printable.
     """
     if not 1 <= len(name) <= _MAX_NAME or not name.isprintable():
         shown = reprlib.repr(name)
-        raise InvalidField(f"a tensor's name has 1 to {_MAX_NAME} printable characters; {shown} has not", path)
+        raise InvalidField(f"invalid name {shown}: use 1 to {_MAX_NAME} printable characters", path)
 
 
 def _check_own_lengths(name: str, header: Header, path: Path) -> None:
     column, has_such = _LENGTHS[name]
     if column not in header.tensors:
-        raise InvalidField(f"lengths of {column}, which is not there", (*path, name))
+        raise InvalidField(f"has the lengths of {column}, which is missing", (*path, name))
     if not has_such:
-        raise InvalidField(f"{column} has no such lengths", (*path, name))
+        raise InvalidField(f"{column} has no lengths at this level", (*path, name))
 
 
 class _Rows:
-    """The lengths of a group's rows, each tensor of them looked at once: most columns share one."""
+    """The lengths of a group's rows. Each tensor of lengths is checked once: most columns share one."""
 
     def __init__(self, blob: Buffer, header: Header, path: Path) -> None:
         self._blob = blob
@@ -202,7 +202,7 @@ class _Rows:
         self._seen: dict[str, tuple[NDArray[Any], int]] = {}
 
     def of(self, column: str, level: int) -> tuple[NDArray[Any], int]:
-        """The lengths of a column's rows on one level of nesting, and their sum."""
+        """Return the lengths of a column's rows at a level of nesting, and their sum."""
         own = lengths_name(column, level)
         name = own if own in self._tensors else lengths_name(MEASURES[level], level)
         if name not in self._tensors:
@@ -216,11 +216,11 @@ class _Rows:
         lengths = flat(self._blob, self._tensors[name], _KINDS["int"], path)
         if not lengths.size:
             return lengths, 0
-        lowest, highest = lengths.argmin(), lengths.argmax()  # of a handful ten times as fast as their values
+        lowest, highest = lengths.argmin(), lengths.argmax()  # ten times as fast as min() for a few lengths
         if lengths[lowest] < 0:
-            raise InvalidField("a length below 0", (*path, int(lowest)))
-        if lengths[highest] > len(self._blob):  # and so no sum of them overflows
-            raise InvalidField("a length beyond the body's", (*path, int(highest)))
+            raise InvalidField("a length is negative", (*path, int(lowest)))
+        if lengths[highest] > len(self._blob):  # so their sum cannot overflow
+            raise InvalidField("a length is larger than the body", (*path, int(highest)))
         return lengths, total(lengths)
 
 
@@ -234,7 +234,7 @@ def _column(blob: Buffer, header: Header, column: Column, rows: _Rows, path: Pat
     held = len(values)
     for level, wanted in reversed(lengths):
         if wanted != held:
-            raise InvalidField(f"holds {held} where its lengths make {wanted}", path)
+            raise InvalidField(f"has {held} values; its lengths add up to {wanted}", path)
         held = len(level)
     return Ragged(values, tuple([level for level, _ in lengths]))
 
@@ -243,12 +243,12 @@ def flat(blob: Buffer, info: TensorInfo, dtypes: tuple[str, ...], path: Path) ->
     """Return a tensor of one dimension.
 
     Raises:
-        InvalidField: It is of another dtype, or of several dimensions.
+        InvalidField: It has another dtype, or several dimensions.
     """
     if info.dtype not in dtypes:
         raise InvalidField(f"has dtype {info.dtype}, not {' or '.join(dtypes)}", path)
     if len(info.shape) != 1:
-        raise InvalidField(f"has {len(info.shape)} dimensions, not 1: rows are laid one after the other", path)
+        raise InvalidField(f"has {len(info.shape)} dimensions, not 1: send the rows one after another", path)
     return tensor(blob, info)
 
 

@@ -1,4 +1,4 @@
-"""Groups of the native API in JSON: the columns of ``ScoredData``, what a group says of itself, tensors in base64."""
+"""Read groups of the native API in JSON: the columns of ``ScoredData``, keys, and tensors in base64."""
 
 import base64
 import binascii
@@ -29,14 +29,14 @@ _TENSORS = "tensors"
 _GROUPS = "groups"
 _COLUMN_NAMES = frozenset(column.name for column in NATIVE_COLUMNS)
 KNOWN = _COLUMN_NAMES | NATIVE_DETAILS | frozenset(GROUP_KEYS) | {_TENSORS}
-"""What a group may have."""
+"""The fields that a group may have."""
 
 
 def decode_native_json(body: bytes) -> list[EncodedGroup]:
     """Read one group, or ``{"groups": [...]}``.
 
     Raises:
-        MalformedBody: It is not JSON, or not one that all readers understand alike.
+        MalformedBody: It is not JSON, or JSON that readers understand differently.
         InvalidField: A value is wrong, or a field unknown.
     """
     return [_encoded(group) for group in checked_groups(body, _groups_of, NATIVE_COLUMNS)]
@@ -80,14 +80,14 @@ def _tensors(fields: GroupFields) -> dict[str, Any]:
     if not isinstance(given, OBJECTS):
         raise InvalidField(f"should be an object, not {described(given)}", path)
     if len(given) > MAX_TENSORS // 2:
-        raise InvalidField(f"{len(given)} tensors; at most {MAX_TENSORS // 2} are taken", path)
+        raise InvalidField(f"{len(given)} tensors; the limit is {MAX_TENSORS // 2}", path)
     return {name: _own_tensor(name, tensor, (*path, name)) for name, tensor in members(given, path)}
 
 
 def _own_tensor(name: str, given: Any, path: Path) -> NDArray[Any]:
     check_name(name, path)
     if name in (DETAILS, METADATA) or is_column(name):
-        raise InvalidField("is no name for a tensor of your own: something else is called so", path)
+        raise InvalidField("is reserved: give the tensor another name", path)
     return read_tensor(given, path)
 
 
@@ -95,7 +95,7 @@ def read_tensor(given: Any, path: Path) -> NDArray[Any]:
     """Read a tensor: an object of dtype, shape and data in base64.
 
     Raises:
-        InvalidField: It is none.
+        InvalidField: It is not a tensor.
     """
     match dict(members(given, path)) if isinstance(given, OBJECTS) else None:
         case {"dtype": str(dtype), "shape": shape, "data": str(data), **more} if not more and isinstance(shape, ARRAYS):
@@ -103,15 +103,17 @@ def read_tensor(given: Any, path: Path) -> NDArray[Any]:
         case _:
             raise InvalidField("should be an object of dtype, shape and data (base64)", path)
     if dtype not in _DTYPES:
-        raise InvalidField(f"is none of {', '.join(_DTYPES)}", (*path, "dtype"))
+        raise InvalidField(f"unknown dtype; use one of {', '.join(_DTYPES)}", (*path, "dtype"))
     if not all(type(length) is int and length >= 0 for length in lengths):
         raise InvalidField("should hold whole numbers", (*path, "shape"))
     if not is_shape(lengths, _DTYPES[dtype].itemsize):
-        raise InvalidField("is none that an array can have", (*path, "shape"))
+        raise InvalidField("invalid shape: no array can be that large", (*path, "shape"))
     try:
         raw = base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError) as error:
         raise InvalidField(f"is not base64: {error}", (*path, "data")) from None
     if prod(lengths) * _DTYPES[dtype].itemsize != len(raw):
-        raise InvalidField(f"holds {len(raw)} bytes, not those of {dtype} {lengths}", (*path, "data"))
+        raise InvalidField(
+            f"has {len(raw)} bytes; {dtype} {lengths} needs {prod(lengths) * _DTYPES[dtype].itemsize}", (*path, "data")
+        )
     return np.frombuffer(raw, _DTYPES[dtype]).reshape(lengths)

@@ -1,4 +1,4 @@
-"""What a group of the native API says of itself beside its columns (`lachesis.wire.groups.GROUP_KEYS`)."""
+"""Read the keys of a group of the native API (`lachesis.wire.groups.GROUP_KEYS`): id, environment and others."""
 
 import uuid
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ _METADATA = "metadata"
 
 
 class GroupKeys(BaseModel):
-    """A group's keys, read from JSON values or from a blob's strings alike.
+    """A group's keys, read from JSON values or from a blob's strings.
 
     Attributes:
         metadata: The text of a JSON object.
@@ -32,16 +32,16 @@ class GroupKeys(BaseModel):
     metadata: str | None = None
 
     def as_strings(self) -> dict[str, str]:
-        """The keys that are there as a blob's metadata."""
+        """Return the keys that are set as a blob's metadata."""
         return {name: str(value) for name, value in self if value is not None}
 
 
 def read_keys(values: Mapping[str, Any], versions: Ragged | None, path: Path) -> GroupKeys:
-    """Check a group's keys, make an id if it has none, and find its oldest policy version.
+    """Check a group's keys, create a missing id, and find the oldest policy version.
 
     Args:
-        values: Keys that were given, JSON values or strings; others than `GROUP_KEYS` are refused.
-        versions: The policy version that sampled each token, where the group says so.
+        values: The given keys, JSON values or strings.
+        versions: The policy version that sampled each token, if the group has it.
         path: Where the group is in the body.
 
     Raises:
@@ -59,7 +59,7 @@ def read_keys(values: Mapping[str, Any], versions: Ragged | None, path: Path) ->
         position = int(versions.values.argmin())
         oldest = int(versions.values[position])
         if oldest < 0:
-            raise InvalidField(f"a policy version below 0: {oldest}", (*path, "policy_versions", position))
+            raise InvalidField(f"is negative: {oldest}", (*path, "policy_versions", position))
         if str(given.setdefault("policy_version", oldest)) != str(oldest):
             raise InvalidField(f"is not {oldest}, the oldest of policy_versions", (*path, "policy_version"))
     try:
@@ -71,10 +71,10 @@ def read_keys(values: Mapping[str, Any], versions: Ragged | None, path: Path) ->
 
 
 def parse_object(text: bytes, path: Path) -> Any:
-    """Parse the text of a JSON object that is somewhere in a body.
+    """Parse the text of a JSON object inside a body.
 
     Raises:
-        InvalidField: It is not JSON, not JSON that all readers understand alike, or no object.
+        InvalidField: It is not a JSON object, or JSON that readers understand differently.
     """
     try:
         value = parse(text)

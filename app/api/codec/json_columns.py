@@ -1,4 +1,4 @@
-"""Read columns of numbers value by value: coerced like pydantic's lax mode, each fault with its place."""
+"""Read columns of numbers value by value, coerced like pydantic's lax mode. Each error has its place."""
 
 from array import array
 from typing import Annotated, Any
@@ -19,7 +19,7 @@ _ENVIRONMENT: TypeAdapter[int] = TypeAdapter(Annotated[int, Field(ge=0, le=MAX_I
 def read_column(column: Column, value: Any, path: Path) -> Ragged:
     """Read a column from any JSON value, a number at a time.
 
-    Memory is eight bytes a number, also where ``value`` is a proxy for an array of millions.
+    Takes eight bytes of memory a number, also if ``value`` is a proxy for an array of millions.
 
     Args:
         column: What to read.
@@ -27,7 +27,7 @@ def read_column(column: Column, value: Any, path: Path) -> Ragged:
         path: Where it is in the body.
 
     Raises:
-        InvalidField: Something is not an array where one should be, or not a number that fits 64 bits.
+        InvalidField: An element is not an array, or not a number of 64 bits.
     """
     reader = _ColumnReader(column)
     reader.read(value, 0, path)
@@ -56,7 +56,7 @@ class _ColumnReader:
         self._adapter: TypeAdapter[Any] = _INT if integers else _FLOAT
 
     def read(self, rows: Any, level: int, path: Path) -> int:
-        """Read what lies at ``level`` of nesting; returns how many elements it has."""
+        """Read the rows at ``level`` of nesting; return how many elements there are."""
         if not isinstance(rows, ARRAYS):
             raise InvalidField(f"should be an array, not {described(rows)}", path)
         if level == len(self.lengths):

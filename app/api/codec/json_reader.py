@@ -1,8 +1,8 @@
-"""Read JSON strictly: what two readers could understand differently is refused, with the place where that is known.
+"""Read JSON strictly. JSON that two readers could understand differently is refused, with its place if it is known.
 
-Two parsers give the same results. simdjson parses at C speed into proxies, which look like lists and dicts but make a
-Python object only for what is touched; it knows neither places nor integers beyond 64 bits, so what it refuses is read
-again by the standard library's parser, which also stands in where simdjson has no wheel.
+Two parsers give the same results. simdjson parses at C speed into proxies. They look like lists and dicts but create a
+Python object only for a value that is used. simdjson knows neither places nor integers beyond 64 bits, so a body that
+it refuses is read again by the standard library's parser. That one also replaces simdjson where it has no wheel.
 
 A JSON value below is a scalar, or a proxy (simdjson) or a list or dict (standard library): `ARRAYS` and `OBJECTS`.
 """
@@ -38,17 +38,17 @@ MAX_DEPTH = 128
 """Levels of nesting; the parsers' own limits differ (and the standard library's with the depth of the caller)."""
 
 MAX_REREAD_BYTES = 32 * 1024 * 1024
-"""Largest body that is read a second time to name the place of an error: Python lists take 6 to 21 times its size."""
+"""Largest body that is read again to find the place of an error. Python lists take 6 to 21 times its size."""
 
-_MANY_KEYS = 32  # a proxy finds a key by scanning, so more keys than these are read as a dict
-_MAX_WIDE_BYTES = 16 * 1024 * 1024  # and are not, beyond this size
+_MANY_KEYS = 32  # a proxy finds a key by scanning, so an object with more keys is read as a dict
+_MAX_WIDE_BYTES = 16 * 1024 * 1024  # the largest such object
 _PLAIN = (str, int, type(None))
 _BOM = b"\xef\xbb\xbf"
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def parse(body: bytes) -> Any:
-    """Parse a body with the fastest parser there is.
+    """Parse a body with the fastest parser.
 
     The result may hold duplicate keys, infinities and any depth; `check_structure` refuses them.
 
@@ -62,17 +62,17 @@ def parse(body: bytes) -> Any:
         return simdjson.Parser().parse(body)
     except (ValueError, RuntimeError) as error:
         if len(body) > MAX_REREAD_BYTES:
-            raise MalformedBody(f"not JSON we can read: {error}") from error
+            raise MalformedBody(f"not JSON: {error}") from error
     return parse_in_python(body)
 
 
 def parse_in_python(body: bytes) -> Any:
-    """Parse a body with the standard library: exact for integers of up to 4,300 digits, and it knows the place.
+    """Parse a body with the standard library. It is exact for integers of up to 4,300 digits, and knows places.
 
-    NaN and infinities, also those that come from an exponent too large, are in the result as floats.
+    NaN and infinities are floats in the result, also those of an exponent that is too large.
 
     Raises:
-        MalformedBody: It is not JSON in UTF-8, or an object names a key twice.
+        MalformedBody: It is not JSON in UTF-8, or an object has a duplicate key.
     """
     _refuse_bom(body)
     try:
@@ -100,7 +100,7 @@ def check_structure(value: Any, path: Path = ()) -> int:
         How many arrays there are in ``value``, itself included.
 
     Raises:
-        MalformedBody: An object names a key twice, or values are nested deeper than `MAX_DEPTH`.
+        MalformedBody: An object has a duplicate key, or values are nested deeper than `MAX_DEPTH`.
         InvalidField: A number is not finite, or an object with very many keys is very large.
     """
     arrays = 0
@@ -119,10 +119,10 @@ def check_structure(value: Any, path: Path = ()) -> int:
 
 
 def members(value: Any, path: Path) -> Iterator[tuple[str, Any]]:
-    """The keys of an object and their values, refusing a key that comes twice.
+    """Return the keys of an object and their values.
 
     Raises:
-        MalformedBody: A key comes twice.
+        MalformedBody: A key is duplicate.
         InvalidField: The object has too many keys for its size to be read.
     """
     if isinstance(value, dict):
@@ -138,14 +138,14 @@ def members(value: Any, path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def minified(value: Any) -> bytes:
-    """A JSON value as JSON, without white space. Numbers keep their value, strings their characters."""
+    """Return a JSON value as text without white space. Numbers keep their value, strings their characters."""
     if isinstance(value, PROXIES):
         return bytes(value.mini)
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
 def described(value: Any) -> str:
-    """A JSON value in a few words, for an error's message."""
+    """Describe a JSON value in a few words, for an error's message."""
     if isinstance(value, ARRAYS):
         return "an array"
     if isinstance(value, OBJECTS):
@@ -169,7 +169,7 @@ def _load(text: str) -> Any:
         return json.loads(text, object_pairs_hook=_object)
     except json.JSONDecodeError:
         raise
-    except ValueError:  # an integer of too many digits; as an infinity, the check of the structure names its place
+    except ValueError:  # an integer of too many digits: read as infinity, so that `check_structure` names its place
         return json.loads(text, object_pairs_hook=_object, parse_int=_integer)
 
 
@@ -191,7 +191,7 @@ def _refuse_duplicates(keys: list[str]) -> None:
     seen: set[str] = set()
     for key in keys:
         if key in seen:
-            raise MalformedBody(f"an object names the key {reprlib.repr(key)} twice")
+            raise MalformedBody(f"an object has the key {reprlib.repr(key)} twice")
         seen.add(key)
 
 

@@ -1,27 +1,26 @@
-"""A budget of bytes for the large bodies that a process reads, decodes and stores at a time.
+"""A memory budget for the large bodies that a process reads, decodes and stores at a time.
 
-A body holds a share of it from before it is read until its answer. One that does not fit waits without being read, so
-TCP holds its client back. Shares grow while bodies are read, since a compressed or chunked body does not say how
-large it will be, and since one that dawdles should not keep from others what it has announced but not sent.
+A body holds a share of the budget from before it is read until its answer. A body that does not fit waits unread, so
+TCP holds its client back. Shares grow while bodies are read, for two reasons: a compressed or chunked body does not
+announce its size, and a slow body should not hold room that it does not use yet.
 
-Growing shares could wait for each other for ever. They cannot here, by one rule: shares are served in the order of
-their first claim, and the oldest is never kept waiting, even if it exceeds the budget. So the oldest body is always
-being read (bounded by its timeout), decoded or stored; then it gives its share back and the next one is the oldest.
-Each body becomes the oldest in its turn, if it has to wait that long. The price: what is held may exceed the budget by
-the share of the oldest, never more, as all others were granted only what fitted.
+Growing shares could deadlock. One rule prevents it: shares are served in the order of their first claim, and the oldest
+is never kept waiting, even if it exceeds the budget. So the oldest body is always being read (until its timeout),
+decoded or stored. Then it releases its share, and the next one is the oldest. In the worst case the budget is exceeded
+by the share of the oldest body.
 """
 
 import asyncio
 
 UNCOUNTED_BYTES = 1024 * 1024
-"""Bodies up to this size take nothing from the budget, and never wait behind a large one."""
+"""Bodies up to this size do not use the budget, and never wait."""
 
 
 class BodyBudget:
     """The budget of one process; used on its event loop only.
 
     Args:
-        budget_bytes: What all shares together may hold, but for the oldest one.
+        budget_bytes: What all shares but the oldest may hold together.
     """
 
     def __init__(self, budget_bytes: int) -> None:
@@ -35,7 +34,7 @@ class BodyBudget:
         return self._held_bytes
 
     def share(self) -> "Share":
-        """Begin a share, which holds nothing yet. Whoever lets it claim must release it."""
+        """Create an empty share. Whoever claims with it must release it."""
         return Share(self)
 
     def _enter(self, share: "Share") -> None:
@@ -49,7 +48,7 @@ class BodyBudget:
             self._serve()
 
     def _serve(self) -> None:
-        """Grant what is asked for, oldest first, up to the first that does not fit."""
+        """Grant what is wanted, oldest first, up to the first share that does not fit."""
         for place, share in enumerate(self._shares):
             if share.wanted_bytes is None:
                 continue
@@ -72,11 +71,11 @@ class Share:
         self.wanted_bytes: int | None = None
 
     def covers(self, size_bytes: int) -> bool:
-        """Whether a body of this size needs no (further) claim."""
+        """Return whether a body of this size needs no further claim."""
         return size_bytes <= UNCOUNTED_BYTES or size_bytes <= self.held_bytes
 
     async def claim(self, size_bytes: int) -> None:
-        """Hold ``size_bytes`` in all; waits while they do not fit, in order of first claims."""
+        """Hold ``size_bytes`` in all. Waits while they do not fit, in the order of first claims."""
         if self.covers(size_bytes):
             return
         self._granted = asyncio.Event()
@@ -85,12 +84,12 @@ class Share:
         await self._granted.wait()
 
     def grant(self) -> None:
-        """Hold what was wanted; the budget calls this."""
-        assert self.wanted_bytes is not None, "only what was asked for is granted"  # noqa: S101
-        assert self._granted is not None, "whoever asks waits for it"  # noqa: S101
+        """Hold what was wanted. The budget calls this."""
+        assert self.wanted_bytes is not None, "only a claimed size is granted"  # noqa: S101
+        assert self._granted is not None, "a claim waits for this"  # noqa: S101
         self.held_bytes, self.wanted_bytes = self.wanted_bytes, None
         self._granted.set()
 
     def release(self) -> None:
-        """Give back what is held; the body is no longer in memory."""
+        """Release what is held: the body is no longer in memory."""
         self._budget._leave(self)

@@ -1,13 +1,13 @@
-"""Refuse requests of web pages: a page can send requests to any address that its browser can reach.
+"""Refuse requests of web pages. A page can send requests to any address that its browser can reach.
 
-There are three ways in, and a header that reveals each:
+There are three ways in. A header reveals each:
 
-    the page of another site      Sec-Fetch-Site, which browsers send to loopback addresses and over HTTPS
-    the same, where that is left  Origin, with whatever may change something; but for GETs, see `refuse_browsers`
-    DNS rebinding: the page's     Host, which has the page's name, whose server has answered with our address; an
-    own name leads to us          address cannot be rebound, only a name can
+    a page of another site           Sec-Fetch-Site. Browsers send it to loopback addresses and over HTTPS.
+    the same without Sec-Fetch-Site  Origin, on requests that may change something. For GETs: `refuse_browsers`.
+    DNS rebinding: the page's name   Host. It has the page's name, which the page's server has resolved to our address.
+    resolves to our address          Only names can be rebound, so addresses are safe.
 
-Programs send neither of the first two, and a host name that they use can be listed.
+Programs send neither Sec-Fetch-Site nor Origin, and their host names can be listed.
 """
 
 import ipaddress
@@ -46,10 +46,10 @@ class HostNames:
         self._has_list = bool(listed)
 
     def check(self, host: bytes) -> None:
-        """Check a request's ``Host``.
+        """Check the ``Host`` of a request.
 
         Raises:
-            ForeignHost: The name is not known; the message says how to list it.
+            ForeignHost: The name is unknown. The message says how to list it.
         """
         if host in self._known:
             return
@@ -65,8 +65,7 @@ class HostNames:
     def _refusal(self, name: str) -> str:
         name = name[:_MOST_SHOWN]
         listing = f"add {name} to LACHESIS_ALLOWED_HOSTS" if self._has_list else f"set LACHESIS_ALLOWED_HOSTS={name}"
-        why = "a web page could reach this service under a name of its own"
-        return f"{name!r} is not known as a host name of this service ({why}); if it is one, {listing}"
+        return f"{name!r} is not a known host name of this service (a web page may have sent it); if it is, {listing}"
 
 
 def _is_address(name: str) -> bool:
@@ -78,7 +77,7 @@ def _is_address(name: str) -> bool:
 
 
 class BrowserGuard:
-    """ASGI middleware: refuses what web pages of other sites send."""
+    """ASGI middleware that refuses requests of web pages of other sites."""
 
     def __init__(self, app: ASGIApp, hosts: HostNames) -> None:
         self._app = app
@@ -119,19 +118,19 @@ class BrowserGuard:
 
 
 def refuse_browsers(request: Request) -> None:
-    """Refuse a GET that changes something if a browser sent it without saying which page it comes from.
+    """Refuse a GET that changes something if a browser sent it without naming its page.
 
-    Over plain HTTP to another machine, browsers leave `Sec-Fetch-Site` out, and requests for images have no `Origin`.
+    Over plain HTTP to another machine browsers omit `Sec-Fetch-Site`, and requests for images have no `Origin`.
 
     Raises:
         CrossSiteRequest: A web page of another site may have sent it.
     """
     if "sec-fetch-site" not in request.headers and request.headers.get("user-agent", "").startswith("Mozilla/"):
-        raise CrossSiteRequest("a browser sent this request without saying for which page; use a program such as curl")
+        raise CrossSiteRequest("a browser sent this request without naming its page; use a program such as curl")
 
 
 def _follows_a_link(scope: Scope) -> bool:
-    """Whether a person follows a link to one of our pages; the linking page cannot read the answer."""
+    """Return whether a person follows a link to one of our pages. The linking page cannot read the answer."""
     if scope["path"] not in _PAGES or scope["method"] != "GET":
         return False
     headers = dict(scope["headers"])

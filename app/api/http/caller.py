@@ -1,4 +1,4 @@
-"""Who sent a request, for the log."""
+"""Describe the sender of a request, for the log."""
 
 from functools import partial
 
@@ -18,7 +18,7 @@ def described(scope: Scope) -> dict[str, str]:
     """Describe who sent a request.
 
     Returns:
-        ``caller`` (the address), and what the request claims: ``agent`` (its software) and ``forwarded_for`` (the
+        ``caller`` (the address), and the request's own claims: ``agent`` (its software) and ``forwarded_for`` (the
         client behind a proxy).
     """
     client = scope.get("client")

@@ -1,4 +1,4 @@
-"""Compress replies, for clients that ask for it."""
+"""Compress replies."""
 
 from app.api.http.negotiation import weights
 
@@ -7,20 +7,20 @@ try:
 except ImportError:  # no wheel for this Python
     import gzip  # type: ignore[no-redef]
 
-_MIN_BYTES = 1000  # below it, packing costs more than the bytes it saves (Atropos has the same limit)
-_LEVEL = 2  # of igzip, whose levels take the same time on digits
+_MIN_BYTES = 1000  # the limit of Atropos; compressing less costs more than it saves
+_LEVEL = 2  # of igzip; on digits all levels take the same time
 
 
 def compress_if_accepted(body: bytes, accept_encoding: str | None) -> tuple[bytes, dict[str, str]]:
-    """Compress a reply with gzip if it is worth it and the client accepts it.
+    """Compress a reply with gzip if it is large enough and the client accepts gzip.
 
     Args:
         body: The reply.
         accept_encoding: The request's ``Accept-Encoding``, or None where it has none.
 
     Returns:
-        The body to send, and the headers that go with it: ``Vary`` wherever the answer depends on what the client
-        accepts, ``Content-Encoding`` where it was compressed.
+        The body to send, and its headers: ``Vary`` if the reply depends on what the client accepts,
+        ``Content-Encoding`` if it was compressed.
     """
     if len(body) < _MIN_BYTES:
         return body, {}
@@ -31,6 +31,6 @@ def compress_if_accepted(body: bytes, accept_encoding: str | None) -> tuple[byte
 
 
 def _accepts_gzip(accept_encoding: str) -> bool:
-    """Whether gzip is among the accepted codings (RFC 9110, 12.5.3): named, or covered by ``*``, and not at q=0."""
+    """Return whether gzip is accepted (RFC 9110, 12.5.3): named or covered by ``*``, and not with q=0."""
     named = weights(accept_encoding)
     return named.get("gzip", named.get("x-gzip", named.get("*", 0.0))) > 0

@@ -1,4 +1,4 @@
-"""The JSON of RFC 9457 problem details, for replies of the application and of the protocol below it alike."""
+"""The JSON of RFC 9457 problem details, for the application and for the protocol below it."""
 
 from collections.abc import Sequence
 from http import HTTPStatus
@@ -12,7 +12,7 @@ MEDIA_TYPE = "application/problem+json"
 def problem_json(
     status: int, code: str, detail: str, problems: Sequence[dict[str, Any]] = (), remedy: str = ""
 ) -> bytes:
-    """Spell a problem. ``problems`` lists wrong values: ``loc`` (path from the body's root) and ``msg``."""
+    """Return a problem as JSON. ``problems`` lists wrong values: ``loc`` (path from the body's root) and ``msg``."""
     body: dict[str, Any] = {
         "type": "about:blank",
         "title": HTTPStatus(status).phrase,
@@ -28,5 +28,5 @@ def problem_json(
 
 
 def code_of(status: int) -> str:
-    """Name a status as a code, where no error class of ours is behind it: ``not_found``."""
+    """Return the code of a status that has no error class of ours, such as ``not_found``."""
     return HTTPStatus(status).phrase.lower().replace(" ", "_")

@@ -17,7 +17,7 @@ from app.api.http.problem_json import MEDIA_TYPE, code_of, problem_json
 from app.core import errors
 from lachesis.wire.problems import format_validation_error
 
-_MOST_PATH = 200  # characters of a path that are said back
+_MOST_PATH = 200  # characters of a path in a message
 _METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 
 log = logging.getLogger("lachesis.api")
@@ -33,7 +33,7 @@ def problem(error: errors.ServiceError, headers: Mapping[str, str] | None = None
 
 
 def _on_service_error(_: Request, error: errors.ServiceError) -> Response:
-    # A body that was refused while it arrives is not read to its end, so the connection cannot be used again.
+    # The rest of a refused body is not read, so the connection cannot be used again.
     closing = isinstance(error, (errors.BodyTooLarge, errors.RequestTimeout, errors.UnsupportedEncoding))
     return problem(error, {"Connection": "close"} if closing else None)
 
@@ -48,7 +48,7 @@ def _on_validation_error(_: Request, error: RequestValidationError) -> Response:
 def _on_http_exception(request: Request, error: HTTPException) -> Response:
     headers, detail, path = dict(error.headers or {}), str(error.detail), request.url.path[:_MOST_PATH]
     if error.status_code == HTTPStatus.NOT_FOUND:
-        detail = f"nothing is at {path}; /docs lists every endpoint"
+        detail = f"there is no endpoint {path}; /docs lists all"
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         headers["Allow"] = ", ".join(_allowed(request))
         detail = f"{path} takes {headers['Allow']}, not {request.method}"
@@ -57,7 +57,7 @@ def _on_http_exception(request: Request, error: HTTPException) -> Response:
 
 
 def _allowed(request: Request) -> list[str]:
-    """The methods of all routes of a path; the framework names those of the first."""
+    """Return the methods of all routes of a path. The framework names those of the first route only."""
     scopes = {method: {**request.scope, "method": method} for method in _METHODS}
     return [
         method
@@ -67,7 +67,7 @@ def _allowed(request: Request) -> list[str]:
 
 
 def _on_disconnect(_: Request, __: Exception) -> Response:
-    return problem(errors.MalformedBody("the connection was lost before the body had arrived"))
+    return problem(errors.MalformedBody("the connection was lost before the body arrived"))
 
 
 def _on_bug(request: Request, error: Exception) -> Response:
@@ -98,7 +98,7 @@ FRAMEWORK_ERRORS: dict[int | type[Exception], Callable[[Request, Any], Coroutine
 
 
 class Problems:
-    """ASGI middleware: answers every error as a problem. What nobody foresaw is also raised, for the server to know."""
+    """ASGI middleware that answers every error as a problem. An unexpected error is also raised to the server."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

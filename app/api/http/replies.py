@@ -1,4 +1,4 @@
-"""Replies built from bytes, and the one that must know whether it arrived."""
+"""Build replies from bytes, and one that learns whether it arrived."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
@@ -20,17 +20,17 @@ _JOINED_BYTES = 64 * 1024
 
 
 def json_reply(value: object) -> Response:
-    """Answer a small JSON value."""
+    """Build a reply from a small JSON value."""
     return Response(orjson.dumps(value), media_type="application/json")
 
 
 def model_reply(value: BaseModel, status_code: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """Answer a small value of a schema."""
+    """Build a reply from a small model."""
     return Response(value.model_dump_json().encode(), status_code, headers, "application/json")
 
 
 async def compressed(request: Request, content: bytes) -> tuple[bytes, dict[str, str]]:
-    """Compress a reply's body if the client asked for it; large ones beside the event loop."""
+    """Compress a reply's body if the client accepts it. Large bodies are compressed in a thread."""
     accepted = request.headers.get("accept-encoding")
     if len(content) < _IN_THREAD_BYTES:
         return compress_if_accepted(content, accepted)
@@ -38,13 +38,13 @@ async def compressed(request: Request, content: bytes) -> tuple[bytes, dict[str,
 
 
 async def large_json_reply(request: Request, content: bytes, headers: dict[str, str] | None = None) -> Response:
-    """Answer JSON text that may be worth compressing."""
+    """Build a reply from JSON text, compressed if that is worth it."""
     body, own = await compressed(request, content)
     return Response(body, headers=own | (headers or {}), media_type="application/json")
 
 
 def pieces(parts: Iterable[Buffer]) -> Iterator[Buffer]:
-    """Cut a body's parts into pieces worth sending by themselves: large ones are cut, small ones joined."""
+    """Yield a body's parts in pieces of a good size: large parts are cut, small ones joined."""
     small: list[Buffer] = []
     size = 0
     for part in parts:
@@ -69,8 +69,8 @@ class WatchedReply(Response):
         parts: The body, in parts of any size; see `pieces`.
         headers: Its headers.
         sent: Awaited once the last byte has left this process.
-        broke_off: Awaited if the connection was lost before that, or reset after it with bytes unread, or if
-            sending failed. Perhaps twice.
+        broke_off: Awaited if the connection was lost before that, or reset later with bytes unread, or if sending
+            failed. It may be awaited twice.
     """
 
     def __init__(
@@ -104,8 +104,8 @@ class WatchedReply(Response):
         if connection is not None:
             connection.on_reset(on_reset)
             if connection.broken:
-                return  # what is not sent is not complete either
-        parts, self._parts = self._parts, ()  # its connection knows a reply for long after, and megabytes with it
+                return
+        parts, self._parts = self._parts, ()  # the connection keeps the reply, and must not keep megabytes
         try:
             await self._write(parts, send, lost)
         except BaseException:
@@ -121,7 +121,7 @@ class WatchedReply(Response):
         for piece in pieces(parts):
             if lost.is_set():
                 return
-            # The server makes us wait here while the client is behind, so a client that is gone is noticed.
+            # `send` waits while the client is behind, so a client that left is noticed.
             await send({"type": "http.response.body", "body": piece, "more_body": True})
         if not lost.is_set():
             await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -1,4 +1,4 @@
-"""The page that a browser gets at `/`: what the service is, and its links. It loads nothing else."""
+"""The page that a browser gets at `/`: a description of the service, and links. It loads nothing else."""
 
 from html import escape
 
@@ -14,9 +14,9 @@ _HEADERS = {
 }
 _LINKS = (
     ("/docs", "every endpoint, to read and to try"),
-    ("/openapi.json", "the same as an OpenAPI document"),
+    ("/openapi.json", "the OpenAPI document"),
     ("/v1/runs", "all runs"),
-    ("/status", "how the run of Atropos clients is doing (the run default)"),
+    ("/status", "status of the run of Atropos clients (the run default)"),
     ("/metrics", "metrics for Prometheus"),
     ("/healthz", "whether this process is alive"),
     ("/readyz", "whether it can serve"),

@@ -1,4 +1,4 @@
-"""Batches on the native API."""
+"""The batches of a run: taken under a lease, listed, explained, ended."""
 
 import logging
 from typing import Annotated, Any, Literal
@@ -64,12 +64,12 @@ _TAKEN = response_headers(
     201,
     Lachesis_Batch="The batch's id.",
     Lachesis_Step="Its step.",
-    Lachesis_Imbalance="Of a batch that is divided between ranks: its largest load over the mean load, minus 1.",
+    Lachesis_Imbalance="For a batch divided between ranks: the largest load over the mean load, minus 1.",
 )
 _WAITING = response_headers(
     204,
-    Lachesis_Waiting="Why there is none: the reason as in `explain`, and a sentence.",
-    Lachesis_Expected_S="In how many seconds one should form at the present arrival rates; absent if unknown.",
+    Lachesis_Waiting="Why there is no batch: the reason as in `explain`, and a sentence.",
+    Lachesis_Expected_S="Seconds until a batch is expected at the present arrival rates; absent if unknown.",
 )
 _TAKE: Responses = body_responses(*_REFUSALS) | {
     201: _TAKEN[201] | {"content": binary("The batch as one file of columns.")},
@@ -91,7 +91,7 @@ BatchId = Annotated[str, Path(pattern="^[0-9a-f]{1,64}$", description="The batch
 
 
 async def documented_batch_id(batch: BatchId) -> str:
-    """Show a batch's id in OpenAPI; a `DirectNativeRoute` calls this for no request."""
+    """Declare a batch's id for OpenAPI. A `DirectNativeRoute` never calls this."""
     return batch
 
 
@@ -111,11 +111,11 @@ class _OfBatch(InRun):
     dependencies=[Depends(documented_query)],
 )
 async def take_batch(request: Request) -> Response:
-    """Take a batch of exactly batch_size sequences under a lease, or 204 with the reason when time is up.
+    """Take a batch of exactly `batch_size` sequences under a lease. 204 with the reason if there is none in time.
 
-    A repeated request id gets the same batch under the same lease, while that is held. With `rank` and `world_size` the
-    batch is divided between the ranks of a trainer: each gets its own shard of the same batch, whoever asks first, and
-    the same one as often as it asks, until it has acknowledged it.
+    A repeated request id gets the same batch under the same lease while the lease is held. With `rank` and `world_size`
+    the batch is divided between the ranks of a trainer. Each rank gets its own shard of the same batch, and gets it
+    again until it has acknowledged it.
     """
     services = await get_services(request)
     run, query = await run_name(request), query_of(request)
@@ -138,19 +138,19 @@ async def take_batch(request: Request) -> Response:
 
 @router.get(
     "",
-    summary="List batches in trainers' hands",
+    summary="List leased batches",
     response_model=LeasedBatches,
     responses=read_responses(errors.RunNotFound),
 )
 async def list_batches(run: NamedRun, services: ServicesDep) -> Response:
-    """List batches that are held, returned or quarantined, by step."""
+    """List the batches that are held, returned or quarantined, by step."""
     view = await services.runs.administration.get(run)
     return model_reply(LeasedBatches(batches=[_leased(lease, view.clock_ms) for lease in view.leases]))
 
 
 @router.get(
     "/explain",
-    summary="Would a batch form now?",
+    summary="Explain why there is no batch",
     response_model=Explanation,
     responses=read_responses(errors.RunNotFound),
 )
@@ -161,10 +161,10 @@ async def explain(
         int | None, Query(ge=1, le=MAX_BATCH_SIZE, description="Try this batch size instead of the run's.")
     ] = None,
     relax_after_s: Annotated[
-        float | None, Query(ge=0, le=YEAR_S, description="Try this patience instead of the run's, seconds.")
+        float | None, Query(ge=0, le=YEAR_S, description="Try this wait instead of the run's, seconds.")
     ] = None,
 ) -> Response:
-    """Say whether a batch would form now; if not, what is missing, who is to blame, and when it should be there."""
+    """Return whether a batch would form now. If not: what is missing, from which environment, and when to expect it."""
     tried = {"batch_size": batch_size, "relax_after_s": relax_after_s}
     instead = {name: value for name, value in tried.items() if value is not None}
     await services.runs.administration.get(run)
@@ -174,16 +174,16 @@ async def explain(
 
 @handing.post(
     "/{batch}/ack",
-    summary="It was trained on",
+    summary="Acknowledge a batch",
     response_model=LeaseEnd,
     responses=_ENDING,
     openapi_extra=json_body(Ack),
     dependencies=[Depends(documented_batch_id)],
 )
 async def ack(request: Request) -> Response:
-    """End a batch: its groups are delivered. The same again is answered the same.
+    """End a batch: its groups are delivered. The request may be repeated.
 
-    A batch that is divided ends when every rank has acknowledged its shard, or rank 0, as they agreed.
+    A divided batch ends when every rank has acknowledged its shard, or when rank 0 has, as the ranks agreed.
     """
     services = await get_services(request)
     path = parameters(_OfBatch, request.path_params, "path")
@@ -195,13 +195,13 @@ async def ack(request: Request) -> Response:
 
 @router.post(
     "/{batch}/nack",
-    summary="Give it back",
+    summary="Give a batch back",
     response_model=LeaseEnd,
     responses=_ENDING,
     openapi_extra=json_body(Nack),
 )
 async def nack(run: NamedRun, batch: BatchId, services: ServicesDep, body: SmallBody) -> Response:
-    """Give a batch back, also one that is quarantined: its groups go to the front of their lanes, in their order."""
+    """Give a batch back, also a quarantined one. Its groups go to the front of their lanes, in their order."""
     asked = parse(Nack, body)
     await services.batches.leases.give_back(run, batch, asked.lease, asked.reason)
     return model_reply(LeaseEnd(batch=batch, state="given_back"))
@@ -209,13 +209,13 @@ async def nack(run: NamedRun, batch: BatchId, services: ServicesDep, body: Small
 
 @router.post(
     "/{batch}/extend",
-    summary="Hold it longer",
+    summary="Hold a batch longer",
     response_model=LeaseEnd,
     responses=_ENDING,
     openapi_extra=json_body(Extend),
 )
 async def extend(run: NamedRun, batch: BatchId, services: ServicesDep, body: SmallBody) -> Response:
-    """Hold a batch longer, counted from now. A lease never gets shorter."""
+    """Extend a lease, counted from now. A lease never gets shorter."""
     asked = parse(Extend, body)
     lease_s = await services.batches.leases.extend(run, batch, asked.lease, asked.lease_s)
     return model_reply(LeaseEnd(batch=batch, state="held", lease_s=lease_s))
@@ -228,7 +228,7 @@ async def extend(run: NamedRun, batch: BatchId, services: ServicesDep, body: Sma
     responses=write_responses(*_MISSING, errors.BatchInUse),
 )
 async def drop(run: NamedRun, batch: BatchId, services: ServicesDep) -> Response:
-    """Drop a batch that is quarantined, with its groups, which are counted."""
+    """Drop a quarantined batch. Its groups are counted as dropped."""
     await services.batches.leases.discard(run, batch)
     return Response(status_code=204)
 

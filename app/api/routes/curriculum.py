@@ -67,12 +67,12 @@ _READ = read_responses(*_MISSING)
 _WRITE = write_responses(*_MISSING)
 _BODY = body_responses(*_MISSING)
 _OBSERVE: Responses = _BODY | response_headers(
-    200, Idempotent_Replay="`true` if all of them were counted before: nothing was changed."
+    200, Idempotent_Replay="`true` if all of them were counted before. Nothing was changed."
 )
-_SAMPLE: Responses = _BODY | response_headers(200, Idempotent_Replay="`true` if the request had got the items before.")
+_SAMPLE: Responses = _BODY | response_headers(200, Idempotent_Replay="`true` if the request got these items before.")
 _LINES = {
     "type": "string",
-    "description": "A header, a line of JSON for each item, and a last line with their number.",
+    "description": "A header line, a line of JSON for each item, and a last line with the number of items.",
 }
 _ATROPOS = {
     "type": "object",
@@ -88,7 +88,7 @@ Name = Annotated[str, Path(pattern=f"^{CURRICULUM_NAME}$", description="The curr
 Key = Annotated[
     str,
     Path(
-        min_length=1, max_length=MAX_KEY, description="The item's key, percent-encoded; slashes may stand as they are."
+        min_length=1, max_length=MAX_KEY, description="The item's key, percent-encoded. Slashes may stay as they are."
     ),
 ]
 SampleName = Annotated[str, Path(pattern="^[0-9a-f]{1,32}$", description="The sample's id.")]
@@ -108,9 +108,9 @@ router = APIRouter(prefix="/v1/runs/{run}/curricula", tags=["curricula"], route_
     openapi_extra=json_body(NewItems),
 )
 async def post_items(run: NamedRun, curriculum: Name, request: Request) -> Response:
-    """Register items, or change what the body names of those that are there. The same again changes nothing.
+    """Register items, or change the named fields of existing ones. The request may be repeated.
 
-    Those of a request are registered a thousand at a time; sent again after an error, it goes on.
+    Items are registered in steps of a thousand. After an error, send the request again.
     """
     async with SubmittedBody(request, _MAX_BYTES) as (_, services, body):
         items = await services.decoder.beside(_new_items, body)
@@ -118,24 +118,26 @@ async def post_items(run: NamedRun, curriculum: Name, request: Request) -> Respo
     return model_reply(ItemsRegistered(registered=registered, known=len(items) - registered))
 
 
-@router.get("/{curriculum}/items", summary="Look at items", response_model=Items, responses=_READ)
+@router.get("/{curriculum}/items", summary="List items", response_model=Items, responses=_READ)
 async def list_items(
     run: NamedRun,
     curriculum: Name,
     services: ServicesDep,
     request: Request,
     limit: Annotated[int, Query(ge=1, le=1000, description="Most items on the page.")] = 100,
-    cursor: Annotated[str | None, Query(pattern="^[0-9]{1,12}$", description="Of the page before.")] = None,
+    cursor: Annotated[
+        str | None, Query(pattern="^[0-9]{1,12}$", description="The `cursor` of the last answer.")
+    ] = None,
     sort: Annotated[
         SortedBy,
         Query(
             description="by mean reward all items, those not known last; else the seen ones, by what is known of them."
         ),
     ] = "mean_reward",
-    descending: Annotated[bool, Query(description="The largest first.")] = False,
-    bin_: Annotated[int | None, Query(alias="bin", ge=0, le=99, description="Only those of this bin.")] = None,
+    descending: Annotated[bool, Query(description="Largest first.")] = False,
+    bin_: Annotated[int | None, Query(alias="bin", ge=0, le=99, description="Items of this bin.")] = None,
 ) -> Response:
-    """Answer items, page by page."""
+    """Return items, page by page."""
     page = await services.curriculum.items.page(
         run, curriculum, limit=limit, cursor=cursor, sort=sort, descending=descending, bin_=bin_
     )
@@ -144,12 +146,12 @@ async def list_items(
 
 @router.get(
     "/{curriculum}/items/{key:text}",
-    summary="Look at an item",
+    summary="Get an item",
     response_model=ItemDetails,
     responses=read_responses(*_ITEM_MISSING),
 )
 async def get_item(run: NamedRun, curriculum: Name, key: Key, services: ServicesDep) -> Response:
-    """Answer what is known of an item, and its last scores."""
+    """Return an item's estimate and its last scores."""
     return await _item_reply(services, run, curriculum, key)
 
 
@@ -161,7 +163,7 @@ async def get_item(run: NamedRun, curriculum: Name, key: Key, services: Services
     openapi_extra=json_body(ItemChange),
 )
 async def change_item(run: NamedRun, curriculum: Name, key: Key, services: ServicesDep, body: SmallBody) -> Response:
-    """Change an item: what the body names; null removes it. What is known of it stays."""
+    """Change the fields that the body names; null removes a field. The estimate stays."""
     asked = parse(ItemChange, body)
     none: dict[str, Any] = {"category": "", "prior": math.nan, "metadata": ""}
     given = {name: getattr(asked, name) for name in asked.model_fields_set}
@@ -174,28 +176,28 @@ async def change_item(run: NamedRun, curriculum: Name, key: Key, services: Servi
 
 @router.delete(
     "/{curriculum}/items/{key:text}",
-    summary="Forget an item",
+    summary="Delete an item",
     status_code=204,
     responses=write_responses(*_ITEM_MISSING),
 )
 async def delete_item(run: NamedRun, curriculum: Name, key: Key, services: ServicesDep) -> Response:
-    """Forget an item and all that is known of it."""
+    """Delete an item and its estimate."""
     await services.curriculum.items.delete(run, curriculum, key)
     return Response(status_code=204)
 
 
 @router.post(
     "/{curriculum}/observations",
-    summary="Tell rewards",
+    summary="Send observations",
     response_model=Observed,
     responses=_OBSERVE,
     openapi_extra=json_body(wire.Observations),
 )
 async def post_observations(run: NamedRun, curriculum: Name, request: Request) -> Response:
-    """Count observations. Items that are not there yet are registered; those in flight may be handed out again.
+    """Count observations. Unknown items are registered. Items in flight become available again.
 
-    Up to a thousand are counted in one step, and of more each thousand. Under a `request_id` the request may be sent
-    again: each observation is counted once.
+    Observations are counted in steps of a thousand. With a `request_id` the request may be repeated: each observation
+    counts once.
     """
     async with SubmittedBody(request, _MAX_BYTES) as (_, services, body):
         asked = await services.decoder.beside(_observations, body)
@@ -215,9 +217,9 @@ async def post_observations(run: NamedRun, curriculum: Name, request: Request) -
 async def post_samples(
     run: NamedRun, curriculum: Name, services: ServicesDep, request: Request, body: SmallBody
 ) -> Response:
-    """Hand out items to be tried next. Others get them once they are observed or released, or `in_flight_ttl_s` later.
+    """Sample items to try next. Others get them after they are observed or released, or after `in_flight_ttl_s`.
 
-    Under a `request_id` the request may be sent again: it gets the same items, as long as they are in flight.
+    With a `request_id` the request may be repeated: it gets the same items while they are in flight.
     """
     asked = parse(SampleItems, body)
     strategy = None if asked.strategy is None else CurriculumStrategy(asked.strategy)
@@ -232,13 +234,13 @@ async def post_samples(
 
 @router.post(
     "/{curriculum}/samples/{sample}/release",
-    summary="Give items back",
+    summary="Release items",
     response_model=ItemsReleased,
     responses=_BODY,
     openapi_extra=json_body(ReleaseItems),
 )
 async def release_items(run: NamedRun, curriculum: Name, sample: SampleName, request: Request) -> Response:
-    """Let others have items of a sample that nobody will try. Those that it has no more stay as they are."""
+    """Release items of a sample that nobody will try. Items that it no longer holds stay as they are."""
     async with SubmittedBody(request, _MAX_BYTES) as (_, services, body):
         keys = parse(ReleaseItems, body).items
         released = await services.curriculum.samples.release(run, curriculum, sample, keys)
@@ -259,7 +261,7 @@ def _new_items(body: bytes) -> list[StoredNewItem]:
             value = getattr(item, name)
             first, other = (0, None) if value is None else said.setdefault((item.key, name), (position, value))
             if other != value:
-                raise InvalidField(f"items[{first}] says otherwise of {item.key!r}", ("items", position, name))
+                raise InvalidField(f"items[{first}] has another value for {item.key!r}", ("items", position, name))
         stored.append(_stored(item, position))
     return stored
 
@@ -276,16 +278,16 @@ def _observations(body: bytes) -> wire.Observations:
 def _metadata_text(metadata: dict[str, Any], place: tuple[str | int, ...]) -> str:
     text = minified(metadata)
     if len(text) > MAX_METADATA_BYTES:
-        raise InvalidField(f"{len(text)} bytes of JSON; at most {MAX_METADATA_BYTES} are taken", place)
+        raise InvalidField(f"{len(text)} bytes of JSON; the limit is {MAX_METADATA_BYTES}", place)
     return text.decode()
 
 
 # Curricula
 
 
-@router.get("", summary="All curricula", response_model=Curricula, responses=read_responses(errors.RunNotFound))
+@router.get("", summary="List curricula", response_model=Curricula, responses=read_responses(errors.RunNotFound))
 async def list_curricula(run: NamedRun, services: ServicesDep) -> Response:
-    """Answer all curricula of a run, by name."""
+    """Return all curricula of a run, by name."""
     await services.runs.administration.get(run)
     facts = await services.curriculum.settings.all(run)
     return model_reply(Curricula(curricula=list(map(shown_curriculum, facts))))
@@ -304,9 +306,9 @@ async def put_curriculum(
     services: ServicesDep,
     body: SmallBody,
     *,
-    if_absent: Annotated[bool, Query(description="One that is there stays as it is, and is answered.")] = False,
+    if_absent: Annotated[bool, Query(description="Return an existing curriculum unchanged.")] = False,
 ) -> Response:
-    """Give the run a curriculum with these settings, or set all of them where it is there; what is known stays."""
+    """Create a curriculum, or replace all settings of an existing one. Its estimates stay."""
     changes = changes_of(parse(CurriculumSettings, body), CurriculumSettings.model_fields)
     facts = await services.curriculum.settings.configure(run, curriculum, changes, make=True, keep=if_absent)
     return model_reply(shown_curriculum(facts))
@@ -320,9 +322,9 @@ async def put_curriculum(
     openapi_extra=json_body(CurriculumChange),
 )
 async def change_curriculum(run: NamedRun, curriculum: Name, services: ServicesDep, body: SmallBody) -> Response:
-    """Change a curriculum while it goes on: what the body names, and nothing else.
+    """Change the settings that the body names.
 
-    Another strategy finds the same estimates, and the same temperature.
+    A new strategy keeps the estimates and the temperature.
     """
     asked = parse(CurriculumChange, body)
     changes = changes_of(asked, asked.model_fields_set)
@@ -331,22 +333,22 @@ async def change_curriculum(run: NamedRun, curriculum: Name, services: ServicesD
     )
 
 
-@router.get("/{curriculum}", summary="Look at a curriculum", response_model=CurriculumInfo, responses=_READ)
+@router.get("/{curriculum}", summary="Get a curriculum", response_model=CurriculumInfo, responses=_READ)
 async def get_curriculum(run: NamedRun, curriculum: Name, services: ServicesDep) -> Response:
-    """Answer a curriculum's settings, and how many items it has: seen, in flight, in each bin, of each category."""
+    """Return a curriculum's settings and its numbers of items: seen, in flight, in each bin, of each category."""
     return model_reply(shown_curriculum(await services.curriculum.settings.facts(run, curriculum)))
 
 
-@router.delete("/{curriculum}", summary="Remove a curriculum", status_code=204, responses=_WRITE)
+@router.delete("/{curriculum}", summary="Delete a curriculum", status_code=204, responses=_WRITE)
 async def delete_curriculum(run: NamedRun, curriculum: Name, services: ServicesDep) -> Response:
-    """Remove a curriculum with its items and all that is known of them."""
+    """Delete a curriculum with its items."""
     await services.curriculum.settings.delete(run, curriculum)
     return Response(status_code=204)
 
 
 @router.get(
     "/{curriculum}/metrics",
-    summary="A curriculum in numbers",
+    summary="Metrics of a curriculum",
     response_model=CurriculumMetrics,
     responses=_READ,
 )
@@ -355,14 +357,14 @@ async def get_metrics(
     curriculum: Name,
     services: ServicesDep,
     step: Annotated[
-        int | None, Query(ge=0, le=MAX_INTEGER, description="Trainer steps so far; else the run's step.")
+        int | None, Query(ge=0, le=MAX_INTEGER, description="Trainer steps so far. Default: the run's step.")
     ] = None,
     total_steps: Annotated[
         int | None,
-        Query(ge=1, le=MAX_INTEGER, description="Those at which progress is 1; else as the curriculum says."),
+        Query(ge=1, le=MAX_INTEGER, description="The step at which progress is 1. Default: the curriculum's setting."),
     ] = None,
 ) -> Response:
-    """Answer numbers by name, for loggers as they are."""
+    """Return numbers by name, ready for a logger."""
     return model_reply(
         CurriculumMetrics(metrics=await services.curriculum.settings.metrics(run, curriculum, step, total_steps))
     )
@@ -370,7 +372,7 @@ async def get_metrics(
 
 @router.post(
     "/{curriculum}/what-if",
-    summary="What another strategy would do",
+    summary="Compare settings",
     response_model=Comparison,
     responses=_BODY,
     openapi_extra=json_body(WhatIf),
@@ -378,7 +380,7 @@ async def get_metrics(
 async def what_if(
     run: NamedRun, curriculum: Name, services: ServicesDep, request: Request, body: SmallBody
 ) -> Response:
-    """Answer what other settings would sample now, beside what these would. Nothing is changed or handed out."""
+    """Return what other settings would sample now, next to the current ones. Nothing changes."""
     asked = parse(WhatIf, body)
     changes = changes_of(asked, asked.model_fields_set)
     comparison = await services.curriculum.comparisons.compare(run, curriculum, changes, asked.n, asked.step)
@@ -395,7 +397,7 @@ async def what_if(
     response_class=Response,
 )
 async def get_state(run: NamedRun, curriculum: Name, services: ServicesDep) -> Response:
-    """Answer all of a curriculum: settings, generator, items with what is known of them. As a stream, of any size."""
+    """Return the whole curriculum as a stream: settings, random state, items with their estimates."""
     document = await services.curriculum.states.save(run, curriculum)
     return StreamingResponse(lines_of(document), media_type=JSON_LINES)
 
@@ -408,9 +410,9 @@ async def get_state(run: NamedRun, curriculum: Name, services: ServicesDep) -> R
     openapi_extra=_STATE_BODY,
 )
 async def put_state(run: NamedRun, curriculum: Name, services: ServicesDep, request: Request) -> Response:
-    """Make a curriculum what a saved one was, or make one; it goes on with the same samples. All or nothing.
+    """Restore a saved curriculum, all or nothing. It continues with the same samples.
 
-    As `application/json` it takes the state of Atropos's CurriculumScheduler.
+    A body of type `application/json` is the state of Atropos's CurriculumScheduler.
     """
     sent = media_type(request, JSON_LINES)
     if sent == JSON:

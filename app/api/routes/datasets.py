@@ -19,7 +19,7 @@ from lachesis.wire.shards import InlineEpisode, ShardPlanInfo, ShardPlanRequest
 router = APIRouter(prefix="/v1/shards", tags=["shards"], route_class=DirectNativeRoute)
 
 MAX_INLINE_BYTES = 32 * 1024 * 1024
-"""Largest body: as Python objects it takes many times that. Larger datasets are read from disk."""
+"""Largest body. Python objects take many times that. Larger datasets are read from disk."""
 
 
 @router.post(
@@ -30,10 +30,10 @@ MAX_INLINE_BYTES = 32 * 1024 * 1024
     openapi_extra=json_body(ShardPlanRequest),
 )
 async def plan_shards(request: Request) -> Response:
-    """Divide episodes between ranks so that no rank waits long for another; nothing is stored.
+    """Divide episodes between ranks so that loads are even. Nothing is stored.
 
-    The episodes come with the request, as `lengths` or `episodes`, or are those of a dataset on the service's disk,
-    below `LACHESIS_DATASETS_DIR` (`path`).
+    The episodes come with the request, as `lengths` or `episodes`, or from a dataset on the service's disk, below
+    `LACHESIS_DATASETS_DIR` (`path`).
     """
     async with SubmittedBody(request, MAX_INLINE_BYTES) as (_, services, body):
         answer = await services.datasets.beside(lambda: _answer(services, body))
@@ -45,11 +45,11 @@ def _answer(services: Services, body: bytes) -> bytes:
     terms = ShardPlanSpec(asked.ranks, asked.cost, asked.equal_episodes, asked.length)
     given = [name for name in ("lengths", "episodes", "path") if getattr(asked, name) is not None]
     if len(given) != 1:
-        raise InvalidField(f"one of lengths, episodes and path, not {' and '.join(given) or 'none'}")
+        raise InvalidField(f"send one of lengths, episodes and path, not {' and '.join(given) or 'none'}")
     if asked.path is not None:
         return _told(services.datasets.dataset(asked.path, terms), asked.list_episodes)
     if asked.length is not None:
-        raise InvalidField("it names a column of a dataset on disk, and goes with path alone", ("length",))
+        raise InvalidField("names a column of a dataset on disk: send it with path only", ("length",))
     episodes = asked.episodes or ()
     lengths = np.array(asked.lengths or [episode.length for episode in episodes], np.int64)
     return _told(plan_episodes(_ids(episodes, len(lengths)), lengths, _costs(episodes), terms), asked.list_episodes)
@@ -62,11 +62,11 @@ def _ids(episodes: Sequence[InlineEpisode], count: int) -> Any:
         return np.arange(count)
     if len(kinds) > 1:
         at = next(n for n, name in enumerate(ids) if type(name) is not type(ids[0]))
-        raise InvalidField("ids must be all numbers, all texts, or all left out", ("episodes", at, "episode"))
+        raise InvalidField("ids must be all numbers, all strings, or all absent", ("episodes", at, "episode"))
     if len(set(ids)) < len(ids):
         seen: dict[Any, int] = {}
         at = next(n for n, name in enumerate(ids) if seen.setdefault(name, n) != n)
-        raise InvalidField(f"{ids[at]!r} is that of episodes[{seen[ids[at]]}]", ("episodes", at, "episode"))
+        raise InvalidField(f"{ids[at]!r} is also the id of episodes[{seen[ids[at]]}]", ("episodes", at, "episode"))
     return ids
 
 

@@ -1,4 +1,4 @@
-"""Environments on the native API."""
+"""The environments of a run: members, settings, heartbeats, credits."""
 
 from typing import Annotated
 
@@ -29,8 +29,8 @@ from lachesis.wire.status import EnvironmentStatus
 _MISSING = (errors.RunNotFound, errors.EnvironmentNotFound)
 _MISSING_MEMBER = (*_MISSING, errors.MemberNotFound)
 _MOST_LISTED = 1000  # members on a page
-_MADE = response_headers(201, Location="Where it is.")
-_THERE = response_headers(200, Location="Where it is.")
+_MADE = response_headers(201, Location="Its path.")
+_THERE = response_headers(200, Location="Its path.")
 
 router = APIRouter(prefix="/v1/runs/{run}/environments", tags=["environments"], route_class=NativeRoute)
 
@@ -39,7 +39,7 @@ EnvironmentId = Annotated[int, Path(ge=0, le=MAX_INTEGER, description="The envir
 
 @router.post(
     "",
-    summary="Join",
+    summary="Join an environment",
     status_code=201,
     response_model=Joined,
     responses=body_responses(errors.RunNotFound, errors.EnvironmentSettingsDiffer)
@@ -48,9 +48,9 @@ EnvironmentId = Annotated[int, Path(ge=0, le=MAX_INTEGER, description="The envir
     openapi_extra=json_body(EnvironmentCreate),
 )
 async def join(run: NamedRun, services: ServicesDep, body: SmallBody) -> Response:
-    """Join an environment as a member. The first member makes it (201).
+    """Join an environment as a member. The first member creates it (201).
 
-    A member that names other settings than those in force is refused while others are alive, unless it sends
+    A member with other settings than those in force is refused while other members are alive, unless it sends
     `change_settings`.
     """
     asked = parse(EnvironmentCreate, body)
@@ -66,19 +66,19 @@ async def join(run: NamedRun, services: ServicesDep, body: SmallBody) -> Respons
 
 @router.get("", summary="List environments", response_model=Environments, responses=read_responses(errors.RunNotFound))
 async def list_environments(run: NamedRun, services: ServicesDep) -> Response:
-    """List a run's environments by id, with what each has sent, waits, was promised and got."""
+    """List a run's environments by id: what each has sent, what waits, its promised share and its actual share."""
     view = await services.runs.administration.get(run)
     return model_reply(Environments(environments=services.runs.status.environments(view)))
 
 
 @router.get(
     "/{environment}",
-    summary="Look at an environment",
+    summary="Get an environment",
     response_model=EnvironmentStatus,
     responses=read_responses(*_MISSING),
 )
 async def get_environment(run: NamedRun, environment: EnvironmentId, services: ServicesDep) -> Response:
-    """Answer one environment."""
+    """Return one environment."""
     view = await services.environments.registry.known(run, environment)
     return model_reply(services.runs.status.environments(view, {environment})[0])
 
@@ -93,7 +93,7 @@ async def get_environment(run: NamedRun, environment: EnvironmentId, services: S
 async def change_environment(
     run: NamedRun, environment: EnvironmentId, services: ServicesDep, body: SmallBody
 ) -> Response:
-    """Change shares, weight or group size while it goes on: what the body names (JSON merge patch)."""
+    """Change the settings that the body names, such as share, weight or group size (JSON merge patch)."""
     asked = parse(EnvironmentChange, body)
     changes = {name: getattr(asked, name) for name in asked.model_fields_set}
     view = await services.environments.registry.change_environment(run, environment, changes)
@@ -128,14 +128,16 @@ async def list_members(
     return model_reply(Members(members=shown, next_after=shown[-1].member if len(rest) > limit else None))
 
 
-@router.delete("/{environment}", summary="Say goodbye", status_code=204, responses=write_responses(*_MISSING_MEMBER))
+@router.delete(
+    "/{environment}", summary="Leave an environment", status_code=204, responses=write_responses(*_MISSING_MEMBER)
+)
 async def leave(
     run: NamedRun,
     environment: EnvironmentId,
     services: ServicesDep,
     member: Annotated[MemberId | None, Query(description="The member that leaves; without one, all of them.")] = None,
 ) -> Response:
-    """Let a member leave. With the last one the environment leaves: its minimum no longer binds.
+    """Remove a member. With the last one the environment leaves, and its minimum no longer binds.
 
     Its groups stay usable.
     """
@@ -145,13 +147,13 @@ async def leave(
 
 @router.post(
     "/{environment}/heartbeat",
-    summary="Give a sign of life",
+    summary="Send a heartbeat",
     response_model=Credits,
     responses=body_responses(*_MISSING_MEMBER),
     openapi_extra=json_body(Heartbeat),
 )
 async def heartbeat(run: NamedRun, environment: EnvironmentId, services: ServicesDep, body: SmallBody) -> Response:
-    """Report that a member is alive, how many groups it runs and how many it wants to start; returns credits."""
+    """Report that a member is alive, how many groups it runs and how many it wants to start. Returns credits."""
     beat = parse(Heartbeat, body)
     credited = await services.environments.registry.heartbeat(
         run, environment, beat.member, beat.running_groups, beat.start_groups
@@ -161,7 +163,7 @@ async def heartbeat(run: NamedRun, environment: EnvironmentId, services: Service
 
 @router.get(
     "/{environment}/credits",
-    summary="How many groups to start",
+    summary="Get credits",
     response_model=Credits,
     responses=write_responses(*_MISSING_MEMBER),
 )
@@ -170,20 +172,20 @@ async def get_credits(
     environment: EnvironmentId,
     services: ServicesDep,
     member: Annotated[
-        MemberId | None, Query(description="The member that asks; the request is a sign of life of it.")
+        MemberId | None, Query(description="The member that asks. The request counts as its heartbeat.")
     ] = None,
     running_groups: Annotated[
         int | None, Query(ge=0, le=MOST_RUNNING, description="Groups the member has started and not submitted yet.")
     ] = None,
 ) -> Response:
-    """Return how many groups all members together may start so that they are fresh and wanted when trained on.
+    """Return how many groups all members together may start, so that they are still fresh when trained on.
 
-    The rule is AReaL's, split by share (docs/how-to/http-api.md). To start some, send a heartbeat with `start_groups`.
+    The rule is AReaL's, divided by share (docs/how-to/http-api.md). Send a heartbeat with `start_groups` to start some.
     """
     if member is None:
         if running_groups is not None:
             raise errors.InvalidField(
-                "needs member as well: running groups are those of one member", ("query", "running_groups")
+                "also send member: running groups are those of one member", ("query", "running_groups")
             )
         return model_reply(_credits(await services.environments.registry.credits(run, environment)))
     return model_reply(

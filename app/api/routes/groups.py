@@ -1,4 +1,4 @@
-"""Groups on the native API."""
+"""The groups of a run: submitted, followed, deleted."""
 
 from typing import Annotated, Any, Literal
 
@@ -57,7 +57,7 @@ _SUBMIT: Responses = body_responses(
     errors.GroupExists,
     errors.QueueFull,
     errors.SequenceTooLong,
-) | response_headers(201, Idempotent_Replay="`true` if every group was there already: nothing was stored.")
+) | response_headers(201, Idempotent_Replay="`true` if all groups were already there. Nothing was stored.")
 
 
 @submissions.post(
@@ -90,12 +90,12 @@ async def submit_groups(request: Request) -> Response:
 
 @router.get(
     "/{group}",
-    summary="Follow a group",
+    summary="Get the history of a group",
     response_model=Lineage,
     responses=read_responses(errors.RunNotFound, errors.GroupNotFound),
 )
 async def get_group(run: NamedRun, group: GroupId, services: ServicesDep) -> Response:
-    """Answer where a group is, and what became of it: kept for `history_retention_s` after it has left."""
+    """Return where a group is, or how it ended. The history is kept for `history_retention_s` after it has left."""
     life = await services.groups.histories.of(run, group)
     environment, size = life.entry.lane
     return model_reply(
@@ -125,9 +125,9 @@ async def get_group(run: NamedRun, group: GroupId, services: ServicesDep) -> Res
     responses=write_responses(errors.RunNotFound, errors.GroupNotFound, errors.GroupNotWaiting),
 )
 async def delete_group(run: NamedRun, group: GroupId, services: ServicesDep) -> Response:
-    """Delete a waiting group: it is dropped for the reason `deleted`. Safe to repeat.
+    """Delete a waiting group. It is dropped for the reason `deleted`. The request may be repeated.
 
-    A group that is in a batch, or has left, cannot be deleted: 409.
+    A group that is in a batch or was delivered cannot be deleted: 409.
     """
     await services.groups.deletion.delete(run, group)
     return Response(status_code=204)
@@ -144,16 +144,14 @@ async def delete_groups(
     services: ServicesDep,
     environment: Annotated[
         _Whole | Literal["none"] | None,
-        Query(description="Groups of this environment; `none`: groups without an environment."),
+        Query(description="Groups of this environment. `none`: groups without an environment."),
     ] = None,
     size: Annotated[int | None, Query(ge=1, le=MAX_INTEGER, description="Groups with this many sequences.")] = None,
     older_than_version: Annotated[
         int | None, Query(ge=0, le=MAX_INTEGER, description="Groups sampled by an earlier policy version.")
     ] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_LOOKED_AT, description="Most groups to look at.")] = MAX_LOOKED_AT,
-    cursor: Annotated[
-        str | None, Query(max_length=128, description="`cursor` of the last answer, to go on from there.")
-    ] = None,
+    cursor: Annotated[str | None, Query(max_length=128, description="The `cursor` of the last answer.")] = None,
 ) -> Response:
     """Delete waiting groups that match every criterion of the query; at least one is required.
 

@@ -68,10 +68,10 @@ _WRITE = write_responses(*_MISSING)
 _BODY = body_responses(*_MISSING)
 _INSERT: Responses = body_responses(
     *_MISSING, errors.UnsupportedMediaType, errors.FragmentExists, errors.ReplayBlocked
-) | response_headers(201, Idempotent_Replay="`true` if every fragment was there already: nothing was stored.")
+) | response_headers(201, Idempotent_Replay="`true` if all fragments were already there. Nothing was stored.")
 _TAKE_SAMPLE: Responses = body_responses(*_SAMPLE_MISSING) | {
     201: response_headers(201, **_SAMPLE_HEADERS)[201] | _BLOB_CONTENT,
-    204: response_headers(204, Lachesis_Waiting="What it waits for, and a sentence.")[204]
+    204: response_headers(204, Lachesis_Waiting="What the sample waits for, and a sentence.")[204]
     | {"description": "No sample in time."},
 }
 _GET_SAMPLE: Responses = read_responses(*_SAMPLE_MISSING) | {
@@ -85,13 +85,13 @@ SnapshotName = Annotated[str, Path(pattern=f"^{SNAPSHOT_NAME}$", description="Th
 SortBy = Annotated[
     SortedBy | None,
     Query(
-        description="By order of insertion, weight, version or uses. What is `reserved` is sorted by version, what is "
-        "`archived` by order of insertion, and what was retired and is in samples still by nothing."
+        description="By order of insertion, weight, version or uses. `reserved` chunks are sorted by version, "
+        "`archived` chunks by order of insertion."
     ),
 ]
-OfWorker = Annotated[str | None, Query(max_length=128, description="Only those of this worker.")]
-OfVersion = Annotated[_Whole, Query(description="Only those of this policy version.")]
-OfSession = Annotated[_Whole, Query(description="Only those of this session.")]
+OfWorker = Annotated[str | None, Query(max_length=128, description="Chunks of this worker.")]
+OfVersion = Annotated[_Whole, Query(description="Chunks of this policy version.")]
+OfSession = Annotated[_Whole, Query(description="Chunks of this session.")]
 
 # Routes are tried in order, so the ones that are called most come first.
 router = APIRouter(prefix="/v1/runs/{run}/replay", tags=["replay"], route_class=RunRoute)
@@ -112,12 +112,12 @@ async def post_fragments(
     run: NamedRun,
     request: Request,
     wait_s: Annotated[
-        float, Query(ge=0, le=MAX_WAIT_S, description="How long to wait while the rate limiter holds back, seconds.")
+        float, Query(ge=0, le=MAX_WAIT_S, description="How long to wait for the rate limiter, seconds.")
     ] = 0.0,
 ) -> Response:
     """Store one fragment of a worker or many, all or none. Once this is answered they survive any crash.
 
-    A fragment is known by its worker, session and number: sent again, it is stored once.
+    A fragment is identified by its worker, session and number. A repeated fragment is stored once.
     """
     async with SubmittedBody(request) as (_, services, body):
         if sends_binary(request, "fragments"):
@@ -142,7 +142,7 @@ async def get_fragment(
     fragment: Annotated[str, Path(pattern=f"^{FRAGMENT_ID}$", description="The fragment's id.")],
     services: ServicesDep,
 ) -> Response:
-    """Answer a fragment's blob as it came in."""
+    """Return a fragment's blob as it was sent."""
     ((_, payload),) = await services.replay.buffers.fragments(run, [fragment])
     return Response(payload, media_type=SAFETENSORS)
 
@@ -155,7 +155,7 @@ async def get_fragment(
     response_class=Response,
 )
 async def fetch_fragments(run: NamedRun, services: ServicesDep, body: SmallBody) -> Response:
-    """Answer a frame of fragments' blobs, in the order asked for; its metadata `fragments` says what they are."""
+    """Return a frame of fragments' blobs in the order of the request. Its metadata `fragments` describes them."""
     asked = parse(FetchFragments, body).fragments
     return fragments_reply(await services.replay.buffers.fragments(run, asked))
 
@@ -180,10 +180,10 @@ async def take_sample(
     body: SmallBody,
     wait_s: Annotated[float, Query(ge=0, le=MAX_WAIT_S, description="How long to wait for a sample, seconds.")] = 0.0,
 ) -> Response:
-    """Take exactly so many chunks under a lease, none twice, or 204 with the reason when time is up.
+    """Take a sample of distinct chunks under a lease. 204 with the reason if there is none in time.
 
-    In binary the reply has their payloads, in JSON the records alone, and payloads are read by their fragments' ids. A
-    repeated request id gets the same sample, while that is held.
+    A binary reply has the payloads. A JSON reply has the records alone; read payloads by the ids of their fragments. A
+    repeated request id gets the same sample while it is held.
     """
     asked = parse(TakeSample, body)
     sample_request = ReplaySampleRequest(
@@ -205,9 +205,9 @@ async def take_sample(
     return await taken_reply(request, services.replay.buffers, services.replay.samples, run, sample, binary=binary)
 
 
-@router.get("/samples/{sample}", summary="Look at a sample", response_model=SampleInfo, responses=_GET_SAMPLE)
+@router.get("/samples/{sample}", summary="Get a sample", response_model=SampleInfo, responses=_GET_SAMPLE)
 async def get_sample(run: NamedRun, sample: SampleId, services: ServicesDep, request: Request) -> Response:
-    """Show a sample that is held again, to every rank and to a trainer that came back: the same records in order."""
+    """Return a held sample again, for other ranks or a restarted trainer: the same records in the same order."""
     binary = accepts_binary(request)
     return await shown_reply(
         request, services.replay.buffers, run, await services.replay.samples.show(run, sample), binary=binary
@@ -216,20 +216,20 @@ async def get_sample(run: NamedRun, sample: SampleId, services: ServicesDep, req
 
 @router.post(
     "/samples/{sample}/ack",
-    summary="It was trained on",
+    summary="Acknowledge a sample",
     response_model=SampleEnd,
     responses=_END_SAMPLE,
     openapi_extra=json_body(AckSample),
 )
 async def ack_sample(run: NamedRun, sample: SampleId, services: ServicesDep, body: SmallBody) -> Response:
-    """End a sample: its uses count. The same again is answered the same."""
+    """End a sample: its uses count. The request may be repeated."""
     await services.replay.samples.acknowledge(run, sample, parse(AckSample, body).lease)
     return model_reply(SampleEnd(sample=sample, state="acknowledged"))
 
 
 @router.post(
     "/samples/{sample}/nack",
-    summary="Give it back",
+    summary="Give a sample back",
     response_model=SampleEnd,
     responses=_END_SAMPLE,
     openapi_extra=json_body(NackSample),
@@ -243,13 +243,13 @@ async def nack_sample(run: NamedRun, sample: SampleId, services: ServicesDep, bo
 
 @router.post(
     "/samples/{sample}/extend",
-    summary="Hold it longer",
+    summary="Hold a sample longer",
     response_model=SampleEnd,
     responses=_END_SAMPLE,
     openapi_extra=json_body(ExtendSample),
 )
 async def extend_sample(run: NamedRun, sample: SampleId, services: ServicesDep, body: SmallBody) -> Response:
-    """Hold a sample longer, counted from now."""
+    """Extend a sample's lease, counted from now."""
     asked = parse(ExtendSample, body)
     lease_s = await services.replay.samples.extend(run, sample, asked.lease, asked.lease_s)
     return model_reply(SampleEnd(sample=sample, state="held", lease_s=lease_s))
@@ -276,9 +276,9 @@ async def put_replay(
     services: ServicesDep,
     body: SmallBody,
     *,
-    if_absent: Annotated[bool, Query(description="One that is there stays as it is, and is answered.")] = False,
+    if_absent: Annotated[bool, Query(description="Return an existing buffer unchanged.")] = False,
 ) -> Response:
-    """Give the run a replay buffer with these settings, or set all of them where it has one; what is there stays."""
+    """Create the run's replay buffer, or replace all settings of an existing one. Its chunks stay."""
     asked = parse(ReplaySettings, body)
     changes = changes_of(asked, frozenset(ReplaySettings.model_fields))
     return await _configured(services, run, changes, keep=if_absent)
@@ -288,22 +288,22 @@ async def put_replay(
     "", summary="Change a buffer", response_model=ReplayState, responses=_BODY, openapi_extra=json_body(ReplayChange)
 )
 async def change_replay(run: NamedRun, services: ServicesDep, body: SmallBody) -> Response:
-    """Change a buffer while it goes on: what the body names."""
+    """Change the settings that the body names."""
     asked = parse(ReplayChange, body)
     await services.replay.buffers.state(run)
     return await _configured(services, run, changes_of(asked, frozenset(asked.model_fields_set)))
 
 
-@router.get("", summary="How a buffer is doing", response_model=ReplayState, responses=_READ)
+@router.get("", summary="Status of the buffer", response_model=ReplayState, responses=_READ)
 async def get_replay(run: NamedRun, services: ServicesDep, request: Request) -> Response:
-    """Answer settings, sizes, histograms, what blocks whom, and who sends what."""
+    """Return settings, sizes, histograms, what blocks inserts and samples, and the workers."""
     state = shown_state(await services.replay.buffers.state(run))
     return await large_json_reply(request, state.model_dump_json().encode())
 
 
-@router.delete("", summary="Remove a buffer", status_code=204, responses=_WRITE)
+@router.delete("", summary="Delete the buffer", status_code=204, responses=_WRITE)
 async def delete_replay(run: NamedRun, services: ServicesDep) -> Response:
-    """Remove the buffer with its settings, all it holds, and its snapshots. The run goes on; samples have ended."""
+    """Delete the buffer with its settings, chunks, samples and snapshots. The run goes on."""
     await services.replay.snapshots.delete_buffer(run)
     return Response(status_code=204)
 
@@ -316,7 +316,7 @@ async def delete_replay(run: NamedRun, services: ServicesDep) -> Response:
     openapi_extra=json_body(SessionStart),
 )
 async def put_session(run: NamedRun, services: ServicesDep, body: SmallBody) -> Response:
-    """Begin a training attempt: chunks of former ones are retired, and kept for inspection until they are evicted."""
+    """Start a training attempt. Chunks of earlier attempts are retired, and can be inspected until they are evicted."""
     session = parse(SessionStart, body).session
     return model_reply(
         SessionSet(session=session, retired_chunks=await services.replay.buffers.set_session(run, session))
@@ -331,19 +331,21 @@ async def put_session(run: NamedRun, services: ServicesDep, body: SmallBody) -> 
     openapi_extra=json_body(Priorities),
 )
 async def patch_priorities(run: NamedRun, services: ServicesDep, body: SmallBody) -> Response:
-    """Set priorities of chunks. Those that are not there any more are named, and passed over."""
+    """Set priorities of chunks. The reply names the chunks that no longer exist; they are skipped."""
     priorities = parse(Priorities, body).priorities
     there = await services.replay.buffers.update_priorities(run, priorities)
     return model_reply(PrioritiesSet(updated=len(there), missing=sorted(priorities.keys() - set(there))))
 
 
-@router.get("/chunks", summary="Look at chunks", response_model=Chunks, responses=_READ)
+@router.get("/chunks", summary="List chunks", response_model=Chunks, responses=_READ)
 async def list_chunks(
     run: NamedRun,
     services: ServicesDep,
     request: Request,
     limit: Annotated[int, Query(ge=1, le=1000, description="Most chunks on the page.")] = 100,
-    cursor: Annotated[str | None, Query(pattern="^[0-9]{1,18}$", description="Of the page before.")] = None,
+    cursor: Annotated[
+        str | None, Query(pattern="^[0-9]{1,18}$", description="The `cursor` of the last answer.")
+    ] = None,
     sort: SortBy = None,
     descending: Annotated[bool, Query(description="The largest first.")] = False,
     place: Annotated[str, Query(max_length=32, description="`sampleable`, `reserved` or `archived`.")] = "sampleable",
@@ -351,7 +353,7 @@ async def list_chunks(
     session: OfSession = None,
     version: OfVersion = None,
 ) -> Response:
-    """Answer chunks, page by page."""
+    """Return chunks, page by page."""
     page = await services.replay.buffers.chunks(
         run,
         limit=limit,
@@ -373,9 +375,9 @@ async def delete_chunks(
     worker: OfWorker = None,
     session: OfSession = None,
     version: OfVersion = None,
-    below_version: Annotated[_Whole, Query(description="Only those of policy versions below this.")] = None,
+    below_version: Annotated[_Whole, Query(description="Chunks of policy versions below this.")] = None,
 ) -> Response:
-    """Retire the chunks that are of all that is named; without a name, all. Samples that hold them keep them."""
+    """Retire the chunks that match every criterion; without criteria, all. Samples keep the chunks that they hold."""
     retired = await services.replay.buffers.delete_chunks(
         run, worker=worker, session=session, version=version, below_version=below_version
     )
@@ -403,9 +405,9 @@ async def _configured(services: ServicesDep, run: str, changes: dict[str, Any], 
     openapi_extra=json_body(TakeSnapshot),
 )
 async def take_snapshot(run: NamedRun, services: ServicesDep, body: SmallBody) -> Response:
-    """Note the buffer as it is now. The oldest snapshot goes where there are `keep_snapshots`.
+    """Take a snapshot of the buffer. If there are more than `keep_snapshots`, the oldest is deleted.
 
-    Payloads are not copied; they stay as long as a snapshot names them.
+    Payloads are not copied. They are kept while a snapshot refers to them.
     """
     name = parse(TakeSnapshot, body).name or uuid.uuid4().hex
     taken = await services.replay.snapshots.take(run, name)
@@ -414,22 +416,22 @@ async def take_snapshot(run: NamedRun, services: ServicesDep, body: SmallBody) -
 
 @router.get("/snapshots", summary="List snapshots", response_model=Snapshots, responses=_READ)
 async def list_snapshots(run: NamedRun, services: ServicesDep) -> Response:
-    """Answer the snapshots there are, oldest first."""
+    """Return the snapshots, oldest first."""
     there, clock_ms = await services.replay.snapshots.all(run)
     return model_reply(Snapshots(snapshots=[shown_snapshot(one, clock_ms) for one in there]))
 
 
 @router.post(
     "/restore",
-    summary="Go back to a snapshot",
+    summary="Restore a snapshot",
     response_model=ReplayState,
     responses=body_responses(*_MISSING, errors.SnapshotNotFound),
     openapi_extra=json_body(RestoreSnapshot),
 )
 async def restore_snapshot(run: NamedRun, services: ServicesDep, body: SmallBody, request: Request) -> Response:
-    """Make the buffer what it was, settings included; then the staleness rule is applied with the version in force.
+    """Restore the buffer, settings included. Then the staleness rule is applied with the current policy version.
 
-    Samples held when it was taken count as given back, and those held now have ended. The snapshot stays.
+    Samples held at the time of the snapshot count as given back. Samples held now end. The snapshot stays.
     """
     await services.replay.snapshots.restore(run, parse(RestoreSnapshot, body).name)
     state = shown_state(await services.replay.buffers.state(run))
@@ -438,11 +440,11 @@ async def restore_snapshot(run: NamedRun, services: ServicesDep, body: SmallBody
 
 @router.delete(
     "/snapshots/{snapshot}",
-    summary="Let a snapshot go",
+    summary="Delete a snapshot",
     status_code=204,
     responses=write_responses(*_MISSING, errors.SnapshotNotFound),
 )
 async def delete_snapshot(run: NamedRun, snapshot: SnapshotName, services: ServicesDep) -> Response:
-    """Remove a snapshot; payloads that only it named are removed with it."""
+    """Delete a snapshot, and the payloads that only it refers to."""
     await services.replay.snapshots.drop(run, snapshot)
     return Response(status_code=204)

@@ -1,4 +1,4 @@
-"""Runs on the native API."""
+"""The runs: settings, status, policy version, checkpoints."""
 
 from dataclasses import asdict
 
@@ -31,24 +31,24 @@ from lachesis.wire.runs import (
 )
 from lachesis.wire.status import RunStatus
 
-_MADE = response_headers(201, Location="Where it is.")
-_THERE = response_headers(200, Location="Where it is.")
+_MADE = response_headers(201, Location="Its path.")
+_THERE = response_headers(200, Location="Its path.")
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"], route_class=NativeRoute)
 
 
 @router.post(
     "",
-    summary="Make a run",
+    summary="Create a run",
     status_code=201,
     response_model=Run,
     responses=body_responses(errors.RunExists)
     | _MADE
-    | {200: _THERE[200] | {"model": Run, "description": "It is there, and as it was asked for."}},
+    | {200: _THERE[200] | {"model": Run, "description": "The run exists with these settings."}},
     openapi_extra=json_body(RunCreate),
 )
 async def create_run(services: ServicesDep, body: SmallBody) -> Response:
-    """Make a run. If it is there, nothing changes: 200, or 409 if it has other settings than those named here."""
+    """Create a run. If it exists, nothing changes: 200, or 409 if it differs from the settings named here."""
     asked = parse(RunCreate, body)
     config = RunConfig(batch_size=asked.batch_size, **asked.atropos.model_dump())
     given = asked.model_dump(exclude={"name", "batch_size", "atropos"})
@@ -59,7 +59,7 @@ async def create_run(services: ServicesDep, body: SmallBody) -> Response:
 
 @router.get("", summary="List runs", response_model=Runs, responses=read_responses())
 async def list_runs(services: ServicesDep) -> Response:
-    """List all runs, archived ones too, by name."""
+    """List all runs by name, archived ones included."""
     summaries, failures = await services.runs.administration.all()
     shown = []
     unreadable = [UnreadableRun(name=run, detail=failure.detail) for run, failure in failures.items()]
@@ -74,9 +74,9 @@ async def list_runs(services: ServicesDep) -> Response:
     return model_reply(Runs(runs=shown, unreadable=unreadable))
 
 
-@router.get("/{run}", summary="Look at a run", response_model=Run, responses=read_responses(errors.RunNotFound))
+@router.get("/{run}", summary="Get a run", response_model=Run, responses=read_responses(errors.RunNotFound))
 async def get_run(run: NamedRun, services: ServicesDep) -> Response:
-    """Answer a run's settings, step and policy version."""
+    """Return a run's settings, step and policy version."""
     return model_reply(_shown(run, await services.runs.administration.get(run)))
 
 
@@ -88,42 +88,42 @@ async def get_run(run: NamedRun, services: ServicesDep) -> Response:
     openapi_extra=json_body(RunChange),
 )
 async def change_run(run: NamedRun, services: ServicesDep, body: SmallBody) -> Response:
-    """Change a run while it goes on: what the body names (JSON merge patch)."""
+    """Change the settings that the body names (JSON merge patch)."""
     asked = parse(RunChange, body)
     changes = asked.model_dump(include=asked.model_fields_set)
     return model_reply(_shown(run, await services.runs.administration.change(run, changes)))
 
 
 @router.delete(
-    "/{run}", summary="Remove a run", status_code=204, responses=write_responses(errors.RunNotFound, errors.RunInUse)
+    "/{run}", summary="Delete a run", status_code=204, responses=write_responses(errors.RunNotFound, errors.RunInUse)
 )
 async def delete_run(run: NamedRun, services: ServicesDep) -> Response:
-    """Remove a run with everything it owns: groups, batches, environments, history."""
+    """Delete a run with everything it owns: groups, batches, environments, history."""
     await services.runs.administration.delete(run)
     return Response(status_code=204)
 
 
 @router.get(
     "/{run}/status",
-    summary="How a run is doing",
+    summary="Status of a run",
     response_model=RunStatus,
     responses=read_responses(errors.RunNotFound),
 )
 async def run_status(run: NamedRun, services: ServicesDep, request: Request) -> Response:
-    """Answer what operators want to know: who takes part, what waits, what blocks."""
+    """Return what operators need: who takes part, what waits, what blocks."""
     await services.runs.administration.get(run)
     return await large_json_reply(request, (await services.runs.status.of(run)).model_dump_json().encode())
 
 
 @router.put(
     "/{run}/policy-version",
-    summary="Tell the policy version",
+    summary="Set the policy version",
     response_model=PolicyVersionSet,
     responses=body_responses(errors.RunNotFound, errors.RunRewound),
     openapi_extra=json_body(PolicyVersion),
 )
 async def put_policy_version(run: NamedRun, services: ServicesDep, body: SmallBody) -> Response:
-    """Say how many weight updates there were. Groups that this makes too old leave the queue, and are counted."""
+    """Set the number of weight updates so far. Groups that are now too old leave the queue and are counted."""
     asked = parse(PolicyVersion, body)
     dropped = await services.runs.administration.set_policy_version(run, asked.policy_version, asked.rewinds)
     return model_reply(PolicyVersionSet(policy_version=asked.policy_version, dropped_groups=dropped))
@@ -131,13 +131,13 @@ async def put_policy_version(run: NamedRun, services: ServicesDep, body: SmallBo
 
 @router.post(
     "/{run}/checkpoints",
-    summary="The trainer saved its state",
+    summary="Report a checkpoint of the trainer",
     response_model=RetentionState,
     responses=body_responses(errors.RunNotFound, errors.RunRewound),
     openapi_extra=json_body(Checkpoint),
 )
 async def post_checkpoint(run: NamedRun, services: ServicesDep, body: SmallBody) -> Response:
-    """Let go of the batches up to a step: the trainer has saved a state that contains them."""
+    """Release the batches up to a step: the trainer has saved a state that contains them."""
     asked = parse(Checkpoint, body)
     await services.runs.administration.get(run)
     kept = (await services.batches.retention.checkpoint(run, asked.step, asked.policy_version, asked.rewinds)).kept
@@ -154,13 +154,13 @@ async def post_checkpoint(run: NamedRun, services: ServicesDep, body: SmallBody)
 
 @router.post(
     "/{run}/rewind",
-    summary="Go back to a saved state",
+    summary="Rewind to a checkpoint",
     response_model=Rewound,
     responses=body_responses(errors.RunNotFound, errors.RewindImpossible),
     openapi_extra=json_body(Rewind),
 )
 async def post_rewind(run: NamedRun, services: ServicesDep, body: SmallBody) -> Response:
-    """Hand out every batch after a step again, the same groups in the same order, before any new one."""
+    """Hand out every batch after a step again: the same groups in the same order, before any new batch."""
     rewound = await services.runs.administration.rewind(run, parse(Rewind, body).step)
     return model_reply(
         Rewound(

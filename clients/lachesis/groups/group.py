@@ -192,7 +192,7 @@ def _oldest(versions: Ragged | None) -> int | None:
     oldest = int(versions.values.min())
     if oldest < 0:
         place = ("policy_versions", int(np.argmin(versions.values)))
-        raise InvalidField(f"a policy version below 0: {oldest}", place)
+        raise InvalidField(f"is negative: {oldest}", place)
     return oldest
 
 

@@ -124,7 +124,7 @@ def read_steps(
             raise InvalidField(f"has {length} steps; every array has the same number of them, 1 or more", (name,))
     versions = _each(policy_version, count, np.int64, ("policy_version",))
     if (versions < 0).any():
-        raise InvalidField("a policy version below 0", ("policy_version", int(np.argmax(versions < 0))))
+        raise InvalidField("is negative", ("policy_version", int(np.argmax(versions < 0))))
     given = {key: numbers for key, numbers in (("reward", reward), ("cost", cost)) if numbers is not None}
     sums = {key: _each(numbers, count, np.float64, (key,)) for key, numbers in given.items()}
     for key, numbers in sums.items():

@@ -286,7 +286,7 @@ def _info(name: str, entry: Any, start: int) -> TensorInfo:
     # What takes so many bytes, and is not empty, is a shape: only others need a closer look.
     if len(shape) > _MOST_DIMENSIONS or not 0 < size == prod(shape) * item_bytes <= _MOST_BYTES:
         if not is_shape(shape, item_bytes):
-            raise DamagedBlob(f"the shape of tensor {name!r} is none that an array can have")
+            raise DamagedBlob(f"tensor {name!r} has an invalid shape: no array can be that large")
         if size != prod(shape) * item_bytes:
             raise DamagedBlob(f"tensor {name!r} does not take the bytes it claims: {size}")
     return TensorInfo(start + first, start + last, dtype, tuple(shape))

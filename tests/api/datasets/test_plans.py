@@ -118,7 +118,7 @@ async def test_a_broken_dataset_is_named_but_not_where_it_lies(start: Start, tmp
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({}, "one of lengths, episodes and path, not none"),
+        ({}, "send one of lengths, episodes and path, not none"),
         ({"lengths": [1], "path": "d"}, "not lengths and path"),
         ({"lengths": []}, "lengths"),
         ({"lengths": [1, -1]}, "lengths[1]"),
@@ -138,7 +138,7 @@ async def test_a_broken_dataset_is_named_but_not_where_it_lies(start: Start, tmp
         ({"episodes": [{"length": 1, "cost": 1}, {"length": 1}], "cost": "declared"}, "no column 'cost'"),
         ({"episodes": [{"length": 1, "cost": -1}]}, "episodes[0].cost"),
         ({"episodes": [{"length": 1, "episode": "a"}, {"length": 1}]}, "episodes[1].episode: ids must be all"),
-        ({"episodes": [{"length": 1, "episode": 1}] * 2}, "episodes[1].episode: 1 is that of episodes[0]"),
+        ({"episodes": [{"length": 1, "episode": 1}] * 2}, "episodes[1].episode: 1 is also the id of episodes[0]"),
         ({"episodes": [{"length": 1, "episode": 2**63}]}, "episodes[0].episode"),
         ({"path": ""}, "path"),
     ],

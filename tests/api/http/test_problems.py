@@ -54,7 +54,7 @@ async def test_a_problem_has_a_code_a_detail_and_places(client: httpx.AsyncClien
 
 async def test_a_path_or_a_method_that_is_not_there_is_told_with_what_is(client: httpx.AsyncClient) -> None:
     misspelt = (await client.get("/v1/rnus")).json()
-    assert (misspelt["code"], misspelt["detail"]) == ("not_found", "nothing is at /v1/rnus; /docs lists every endpoint")
+    assert (misspelt["code"], misspelt["detail"]) == ("not_found", "there is no endpoint /v1/rnus; /docs lists all")
     other = (await client.put("/v1/runs")).json()
     assert (other["code"], other["detail"]) == ("method_not_allowed", "/v1/runs takes GET, POST, not PUT")
     assert len((await client.get("/v1/" + 5000 * "x")).json()["detail"]) < 300
