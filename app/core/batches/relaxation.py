@@ -95,7 +95,7 @@ def _oldest(pools: SizeClasses, price: Price, lowest: int) -> ClassCounts:
         if possible_after(len(course)):
             return _after(len(course), low, high, course)[0]
         right = last(0, len(course) - 1, possible_after)
-        low, high = _after(right, low, high, [*course[:right], course[right]._replace(takes=False)])
+        low, high = _after(right + 1, low, high, [*course[:right], course[right]._replace(takes=False)])
 
 
 def _after(count: int, low: ClassCounts, high: ClassCounts, course: Sequence[_Step]) -> tuple[ClassCounts, ClassCounts]:

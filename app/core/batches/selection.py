@@ -1,25 +1,26 @@
-"""Which groups form the next batch.
+"""Select the groups of the next batch.
 
-The law: **the plan is the lexicographically oldest set of queued groups, in arrival order, that sums to exactly the
-batch size and keeps every bound.** Walk the groups oldest first, and take a group if some valid batch contains it and
-everything taken so far. With shares or without, the rule is the same; if any valid batch exists, one is found.
+The selection rule: **the plan is the lexicographically oldest set of queued groups, in arrival order, that sums to
+exactly the batch size and keeps every bound.** Walk the groups oldest first. Take a group if some valid batch contains
+it and everything taken so far. The rule is the same with and without shares. If a valid batch exists, the rule finds
+one.
 
-Why it costs so little. Groups of one *pool* (one environment and one size; environments without bounds count as one
-environment) can stand in for each other in any batch. Therefore:
+Groups of one *size class* (one environment and one size; environments without bounds count as one environment) can
+replace each other in any batch. This keeps the cost low:
 
-1. A valid batch that contains a young group of a pool but not an older one stays valid if the two are exchanged. So
-   once the walk skips a group, it takes no later one of that pool: had a valid batch contained what was taken and
-   the later group, the exchange would give one with the skipped group. Each pool leaves the walk at its first skip.
-2. Likewise only the oldest ``limit // size`` groups of a pool matter, ``limit`` being what the environment may have.
-3. "Some valid batch contains the next k groups of the pools still open" can only turn from true to false as k grows.
-   So the longest stretch without a skip is found by bisection, and there are at most as many stretches as pools.
-4. Whether a valid batch exists between "what was taken" and "what is left" is a question about counts and sizes
-   only (`app.core.batches.subset_sum`).
+1. Exchange a young group of a size class for an older one: a valid batch stays valid. So after the walk skips a group,
+   it takes no later group of that size class. Each size class leaves the walk at its first skip.
+2. For the same reason only the oldest ``limit // size`` groups of a size class matter, where ``limit`` is the most that
+   the environment may have.
+3. "Some valid batch contains the next k groups of the size classes still open" can only turn from true to false as k
+   grows. So bisection finds the longest stretch without a skip. There are at most as many stretches as size classes.
+4. Whether a valid batch exists between the groups taken and the groups left depends only on counts and sizes
+   (`app.core.batches.subset_sum`).
 
-So the cost depends on the batch size and the number of pools, never on the depth of the queue. Where plain first in,
-first out happens to fit, addition alone settles it.
+So the cost depends on the batch size and the number of size classes, not on the depth of the queue. Where plain first
+in, first out fits, addition alone decides.
 
-Where group sizes make the minimums impossible together, `app.core.batches.relaxation` applies the same law to the
+Where group sizes make the minimums impossible together, `app.core.batches.relaxation` applies the same rule to the
 batches of smallest shortfall.
 """
 
@@ -38,7 +39,7 @@ def select(
     bounds: Mapping[int, Bounds],
     sizes: Mapping[int | None, Collection[int]] | None = None,
 ) -> BatchPlan | NotReady:
-    """Choose the next batch by the law above, or say why there is none.
+    """Choose the next batch by the selection rule, or return why there is none.
 
     Args:
         batch_size: Sequences in a batch, ``>= 1``.
@@ -46,61 +47,75 @@ def select(
         bounds: What each environment must and may have; environments not in it, and None, are free.
         sizes: Group sizes that environments declared, in sequences, if any. They only serve to explain what is missing.
     """
-    pools = SizeClasses(batch_size, lanes, bounds)
-    taken = _oldest(pools)
-    return explain(batch_size, lanes, bounds, sizes or {}) if taken is None else BatchPlan(pools.groups(taken))
+    classes = SizeClasses(batch_size, lanes, bounds)
+    taken = _oldest(classes)
+    return explain(batch_size, lanes, bounds, sizes or {}) if taken is None else BatchPlan(classes.groups(taken))
 
 
-def _oldest(pools: SizeClasses) -> ClassCounts | None:
-    """Return how many groups of each pool the law takes, or None if there is no valid batch."""
-    low, high = pools.nothing, pools.everything
-    if not plausible(*pools.remaining(low, high)):
+def _oldest(classes: SizeClasses) -> ClassCounts | None:
+    """Return how many groups of each size class the rule takes, or None if there is no valid batch."""
+    low, high = classes.nothing, classes.everything
+    if not plausible(*classes.remaining(low, high)):
         return None
     while low != high:
-        further = _stretch(pools, low, high)
-        if further is None:
+        stretch = _Stretch(classes, low, high)
+        taken = stretch.longest()
+        if taken is None:
             return None
-        low, high = further
+        low, high = stretch.after(taken), stretch.closed(taken)
     return low
 
 
-def _stretch(pools: SizeClasses, low: ClassCounts, high: ClassCounts) -> tuple[ClassCounts, ClassCounts] | None:
-    """Take groups from ``low`` on up to the first that must be skipped, and close that group's pool.
+class _Stretch:
+    """The groups from ``low`` to ``high``, oldest first, of which the walk takes those before the first skip."""
 
-    Returns:
-        The new ``low`` and ``high``, or None if there is no valid batch (found out at the first stretch).
-    """
-    order = pools.order(low, high)
+    def __init__(self, classes: SizeClasses, low: ClassCounts, high: ClassCounts) -> None:
+        self._classes, self._low, self._high = classes, low, high
+        self._keys = classes.order(low, high)
 
-    def after(count: int) -> ClassCounts:
-        if count == 0:
-            return low
-        key = order[count - 1]
-        return [bisect_right(p.keys, key, a, b) for p, a, b in zip(pools.all, low, high, strict=True)]
+    def longest(self) -> int | None:
+        """Return how many groups are taken before the first skip, or None if there is no valid batch.
 
-    def possible_after(count: int) -> bool:
-        return attainable(*pools.remaining(after(count), high))
-
-    count = last(0, len(order), lambda count: plausible(*pools.remaining(after(count), high)))
-    if not possible_after(count):
-        if low is pools.nothing and not possible_after(0):
+        Addition alone gives an upper bound on that number, which mostly is the number.
+        """
+        count = last(0, len(self._keys), self._plausible)
+        if self._possible(count):
+            return count
+        # Only the first stretch can find that there is no batch: each later one starts from a valid one.
+        if self._low is self._classes.nothing and not self._possible(0):
             return None
-        count = _last_from_above(count, possible_after)
-    taken, limit = after(count), list(high)
-    if count < len(order):
-        skipped = order[count] % len(pools.all)
-        limit[skipped] = taken[skipped]
-    return taken, _narrowed(pools, taken, limit)
+        return _last_from_above(count, self._possible)
+
+    def after(self, count: int) -> ClassCounts:
+        """Return the groups of each size class that are taken after ``count`` more."""
+        if count == 0:
+            return self._low
+        key = self._keys[count - 1]
+        bounds = zip(self._classes.all, self._low, self._high, strict=True)
+        return [bisect_right(size_class.keys, key, low, high) for size_class, low, high in bounds]
+
+    def closed(self, count: int) -> ClassCounts:
+        """Return the groups of each size class up to which more may be taken after ``count`` groups and a skip."""
+        taken, limit = self.after(count), list(self._high)
+        if count < len(self._keys):
+            skipped = self._keys[count] % len(self._classes.all)
+            limit[skipped] = taken[skipped]
+        return _narrowed(self._classes, taken, limit)
+
+    def _plausible(self, count: int) -> bool:
+        return plausible(*self._classes.remaining(self.after(count), self._high))
+
+    def _possible(self, count: int) -> bool:
+        return attainable(*self._classes.remaining(self.after(count), self._high))
 
 
-def _narrowed(pools: SizeClasses, low: ClassCounts, high: ClassCounts) -> ClassCounts:
-    """Leave out groups for which there is no room: they would be skipped one pool at a time."""
-    total, parts = pools.remaining(low, high)
-    slack = total - sum(part.least for part in parts)
-    room = {part.environment: min(part.most, part.least + slack) for part in parts}
-    return [
-        min(most, have + room[pool.account] // pool.size) for pool, have, most in zip(pools.all, low, high, strict=True)
-    ]
+def _narrowed(classes: SizeClasses, low: ClassCounts, high: ClassCounts) -> ClassCounts:
+    """Leave out groups that no batch has room for. Otherwise the walk skips them one size class at a time."""
+    total, supplies = classes.remaining(low, high)
+    slack = total - sum(supply.least for supply in supplies)
+    room = {supply.environment: min(supply.most, supply.least + slack) for supply in supplies}
+    counts = zip(classes.all, low, high, strict=True)
+    return [min(most, have + room[one.account] // one.size) for one, have, most in counts]
 
 
 def _last_from_above(failing: int, test: Callable[[int], bool]) -> int:

@@ -59,7 +59,7 @@ def register(
 
 
 def joined(
-    name: str, settings: Mapping[str, Any], view: RunView, clock_ms: int, ttl_ms: int, *, change_settings: bool
+    name: str, settings: Mapping[str, Any], view: RunView, ttl_ms: int, *, change_settings: bool
 ) -> EnvironmentRecord:
     """Return the environment that a member joins: the one of this name, or a new one.
 
@@ -70,7 +70,6 @@ def joined(
         name: The environment's name: its identity.
         settings: Group size, weight and shares that the member names; the keys are fields of `EnvironmentRecord`.
         view: The run.
-        clock_ms: The run clock, milliseconds.
         ttl_ms: Silence after which an environment no longer binds, milliseconds.
         change_settings: Whether the settings may change for all members.
 
@@ -86,14 +85,14 @@ def joined(
             desired_name=name,
             name=name,
             max_token_length=0,
-            registered_ms=clock_ms,
+            registered_ms=view.clock_ms,
             **{**defaults, **settings},
         )
     if known.of_atropos:
         why = f"a client of Atropos registered the environment {name}, so workers cannot join it"
         raise InvalidField(f"{why}: choose another name", ("name",))
-    if not known.alive(clock_ms, ttl_ms):  # it is alive from now on, so the next member must agree
-        return replace(known, **settings, registered_ms=clock_ms, left_ms=None, heard_ms=None)
+    if not known.alive(view.clock_ms, ttl_ms):  # it is alive from now on, so the next member must agree
+        return replace(known, **settings, registered_ms=view.clock_ms, left_ms=None, heard_ms=None)
     if not change_settings:
         _refuse_differences(known, settings)
     return replace(known, **settings, left_ms=None)

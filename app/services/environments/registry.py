@@ -216,7 +216,7 @@ class EnvironmentRegistry:
         attempts = Attempts("join an environment", run)
         while attempts.again():
             view = await self._runs.existing(run)
-            environment = joined(name, settings, view, view.clock_ms, self._ttl_ms, change_settings=change_settings)
+            environment = joined(name, settings, view, self._ttl_ms, change_settings=change_settings)
             key, known = environment.environment, view.environments.get(environment.environment)
             if not await self._put(run, environment, view):
                 continue

@@ -24,6 +24,7 @@ from tests.core.batches.oracle import (
     within,
 )
 from tests.core.batches.queues import BATCH_SIZES, BOUNDS, ENVIRONMENTS, QUEUES
+from tests.core.cost import calls_of
 from tests.properties import examples
 
 
@@ -192,6 +193,17 @@ def test_a_million_queued_groups_cost_no_more_than_their_heads() -> None:
     deep = [Lane(0, size, 1_000_000, own) for size, own in heads.items()]
     shallow = [Lane(0, size, len(own), own) for size, own in heads.items()]
     assert select(256, deep, {0: Bounds(128)}) == select(256, shallow, {0: Bounds(128)})
+
+
+def test_groups_without_room_are_left_out_together_not_one_size_class_at_a_time() -> None:
+    """32 environments of 8 sizes. Without narrowing the plan is the same, and takes 30 times as many calls."""
+    rng = random.Random(1)
+    queue = [Group(n, size) for n in range(32) for size in (18, 20, 22, 24, 26, 28, 30, 34) for _ in range(30)]
+    rng.shuffle(queue)
+    bounds = bounds_for(1024, dict.fromkeys(range(32), ShareLimits(1 / 64)))
+    lanes = lanes_of(queue, 1024)
+    assert isinstance(select(1024, lanes, bounds), BatchPlan)
+    assert calls_of(lambda: select(1024, lanes, bounds)) < 250_000
 
 
 # Why not.

@@ -128,6 +128,34 @@ def test_the_heaviest_environment_is_asked_first_and_one_of_no_weight_last() -> 
     assert allowed_groups("run", alone, 0, TTL_MS).groups == 1
 
 
+def test_credits_are_split_by_weights_below_one_in_proportion() -> None:
+    """A batch of 8: weights of 0.1 and 0.3 are a quarter and three quarters."""
+    environments = {0: environment(0, 1, weight=0.1), 1: environment(1, 1, weight=0.3)}
+    view = replace(EMPTY, environments=environments, policy=Policy(max_staleness=0))
+    assert [allowed_groups("run", view, n, TTL_MS).credit.wanted for n in environments] == [2, 6]
+
+
+def test_a_negative_weight_counts_as_none() -> None:
+    environments = {0: environment(0, 1, weight=-1.0), 1: environment(1, 1, weight=0.5)}
+    view = replace(EMPTY, environments=environments, policy=Policy(max_staleness=0))
+    assert [allowed_groups("run", view, n, TTL_MS).credit.wanted for n in environments] == [0, 8]
+    assert [allowed_groups("run", view, n, TTL_MS).groups for n in environments] == [0, 8]
+
+
+@pytest.mark.parametrize("declared", [1, 0, -1])
+def test_groups_of_one_sequence_are_as_many_as_the_sequences(declared: int) -> None:
+    """Atropos sends -1, or 0, where an environment does not say its group size: it counts as 1."""
+    view = replace(EMPTY, environments={0: environment(0, declared)}, policy=Policy(max_staleness=0))
+    allowance = allowed_groups("run", view, 0, TTL_MS)
+    assert (allowance.credit.sequences, allowance.groups) == (8, 8)
+
+
+@pytest.mark.parametrize(("group_size", "groups"), [(8, 1), (9, 0)])
+def test_a_group_may_be_as_large_as_a_batch_and_no_larger(group_size: int, groups: int) -> None:
+    view = replace(EMPTY, environments={0: environment(0, group_size)}, policy=Policy(max_staleness=0))
+    assert allowed_groups("run", view, 0, TTL_MS).groups == groups
+
+
 def test_who_asks_is_alive_however_long_it_was_silent() -> None:
     view = replace(EMPTY, clock_ms=10 * TTL_MS, environments={0: environment(0)}, policy=Policy(max_staleness=0))
     assert allowed_groups("run", view, 0, TTL_MS).groups == 2
