@@ -21,13 +21,15 @@ from prometheus_client.registry import Collector
 
 from app import telemetry
 from app.core.batches.leases import LeaseState
+from app.core.environments.record import EnvironmentRecord
 from app.core.environments.scarcity import alarming
 from app.core.errors import LachesisError
-from app.core.model import DropReason, EnvironmentRecord, RunView
+from app.core.model import DropReason
 from app.core.ranks.sharding import BalanceHistory
 from app.core.replay.buffer import ChunkDropReason
 from app.core.replay.chunking import Arrival, FragmentDropReason
 from app.core.replay.rate_limiter import error, may_insert, may_sample
+from app.core.runs.view import RunView
 from app.services.batches.factory import BatchServices
 from app.services.replay.factory import ReplayServices
 from app.services.replay.planning import REFUSED

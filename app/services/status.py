@@ -4,10 +4,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict
 
 from app.core.environments.pacing import live_shares
+from app.core.environments.record import EnvironmentRecord
 from app.core.environments.scarcity import alarming, relaxed_in_ms
 from app.core.environments.shares import bounds_for
-from app.core.model import Bounds, EnvironmentRecord, RunView
+from app.core.model import Bounds
 from app.core.ranks.sharding import BalanceHistory
+from app.core.runs.view import RunView
 from app.core.runs.warnings import RunWarning
 from app.services.batches.explain import BatchDiagnosis, Diagnostics
 from app.services.runs.isolation import RunFailures

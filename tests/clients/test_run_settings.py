@@ -6,8 +6,8 @@ import pytest
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from app.core.model import RunConfig
 from app.core.runs.settings import Policy
+from app.core.runs.view import RunConfig
 from app.settings import Settings as ServiceSettings
 from lachesis import Settings
 from lachesis.wire.environments import EnvironmentChange, EnvironmentCreate

@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from app.core.model import EnvironmentRecord, RunConfig, RunView
+from app.core.environments.record import EnvironmentRecord
 from app.core.runs.counters import RunTotals
+from app.core.runs.view import RunConfig, RunView
 
 EMPTY = RunView(
     config=RunConfig(8, 512, "group", "project", "checkpoints", 10, 0, 100),

@@ -7,7 +7,7 @@ from pydantic import SecretStr
 from redis.asyncio import Redis
 
 from app.api.deps import Services
-from app.core.model import RunConfig
+from app.core.runs.view import RunConfig
 from app.main import wire
 from app.services.batches.request import BatchResult
 from app.services.environments.registry import Membership

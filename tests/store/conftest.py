@@ -9,8 +9,9 @@ import pytest
 from redis.asyncio import Redis
 
 from app.core.batches.leases import Lease, LeasedGroup, LeaseState
-from app.core.model import EnvironmentRecord, RunConfig, RunView
+from app.core.environments.record import EnvironmentRecord
 from app.core.runs.settings import Policy
+from app.core.runs.view import RunConfig, RunView
 from app.store.batches.store import BatchStore
 from app.store.environments.members import MemberStore
 from app.store.groups.codec import EncodedGroup

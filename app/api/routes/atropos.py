@@ -23,7 +23,8 @@ from app.api.wire import atropos as wire
 from app.core import errors
 from app.core.environments.registration import RegistrationRequest
 from app.core.errors import InvalidField
-from app.core.model import Blocker, RunConfig
+from app.core.model import Blocker
+from app.core.runs.view import RunConfig
 from lachesis.wire.atropos import (
     Buffered,
     Done,

@@ -10,8 +10,8 @@ from app.api.http.openapi import body_responses, json_body, read_responses, resp
 from app.api.http.replies import large_json_reply, model_reply
 from app.api.http.routing import NativeRoute
 from app.core import errors
-from app.core.model import RunConfig, RunView
 from app.core.runs.settings import Policy
+from app.core.runs.view import RunConfig, RunView
 from app.store.runs.view import RunSummary
 from lachesis.wire.errors import place
 from lachesis.wire.problems import format_validation_error

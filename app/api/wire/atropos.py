@@ -9,9 +9,10 @@ from fastapi import Request, Response
 
 from app.api.codec.atropos_batch import batch_json
 from app.api.http.replies import WatchedReply, compressed
+from app.core.environments.record import EnvironmentRecord
 from app.core.errors import LachesisError
 from app.core.groups.length import sequence_limit
-from app.core.model import EnvironmentRecord, RunView
+from app.core.runs.view import RunView
 from app.services.batches.atropos_delivery import AtroposDelivery
 from app.services.batches.request import BatchResult
 from app.services.environments.registry import EnvironmentRegistry

@@ -12,8 +12,9 @@ from app.core.environments.pacing import live_shares
 from app.core.environments.scarcity import lowered, no_longer_awaited, relaxed_in_ms, scarce_after, scarce_since
 from app.core.environments.shares import bounds_for, settle_debts
 from app.core.groups.staleness import drop_reason
-from app.core.model import BatchPlan, Blocker, Bounds, Lane, LaneId, NotReady, QueuedGroup, RunView
+from app.core.model import BatchPlan, Blocker, Bounds, Lane, LaneId, NotReady, QueuedGroup
 from app.core.replay.mixing import unfilled
+from app.core.runs.view import RunView
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.core.batches.diagnosis import explain, supplies_of, unlimited, usable_groups, without_minimums
-from app.core.batches.size_classes import ClassCounts, SizeClasses, last
+from app.core.batches.selection import ClassCounts, SizeClasses, last
 from app.core.batches.subset_sum import Price, Supply, affordable, cheapest, endings, reachable
 from app.core.model import BatchPlan, Bounds, Lane, NotReady, PlannedGroup
 

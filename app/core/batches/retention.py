@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from app.core.model import RunView
+from app.core.runs.view import RunView
 
 
 def beyond_limits(sizes_bytes: Sequence[int], keep_batches: int, keep_bytes: int) -> int:

@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from app.core.batches.diagnosis import account_of, limit_of, supplies_of, usable_groups, without_minimums
-from app.core.batches.size_classes import last
+from app.core.batches.selection import last
 from app.core.batches.subset_sum import attainable
 from app.core.model import Bounds, Lane
 

@@ -11,11 +11,13 @@ from app.core.batches.subset_sum import attainable
 from app.core.environments.completion import Completion, Maker, Needed, completion
 from app.core.environments.credits import Claim, Credit, allowed_sequences, credit, horizon_of
 from app.core.environments.pacing import live_shares
+from app.core.environments.record import EnvironmentRecord
 from app.core.environments.scarcity import no_longer_awaited, scarce_now
 from app.core.environments.shares import bounds_for
 from app.core.errors import RunNotFound
-from app.core.model import Bounds, EnvironmentRecord, Lane, RunView
+from app.core.model import Bounds, Lane
 from app.core.replay.mixing import fresh_needed
+from app.core.runs.view import RunView
 
 _MOST_UNCERTAIN = 2
 """Most horizons of sequences in hand of an environment that is asked for groups of a size it did not declare."""

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
-from app.core.environments.shares import bounds_for
-from app.core.model import EnvironmentRecord, RunView, ShareLimits
+from app.core.environments.record import EnvironmentRecord
+from app.core.environments.shares import ShareLimits, bounds_for
+from app.core.runs.view import RunView
 
 SMALLEST_WEIGHT = 0.01
 

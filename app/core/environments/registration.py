@@ -4,8 +4,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from app.core.environments.record import EnvironmentRecord
 from app.core.errors import EnvironmentSettingsDiffer, InvalidField
-from app.core.model import EnvironmentRecord, RunView
+from app.core.runs.view import RunView
 
 TAKEOVER_FRACTION = 4
 

@@ -14,7 +14,8 @@ from app.core.batches.diagnosis import limit_of
 from app.core.environments.credits import Claim, wanted_of_batch
 from app.core.environments.pacing import live_shares
 from app.core.environments.shares import bounds_for
-from app.core.model import Bounds, Lane, RunView
+from app.core.model import Bounds, Lane
+from app.core.runs.view import RunView
 
 ALERT_AFTER_MS = 60_000
 """How long batches wait for an environment before there is an alert, milliseconds of run clock."""

@@ -1,11 +1,20 @@
 """From promised shares to sequences: what each environment must and may have in a batch, and what it is still owed."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from math import floor
 
-from app.core.model import Bounds, ShareLimits
+from app.core.model import Bounds
 
 _FLOAT_ERROR = 1e-9  # 100 * 0.29 is 28.999999999999996 and means 29
+
+
+@dataclass(frozen=True, slots=True)
+class ShareLimits:
+    """The fraction of each batch, 0 to 1, that an environment was promised and may at most have."""
+
+    min_share: float | None = None
+    max_share: float | None = None
 
 
 def bounds_for(batch_size: int, shares: Mapping[int, ShareLimits]) -> dict[int, Bounds]:

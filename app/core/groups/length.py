@@ -4,8 +4,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from app.core.model import RunConfig
 from app.core.runs.settings import Policy
+from app.core.runs.view import RunConfig
 
 
 def sequence_limit(config: RunConfig | None, policy: Policy) -> int | None:

@@ -14,9 +14,8 @@ from numpy.typing import ArrayLike
 
 from app.core.errors import InvalidField
 from app.core.ranks import partition
-from app.core.ranks.bounds import lower_bound
 from app.core.ranks.costs import Costs
-from app.core.ranks.partition import Integers, PartitionProblem
+from app.core.ranks.partition import Integers, PartitionProblem, lower_bound
 
 _GOOD = 1e-5  # this close to the bound, in proportion, no more jobs are exchanged
 _GOOD_ENOUGH = 1e-3  # this close, no other way is tried: steps vary by more than that

@@ -1,5 +1,6 @@
-"""Ways to split jobs over ranks so that the largest load is small: what `app.core.ranks.balancing` chooses from.
+"""Split jobs over ranks so that the largest load is small, and bound from below what any split can reach.
 
+`app.core.ranks.balancing` chooses among these methods and measures itself against the bound.
 All take a `PartitionProblem`, whose jobs stand in descending order of cost, and return the rank of each of them. If
 every rank must get the same number of sequences, a rank has *room* for a number of jobs of each size. A method keeps
 that number if it puts a job only where there is room for its size, and exchanges only jobs of one size.
@@ -232,3 +233,75 @@ def exhaustive(problem: PartitionProblem, rank_of: Integers, goal: float, nodes:
 
     visit(0)
     return rank_of
+
+
+def lower_bound(problem: PartitionProblem) -> float:
+    """Return a load that the most loaded rank of every split reaches: the largest of the bounds below.
+
+    With R ranks and costs x_1 >= x_2 >= ..., and with a quota of Q sequences a rank.
+    """
+    sums = np.concatenate([[0.0], np.cumsum(problem.costs)])
+    mean = float(sums[-1]) / problem.ranks  # some rank has at least that
+    if problem.quota is None:
+        return max(mean, _many_on_one_rank(problem, sums, None))
+    fill = _Fill(problem, problem.quota)
+    several = _many_on_one_rank(problem, sums, fill)
+    return max(mean, several, _one_on_its_rank(problem, fill), _two_or_spread(problem, sums, fill))
+
+
+class _Fill:
+    """The least that any q sequences can cost: the cheapest ones, and of the last group only the part needed."""
+
+    def __init__(self, problem: PartitionProblem, quota: int) -> None:
+        per_sequence = np.argsort(problem.costs / problem.sizes, kind="stable")
+        self.quota = quota
+        self._sequences = np.concatenate([[0], np.cumsum(problem.sizes[per_sequence])])
+        self._cost = np.concatenate([[0.0], np.cumsum(problem.costs[per_sequence])])
+        self._largest = np.concatenate([[0], np.cumsum(np.sort(problem.sizes)[::-1])])
+
+    def of(self, sequences: Integers) -> Costs:
+        """Return the least cost of each number of sequences."""
+        return np.asarray(np.interp(sequences, self._sequences, self._cost))
+
+    def beside(self, jobs: Integers | int) -> Costs:
+        """Return the least cost of the rest of a rank's quota beside a number of jobs of any size."""
+        return self.of(self.quota - self._largest[jobs])
+
+
+def _many_on_one_rank(problem: PartitionProblem, sums: Costs, fill: _Fill | None) -> float:
+    """Return the largest x_(mR-m+1) + ... + x_(mR+1) over all m, plus what the quota adds.
+
+    Of the mR + 1 dearest jobs some rank has m + 1, at best the cheapest of them. For m = 0 it is the dearest job.
+    """
+    ranks = problem.ranks
+    several = np.arange((len(problem.costs) - 1) // ranks + 1)
+    together = sums[several * ranks + 1] - sums[several * ranks - several]
+    if fill is not None:
+        together += fill.beside(several + 1)
+    return float(together.max())
+
+
+def _one_on_its_rank(problem: PartitionProblem, fill: _Fill) -> float:
+    """Return the largest cost of one job and the rest of its rank's quota."""
+    return float((problem.costs + fill.of(fill.quota - problem.sizes)).max())
+
+
+def _two_or_spread(problem: PartitionProblem, sums: Costs, fill: _Fill) -> float:
+    """Return the largest bound over i up to R: two of the i dearest jobs share a rank, or they are on i ranks.
+
+    If two share a rank, it has x_(i-1) + x_i and the rest of its quota. If they are on i ranks, these have iQ sequences
+    and one has an i-th of x_1 + ... + x_i + the cheapest rest. If moreover all sizes are one, these ranks have i(Q - 1)
+    other jobs. The dearest of them is no cheaper than the i(Q - 1)-th cheapest job of all, and is on a rank with x_i or
+    more and a rest. Likewise for any one size.
+    """
+    costs, sizes, jobs, quota = problem.costs, problem.sizes, len(problem.costs), fill.quota
+    i = np.arange(1, min(problem.ranks, jobs) + 1)
+    spread = (sums[i] + fill.of(i * quota - np.cumsum(sizes)[i - 1])) / i
+    if problem.room is not None and problem.room.shape[1] == 1:
+        size = int(sizes[0])
+        last = i * (quota // size - 1)  # in ascending order of cost the dearest of what must fill up the ranks
+        spread = np.maximum(
+            spread, np.where(last > 0, costs[i - 1] + costs[-last] + fill.of(np.array(quota - 2 * size)), 0.0)
+        )
+    sharing = np.concatenate([[np.inf], costs[: len(i) - 1] + costs[1 : len(i)]]) + fill.beside(min(2, jobs))
+    return float(np.minimum(spread, sharing).max())

@@ -8,7 +8,7 @@ A chunk is sampleable until it is retired: stale, too old, of an old session, us
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from app.core.groups.staleness import Freshness, freshness
+from app.core.numeric.short_sums import mean
 from app.core.replay.rate_limiter import LimiterSettings
 from app.core.replay.sampling import SamplingSettings, weight_of
 
@@ -315,3 +316,40 @@ def uses_open(chunk: ChunkRecord, policy: ReplayPolicy) -> int | None:
 def within(chunks: int, payload_bytes: int, policy: ReplayPolicy) -> bool:
     """Whether so many chunks, of so many bytes together, are within the capacity."""
     return chunks <= policy.max_chunks and (policy.max_bytes is None or payload_bytes <= policy.max_bytes)
+
+
+def mean_reward(scores: ArrayLike) -> float:
+    """Return the mean of a group's scores, of which there must be one; finite, as they are."""
+    values = np.asarray(scores, np.float64)
+    lowest, highest = float(values[values.argmin()]), float(values[values.argmax()])
+    return min(max(mean(values), lowest), highest)
+
+
+def versions_counted(oldest: int, sampled: Versions | None, current: int) -> Versions:
+    """Return the versions that a group counts as sampled by, once it was trained on: none later than that in force.
+
+    Args:
+        oldest: The version that the group as a whole counts as sampled by.
+        sampled: What it said of its tokens, if anything.
+        current: The version in force.
+    """
+    lowest = min(oldest, current)
+    if sampled is None:
+        return Versions(lowest, float(lowest), lowest)
+    highest = max(lowest, min(sampled.highest, current))
+    return Versions(lowest, min(max(sampled.mean, float(lowest)), float(highest)), highest, sampled.tokens)
+
+
+def place_snapshot(name: str, there: Mapping[int, str], keep: int, slots: int) -> tuple[int, list[int]]:
+    """Return the slot for a snapshot, and the slots of those that go: one of its name, then the oldest.
+
+    Args:
+        name: Its name.
+        there: The names of those there are, by slot, oldest first.
+        keep: How many may be there with it, 1 to ``slots``.
+        slots: How many there are, numbered from 0.
+    """
+    gone = [slot for slot, other in there.items() if other == name]
+    others = [slot for slot in there if slot not in gone]
+    gone += others[: max(0, len(others) + 1 - keep)]
+    return next(slot for slot in range(slots) if slot not in there or slot in gone), gone

@@ -17,11 +17,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from app.core.batches.selection import select
-from app.core.batches.size_classes import SizeClasses
+from app.core.batches.selection import SizeClasses, select
 from app.core.batches.subset_sum import attainable, reachable
-from app.core.environments.shares import bounds_for, settle_debts
-from app.core.model import BatchPlan, Bounds, Lane, LaneId, QueuedGroup, ShareLimits
+from app.core.environments.shares import ShareLimits, bounds_for, settle_debts
+from app.core.model import BatchPlan, Bounds, Lane, LaneId, QueuedGroup
 
 TRIES = 64
 

@@ -10,9 +10,10 @@ from enum import StrEnum
 
 from app.core.batches.subset_sum import ever_attainable
 from app.core.environments.pacing import live_shares
-from app.core.environments.shares import bounds_for
+from app.core.environments.shares import ShareLimits, bounds_for
 from app.core.groups.length import sequence_limit
-from app.core.model import DropReason, RunView, ShareLimits
+from app.core.model import DropReason
+from app.core.runs.view import RunView
 
 _MOST_NAMED = 8
 _FLOAT_ERROR = 1e-9  # 0.1 + 0.2 + 0.7 is 1.0000000000000002 and means 1

@@ -10,7 +10,7 @@ from collections.abc import Coroutine
 from dataclasses import replace
 
 from app.core.batches.leases import Lease, LeaseState, is_redeliverable, returned
-from app.core.model import RunView
+from app.core.runs.view import RunView
 from app.liveness import pid_space, process_exists
 from app.services.batches.request import Batch, BatchResult
 from app.services.batches.rewind import Retention

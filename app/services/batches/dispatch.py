@@ -16,8 +16,9 @@ from app.core.batches.leases import (
 )
 from app.core.batches.planning import Decision
 from app.core.errors import InvalidField, RanksDisagree, RunArchived, RunNotFound, RunRewound
-from app.core.model import NotReady, RunView
+from app.core.model import NotReady
 from app.core.ranks.requests import ShardRequest
+from app.core.runs.view import RunView
 from app.events import BatchQuarantined, BatchRedelivered, emit
 from app.services.batches.atropos_delivery import AtroposDelivery
 from app.services.batches.formation import BatchFormation

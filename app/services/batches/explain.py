@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from app.core.batches.diagnosis import archived, undivided, unregistered
-from app.core.batches.forecast import expected_s
+from app.core.batches.diagnosis import archived, expected_s, undivided, unregistered
 from app.core.environments.granting import who_must_act
 from app.core.groups.filters import Arrived
-from app.core.model import DropReason, NotReady, RunConfig, RunView
+from app.core.model import DropReason, NotReady
+from app.core.runs.view import RunConfig, RunView
 from app.core.runs.warnings import RunWarning
 from app.services.batches.dispatch import Dispatch
 from app.services.groups.arrivals import Arrivals

@@ -13,9 +13,10 @@ from app.core.batches.leases import Lease, LeasedGroup, LeaseState, contents_of
 from app.core.batches.planning import Decision, decide, with_returned
 from app.core.environments.shares import debt_changes
 from app.core.errors import InvalidField, SequenceTooLong
-from app.core.model import BatchPlan, Lane, NotReady, RunView
+from app.core.model import BatchPlan, Lane, NotReady
 from app.core.ranks.requests import awaiting
 from app.core.ranks.sharding import Undivided, recorded
+from app.core.runs.view import RunView
 from app.events import BatchRelaxed, emit
 from app.services.batches.lease_taking import LeaseTaking
 from app.services.batches.request import Batch, BatchRequest, Timing

@@ -5,7 +5,7 @@ from collections.abc import Coroutine
 from dataclasses import replace
 
 from app.core.batches.leases import Lease, LeaseState, returned
-from app.core.model import RunView
+from app.core.runs.view import RunView
 from app.services.batches.atropos_delivery import AtroposDelivery
 from app.services.batches.request import BatchRequest
 

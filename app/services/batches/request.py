@@ -5,10 +5,11 @@ from dataclasses import dataclass, field, replace
 
 from app.core.batches.leases import Lease, LeasedGroup, LeaseState
 from app.core.errors import RunRewound
-from app.core.model import NotReady, RunView
+from app.core.model import NotReady
 from app.core.ranks.micro_batches import MicroBatches
 from app.core.ranks.requests import ShardRequest, shared
 from app.core.ranks.sharding import taken_by
+from app.core.runs.view import RunView
 from app.settings import Settings
 
 

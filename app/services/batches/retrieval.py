@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from app.core.batches.leases import LeasedGroup
 from app.core.groups.staleness import drop_reason
-from app.core.model import BatchPlan, DropReason, Lane, LaneId, PlannedGroup, RunView
+from app.core.model import BatchPlan, DropReason, Lane, LaneId, PlannedGroup
+from app.core.runs.view import RunView
 from app.store.groups.codec import checksum
 from app.store.groups.entries import StoredGroup
 from app.store.groups.store import GroupStore

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from app.core.batches.leases import Lease, LeaseState, exhausted, in_saved_state, rewound
 from app.core.batches.retention import beyond_limits, restored_version
 from app.core.errors import InvalidField, RewindImpossible
-from app.core.model import RunView
 from app.core.runs.settings import Policy
+from app.core.runs.view import RunView
 from app.events import RewindCompleted, emit
 from app.services.replay.groups import ReplayedGroups
 from app.services.replay.reservations import UseReservations

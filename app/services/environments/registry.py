@@ -7,9 +7,10 @@ from typing import Any
 
 from app.core.environments.granting import GroupAllowance, allowed_groups
 from app.core.environments.pacing import Pace, pace
+from app.core.environments.record import EnvironmentRecord
 from app.core.environments.registration import RegistrationRequest, forgettable, joined, register
 from app.core.errors import EnvironmentNotFound, InvalidField, MemberNotFound, NotAnAtroposRun, RunNotFound
-from app.core.model import EnvironmentRecord, RunConfig, RunView
+from app.core.runs.view import RunConfig, RunView
 from app.core.runs.warnings import RunWarning
 from app.events import (
     EnvironmentExpired,

@@ -4,9 +4,9 @@ from collections import defaultdict, deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from app.core.batches.forecast import WINDOW_MS, rates
+from app.core.batches.diagnosis import WINDOW_MS, rates
 from app.core.groups.filters import FILTERS, Arrived, arrived_since
-from app.core.model import RunView
+from app.core.runs.view import RunView
 
 _MOST_SAMPLES = 64
 

@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from app.core.environments.record import EnvironmentRecord
 from app.core.groups.set_buffer import completed_set
-from app.core.model import EnvironmentRecord, LaneId, PlannedGroup, RunView
+from app.core.model import LaneId, PlannedGroup
+from app.core.runs.view import RunView
 from app.services.groups.admission import Admission, checked
 from app.store.groups.admission_context import AdmissionContext
 from app.store.groups.codec import EncodedGroup

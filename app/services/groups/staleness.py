@@ -3,7 +3,8 @@
 from collections.abc import Awaitable, Callable, Sequence
 
 from app.core.groups.staleness import oldest_fresh
-from app.core.model import DropReason, Lane, LaneId, RunView
+from app.core.model import DropReason, Lane, LaneId
+from app.core.runs.view import RunView
 from app.services.batches.retrieval import unfit_now
 from app.store.groups.store import GroupStore, WantedHeads
 from app.store.runs.store import RunStore

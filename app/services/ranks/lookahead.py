@@ -4,10 +4,11 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping
 
-from app.core.model import BatchPlan, LaneId, RunView
+from app.core.model import BatchPlan, LaneId
 from app.core.ranks.costs import CostModel
 from app.core.ranks.lookahead import LookaheadCandidate, choose_balanced, delays_after
 from app.core.ranks.sharding import ShardingSpec
+from app.core.runs.view import RunView
 from app.services.batches.retrieval import unfit_now
 from app.store.groups.store import GroupStore
 

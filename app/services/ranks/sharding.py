@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from app.core.batches.leases import Lease, LeasedGroup
 from app.core.errors import SequenceTooLong
-from app.core.model import DropReason, RunView
-from app.core.ranks.division import divide, sequences_of
+from app.core.model import DropReason
 from app.core.ranks.micro_batches import MicroBatches, pack
 from app.core.ranks.requests import ShardRequest
-from app.core.ranks.sharding import Sharding, ShardingSpec, taken_by
+from app.core.ranks.sharding import Sharding, ShardingSpec, divide, sequences_of, taken_by
+from app.core.runs.view import RunView
 from app.services.batches.request import Batch, BatchShard
 from app.services.batches.retrieval import Retrieval, Retrieved
 from lachesis.wire.blob import Header, stored_header

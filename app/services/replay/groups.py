@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from weakref import WeakValueDictionary
 
-from app.core.replay.buffer import ChunkDropReason, Fragment, chunk_drop_reason, chunk_of
-from app.core.replay.groups import versions_counted
+from app.core.replay.buffer import ChunkDropReason, Fragment, chunk_drop_reason, chunk_of, versions_counted
 from app.core.replay.sampling import weight_of
 from app.services.replay.planning import beyond_room
 from app.store.redis.keys import NONE

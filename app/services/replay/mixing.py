@@ -11,7 +11,7 @@ from typing import Any
 from app.core.batches.leases import Lease, LeasedGroup, LeaseState, Replayed
 from app.core.batches.planning import Decision
 from app.core.environments.pacing import live_shares
-from app.core.model import DropReason, Lane, LaneId, RunView
+from app.core.model import DropReason, Lane, LaneId
 from app.core.replay.buffer import chunk_drop_reason, uses_open
 from app.core.replay.mixing import fresh_needed, mix
 from app.core.replay.rate_limiter import samples_open
@@ -25,6 +25,7 @@ from app.core.replay.sampling import (
     importance,
     probabilities,
 )
+from app.core.runs.view import RunView
 from app.services.replay.reservations import RESERVED_MS
 from app.services.replay.sampling import ChunkSampling, limits
 from app.store.groups.store import GroupStore

@@ -1,7 +1,7 @@
 """Snapshots of the replay buffer: taken, shown, restored, let go; and the end of the buffer with all of them."""
 
 from app.core.errors import ReplayNotFound, SnapshotNotFound
-from app.core.replay.snapshots import place_snapshot
+from app.core.replay.buffer import place_snapshot
 from app.events import ReplayDeleted, ReplaySnapshotDeleted, ReplaySnapshotRestored, emit
 from app.services.replay.upkeep import ReplayCleanup
 from app.store.redis.compare_and_swap import Attempts

@@ -9,8 +9,8 @@ from typing import Any
 from app.core.batches.leases import LeaseState
 from app.core.environments.credits import after_version
 from app.core.errors import InvalidField, RunExists, RunInUse, RunNotFound
-from app.core.model import RunConfig, RunView
 from app.core.runs.settings import Policy
+from app.core.runs.view import RunConfig, RunView
 from app.events import RunChanged, RunCreated, RunDeleted, emit
 from app.services.batches.rewind import Retention, RewindResult
 from app.services.groups.staleness import Staleness

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from app.core.environments.pacing import live_shares
 from app.core.environments.shares import bounds_for
-from app.core.model import Bounds, LaneId, RunView
+from app.core.model import Bounds, LaneId
 from app.core.runs.capacity import NO_LIMIT, AdmissionLimits, Waiting, is_oversized, limits_for, reached_limit
+from app.core.runs.view import RunView
 from app.store.groups.admission_context import AdmissionContext
 from app.store.groups.store import GroupStore
 from app.store.runs.store import RunStore

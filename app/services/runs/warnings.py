@@ -5,7 +5,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from app.core.errors import LachesisError
-from app.core.model import LaneId, RunView
+from app.core.model import LaneId
+from app.core.runs.view import RunView
 from app.core.runs.warnings import RunWarning, WarningKind, warnings_of
 from app.events import RunWarned, emit
 from app.store.runs.store import RunStore

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 from app.core.batches.leases import Lease, LeasedGroup, LeaseState, Replayed, returned
 from app.core.errors import RunNotFound, RunRewound
-from app.core.model import DropReason, RunView
+from app.core.model import DropReason
 from app.core.ranks.sharding import BalanceHistory
 from app.core.runs.settings import Policy
+from app.core.runs.view import RunView
 from app.store.batches.view import BatchEnd, BatchView, batch_commands, parse_end, read_batch_view
 from app.store.redis import scripts
 from app.store.redis.client import RedisClient

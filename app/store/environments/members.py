@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.core.errors import InvalidField, MemberNotFound
-from app.core.model import RunView
+from app.core.runs.view import RunView
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import RunKeys, member_name, parse_member_name
 from app.store.runs.view import read_view, view_commands

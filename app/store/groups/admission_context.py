@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from app.core.curriculum.settings import CurriculumPolicy
+from app.core.environments.record import EnvironmentRecord
 from app.core.groups.length import sequence_limit
-from app.core.model import EnvironmentRecord
 from app.core.runs.settings import Policy
 from app.store.curriculum.entries import parse_policy as parse_curriculum_policy
 from app.store.redis.client import RedisClient

@@ -7,8 +7,7 @@ from app.core.errors import GroupExists, QueueFull
 from app.core.groups.filters import FilterMark
 from app.core.model import DropReason, LaneId
 from app.core.ranks.costs import Weight
-from app.core.replay.buffer import Versions
-from app.core.replay.groups import mean_reward
+from app.core.replay.buffer import Versions, mean_reward
 from app.core.runs.counters import Starvation
 from app.store.groups.codec import EncodedGroup, checksum
 from app.store.redis.keys import NONE, RunKeys, lane_name, parse_lane_name

@@ -8,11 +8,12 @@ from dataclasses import asdict
 from itertools import chain, islice
 
 from app.core.batches.leases import LeaseState, returned
+from app.core.environments.record import EnvironmentRecord
 from app.core.errors import InvalidField, RunNotFound, RunRewound
-from app.core.model import EnvironmentRecord, RunConfig, RunView
 from app.core.ranks.sharding import Undivided
 from app.core.runs.counters import Trained
 from app.core.runs.settings import Policy
+from app.core.runs.view import RunConfig, RunView
 from app.store.groups.admission_context import AdmissionContext, read_admission_context
 from app.store.redis import scripts
 from app.store.redis.client import RedisClient

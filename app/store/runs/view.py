@@ -8,11 +8,13 @@ from types import TracebackType
 from typing import Any
 
 from app.core.batches.leases import Lease, LeaseState
+from app.core.environments.record import EnvironmentRecord
 from app.core.errors import UnreadableRecord
-from app.core.model import EnvironmentRecord, LaneId, RunConfig, RunView
+from app.core.model import LaneId
 from app.core.ranks.sharding import Balance, BalanceHistory, EndedBy, Sharding, ShardingSpec, Undivided
 from app.core.runs.counters import KeptBatches, RunTotals, Sent, Starvation, Trained
 from app.core.runs.settings import Policy
+from app.core.runs.view import RunConfig, RunView
 from app.store.redis.keys import NONE, RunKeys, parse_lane_name
 from app.store.redis.pipeline import Command
 
@@ -25,7 +27,7 @@ _TOTALS = tuple(RunTotals.__dataclass_fields__)
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """What a run is set to, and how far it is; the fields are those of `app.core.model.RunView`."""
+    """What a run is set to, and how far it is; the fields are those of `app.core.runs.view.RunView`."""
 
     config: RunConfig
     policy: Policy

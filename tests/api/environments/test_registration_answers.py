@@ -11,7 +11,7 @@ import pytest
 from fastapi import FastAPI
 from redis.asyncio import Redis
 
-from app.core.model import NEWCOMER_MS
+from app.core.environments.record import NEWCOMER_MS
 from app.main import create_app
 from app.settings import Settings
 from app.store.redis.keys import RunKeys

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from redis.asyncio import Redis
 
-from app.core.model import RunConfig
+from app.core.runs.view import RunConfig
 from app.store.redis.keys import RunKeys
 from app.store.server.embedded import EmbeddedRedis
 from tests.api.conftest import running_service

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.core.batches.forecast import WINDOW_MS, expected_s, rates
+from app.core.batches.diagnosis import WINDOW_MS, expected_s, rates
 from app.core.model import Blocker, NotReady
 
 

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from app.core.batches.planning import Decision, decide
-from app.core.model import Blocker, Lane, QueuedGroup, RunView
+from app.core.model import Blocker, Lane, QueuedGroup
 from app.core.runs.settings import Policy
+from app.core.runs.view import RunView
 from tests.core.cost import calls_of
 from tests.core.views import EMPTY, environment
 

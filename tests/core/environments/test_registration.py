@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from app.core.environments.record import NEWCOMER_MS, EnvironmentRecord
 from app.core.environments.registration import RegistrationRequest, register
-from app.core.model import NEWCOMER_MS, EnvironmentRecord
 
 TTL_MS = 120_000
 

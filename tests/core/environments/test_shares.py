@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.environments.shares import bounds_for, debt_changes, settle_debts
-from app.core.model import Bounds, ShareLimits
+from app.core.environments.shares import ShareLimits, bounds_for, debt_changes, settle_debts
+from app.core.model import Bounds
 
 SHARES = st.dictionaries(st.integers(0, 9), st.integers(0, 100), max_size=8)  # percent
 

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from app.core.batches.leases import Lease, LeaseState, returned
 from app.core.errors import InvalidField, RanksDisagree, StepMismatch
 from app.core.model import Blocker, NotReady
-from app.core.ranks.division import divide, ranks_text, read_ranks, sequences_of
 from app.core.ranks.requests import ShardRequest, awaiting, shared
 from app.core.ranks.sharding import (
     Balance,
@@ -19,7 +18,11 @@ from app.core.ranks.sharding import (
     ShardingSpec,
     acknowledged_by,
     disagreement,
+    divide,
+    ranks_text,
+    read_ranks,
     recorded,
+    sequences_of,
     taken_by,
     untouched,
 )

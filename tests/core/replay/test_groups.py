@@ -7,8 +7,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.core.replay.buffer import Versions, versions_of
-from app.core.replay.groups import mean_reward, versions_counted
+from app.core.replay.buffer import Versions, mean_reward, versions_counted, versions_of
 
 WHOLE = st.integers(0, 9)
 

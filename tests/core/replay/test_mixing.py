@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.environments.shares import bounds_for
-from app.core.model import Bounds, ShareLimits
+from app.core.environments.shares import ShareLimits, bounds_for
+from app.core.model import Bounds
 from app.core.replay.mixing import Mixed, fresh_needed, mix
 from tests.core.batches.oracle import Arrivals, Group, arrivals, got, lanes_of, oldest_batch, within
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.replay.snapshots import place_snapshot
+from app.core.replay.buffer import place_snapshot
 
 SLOTS = 4
 NAMES = st.sampled_from("abcdefgh")

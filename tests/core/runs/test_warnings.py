@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.model import RunView, ShareLimits
+from app.core.environments.shares import ShareLimits
 from app.core.runs.settings import Policy
+from app.core.runs.view import RunView
 from app.core.runs.warnings import (
     WarningKind,
     groups_too_large,

@@ -17,8 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from app.core.batches.leases import LeaseState
 from app.core.errors import LachesisError, QueueFull
-from app.core.model import RunView
 from app.core.runs.settings import Policy
+from app.core.runs.view import RunView
 from app.services.batches.explain import BatchDiagnosis
 from app.services.batches.request import BatchRequest
 from app.store.redis.keys import RunKeys

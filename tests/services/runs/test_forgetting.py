@@ -8,8 +8,8 @@ import pytest
 from redis.asyncio import Redis
 
 from app.core.environments.registration import RegistrationRequest
-from app.core.model import RunConfig
 from app.core.runs.settings import Policy
+from app.core.runs.view import RunConfig
 from app.services.environments.registry import EnvironmentRegistry
 from app.store.groups.codec import EncodedGroup
 from app.store.groups.entries import Outcome, PendingGroup, Placement, Preconditions, Stored

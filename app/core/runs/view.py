@@ -1,0 +1,115 @@
+"""Show a run as it is now, without its queue."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from app.core.batches.leases import Lease
+from app.core.environments.record import EnvironmentRecord
+from app.core.model import LaneId
+from app.core.ranks.sharding import BalanceHistory, Undivided
+from app.core.runs.counters import KeptBatches, RunTotals, Sent, Starvation, Trained
+from app.core.runs.settings import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class RunConfig:
+    """What a trainer registered. The fields are those of the Atropos contract."""
+
+    batch_size: int
+    max_token_len: int
+    wandb_group: str
+    wandb_project: str
+    checkpoint_dir: str
+    save_checkpoint_interval: int
+    starting_step: int
+    num_steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """What a run looks like now, without its queue: one consistent-enough read that every use case starts from.
+
+    Attributes:
+        config: None before a trainer registered.
+        epoch: Changes whenever configuration or environments do.
+        step: Batches taken so far, from the starting step on.
+        started: Whether the trainer has asked for a batch since it registered.
+        clock_ms: The run clock.
+        environments: By id, in id order.
+        lanes: Groups queued, by (environment, size).
+        buffers: Groups buffered, by (environment, size).
+        leases: In the order they were taken.
+        workers: API processes and the run clock at their last tick, ms.
+        served: Sequences handed out, by environment (None: no environment).
+        dropped: Groups dropped, by reason and environment (None: no environment).
+        debts: Sequences owed to environments because of relaxed batches; below 0:
+            `app.core.environments.shares.settle_debts`.
+        conflict_since_ms: Run clock since which minimums are impossible together, or None.
+        last_batch_ms: Run clock when the last batch was planned, or None.
+        relaxed_batches: Batches served without keeping every minimum.
+        latest: The newest group's id, or None.
+        policy: What the run does with groups and batches.
+        policy_version: The policy version in force.
+        rewinds: How often its trainer went back to a saved state.
+        kept: Acknowledged batches that are kept.
+        sent: What environments have sent.
+        running: Groups that the live members of each environment have started and not submitted.
+        balance: How evenly batches were divided between ranks, if any were.
+        delays: How often groups that wait were passed over for others that balance better, by id.
+        starvation: What came since the last group that could be trained on, if anything.
+        undivided: The last batch that ranks asked for, if it could not be divided.
+        next_environment: The id of the next new environment. Ids are never used twice.
+        unfilled: Whether there was no batch when a trainer asked last, though what must be fresh of one was queued: the
+            replay buffer could not fill it up.
+        trained: Batches that were trained on and are in no policy version yet.
+        scarce: Since when batches wait for environments that send too little, run clock, by id
+            (`app.core.environments.scarcity`).
+    """
+
+    config: RunConfig | None
+    epoch: int
+    step: int
+    started: bool
+    clock_ms: int
+    environments: Mapping[int, EnvironmentRecord]
+    lanes: Mapping[LaneId, int]
+    buffers: Mapping[LaneId, int]
+    leases: tuple[Lease, ...]
+    workers: Mapping[str, int]
+    served: Mapping[int | None, int]
+    dropped: Mapping[tuple[str, int | None], int]
+    totals: RunTotals
+    debts: Mapping[int, int]
+    conflict_since_ms: int | None
+    last_batch_ms: int | None
+    relaxed_batches: int
+    latest: str | None
+    policy: Policy = field(default_factory=Policy)
+    policy_version: int = 0
+    rewinds: int = 0
+    kept: KeptBatches = field(default_factory=KeptBatches)
+    sent: Mapping[int, Sent] = field(default_factory=dict)
+    running: Mapping[int, int] = field(default_factory=dict)
+    balance: BalanceHistory | None = None
+    delays: Mapping[str, int] = field(default_factory=dict)
+    starvation: Starvation = field(default_factory=Starvation)
+    next_environment: int = 0
+    unfilled: bool = False
+    undivided: Undivided | None = None
+    trained: Trained = field(default_factory=Trained)
+    scarce: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def alert(self) -> Starvation | None:
+        """The starvation, if the run's owner wants to know of one as long."""
+        if self.config is None or not self.starvation.alarms(self.config.batch_size, self.policy.alert_after_batches):
+            return None
+        return self.starvation
+
+    @property
+    def dropped_by_reason(self) -> dict[str, int]:
+        """Groups dropped, by reason."""
+        totals: dict[str, int] = {}
+        for (reason, _), count in self.dropped.items():
+            totals[reason] = totals.get(reason, 0) + count
+        return totals
