@@ -33,7 +33,7 @@ async def through_a_cut(line: LossyLine, script: str, done: Callable[[], "asynci
     await wait_until(lambda: line.lost > lost)
     line.heal()
     line.cut()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(15):
         return await task
 
 

@@ -175,7 +175,7 @@ async def test_who_waits_is_woken_by_what_arrives_and_stops_when_told(buffer: Bu
     await wait_until(lambda: samples.queue.waiting == 2)
     await buffer.put(0, 1)
     await buffer.put(2, 3)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(15):
         sample = await waiting
         assert isinstance(sample, ReplaySample)
         assert len(sample.records) == 4
@@ -197,7 +197,7 @@ async def test_inserts_wait_for_samples_and_are_refused_if_there_are_none(buffer
     waiting = asyncio.create_task(insertion.insert(RUN, [fragment(2)], 20))
     await wait_until(lambda: insertion.queue.waiting == 1)
     await buffer.take(1)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(15):
         assert [receipt.outcome for receipt in await waiting] == ["stored"]
     await swept(buffer)
 
