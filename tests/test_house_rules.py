@@ -100,7 +100,7 @@ def test_every_module_keeps_the_rule(rule: Callable[[Path], Iterator[str]]) -> N
         ("import json\njson.loads('1')\nyaml.safe_load(f)\nevaluate(1)", 0),
     ],
 )
-def test_code_that_can_run_what_it_was_sent_is_found(source: str, offences: int, tmp_path: Path) -> None:
+def test_unsafe_code_is_found(source: str, offences: int, tmp_path: Path) -> None:
     module = tmp_path / "module.py"
     module.write_text(source)
     assert len(list(runs_code_it_was_sent(module))) == offences
@@ -133,7 +133,7 @@ def script_faults(script: Path) -> Iterator[str]:
         yield f"its header does not give KEYS[{key}] with its type"
 
 
-def test_every_script_is_short_and_opens_with_its_contract() -> None:
+def test_every_script_is_short_and_has_a_header() -> None:
     assert SCRIPTS
     assert [f"{relative(script)}: {fault}" for script in SCRIPTS for fault in script_faults(script)] == []
 
@@ -192,7 +192,7 @@ def test_every_field_of_the_status_is_documented_and_no_other() -> None:
     assert sorted(re.findall(r"^\| `([^`]+)` \|", table, re.M)) == sorted(status_fields(RunStatus))
 
 
-def test_every_metric_is_documented_with_its_kind_and_labels_and_no_other() -> None:
+def test_the_documented_metrics_are_the_metrics() -> None:
     table = (ROOT / "docs/operate/index.md").read_text().partition("## Metrics")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \| ([^|]+) \| ([^|]+) \|$", table, re.M)
     documented = [(name, kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels, _ in rows]
@@ -224,7 +224,7 @@ def test_the_defaults_shown_to_people_are_the_defaults(page: str, line: str) -> 
             assert getattr(parsed, name) == field.default, name
 
 
-def test_every_error_has_a_code_of_its_own_and_is_in_the_one_definition() -> None:
+def test_every_error_has_its_own_code_and_one_definition() -> None:
     import_everything()
     classes = list(errors.descendants(errors.ServiceError))
     assert [cls.__name__ for cls in classes if "code" not in vars(cls)] == []
@@ -232,7 +232,7 @@ def test_every_error_has_a_code_of_its_own_and_is_in_the_one_definition() -> Non
     assert len(errors.BY_CODE) == len(classes)
 
 
-def test_no_file_names_a_package_registry_or_a_path_of_one_machine() -> None:
+def test_no_file_names_a_registry_or_a_path_of_one_machine() -> None:
     found = []
     for path in tracked():
         text = path.read_bytes().decode("utf-8", "ignore")

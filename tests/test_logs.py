@@ -29,7 +29,7 @@ def parsed_time(text: str) -> datetime:
     return moment
 
 
-def test_a_text_line_has_time_with_zone_level_logger_process_message_and_fields() -> None:
+def test_a_text_line_has_time_level_logger_process_and_message() -> None:
     made = record(fields={"run": "math", "batch_size": 8, "changes": {"a": 1}, "name": "two words"})
     time, rest = TextLines().format(made).split(" ", 1)
     assert abs(parsed_time(time).timestamp() - made.created) < 0.001
@@ -83,7 +83,7 @@ def test_a_traceback_follows_indented_and_cannot_forge_a_line() -> None:
     assert "ValueError" in json.loads(JsonLines().format(made))["exception"]
 
 
-def test_every_event_is_a_message_in_words_and_fields_of_names_of_their_own() -> None:
+def test_every_event_has_a_message_and_distinct_fields() -> None:
     kinds = list(every_event())
     assert kinds
     for kind in kinds:
@@ -98,7 +98,7 @@ def test_a_long_name_is_cut() -> None:
     assert made.values() == {"run": "r", "environment": 1, "name": "n" * events.MOST_CHARACTERS + "…"}
 
 
-def test_repeated_lines_are_written_less_and_less_often_and_again_when_it_was_over() -> None:
+def test_repeated_lines_are_written_less_and_less_often() -> None:
     now = 0.0
     backoff = Backoff(1.0, 8.0, clock=lambda: now)
     written = []

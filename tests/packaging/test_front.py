@@ -52,7 +52,7 @@ def test_the_front_is_formatted_and_valid_to_caddy() -> None:
     check(BIN / "caddy", "validate", "--config", "docker/Caddyfile")
 
 
-async def test_path_prefix_basic_auth_and_the_body_of_a_get_arrive_as_sent(front: Front) -> None:
+async def test_path_prefix_auth_and_body_arrive_as_sent(front: Front) -> None:
     """Atropos environments send a JSON body with `GET /status-env`; base URLs carry prefixes and user:password@."""
     async with api(front, FIRST, mirror), api(front, SECOND, mirror):
         url = f"{front.url}/runs/a%2Fb/atropos/status-env?env_id=3"
@@ -95,7 +95,7 @@ async def test_a_large_body_streams_through_without_being_held_back(front: Front
         assert await reply.json() == total
 
 
-async def test_no_request_of_any_method_fails_while_one_of_two_containers_is_gone(front: Front) -> None:
+async def test_no_request_fails_while_one_of_two_containers_is_gone(front: Front) -> None:
     async with api(front, SECOND, mirror):  # nothing listens at FIRST, which DNS still names
         for number in range(30):
             body = bytes([number]) * 200_000
@@ -128,7 +128,7 @@ async def test_a_post_that_was_sent_is_never_sent_twice_and_a_get_is(front: Fron
                 assert (await front.session.get(front.url)).status == 200
 
 
-async def test_a_container_that_starts_later_gets_requests_without_a_restart_of_the_front(front: Front) -> None:
+async def test_a_container_that_starts_later_gets_requests(front: Front) -> None:
     front.names.addresses = (FIRST,)
     arrived = asyncio.Event()
 
@@ -145,7 +145,7 @@ async def test_a_container_that_starts_later_gets_requests_without_a_restart_of_
                     assert (await front.session.get(front.url)).status == 200
 
 
-async def test_with_no_container_at_all_a_request_waits_for_one_then_says_so(front: Front) -> None:
+async def test_without_a_container_a_request_waits_then_gets_502(front: Front) -> None:
     reply = await front.session.get(front.url)
     assert (reply.status, (await reply.json())["code"]) == (502, "no_api_process")
     assert reply.headers["Retry-After"] == "1"

@@ -25,7 +25,7 @@ async def explained(client: httpx.AsyncClient) -> dict[str, Any]:
     return answer
 
 
-async def test_an_environment_whose_prompts_are_all_solved_is_found_out_and_a_better_one_feeds_exact_batches(
+async def test_a_filter_drops_groups_of_solved_prompts_and_batches_stay_exact(
     client: httpx.AsyncClient,
 ) -> None:
     await make_run(client, batch_size=4, filter_zero_variance={}, alert_after_batches=3)

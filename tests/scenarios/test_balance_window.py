@@ -42,7 +42,7 @@ async def test_it_is_taken_when_it_was_passed_over_often_enough(client: httpx.As
     assert "long" in await step(client)
 
 
-async def test_without_the_window_or_without_ranks_the_oldest_come_first(client: httpx.AsyncClient) -> None:
+async def test_without_lookahead_the_oldest_groups_come_first(client: httpx.AsyncClient) -> None:
     await make_run(client, batch_size=3)
     await submit(client, long_group("long", 300), *(long_group(f"s{number}", 10) for number in range(8)))
     assert await step(client) == ["long", "s0", "s1"]

@@ -48,7 +48,7 @@ async def test_clients_of_atropos_are_still_accepted(client: httpx.AsyncClient) 
     assert len((await trained(client))["groups"]) == 2
 
 
-async def test_groups_of_more_than_the_maximum_of_their_environment_leave_room_for_others(
+async def test_groups_above_max_share_leave_room_for_others(
     client: httpx.AsyncClient,
 ) -> None:
     await make_run(client, batch_size=4, max_queued_groups=2)
@@ -62,7 +62,7 @@ async def test_groups_of_more_than_the_maximum_of_their_environment_leave_room_f
     assert ids(await trained(client)) == ["a", "b"]
 
 
-async def test_groups_that_can_never_be_in_a_batch_leave_room_for_others(client: httpx.AsyncClient) -> None:
+async def test_groups_that_fit_no_batch_leave_room_for_others(client: httpx.AsyncClient) -> None:
     await make_run(client, batch_size=4, max_queued_groups=3, max_queued_bytes=100_000)
     note = {"note": "x" * 40_000}
     for number in range(3):

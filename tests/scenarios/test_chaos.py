@@ -115,7 +115,7 @@ class Day:
 
 
 @briefly_and_at_length("rounds", 1, 4)
-async def test_nothing_acknowledged_is_lost_or_served_twice_whoever_is_killed(service: Service, rounds: int) -> None:
+async def test_no_acknowledged_group_is_lost_or_served_twice(service: Service, rounds: int) -> None:
     seed = seed_of(CHAOS)
     day = Day(service.url, seed)
     await day.begin()

@@ -34,7 +34,7 @@ from tests.waiting import wait_until
 EVERYTHING = [f"g{number:02}" for number in range(20)]
 
 
-async def test_the_history_that_survives_a_crash_has_every_group_once_and_in_order(client: httpx.AsyncClient) -> None:
+async def test_after_a_crash_every_group_is_trained_on_once_in_order(client: httpx.AsyncClient) -> None:
     """It saves its state after batch 5, and crashes with batch 9 in its hands."""
     await make_run(client, batch_size=4)
     await submit(client, *EVERYTHING)
@@ -70,7 +70,7 @@ async def test_it_can_crash_again_and_again_and_further_back(client: httpx.Async
     assert [one for batch in rest for one in ids(batch)] == EVERYTHING[1:6]
 
 
-async def test_a_run_goes_back_no_further_than_its_last_checkpoint_and_says_so(client: httpx.AsyncClient) -> None:
+async def test_a_rewind_past_the_last_checkpoint_is_refused(client: httpx.AsyncClient) -> None:
     await make_run(client, batch_size=2)
     await submit(client, *EVERYTHING[:3])
     for _ in range(3):
@@ -139,7 +139,7 @@ async def test_what_comes_again_is_never_too_old(
     assert (found["dropped"], found["groups"]["delivered"]) == ({}, 4)
 
 
-async def test_a_rewind_names_the_quarantined_batches_that_it_leaves_out(client: httpx.AsyncClient) -> None:
+async def test_a_rewind_names_quarantined_batches(client: httpx.AsyncClient) -> None:
     await make_run(client, batch_size=2, max_deliveries=1)
     await submit(client, *"abc")
     await trained(client)
@@ -153,7 +153,7 @@ async def test_a_rewind_names_the_quarantined_batches_that_it_leaves_out(client:
     assert await take(client) is None
 
 
-async def test_a_rewind_to_a_later_step_than_the_one_before_brings_no_batch_of_its_saved_state_back(
+async def test_a_second_rewind_skips_batches_before_its_step(
     client: httpx.AsyncClient,
 ) -> None:
     """Somebody goes back too far, notices it, and names the right step before any batch is taken."""
@@ -168,7 +168,7 @@ async def test_a_rewind_to_a_later_step_than_the_one_before_brings_no_batch_of_i
     assert (await status(client))["groups"]["delivered"] == 5
 
 
-async def test_a_batch_that_was_given_back_after_a_rewind_comes_again_whatever_step_is_next_named(
+async def test_a_batch_returned_after_a_rewind_comes_again(
     client: httpx.AsyncClient,
 ) -> None:
     """One trainer gave batch 1 back, another one trained on batch 2 and saved its state, which lacks batch 1."""
@@ -184,7 +184,7 @@ async def test_a_batch_that_was_given_back_after_a_rewind_comes_again_whatever_s
     assert [ids(await trained(client))[0] for _ in range(2)] == [EVERYTHING[0], EVERYTHING[2]]
 
 
-async def test_a_checkpoint_that_arrives_after_a_later_one_changes_nothing(client: httpx.AsyncClient) -> None:
+async def test_a_late_checkpoint_changes_nothing(client: httpx.AsyncClient) -> None:
     await make_run(client, batch_size=2)
     await submit(client, *EVERYTHING[:3])
     for version in range(1, 4):
@@ -235,7 +235,7 @@ async def test_a_trainer_from_before_the_rewind_is_refused(client: httpx.AsyncCl
 
 
 @pytest.mark.parametrize("waiting", ["a batch that waits to be handed out again", "new groups"])
-async def test_a_batch_that_is_taken_while_the_run_is_rewound_is_not_had(
+async def test_a_rewind_takes_away_a_batch_that_is_being_taken(
     client: httpx.AsyncClient, redis_url: str, redis_client: Redis, tmp_path: Path, waiting: str
 ) -> None:
     """The trainer's request was decided on before the rewind, and reaches Redis after it."""

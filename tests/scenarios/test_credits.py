@@ -52,7 +52,7 @@ async def test_a_group_larger_than_a_batch_takes_no_credits(client: httpx.AsyncC
     assert await groups_for(client) == 2
 
 
-async def test_sizes_that_sum_to_no_batch_leave_credits_for_the_group_that_explain_names(
+async def test_the_group_that_explain_names_gets_credits(
     client: httpx.AsyncClient,
 ) -> None:
     await make_run(client, batch_size=8, max_staleness=0)
@@ -67,7 +67,7 @@ async def test_sizes_that_sum_to_no_batch_leave_credits_for_the_group_that_expla
     assert (await taken(client))["batch_size"] == 8
 
 
-async def test_several_groups_that_are_needed_together_are_granted_together(client: httpx.AsyncClient) -> None:
+async def test_groups_needed_together_are_granted_together(client: httpx.AsyncClient) -> None:
     """No single group would do, so `unblocked_by` is empty."""
     await make_run(client, batch_size=8, max_staleness=0)
     await join(client, "math", 2)
@@ -91,7 +91,7 @@ async def test_a_quarantined_batch_takes_no_credits(client: httpx.AsyncClient) -
     assert await groups_for(client) == 2
 
 
-async def test_an_environment_above_its_maximum_leaves_the_rest_to_others(client: httpx.AsyncClient) -> None:
+async def test_an_environment_above_max_share_leaves_credits_to_others(client: httpx.AsyncClient) -> None:
     await make_run(client, batch_size=8, max_staleness=0)
     await join(client, "much", 4, max_share=0.5)
     await join(client, "little", 4)
@@ -112,7 +112,7 @@ async def test_groups_without_an_owner_take_no_more_than_can_be_used(client: htt
     assert (await taken(client))["batch_size"] == 8
 
 
-async def test_an_environment_whose_groups_fit_no_batch_gets_no_credits_and_the_others_get_all(
+async def test_an_environment_whose_groups_fit_no_batch_gets_no_credits(
     client: httpx.AsyncClient,
 ) -> None:
     await make_run(client, batch_size=4, max_staleness=0)
@@ -123,7 +123,7 @@ async def test_an_environment_whose_groups_fit_no_batch_gets_no_credits_and_the_
     assert await groups_for(client, 1) == 2
 
 
-async def test_what_was_trained_on_counts_until_there_is_a_version_for_it(client: httpx.AsyncClient) -> None:
+async def test_trained_groups_count_until_their_version_is_set(client: httpx.AsyncClient) -> None:
     """Groups made between an acknowledgement and the next version would all be too old."""
     await make_run(client, batch_size=4, max_staleness=0)
     await join(client, "math")
@@ -140,7 +140,7 @@ async def test_what_was_trained_on_counts_until_there_is_a_version_for_it(client
         assert await set_version(client, version + 1) == 0
 
 
-async def test_a_version_that_is_set_before_the_acknowledgement_is_for_that_batch(client: httpx.AsyncClient) -> None:
+async def test_a_version_set_before_the_ack_is_for_that_batch(client: httpx.AsyncClient) -> None:
     await make_run(client, batch_size=4, max_staleness=0)
     await join(client, "math")
     for version in range(3):

@@ -28,7 +28,7 @@ async def drawn(client: httpx.AsyncClient) -> dict[str, float]:
     return {item["key"]: item["probability"] for item in reply.json()["items"]}
 
 
-async def test_a_curriculum_learns_from_groups_alone_also_from_those_that_a_filter_drops(
+async def test_a_curriculum_learns_from_dropped_groups_too(
     client: httpx.AsyncClient,
 ) -> None:
     await begin(client, filter_zero_variance={})

@@ -53,7 +53,7 @@ async def test_a_group_that_waits_is_deleted_and_counted(client: httpx.AsyncClie
     assert (books["queued"], books["dropped"], books["delivered"]) == (set(), {"deleted": 1}, 1)
 
 
-async def test_a_group_that_does_not_wait_is_not_deleted_and_the_answer_says_where_it_is(
+async def test_only_queued_groups_are_deleted(
     client: httpx.AsyncClient,
 ) -> None:
     await make_run(client, batch_size=2, max_staleness=0)
@@ -105,7 +105,7 @@ async def test_what_a_filter_finds_is_deleted_and_nothing_else(client: httpx.Asy
     assert (len(books["queued"]), books["dropped"]) == (2, {"deleted": 10})
 
 
-async def test_a_call_deletes_so_many_groups_at_most_and_says_how_to_go_on(client: httpx.AsyncClient) -> None:
+async def test_one_call_deletes_a_page_of_groups(client: httpx.AsyncClient) -> None:
     await make_run(client, batch_size=100)
     await set_version(client, 1)
     await submit(client, *(group(f"{n}", size=1 + n % 3, policy_version=n % 2) for n in range(12)))
@@ -136,7 +136,7 @@ async def test_a_call_deletes_so_many_groups_at_most_and_says_how_to_go_on(clien
         ({"sise": 1}, "sise"),
     ],
 )
-async def test_without_a_filter_or_with_one_that_cannot_be_nothing_is_deleted(
+async def test_without_a_valid_filter_nothing_is_deleted(
     client: httpx.AsyncClient, query: dict[str, Any], where: str
 ) -> None:
     await make_run(client)

@@ -24,9 +24,7 @@ async def keys_of(redis: Redis, name: str) -> dict[bytes, bytes]:
     return {key: await redis.dump(key) for key in keys if not key.endswith((b":run", b":workers", b":seen"))}
 
 
-async def test_to_remove_a_run_leaves_no_key_of_it_and_every_one_of_its_neighbour(
-    client: httpx.AsyncClient, redis_client: Redis
-) -> None:
+async def test_deleting_a_run_deletes_its_keys_only(client: httpx.AsyncClient, redis_client: Redis) -> None:
     for name, run in (("left", LEFT), ("right", RIGHT)):
         await make_run(client, name=name, max_staleness=1)
         await live(client, run)
@@ -43,7 +41,7 @@ async def test_to_remove_a_run_leaves_no_key_of_it_and_every_one_of_its_neighbou
     assert ids(await trained(client, RIGHT)) == ["e", "f"]
 
 
-async def test_a_run_made_anew_under_the_name_of_one_that_was_removed_remembers_nothing(
+async def test_a_new_run_of_a_deleted_name_starts_empty(
     client: httpx.AsyncClient,
 ) -> None:
     for _ in range(2):

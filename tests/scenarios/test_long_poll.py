@@ -18,7 +18,7 @@ def waiting(client: httpx.AsyncClient, wait_s: float = LONG_S) -> "asyncio.Task[
     return asyncio.create_task(take(client, wait_s))
 
 
-async def test_a_waiting_trainer_is_woken_by_the_last_group_that_was_missing(client: httpx.AsyncClient) -> None:
+async def test_the_last_missing_group_wakes_a_waiting_trainer(client: httpx.AsyncClient) -> None:
     """It looks by itself about once a second: it must be far quicker, as far as this machine is quick now."""
     await make_run(client)
     clock, took_s, submitting_s = asyncio.get_running_loop().time, [], []

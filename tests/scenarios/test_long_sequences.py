@@ -39,9 +39,7 @@ async def sent(client: httpx.AsyncClient, *groups: dict[str, Any], binary: bool)
 
 
 @pytest.mark.parametrize("binary", [False, True])
-async def test_a_group_with_a_sequence_that_is_too_long_is_refused_with_its_place(
-    client: httpx.AsyncClient, binary: bool
-) -> None:
+async def test_a_group_with_a_long_sequence_is_refused(client: httpx.AsyncClient, binary: bool) -> None:
     await make_run(client, batch_size=2, max_sequence_tokens=8)
     reply = await sent(client, long_group("a", tokens=8), long_group("b"), binary=binary)
     problem = reply.json()
@@ -54,9 +52,7 @@ async def test_a_group_with_a_sequence_that_is_too_long_is_refused_with_its_plac
 
 
 @pytest.mark.parametrize("binary", [False, True])
-async def test_where_the_run_says_so_it_is_dropped_and_counted_and_the_receipt_says_so(
-    client: httpx.AsyncClient, binary: bool
-) -> None:
+async def test_a_run_can_drop_groups_with_long_sequences(client: httpx.AsyncClient, binary: bool) -> None:
     await make_run(client, batch_size=2, max_sequence_tokens=8, long_sequences="drop")
     reply = await sent(client, long_group("a", at=0), group("b"), binary=binary)
     assert [one["status"] for one in reply.json()["groups"]] == ["too_long", "accepted"]
@@ -66,7 +62,7 @@ async def test_where_the_run_says_so_it_is_dropped_and_counted_and_the_receipt_s
     assert (await client.get(f"{RUN}/groups/a")).json()["reason"] == "too_long"
 
 
-async def test_a_group_that_was_taken_before_the_limit_gets_its_first_answer_again(client: httpx.AsyncClient) -> None:
+async def test_a_group_accepted_before_the_limit_stays_accepted(client: httpx.AsyncClient) -> None:
     await make_run(client, batch_size=2)
     await submit(client, long_group("a"))
     await change_run(client, max_sequence_tokens=8)
@@ -131,7 +127,7 @@ async def explained(client: httpx.AsyncClient) -> dict[str, Any]:
     return why
 
 
-async def test_a_group_that_fits_no_micro_batch_is_named_until_it_is_deleted(client: httpx.AsyncClient) -> None:
+async def test_explain_names_a_group_that_fits_no_micro_batch(client: httpx.AsyncClient) -> None:
     await make_run(client, batch_size=4)
     await submit(client, "a", long_group("long"), "b")
     assert (await explained(client))["ready"] is True
@@ -149,7 +145,7 @@ async def test_a_group_that_fits_no_micro_batch_is_named_until_it_is_deleted(cli
     assert reply.status_code == 201, reply.text
 
 
-async def test_a_trainer_with_larger_micro_batches_or_none_gets_the_batch(client: httpx.AsyncClient) -> None:
+async def test_a_trainer_with_larger_micro_batches_gets_the_batch(client: httpx.AsyncClient) -> None:
     await make_run(client, batch_size=2)
     await submit(client, long_group("long"), long_group("longer"))
     assert (await asked(client)).status_code == 422
@@ -159,7 +155,7 @@ async def test_a_trainer_with_larger_micro_batches_or_none_gets_the_batch(client
     assert ids(await taken(client)) == ["longer"]
 
 
-async def test_a_batch_that_waits_and_fits_no_micro_batch_is_named_until_an_operator_gives_it_back(
+async def test_explain_names_a_batch_that_fits_no_micro_batch(
     client: httpx.AsyncClient,
 ) -> None:
     await make_run(client, batch_size=4)
@@ -189,7 +185,7 @@ async def test_nobody_gives_back_what_a_trainer_holds_without_its_lease(client: 
     assert await take(client) is None
 
 
-async def test_what_ranks_could_not_divide_is_forgotten_once_they_get_it(client: httpx.AsyncClient) -> None:
+async def test_a_sharding_error_is_forgotten_once_ranks_get_the_batch(client: httpx.AsyncClient) -> None:
     """It may come back, and who takes it then may take it again."""
     await make_run(client, batch_size=2)
     await submit(client, long_group("long"))

@@ -12,7 +12,7 @@ from tests.waiting import wait_until
 SHORT_S, LONG_S = 0.2, 600
 
 
-async def test_a_batch_whose_lease_ran_out_goes_to_the_next_trainer_whole(client: httpx.AsyncClient) -> None:
+async def test_an_expired_batch_goes_to_the_next_trainer(client: httpx.AsyncClient) -> None:
     await make_run(client)
     await submit(client, "a", "b", "c", "d")
     lost = await taken(client, lease_s=SHORT_S, trainer="first")
@@ -38,7 +38,7 @@ async def test_a_batch_whose_lease_ran_out_goes_to_the_next_trainer_whole(client
     assert (await status(client))["groups"]["delivered"] == 2
 
 
-async def test_a_trainer_that_is_late_but_not_replaced_still_owns_its_batch(client: httpx.AsyncClient) -> None:
+async def test_a_late_trainer_owns_its_batch_until_another_takes_it(client: httpx.AsyncClient) -> None:
     await make_run(client)
     await submit(client, "a", "b")
     batch = await taken(client, lease_s=0.001)
@@ -48,7 +48,7 @@ async def test_a_trainer_that_is_late_but_not_replaced_still_owns_its_batch(clie
     assert (await end(client, batch)).status_code == 200
 
 
-async def test_a_trainer_that_lost_the_answer_asks_again_and_gets_the_same_batch(client: httpx.AsyncClient) -> None:
+async def test_a_trainer_that_asks_again_gets_the_same_batch(client: httpx.AsyncClient) -> None:
     await make_run(client)
     await submit(client, "a", "b", "c", "d")
     first = await taken(client, request_id="trainer-0.1")

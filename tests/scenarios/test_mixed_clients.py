@@ -63,7 +63,7 @@ async def test_both_kinds_of_environments_feed_both_kinds_of_trainers(client: ht
     assert served == {old: 8, new: 8}
 
 
-async def test_a_batch_that_one_kind_of_trainer_held_goes_to_the_other_kind(client: httpx.AsyncClient) -> None:
+async def test_an_expired_batch_goes_to_the_other_kind_of_trainer(client: httpx.AsyncClient) -> None:
     """A lease that runs out, a trainer that registers anew: whoever asks next has it."""
     await make_run(client, batch_size=2)
     await client.post(f"{ATROPOS}/scored_data", json=atropos.group(2, 7))

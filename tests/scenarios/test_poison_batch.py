@@ -38,9 +38,7 @@ async def lineage(client: httpx.AsyncClient, group_id: str) -> dict[str, Any]:
     return found
 
 
-async def test_a_quarantined_batch_is_in_nobodys_way_and_in_everybodys_sight(
-    client: httpx.AsyncClient, poisoned: Batch
-) -> None:
+async def test_a_quarantined_batch_blocks_nobody_and_is_shown(client: httpx.AsyncClient, poisoned: Batch) -> None:
     (held,) = await in_hands(client)
     assert (held["batch"], held["state"], held["delivery_count"]) == (poisoned["batch"], "quarantined", 2)
     assert (held["groups"], held["size"], held["expires_s"]) == (2, 4, None)

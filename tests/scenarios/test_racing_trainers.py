@@ -48,7 +48,7 @@ async def race(url: str) -> Batch | None:
         return await take(trainer, wait_s=3)
 
 
-async def test_of_all_who_want_to_end_a_batch_one_way_or_the_other_one_wins(service: Service) -> None:
+async def test_a_batch_ends_in_one_way_only(service: Service) -> None:
     """Acknowledged or given back, never both: the groups are delivered, or they are in the queue."""
     async with httpx.AsyncClient(base_url=service.url, timeout=60, trust_env=False) as client:
         await make_run(client, batch_size=2)

@@ -29,9 +29,7 @@ def service(tmp_path: Path) -> Iterator[Service]:
     started.stop()
 
 
-async def test_no_group_is_skipped_and_none_is_trained_on_twice_in_the_history_that_survives(
-    service: Service, tmp_path: Path
-) -> None:
+async def test_after_crashes_of_ranks_each_group_is_trained_on_once(service: Service, tmp_path: Path) -> None:
     async with httpx.AsyncClient(base_url=service.url, timeout=60, trust_env=False) as client:
         await make_run(client, batch_size=8)
         await submit(client, *GROUPS)

@@ -70,7 +70,7 @@ async def test_whoever_asks_first_the_shards_are_one_batch_and_disjoint(
     assert again["delivery_count"] == 1
 
 
-async def test_a_rank_that_extends_for_a_short_time_does_not_shorten_the_lease_of_all(
+async def test_a_short_extension_does_not_shorten_the_lease(
     client: httpx.AsyncClient,
 ) -> None:
     await filled(client)
@@ -101,7 +101,7 @@ async def test_ranks_that_wait_are_all_woken_by_one_batch(client: httpx.AsyncCli
     assert len({name for one in got for name in ids(one)}) == 6
 
 
-async def test_a_rank_gets_its_shard_although_others_wait_for_the_next_batch(client: httpx.AsyncClient) -> None:
+async def test_a_rank_gets_its_shard_while_others_wait_for_the_next_batch(client: httpx.AsyncClient) -> None:
     await filled(client)
     first = await shard(client, 0)
     await end(client, first, rank=0)
@@ -191,7 +191,7 @@ async def test_a_rank_that_disagrees_is_no_harm_to_others_who_wait(client: httpx
     assert "shard" not in taken
 
 
-async def test_a_rank_that_dies_strands_the_others_only_until_the_deadline(client: httpx.AsyncClient) -> None:
+async def test_a_dead_rank_holds_up_the_others_until_the_lease_expires(client: httpx.AsyncClient) -> None:
     """Then all get the same shards again, under another lease; who comes late with the old one is told so."""
     await filled(client)
     before = [await shard(client, rank, lease_s=SHORT_S) for rank in range(WORLD)]
@@ -209,7 +209,7 @@ async def test_a_rank_that_dies_strands_the_others_only_until_the_deadline(clien
     assert (await status(client))["groups"]["delivered"] == 6
 
 
-async def test_a_world_of_another_size_divides_the_batch_anew_once_it_is_handed_out_again(
+async def test_another_world_size_shards_a_redelivered_batch_anew(
     client: httpx.AsyncClient,
 ) -> None:
     names = await filled(client)
@@ -325,14 +325,14 @@ async def test_an_acknowledgement_names_its_rank_where_there_are_ranks(client: h
     assert (await end(client, whole, rank=0)).status_code == 422
 
 
-async def test_ranks_go_on_with_what_they_have_whatever_the_batch_size_is_by_now(client: httpx.AsyncClient) -> None:
+async def test_a_new_batch_size_does_not_change_a_batch_in_use(client: httpx.AsyncClient) -> None:
     await filled(client)
     await shard(client, 0)
     await change_run(client, batch_size=6)
     assert (await shard(client, 1))["batch_size"] == 12
 
 
-async def test_shards_are_put_into_micro_batches_the_same_number_on_every_rank(client: httpx.AsyncClient) -> None:
+async def test_every_rank_gets_the_same_number_of_micro_batches(client: httpx.AsyncClient) -> None:
     await make_run(client, batch_size=8)
     for number, length in enumerate((60, 30, 30, 20, 20, 20, 10, 10)):
         tokens = [list(range(length))]
@@ -357,7 +357,7 @@ async def test_shards_are_put_into_micro_batches_the_same_number_on_every_rank(c
     assert (await status(client))["groups"]["queued"] == 1, "it is taken by nobody"
 
 
-async def test_a_batch_that_is_handed_out_again_cannot_be_made_unequal_either(client: httpx.AsyncClient) -> None:
+async def test_a_redelivered_batch_stays_equal(client: httpx.AsyncClient) -> None:
     await filled(client)
     await lease_runs_out(client, await shard(client, 0, lease_s=SHORT_S))
     reply = await ask(client, 0, world_size=5, equal_sequences=True)

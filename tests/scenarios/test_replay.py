@@ -122,7 +122,7 @@ async def _has_trained(replay: AsyncReplay, chunks: int) -> bool:
     return (await replay.state()).retired_chunks.get("used_up", 0) >= chunks
 
 
-async def test_a_jump_of_the_version_retires_what_is_too_old_and_samples_in_hand_end_as_they_would(
+async def test_a_version_jump_retires_old_chunks_and_keeps_samples(
     replay: AsyncReplay,
 ) -> None:
     await replay.change(max_staleness=2)
@@ -150,7 +150,7 @@ async def test_a_jump_of_the_version_retires_what_is_too_old_and_samples_in_hand
     assert state.avg_staleness == pytest.approx((2 * 2 + 1 * 2) / 4)
 
 
-async def test_a_worker_that_dies_holds_up_nobody_and_what_it_left_unfinished_expires(replay: AsyncReplay) -> None:
+async def test_a_dead_worker_blocks_nobody_and_its_fragments_expire(replay: AsyncReplay) -> None:
     await replay.change(fragment_ttl_s=0.5, max_reuse=1)
     dead = replay.worker("dead", steps=1)
     await dead.insert({"number": np.arange(2 * CHUNK + 1)}, policy_version=0)  # and then it is never heard of again

@@ -51,7 +51,7 @@ async def state(client: httpx.AsyncClient) -> dict[str, Any]:
     return found
 
 
-async def test_a_buffer_without_max_bytes_is_bounded_by_the_servers_memory(
+async def test_without_max_bytes_the_servers_memory_bounds_a_buffer(
     own_server: EmbeddedRedis, own_redis: Redis
 ) -> None:
     async with running_service(own_server.url) as client:
@@ -69,9 +69,7 @@ async def test_a_buffer_without_max_bytes_is_bounded_by_the_servers_memory(
         assert (await client.patch(REPLAY, json={"max_bytes": None})).json()["settings"]["max_bytes"] == limit // 4
 
 
-async def test_fresh_groups_find_room_in_a_store_that_a_buffer_has_filled(
-    own_server: EmbeddedRedis, own_redis: Redis
-) -> None:
+async def test_fresh_groups_find_room_in_a_full_store(own_server: EmbeddedRedis, own_redis: Redis) -> None:
     """No submission is refused: as many bytes of groups come as there were of chunks."""
     async with running_service(own_server.url) as client:
         await fill_buffer(client)
@@ -125,9 +123,7 @@ async def test_workers_find_room_again_though_nobody_submits(own_server: Embedde
         await wait_until(taken)
 
 
-async def test_chunks_do_not_go_in_vain_where_a_snapshot_keeps_what_they_hold(
-    own_server: EmbeddedRedis, own_redis: Redis
-) -> None:
+async def test_chunks_of_a_snapshot_are_not_evicted_for_room(own_server: EmbeddedRedis, own_redis: Redis) -> None:
     """Then the store is full, and says so; once the snapshot is gone there is room."""
     async with running_service(own_server.url) as client:
         await fill_buffer(client, chunks=40)

@@ -47,7 +47,7 @@ async def a_minute_passes(client: httpx.AsyncClient, redis: Redis) -> None:
         assert beat.status_code == 200, beat.text
 
 
-async def test_batches_wait_for_ever_unless_the_run_says_otherwise_and_an_alert_names_the_environment(
+async def test_batches_wait_for_a_scarce_environment_and_an_alert_names_it(
     client: httpx.AsyncClient, redis_client: Redis
 ) -> None:
     await two(client)
@@ -124,7 +124,7 @@ async def test_credits_let_others_make_what_it_does_not(client: httpx.AsyncClien
     assert made <= 4 * (staleness + 1)
 
 
-async def test_groups_above_the_maximum_of_an_environment_that_is_not_awaited_take_no_credits(
+async def test_groups_above_max_share_take_no_credits(
     client: httpx.AsyncClient,
 ) -> None:
     """Its groups of 3 fit no batch, though 3 + 3 + 2 are 8."""
@@ -138,7 +138,7 @@ async def test_groups_above_the_maximum_of_an_environment_that_is_not_awaited_ta
     assert ids(await taken(client)) == [*"abcd"]
 
 
-async def test_an_environment_that_leaves_or_is_merely_not_alone_is_not_waited_for(client: httpx.AsyncClient) -> None:
+async def test_an_environment_that_leaves_is_not_waited_for(client: httpx.AsyncClient) -> None:
     await two(client, relax_scarce_after_s=0)
     assert await take(client) is None
     assert (await status(client))["alert"] is None, "the other one has sent nothing either"

@@ -24,9 +24,7 @@ def large_group() -> bytes:
     return Group([[1]], [[1]], [1.0], tensors={"noise": noise}).packed(None)
 
 
-async def test_a_group_and_its_batch_pass_a_slow_line_however_long_that_takes(
-    redis_url: str, redis_client: Redis, tmp_path: Path
-) -> None:
+async def test_a_large_group_passes_a_slow_line(redis_url: str, redis_client: Redis, tmp_path: Path) -> None:
     """Each attempt that is broken off would begin anew, so they would never arrive."""
     async with (
         lossy_line(redis_url, tmp_path / "line") as (line, url),

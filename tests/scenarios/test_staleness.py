@@ -20,7 +20,7 @@ from tests.scenarios.native_calls import (
 )
 
 
-async def test_a_batch_has_no_group_that_is_too_old_whenever_it_became_so(client: httpx.AsyncClient) -> None:
+async def test_no_batch_has_a_stale_group(client: httpx.AsyncClient) -> None:
     await make_run(client, batch_size=2, max_staleness=2)
     for version in range(8):
         assert await set_version(client, version) == (1 if version >= 3 else 0), "the oldest leaves the queue"
@@ -69,7 +69,7 @@ async def test_a_batch_given_back_too_late_is_not_trained_on_again(client: httpx
     assert (await status(client))["dropped"] == {"stale": 1}
 
 
-async def test_after_the_policy_went_back_groups_of_later_versions_count_as_of_the_one_in_force(
+async def test_after_a_lower_version_newer_groups_count_as_current(
     client: httpx.AsyncClient,
 ) -> None:
     """A trainer that went back to a checkpoint counts its updates anew; what was sampled since is still good."""
@@ -103,7 +103,7 @@ async def promised(client: httpx.AsyncClient, **instead: int) -> bool:
     return bool(said)
 
 
-async def test_a_batch_that_went_stale_in_a_trainers_hands_is_not_promised_once_it_is_given_back(
+async def test_a_stale_batch_that_is_returned_is_not_promised(
     client: httpx.AsyncClient,
 ) -> None:
     await make_run(client, batch_size=2, max_staleness=0)
