@@ -6,22 +6,18 @@ from functools import partial
 from typing import Any, TypeVar
 
 import orjson
-from pydantic import ValidationError
 from starlette.requests import Request
 
 from app.api.codec.json_reader import check_structure, minified, parse_in_python
 from app.api.deps import parse
-from app.api.wire.curriculum import shown_settings
 from app.core.curriculum.atropos_state import load_atropos
 from app.core.curriculum.estimates import Estimate
-from app.core.curriculum.settings import CurriculumPolicy
 from app.core.curriculum.state import CurriculumHeader, estimate_dict, load_estimate_dict, load_state_dict, state_dict
 from app.core.errors import BodyTooLarge, InvalidField, MalformedBody, RequestTimeout, UnsupportedEncoding
 from app.services.curriculum.states import CurriculumDocument
 from app.store.curriculum.state import SavedItem
 from lachesis.wire.curriculum_items import MAX_METADATA_BYTES
 from lachesis.wire.curriculum_state import LastLine, SavedItemLine
-from lachesis.wire.problems import format_validation_error
 
 T = TypeVar("T")
 
@@ -85,26 +81,12 @@ def read_atropos(body: bytes) -> CurriculumDocument:
     if not isinstance(value, dict):
         raise MalformedBody("expected the state of a CurriculumScheduler, a JSON object")
     header, estimates = load_atropos(value)
-    check_policy(header.policy, ())
     saved = [SavedItem(_key(key), "", "", estimate, _history(estimate), 0) for key, estimate in estimates.items()]
 
     async def items() -> AsyncIterator[Sequence[SavedItem]]:
         yield saved
 
     return CurriculumDocument(header, (), items())
-
-
-def check_policy(policy: CurriculumPolicy, place: tuple[str, ...]) -> None:
-    """Refuse settings of a document that could not be set by a request.
-
-    Raises:
-        InvalidField: They are none.
-    """
-    try:
-        shown_settings(policy)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise InvalidField(format_validation_error(first), (*place, *first["loc"])) from None
 
 
 def _key(key: str) -> str:
@@ -131,7 +113,6 @@ def _header(line: bytes) -> tuple[CurriculumHeader, list[str]]:
     if len(set(categories)) < len(categories) or len(categories) > 1000:
         raise InvalidField("names one twice, or too many", (_CATEGORIES,))
     header = load_state_dict(value)
-    check_policy(header.policy, ("policy",))
     return header, categories
 
 

@@ -1,17 +1,14 @@
 """The settings of a curriculum, and what may not be set."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from app.core.bounds import check_bounds
 from app.core.errors import InvalidField
+from lachesis.wire.curricula import CurriculumSettings
 
-MAX_BINS = 100
-MAX_CANDIDATES = 100_000
-MAX_WEIGHT = 1e9
-LEAST_TEMPERATURE, MAX_TEMPERATURE = 1e-6, 1e6
 MAX_REWARD = 1e6
 """Largest magnitude of a reward, a prior, or a threshold: the store counts the mean reward of all items in 64 bits."""
 
@@ -47,37 +44,8 @@ class Arms(StrEnum):
 class CurriculumPolicy:
     """How a curriculum estimates its items, and chooses among them.
 
-    All strategies' parameters are there at all times, so a strategy can be switched and switched back. Names and
-    defaults of the first six are those of Atropos's CurriculumScheduler. What a strategy needs none of, it ignores.
-
-    Attributes:
-        strategy: See `CurriculumStrategy`.
-        n_bins: Quantile bins of mean reward, bin 0 the easiest; 1 to `MAX_BINS`.
-        temperature: Log-probabilities are divided by it (1e-6 to 1e6): lower is sharper.
-        ema_alpha: How much a group's mean reward counts in an item's mean reward, above 0 to 1.
-        competence_threshold: Mean reward from which an item counts as mastered: of COMPETENCE_BASED, `FRONTIER`.
-        total_steps: Trainer steps at which progress is 1, unless a request says otherwise; or None.
-        in_flight_ttl_s: How long an item handed out is not handed out again while its score is awaited, seconds.
-        reward_min: The reward that counts as a failure, for posteriors.
-        reward_max: The one that counts as a success; between them, as a part of each. Beyond them, as at them.
-        forgetting: What share of a posterior's evidence each further group makes obsolete, 0 to below 1.
-        prior_weight: How many rewards a prior counts as in the posterior of an item not yet seen, 0 to 1e9.
-        seed: Of the generator that draws, 0 to 2**64 - 1.
-        form: Of COMPETENCE_BASED.
-        initial_competence: Of COMPETENCE_BASED, `CDF`: the share of items to begin with, 0 to 1.
-        frontier_width: Of COMPETENCE_BASED, `FRONTIER`: standard deviation of the Gaussian, bins; 1e-6 to 1e6.
-        target_pass_rate: Of THOMPSON: items whose drawn pass rate is nearest are the best, 0 to 1.
-        candidates: Of THOMPSON: how many items are compared at most, unless more are wanted; 1 to `MAX_CANDIDATES`.
-        score_temperature: Of PLR: beta, 0.01 to 1e6: the score's rank to the power -1 / beta.
-        staleness_share: Of PLR: rho, 0 to 1.
-        unseen_share: Of PLR: nu, the probability of an unseen item while there are any, 0 to 1.
-        hard_threshold: Of DIFFICULTY_POOLS: items whose last group's mean was no higher are hard.
-        easy_threshold: Of DIFFICULTY_POOLS: items whose last group's mean was no lower are easy; above the other.
-        hard_weight: Of DIFFICULTY_POOLS: how likely this pool is, relative to the others, 0 to 1e9, not all 0.
-        normal_weight: The same of the normal pool.
-        easy_weight: The same of the easy pool.
-        arms: Of BANDIT.
-        arm_alpha: Of BANDIT: how much an observation counts in its arm's value, above 0 to 1.
+    The fields are those of `lachesis.wire.curricula.CurriculumSettings`, which defines their bounds and meaning. A
+    strategy ignores the parameters of the others.
     """
 
     strategy: CurriculumStrategy = CurriculumStrategy.UNIFORM
@@ -121,35 +89,12 @@ def check_policy(policy: CurriculumPolicy) -> None:
     Raises:
         InvalidField: `location` names the field.
     """
-    weights = (policy.hard_weight, policy.normal_weight, policy.easy_weight)
-    _check(
-        policy,
-        n_bins=1 <= policy.n_bins <= MAX_BINS,
-        temperature=LEAST_TEMPERATURE <= policy.temperature <= MAX_TEMPERATURE,
-        ema_alpha=0 < policy.ema_alpha <= 1,
-        competence_threshold=abs(policy.competence_threshold) <= MAX_REWARD,
-        total_steps=policy.total_steps is None or policy.total_steps >= 1,
-        in_flight_ttl_s=0 <= policy.in_flight_ttl_s < math.inf,
-        reward_min=abs(policy.reward_min) <= MAX_REWARD,
-        reward_max=policy.reward_min < policy.reward_max <= MAX_REWARD,
-        forgetting=0 <= policy.forgetting < 1,
-        prior_weight=0 <= policy.prior_weight <= MAX_WEIGHT,
-        seed=0 <= policy.seed < 2**64,
-        initial_competence=0 <= policy.initial_competence <= 1,
-        frontier_width=LEAST_TEMPERATURE <= policy.frontier_width <= MAX_TEMPERATURE,
-        target_pass_rate=0 <= policy.target_pass_rate <= 1,
-        candidates=1 <= policy.candidates <= MAX_CANDIDATES,
-        score_temperature=0.01 <= policy.score_temperature <= MAX_TEMPERATURE,
-        staleness_share=0 <= policy.staleness_share <= 1,
-        unseen_share=0 <= policy.unseen_share <= 1,
-        hard_threshold=abs(policy.hard_threshold) <= MAX_REWARD,
-        easy_threshold=policy.hard_threshold < policy.easy_threshold <= MAX_REWARD,
-        hard_weight=0 <= policy.hard_weight <= MAX_WEIGHT,
-        normal_weight=0 <= policy.normal_weight <= MAX_WEIGHT,
-        easy_weight=0 <= policy.easy_weight <= MAX_WEIGHT,
-        arm_alpha=0 < policy.arm_alpha <= 1,
-    )
-    if not any(weights):
+    check_bounds(CurriculumSettings, policy)
+    if policy.reward_min >= policy.reward_max:
+        raise InvalidField(f"reward_max = {policy.reward_max} is not above reward_min", ("reward_max",))
+    if policy.hard_threshold >= policy.easy_threshold:
+        raise InvalidField(f"easy_threshold = {policy.easy_threshold} is not above hard_threshold", ("easy_threshold",))
+    if not any((policy.hard_weight, policy.normal_weight, policy.easy_weight)):
         raise InvalidField("hard_weight, normal_weight and easy_weight are all 0", ("normal_weight",))
 
 
@@ -196,9 +141,3 @@ def needs_progress(policy: CurriculumPolicy) -> bool:
     return policy.strategy is CurriculumStrategy.EASY_FIRST or (
         policy.strategy is CurriculumStrategy.COMPETENCE_BASED and policy.form is Form.CDF
     )
-
-
-def _check(policy: CurriculumPolicy, **in_range: bool) -> None:
-    for name, fits in in_range.items():
-        if not fits:
-            raise InvalidField(f"{name} = {getattr(policy, name)} is out of range", (name,))

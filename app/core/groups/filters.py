@@ -18,15 +18,16 @@ Source: Yu et al., *DAPO: An Open-Source LLM Reinforcement Learning System at Sc
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import get_args
 
 from app.core.model import DropReason
 from app.core.runs.settings import Policy
-from lachesis.wire.filters import PassRateFilter, RewardRangeFilter
+from lachesis.wire.filters import FilterName, PassRateFilter, RewardRangeFilter
 
 ROUNDING = 1e-6
 """How far rounding may have moved a reward, or a mean of rewards, relative to it where it is above 1."""
 
-FILTERS = (DropReason.ZERO_VARIANCE, DropReason.REWARD_RANGE, DropReason.PASS_RATE)
+FILTERS = tuple(DropReason(name) for name in get_args(FilterName))
 """The reasons that are filters of this module."""
 
 

@@ -33,24 +33,8 @@ class Eviction(StrEnum):
 class ReplayPolicy:
     """How a run's replay buffer keeps and hands out experience.
 
-    Attributes:
-        fragments_per_chunk: Consecutive fragments of one worker in a chunk, ``>= 1``.
-        groups: Whether the groups of acknowledged batches become chunks, of one fragment each.
-        max_chunks: Most chunks held.
-        max_bytes: Most bytes of payload held by chunks, or None for no limit. When a buffer is set up, None is replaced
-            by `app.core.replay.memory.default_max_bytes`.
-        eviction: Who goes first when there is no room.
-        max_staleness: Most versions between a chunk's and the one in force, or None for no limit.
-        max_age_s: Longest time in the buffer, seconds, or None for no limit.
-        max_reuse: Most acknowledged samples a chunk is in, or None for no limit.
-        sampling: How chunks are drawn unless a trainer asks for something else.
-        limiter: How far samples and inserts may run apart, or None for no limit.
-        min_size_to_sample: Sampleable chunks without which nothing is sampled, ``>= 1``.
-        reorder_window_s: How long a gap in a worker's numbers is waited for, seconds.
-        max_waiting: Fragments of one worker that wait behind a gap before it is given up at once, ``>= 1``.
-        fragment_ttl_s: Silence of a worker after which its fragments that are in no chunk yet expire, seconds.
-        seed: Of the generator that draws, 0 to 2**64 - 1.
-        keep_snapshots: How many there are at most; the oldest goes for another one.
+    The fields are those of `lachesis.wire.replay.ReplaySettings`, which defines their bounds and meaning. ``max_bytes``
+    None is replaced by `app.core.replay.memory.default_max_bytes` when a buffer is set up.
     """
 
     fragments_per_chunk: int = 1

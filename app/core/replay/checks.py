@@ -1,11 +1,11 @@
 """What may not be asked of a replay buffer, because it could never be had."""
 
-import math
-
+from app.core.bounds import check_bounds
 from app.core.errors import InvalidField
 from app.core.replay import rate_limiter
 from app.core.replay.buffer import Eviction, ReplayPolicy
-from app.core.replay.sampling import MAX_ALPHA, MAX_HALF_LIFE_CHUNKS, MIN_HALF_LIFE_CHUNKS, SamplingSettings
+from app.core.replay.sampling import SamplingSettings
+from lachesis.wire.replay import ReplaySettings, Sampling
 
 MAX_SAMPLE_FRAGMENTS = 65_536
 
@@ -16,21 +16,12 @@ def check_policy(policy: ReplayPolicy) -> None:
     Raises:
         InvalidField: `location` names the field.
     """
-    _check(
-        policy,
-        fragments_per_chunk=policy.fragments_per_chunk >= 1,
-        max_chunks=policy.max_chunks >= 1,
-        max_bytes=policy.max_bytes is None or policy.max_bytes >= 1,
-        max_staleness=policy.max_staleness is None or policy.max_staleness >= 0,
-        max_age_s=policy.max_age_s is None or 0 < policy.max_age_s < math.inf,
-        max_reuse=policy.max_reuse is None or policy.max_reuse >= 1,
-        min_size_to_sample=1 <= policy.min_size_to_sample <= policy.max_chunks,
-        reorder_window_s=0 <= policy.reorder_window_s < math.inf,
-        max_waiting=policy.max_waiting >= 1,
-        fragment_ttl_s=0 < policy.fragment_ttl_s < math.inf,
-        seed=0 <= policy.seed < 2**64,
-        keep_snapshots=policy.keep_snapshots >= 1,
-    )
+    check_bounds(ReplaySettings, policy, besides=("sampling", "limiter"))
+    if policy.min_size_to_sample > policy.max_chunks:
+        raise InvalidField(
+            f"min_size_to_sample = {policy.min_size_to_sample} is more than max_chunks = {policy.max_chunks}",
+            ("min_size_to_sample",),
+        )
     if policy.groups and policy.fragments_per_chunk != 1:
         size = policy.fragments_per_chunk
         raise InvalidField(f"is {size}, but with groups a chunk is of one fragment: a group", ("fragments_per_chunk",))
@@ -62,12 +53,7 @@ def check_sampling(sampling: SamplingSettings) -> None:
     Raises:
         InvalidField: `location` names the field.
     """
-    _check(
-        sampling,
-        alpha=0 <= sampling.alpha <= MAX_ALPHA,
-        beta=0 <= sampling.beta <= 1,
-        half_life_chunks=MIN_HALF_LIFE_CHUNKS <= sampling.half_life_chunks <= MAX_HALF_LIFE_CHUNKS,
-    )
+    check_bounds(Sampling, sampling)
 
 
 def chunks_wanted(num_fragments: int | None, num_chunks: int | None, policy: ReplayPolicy) -> int:
@@ -102,9 +88,3 @@ def chunks_wanted(num_fragments: int | None, num_chunks: int | None, policy: Rep
             (named,),
         )
     return chunks
-
-
-def _check(owner: ReplayPolicy | SamplingSettings, **in_range: bool) -> None:
-    for name, fits in in_range.items():
-        if not fits:
-            raise InvalidField(f"{name} = {getattr(owner, name)} is out of range", (name,))

@@ -22,8 +22,6 @@ from app.core.numeric.zipf import zipf_ranks, zipf_total
 
 MAX_SCORE = 2**53
 MAX_WEIGHT = 2**52
-MAX_ALPHA = 4.0
-MIN_HALF_LIFE_CHUNKS, MAX_HALF_LIFE_CHUNKS = 1e-3, 1e12
 WEIGHT_UNIT = 2**20
 
 
@@ -55,14 +53,7 @@ class ChunkIndex(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SamplingSettings:
-    """A strategy and its parameters.
-
-    Attributes:
-        strategy: See `SamplingStrategy`.
-        alpha: Exponent of priorities, which weights are made with, or of ranks; 0 (uniform) to `MAX_ALPHA`.
-        beta: Exponent of importance weights, 0 (all are 1) to 1 (the bias is made up for in full).
-        half_life_chunks: Of RECENCY, `MIN_HALF_LIFE_CHUNKS` to `MAX_HALF_LIFE_CHUNKS`.
-    """
+    """A strategy and its parameters. `lachesis.wire.replay.Sampling` defines their bounds and meaning."""
 
     strategy: SamplingStrategy = SamplingStrategy.UNIFORM
     alpha: float = 0.6
@@ -112,7 +103,7 @@ def weight_of(priority: float, alpha: float) -> int:
 
     Args:
         priority: Finite and ``>= 0``.
-        alpha: 0 to `MAX_ALPHA`.
+        alpha: As of `SamplingSettings`.
     """
     if priority > 1 and alpha * math.log2(priority) >= math.log2(MAX_WEIGHT / WEIGHT_UNIT):
         return MAX_WEIGHT

@@ -1,5 +1,6 @@
 """What a run does with its groups and batches beyond their selection, as its owner set it."""
 
+from lachesis.wire.filters import RunFilters
 from lachesis.wire.runs import RunSettings
 
 
@@ -16,7 +17,7 @@ class Policy(RunSettings):
     @property
     def filters_groups(self) -> bool:
         """Whether the run looks at the rewards of groups when they arrive."""
-        return bool(self.filter_zero_variance or self.filter_reward_range or self.filter_pass_rate)
+        return any(getattr(self, name) is not None for name in RunFilters.model_fields)
 
     @property
     def history_ms(self) -> int:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from lachesis.wire.body import MAX_INTEGER
+from lachesis.wire.filters import FilterName
 from lachesis.wire.status import Warned
 
 SAFETENSORS = "application/x-safetensors"
@@ -126,7 +127,7 @@ class SubmittedGroups(BaseModel):
     groups: list[SubmittedGroup] = Field(min_length=1, max_length=MAX_GROUPS, description="The groups.")
 
 
-GroupOutcome = Literal["accepted", "stale", "refused", "too_long", "zero_variance", "reward_range", "pass_rate"]
+GroupOutcome = Literal["accepted", "stale", "refused", "too_long", FilterName]
 
 
 class GroupReceipt(BaseModel):
@@ -136,8 +137,8 @@ class GroupReceipt(BaseModel):
     status: GroupOutcome = Field(
         description="`accepted`; `stale`: too old to be trained on; `refused`: from a policy "
         "version that is not in force yet, where the run refuses those; `too_long`: a sequence has more tokens than "
-        "the run takes, where it drops those; or the filter that found it: `zero_variance`, "
-        "`reward_range`, `pass_rate`. All but the first are counted and dropped."
+        "the run takes, where it drops those; or the name of the filter that found it. "
+        "All but the first are counted and dropped."
     )
 
 

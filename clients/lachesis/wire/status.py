@@ -158,7 +158,7 @@ class RunStatus(_Answer):
     kept_batches: int = Field(description="Acknowledged batches that are kept for a rewind.")
     dropped: dict[str, int] = Field(
         description="Groups dropped, by reason: `stale`, `expired`, `future_version`, `quarantined`, `deleted`, "
-        "`too_long`, `payload_lost`, `corrupt`; by filters `zero_variance`, `reward_range`, `pass_rate`."
+        "`too_long`, `payload_lost`, `corrupt`, or the name of the filter."
     )
     alert: Alert | None = Field(
         description="Set while nothing trainable arrives, or while an environment sends too little; null otherwise."
