@@ -12,8 +12,8 @@ from app.core.model import DropReason
 from app.core.ranks.sharding import BalanceHistory
 from app.core.runs.settings import Policy
 from app.core.runs.view import RunView
+from app.store.batches import scripts
 from app.store.batches.view import BatchEnd, BatchView, batch_commands, parse_end, read_batch_view
-from app.store.redis import scripts
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import NONE, RunKeys, lane_name
 from app.store.redis.pipeline import Argument, Command
@@ -92,20 +92,29 @@ class BatchStore:
             False if the run or its queue moved on since the plan was made: look again, plan again.
         """
         keys = RunKeys(run)
-        arguments: list[Argument] = [lease.batch_id, lease_text(lease), _manifest(groups)]
-        arguments += [epoch, lease.step - 1, policy_version, json.dumps(debts), clock_ms, int(lease.relaxed)]
-        arguments.append("" if balance is None else balance_text(balance))
-        arguments.append("" if delays is None else json.dumps(delays))
-        arguments.append(json.dumps([group.group_id for group in groups if group.replayed]))
-        arguments.append(json.dumps(scarce or {}))
-        lanes = []
-        for group in _from_queue(groups):
-            name = lane_name(group.environment, group.size)
-            lanes.append(keys.lane(name))
-            arguments += [group.group_id, name, _or_none(group.environment), group.size]
-        run_keys = [keys.run, keys.groups, keys.lanes, keys.served, keys.leases, keys.lease_states, keys.versions]
-        run_keys += [keys.replay_part("samples"), keys.replayed]
-        return bool(await self._connection.run("commit_batch", [*run_keys, *lanes], arguments))
+        queued = [(lane_name(group.environment, group.size), group) for group in _from_queue(groups)]
+        command = scripts.commit_batch(
+            keys,
+            lane_keys=[keys.lane(lane) for lane, _ in queued],
+            batch_id=lease.batch_id,
+            lease=lease_text(lease),
+            manifest=_manifest(groups),
+            epoch=epoch,
+            step=lease.step - 1,
+            policy_version=policy_version,
+            debts=json.dumps(debts),
+            clock_ms=clock_ms,
+            relaxed=lease.relaxed,
+            balance=None if balance is None else balance_text(balance),
+            delays=None if delays is None else json.dumps(delays),
+            replayed_ids=[group.group_id for group in groups if group.replayed],
+            scarce=json.dumps(scarce or {}),
+            queued_groups=[
+                scripts.PlannedRow(group.group_id, lane, _or_none(group.environment), group.size)
+                for lane, group in queued
+            ],
+        )
+        return bool(await self._connection.run(command))
 
     async def view(self, run: str, batch_id: str) -> BatchView:
         """Read a batch and what it is ended by, in one round trip; also one that is long gone.
@@ -144,13 +153,15 @@ class BatchStore:
     async def change(self, run: str, seen: Lease, new: Lease) -> bool:
         """Move a lease on from the state it was seen in; False if it is in another one by now, but for the new one."""
         keys = RunKeys(run)
-        wakes = int(new.state is LeaseState.RETURNED)
-        changed = await self._connection.run(
-            "change_lease",
-            [keys.run, keys.lease_states],
-            [seen.batch_id, lease_text(seen), lease_text(new), wakes],
+        command = scripts.change_lease(
+            keys,
+            lease_states=keys.lease_states,
+            batch_id=seen.batch_id,
+            seen=lease_text(seen),
+            new=lease_text(new),
+            notify=new.state is LeaseState.RETURNED,
         )
-        return bool(changed)
+        return bool(await self._connection.run(command))
 
     async def acknowledge(self, run: str, leases: Sequence[Lease], *, keep: bool, history_ms: int) -> Acknowledged:
         """End leases in the state they were seen in; their groups are delivered.
@@ -166,13 +177,15 @@ class BatchStore:
             and what is kept now, if ``keep``.
         """
         keys = RunKeys(run)
-        arguments: list[Argument] = [int(keep), max(history_ms, SHORTEST_HISTORY_MS)]
-        for lease in leases:
-            arguments += [lease.batch_id, lease_text(lease), lease.step, lease.lease_id or NONE]
-        run_keys = [keys.run, keys.groups, keys.leases, keys.lease_states, keys.unreferenced, keys.history, keys.ended]
-        kept_keys = [keys.kept, keys.kept_steps, keys.kept_leases]
-        replay_keys = [keys.replay, keys.replay_part("fragments"), keys.replay_part("entering"), keys.replayed]
-        command = scripts.command("acknowledge_batches", [*run_keys, *kept_keys, *replay_keys], arguments)
+        command = scripts.acknowledge_batches(
+            keys,
+            keep=keep,
+            history_ms=max(history_ms, SHORTEST_HISTORY_MS),
+            batches=[
+                scripts.EndedLease(lease.batch_id, lease_text(lease), lease.step, lease.lease_id or NONE)
+                for lease in leases
+            ],
+        )
         ended, *kept = await self._connection.pipeline([command, *(_kept_commands(keys) if keep else [])])
         batches, entered_groups, replayed_groups = map(int, ended)
         return Acknowledged(batches, entered_groups, replayed_groups, _read_kept(*kept) if keep else None)
@@ -180,35 +193,42 @@ class BatchStore:
     async def dissolve(self, run: str, lease: Lease, groups: Sequence[LeasedGroup], history_ms: int) -> bool:
         """End a lease without delivering its batch; its groups go back to where they were in their lanes."""
         keys = RunKeys(run)
-        lanes: list[str] = []
-        arguments: list[Argument] = [lease.batch_id, lease_text(lease), lease.lease_id or NONE, lease.step]
-        arguments += [max(history_ms, SHORTEST_HISTORY_MS), json.dumps(lease.debts)]
-        for group in _from_queue(groups):
-            name = lane_name(group.environment, group.size)
-            lanes.append(keys.lane(name))
-            arguments += [group.group_id, name, group.arrival, group.payload_bytes, _or_none(group.environment)]
-            arguments.append(group.size)
-        run_keys = [keys.run, keys.lanes, keys.leases, keys.lease_states, keys.served, keys.versions]
-        run_keys += [
-            keys.history,
-            keys.ended,
-            keys.groups,
-            keys.unreferenced,
-            keys.replayed,
-        ]
-        dissolved = await self._connection.run("requeue_batch", [*run_keys, *lanes], arguments)
-        return bool(dissolved)
+        queued = [(lane_name(group.environment, group.size), group) for group in _from_queue(groups)]
+        command = scripts.requeue_batch(
+            keys,
+            lane_keys=[keys.lane(lane) for lane, _ in queued],
+            batch_id=lease.batch_id,
+            seen=lease_text(lease),
+            lease_id=lease.lease_id or NONE,
+            step=lease.step,
+            history_ms=max(history_ms, SHORTEST_HISTORY_MS),
+            debt_changes=lease.debts,
+            queued_groups=[
+                scripts.RequeuedRow(
+                    group.group_id,
+                    lane,
+                    group.arrival,
+                    group.payload_bytes,
+                    _or_none(group.environment),
+                    group.size,
+                )
+                for lane, group in queued
+            ],
+        )
+        return bool(await self._connection.run(command))
 
     async def discard(self, run: str, lease: Lease, reason: DropReason, history_ms: int) -> bool:
         """End a lease and drop its groups for a stated reason; False if it is in another state by now."""
-        keys = RunKeys(run)
-        run_keys = [keys.run, keys.groups, keys.leases, keys.lease_states, keys.dropped, keys.unreferenced]
-        arguments: list[Argument] = [lease.batch_id, lease_text(lease), lease.step, reason.value]
-        arguments += [max(history_ms, SHORTEST_HISTORY_MS), json.dumps(lease.debts)]
-        discarded = await self._connection.run(
-            "discard_batch", [*run_keys, keys.history, keys.ended, keys.replayed], arguments
+        command = scripts.discard_batch(
+            RunKeys(run),
+            batch_id=lease.batch_id,
+            seen=lease_text(lease),
+            step=lease.step,
+            reason=reason.value,
+            history_ms=max(history_ms, SHORTEST_HISTORY_MS),
+            debt_changes=lease.debts,
         )
-        return bool(discarded)
+        return bool(await self._connection.run(command))
 
     async def in_hand(self, run: str, batch_ids: Sequence[str]) -> set[str]:
         """Return which of these batches have a lease."""
@@ -255,12 +275,14 @@ class BatchStore:
         Raises:
             RunRewound: It was rewound after that; nothing has changed.
         """
-        keys = RunKeys(run)
-        released = await self._connection.run(
-            "release_kept_batches",
-            [keys.run, keys.groups, keys.unreferenced, keys.kept, keys.kept_steps, keys.kept_leases, keys.replayed],
-            [_or_empty(checkpoint), _or_empty(policy_version), _or_empty(rewinds), *batch_ids],
+        command = scripts.release_kept_batches(
+            RunKeys(run),
+            checkpoint=checkpoint,
+            policy_version=policy_version,
+            rewinds=rewinds,
+            batch_ids=batch_ids,
         )
+        released = await self._connection.run(command)
         if released < 0:
             raise RunRewound(f"run {run} was rewound after this trainer began")
         return int(released)
@@ -284,12 +306,18 @@ class BatchStore:
         Returns:
             False if the run has changed: read it and decide again.
         """
-        keys = RunKeys(run)
-        arguments: list[Argument] = [step, view.step, view.rewinds, policy_version]
-        for seen, new in leases:
-            arguments += [new.batch_id, "" if seen is None else lease_text(seen), lease_text(new)]
-        run_keys = [keys.run, keys.kept, keys.kept_steps, keys.leases, keys.lease_states, keys.kept_leases, keys.replay]
-        return bool(await self._connection.run("rewind_run", run_keys, arguments))
+        command = scripts.rewind_run(
+            RunKeys(run),
+            step=step,
+            seen_step=view.step,
+            seen_rewinds=view.rewinds,
+            policy_version=policy_version,
+            batches=[
+                scripts.RewoundLease(new.batch_id, "" if seen is None else lease_text(seen), lease_text(new))
+                for seen, new in leases
+            ],
+        )
+        return bool(await self._connection.run(command))
 
 
 def _kept_commands(keys: RunKeys) -> list[Command]:
@@ -305,10 +333,6 @@ def _read_kept(batches: Sequence[tuple[bytes, float]], of_run: Sequence[bytes | 
 def _kept_lease(batch_id: str, text: str) -> KeptLease:
     version, _, lease = text.partition(" ")
     return KeptLease(int(version), parse_lease(batch_id, lease))
-
-
-def _or_empty(value: int | None) -> Argument:
-    return "" if value is None else value
 
 
 def _manifest(groups: Sequence[LeasedGroup]) -> str:

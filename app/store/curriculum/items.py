@@ -16,10 +16,10 @@ from app.store.curriculum.entries import (
     parse_item,
 )
 from app.store.curriculum.store import CurriculumView
-from app.store.redis import scripts
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import CurriculumPart, RunKeys
 from app.store.redis.pipeline import Argument, Command
+from app.store.redis.scripts import positional
 
 _ITEM = "item"
 
@@ -107,7 +107,7 @@ class ItemStore:
 
     async def delete(self, view: CurriculumView, keys: Sequence[str]) -> int:
         """Forget items; returns how many there were."""
-        return int(await self._connection.run("delete_items", view.keys, list(keys)))
+        return int(await self._connection.run(positional("delete_items", view.keys, list(keys))))
 
     async def observe(
         self, view: CurriculumView, request_id: str, remembered_ms: int, observations: Sequence[Observation], bins: int
@@ -127,7 +127,7 @@ class ItemStore:
         arguments: list[Argument] = [request_id, remembered_ms, MAX_ITEMS, bins]
         for key, change, arm in observations:
             arguments += [key, packed_change(change, arm)]
-        word, *found = await self._connection.run("observe_items", view.keys, arguments)
+        word, *found = await self._connection.run(positional("observe_items", view.keys, arguments))
         if not found:
             return str(word.decode())
         pairs = zip(found[1::2], found[2::2], strict=True)
@@ -158,7 +158,7 @@ class ItemStore:
         """
         ttl_ms = round(1000 * view.policy.in_flight_ttl_s)
         arguments: list[Argument] = [*sample, ttl_ms, wanted, " ".join(orders), request_id, *_placed(places)]
-        word, *found = await self._connection.run("take_items", view.keys, arguments)
+        word, *found = await self._connection.run(positional("take_items", view.keys, arguments))
         if word == b"gone":
             return None
         own, in_flight, free_ms, items = found
@@ -167,7 +167,7 @@ class ItemStore:
 
     async def release(self, view: CurriculumView, sample_id: str, keys: Sequence[str]) -> int:
         """Let others have items of a sample that it still has; returns how many it had. Safe to repeat."""
-        return int(await self._connection.run("release_items", view.keys, [sample_id, *keys]))
+        return int(await self._connection.run(positional("release_items", view.keys, [sample_id, *keys])))
 
     async def look(
         self,
@@ -181,7 +181,9 @@ class ItemStore:
         if not places:
             return []
         clock: Argument = view.clock_ms if idle_only else ""
-        found = await self._connection.run("find_items", view.keys, [" ".join(orders), clock, *_placed(places)])
+        found = await self._connection.run(
+            positional("find_items", view.keys, [" ".join(orders), clock, *_placed(places)])
+        )
         return [_item(item) if item else None for item in found]
 
     async def keys_by_rank(
@@ -210,7 +212,7 @@ def _registration(view: CurriculumView, items: Sequence[NewItem], *, only_known:
         prior = "" if item.prior is None else repr(item.prior) if item.prior == item.prior else "-"
         metadata = "" if item.metadata is None else item.metadata or "-"
         arguments += [item.key, category, prior, metadata]
-    return scripts.command("register_items", view.keys, arguments)
+    return positional("register_items", view.keys, arguments)
 
 
 def _placed(places: Sequence[Place] | Sequence[str]) -> list[Argument]:

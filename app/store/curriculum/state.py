@@ -17,6 +17,7 @@ from app.store.curriculum.store import CurriculumView, named_arm
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import RunKeys
 from app.store.redis.pipeline import Argument, Command
+from app.store.redis.scripts import positional
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ class CurriculumStateStore:
             kind, _, name = arm.partition(":")
             arguments += [f"arm {kind}:{numbers.get(name, 0) if kind == 'category' else name}", f"{value:.17g}"]
         places = [*keys.curriculum_keys(curriculum_id), keys.curricula_loading]
-        return bool(await self._connection.run("begin_loading", places, arguments))
+        return bool(await self._connection.run(positional("begin_loading", places, arguments)))
 
     async def load(
         self,
@@ -134,7 +135,7 @@ class CurriculumStateStore:
             arguments += [item.key, numbers[item.category], "-" if prior is None else repr(prior), item.metadata]
             arguments += [packed_estimate(item.estimate, item.history), item.estimate.drawn, item.in_flight_ms or ""]
         places = [*keys.curriculum_keys(curriculum_id), keys.curricula_loading]
-        word, *number = await self._connection.run("load_items", places, arguments)
+        word, *number = await self._connection.run(positional("load_items", places, arguments))
         return word.decode(), int(number[0]) if number else 0
 
     async def finish(self, run: str, name: str, curriculum_id: str, old: str | None) -> str:
@@ -148,7 +149,7 @@ class CurriculumStateStore:
         places = [keys.run, keys.curricula, keys.curricula_loading]
         places += [] if old is None else keys.curriculum_keys(old)[1:]
         arguments: list[Argument] = [name, curriculum_id, old or "", MAX_CURRICULA]
-        (word,) = await self._connection.run("finish_loading", places, arguments)
+        (word,) = await self._connection.run(positional("finish_loading", places, arguments))
         return str(word.decode())
 
     async def drop(self, run: str, curriculum_id: str, until_ms: int | None = None) -> None:
@@ -156,7 +157,7 @@ class CurriculumStateStore:
         keys = RunKeys(run)
         places = [keys.curricula_loading, *keys.curriculum_keys(curriculum_id)[1:]]
         limit: Argument = "+inf" if until_ms is None else until_ms
-        await self._connection.run("drop_loading", places, [curriculum_id, limit])
+        await self._connection.run(positional("drop_loading", places, [curriculum_id, limit]))
 
     async def stranded(self, run: str, until_ms: int) -> list[str]:
         """Read the ids of those that made no progress after a run clock."""

@@ -10,6 +10,7 @@ from app.store.curriculum.entries import MAX_CURRICULA, parse_pairs, parse_polic
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import CurriculumPart, RunKeys
 from app.store.redis.pipeline import Argument, Command
+from app.store.redis.scripts import positional
 from app.store.runs.view import parse_policy as parse_run_policy
 from app.store.runs.view import reading, run_clock
 
@@ -200,14 +201,14 @@ class CurriculumStore:
         keys = RunKeys(run)
         arguments: list[Argument] = [name, curriculum_id, old, new, policy_text(policy), MAX_CURRICULA]
         places = [keys.run, keys.curricula, keys.curriculum(curriculum_id)]
-        (word,) = await self._connection.run("put_curriculum", places, arguments)
+        (word,) = await self._connection.run(positional("put_curriculum", places, arguments))
         return str(word.decode())
 
     async def delete(self, view: CurriculumView) -> None:
         """Forget a curriculum and its name, unless the name stands for another by now."""
         keys = RunKeys(view.run)
         places = [keys.run, keys.curricula, *view.keys[1:]]
-        await self._connection.run("delete_curriculum", places, [view.name, view.curriculum_id])
+        await self._connection.run(positional("delete_curriculum", places, [view.name, view.curriculum_id]))
 
     async def census(
         self, view: CurriculumView, spans: Sequence[Span] = (), *, draws: int = 0, samples: int = 0, by_category: bool
@@ -224,7 +225,7 @@ class CurriculumStore:
         arguments: list[Argument] = [draws, samples, int(by_category), view.clock_ms]
         for span in spans:
             arguments += [span.index.value, repr(span.low), repr(span.high)]
-        word, *found = await self._connection.run("count_curriculum", view.keys, arguments)
+        word, *found = await self._connection.run(positional("count_curriculum", view.keys, arguments))
         if word != b"counted":
             return None
         return _census(found, by_category=by_category)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from app.core.errors import InvalidField, MemberNotFound
 from app.core.runs.view import RunView
+from app.store.environments import scripts
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import RunKeys, member_name, parse_member_name
 from app.store.runs.view import read_view, view_commands
@@ -60,8 +61,8 @@ class MemberStore:
         """
         keys = RunKeys(run)
         name = member_name(environment, member)
-        own = [keys.run, keys.environments, *keys.membership()]
-        put = int(await self._connection.run("put_member", own, [environment, name, MOST_MEMBERS]))
+        command = scripts.put_member(keys, environment=environment, member=name, most_members=MOST_MEMBERS)
+        put = int(await self._connection.run(command))
         if put < 0:
             raise InvalidField(f"the run is full: it has {MOST_MEMBERS} members; wait until silent ones expire")
         return bool(put - 1) if put else None
@@ -110,9 +111,15 @@ class MemberStore:
         Raises:
             MemberNotFound: The environment has no such member.
         """
-        said = "" if running is None else running
-        arguments = [member_name(environment, member), said, start, allowed, after]
-        answer = await self._connection.run("update_running_groups", RunKeys(run).membership(), arguments)
+        command = scripts.update_running_groups(
+            RunKeys(run),
+            member=member_name(environment, member),
+            reported=running,
+            start=start,
+            allowed=allowed,
+            after=after,
+        )
+        answer = await self._connection.run(command)
         if not answer:
             raise MemberNotFound(not_a_member(run, environment, member))
         return Started(*map(int, answer))
@@ -120,7 +127,8 @@ class MemberStore:
     async def remove(self, run: str, environment: int, members: Sequence[str]) -> tuple[list[str], int]:
         """Let members leave; returns which did, and how many the environment has left."""
         names = [member_name(environment, member) for member in members]
-        removed, left = await self._connection.run("remove_members", RunKeys(run).membership(), [environment, *names])
+        command = scripts.remove_members(RunKeys(run), environment=environment, leaving=names)
+        removed, left = await self._connection.run(command)
         return [parse_member_name(name.decode())[1] for name in removed], int(left)
 
 

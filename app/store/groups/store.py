@@ -11,6 +11,7 @@ from app.core.groups.deletion import QUEUED, SearchPosition
 from app.core.model import DropReason, Lane, LaneId, PlannedGroup, QueuedGroup
 from app.core.runs.counters import Starvation
 from app.store.curriculum.groups import GroupObservations, observation_arguments
+from app.store.groups import scripts
 from app.store.groups.entries import (
     EndedGroup,
     Preconditions,
@@ -23,11 +24,12 @@ from app.store.groups.entries import (
     parse_history,
     parse_result,
 )
-from app.store.redis import scripts
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import NONE, RunKeys, lane_name
 from app.store.redis.payloads import write_then_index
-from app.store.redis.pipeline import Argument, Command
+from app.store.redis.pipeline import Command
+from app.store.redis.scripts import positional
+from app.store.runs import scripts as run_scripts
 from app.store.runs.view import parse_starvation
 
 WantedHeads = Mapping[LaneId, tuple[int, int]]
@@ -144,15 +146,15 @@ class GroupStore:
     async def release_buffered(self, run: str, groups: Sequence[PlannedGroup]) -> bool:
         """Move buffered groups to the queue, all or none; False if one of them is not buffered any more."""
         keys = RunKeys(run)
-        places: list[str] = []
-        arguments: list[Argument] = []
-        for group in groups:
-            name = lane_name(group.environment, group.size)
-            places += [keys.buffer(name), keys.lane(name)]
-            arguments += [group.group_id, name]
-        reply = await self._connection.run(
-            "release_buffered", [keys.run, keys.groups, keys.buffers, keys.lanes, *places], arguments
+        lanes = [lane_name(group.environment, group.size) for group in groups]
+        command = scripts.release_buffered(
+            keys,
+            places=[scripts.ReleasedPlace(keys.buffer(lane), keys.lane(lane)) for lane in lanes],
+            released_groups=[
+                scripts.ReleasedRow(group.group_id, lane) for lane, group in zip(lanes, groups, strict=True)
+            ],
         )
+        reply = await self._connection.run(command)
         return bool(reply[0])
 
     async def entries(self, run: str, group_ids: Sequence[str]) -> list[StoredGroup | None]:
@@ -203,16 +205,21 @@ class GroupStore:
         Returns:
             How many there were; one that does not wait any more is passed over.
         """
+        if not groups:
+            return 0
         keys = RunKeys(run)
-        places: list[str] = []
-        arguments: list[Argument] = [reason.value, history_ms]
-        for group_id, lane in groups:
-            name = lane_name(*lane)
-            places += [keys.lane(name), keys.buffer(name)]
-            arguments += [group_id, name, or_text(lane[0], NONE)]
-        run_keys = [keys.run, keys.groups, keys.lanes, keys.buffers, keys.versions, keys.dropped]
-        run_keys += [keys.unreferenced, keys.history, keys.ended]
-        return int(await self._connection.run("drop_groups", [*run_keys, *places], arguments)) if groups else 0
+        lanes = [lane_name(*lane) for _, lane in groups]
+        command = scripts.drop_groups(
+            keys,
+            places=[scripts.WaitingPlace(keys.lane(lane), keys.buffer(lane)) for lane in lanes],
+            reason=reason.value,
+            history_ms=history_ms,
+            dropped_groups=[
+                scripts.DroppedRow(group_id, name, or_text(environment, NONE))
+                for name, (group_id, (environment, _)) in zip(lanes, groups, strict=True)
+            ],
+        )
+        return int(await self._connection.run(command))
 
     async def of_versions(self, run: str, least: int | str, most: int | str, limit: int) -> list[str]:
         """Read ids of groups that wait and were sampled by a policy version from ``least`` to ``most``.
@@ -228,10 +235,8 @@ class GroupStore:
 
     async def restamp(self, run: str, group_ids: Sequence[str], version: int) -> int:
         """Let groups that wait count as sampled by another policy version; returns how many there were."""
-        keys = RunKeys(run)
-        return int(
-            await self._connection.run("set_group_versions", [keys.groups, keys.versions], [version, *group_ids])
-        )
+        command = run_scripts.set_group_versions(RunKeys(run), policy_version=version, group_ids=group_ids)
+        return int(await self._connection.run(command))
 
     async def group_of(self, run: str, given_id: str) -> str | None:
         """Find the group its sender called ``given_id``; None if there is none, or it is long gone."""
@@ -258,9 +263,8 @@ class GroupStore:
 
     async def mark_abandoned(self, run: str, before_ms: int) -> int:
         """Mark payloads that have been pending since before a run clock; `delete_marked` then deletes them."""
-        return int(
-            await self._connection.run("mark_abandoned_payloads", [RunKeys(run).unreferenced], [before_ms, _SWEEP])
-        )
+        command = scripts.mark_abandoned_payloads(RunKeys(run), before_ms=before_ms, most=_SWEEP)
+        return int(await self._connection.run(command))
 
     async def delete_marked(self, run: str) -> int:
         """Delete the marked payloads that nothing names; returns how many."""
@@ -268,7 +272,7 @@ class GroupStore:
             return await self._delete_marked(RunKeys(run))
 
     async def _delete_marked(self, keys: RunKeys) -> int:
-        find = scripts.command("find_marked_payloads", [keys.unreferenced, keys.run, *keys.naming_payloads()], [_SWEEP])
+        find = scripts.find_marked_payloads(keys, naming=keys.naming_payloads(), most=_SWEEP)
         removed = 0
         removal: list[Command] = []
         while True:
@@ -286,17 +290,17 @@ class GroupStore:
 
     async def _delete_marked_hash(self, keys: RunKeys, token: str) -> int:
         """Delete the payloads that only a marked hash names, then the hash. If interrupted, it starts again."""
-        trashed = [keys.marked_hash(token), keys.run, *keys.naming_payloads()]
+        marked_hash, naming = keys.marked_hash(token), keys.naming_payloads()
         removed, cursor = 0, b"0"
         removal: list[Command] = []
         while True:
-            find = scripts.command("scan_marked_hash", trashed, [cursor, _SWEEP])
+            find = scripts.scan_marked_hash(keys, marked_hash=marked_hash, naming=naming, cursor=cursor, about=_SWEEP)
             *_, (cursor, *unnamed) = await self._connection.pipeline([*removal, find])
             removed += len(unnamed)
             removal = _unlink(keys, unnamed)
             if cursor == b"0":
                 break
-        await self._connection.pipeline([*removal, ("UNLINK", trashed[0]), ("SREM", keys.marked_hashes, token)])
+        await self._connection.pipeline([*removal, ("UNLINK", marked_hash), ("SREM", keys.marked_hashes, token)])
         return removed
 
 
@@ -324,7 +328,7 @@ def _index(
     own_keys, own_arguments = index_arguments(keys, chain.from_iterable(submissions))
     told_keys, told_arguments = observation_arguments(keys, told)
     every_key = (*_run_keys(keys), *own_keys, *told_keys)
-    return scripts.command("admit_groups", every_key, (*common, *own_arguments, *told_arguments))
+    return positional("admit_groups", every_key, (*common, *own_arguments, *told_arguments))
 
 
 @lru_cache(maxsize=64)  # the same for each submission to a run

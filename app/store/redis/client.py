@@ -123,9 +123,9 @@ class RedisClient:
         following, found = await self.call("HSCAN", key, cursor, "COUNT", about)
         return int(following), dict(zip(found[::2], found[1::2], strict=True))
 
-    async def run(self, script: str, keys: Sequence[str], arguments: Sequence[Argument]) -> Any:
-        """Run a script."""
-        (reply,) = await self.pipeline([scripts.command(script, keys, arguments)])
+    async def run(self, command: Command) -> Any:
+        """Run one command, such as that of a script."""
+        (reply,) = await self.pipeline([command])
         return reply
 
     async def pipeline(self, commands: Sequence[Command]) -> list[Any]:

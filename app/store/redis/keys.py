@@ -160,13 +160,16 @@ def parse_lane_name(name: str) -> tuple[int | None, int]:
 
 
 class _Key:
-    """A key of a run that is called what its attribute is called."""
+    """A key of a run, called what its attribute is called, or otherwise if that is said."""
 
-    def __set_name__(self, owner: type, name: str) -> None:
+    def __init__(self, name: str | None = None) -> None:
         self._name = name
 
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = self._name or name
+
     def __get__(self, keys: "RunKeys", owner: type) -> str:
-        return keys.called(self._name)
+        return keys.called(self._name or "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +182,7 @@ class RunKeys:
 
     name: str
 
+    runs = RUNS
     run = _Key()
     environments = _Key()
     seen = _Key()
@@ -209,6 +213,9 @@ class RunKeys:
     dropped = _Key()
     marked_hashes = _Key()
     replay = _Key()
+    replay_samples = _Key("replay:samples")
+    replay_fragments = _Key("replay:fragments")
+    replay_entering = _Key("replay:entering")
     replayed = _Key()
     curricula = _Key()
     curricula_loading = _Key()
@@ -218,6 +225,10 @@ class RunKeys:
             raise InvalidField(
                 f"run name {self.name[:80]!r}: use 1 to 64 letters, digits, dots, dashes, underscores", ("path", "run")
             )
+
+    def key(self, name: str) -> str:
+        """Return the key that scripts call by the upper case of this name."""
+        return str(getattr(self, name))
 
     def called(self, what: str) -> str:
         return f"{PREFIX}:{{{self.name}}}:{what}"

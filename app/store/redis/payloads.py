@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from app.store.groups import scripts
 from app.store.groups.codec import Payload
-from app.store.redis import scripts
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import RUNS, RunKeys
 from app.store.redis.pipeline import Command
@@ -35,6 +35,6 @@ async def write_then_index(
     if connection.transacts and total_bytes <= _TRANSACTED_BYTES:
         replies = await connection.transact([*commands, index(reserved=False)])
     else:
-        reserve = [scripts.command("add_pending_payloads", [keys.run, keys.recent, keys.unreferenced], list(payloads))]
+        reserve = [scripts.add_pending_payloads(keys, group_ids=list(payloads))]
         replies = await connection.pipeline([*(reserve if payloads else []), *commands, index(reserved=True)])
     return replies[-1]

@@ -8,6 +8,7 @@ from app.store.groups.entries import StoredGroup, parse_entry
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import RunKeys
 from app.store.redis.pipeline import Argument
+from app.store.redis.scripts import positional
 from app.store.replay.entries import StoredFragment, parse_fragment
 from app.store.replay.insertions import NewChunk, chunk_values
 from app.store.replay.view import ReplayView, candidate_commands, decoded, read_candidates, read_view, view_commands
@@ -104,7 +105,9 @@ class EnteringStore:
         }
         arguments: list[Argument] = [view.revision, view.standing.version, policy.max_chunks]
         arguments += ["" if policy.max_bytes is None else policy.max_bytes, json.dumps(plan, separators=(",", ":"))]
-        word = await self._connection.run("insert_groups", RunKeys(run).replay_keys(), [*arguments, *entrance.groups])
+        word = await self._connection.run(
+            positional("insert_groups", RunKeys(run).replay_keys(), [*arguments, *entrance.groups])
+        )
         return str(word.decode())
 
 

@@ -12,6 +12,7 @@ from app.store.batches.view import BatchEnd, parse_end
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import RunKeys
 from app.store.redis.pipeline import Argument
+from app.store.redis.scripts import positional
 from app.store.replay.entries import parse_sampling
 from app.store.replay.view import ReplayView
 from app.store.runs.view import lease_text, parse_lease
@@ -101,7 +102,7 @@ class SampleStore:
         facts = {"sampling": asdict(drawn_on.sampling), "counts": asdict(drawn_on.counts)}
         arguments += [json.dumps(facts, separators=(",", ":")), lease.request_id]
         arguments += [" ".join(map(str, draw)) for draw in draws]
-        word, *rest = await self._connection.run("take_sample", RunKeys(run).replay_keys(), arguments)
+        word, *rest = await self._connection.run(positional("take_sample", RunKeys(run).replay_keys(), arguments))
         match word:
             case b"taken":
                 return _parse(rest[0].decode())
@@ -153,13 +154,13 @@ class SampleStore:
         keys = RunKeys(run)
         places = [keys.run, keys.replay_part("sample_states")]
         arguments: list[Argument] = [seen.batch_id, lease_text(seen), lease_text(new), 0]
-        return bool(await self._connection.run("change_lease", places, arguments))
+        return bool(await self._connection.run(positional("change_lease", places, arguments)))
 
     async def end(self, run: str, lease: Lease, outcome: str, view: ReplayView) -> bool:
         """End a sample: ``acknowledged``, ``given_back`` or ``expired``; False if it, or the buffer, moved on."""
         arguments: list[Argument] = [lease.batch_id, lease_text(lease), outcome, _or_nothing(view.policy.max_reuse)]
         arguments += [lease.lease_id, max(view.memory_ms, SHORTEST_HISTORY_MS), view.revision]
-        return bool(await self._connection.run("end_sample", RunKeys(run).replay_keys(), arguments))
+        return bool(await self._connection.run(positional("end_sample", RunKeys(run).replay_keys(), arguments)))
 
     async def end_of(self, run: str, sample_id: str) -> BatchEnd | None:
         """Read how a sample ended; None if it did not, or that was long ago."""

@@ -10,6 +10,7 @@ from app.store.batches.store import SHORTEST_HISTORY_MS
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import RunKeys
 from app.store.redis.pipeline import Argument
+from app.store.redis.scripts import positional
 from app.store.replay.entries import parse_policy
 from app.store.replay.view import ReplayView, read_view, view_commands
 from lachesis.wire.replay import MAX_SNAPSHOTS
@@ -81,7 +82,7 @@ class SnapshotStore:
         for other, token in zip(gone, tokens, strict=True):
             places += [*keys.snapshot_place(other), keys.marked_hash(token)]
         arguments: list[Argument] = [view.revision, standing.version, name, standing.clock_ms, *tokens]
-        found = iter(await self._connection.run("take_snapshot", [*_buffer(keys), *places], arguments))
+        found = iter(await self._connection.run(positional("take_snapshot", [*_buffer(keys), *places], arguments)))
         fields = dict(zip(found, found, strict=True))
         return _parse(slot, fields) if fields else None
 
@@ -95,7 +96,9 @@ class SnapshotStore:
             chunks = keys.snapshot_part(snapshot.slot, "chunks")
             cursor, found = await self._connection.scan(chunks, cursor or 0, _AT_ONCE)
             arguments: list[Argument] = [snapshot.revision, *found]
-            if not await self._connection.run("prepare_snapshot", keys.replay_keys(snapshot.slot), arguments):
+            if not await self._connection.run(
+                positional("prepare_snapshot", keys.replay_keys(snapshot.slot), arguments)
+            ):
                 return False
         return True
 
@@ -119,13 +122,13 @@ class SnapshotStore:
         arguments: list[Argument] = [token, view.revision, view.standing.version, snapshot.revision]
         arguments += ["" if most_uses is None else most_uses, memory_ms, int(settle)]
         places = [*_buffer(keys), *keys.snapshot_place(snapshot.slot), keys.marked_hash(token)]
-        return bool(await self._connection.run("restore_snapshot", places, arguments))
+        return bool(await self._connection.run(positional("restore_snapshot", places, arguments)))
 
     async def drop(self, run: str, snapshot: SnapshotRecord) -> bool:
         """Let a snapshot go; False if it is not there any more."""
         keys, token = RunKeys(run), uuid.uuid4().hex
         places = [*_buffer(keys), *keys.snapshot_place(snapshot.slot), keys.marked_hash(token)]
-        return bool(await self._connection.run("drop_snapshot", places, [snapshot.revision, token]))
+        return bool(await self._connection.run(positional("drop_snapshot", places, [snapshot.revision, token])))
 
     async def delete_buffer(self, run: str, view: ReplayView) -> bool:
         """Remove the buffer with its snapshots; False if it moved on. Payloads are removed in the background."""
@@ -135,7 +138,7 @@ class SnapshotStore:
         for slot, token in enumerate(tokens[1:]):
             places += [*keys.snapshot_place(slot), keys.marked_hash(token)]
         arguments: list[Argument] = [view.revision, *tokens]
-        return bool(await self._connection.run("delete_replay", [*_buffer(keys), *places], arguments))
+        return bool(await self._connection.run(positional("delete_replay", [*_buffer(keys), *places], arguments)))
 
 
 def _buffer(keys: RunKeys) -> list[str]:

@@ -8,11 +8,11 @@ from typing import Any
 from app.core.replay.buffer import Eviction, ReplayPolicy
 from app.core.replay.chunking import WorkerState
 from app.core.replay.memory import StoreMemory
-from app.store.redis import scripts
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import ReplayPart, RunKeys
 from app.store.redis.payloads import write_then_index
 from app.store.redis.pipeline import Argument, Command
+from app.store.redis.scripts import positional
 from app.store.replay.entries import (
     ChunkContents,
     StoredChunk,
@@ -117,15 +117,17 @@ class ReplayStore:
         """
         keys = RunKeys(run)
         arguments: list[Argument] = [revision, policy_text(policy), session, repr(offset), int(settle)]
-        return bool(await self._connection.run("put_replay", [keys.run, keys.replay], arguments))
+        return bool(await self._connection.run(positional("put_replay", [keys.run, keys.replay], arguments)))
 
     async def settled(self, run: str, revision: str) -> None:
         """Note that all chunks have been looked over for a revision."""
-        await self._connection.run("finish_recheck", [RunKeys(run).replay], [revision])
+        await self._connection.run(positional("finish_recheck", [RunKeys(run).replay], [revision]))
 
     async def note_demand(self, run: str, chunks: int, until_ms: int) -> None:
         """Store that a requested sample of this many chunks must wait, and until when that counts."""
-        await self._connection.run("set_run_field", [RunKeys(run).replay], ["demand", f"{chunks} {until_ms}", 0])
+        await self._connection.run(
+            positional("set_run_field", [RunKeys(run).replay], ["demand", f"{chunks} {until_ms}", 0])
+        )
 
     async def insert(self, run: str, insertion: Insertion, view: ReplayView) -> str:
         """Carry out an insertion that was planned on ``view``. Once it is, it survives any crash. Safe to repeat.
@@ -153,7 +155,7 @@ class ReplayStore:
         places = [*keys.replay_keys(), *map(keys.payload, payloads)]
 
         def index(*, reserved: bool) -> Command:
-            return scripts.command(
+            return positional(
                 "insert_fragments", places, [*arguments, -1 if reserved else 0, json.dumps(plan, separators=(",", ":"))]
             )
 
@@ -172,7 +174,7 @@ class ReplayStore:
         if not chunk_keys:
             return 0
         arguments: list[Argument] = [reason, "" if seen is None else seen.revision, *chunk_keys]
-        return int(await self._connection.run("retire_chunks", RunKeys(run).replay_keys(), arguments))
+        return int(await self._connection.run(positional("retire_chunks", RunKeys(run).replay_keys(), arguments)))
 
     async def memory(self) -> StoreMemory:
         """Read how much memory the server uses, and how much it may use."""
@@ -200,7 +202,7 @@ class ReplayStore:
         """Let chunks be sampled, or withhold them, by what the most uses in ``view`` leave open of them."""
         if chunk_keys:
             arguments: list[Argument] = [view.revision, _or_nothing(view.policy.max_reuse), *chunk_keys]
-            await self._connection.run("place_chunks", RunKeys(run).replay_keys(), arguments)
+            await self._connection.run(positional("place_chunks", RunKeys(run).replay_keys(), arguments))
 
     async def prioritise(
         self, run: str, revision: str, priorities: Sequence[tuple[int, float, int, float | None]]
@@ -218,7 +220,9 @@ class ReplayStore:
         arguments: list[Argument] = [revision]
         for chunk_id, priority, weight, before in priorities:
             arguments += [chunk_key(chunk_id), repr(priority), weight, "" if before is None else repr(before)]
-        known, *there = await self._connection.run("update_priorities", RunKeys(run).replay_keys(), arguments)
+        known, *there = await self._connection.run(
+            positional("update_priorities", RunKeys(run).replay_keys(), arguments)
+        )
         return [int(key) for key in there[0]] if known else None
 
     async def ranked(

@@ -14,12 +14,14 @@ from app.core.ranks.sharding import Undivided
 from app.core.runs.counters import Trained
 from app.core.runs.settings import Policy
 from app.core.runs.view import RunConfig, RunView
+from app.store.environments import scripts as environment_scripts
+from app.store.groups import scripts as group_scripts
 from app.store.groups.admission_context import AdmissionContext, read_admission_context
-from app.store.redis import scripts
 from app.store.redis.client import RedisClient
 from app.store.redis.compare_and_swap import Attempts
 from app.store.redis.keys import RUNS, RunKeys, is_run_name, member_name, parse_member_name
-from app.store.redis.pipeline import Argument
+from app.store.redis.pipeline import Command
+from app.store.runs import scripts
 from app.store.runs.tick import HeardOf, Tick
 from app.store.runs.view import (
     RunSummary,
@@ -60,7 +62,7 @@ class RunStore:
             InvalidField: It is not the name of a run, or there are as many runs as we look after.
         """
         name = RunKeys(run).name  # which checks it: one that is none would stop whoever looks after all runs
-        if not await self._connection.run("announce_run", [RUNS], [name, MOST_RUNS]):
+        if not await self._connection.run(scripts.announce_run(RunKeys(name), name=name, most_runs=MOST_RUNS)):
             raise InvalidField(f"there are {MOST_RUNS} runs, and no more are taken")
 
     async def view(self, run: str) -> RunView:
@@ -122,28 +124,30 @@ class RunStore:
         attempts = Attempts("register a trainer", run)
         while attempts.again():
             view = await self.view(run)
-            arguments: list[Argument] = [view.epoch, _config_text(config), config.starting_step]
-            for lease in view.leases:
-                if lease.state in (LeaseState.SENDING, LeaseState.SENT):
-                    arguments += [lease.batch_id, lease_text(lease), lease_text(returned(lease))]
-            changed = await self._run_and_announce(run, "register_trainer", [keys.run, keys.lease_states], arguments)
+            leases = [
+                scripts.LeaseChange(lease.batch_id, lease_text(lease), lease_text(returned(lease)))
+                for lease in view.leases
+                if lease.state in (LeaseState.SENDING, LeaseState.SENT)
+            ]
+            registration = scripts.register_trainer(
+                keys,
+                epoch=view.epoch,
+                config=_config_text(config),
+                starting_step=config.starting_step,
+                leases=leases,
+            )
+            changed = await self._run_and_announce(run, registration)
             if changed >= 0:
                 return bool(changed)
 
-    async def _run_and_announce(
-        self, run: str, script: str, own_keys: Sequence[str], arguments: Sequence[Argument]
-    ) -> int:
+    async def _run_and_announce(self, run: str, command: Command) -> int:
         """Run a script that makes a run hold something, and see to it that its name is known.
 
         It was announced already, but it may have been forgotten since. From here on it holds something. (No SADD, as
         Redis refuses that when memory is full, and then a trainer must be able to empty the queue.)
         """
-        changed, _ = await self._connection.pipeline(
-            [
-                scripts.command(script, own_keys, arguments),
-                scripts.command("announce_run", [RUNS], [run, _ANY_NUMBER]),
-            ]
-        )
+        announcement = scripts.announce_run(RunKeys(run), name=run, most_runs=_ANY_NUMBER)
+        changed, _ = await self._connection.pipeline([command, announcement])
         return int(changed)
 
     async def put(
@@ -162,9 +166,16 @@ class RunStore:
         Returns:
             False if another request created the run, or it changed after ``epoch``: read it and decide again.
         """
-        arguments: list[Argument] = [epoch, _config_text(config), policy.model_dump_json()]
-        arguments += ["" if step is None else step, int(policy.max_age_s is not None), made_by]
-        return bool(await self._run_and_announce(run, "put_run", [RunKeys(run).run], arguments))
+        command = scripts.put_run(
+            RunKeys(run),
+            epoch=epoch,
+            config=_config_text(config),
+            policy=policy.model_dump_json(),
+            step=step,
+            aging=policy.max_age_s is not None,
+            made_by=made_by,
+        )
+        return bool(await self._run_and_announce(run, command))
 
     async def set_policy_version(self, run: str, version: int, trained: Trained, rewinds: int | None = None) -> None:
         """Store a new policy version, and the batches that are in no version then.
@@ -174,14 +185,19 @@ class RunStore:
         Raises:
             RunRewound: The run has another number of rewinds than ``rewinds``, if that is given; nothing has changed.
         """
-        keys = RunKeys(run)
-        arguments: list[Argument] = [version, trained.batches, trained.per_version, "" if rewinds is None else rewinds]
-        if await self._connection.run("set_policy_version", [keys.run, keys.replay], arguments) < 0:
+        command = scripts.set_policy_version(
+            RunKeys(run),
+            policy_version=version,
+            trained_batches=trained.batches,
+            trained_per_version=trained.per_version,
+            rewinds=rewinds,
+        )
+        if await self._connection.run(command) < 0:
             raise RunRewound(f"run {run} was rewound after this trainer began")
 
     async def start(self, run: str) -> None:
         """Note that the trainer has asked for its first batch: environments may register now."""
-        await self._connection.run("set_run_field", [RunKeys(run).run], ["started", 1, 0])
+        await self._set_field(RunKeys(run), "started", 1)
 
     async def put_environment(self, run: str, environment: EnvironmentRecord, epoch: int) -> bool:
         """Write an environment's record. Without a `heard_ms`, signs of life of whoever had its id are forgotten.
@@ -194,9 +210,13 @@ class RunStore:
         record = asdict(environment) | {"token": uuid.uuid4().hex}
         del record["heard_ms"], record["members"]
         written = await self._connection.run(
-            "put_environment",
-            [keys.run, keys.environments, keys.seen],
-            [epoch, environment.environment, json.dumps(record), int(environment.heard_ms is None)],
+            environment_scripts.put_environment(
+                keys,
+                epoch=epoch,
+                environment=environment.environment,
+                record=json.dumps(record),
+                forget_seen=environment.heard_ms is None,
+            )
         )
         return bool(written)
 
@@ -207,7 +227,7 @@ class RunStore:
             await self._connection.call("HDEL", keys.run, "conflict_since_ms")
         else:
             # The first observer's time counts: others must not start the wait anew.
-            await self._connection.run("set_run_field", [keys.run], ["conflict_since_ms", since_ms, 1])
+            await self._set_field(keys, "conflict_since_ms", since_ms, keep=True)
 
     async def note_undivided(self, run: str, undivided: Undivided | None) -> None:
         """Store which batch could not be divided as ranks asked, or (None) that they got one."""
@@ -215,13 +235,13 @@ class RunStore:
         if undivided is None:
             await self._connection.call("HDEL", keys.run, "undivided")
         else:
-            await self._connection.run("set_run_field", [keys.run], ["undivided", json.dumps(asdict(undivided)), 0])
+            await self._set_field(keys, "undivided", json.dumps(asdict(undivided)))
 
     async def note_unfilled(self, run: str, unfilled: bool) -> None:
         """Remember whether the replay buffer could not fill the next batch up."""
         keys = RunKeys(run)
         if unfilled:
-            await self._connection.run("set_run_field", [keys.run], ["unfilled", 1, 0])
+            await self._set_field(keys, "unfilled", 1)
         else:
             await self._connection.call("HDEL", keys.run, "unfilled")
 
@@ -229,9 +249,12 @@ class RunStore:
         """Store since when batches wait for environments that send too little."""
         keys = RunKeys(run)
         if since_ms:
-            await self._connection.run("set_run_field", [keys.run], ["scarce", json.dumps(since_ms), 0])
+            await self._set_field(keys, "scarce", json.dumps(since_ms))
         else:
             await self._connection.call("HDEL", keys.run, "scarce")
+
+    async def _set_field(self, keys: RunKeys, field: str, value: str | int, *, keep: bool = False) -> None:
+        await self._connection.run(scripts.set_run_field(keys, record=keys.run, field=field, value=value, keep=keep))
 
     async def forget_environments(self, run: str, environments: Sequence[EnvironmentRecord], view: RunView) -> bool:
         """Forget environments without members and groups. Their counts move to no environment.
@@ -243,12 +266,12 @@ class RunStore:
         reasons: defaultdict[int | None, list[str]] = defaultdict(list)
         for reason, environment in view.dropped:
             reasons[environment].append(reason)
-        arguments: list[Argument] = [view.epoch]
-        for env in environments:
-            sent, dropped = view.sent.get(env.environment), reasons[env.environment]
-            arguments += [env.environment, "" if sent is None else sent_text(sent), len(dropped), *dropped]
-        own = [keys.run, keys.environments, keys.seen, keys.sent, keys.served, keys.dropped, keys.member_counts]
-        return bool(await self._connection.run("forget_environments", own, arguments))
+        forgotten = []
+        for key in (environment.environment for environment in environments):
+            sent = sent_text(view.sent[key]) if key in view.sent else ""
+            forgotten.append(environment_scripts.ForgottenEnvironment(id=str(key), sent=sent, reasons=reasons[key]))
+        command = environment_scripts.forget_environments(keys, epoch=view.epoch, forgotten=forgotten)
+        return bool(await self._connection.run(command))
 
     async def tick(self, run: str, worker: str, heard_of: HeardOf, member_ttl_ms: int) -> Tick:
         """Move the run clock on and note who is alive."""
@@ -267,23 +290,16 @@ class RunStore:
         """
         commands = []
         for run, heard in heard_of.items():
-            keys = RunKeys(run)
-            own = [keys.run, keys.workers, keys.seen, keys.environments, keys.recent, keys.buffers]
-            own += [
-                keys.unreferenced,
-                keys.marked_hashes,
-                keys.lease_states,
-                keys.given_ids_until,
-                keys.ended,
-                keys.replay,
-                keys.groups,
-                keys.curricula_loading,
-                *keys.membership(),
-            ]
-            arguments: list[Argument] = [worker, _RECOGNISED_FOR_MS, member_ttl_ms, len(heard.environments)]
-            arguments += [*chain.from_iterable(heard.environments.items())]
-            arguments += [member_name(*member) for member in heard.members]
-            commands.append(scripts.command("tick", own, arguments))
+            commands.append(
+                scripts.tick(
+                    RunKeys(run),
+                    worker=worker,
+                    recognised_ms=_RECOGNISED_FOR_MS,
+                    member_ttl_ms=member_ttl_ms,
+                    environments_heard=heard.environments,
+                    members_seen=[member_name(*member) for member in heard.members],
+                )
+            )
         replies = await self._connection.pipeline(commands) if commands else []
         return {
             run: Tick(clock, tuple(parse_member_name(name.decode()) for name in expired), *map(bool, facts))
@@ -300,17 +316,12 @@ class RunStore:
         was decided on a run before it was forgotten is outdated in one of the same name.
         """
         keys = RunKeys(run)
-        return bool(await self._connection.run("forget_run", [RUNS, keys.run, keys.workers, *keys.all_held()], [run]))
+        return bool(await self._connection.run(scripts.forget_run(keys, all_held=keys.all_held(), name=run)))
 
     async def forget_old(self, run: str) -> int:
         """Forget given ids and histories whose time has come; returns how many."""
-        keys = RunKeys(run)
-        forgotten = await self._connection.run(
-            "expire_history",
-            [keys.run, keys.groups, keys.given_ids, keys.given_ids_until, keys.history, keys.ended],
-            [MOST_FORGOTTEN, _RECOGNISED_FOR_MS],
-        )
-        return int(forgotten)
+        command = group_scripts.expire_history(RunKeys(run), most=MOST_FORGOTTEN, look_again_ms=_RECOGNISED_FOR_MS)
+        return int(await self._connection.run(command))
 
     async def forget_recent(self, run: str) -> None:
         """Forget which groups were admitted lately, so that a run that was reset can be forgotten at once."""
@@ -337,14 +348,16 @@ class RunStore:
             queues |= {f"buffer {name}": keys.buffer(name) for name in buffers}
             curricula = await self._curricula(keys)
             tokens = {f"{token}-{n}": naming for n, naming in enumerate(keys.naming_payloads())}
-            renamed = [key for own, naming in tokens.items() for key in (naming, keys.marked_hash(own))]
-            fixed = [keys.run, keys.marked_hashes, keys.unreferenced, keys.lanes, keys.buffers]
-            fixed += [keys.curricula, keys.curricula_loading]
             of_curricula = [key for own in curricula for key in keys.curriculum_keys(own)[1:]]
             done = await self._connection.run(
-                "reset_run",
-                [*fixed, *renamed, *keys.state(), *queues.values(), *of_curricula],
-                [int(spare_native), len(tokens), *tokens, *queues, *(f"curriculum {own}" for own in curricula)],
+                scripts.reset_run(
+                    keys,
+                    payload_hashes=[scripts.RenamedHash(key, keys.marked_hash(own)) for own, key in tokens.items()],
+                    deleted=[*keys.state(), *queues.values(), *of_curricula],
+                    spare_native=spare_native,
+                    tokens=list(tokens),
+                    names=[*queues, *(f"curriculum {own}" for own in curricula)],
+                )
             )
             if done:
                 return bool(done > 0)

@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,9 @@ from app.services.curriculum.sampling import CurriculumSampleRequest
 from app.settings import Settings
 from app.store.curriculum.entries import HISTORY, MAX_CURRICULA, NewItem
 from app.store.curriculum.items import Place, SampleId
+from app.store.redis import scripts
 from app.store.redis.client import RedisClient
-from app.store.redis.pipeline import Argument
+from app.store.redis.pipeline import Command
 from app.store.runs.store import RunStore
 from tests.services.conftest import RUN, Process
 from tests.services.curriculum.runs import (
@@ -326,11 +327,11 @@ async def test_a_curriculum_that_is_made_while_its_run_is_reset_goes_with_it(
     class Meanwhile(RedisClient):
         made = 0
 
-        async def run(self, script: str, keys: Sequence[str], arguments: Sequence[Argument]) -> Any:
-            if script == "reset_run" and self.made < 1:
+        async def run(self, command: Command) -> Any:
+            if scripts.name_of(command) == "reset_run" and self.made < 1:
                 self.made += 1
                 await services.curriculum.settings.configure(RUN, "late", {}, make=True)
-            return await super().run(script, keys, arguments)
+            return await super().run(command)
 
     connection = Meanwhile(redis_url, 5.0)
     await RunStore(connection).reset(RUN, "token")

@@ -11,8 +11,9 @@ from app.core.curriculum.settings import CurriculumStrategy
 from app.main import wire
 from app.services.curriculum.sampling import CurriculumSampleRequest
 from app.settings import Settings
+from app.store.redis import scripts
 from app.store.redis.client import RedisClient
-from app.store.redis.pipeline import Argument
+from app.store.redis.pipeline import Command
 from tests.services.conftest import RUN, Process
 from tests.services.curriculum.runs import KEYS, NAME, Twice, keys_of, make, observe, pass_time, register, sample
 
@@ -49,13 +50,13 @@ async def test_a_request_that_comes_again_while_it_is_drawn_for_takes_over_what_
     meanwhile = []
 
     class Meanwhile(RedisClient):
-        async def run(self, script: str, keys: Sequence[str], arguments: Sequence[Argument]) -> Any:
-            if script == "take_items" and not meanwhile:
+        async def run(self, command: Command) -> Any:
+            if scripts.name_of(command) == "take_items" and not meanwhile:
                 # As many draws as a first attempt makes come to nothing but for a few.
-                found = await super().run(script, keys, [*arguments[:7], *arguments[7 : 7 + 3 * 4]])
+                found = await super().run(command[: 3 + int(command[2]) + 7 + 3 * 4])
                 meanwhile.append(await sample(services, 12, request_id="a"))
                 return found
-            return await super().run(script, keys, arguments)
+            return await super().run(command)
 
     connection = Meanwhile(redis_url, 5.0)
     drawing = wire(Settings(redis_url=redis_url), connection, "tested")  # type: ignore[arg-type]

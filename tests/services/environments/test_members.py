@@ -20,8 +20,10 @@ from app.services.batches.request import BatchRequest
 from app.services.environments import registry
 from app.services.environments.registry import Membership
 from app.settings import Settings
+from app.store.redis import scripts
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import RunKeys
+from app.store.redis.pipeline import Command
 from tests.services.conftest import RUN, Process, config, encoded, join
 
 LINEAGE_S = 3600
@@ -156,11 +158,12 @@ class Interrupted(RedisClient):
     after: str | None = None
     meanwhile: Callable[[], Awaitable[object]]
 
-    async def run(self, script: str, *arguments: Any) -> Any:
+    async def run(self, command: Command) -> Any:
+        script = scripts.name_of(command)
         if script == self.before:
             self.before = None
             await self.meanwhile()
-        answer = await super().run(script, *arguments)
+        answer = await super().run(command)
         if script == self.after:
             self.after = None
             await self.meanwhile()

@@ -15,6 +15,7 @@ from app.store.groups.entries import Outcome, PendingGroup, Placement, Precondit
 from app.store.redis import scripts
 from app.store.redis.keys import RunKeys
 from app.store.runs import store
+from app.store.runs.scripts import RenamedHash, reset_run
 from tests.services.accounting import books_of
 from tests.services.conftest import RUN, Process, config, encoded, marks
 from tests.waiting import wait_until
@@ -216,17 +217,15 @@ async def test_a_reset_that_was_planned_on_other_lanes_changes_nothing(
     keys = RunKeys(RUN)
     reset = scripts.load("reset_run")
     await redis_client.script_load(reset.source)
-    run_keys = [
-        keys.run,
-        keys.marked_hashes,
-        keys.unreferenced,
-        keys.lanes,
-        keys.buffers,
-        keys.curricula,
-        keys.curricula_loading,
-    ]
-    run_keys += [keys.groups, keys.marked_hash("t"), keys.lane("-:3")]
-    assert await redis_client.evalsha(reset.digest, len(run_keys), *run_keys, 0, 1, "t", "lane -:3") == 0
+    command = reset_run(
+        keys,
+        payload_hashes=[RenamedHash(keys.groups, keys.marked_hash("t"))],
+        deleted=[keys.lane("-:3")],
+        spare_native=False,
+        tokens=["t"],
+        names=["lane -:3"],
+    )
+    assert await redis_client.evalsha(*command[1:]) == 0  # type: ignore[arg-type]
     assert len((await books_of(redis_client, RUN))["queued"]) == 1
 
 

@@ -16,6 +16,7 @@ from app.store.groups.entries import Outcome, PendingGroup, Placement, Precondit
 from app.store.groups.store import GroupStore
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import RUNS, RunKeys
+from app.store.redis.pipeline import Command
 from app.store.runs.store import RunStore
 from app.store.runs.tick import HeardOf
 from tests.one_by_one import OneByOne
@@ -194,9 +195,9 @@ class Twice(RedisClient):
     def __init__(self, connection: RedisClient) -> None:
         self._connection = connection
 
-    async def run(self, script: str, keys: object, arguments: object) -> object:
-        await self._connection.run(script, keys, arguments)  # type: ignore[arg-type]
-        return await self._connection.run(script, keys, arguments)  # type: ignore[arg-type]
+    async def run(self, command: Command) -> object:
+        await self._connection.run(command)
+        return await self._connection.run(command)
 
 
 async def test_an_idle_run_costs_one_command_a_pass(process: Callable[..., Process], redis_client: Redis) -> None:

@@ -8,6 +8,7 @@ from app.core.errors import GroupExists, QueueFull
 from app.core.model import DropReason, PlannedGroup
 from app.core.runs.counters import Trained
 from app.store.groups.entries import Outcome, PendingGroup, Placement, Stored
+from app.store.groups.scripts import expire_history
 from app.store.groups.store import GroupStore
 from tests.one_by_one import OneByOne
 from tests.store.conftest import CONFIG, KEYS, LASTING_MS, MATH, RUN, Store, encoded
@@ -88,10 +89,9 @@ async def test_a_senders_id_is_forgotten_in_time_but_never_before_its_group(stor
 
 async def test_what_is_due_to_be_forgotten_is_so_many_at_a_time(store: Store) -> None:
     """Names and histories each; however many are due, nobody waits for long."""
-    keys = [KEYS.run, KEYS.groups, KEYS.given_ids, KEYS.given_ids_until, KEYS.history, KEYS.ended]
     for number in range(5):
         await store.admit(encoded(given=f"g{number}"), place=STALE, dedup_ms=0, history_ms=0)
-    forgotten = [await store.connection.run("expire_history", keys, [2, 1000]) for _ in range(4)]
+    forgotten = [await store.connection.run(expire_history(KEYS, most=2, look_again_ms=1000)) for _ in range(4)]
     assert forgotten == [4, 4, 2, 0]
     await store.books()
 

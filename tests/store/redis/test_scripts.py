@@ -1,53 +1,117 @@
-"""A script's header is its contract: what it declares is what it uses, and Redis compiles it."""
+"""Each script is one file, one signature and its calls; these agree, and Redis compiles it."""
 
+import ast
+import importlib
+import inspect
 import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
 
 import pytest
 from redis.asyncio import Redis
 
+import app.store
 from app.store.redis import scripts
+from app.store.redis.keys import RunKeys
+from app.store.redis.scripts import Parameter, Script, script
 
+STORE = Path(app.store.__file__).parent
+for _module in sorted(STORE.glob("*/scripts.py")):
+    importlib.import_module(f"app.store.{_module.parent.name}.scripts")
 ALL = scripts.all_scripts()
+DECLARED = [one for one in ALL if one.name in scripts.SIGNATURES]
+KEY_SPACES = {RunKeys: RunKeys("r")}
+each_script = pytest.mark.parametrize("one", ALL, ids=lambda one: one.name)
+each_declared = pytest.mark.parametrize("one", DECLARED, ids=lambda one: one.name)
 
 
-def _header(script: scripts.Script) -> str:
-    lines = scripts.paths()[script.name].read_text().splitlines()[1:]
-    taken = []
-    for line in lines:
-        if not line.startswith("--"):
-            break
-        taken.append(line)
-    return "\n".join(taken)
+def _own_text(one: Script) -> str:
+    return scripts.paths()[one.name].read_text()
 
 
-def test_there_are_scripts() -> None:
-    assert len(ALL) >= 10
+def _calls() -> Iterator[tuple[str, set[str]]]:
+    """Yield each call of a script in the store: its name, and the names of the arguments that it is given."""
+    for path in sorted(STORE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                module, name = node.func.value, node.func.attr
+                if isinstance(module, ast.Name) and module.id.endswith("scripts") and name in scripts.SIGNATURES:
+                    yield name, {str(keyword.arg) for keyword in node.keywords}
 
 
-@pytest.mark.parametrize("script", ALL, ids=lambda script: script.name)
-def test_a_header_says_purpose_keys_returns_and_cost(script: scripts.Script) -> None:
-    header = _header(script)
-    assert header.startswith(f"-- {script.name}: ")
-    for part in ("-- KEYS[1]", "-- ARGV", "-- Returns ", "-- Cost: "):
-        assert part in header, f"{script.name} says nothing about {part}"
+@each_script
+def test_a_header_gives_purpose_result_and_cost(one: Script) -> None:
+    header = re.match(r"#!lua.*\n((?:--.*\n)+)", _own_text(one))
+    assert header is not None
+    assert header[1].startswith(f"-- {one.name}: ")
+    for part in ("\n-- Returns ", "\n-- Cost: O("):
+        assert part in header[1], f"the header of {one.name} lacks `{part.strip()}`"
 
 
-@pytest.mark.parametrize("script", ALL, ids=lambda script: script.name)
-def test_a_header_declares_every_key_the_script_uses(script: scripts.Script) -> None:
-    header = _header(script)
-    body = script.source.replace(header, "")
-    used = {int(number) for number in re.findall(r"KEYS\[(\d+)\]", body)}
-    declared = {int(number) for number in re.findall(r"KEYS\[(\d+)(?:\.\.)?\]", header)}
-    assert used <= declared
+@each_declared
+def test_keys_and_arguments_have_names_of_their_own_and_numbers_without_gaps(one: Script) -> None:
+    names = [parameter.name for parameter in one.parameters]
+    assert len(names) == len(set(names))
+    for place in ("KEYS", "ARGV"):
+        own = [parameter for parameter in one.parameters if parameter.place == place]
+        single = [parameter.at for parameter in own if parameter.kind is None]
+        assert single == [str(number) for number in range(1, len(single) + 1)]
+        lists = [parameter for parameter in own if parameter.kind]
+        assert not lists or lists[0].at == str(len(single) + 1)
 
 
-@pytest.mark.parametrize("script", ALL, ids=lambda script: script.name)
-def test_a_script_has_no_clock_of_its_own_and_makes_no_choices(script: scripts.Script) -> None:
-    text = scripts.paths()[script.name].read_text()
+@each_declared
+def test_only_the_first_lines_of_a_script_read_keys_and_arguments(one: Script) -> None:
+    named = len(one.parameters)
+    uses = [line for line in one.source.splitlines() if re.search(r"\b(KEYS|ARGV)\b", line.partition("--")[0])]
+    assert len(uses) == named, [line for line in uses if not line.startswith("local ")]
+
+
+@each_declared
+def test_a_signature_names_the_parameters_of_its_script(one: Script) -> None:
+    hints = get_type_hints(scripts.SIGNATURES[one.name])
+    space, given = hints.pop("keys"), {name: hint for name, hint in hints.items() if name != "return"}
+    names = {parameter.name for parameter in one.parameters}
+    assert given.keys() <= names
+    for parameter in one.parameters:
+        if parameter.name in given:
+            assert _fields(given[parameter.name], parameter) == parameter.fields, parameter.name
+        else:
+            assert parameter.place == "KEYS"
+            assert parameter.kind is None
+            assert KEY_SPACES[space].key(parameter.name), parameter.name
+
+
+def _fields(hint: Any, parameter: Parameter) -> tuple[str, ...]:
+    """Return the fields of the rows that a hint describes."""
+    return getattr(get_args(hint)[0], "_fields", ()) if parameter.kind == "rows" else ()
+
+
+def test_every_call_gives_the_arguments_of_its_signature_by_name() -> None:
+    called = set()
+    for name, given in _calls():
+        assert given | {"keys"} == inspect.signature(scripts.SIGNATURES[name]).parameters.keys(), name
+        called.add(name)
+    assert called == scripts.SIGNATURES.keys()
+
+
+@each_script
+def test_a_script_has_no_clock_of_its_own_and_makes_no_choices(one: Script) -> None:
     for forbidden in ("'TIME'", "math.random", "table.sort", "'KEYS'", "'SCAN'"):
-        assert forbidden not in text
+        assert forbidden not in _own_text(one)
 
 
-@pytest.mark.parametrize("script", ALL, ids=lambda script: script.name)
-async def test_redis_compiles_it(redis_client: Redis, script: scripts.Script) -> None:
-    assert await redis_client.script_load(script.source) in (script.digest, script.digest.encode())
+@each_script
+async def test_redis_compiles_it(redis_client: Redis, one: Script) -> None:
+    assert await redis_client.script_load(one.source) in (one.digest, one.digest.encode())
+
+
+def test_a_command_has_its_keys_and_arguments_in_the_order_of_the_script() -> None:
+    def mark_abandoned_payloads(keys: RunKeys, *, most: int | None, before_ms: bool) -> None: ...
+
+    command = script(mark_abandoned_payloads)(RunKeys("r"), most=None, before_ms=True)
+    digest = scripts.load("mark_abandoned_payloads").digest
+    assert command == ("EVALSHA", digest, 1, RunKeys("r").unreferenced, 1, "")
+    assert scripts.name_of(command) == "mark_abandoned_payloads"
+    assert scripts.name_of(("GET", "a")) is None

@@ -1,60 +1,69 @@
 #!lua flags=allow-oom
 -- commit_batch: move the planned groups from their lanes into a new lease, all or none.
 --
--- KEYS[1] run           hash  configuration epoch, policy version, step, totals
--- KEYS[2] groups        hash  group id -> entry
--- KEYS[3] lanes         hash  lane -> groups queued
--- KEYS[4] served        hash  environment id or '-' -> sequences handed out
--- KEYS[5] leases        hash  batch id -> JSON list of groups
--- KEYS[6] lease_states  hash  batch id -> JSON of its lease
--- KEYS[7] versions      zset  group id -> policy version
--- KEYS[8] samples       hash  sample id -> what the replay buffer gave to it; of a batch, under the batch's id
--- KEYS[9] replayed      hash  group id -> batches that have it from the replay buffer
--- KEYS[10..] per group  zset  its lane
--- ARGV[1] batch id   ARGV[2] its lease   ARGV[3] JSON list of groups   ARGV[4] epoch, ARGV[5] step and ARGV[6] policy
--- version planned on   ARGV[7] debts after this batch, JSON   ARGV[8] run clock at planning, ms   ARGV[9] 1 if relaxed,
--- else 0   ARGV[10] JSON of how evenly batches were divided so far, this one among them; or nothing, if it
--- is not divided   ARGV[11] JSON of how often groups were passed over, or nothing, if it is as before   ARGV[12] JSON
--- list of ids of the groups that it has from the replay buffer   ARGV[13] JSON of the environments that batches wait for   ARGV per group from the queue, from 14 on: group id, lane, environment id or '-', size
---
 -- Returns 1, also if it was committed before and is in that state still, or 0; then nothing has changed.
 -- Cost: O(n log m), n the groups of the batch, m the groups in a lane.
+--
+-- include rows
+local RUN = KEYS[1]  -- hash: configuration epoch, policy version, step, totals
+local GROUPS = KEYS[2]  -- hash: group id -> entry
+local LANES = KEYS[3]  -- hash: lane -> groups queued
+local SERVED = KEYS[4]  -- hash: environment id or '-' -> sequences handed out
+local LEASES = KEYS[5]  -- hash: batch id -> JSON list of groups
+local LEASE_STATES = KEYS[6]  -- hash: batch id -> JSON of its lease
+local VERSIONS = KEYS[7]  -- zset: group id -> policy version
+-- hash: sample id -> what the replay buffer gave to it; of a batch, under the batch's id
+local REPLAY_SAMPLES = KEYS[8]
+local REPLAYED = KEYS[9]  -- hash: group id -> batches that have it from the replay buffer
+local batch_id = ARGV[1]
+local lease = ARGV[2]  -- JSON
+local manifest = ARGV[3]  -- JSON list of groups
+local epoch = ARGV[4]  -- planned on
+local step = ARGV[5]  -- planned on
+local policy_version = ARGV[6]  -- planned on
+local debts = ARGV[7]  -- JSON of the debts after this batch
+local clock_ms = ARGV[8]  -- run clock at planning
+local relaxed = ARGV[9]  -- 1 or 0
+local balance = ARGV[10]  -- JSON of how evenly batches were sharded, with this one; '' if it is not sharded
+local delays = ARGV[11]  -- JSON of how often groups were passed over; '' if unchanged
+local replayed_ids = cjson.decode(ARGV[12])  -- JSON list: ids of the groups from the replay buffer
+local scarce = ARGV[13]  -- JSON of the environments that batches wait for
+local LANE_KEYS = rest(KEYS, 10)  -- zset: the lane of each group
+local queued_groups = rows(ARGV, 14, {'group_id', 'lane', 'environment', 'size'})  -- from the queue; environment may be '-'
 -- include bulk
 -- include find_planned_groups
-local FIRST, FIELDS = 14, 4
-local known = redis.call('HGET', KEYS[6], ARGV[1])
-if known then return known == ARGV[2] and 1 or 0 end
-local now = redis.call('HMGET', KEYS[1], 'epoch', 'step', 'policy_version')
-for i = 1, 3 do if (now[i] or '0') ~= ARGV[3 + i] then return 0 end end
-local left, planned, bytes = {}, find_planned_groups(FIRST, FIELDS)
+
+local known = redis.call('HGET', LEASE_STATES, batch_id)
+if known then return known == lease and 1 or 0 end
+local now = redis.call('HMGET', RUN, 'epoch', 'step', 'policy_version')
+if (now[1] or '0') ~= epoch or (now[2] or '0') ~= step or (now[3] or '0') ~= policy_version then return 0 end
+local left, planned, bytes = {}, find_planned_groups()
 if not planned then return 0 end
-local replayed = cjson.decode(ARGV[12])
-local reserved = redis.call('HGET', KEYS[8], ARGV[1])
-if #replayed > 0 and not (reserved and #cjson.decode(reserved).chunks == #replayed) then return 0 end
-for _, group in ipairs(replayed) do redis.call('HINCRBY', KEYS[9], group, 1) end
-for i = FIRST, #ARGV, FIELDS do
-  local group, lane, environment, size = unpack(ARGV, i, i + FIELDS - 1)
-  later('ZREM', KEYS[10 + (i - FIRST) / FIELDS], group)
-  later('ZREM', KEYS[7], group)
-  left[lane] = (left[lane] or 0) + 1
-  increase(KEYS[4], environment, size)
+local reserved = redis.call('HGET', REPLAY_SAMPLES, batch_id)
+if #replayed_ids > 0 and not (reserved and #cjson.decode(reserved).chunks == #replayed_ids) then return 0 end
+for _, group in ipairs(replayed_ids) do redis.call('HINCRBY', REPLAYED, group, 1) end
+for i, group in ipairs(queued_groups) do
+  later('ZREM', LANE_KEYS[i], group.group_id)
+  later('ZREM', VERSIONS, group.group_id)
+  left[group.lane] = (left[group.lane] or 0) + 1
+  increase(SERVED, group.environment, group.size)
 end
-for lane, groups in pairs(left) do
-  if redis.call('HINCRBY', KEYS[3], lane, -groups) == 0 then redis.call('HDEL', KEYS[3], lane) end
+for lane, count in pairs(left) do
+  if redis.call('HINCRBY', LANES, lane, -count) == 0 then redis.call('HDEL', LANES, lane) end
 end
 flush()
-redis.call('HINCRBY', KEYS[1], 'step', 1)
-redis.call('HINCRBY', KEYS[1], 'queued_groups', -#planned)
-redis.call('HINCRBY', KEYS[1], 'queued_bytes', -bytes)
-redis.call('HINCRBY', KEYS[1], 'leased_groups', #planned)
-redis.call('HINCRBY', KEYS[1], 'leased_bytes', bytes)
-redis.call('HINCRBY', KEYS[1], 'relaxed_batches', ARGV[9])
-redis.call('HSET', KEYS[1], 'debts', ARGV[7], 'last_batch_ms', ARGV[8], 'scarce', ARGV[13])
-redis.call('HSET', KEYS[5], ARGV[1], ARGV[3])
-redis.call('HSET', KEYS[6], ARGV[1], ARGV[2])
-if ARGV[11] ~= '' then redis.call('HSET', KEYS[1], 'delays', ARGV[11]) end
-if ARGV[10] ~= '' then
-  redis.call('HSET', KEYS[1], 'balance', ARGV[10])
-  redis.call('PUBLISH', KEYS[1], 'divided')
+redis.call('HINCRBY', RUN, 'step', 1)
+redis.call('HINCRBY', RUN, 'queued_groups', -#planned)
+redis.call('HINCRBY', RUN, 'queued_bytes', -bytes)
+redis.call('HINCRBY', RUN, 'leased_groups', #planned)
+redis.call('HINCRBY', RUN, 'leased_bytes', bytes)
+redis.call('HINCRBY', RUN, 'relaxed_batches', relaxed)
+redis.call('HSET', RUN, 'debts', debts, 'last_batch_ms', clock_ms, 'scarce', scarce)
+redis.call('HSET', LEASES, batch_id, manifest)
+redis.call('HSET', LEASE_STATES, batch_id, lease)
+if delays ~= '' then redis.call('HSET', RUN, 'delays', delays) end
+if balance ~= '' then
+  redis.call('HSET', RUN, 'balance', balance)
+  redis.call('PUBLISH', RUN, 'divided')
 end
 return 1

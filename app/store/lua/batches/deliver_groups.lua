@@ -11,17 +11,17 @@ local function note_trained(run, groups, lease_id, clock)
   end
 end
 
-local function deliver_groups(groups, bytes, batch, step, clock, lease_id)
-  local RUN, GROUPS, UNREFERENCED, HISTORY, ENDED = KEYS[1], KEYS[2], KEYS[5], KEYS[6], KEYS[7]
+local function deliver_groups(groups, bytes, batch, clock)
   local ids = ids_of(groups)
   for i, entry in ipairs(read('HMGET', GROUPS, ids)) do
-    later('HSET', HISTORY, ids[i], string.format('delivered %s %s %.0f %s', batch, step, clock, entry or ''))
-    later('ZADD', ENDED, clock + ARGV[2], ids[i])
+    local ended_as = string.format('delivered %s %s %.0f %s', batch.batch_id, batch.step, clock, entry or '')
+    later('HSET', HISTORY, ids[i], ended_as)
+    later('ZADD', ENDED, clock + history_ms, ids[i])
   end
-  if ARGV[1] == '0' then forget_payloads(RUN, GROUPS, UNREFERENCED, ids) end
+  if keep == '0' then forget_payloads(RUN, GROUPS, UNREFERENCED, ids) end
   flush()
   redis.call('HINCRBY', RUN, 'leased_groups', -#groups)
   redis.call('HINCRBY', RUN, 'leased_bytes', -bytes)
   redis.call('HINCRBY', RUN, 'delivered_groups', #groups)
-  note_trained(RUN, groups, lease_id, clock)
+  note_trained(RUN, groups, batch.lease_id, clock)
 end

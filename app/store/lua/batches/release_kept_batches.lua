@@ -1,48 +1,50 @@
 #!lua flags=allow-oom
 -- release_kept_batches: let go of delivered batches that were kept for a rewind.
 --
--- KEYS[1] run         hash  totals, latest group, rewinds, policy version, checkpoint and its version
--- KEYS[2] groups      hash  group id -> entry
--- KEYS[3] unreferenced   zset  payloads to delete
--- KEYS[4] kept        hash  batch id -> JSON list of groups
--- KEYS[5] kept_steps  zset  batch id -> step
--- KEYS[6] kept_leases hash  batch id -> JSON of its lease
--- KEYS[7] replayed    hash  group id -> batches that have it from the replay buffer
--- ARGV[1] step of a checkpoint to store unless there is a later one, or ''
--- ARGV[2] its policy version, or '' for the one in force
--- ARGV[3] rewinds of the run when its trainer began, or ''   ARGV[4..] batch ids
---
 -- Returns the number released; batches no longer kept are skipped. 0 if there is no such run. -1 if it was rewound since;
 -- then nothing has changed.
 -- Cost: O(n log m), n the groups of the batches, m the unreferenced payloads.
 --
+-- include rows
+local RUN = KEYS[1]  -- hash: totals, latest group, rewinds, policy version, checkpoint and its version
+local GROUPS = KEYS[2]  -- hash: group id -> entry
+local UNREFERENCED = KEYS[3]  -- zset: payloads to delete
+local KEPT = KEYS[4]  -- hash: batch id -> JSON list of groups
+local KEPT_STEPS = KEYS[5]  -- zset: batch id -> step
+local KEPT_LEASES = KEYS[6]  -- hash: batch id -> JSON of its lease
+local REPLAYED = KEYS[7]  -- hash: group id -> batches that have it from the replay buffer
+local checkpoint = ARGV[1]  -- step of a checkpoint to store unless there is a later one, or ''
+local policy_version = ARGV[2]  -- that of the checkpoint, or '' for the one in force
+local rewinds = ARGV[3]  -- of the run when its trainer began, or ''
+local batch_ids = rest(ARGV, 4)
 -- include bulk
 -- include mark_payloads
 -- include replayed_references
-if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
-if ARGV[3] ~= '' and ARGV[3] ~= (redis.call('HGET', KEYS[1], 'rewinds') or '0') then return -1 end
+
+if redis.call('EXISTS', RUN) == 0 then return 0 end
+if rewinds ~= '' and rewinds ~= (redis.call('HGET', RUN, 'rewinds') or '0') then return -1 end
 local contents, released = {}, 0
-for i = 4, #ARGV do
-  local manifest = redis.call('HGET', KEYS[4], ARGV[i])
+for i, batch in ipairs(batch_ids) do
+  local manifest = redis.call('HGET', KEPT, batch)
   contents[i] = manifest and cjson.decode(manifest)
 end
-for i = 4, #ARGV do
-  if contents[i] and redis.call('HDEL', KEYS[4], ARGV[i]) == 1 then
+for i, batch in ipairs(batch_ids) do
+  if contents[i] and redis.call('HDEL', KEPT, batch) == 1 then
     local fresh, _, bytes = parted(contents[i])
-    forget_payloads(KEYS[1], KEYS[2], KEYS[3], ids_of(fresh))
-    let_go_of_replayed(contents[i], KEYS[3], KEYS[7])
-    note_unkept(KEYS[1], redis.call('ZSCORE', KEYS[5], ARGV[i]))
-    redis.call('HINCRBY', KEYS[1], 'kept_bytes', -bytes)
-    redis.call('HDEL', KEYS[6], ARGV[i])
-    redis.call('ZREM', KEYS[5], ARGV[i])
+    forget_payloads(RUN, GROUPS, UNREFERENCED, ids_of(fresh))
+    let_go_of_replayed(contents[i], UNREFERENCED, REPLAYED)
+    note_unkept(RUN, redis.call('ZSCORE', KEPT_STEPS, batch))
+    redis.call('HINCRBY', RUN, 'kept_bytes', -bytes)
+    redis.call('HDEL', KEPT_LEASES, batch)
+    redis.call('ZREM', KEPT_STEPS, batch)
     released = released + 1
   end
 end
 flush()
-local last = tonumber(redis.call('HGET', KEYS[1], 'checkpoint') or ARGV[1])
-if ARGV[1] ~= '' and tonumber(ARGV[1]) >= last then
-  local version = ARGV[2] ~= '' and ARGV[2] or redis.call('HGET', KEYS[1], 'policy_version') or 0
-  redis.call('HSET', KEYS[1], 'checkpoint', ARGV[1], 'checkpoint_version', version)
-  note_unkept(KEYS[1], ARGV[1])
+local last = tonumber(redis.call('HGET', RUN, 'checkpoint') or checkpoint)
+if checkpoint ~= '' and tonumber(checkpoint) >= last then
+  local version = policy_version ~= '' and policy_version or redis.call('HGET', RUN, 'policy_version') or 0
+  redis.call('HSET', RUN, 'checkpoint', checkpoint, 'checkpoint_version', version)
+  note_unkept(RUN, checkpoint)
 end
 return released

@@ -1,49 +1,53 @@
 #!lua flags=allow-oom
 -- requeue_batch: end a lease whose batch is given back, or can not be served as it was; its groups return to their lanes.
 --
--- KEYS[1] run           hash  run clock, totals, debts
--- KEYS[2] lanes         hash  lane -> groups queued
--- KEYS[3] leases        hash  batch id -> JSON list of groups
--- KEYS[4] lease_states  hash  batch id -> JSON of its lease
--- KEYS[5] served        hash  environment id or '-' -> sequences handed out
--- KEYS[6] versions      zset  group id -> policy version
--- KEYS[7] history       hash  batch id -> what became of it
--- KEYS[8] ended         zset  batch id -> run clock at which that is forgotten, ms
--- KEYS[9] groups        hash  group id -> entry
--- KEYS[10] unreferenced    zset  payloads to delete
--- KEYS[11] replayed     hash  group id -> batches that have it from the replay buffer
--- KEYS[12..] per group  zset  its lane
--- ARGV[1] batch id   ARGV[2] lease seen   ARGV[3] lease id or '-'   ARGV[4] step   ARGV[5] ms history is kept
--- ARGV[6] JSON of the batch's changes of the debts
--- ARGV per group from the queue, from 7 on: group id, lane, arrival, bytes, environment or '-', size
---
 -- Returns 1, or 0 if the lease is in another state by now; then nothing has changed.
 -- Cost: O(n log m), n the groups of the batch, m the groups in a lane.
 --
+-- include rows
+local RUN = KEYS[1]  -- hash: run clock, totals, debts
+local LANES = KEYS[2]  -- hash: lane -> groups queued
+local LEASES = KEYS[3]  -- hash: batch id -> JSON list of groups
+local LEASE_STATES = KEYS[4]  -- hash: batch id -> JSON of its lease
+local SERVED = KEYS[5]  -- hash: environment id or '-' -> sequences handed out
+local VERSIONS = KEYS[6]  -- zset: group id -> policy version
+local HISTORY = KEYS[7]  -- hash: batch id -> what became of it
+local ENDED = KEYS[8]  -- zset: batch id -> run clock at which that is forgotten, ms
+local GROUPS = KEYS[9]  -- hash: group id -> entry
+local UNREFERENCED = KEYS[10]  -- zset: payloads to delete
+local REPLAYED = KEYS[11]  -- hash: group id -> batches that have it from the replay buffer
+local batch_id = ARGV[1]
+local seen = ARGV[2]  -- JSON of the lease as it was read
+local lease_id = ARGV[3]  -- or '-'
+local step = ARGV[4]
+local history_ms = ARGV[5]  -- how long history is kept
+local debt_changes = cjson.decode(ARGV[6])  -- JSON list of pairs: environment, change of its debt by the batch
+local LANE_KEYS = rest(KEYS, 12)  -- zset: the lane of each group
+-- from the queue; environment may be '-'
+local queued_groups = rows(ARGV, 7, {'group_id', 'lane', 'arrival', 'bytes', 'environment', 'size'})
 -- include clock
 -- include replayed_references
 -- include revert_debts
-local FIRST, FIELDS = 7, 6
-if redis.call('HGET', KEYS[4], ARGV[1]) ~= ARGV[2] then return 0 end
-for i = FIRST, #ARGV, FIELDS do
-  local group, lane, arrival, bytes, environment, size = unpack(ARGV, i, i + FIELDS - 1)
-  local version = string.match(redis.call('HGET', KEYS[9], group) or '', ' (%d+) %S+$')
-  redis.call('ZADD', KEYS[12 + (i - FIRST) / FIELDS], arrival, group)
-  if version then redis.call('ZADD', KEYS[6], version, group) end
-  redis.call('HINCRBY', KEYS[2], lane, 1)
-  redis.call('HINCRBY', KEYS[5], environment, '-' .. size)
-  redis.call('HINCRBY', KEYS[1], 'leased_groups', -1)
-  redis.call('HINCRBY', KEYS[1], 'leased_bytes', '-' .. bytes)
-  redis.call('HINCRBY', KEYS[1], 'queued_groups', 1)
-  redis.call('HINCRBY', KEYS[1], 'queued_bytes', bytes)
+
+if redis.call('HGET', LEASE_STATES, batch_id) ~= seen then return 0 end
+for i, group in ipairs(queued_groups) do
+  local version = string.match(redis.call('HGET', GROUPS, group.group_id) or '', ' (%d+) %S+$')
+  redis.call('ZADD', LANE_KEYS[i], group.arrival, group.group_id)
+  if version then redis.call('ZADD', VERSIONS, version, group.group_id) end
+  redis.call('HINCRBY', LANES, group.lane, 1)
+  redis.call('HINCRBY', SERVED, group.environment, '-' .. group.size)
+  redis.call('HINCRBY', RUN, 'leased_groups', -1)
+  redis.call('HINCRBY', RUN, 'leased_bytes', '-' .. group.bytes)
+  redis.call('HINCRBY', RUN, 'queued_groups', 1)
+  redis.call('HINCRBY', RUN, 'queued_bytes', group.bytes)
 end
-local batch = cjson.decode(redis.call('HGET', KEYS[3], ARGV[1]))
-let_go_of_replayed(batch, KEYS[10], KEYS[11])
-revert_debts(KEYS[1], ARGV[6])
-local clock = advance_clock(KEYS[1])
-redis.call('HSET', KEYS[7], ARGV[1], string.format('given_back %s %s %.0f', ARGV[3], ARGV[4], clock))
-redis.call('ZADD', KEYS[8], clock + ARGV[5], ARGV[1])
-redis.call('HDEL', KEYS[3], ARGV[1])
-redis.call('HDEL', KEYS[4], ARGV[1])
-redis.call('PUBLISH', KEYS[1], 'given back')
+local batch = cjson.decode(redis.call('HGET', LEASES, batch_id))
+let_go_of_replayed(batch, UNREFERENCED, REPLAYED)
+revert_debts(RUN, debt_changes)
+local clock = advance_clock(RUN)
+redis.call('HSET', HISTORY, batch_id, string.format('given_back %s %s %.0f', lease_id, step, clock))
+redis.call('ZADD', ENDED, clock + history_ms, batch_id)
+redis.call('HDEL', LEASES, batch_id)
+redis.call('HDEL', LEASE_STATES, batch_id)
+redis.call('PUBLISH', RUN, 'given back')
 return 1

@@ -1,9 +1,9 @@
 -- revert_debts: undo the debt changes of a batch that was not trained on (not a command of its own).
 --
--- `changes` is a JSON list of pairs: environment id, and the change of its debt.
+-- `changes` is a list of pairs: environment id, and the change of its debt.
 local function revert_debts(run, changes)
   local debts = cjson.decode(redis.call('HGET', run, 'debts') or '{}')
-  for _, pair in ipairs(cjson.decode(changes)) do
+  for _, pair in ipairs(changes) do
     local environment = string.format('%.0f', pair[1])
     local left = (debts[environment] or 0) - pair[2]
     debts[environment] = left ~= 0 and left or nil

@@ -1,39 +1,38 @@
 #!lua flags=allow-oom
 -- forget_environments: forget environments without members and groups; their counts move to '-'.
 --
--- KEYS[1] run            hash  epoch
--- KEYS[2] environments   hash  environment id -> JSON record
--- KEYS[3] seen           hash  environment id -> run clock at its last sign of life, ms
--- KEYS[4] sent           hash  environment id -> 'clock_ms size sequences'
--- KEYS[5] served         hash  environment id or '-' -> sequences handed out in batches
--- KEYS[6] dropped        hash  'reason:environment' -> groups
--- KEYS[7] member_counts  hash  environment id -> its live members
--- ARGV[1] epoch decided on   ARGV per environment from 2 on: its id; its `sent`, or ''; the number of reasons for which
--- its groups were dropped; these reasons
---
 -- Returns 1, or 0 if something joined, changed or arrived since the decision; then nothing has changed.
 -- Cost: O(number of arguments).
-if (redis.call('HGET', KEYS[1], 'epoch') or '0') ~= ARGV[1] then return 0 end
-local forgotten, i = {}, 2
-while i <= #ARGV do
-  local one = {id = ARGV[i], reasons = {}}
-  for n = 1, tonumber(ARGV[i + 2]) do one.reasons[n] = ARGV[i + 2 + n] end
-  if (redis.call('HGET', KEYS[4], one.id) or '') ~= ARGV[i + 1] then return 0 end
-  if redis.call('HEXISTS', KEYS[7], one.id) == 1 then return 0 end
-  forgotten[#forgotten + 1], i = one, i + 3 + #one.reasons
+--
+local RUN = KEYS[1]  -- hash: epoch
+local ENVIRONMENTS = KEYS[2]  -- hash: environment id -> JSON record
+local SEEN = KEYS[3]  -- hash: environment id -> run clock at its last sign of life, ms
+local SENT = KEYS[4]  -- hash: environment id -> 'clock_ms size sequences'
+local SERVED = KEYS[5]  -- hash: environment id or '-' -> sequences handed out in batches
+local DROPPED = KEYS[6]  -- hash: 'reason:environment' -> groups
+local MEMBER_COUNTS = KEYS[7]  -- hash: environment id -> its live members
+local epoch = ARGV[1]  -- decided on
+-- JSON list of {id, sent, reasons}: its `sent` as it was read or '', reasons of its dropped groups
+local forgotten = cjson.decode(ARGV[2])
+
+if (redis.call('HGET', RUN, 'epoch') or '0') ~= epoch then return 0 end
+for _, environment in ipairs(forgotten) do
+  if (redis.call('HGET', SENT, environment.id) or '') ~= environment.sent then return 0 end
+  if redis.call('HEXISTS', MEMBER_COUNTS, environment.id) == 1 then return 0 end
 end
 
-local function fold(key, from, into)
+local function move_count(key, from, to)
   local counted = redis.call('HGET', key, from)
   if not counted then return end
-  redis.call('HINCRBY', key, into, counted)
+  redis.call('HINCRBY', key, to, counted)
   redis.call('HDEL', key, from)
 end
 
-for _, one in ipairs(forgotten) do
-  fold(KEYS[5], one.id, '-')
-  for _, reason in ipairs(one.reasons) do fold(KEYS[6], reason .. ':' .. one.id, reason .. ':-') end
-  for key = 2, 4 do redis.call('HDEL', KEYS[key], one.id) end
+for _, environment in ipairs(forgotten) do
+  local id = environment.id
+  move_count(SERVED, id, '-')
+  for _, reason in ipairs(environment.reasons) do move_count(DROPPED, reason .. ':' .. id, reason .. ':-') end
+  for _, key in ipairs({ENVIRONMENTS, SEEN, SENT}) do redis.call('HDEL', key, id) end
 end
-redis.call('HINCRBY', KEYS[1], 'epoch', 1)
+redis.call('HINCRBY', RUN, 'epoch', 1)
 return 1

@@ -1,11 +1,11 @@
 -- member_heartbeats: signs of life of members, and their expiry (not a command of its own).
 --
--- Store those in ARGV from `first` on. A member that has left stays away, even if it was heard of before.
-local function beat_members(m, seen, first, clock)
-  for i = first, #ARGV do
-    if redis.call('HEXISTS', m.members, ARGV[i]) == 1 then
-      redis.call('ZADD', m.heard, clock, ARGV[i])
-      redis.call('HSET', seen, string.match(ARGV[i], '^%d+'), clock)
+-- Store signs of life. A member that has left stays away, even if it was heard of before.
+local function beat_members(m, seen, names, clock)
+  for _, name in ipairs(names) do
+    if redis.call('HEXISTS', m.members, name) == 1 then
+      redis.call('ZADD', m.heard, clock, name)
+      redis.call('HSET', seen, string.match(name, '^%d+'), clock)
     end
   end
 end

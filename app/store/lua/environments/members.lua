@@ -5,10 +5,7 @@
 -- member_counts  hash  environment id -> its live members
 -- running        hash  environment id -> groups that its members run
 -- started        hash  environment id -> groups that its members have started, ended ones included; gone with the last member
-local function membership(first)
-  return {members = KEYS[first], heard = KEYS[first + 1], counts = KEYS[first + 2], running = KEYS[first + 3],
-    started = KEYS[first + 4]}
-end
+local m = {members = MEMBERS, heard = MEMBERS_HEARD, counts = MEMBER_COUNTS, running = RUNNING, started = STARTED}
 
 -- Add to a counter, and remove it at 0. Returns whether it was removed.
 local function count(key, environment, by)

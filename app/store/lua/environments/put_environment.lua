@@ -1,20 +1,23 @@
 #!lua
 -- put_environment: write an environment's record, if nobody changed any since it was decided.
 --
--- KEYS[1] run           hash  epoch, id of the next environment that is new
--- KEYS[2] environments  hash  environment id -> JSON record
--- KEYS[3] seen          hash  environment id -> run clock at its last sign of life, ms
--- ARGV[1] epoch decided on   ARGV[2] environment id   ARGV[3] JSON record, unlike any other
--- ARGV[4] 1 to forget the signs of life of whoever had the id before, else 0
---
 -- Returns 1, also for a record that is there already, or 0 if the epoch moved on; then nothing has changed.
 -- Cost: O(1).
-if redis.call('HGET', KEYS[2], ARGV[2]) == ARGV[3] then return 1 end
-if (redis.call('HGET', KEYS[1], 'epoch') or '0') ~= ARGV[1] then return 0 end
-redis.call('HSET', KEYS[2], ARGV[2], ARGV[3])
-if ARGV[4] == '1' then redis.call('HDEL', KEYS[3], ARGV[2]) end
-local following = tonumber(redis.call('HGET', KEYS[1], 'next_environment') or 0)
-redis.call('HSET', KEYS[1], 'next_environment', math.max(following, ARGV[2] + 1))
-redis.call('HINCRBY', KEYS[1], 'epoch', 1)
-redis.call('PUBLISH', KEYS[1], 'environment')
+--
+local RUN = KEYS[1]  -- hash: epoch, id of the next environment that is new
+local ENVIRONMENTS = KEYS[2]  -- hash: environment id -> JSON record
+local SEEN = KEYS[3]  -- hash: environment id -> run clock at its last sign of life, ms
+local epoch = ARGV[1]  -- decided on
+local environment = ARGV[2]  -- its id
+local record = ARGV[3]  -- JSON, unlike any other
+local forget_seen = ARGV[4]  -- 1 to forget when the former owner of the id was last heard, else 0
+
+if redis.call('HGET', ENVIRONMENTS, environment) == record then return 1 end
+if (redis.call('HGET', RUN, 'epoch') or '0') ~= epoch then return 0 end
+redis.call('HSET', ENVIRONMENTS, environment, record)
+if forget_seen == '1' then redis.call('HDEL', SEEN, environment) end
+local following = tonumber(redis.call('HGET', RUN, 'next_environment') or 0)
+redis.call('HSET', RUN, 'next_environment', math.max(following, environment + 1))
+redis.call('HINCRBY', RUN, 'epoch', 1)
+redis.call('PUBLISH', RUN, 'environment')
 return 1

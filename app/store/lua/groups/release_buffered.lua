@@ -1,30 +1,31 @@
 #!lua flags=allow-oom
 -- release_buffered: move buffered groups to their lanes in the queue, all or none, in their order of arrival.
 --
--- KEYS[1] run      hash  totals
--- KEYS[2] groups   hash  group id -> entry
--- KEYS[3] buffers  hash  lane -> groups buffered
--- KEYS[4] lanes    hash  lane -> groups queued
--- KEYS[5..] per group  zset buffer, zset lane
--- ARGV per group: group id, lane
---
 -- Returns {1} or {0, group id} naming the first group that is not buffered any more; then nothing has changed.
 -- Cost: O(n log m), n the groups, m the groups in a lane.
-for i = 1, #ARGV, 2 do
-  if not redis.call('ZSCORE', KEYS[4 + i], ARGV[i]) then return {0, ARGV[i]} end
+--
+-- include rows
+local RUN = KEYS[1]  -- hash: totals
+local GROUPS = KEYS[2]  -- hash: group id -> entry
+local BUFFERS = KEYS[3]  -- hash: lane -> groups buffered
+local LANES = KEYS[4]  -- hash: lane -> groups queued
+local places = rows(KEYS, 5, {'buffer', 'lane'})  -- zset: the buffer and the lane of each group
+local released_groups = rows(ARGV, 1, {'group_id', 'lane'})
+
+for i, group in ipairs(released_groups) do
+  if not redis.call('ZSCORE', places[i].buffer, group.group_id) then return {0, group.group_id} end
 end
-for i = 1, #ARGV, 2 do
-  local group, lane = ARGV[i], ARGV[i + 1]
-  local buffer, queue = KEYS[4 + i], KEYS[5 + i]
-  local bytes = string.match(redis.call('HGET', KEYS[2], group), '^%d+')
+for i, row in ipairs(released_groups) do
+  local group, lane, buffer, queue = row.group_id, row.lane, places[i].buffer, places[i].lane
+  local bytes = string.match(redis.call('HGET', GROUPS, group), '^%d+')
   redis.call('ZADD', queue, redis.call('ZSCORE', buffer, group), group)
   redis.call('ZREM', buffer, group)
-  if redis.call('HINCRBY', KEYS[3], lane, -1) == 0 then redis.call('HDEL', KEYS[3], lane) end
-  redis.call('HINCRBY', KEYS[4], lane, 1)
-  redis.call('HINCRBY', KEYS[1], 'buffered_groups', -1)
-  redis.call('HINCRBY', KEYS[1], 'buffered_bytes', -bytes)
-  redis.call('HINCRBY', KEYS[1], 'queued_groups', 1)
-  redis.call('HINCRBY', KEYS[1], 'queued_bytes', bytes)
+  if redis.call('HINCRBY', BUFFERS, lane, -1) == 0 then redis.call('HDEL', BUFFERS, lane) end
+  redis.call('HINCRBY', LANES, lane, 1)
+  redis.call('HINCRBY', RUN, 'buffered_groups', -1)
+  redis.call('HINCRBY', RUN, 'buffered_bytes', -bytes)
+  redis.call('HINCRBY', RUN, 'queued_groups', 1)
+  redis.call('HINCRBY', RUN, 'queued_bytes', bytes)
 end
-redis.call('PUBLISH', KEYS[1], 'released')
+redis.call('PUBLISH', RUN, 'released')
 return {1}

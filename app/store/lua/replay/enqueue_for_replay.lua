@@ -4,23 +4,22 @@
 -- once, however often its batch is rewound: its entry in the run says so, for as long as the run has it. But a buffer that
 -- was made again or restored since is another one, which may not have seen it.
 local function enqueue_for_replay(batch)
-  local run, groups, replay, fragments, entering = KEYS[1], KEYS[2], KEYS[11], KEYS[12], KEYS[13]
-  local config, session, restored = unpack(redis.call('HMGET', replay, 'config', 'session', 'restored'))
+  local config, session, restored = unpack(redis.call('HMGET', REPLAY, 'config', 'session', 'restored'))
   if not config or not cjson.decode(config).groups then return 0 end
-  local current, own, entered = redis.call('HGET', run, 'policy_version') or '0', restored or 'first', 0
+  local current, own, entered = redis.call('HGET', RUN, 'policy_version') or '0', restored or 'first', 0
   for _, group in ipairs(batch) do
-    local id, entry = group.group_id, redis.call('HGET', groups, group.group_id) or ''
+    local id, entry = group.group_id, redis.call('HGET', GROUPS, group.group_id) or ''
     local before, mark, after = string.match(entry, '^(.*) (%S+) (%S+ %S+ %S+)$')
-    if mark and mark ~= own and redis.call('HEXISTS', fragments, id) == 0 then
-      redis.call('HSET', groups, id, before .. ' ' .. own .. ' ' .. after)
-      local number = redis.call('HINCRBY', replay, 'entered_groups', 1)
+    if mark and mark ~= own and redis.call('HEXISTS', REPLAY_FRAGMENTS, id) == 0 then
+      redis.call('HSET', GROUPS, id, before .. ' ' .. own .. ' ' .. after)
+      local number = redis.call('HINCRBY', REPLAY, 'entered_groups', 1)
       local bytes, checksum = string.match(entry, '^(%d+) (%S+)')
       local version, facts = string.match(after, ' (%d+) %S+$') or current, cjson.encode({entry = entry})
       local words = string.format('- %s %s - %s %.0f %s %s', bytes, checksum, session, number, version, facts)
-      redis.call('HSET', fragments, id, words)
-      redis.call('ZADD', entering, number, id)
+      redis.call('HSET', REPLAY_FRAGMENTS, id, words)
+      redis.call('ZADD', REPLAY_ENTERING, number, id)
       for total, by in pairs({accepted_fragments = 1, waiting_fragments = 1, waiting_bytes = bytes}) do
-        redis.call('HINCRBY', replay, total, by)
+        redis.call('HINCRBY', REPLAY, total, by)
       end
       entered = entered + 1
     end

@@ -1,17 +1,19 @@
 #!lua flags=allow-oom
 -- forget_run: let a run that holds nothing disappear together with its name, or leave it as it is.
 --
--- KEYS[1] runs     set   names of runs
--- KEYS[2] run      hash  clock, configuration, newest group
--- KEYS[3] workers  zset  API process -> run clock at its last tick, ms
--- KEYS[4..] every other key of a run: hash, zset or set
--- ARGV[1] run
---
 -- Returns 1, or 0 if it holds something; then nothing has changed.
 -- Cost: O(workers).
-if redis.call('EXISTS', unpack(KEYS, 4)) > 0 then return 0 end
-local held = redis.call('HMGET', KEYS[2], 'config', 'latest')
+--
+-- include rows
+local RUNS = KEYS[1]  -- set: names of runs
+local RUN = KEYS[2]  -- hash: clock, configuration, newest group
+local WORKERS = KEYS[3]  -- zset: API process -> run clock at its last tick, ms
+local name = ARGV[1]  -- of the run
+local ALL_HELD = rest(KEYS, 4)  -- every other key of a run
+
+if redis.call('EXISTS', unpack(ALL_HELD)) > 0 then return 0 end
+local held = redis.call('HMGET', RUN, 'config', 'latest')
 if held[1] or held[2] then return 0 end
-redis.call('UNLINK', KEYS[2], KEYS[3])
-redis.call('SREM', KEYS[1], ARGV[1])
+redis.call('UNLINK', RUN, WORKERS)
+redis.call('SREM', RUNS, name)
 return 1

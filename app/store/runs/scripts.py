@@ -1,0 +1,80 @@
+"""The scripts of runs; each Lua file says what its keys and arguments mean."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from app.store.redis.keys import RunKeys
+from app.store.redis.scripts import script
+
+
+class LeaseChange(NamedTuple):
+    """A lease as it was read, and from now on: JSON."""
+
+    batch_id: str
+    seen: str
+    new: str
+
+
+class RenamedHash(NamedTuple):
+    """A hash that names payloads, and its name as a marked hash."""
+
+    hash: str
+    marked_hash: str
+
+
+@script
+def announce_run(keys: RunKeys, *, name: str, most_runs: int) -> None: ...
+
+
+@script
+def forget_run(keys: RunKeys, *, all_held: Sequence[str], name: str) -> None: ...
+
+
+@script
+def put_run(
+    keys: RunKeys, *, epoch: int, config: str, policy: str, step: int | None, aging: bool, made_by: str
+) -> None: ...
+
+
+@script
+def register_trainer(
+    keys: RunKeys, *, epoch: int, config: str, starting_step: int, leases: Sequence[LeaseChange]
+) -> None: ...
+
+
+@script
+def reset_run(
+    keys: RunKeys,
+    *,
+    payload_hashes: Sequence[RenamedHash],
+    deleted: Sequence[str],
+    spare_native: bool,
+    tokens: Sequence[str],
+    names: Sequence[str],
+) -> None: ...
+
+
+@script
+def set_group_versions(keys: RunKeys, *, policy_version: int, group_ids: Sequence[str]) -> None: ...
+
+
+@script
+def set_policy_version(
+    keys: RunKeys, *, policy_version: int, trained_batches: int, trained_per_version: int, rewinds: int | None
+) -> None: ...
+
+
+@script
+def set_run_field(keys: RunKeys, *, record: str, field: str, value: str | int, keep: bool) -> None: ...
+
+
+@script
+def tick(
+    keys: RunKeys,
+    *,
+    worker: str,
+    recognised_ms: int,
+    member_ttl_ms: int,
+    environments_heard: Mapping[int, int],
+    members_seen: Sequence[str],
+) -> None: ...
