@@ -125,13 +125,13 @@ def parse_lease(batch_id: str, text: str) -> Lease:
     fields: dict[str, Any] = json.loads(text)
     contents = tuple((environment, groups, sequences) for environment, groups, sequences in fields["contents"])
     replayed = tuple((environment, groups, sequences) for environment, groups, sequences in fields["replayed"])
-    parsed: dict[str, Any] = {"state": LeaseState(fields["state"]), "shards": _shards(fields["shards"])}
+    parsed: dict[str, Any] = {"state": LeaseState(fields["state"]), "sharding": _sharding(fields["sharding"])}
     parsed |= {"contents": contents, "replayed": replayed}
     parsed["debts"] = tuple((environment, change) for environment, change in fields["debts"])
     return Lease(batch_id=batch_id, **fields | parsed)
 
 
-def _shards(fields: dict[str, Any] | None) -> Sharding | None:
+def _sharding(fields: dict[str, Any] | None) -> Sharding | None:
     if fields is None:
         return None
     spec = ShardingSpec(**fields["spec"] | {"ended_by": EndedBy(fields["spec"]["ended_by"])})
@@ -142,14 +142,14 @@ def _shards(fields: dict[str, Any] | None) -> Sharding | None:
 def lease_text(lease: Lease) -> str:
     """Invert `parse_lease`; equal leases give equal text."""
     values = dict(zip(_LEASE_FIELDS, _lease_values(lease), strict=True))
-    values["shards"] = lease.sharding and _shards_values(lease.sharding)
+    values["sharding"] = lease.sharding and _sharding_values(lease.sharding)
     return json.dumps(values, separators=(",", ":"))
 
 
-def _shards_values(shards: Sharding) -> dict[str, Any]:
+def _sharding_values(sharding: Sharding) -> dict[str, Any]:
     """As `dataclasses.asdict`, which copies each of thousands of ranks."""
-    values = {field.name: getattr(shards, field.name) for field in fields(Sharding)}
-    return values | {"spec": asdict(shards.spec), "balance": asdict(shards.balance)}
+    values = {field.name: getattr(sharding, field.name) for field in fields(Sharding)}
+    return values | {"spec": asdict(sharding.spec), "balance": asdict(sharding.balance)}
 
 
 def parse_config(text: str | bytes) -> RunConfig:
