@@ -44,7 +44,7 @@ async def test_a_filter_drops_groups_of_solved_prompts_and_batches_stay_exact(
     now = await status(client)
     alert = now["alert"]
     assert (alert["sequences"], alert["dropped"]) == (12, {"zero_variance": 6})
-    assert alert["detail"] == "nothing to train on in the last 12 sequences; groups that came in vain: zero_variance 6"
+    assert alert["detail"] == "nothing to train on in the last 12 sequences; dropped groups: zero_variance 6"
     assert [environment["dropped"] for environment in now["environments"]] == [{"zero_variance": 6}, {}]
     assert (await explained(client))["alert"]["detail"] == alert["detail"]
     page = await scrape(client)

@@ -54,12 +54,12 @@ def without_minimums(bounds: Mapping[int, Bounds]) -> dict[int, Bounds]:
     return {environment: Bounds(0, bound.maximum) for environment, bound in bounds.items()}
 
 
-def supplies_of(batch_size: int, supply: GroupCounts, bounds: Mapping[int, Bounds]) -> list[Supply]:
+def supplies_of(batch_size: int, groups: GroupCounts, bounds: Mapping[int, Bounds]) -> list[Supply]:
     """Return what each environment can bring to an empty batch; those with a minimum but no groups are included."""
     accounts = {account_of(environment, batch_size, bounds) for environment in bounds} | {None}
     return [
         Supply(
-            account, 0, _bound(account, bounds).minimum, limit_of(account, batch_size, bounds), supply.get(account, {})
+            account, 0, _bound(account, bounds).minimum, limit_of(account, batch_size, bounds), groups.get(account, {})
         )
         for account in sorted(accounts, key=lambda account: -1 if account is None else account)
     ]
@@ -81,32 +81,32 @@ def minimums_conflict(
         True if even an unlimited supply of groups of these sizes has no exact batch that keeps every minimum, while
         without the minimums it has one.
     """
-    parts = supplies_of(batch_size, unlimited(batch_size, sizes, bounds), bounds)
-    unbound = [part._replace(least=0) for part in parts]
-    return not attainable(batch_size, parts) and attainable(batch_size, unbound)
+    supplies = supplies_of(batch_size, unlimited(batch_size, sizes, bounds), bounds)
+    unbound = [supply._replace(least=0) for supply in supplies]
+    return not attainable(batch_size, supplies) and attainable(batch_size, unbound)
 
 
 def unlimited(
     batch_size: int, sizes: Mapping[int | None, Collection[int]], bounds: Mapping[int, Bounds]
 ) -> GroupCounts:
     """Return more groups of each known size than a batch can take; of any size where none is known."""
-    supply: dict[int | None, dict[int, int]] = {}
+    groups: dict[int | None, dict[int, int]] = {}
     for environment in sizes.keys() | bounds.keys():
-        own = supply.setdefault(account_of(environment, batch_size, bounds), {})
+        own = groups.setdefault(account_of(environment, batch_size, bounds), {})
         for size in sizes.get(environment) or ((1,) if environment in bounds else ()):
             if size > 0:
                 own[size] = batch_size // size
-    return supply
+    return groups
 
 
 def usable_groups(batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, Bounds]) -> GroupCounts:
     """Return the queued groups that may be part of a batch."""
-    supply: dict[int | None, Counter[int]] = {}
+    groups: dict[int | None, Counter[int]] = {}
     for lane in lanes:
         if lane.size <= limit_of(lane.environment, batch_size, bounds):
             account = account_of(lane.environment, batch_size, bounds)
-            supply.setdefault(account, Counter())[lane.size] += lane.queued
-    return supply
+            groups.setdefault(account, Counter())[lane.size] += lane.queued
+    return groups
 
 
 def explain(
@@ -120,20 +120,20 @@ def explain(
         bounds: What each environment must and may have.
         sizes: Group sizes environments declared, beside those in the queue.
     """
-    supply = usable_groups(batch_size, lanes, bounds)
-    parts = supplies_of(batch_size, supply, bounds)
-    usable = sum(min(part.available, part.most) for part in parts)
+    groups = usable_groups(batch_size, lanes, bounds)
+    supplies = supplies_of(batch_size, groups, bounds)
+    usable = sum(min(supply.available, supply.most) for supply in supplies)
     short = {
-        part.environment: part.least - part.available
-        for part in parts
-        if part.environment is not None and part.available < part.least
+        supply.environment: supply.least - supply.available
+        for supply in supplies
+        if supply.environment is not None and supply.available < supply.least
     }
     known = _known_sizes(lanes, sizes)
     blocker = _blocker(batch_size, usable, short, known, bounds)
-    detail = _detail(blocker, batch_size, usable, short, parts)
-    hints = _unblocked_by(batch_size, parts, known, bounds)
+    detail = _detail(blocker, batch_size, usable, short, supplies)
+    hints = _unblocked_by(batch_size, supplies, known, bounds)
     oversized = _oversized(batch_size, lanes, bounds)
-    missing = fewest_missing(batch_size, parts)
+    missing = fewest_missing(batch_size, supplies)
     return NotReady(blocker, detail + _set_aside(oversized), missing, short, oversized, hints)
 
 
@@ -172,8 +172,10 @@ def _blocker(
     return Blocker.NO_EXACT_FIT
 
 
-def _detail(blocker: Blocker, batch_size: int, usable: int, short: Mapping[int, int], parts: Sequence[Supply]) -> str:
-    needs = {part.environment: part for part in parts if part.least > 0}
+def _detail(
+    blocker: Blocker, batch_size: int, usable: int, short: Mapping[int, int], supplies: Sequence[Supply]
+) -> str:
+    needs = {supply.environment: supply for supply in supplies if supply.least > 0}
     shortages = "; ".join(
         f"environment {environment} needs {needs[environment].least} of {batch_size} sequences, "
         f"has {needs[environment].available} queued"
@@ -185,12 +187,12 @@ def _detail(blocker: Blocker, batch_size: int, usable: int, short: Mapping[int, 
         return f"a batch needs {wanted}, {there} queued" + (shortages and f"; {shortages}")
     if blocker is Blocker.MINIMUM_SHORT:
         return shortages
-    promised = ", ".join(f"environment {part.environment} at least {part.least}" for part in needs.values())
+    promised = ", ".join(f"environment {supply.environment} at least {supply.least}" for supply in needs.values())
     if blocker is Blocker.MINIMUMS_CONFLICT:
         return f"group sizes make the minimums impossible together in a batch of {batch_size}: {promised}"
     kept = f" with {promised}" if promised else ""
-    sizes = ", ".join(map(str, sorted({size for part in parts for size in part.counts})))
-    queued = sum(part.available for part in parts)
+    sizes = ", ".join(map(str, sorted({size for supply in supplies for size in supply.counts})))
+    queued = sum(supply.available for supply in supplies)
     return f"{queued} usable sequences are queued, but no groups of sizes {sizes} sum to exactly {batch_size}{kept}"
 
 
@@ -204,7 +206,7 @@ def _set_aside(oversized: Mapping[int | None, int]) -> str:
 
 def _unblocked_by(
     batch_size: int,
-    parts: Sequence[Supply],
+    supplies: Sequence[Supply],
     known: Mapping[int | None, Collection[int]],
     bounds: Mapping[int, Bounds],
 ) -> tuple[tuple[int | None, int], ...]:
@@ -223,7 +225,7 @@ def _unblocked_by(
         if (account, size) not in helps:
             if len(helps) == _MOST_TRIED:
                 break
-            helps[account, size] = _helps(batch_size, parts, account, size)
+            helps[account, size] = _helps(batch_size, supplies, account, size)
         if helps[account, size]:
             found.append((environment, size))
             if len(found) == _MOST_HINTS:
@@ -231,11 +233,13 @@ def _unblocked_by(
     return tuple(found)
 
 
-def _helps(batch_size: int, parts: Sequence[Supply], account: int | None, size: int) -> bool:
+def _helps(batch_size: int, supplies: Sequence[Supply], account: int | None, size: int) -> bool:
     """Whether a batch exists with one more group of an account: it must contain that group, for none exists without."""
     with_it = [
-        part._replace(least=max(0, part.least - size), most=part.most - size) if part.environment == account else part
-        for part in parts
+        supply._replace(least=max(0, supply.least - size), most=supply.most - size)
+        if supply.environment == account
+        else supply
+        for supply in supplies
     ]
     return attainable(batch_size - size, with_it)
 

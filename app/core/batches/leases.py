@@ -1,4 +1,4 @@
-"""Batches in trainers' hands: their states, and which of them wait to be handed out again.
+"""Follow batches in trainers' hands through their states, and decide which are handed out again.
 
 commit ──▶ SENDING ──reply complete──▶ SENT ──next completed GET──▶ delivered           (Atropos)
               │ broke off, sender gone  │ a trainer registers anew
@@ -131,7 +131,7 @@ def contents_of(groups: Iterable[LeasedGroup]) -> tuple[tuple[int | None, int, i
 
 
 def returned(lease: Lease) -> Lease:
-    """Return a lease that nobody has any more: its batch waits to be handed out again."""
+    """Return the lease after its holder lost it: its batch waits to be handed out again."""
     sharding = None if lease.sharding is None else untouched(lease.sharding)
     free = replace(lease, lease_id="", deadline_ms=0, request_id="", trainer="", sharding=sharding)
     return replace(free, state=LeaseState.RETURNED)
@@ -172,18 +172,18 @@ def expired(lease: Lease, clock_ms: int) -> bool:
 
 
 def exhausted(lease: Lease, clock_ms: int, max_deliveries: int) -> bool:
-    """Whether a batch's lease ran out as often as the run allows: it is set aside, not handed out again."""
+    """Whether a batch's lease ran out as often as the run allows. Then the batch is quarantined."""
     return expired(lease, clock_ms) and lease.delivery_count >= max_deliveries
 
 
 def is_redeliverable(lease: Lease, clock_ms: int, max_deliveries: int, *, being_sent: bool) -> bool:
-    """Whether a lease's batch waits to be handed out again: returned, expired, or nobody is sending it any more.
+    """Whether a batch waits to be handed out again: returned, expired, or no longer being sent.
 
     Args:
         lease: The lease.
         clock_ms: The run clock now.
         max_deliveries: How often the run hands out a batch at most, ``>= 1``; counts for what is held.
-        being_sent: Of a batch that is being sent: whether somebody is still at it.
+        being_sent: Whether some process still sends it; counts for a batch in the state SENDING.
     """
     match lease.state:
         case LeaseState.SENDING:

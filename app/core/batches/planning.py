@@ -1,4 +1,4 @@
-"""What a trainer that asks for a batch gets: the rules of selection, and when a minimum may be relaxed."""
+"""Decide which batch a trainer gets, and when a minimum may be relaxed."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,21 +1,20 @@
-"""Which groups form a batch where the minimums cannot all be kept; maximums still are.
+"""Select a batch where the minimums cannot all be kept. Maximums still are.
 
-Of all exact batches, those that leave the least owed, ``sum(max(0, minimum + debt - got))``, count; of these, those
-with the smallest shortfall, ``sum(max(0, minimum - got))``; of these, the law of `app.core.batches.selection` chooses.
-(The exchange of its first point leaves every environment with as many sequences as before, so it holds here too.)
-Without debts both sums are the same: the smallest total shortfall. With them, what is owed comes first, or an
-environment whose minimum is small beside the others' would be left out each time.
+Of all exact batches, take those that leave the least owed, ``sum(max(0, minimum + debt - got))``. Of these, take those
+with the smallest shortfall, ``sum(max(0, minimum - got))``. Of these, the rule of `app.core.batches.selection` chooses.
+(Its first point holds here too: the exchange leaves every environment with as many sequences as before.) Without debts
+both sums are the same. With debts, what is owed comes first. Otherwise an environment with a small minimum could be
+left out each time.
 
-To ask whether a batch of lowest cost exists takes milliseconds; to ask once for each pool would take seconds. But what
-each environment may end with in some batch of lowest cost (`app.core.batches.subset_sum.endings`) is known for all of
-them at the price of a few such questions, and then most skips are plain: with this group its environment could end with
-nothing that it may. Therefore:
+To ask whether a batch of lowest cost exists takes milliseconds. To ask once for each size class would take seconds. But
+`app.core.batches.subset_sum.endings` gives, at the price of a few such questions, the totals that each environment may
+end with in some batch of lowest cost. Then most skips are plain: with this group, its environment could not end with
+any such total. Therefore:
 
-1. The whole course of the walk is drawn up with plain skips only, and checked once, at its end.
-2. If no batch of lowest cost is left there, environments got in each other's way. What is possible after a step was
-   possible before it, and a plain skip takes nothing away. So bisection finds the first step that is wrong: a group
-   that was taken and must be skipped. Up to there the course is right; what follows is drawn up anew, from what
-   environments may end with now.
+1. Plan the whole walk with plain skips only, and check it once, at its end.
+2. If no batch of lowest cost is left there, two environments conflict. What is possible after a step was possible
+   before it, and a plain skip takes nothing away. So bisection finds the first wrong step: a group that was taken and
+   must be skipped. Keep the walk up to there, skip that group, and plan the rest anew.
 """
 
 from collections import Counter
@@ -49,15 +48,15 @@ def select_relaxed(
     dues = {environment: minimum + debts.get(environment, 0) for environment, minimum in minimums.items()}
     one_owed = 1 + sum(minimums.values())  # a sequence owed costs more than all that can be short
 
-    def price(part: Supply, brought: NDArray[np.int64]) -> NDArray[np.int64]:
-        due = dues.get(part.environment, 0) - part.taken if part.environment is not None else 0
-        return _below(due, brought) * one_owed + _short(part, brought)
+    def price(supply: Supply, brought: NDArray[np.int64]) -> NDArray[np.int64]:
+        due = dues.get(supply.environment, 0) - supply.taken if supply.environment is not None else 0
+        return _below(due, brought) * one_owed + _short(supply, brought)
 
-    pools = SizeClasses(batch_size, lanes, bounds)
-    lowest = cheapest(*pools.remaining(pools.nothing, pools.everything), price)
+    classes = SizeClasses(batch_size, lanes, bounds)
+    lowest = cheapest(*classes.remaining(classes.nothing, classes.everything), price)
     if lowest is None:
         return explain(batch_size, lanes, without_minimums(bounds), {})
-    groups = pools.groups(_oldest(pools, price, lowest))
+    groups = classes.groups(_oldest(classes, price, lowest))
     shortfall = shortfall_of(groups, bounds)
     return BatchPlan(groups, relaxed=bool(shortfall), shortfall=shortfall)
 
@@ -75,22 +74,22 @@ def smallest_shortfall(
 
 
 class _Step(NamedTuple):
-    """What the walk does with the oldest group of the pools still open: take it, or skip it and close its pool."""
+    """One step of the walk: take the oldest group of the open size classes, or skip it and close its size class."""
 
     pool: int
     takes: bool
 
 
-def _oldest(pools: SizeClasses, price: Price, lowest: int) -> ClassCounts:
-    """Return how many groups of each pool the law takes, of the batches that cost ``lowest``."""
-    low, high = pools.nothing, pools.everything
+def _oldest(classes: SizeClasses, price: Price, lowest: int) -> ClassCounts:
+    """Return how many groups of each size class the rule takes, of the batches that cost ``lowest``."""
+    low, high = classes.nothing, classes.everything
     while True:
-        course = _course(pools, low, high, endings(*pools.remaining(low, high), price, lowest))
+        course = _course(classes, low, high, endings(*classes.remaining(low, high), price, lowest))
 
         def possible_after(
             count: int, start: tuple[ClassCounts, ClassCounts, list[_Step]] = (low, high, course)
         ) -> bool:
-            return affordable(*pools.remaining(*_after(count, *start)), price, lowest)
+            return affordable(*classes.remaining(*_after(count, *start)), price, lowest)
 
         if possible_after(len(course)):
             return _after(len(course), low, high, course)[0]
@@ -109,25 +108,25 @@ def _after(count: int, low: ClassCounts, high: ClassCounts, course: Sequence[_St
     return low, high
 
 
-def _course(pools: SizeClasses, low: ClassCounts, high: ClassCounts, ends: Mapping[int | None, int]) -> list[_Step]:
+def _course(classes: SizeClasses, low: ClassCounts, high: ClassCounts, ends: Mapping[int | None, int]) -> list[_Step]:
     """Draw up the walk to its end, skipping no group but where its environment could not end as it may any more.
 
     Args:
         pools: The queue.
-        low: Groups of each pool that are taken.
-        high: Groups of each pool up to which more may be.
+        low: Groups of each size class that are taken.
+        high: Groups of each size class up to which more may be.
         ends: The totals each environment may end with, as bits.
     """
-    _, parts = pools.remaining(low, high)
-    taken = {part.environment: part.taken for part in parts}
-    left = {part.environment: dict(part.counts) for part in parts}
+    _, supplies = classes.remaining(low, high)
+    taken = {supply.environment: supply.taken for supply in supplies}
+    left = {supply.environment: dict(supply.counts) for supply in supplies}
     course = []
-    for key in pools.order(low, high):
-        index = key % len(pools.all)
-        account, size = pools.all[index].account, pools.all[index].size
+    for key in classes.order(low, high):
+        index = key % len(classes.all)
+        account, size = classes.all[index].account, classes.all[index].size
         own = left[account]
         if size not in own:
-            continue  # its pool was closed
+            continue  # its size class is closed
         own[size] -= 1
         takes = _can_end(taken[account] + size, own, ends[account])
         course.append(_Step(index, takes))
@@ -144,8 +143,8 @@ def _can_end(taken: int, counts: Mapping[int, int], ends: int) -> bool:
     return room >= 0 and bool(reachable(counts, room) & ends >> taken)
 
 
-def _short(part: Supply, brought: NDArray[np.int64]) -> NDArray[np.int64]:
-    return _below(part.least, brought)
+def _short(supply: Supply, brought: NDArray[np.int64]) -> NDArray[np.int64]:
+    return _below(supply.least, brought)
 
 
 def _below(wanted: int, got: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -1,4 +1,4 @@
-"""Which delivered batches are kept for a rewind, and which policy version a rewind goes back to."""
+"""Decide which delivered batches are kept for a rewind, and which policy version a rewind restores."""
 
 from collections.abc import Iterable, Sequence
 

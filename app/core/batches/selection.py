@@ -65,23 +65,23 @@ class SizeClasses:
     def __init__(self, batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, Bounds]) -> None:
         self._batch_size = batch_size
         self._untouched = supplies_of(batch_size, {}, bounds)
-        self.all = _pools(batch_size, lanes, bounds)
+        self.all = _size_classes(batch_size, lanes, bounds)
         self.nothing: ClassCounts = [0] * len(self.all)
         self.everything: ClassCounts = [len(pool.keys) for pool in self.all]
 
     def remaining(self, low: ClassCounts, high: ClassCounts) -> tuple[int, list[Supply]]:
         """Return what is missing to a batch of ``low`` groups of each pool, and what groups up to ``high`` can add."""
-        taken = {part.environment: 0 for part in self._untouched}
+        taken = {supply.environment: 0 for supply in self._untouched}
         counts: dict[int | None, dict[int, int]] = {account: {} for account in taken}
         for pool, have, most in zip(self.all, low, high, strict=True):
             taken[pool.account] += have * pool.size
             if most > have:
                 counts[pool.account][pool.size] = most - have
-        parts = []
+        supplies = []
         for account, _, least, most, _ in self._untouched:
             have = taken[account]
-            parts.append(Supply(account, have, max(0, least - have), most - have, counts[account]))
-        return self._batch_size - sum(taken.values()), parts
+            supplies.append(Supply(account, have, max(0, least - have), most - have, counts[account]))
+        return self._batch_size - sum(taken.values()), supplies
 
     def order(self, low: ClassCounts, high: ClassCounts) -> list[int]:
         """Return the keys of the groups from ``low`` to ``high``, oldest first."""
@@ -105,17 +105,17 @@ def last(low: int, high: int, test: Callable[[int], bool]) -> int:
     return low + bisect_left(range(low + 1, high + 1), True, key=lambda number: not test(number))
 
 
-def _pools(batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, Bounds]) -> list[SizeClass]:
+def _size_classes(batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, Bounds]) -> list[SizeClass]:
     members: dict[tuple[int | None, int], list[Lane]] = {}
     for lane in lanes:
         if lane.size <= limit_of(lane.environment, batch_size, bounds):
             members.setdefault((account_of(lane.environment, batch_size, bounds), lane.size), []).append(lane)
-    pools = []
+    classes = []
     for index, ((account, size), own) in enumerate(members.items()):
         most = limit_of(account, batch_size, bounds) // size
         keys = sorted(head.arrival * len(members) + index for lane in own for head in lane.heads[:most])[:most]
-        pools.append(SizeClass(account, size, tuple(keys), tuple(own)))
-    return pools
+        classes.append(SizeClass(account, size, tuple(keys), tuple(own)))
+    return classes
 
 
 def select(

@@ -1,8 +1,16 @@
-"""Which totals whole groups can sum to: pure arithmetic, no queue.
+"""Decide which totals whole groups can sum to. Pure arithmetic, without a queue.
 
-A set of totals is one Python integer: bit ``t`` is set if the total ``t`` can be had. Adding a group of size ``s``
-to every total is a shift by ``s``, so thousands of totals move in one machine-speed operation, and the cost depends
-on the batch size and on how many different sizes there are, never on how many groups wait.
+Two standard methods:
+
+- *Bitset subset sum.* A set of totals is one Python integer: bit ``t`` is set if the total ``t`` can be reached. Adding
+  a group of size ``s`` to every total is a shift by ``s``. Many groups of one size are added by doubling.
+- *Min-plus convolution.* Where totals have costs, an array holds the lowest cost of each total. Adding an environment
+  takes the minimum over all splits of the total.
+
+The cost depends on the batch size and on the number of different sizes, not on how many groups wait.
+
+Source: Bellman, *Dynamic Programming* (1957), for both recurrences; Pisinger, *Dynamic programming on the word RAM*
+(2003), for totals as bits of machine words.
 """
 
 from collections import Counter
@@ -18,7 +26,7 @@ _UNREACHABLE = 1 << 61  # above every cost, and far enough below 2**63 that a co
 
 
 class Supply(NamedTuple):
-    """What one environment can still bring to a batch, on top of what was taken from it already.
+    """What one environment can still bring to a batch, beside what was taken from it already.
 
     Attributes:
         environment: Its id; None for the groups of all environments without bounds, taken together.
@@ -41,75 +49,75 @@ class Supply(NamedTuple):
 
 
 Price = Callable[[Supply, NDArray[np.int64]], NDArray[np.int64]]
-"""What a part costs by how many more sequences it brings: int64 in, int64 from 0 to below 2**40 out."""
+"""What a supply costs by how many more sequences it brings: int64 in, int64 from 0 to below 2**40 out."""
 
 
-def plausible(total: int, parts: Iterable[Supply]) -> bool:
-    """Whether addition alone leaves it open that groups of the parts sum to ``total`` within all bounds."""
+def plausible(total: int, supplies: Iterable[Supply]) -> bool:
+    """Whether groups may sum to ``total`` within all bounds, as far as addition alone tells."""
     least = most = 0
-    for part in parts:
-        ceiling = min(part.most, part.available)
-        if ceiling < part.least:
+    for supply in supplies:
+        ceiling = min(supply.most, supply.available)
+        if ceiling < supply.least:
             return False
-        least += part.least
+        least += supply.least
         most += ceiling
     return least <= total <= most
 
 
-def attainable(total: int, parts: Sequence[Supply]) -> bool:
-    """Whether groups of the parts can sum to exactly ``total`` sequences with every part within its bounds."""
-    if not plausible(total, parts):
+def attainable(total: int, supplies: Sequence[Supply]) -> bool:
+    """Whether groups of the supplies can sum to exactly ``total`` sequences with every supply within its bounds."""
+    if not plausible(total, supplies):
         return False
-    # What is above the minimums is all that is open: every part counts from its minimum, and the integers stay short.
-    slack = total - sum(part.least for part in parts)
+    # Count every supply from its minimum: only what is above the minimums is open, so the integers stay short.
+    slack = total - sum(supply.least for supply in supplies)
     mask = (2 << slack) - 1
-    free, bound = _parted(parts, slack)
+    free, bound = _parted(supplies, slack)
     sums = reachable(free, slack)
-    for part in bound:
-        above = reachable(part.counts, min(part.most, part.least + slack)) >> part.least
-        sums = _sumset(sums, above, gcd(*part.counts), mask)
+    for supply in bound:
+        above = reachable(supply.counts, min(supply.most, supply.least + slack)) >> supply.least
+        sums = _sumset(sums, above, gcd(*supply.counts), mask)
         if not sums:
             return False
     return bool(sums >> slack & 1)
 
 
-def _parted(parts: Iterable[Supply], slack: int) -> tuple[Counter[int], list[Supply]]:
-    """Merge the groups of all parts whose bounds do not bind within ``slack``; return the others unchanged."""
+def _parted(supplies: Iterable[Supply], slack: int) -> tuple[Counter[int], list[Supply]]:
+    """Merge the groups of all supplies whose bounds do not bind within ``slack``; return the others unchanged."""
     free: Counter[int] = Counter()
     bound: list[Supply] = []
-    for part in parts:
-        if part.least > 0 or part.most < min(slack, part.available):
-            bound.append(part)
+    for supply in supplies:
+        if supply.least > 0 or supply.most < min(slack, supply.available):
+            bound.append(supply)
         else:
-            free.update(part.counts)
+            free.update(supply.counts)
     return free, bound
 
 
-def fewest_missing(total: int, parts: Sequence[Supply]) -> int:
+def fewest_missing(total: int, supplies: Sequence[Supply]) -> int:
     """Return the fewest sequences to add so that groups can sum to exactly ``total`` within all bounds.
 
-    They may be added in groups of any size, to any part or to none. A part that cannot contribute exactly its minimum
-    has two options. It contributes more, which leaves less room for others. Or it contributes as much as it can below
-    its minimum, and the rest is missing. The result is the cheapest combination plus what is left to ``total``.
+    They may be added in groups of any size, to any supply or to none. A supply that cannot contribute exactly its
+    minimum has two options. It contributes more, which leaves less room for others. Or it contributes as much as it can
+    below its minimum, and the rest is missing. The result is the cheapest combination plus what is left to ``total``.
 
     Args:
-        total: Sequences in all, at least the sum of the minimums of the parts.
-        parts: The groups there are, with bounds.
+        total: Sequences in all, at least the sum of the minimums of the supplies.
+        supplies: The groups there are, with bounds.
     """
-    slack = max(0, total - sum(part.least for part in parts))
-    free, bound = _parted(parts, slack)
+    slack = max(0, total - sum(supply.least for supply in supplies))
+    free, bound = _parted(supplies, slack)
     missing, sums, torn = 0, reachable(free, slack), []
-    for part in bound:
-        own = reachable(part.counts, min(part.most, part.least + slack))
-        short = part.least - ((own & ((2 << part.least) - 1)).bit_length() - 1)
-        above = own >> part.least
+    for supply in bound:
+        own = reachable(supply.counts, min(supply.most, supply.least + slack))
+        short = supply.least - ((own & ((2 << supply.least) - 1)).bit_length() - 1)
+        above = own >> supply.least
         if not short:
-            sums = _sumset(sums, above, gcd(*part.counts), (2 << slack) - 1)
+            sums = _sumset(sums, above, gcd(*supply.counts), (2 << slack) - 1)
         elif not above:
             missing += short
         else:
             brought = _positions(above | 1)
-            torn.append(_Options(brought, np.where(brought == 0, short, 0), gcd(*part.counts)))
+            torn.append(_Options(brought, np.where(brought == 0, short, 0), gcd(*supply.counts)))
     best = np.full(sums.bit_length(), _UNREACHABLE, np.int64)
     best[_positions(sums)] = 0
     for options in torn:  # only up to the largest total, often far below the slack
@@ -144,85 +152,85 @@ def reachable(counts: Mapping[int, int], limit: int) -> int:
     return sums
 
 
-def cheapest(total: int, parts: Sequence[Supply], price: Price) -> int | None:
-    """Return the smallest sum of prices for which groups of the parts sum to exactly ``total``; None if none do.
+def cheapest(total: int, supplies: Sequence[Supply], price: Price) -> int | None:
+    """Return the smallest sum of prices for which groups of the supplies sum to exactly ``total``; None if none do.
 
-    What parts must bring does not bind here: it is for the price to say what bringing less costs.
+    Minimums do not bind here: the price says what bringing less costs.
     """
-    if not attainable(total, _without_least(parts)):
+    if not attainable(total, _without_least(supplies)):
         return None
     budget = 1
     # Most ways to bring much too little are dearer than the best batch: a small budget leaves them out.
-    while (cost := _cost(total, parts, price, budget)) > budget:
+    while (cost := _cost(total, supplies, price, budget)) > budget:
         budget *= 4
     return cost
 
 
-def affordable(total: int, parts: Sequence[Supply], price: Price, budget: int) -> bool:
+def affordable(total: int, supplies: Sequence[Supply], price: Price, budget: int) -> bool:
     """Whether `cheapest` is at most ``budget``."""
-    return attainable(total, _without_least(parts)) and _cost(total, parts, price, budget) <= budget
+    return attainable(total, _without_least(supplies)) and _cost(total, supplies, price, budget) <= budget
 
 
-def endings(total: int, parts: Sequence[Supply], price: Price, budget: int) -> dict[int | None, int]:
-    """Return with which totals, what was taken included, each part ends where all sum to ``total`` within ``budget``.
+def endings(total: int, supplies: Sequence[Supply], price: Price, budget: int) -> dict[int | None, int]:
+    """Return the totals, taken groups included, that each supply may end with where all sum to ``total`` in ``budget``.
 
-    Every part needs the cheapest ways of all others together. Halving the parts again and again and adding to each half
-    what the other one brings costs as much as `cheapest` once for each time that they can be halved.
+    Every supply needs the cheapest ways of all others together. So halve the supplies recursively, and add to each half
+    what the other one brings. Each level of the recursion costs as much as `cheapest`.
 
     Returns:
         Totals by environment, as bits; 0 where there is no way at all.
     """
-    options = [_options(part, total, price, budget) for part in parts]
+    options = [_options(supply, total, price, budget) for supply in supplies]
     found: dict[int | None, int] = {}
 
     def narrow(first: int, end: int, others: NDArray[np.int64]) -> None:
         if end - first == 1:
             brought, cost, _ = options[first]
             own = brought[cost + others[total - brought] <= budget]
-            found[parts[first].environment] = sum(1 << more for more in own.tolist()) << parts[first].taken
+            found[supplies[first].environment] = sum(1 << more for more in own.tolist()) << supplies[first].taken
             return
         middle = (first + end) // 2
         narrow(first, middle, reduce(_combined, options[middle:end], others))
         narrow(middle, end, reduce(_combined, options[first:middle], others))
 
-    narrow(0, len(parts), _none_brought(total))
+    narrow(0, len(supplies), _none_brought(total))
     return found
 
 
-def _without_least(parts: Sequence[Supply]) -> list[Supply]:
-    return [part._replace(least=0) for part in parts]
+def _without_least(supplies: Sequence[Supply]) -> list[Supply]:
+    return [supply._replace(least=0) for supply in supplies]
 
 
-def _cost(total: int, parts: Sequence[Supply], price: Price, budget: int) -> int:
+def _cost(total: int, supplies: Sequence[Supply], price: Price, budget: int) -> int:
     """Return the smallest sum of prices if it is at most ``budget``, else some number above it."""
-    options = (_options(part, total, price, budget) for part in parts)
+    options = (_options(supply, total, price, budget) for supply in supplies)
     return int(reduce(_combined, options, _none_brought(total))[total])
 
 
 def _none_brought(total: int) -> NDArray[np.int64]:
-    """Return the cheapest way to each total without any part."""
+    """Return the cheapest way to each total without any supply."""
     best = np.full(total + 1, _UNREACHABLE, np.int64)
     best[0] = 0
     return best
 
 
 class _Options(NamedTuple):
-    """What a part can bring within a budget, what that costs, and the greatest common divisor of its group sizes."""
+    """What a supply can bring within a budget, what that costs, and the greatest common divisor of its group sizes."""
 
     brought: NDArray[np.int64]
     cost: NDArray[np.int64]
     step: int
 
 
-def _options(part: Supply, total: int, price: Price, budget: int) -> _Options:
-    brought = _positions(reachable(part.counts, min(part.most, total)))
-    cost = price(part, brought)
-    return _Options(brought[cost <= budget], cost[cost <= budget], gcd(*part.counts))
+def _options(supply: Supply, total: int, price: Price, budget: int) -> _Options:
+    brought = _positions(reachable(supply.counts, min(supply.most, total)))
+    cost = price(supply, brought)
+    return _Options(brought[cost <= budget], cost[cost <= budget], gcd(*supply.counts))
 
 
-def _combined(best: NDArray[np.int64], part: _Options) -> NDArray[np.int64]:
-    """Return, for each total, the cheapest way to reach it with one more part (a min-plus convolution)."""
-    brought, cost, step = part
+def _combined(best: NDArray[np.int64], supply: _Options) -> NDArray[np.int64]:
+    """Return, for each total, the cheapest way to reach it with one more supply (a min-plus convolution)."""
+    brought, cost, step = supply
     combined = np.full_like(best, _UNREACHABLE)
     for more, extra in zip(brought[cost > 0].tolist(), cost[cost > 0].tolist(), strict=True):
         _lower(combined, more, best[: len(best) - more] + extra)

@@ -37,40 +37,40 @@ def bin_sizes(counts: ItemCounts, n_bins: int) -> list[int]:
 def bin_distribution(
     parts: Sequence[MixtureComponent], counts: ItemCounts, n_bins: int, looked_up: Sequence[int] = ()
 ) -> list[float]:
-    """Return each bin's probability under a law: for ``bins_only``, and to compare strategies.
+    """Return each bin's probability under a distribution: for ``bins_only``, and to compare strategies.
 
     Exact for what lies in MEAN_REWARD and UNSEEN. Which bins the places of other orders belong to only a look-up tells:
     their probability is spread as ``looked_up`` is.
 
     Args:
-        parts: The law.
+        parts: The distribution.
         counts: What it was made from.
         n_bins: How many bins there are.
         looked_up: Bins of items drawn from the parts in other orders (`in_other_orders`), in any number, by
-            `choosing.independent`: drawn without replacement, they would tell of the items rather than of the law.
+            `sampling.independent`. Draws without replacement would be biased.
 
     Raises:
         ValueError: There are such parts, and nothing was looked up.
     """
-    law, ranked = [0.0] * n_bins, counts.length(Index.MEAN_REWARD)
+    distribution, ranked = [0.0] * n_bins, counts.length(Index.MEAN_REWARD)
     for part in parts:
         if part.index is Index.UNSEEN:
-            law[middle(n_bins)] += part.probability
+            distribution[middle(n_bins)] += part.probability
         elif part.index is Index.MEAN_REWARD:
             own = range(part.first, part.first + part.size)
             for each in range(bin_of(own[-1], ranked, n_bins), bin_of(own[0], ranked, n_bins) + 1):
                 ranks = ranks_of(each, ranked, n_bins)
                 shared = min(own.stop, ranks.stop) - max(own.start, ranks.start)
-                law[each] += part.probability * max(0, shared) / part.size
+                distribution[each] += part.probability * max(0, shared) / part.size
     if others := in_other_orders(parts):
         if not looked_up:
             raise ValueError("which bins these items belong to must be looked up")
         elsewhere = sum(part.probability for part in others)
         for each, times in Counter(looked_up).items():
-            law[each] += elsewhere * times / len(looked_up)
-    return law
+            distribution[each] += elsewhere * times / len(looked_up)
+    return distribution
 
 
 def in_other_orders(parts: Sequence[MixtureComponent]) -> tuple[MixtureComponent, ...]:
-    """Return those parts of a law that do not say by themselves which bins their items belong to."""
+    """Return those parts of a distribution that do not say by themselves which bins their items belong to."""
     return tuple(part for part in parts if part.index not in (Index.MEAN_REWARD, Index.UNSEEN))

@@ -57,7 +57,7 @@ class EstimateUpdate(NamedTuple):
 
 
 class Posterior(NamedTuple):
-    """The Beta law of an item's pass rate."""
+    """The Beta distribution of an item's pass rate."""
 
     alpha: float
     beta: float
@@ -127,7 +127,7 @@ def unseen(prior: float | None = None) -> Estimate:
 
 
 def posterior(policy: CurriculumPolicy, estimate: Estimate) -> Posterior:
-    """Return the law of an item's pass rate, from Beta(1, 1); a prior is evidence until the first observation."""
+    """Return the posterior of an item's pass rate, from Beta(1, 1). A prior counts until the first observation."""
     passed, failed = estimate.passed, estimate.failed
     if estimate.count == 0 and estimate.prior is not None:
         share = pass_share(policy, estimate.prior)

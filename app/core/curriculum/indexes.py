@@ -90,14 +90,14 @@ class MixtureComponent:
         index: The index.
         first: The rank of its lowest place.
         size: Places, ``>= 1``.
-        probability: Above 0; the parts of a law sum to 1.
+        probability: Above 0; the parts of a distribution sum to 1.
         why: Why one is chosen from it, in a few words for people.
         bin: The bin that all its items belong to; None where they may be of several (then ask for their ranks of mean
         reward).
         category: Which category; None but for `Index.CATEGORY`.
         exponent: 0: all places alike; else the k-th place from the *highest* score is as likely as ``k ** -exponent``.
-        kind: Parts of one kind are one law; of several kinds, each draw is of a kind by their probabilities, whatever
-            was drawn before, and of what is left of that kind.
+        kind: Components of one kind are one distribution. With several kinds, each draw first chooses a kind by their
+            probabilities, whatever was drawn before, and then draws from what is left of that kind.
     """
 
     index: Index

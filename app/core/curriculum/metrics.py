@@ -1,4 +1,4 @@
-"""A curriculum in numbers for people."""
+"""Compute the metrics of a curriculum."""
 
 import math
 from collections.abc import Sequence
@@ -44,15 +44,16 @@ def metrics(
     """Return metrics by name, those of Atropos's CurriculumScheduler among them, all under ``curriculum/``.
 
     As there, "difficulty" is the moving average of rewards, so high is easy; the three are left out while there is
-    none. What is particular to a strategy is there while it is the curriculum's. The law's entropy is in nats (THOMPSON
-    has no law to show); of PLR, which has two places for each item, it is that of the places, which is no less.
+    none. A strategy's own metrics are there while the curriculum uses it. The entropy of the distribution is in
+    nats. THOMPSON has no distribution to show. PLR has two places for each item; its entropy is that of the places, and
+    at least that of the items.
 
     Args:
         policy: The curriculum's.
         counts: Of the spans of its strategy.
         totals: The rest.
-        parts: Its law.
-        progress: What the law was made with.
+        parts: Its distribution.
+        progress: What the distribution was made with.
     """
     found = {
         "items": float(counts.items),
@@ -71,8 +72,8 @@ def metrics(
         found["entropy"] = entropy(parts)
         found["effective_items"] = math.exp(found["entropy"])
         if not in_other_orders(parts):
-            law = bin_distribution(parts, counts, policy.n_bins)
-            found |= {f"bin_{each}_probability": probability for each, probability in enumerate(law)}
+            distribution = bin_distribution(parts, counts, policy.n_bins)
+            found |= {f"bin_{each}_probability": probability for each, probability in enumerate(distribution)}
     found |= numbers(policy, counts, progress)
     return {f"curriculum/{name}": value for name, value in found.items()}
 

@@ -1,4 +1,4 @@
-"""What the strategies' laws have in common: logarithms of weights become probabilities, and parts of orders."""
+"""Turn logarithms of weights into probabilities, and these into components of a mixture over indexes."""
 
 from collections.abc import Sequence
 
@@ -25,8 +25,8 @@ def tempered(log_weights: ArrayLike, temperature: float, sizes: ArrayLike = 1) -
         return [0.0] * len(logs)
     scaled = (logs - logs[possible].max()) / temperature + np.log(np.where(possible, counts, 1.0))
     weights = np.where(possible, np.exp(scaled - scaled[possible].max()), 0.0)
-    law: list[float] = (weights / weights.sum()).tolist()
-    return law
+    distribution: list[float] = (weights / weights.sum()).tolist()
+    return distribution
 
 
 def kept(parts: Sequence[MixtureComponent]) -> tuple[MixtureComponent, ...]:
@@ -37,7 +37,7 @@ def kept(parts: Sequence[MixtureComponent]) -> tuple[MixtureComponent, ...]:
 def over_bins(
     log_weights: Sequence[float], temperature: float, counts: ItemCounts, why: Sequence[str]
 ) -> tuple[MixtureComponent, ...]:
-    """Return the law of bins drawn by their weights, and an item in the bin uniformly. Empty bins are left out.
+    """Return the mixture of bins by their weights, with uniform items within a bin. Empty bins are left out.
 
     Args:
         log_weights: One for each bin.
@@ -48,10 +48,17 @@ def over_bins(
     n_bins, ranked, unseen = len(log_weights), counts.length(Index.MEAN_REWARD), counts.length(Index.UNSEEN)
     ranks, sizes = [ranks_of(each, ranked, n_bins) for each in range(n_bins)], bin_sizes(counts, n_bins)
     # A bin is as likely as its weight says, however many items are in it.
-    law = tempered([weight if size else -np.inf for weight, size in zip(log_weights, sizes, strict=True)], temperature)
+    distribution = tempered(
+        [weight if size else -np.inf for weight, size in zip(log_weights, sizes, strict=True)], temperature
+    )
     parts = [
         MixtureComponent(
-            Index.MEAN_REWARD, ranks[each].start, len(ranks[each]), law[each] * len(ranks[each]) / size, why[each], each
+            Index.MEAN_REWARD,
+            ranks[each].start,
+            len(ranks[each]),
+            distribution[each] * len(ranks[each]) / size,
+            why[each],
+            each,
         )
         for each, size in enumerate(sizes)
         if size
@@ -60,7 +67,7 @@ def over_bins(
         each = middle(n_bins)
         parts.append(
             MixtureComponent(
-                Index.UNSEEN, 0, unseen, law[each] * unseen / sizes[each], f"{why[each]}, not yet seen", each
+                Index.UNSEEN, 0, unseen, distribution[each] * unseen / sizes[each], f"{why[each]}, not yet seen", each
             )
         )
     return kept(parts)

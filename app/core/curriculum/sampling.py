@@ -1,4 +1,4 @@
-"""Draws from a law: places one after the other, none twice (`app.core.numeric.weighted_without_replacement`)."""
+"""Draw items from a distribution, none twice (`app.core.numeric.weighted_without_replacement`)."""
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
@@ -19,15 +19,15 @@ _MOST = 20_000  # places beyond twice those wanted; Redis serves nobody else whi
 
 
 def choose(parts: Sequence[MixtureComponent], n: int, seed: int, counter: int) -> list[ItemDraw]:
-    """Draw different places by a law without replacement, in the order to try them.
+    """Draw different places by a distribution without replacement, in the order to try them.
 
-    An item that stands in two parts of different orders may be named twice: take it once. Of items that are refused
-    (in flight, or gone) nothing need be known: draw again with the next counter, more (`draws_for`), and pass over
-    what is taken already. So items come by the law restricted to those that can be had. Of a law of several kinds each
-    draw is of a kind first: else one that is nearly all on one item would be heard once, and never again.
+    An item may be drawn twice if it stands in two components of different indexes: take it once. If items are refused
+    (in flight, or gone), draw again with the next counter, more (`draws_for`), and skip what is taken already. So items
+    follow the distribution restricted to those that are available. With several kinds each draw chooses a kind first.
+    Otherwise a kind with nearly all its probability on one item would count once, and never again.
 
     Args:
-        parts: The law; without any, nothing is drawn.
+        parts: The distribution; without any, nothing is drawn.
         n: How many, ``>= 0``; if there are no more places than that, all of them are drawn.
         seed: Of the curriculum's generator or the request's, 0 to 2**64 - 1.
         counter: How often it drew before, ``>= 0``. The same seed and counter give the same draws.
@@ -35,9 +35,16 @@ def choose(parts: Sequence[MixtureComponent], n: int, seed: int, counter: int) -
     if not parts:
         return []
     random = generator(seed, counter)
-    laws = [_Places([part for part in parts if part.kind == kind]) for kind in dict.fromkeys(p.kind for p in parts)]
-    order = _kinds([law.probability for law in laws], [law.total for law in laws], n, random)
-    drawn = [iter(law.draws(order.count(number), random)) for number, law in enumerate(laws)]
+    distributions = [
+        _Places([part for part in parts if part.kind == kind]) for kind in dict.fromkeys(p.kind for p in parts)
+    ]
+    order = _kinds(
+        [distribution.probability for distribution in distributions],
+        [distribution.total for distribution in distributions],
+        n,
+        random,
+    )
+    drawn = [iter(distribution.draws(order.count(number), random)) for number, distribution in enumerate(distributions)]
     return [next(drawn[number]) for number in order]
 
 
@@ -47,15 +54,15 @@ def independent(parts: Sequence[MixtureComponent], n: int, seed: int, counter: i
     `bins.bin_distribution` uses them.
 
     Args:
-        parts: The law; without any, nothing is drawn. Probabilities need not sum to 1.
+        parts: The distribution; without any, nothing is drawn. Probabilities need not sum to 1.
         n: How many, ``>= 0``.
         seed: As for `choose`.
         counter: As for `choose`.
     """
     if not parts:
         return []
-    law = _Places(parts)
-    return law.named(law.draw(n, generator(seed, counter)))
+    places = _Places(parts)
+    return places.named(places.draw(n, generator(seed, counter)))
 
 
 def draws_for(wanted: int, items: int, in_flight: int, attempt: int) -> int:
@@ -85,15 +92,15 @@ def probability_of(part: MixtureComponent, rank: int) -> float:
         return 0.0
     if not part.exponent:
         return part.probability / part.size
-    law: float = float(part.size - place) ** -part.exponent / zipf_total(part.exponent, part.size)
-    return part.probability * law
+    distribution: float = float(part.size - place) ** -part.exponent / zipf_total(part.exponent, part.size)
+    return part.probability * distribution
 
 
 class Chances:
     """How likely one draw is an item, over all the parts it stands in.
 
     Args:
-        parts: The law; in an order, those of one kind and category have no place in common.
+        parts: The distribution; in an order, those of one kind and category have no place in common.
     """
 
     def __init__(self, parts: Sequence[MixtureComponent]) -> None:
@@ -102,7 +109,7 @@ class Chances:
             self._rows.setdefault(part.category, {}).setdefault((part.index, part.kind), []).append(part)
 
     def of(self, ranks: Mapping[Index, int], category: str = "") -> float:
-        """Return an item's probability: a law may have hundreds of parts, of which it stands in a few.
+        """Return an item's probability: a distribution may have hundreds of parts, of which it stands in a few.
 
         Args:
             ranks: The item's rank in each order it stands in (those that the parts name suffice).

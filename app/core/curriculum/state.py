@@ -1,4 +1,4 @@
-"""A curriculum as a document: a header, and an entry for each item. Restored, it continues the same samples."""
+"""Save a curriculum as a document, a header and an entry for each item, and restore it to the same samples."""
 
 import sys
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What the episodes of a dataset cost: a `CostModel`, and where a dataset says what that takes."""
+"""Read the cost model of a dataset's episodes."""
 
 import re
 from dataclasses import dataclass

@@ -145,8 +145,8 @@ class _Seen:
 
     def holds_a_batch(self, view: RunView) -> bool:
         """Whether the groups in hand complete a batch within all bounds, as in a run that no trainer takes from."""
-        supply = usable_groups(self.batch_size, _lanes(view, self.alive), self.limits)
-        return attainable(self.batch_size, supplies_of(self.batch_size, supply, self.limits))
+        groups = usable_groups(self.batch_size, _lanes(view, self.alive), self.limits)
+        return attainable(self.batch_size, supplies_of(self.batch_size, groups, self.limits))
 
     def completion(self, view: RunView) -> Completion:
         """Decide which environment completes a batch. It costs about as much as choosing a batch."""

@@ -1,4 +1,4 @@
-"""What an environment is told so that it paces itself: how full the queue is, from where it stands."""
+"""Tell an environment how full the queue is, so that it can pace itself."""
 
 from dataclasses import dataclass
 

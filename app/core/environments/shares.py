@@ -1,4 +1,4 @@
-"""From promised shares to sequences: what each environment must and may have in a batch, and what it is still owed."""
+"""Convert promised shares to sequences: what an environment must and may have, and what it is owed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -40,7 +40,7 @@ class FilterMark:
 
 
 def apply_filters(rewards: Sequence[float], policy: Policy) -> DropReason | FilterMark | None:
-    """Say what becomes of a group for its rewards.
+    """Return whether a group is dropped or marked for its rewards.
 
     Args:
         rewards: One per sequence, finite; at least one.

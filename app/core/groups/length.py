@@ -1,4 +1,4 @@
-"""The longest sequence that a run takes."""
+"""Find the longest sequence that a run accepts."""
 
 from typing import Any
 

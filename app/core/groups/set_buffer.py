@@ -1,4 +1,4 @@
-"""When an environment's groups of other sizes than it declared add up to a set of the declared size."""
+"""Decide when buffered groups add up to a set of the size that their environment declared."""
 
 from collections.abc import Sequence
 

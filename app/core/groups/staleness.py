@@ -1,4 +1,4 @@
-"""How old a group is in policy versions, and what becomes of it for that."""
+"""Measure the age of a group in policy versions, and decide whether it is dropped."""
 
 from enum import StrEnum
 

@@ -1,4 +1,4 @@
-"""How often something happens lately, in three numbers: old events count less and less."""
+"""Measure how often something happens, with old events counting less and less."""
 
 import math
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Sums of arrays that mostly hold a handful of numbers: Python has added those before numpy has begun."""
+"""Sum short arrays. For a few numbers Python is faster than numpy."""
 
 import numpy as np
 from numpy.typing import NDArray

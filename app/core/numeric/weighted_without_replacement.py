@@ -1,8 +1,9 @@
-"""Successive sampling: one place after the other, each by one law from the places that are left.
+"""Draw different places by weighted sampling without replacement, each next one by the distribution over the rest.
 
-That is the law of independent draws of which repetitions are thrown away, and so it is done as long as they are few.
-Where they are not (a law so uneven that it hardly ever leaves its first places) the rest runs a race: place i arrives
-after an exponential time of rate w_i, and the order of arrival is successive sampling with weights w, exactly.
+Independent draws without their repetitions have the same distribution, so this is how it starts. Where repetitions are
+many (an uneven distribution hardly ever leaves its first places) the rest runs a race: place i arrives after an
+exponential time of rate w_i. The order of arrival has exactly the distribution of sampling without replacement with
+weights w.
 
 Source: Efraimidis & Spirakis, *Weighted random sampling with a reservoir* (2006); in logarithms, for tiny weights.
 """
@@ -55,8 +56,8 @@ def sample_without_replacement(
     """Draw ``wanted`` different places one after the other.
 
     Args:
-        draw: Draws that many places with replacement by the law.
-        log_weights: Logarithms of what the law is in proportion to.
+        draw: Draws that many places with replacement by the distribution.
+        log_weights: Logarithms of what the distribution is in proportion to.
         places: How many there are.
         wanted: 0 to ``places``.
         generator: Where the race's randomness comes from.

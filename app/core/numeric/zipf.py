@@ -1,4 +1,4 @@
-"""The bounded Zipf law: rank r of 1 to n with probability in proportion to ``r ** -exponent``.
+"""The bounded Zipf distribution: rank r of 1 to n with probability in proportion to ``r ** -exponent``.
 
 Drawn by rejection inversion: invert the integral of the density, which hardly differs from the sum, and reject the
 difference. No table, so the cost does not depend on n.

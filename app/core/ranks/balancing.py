@@ -1,7 +1,7 @@
-"""Which rank of a data-parallel trainer gets which jobs of a batch, so that the slowest rank is as fast as can be.
+"""Balance jobs over data-parallel ranks, so that the slowest rank is as fast as possible.
 
-A step takes as long as its most loaded rank, so what counts is the largest load over the mean load. Several ways are
-tried, the cheapest first, and the best split is taken. A lower bound on it says when nothing better can exist.
+A step takes as long as its most loaded rank, so the measure is the largest load over the mean load. Several methods are
+tried, the cheapest first, and the best split is taken. A lower bound tells when no split can be better.
 """
 
 from collections.abc import Iterator

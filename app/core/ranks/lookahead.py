@@ -1,12 +1,12 @@
-"""Which of the groups that wait are trained on together, so that ranks are evenly loaded.
+"""Choose which of the waiting groups are trained on together, so that ranks are evenly loaded.
 
-A batch that holds one group much larger than the others cannot be balanced, however it is divided. But a queue holds
-more than one batch: among the oldest few batches' worth, groups that cost about the same can be trained on together,
-and the large ones with each other.
+A batch with one group much larger than the others cannot be balanced, however it is divided. But a queue holds more
+than one batch. Among the oldest few batches' worth, groups of about equal cost can be trained on together, and the
+large ones with each other.
 
-The law of `app.core.batches.selection` stays in force: groups are exchanged only for others of their own lane, so that
-a batch is as large, and its environments have as much of it, as the law says. What changes is the order within a lane,
-and that only so far: a group that the law would have taken is passed over ``max_delay_batches`` times at most.
+The rule of `app.core.batches.selection` stays in force. A group is exchanged only for another one of its own lane, so
+the batch has the same size and the same part of each environment. Only the order within a lane changes, and only so
+far: a group that the rule would take is passed over at most ``max_delay_batches`` times.
 """
 
 from collections import defaultdict
@@ -49,7 +49,7 @@ def choose_balanced(
     They are compared by the least imbalance that any division of them has, which ours comes near to.
 
     Args:
-        plan: What the law takes.
+        plan: What the selection rule takes.
         window: Of each lane in the plan, the oldest groups, those of the plan among them.
         spec: How the batch will be divided.
         delays: How often groups were passed over so far.
@@ -61,33 +61,33 @@ def choose_balanced(
     taken: defaultdict[LaneId, set[str]] = defaultdict(set)
     for group in plan.groups:
         taken[group.environment, group.size].add(group.group_id)
-    law = {lane: [one for one in window[lane] if one.group_id in ids] for lane, ids in taken.items()}
-    best, least = law, _imbalance(law, spec) - _WORTH_IT
+    oldest = {lane: [one for one in window[lane] if one.group_id in ids] for lane, ids in taken.items()}
+    best, least = oldest, _imbalance(oldest, spec) - _WORTH_IT
     if least > 0:
-        rows = {lane: _row(window[lane], law[lane], delays, max_delay_batches) for lane in law}
+        rows = {lane: _row(window[lane], oldest[lane], delays, max_delay_batches) for lane in oldest}
         for position in np.linspace(0.0, 1.0, _POSITIONS):
             choice = {lane: row.around(float(position)) for lane, row in rows.items()}
             imbalance = _imbalance(choice, spec)
             if imbalance < least:
                 best, least = choice, imbalance
-    if best is law:
+    if best is oldest:
         return plan
     groups = [PlannedGroup(one.arrival, one.group_id, *lane) for lane, ones in best.items() for one in ones]
     return replace(plan, groups=tuple(sorted(groups, key=lambda group: group.arrival)))
 
 
-def delays_after(law: BatchPlan, chosen: BatchPlan, before: Delays, waiting: Sequence[str]) -> dict[str, int]:
-    """Count who was passed over.
+def delays_after(oldest: BatchPlan, chosen: BatchPlan, before: Delays, waiting: Sequence[str]) -> dict[str, int]:
+    """Return how often each waiting group was passed over, after this batch.
 
     Args:
-        law: What the law would have taken.
+        oldest: What the selection rule would have taken.
         chosen: What was taken instead.
         before: How often groups were passed over so far.
         waiting: Those of them that are still there.
     """
     gone = {group.group_id for group in chosen.groups}
     after = {group_id: before[group_id] for group_id in waiting if group_id in before and group_id not in gone}
-    for group in law.groups:
+    for group in oldest.groups:
         if group.group_id not in gone:
             after[group.group_id] = before.get(group.group_id, 0) + 1
     return after
@@ -108,12 +108,12 @@ class _Row:
 
 
 def _row(
-    window: Sequence[LookaheadCandidate], law: Sequence[LookaheadCandidate], delays: Delays, max_delay_batches: int
+    window: Sequence[LookaheadCandidate], oldest: Sequence[LookaheadCandidate], delays: Delays, max_delay_batches: int
 ) -> _Row:
-    overdue = [one for one in law if delays.get(one.group_id, 0) >= max_delay_batches]
+    overdue = [one for one in oldest if delays.get(one.group_id, 0) >= max_delay_batches]
     ids = {one.group_id for one in overdue}
     others = sorted((one for one in window if one.group_id not in ids), key=lambda one: (one.cost, one.arrival))
-    return _Row(overdue, others, len(law) - len(overdue))
+    return _Row(overdue, others, len(oldest) - len(overdue))
 
 
 def _imbalance(choice: Mapping[LaneId, Sequence[LookaheadCandidate]], spec: ShardingSpec) -> float:

@@ -1,4 +1,4 @@
-"""Which batch a rank gets: its shard of one that the ranks have, or of the next."""
+"""Choose the batch that a rank gets: one that other ranks already share, or the next."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -29,7 +29,7 @@ class ShardRequest:
     step: int | None = None
 
     def wants(self, lease: Lease) -> bool:
-        """Whether it has not seen a batch yet, as far as it says."""
+        """Whether the rank asks for this batch or a later one."""
         return self.after is None or lease.step > self.after
 
     def check(self, step: int) -> None:
@@ -55,7 +55,7 @@ class ShardRequest:
 
 
 def awaiting(not_ready: NotReady, leases: Iterable[Lease]) -> NotReady:
-    """Say with why there is no batch which ranks the others wait for: no group may be wanted until they are there.
+    """Add the ranks still missing to the reason. Until they acknowledge, no group may be needed.
 
     Args:
         not_ready: Why there is none.
@@ -73,7 +73,7 @@ def awaiting(not_ready: NotReady, leases: Iterable[Lease]) -> NotReady:
 
 
 def shared(leases: Iterable[Lease], seat: ShardRequest, clock_ms: int) -> Lease | None:
-    """Find the oldest batch in the ranks' hands that this one has still to train on.
+    """Return the oldest batch that other ranks share and this rank has not trained on; None if there is none.
 
     Args:
         leases: Of the run, by step.
@@ -81,7 +81,7 @@ def shared(leases: Iterable[Lease], seat: ShardRequest, clock_ms: int) -> Lease 
         clock_ms: The run clock now.
 
     Raises:
-        RanksDisagree: The ranks that have it divide it otherwise.
+        RanksDisagree: The ranks that have the batch divide it in another way.
     """
     for lease in leases:
         if lease.sharding is None or lease.state is not LeaseState.HELD or expired(lease, clock_ms):

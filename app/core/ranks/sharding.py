@@ -1,9 +1,9 @@
-"""Data-parallel ranks: one batch under one lease, and a shard of it for each rank.
+"""Divide one batch under one lease between data-parallel ranks: a shard for each rank.
 
-Whichever rank asks first forms the batch and divides it; the division is part of the lease. Every rank gets its own
-shard as often as it asks, until it has acknowledged it; the batch ends when all have, or when rank 0 has, as they
-agreed. What they do not agree on is refused, by name: two ranks that divide the same batch differently would train on
-some sequences twice and on others never.
+The rank that asks first forms the batch and divides it. The division is part of the lease. Every rank gets its own
+shard as often as it asks, until it has acknowledged it. The batch ends when all ranks have acknowledged it or, if they
+agreed on that, when rank 0 has. A rank that asks for another division is refused, with the name of the setting. Two
+ranks that divide the same batch differently would train on some sequences twice and on others never.
 """
 
 import base64
@@ -148,7 +148,7 @@ class BalanceHistory:
 
 
 def recorded(before: BalanceHistory | None, sharding: Sharding) -> BalanceHistory:
-    """Note a batch that was divided."""
+    """Return the history after one more divided batch."""
     balance, world_size = sharding.balance, sharding.spec.world_size
     if before is None:
         return BalanceHistory(1, balance.imbalance, balance.contiguous, balance.bound, world_size, balance)
@@ -163,7 +163,7 @@ def recorded(before: BalanceHistory | None, sharding: Sharding) -> BalanceHistor
 
 
 def disagreement(agreed: ShardingSpec, asked: ShardingSpec) -> str | None:
-    """Say what a rank wants otherwise than the ranks before it; None if nothing."""
+    """Return how a rank's request differs from that of the ranks before it; None if it does not."""
     names = (field.name for field in fields(ShardingSpec))
     different = next((name for name in names if getattr(agreed, name) != getattr(asked, name)), None)
     if different is None:
@@ -173,17 +173,17 @@ def disagreement(agreed: ShardingSpec, asked: ShardingSpec) -> str | None:
 
 
 def taken_by(sharding: Sharding, rank: int) -> Sharding:
-    """Note that a rank was handed its shard."""
+    """Return the sharding after a rank was handed its shard."""
     return replace(sharding, taken=_with(sharding.taken, rank))
 
 
 def acknowledged_by(sharding: Sharding, rank: int) -> Sharding:
-    """Note that a rank has trained on its shard."""
+    """Return the sharding after a rank has trained on its shard."""
     return replace(sharding, acknowledged=_with(sharding.acknowledged, rank))
 
 
 def untouched(sharding: Sharding) -> Sharding:
-    """The same division before any rank had its shard: so it is handed out again after its lease ran out."""
+    """Return the same division before any rank had its shard, to hand it out again."""
     return replace(sharding, taken=(), acknowledged=())
 
 
@@ -206,7 +206,7 @@ def divide(lengths: Sequence[NDArray[np.integer]], declared: Sequence[float | No
         spec: What the ranks agreed on.
 
     Raises:
-        InvalidField: The cost is none that can be reckoned.
+        InvalidField: The cost model cannot be read, or a cost cannot be computed.
     """
     try:
         costs = _costs(lengths, declared, spec.cost)
@@ -248,12 +248,12 @@ def sequences_of(sizes: Sequence[int], sharding: Sharding, rank: int) -> dict[in
 
 
 def ranks_text(ranks: NDArray[np.integer]) -> str:
-    """Write down the rank of each job: two bytes each, compressed. Not always in the same letters: keep them."""
+    """Encode the rank of each job: two bytes each, compressed. Equal ranks may give different text: store the text."""
     return base64.b64encode(zlib.compress(ranks.astype(_RANK).tobytes())).decode()
 
 
 def read_ranks(text: str) -> NDArray[np.uint16]:
-    """Invert `ranks_text`: [jobs]."""
+    """Decode the text of `ranks_text` into ranks of shape [jobs]."""
     return np.frombuffer(zlib.decompress(base64.b64decode(text)), _RANK)
 
 

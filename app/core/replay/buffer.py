@@ -1,4 +1,4 @@
-"""The replay buffer's values, and its rules of retention: what may come in, what must go, how often a chunk is used.
+"""Define the values of the replay buffer and its rules: what may come in, what is evicted, how often a chunk is used.
 
 fragment ──fragments_per_chunk consecutive ones of a worker──▶ chunk ──sampled──▶ reserved ──ack──▶ used
                                                                 ▲                   │
@@ -135,7 +135,7 @@ DEFAULT_PRIORITY = 1.0
 
 @dataclass(frozen=True, slots=True)
 class ReplayContext:
-    """What chunks are judged by: the run's session, the policy version in force, the run clock in milliseconds."""
+    """What the rules judge chunks by: the run's session, the policy version in force, the run clock in milliseconds."""
 
     session: int
     version: int
@@ -202,7 +202,7 @@ def chunk_of(fragments: Sequence[Fragment], clock_ms: int) -> ChunkRecord:
 
 
 def chunk_drop_reason(chunk: ChunkRecord, standing: ReplayContext, policy: ReplayPolicy) -> ChunkDropReason | None:
-    """Say why a chunk may not be inserted or sampled (any more), None if it may be.
+    """Return why a chunk may not be inserted or sampled; None if it may.
 
     Asked when it is formed, whenever the session or the version in force changes, and when it is sampled.
     """
@@ -236,14 +236,14 @@ def admit(
     standing: ReplayContext,
     policy: ReplayPolicy,
 ) -> EvictionPlan | ChunkDropReason:
-    """Say which chunks must go for a newcomer, or why it may not come in: a stale one evicts nobody."""
+    """Return the chunks to evict for a newcomer, or why it is refused. A refused chunk evicts nothing."""
     return chunk_drop_reason(newcomer, standing, policy) or make_room(newcomer, held, candidates, policy)
 
 
 def make_room(
     newcomer: ChunkRecord, held: Occupancy, candidates: Iterable[ChunkRecord], policy: ReplayPolicy
 ) -> EvictionPlan:
-    """Say which chunks must go so that a newcomer is within the capacity.
+    """Return the chunks to evict so that a newcomer is within the capacity.
 
     Those go first that are retired and kept for inspection, then those that `Eviction` says; of equals, the oldest.
 

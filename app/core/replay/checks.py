@@ -1,4 +1,4 @@
-"""What may not be asked of a replay buffer, because it could never be had."""
+"""Reject replay settings and requests that can never be satisfied."""
 
 from app.core.bounds import check_bounds
 from app.core.errors import InvalidField

@@ -1,15 +1,15 @@
-"""Batches of groups from the queue and from the replay buffer: exact, and within every bound, like any other.
+"""Mix groups from the queue and from the replay buffer into exact batches within all bounds.
 
-The law, for a batch of N sequences of which a fraction f must be fresh: F is the smallest number of sequences from
+The rule, for a batch of N sequences of which a fraction f must be fresh: F is the smallest number of sequences from
 ``ceil(f * N)`` on for which there are
 
-1. fresh groups: those that `app.core.batches.selection` chooses from the queue as a batch of F, with each environment's
-   minimum of a batch of F, and what the candidates have too little of to its minimum of the whole batch;
-2. replayed groups: those that it chooses from the candidates, in the order in which they were drawn, as a batch of
+1. fresh groups: `app.core.batches.selection` chooses them from the queue as a batch of F, with each environment's
+   minimum of a batch of F, and what the candidates lack of its minimum of the whole batch;
+2. replayed groups: the same rule chooses them from the candidates, in the order in which they were drawn, as a batch of
    N - F within what is left of the bounds of the whole batch.
 
-Where there is no such F below N, batches are of fresh groups alone. So a batch forms whenever one would without replay.
-What addition alone rules out costs next to nothing; of the rest, `TRIES` numbers are tried, so that nobody waits long.
+If there is no such F below N, the batch has fresh groups only. So a batch forms whenever one would without replay.
+Addition alone rules out most numbers at low cost. Of the rest, at most `TRIES` are tried.
 """
 
 from collections import Counter
@@ -61,7 +61,7 @@ def mix(
     shares: Mapping[int, ShareLimits],
     debts: Mapping[int, int],
 ) -> Mixed | None:
-    """Choose the next batch by the law above; None if it is of fresh groups alone.
+    """Choose the next batch by the rule above; None if it has fresh groups only.
 
     Args:
         batch_size: Sequences in a batch, ``>= 1``.
@@ -96,8 +96,8 @@ def mix(
 
 
 def _exact(batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, Bounds]) -> BatchPlan | None:
-    pools = SizeClasses(batch_size, lanes, bounds)
-    if not attainable(*pools.remaining(pools.nothing, pools.everything)):
+    classes = SizeClasses(batch_size, lanes, bounds)
+    if not attainable(*classes.remaining(classes.nothing, classes.everything)):
         return None  # found out without finding out why
     plan = select(batch_size, lanes, bounds)
     return plan if isinstance(plan, BatchPlan) else None

@@ -1,11 +1,11 @@
-"""Which chunks a sample gets: a strategy is a law over places in an order, and a sample is a list of draws from it.
+"""Draw the chunks of a sample: a strategy is a distribution over places in an index.
 
-A place is a rank in a range of scores, so draws are made without knowing a chunk. A script looks up who stands there,
-and takes the chunks first come, none twice, until it has enough.
+A place is a rank in a range of scores, so a draw needs no knowledge of the chunk. A script looks up the chunk at each
+place, and takes the chunks in the order of the draws, none twice, until it has enough.
 
-A sample is drawn without replacement by successive sampling: each next chunk by the strategy's law from the chunks that
-are left, which is the law of independent draws of which repetitions are thrown away. (Of UNIFORM: each set of chunks is
-as likely as any other.) Places are numbered through all of a strategy's spans: ranges of scores with a count each.
+A sample is drawn by weighted sampling without replacement: each next chunk by the strategy's distribution over the
+chunks that are left. That equals independent draws without the repetitions. (For UNIFORM each set of chunks is equally
+likely.) Places are numbered through all spans of a strategy: ranges of scores with a count each.
 """
 
 import math
@@ -120,10 +120,11 @@ def draw(
 ) -> tuple[list[ChunkDraw], int]:
     """Draw chunks for a sample without replacement.
 
-    Only PROPORTIONAL can be short of chunks while the orders stay as they were, because its draws may be refused. Then
-    draw again, with the next counter and the draws that were ``taken``: the new list begins with these and goes on by
-    the same law among the other chunks. Each list takes one chunk more than the one before or many, but for a chance
-    below 2**-60, however uneven the weights are; so this ends. If the orders changed in between, begin anew.
+    While the indexes do not change, only PROPORTIONAL can be short of chunks, because its draws may be refused. Then
+    draw again, with the next counter and the draws that were ``taken``. The new list begins with these and continues
+    with the same distribution over the other chunks. Each list takes at least one more chunk than the one before,
+    except with a probability below 2**-60, however uneven the weights are. So this ends. If the indexes changed, start
+    anew.
 
     Args:
         counts: The chunks there are.
@@ -163,7 +164,7 @@ def accepts(drawn: ChunkDraw, weight: int) -> bool:
 def probabilities(
     taken: Sequence[ChunkDraw], weights: Sequence[int], counts: ChunkCounts, sampling: SamplingSettings
 ) -> list[float]:
-    """Return how likely each chunk of a sample was to be the first one drawn: the strategy's law.
+    """Return how likely each chunk of a sample was to be the first one drawn: the strategy's distribution.
 
     Args:
         taken: The draws that gave the sample's chunks.
@@ -177,22 +178,22 @@ def probabilities(
     chunks = counts.chunks
     match sampling.strategy:
         case SamplingStrategy.UNIFORM:
-            law = [1 / chunks for _ in taken]
+            distribution = [1 / chunks for _ in taken]
         case SamplingStrategy.PROPORTIONAL:
-            law = [weight / counts.weight for weight in weights]
+            distribution = [weight / counts.weight for weight in weights]
         case SamplingStrategy.RANK:
             total = zipf_total(sampling.alpha, chunks)
-            law = [(chunks - each.rank) ** -sampling.alpha / total for each in taken]
+            distribution = [(chunks - each.rank) ** -sampling.alpha / total for each in taken]
         case SamplingStrategy.RECENCY:
             decay = math.log(2) / sampling.half_life_chunks
             newest = math.expm1(-decay) / math.expm1(-decay * chunks)
-            law = [newest * math.exp(-decay * (chunks - 1 - each.rank)) for each in taken]
+            distribution = [newest * math.exp(-decay * (chunks - 1 - each.rank)) for each in taken]
         case SamplingStrategy.STALENESS:
             total = sum(size / _staleness_weight(version, counts) for version, size in counts.versions.items())
-            law = [1 / (_staleness_weight(each.low, counts) * total) for each in taken]
+            distribution = [1 / (_staleness_weight(each.low, counts) * total) for each in taken]
         case _:
-            law = [1.0 for _ in taken]
-    return [max(probability, sys.float_info.min) for probability in law]
+            distribution = [1.0 for _ in taken]
+    return [max(probability, sys.float_info.min) for probability in distribution]
 
 
 def importance(probabilities: Sequence[float], beta: float) -> list[float]:
@@ -227,7 +228,7 @@ def spans_of(counts: ChunkCounts, strategy: SamplingStrategy) -> tuple[ChunkInde
 def _by_place(
     counts: ChunkCounts, sampling: SamplingSettings, sizes: Places, wanted: int, generator: np.random.Generator
 ) -> Places:
-    """Draw different places by a law that the place alone decides."""
+    """Draw different places by a distribution that the place alone decides."""
     chunks = counts.chunks
     match sampling.strategy:
         case SamplingStrategy.UNIFORM:

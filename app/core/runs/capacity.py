@@ -1,4 +1,4 @@
-"""How full a run is: groups that can never enter a batch are counted apart, up to the same limits."""
+"""Decide how full a run is. Groups that fit no batch are counted apart, up to the same limits."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

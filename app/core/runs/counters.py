@@ -1,4 +1,4 @@
-"""What is counted of a run: its groups by where they are, what it keeps, what came, and what came in vain."""
+"""Define what is counted of a run: groups by place, kept batches, what arrived, and starvation."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -82,4 +82,4 @@ class Starvation:
 
     def __str__(self) -> str:
         reasons = ", ".join(f"{reason} {groups}" for reason, groups in sorted(self.dropped.items()))
-        return f"nothing to train on in the last {self.sequences} sequences; groups that came in vain: {reasons}"
+        return f"nothing to train on in the last {self.sequences} sequences; dropped groups: {reasons}"

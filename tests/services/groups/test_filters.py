@@ -150,7 +150,7 @@ async def test_a_drought_is_seen_by_all_processes_told_once_and_ended_by_one_gro
         assert alert is not None
         assert (alert.sequences, alert.dropped) == (12, {"zero_variance": 5, "stale": 1})
         assert alert.started_age_s >= 0
-    told = "nothing to train on in the last 10 sequences; groups that came in vain: stale 1, zero_variance 4"
+    told = "nothing to train on in the last 10 sequences; dropped groups: stale 1, zero_variance 4"
     assert caplog.messages == [f"run {RUN}: {told}"]
     await there.groups.native.submit(RUN, [rewarded("one", SAME), rewarded("good", MIXED)])
     for services in (here, there):

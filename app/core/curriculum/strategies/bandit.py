@@ -4,7 +4,7 @@ Q <- Q + arm_alpha * (signal - Q) with each observation, from 0; signal is the m
 being the reward less the group's mean. Signals of rewards from 0 to 1 are 0.5 at most, so a temperature of 1 is nearly
 uniform; 0.1 is a fair beginning. Arms without an item are left out.
 
-Source: Chen et al., *Self-evolving curriculum for LLM reasoning* (2025), TD(0) and the Boltzmann law.
+Source: Chen et al., *Self-evolving curriculum for LLM reasoning* (2025), TD(0) and the Boltzmann distribution.
 """
 
 from app.core.curriculum.estimates import EstimateUpdate, LeakyUpdate
@@ -33,17 +33,17 @@ def arm_step(policy: CurriculumPolicy, change: EstimateUpdate) -> LeakyUpdate:
 
 
 def parts(policy: CurriculumPolicy, counts: ItemCounts, _: float) -> tuple[MixtureComponent, ...]:
-    """Return the law."""
+    """Return the distribution."""
     if policy.arms is Arms.BINS:
         values = [counts.arms.get(arm_of_bin(each), 0.0) for each in range(policy.n_bins)]
         return over_bins(values, policy.temperature, counts, [f"bin {i} at {q:.3f}" for i, q in enumerate(values)])
     categories = {name: size for name, size in sorted(counts.categories.items()) if size}
     values = [counts.arms.get(arm_of_category(name), 0.0) for name in categories]
-    law = tempered(values, policy.temperature)
+    distribution = tempered(values, policy.temperature)
     return kept(
         [
             MixtureComponent(Index.CATEGORY, 0, size, probability, f"category {name!r} at {value:.3f}", category=name)
-            for (name, size), probability, value in zip(categories.items(), law, values, strict=True)
+            for (name, size), probability, value in zip(categories.items(), distribution, values, strict=True)
         ]
     )
 

@@ -2,7 +2,7 @@
 
 CDF: competence c(t) = min(1, sqrt(t (1 - c0^2) / T + c0^2)); uniform over items whose difficulty, as its place among
 all difficulties, is at most c. Items of which nothing is known stand in the middle of that order: behind the easier
-half of the others. Temperature changes nothing, the law being uniform.
+half of the others. Temperature changes nothing, the distribution being uniform.
 
 Source: Platanios et al., *Competence-based curriculum learning for neural machine translation* (2019), equation 2.
 
@@ -29,7 +29,7 @@ def spans(policy: CurriculumPolicy, _: int) -> tuple[Span, ...]:
 
 
 def parts(policy: CurriculumPolicy, counts: ItemCounts, progress: float) -> tuple[MixtureComponent, ...]:
-    """Return the law."""
+    """Return the distribution."""
     return _by_competence(policy, counts, progress) if policy.form is Form.CDF else _by_frontier(policy, counts)
 
 

@@ -14,7 +14,7 @@ _BIAS = 2.0
 
 
 def parts(policy: CurriculumPolicy, counts: ItemCounts, progress: float) -> tuple[MixtureComponent, ...]:
-    """Return the law; bins without an item are left out."""
+    """Return the distribution; bins without an item are left out."""
     number = np.arange(policy.n_bins)
     biased = np.exp(-_BIAS * number / max(1, policy.n_bins - 1))
     annealed = (1 - progress) * biased / biased.sum() + progress / policy.n_bins

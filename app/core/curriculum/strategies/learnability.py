@@ -28,7 +28,7 @@ def spans(policy: CurriculumPolicy, _: int) -> tuple[Span, ...]:
 
 
 def parts(policy: CurriculumPolicy, counts: ItemCounts, _: float) -> tuple[MixtureComponent, ...]:
-    """Return the law."""
+    """Return the distribution."""
     low, width = policy.reward_min, policy.reward_max - policy.reward_min
     priors = [Estimate(prior=low + width * (each + 0.5) / PRIOR_CELLS) for each in range(PRIOR_CELLS)]
     rates = np.array(
@@ -36,10 +36,10 @@ def parts(policy: CurriculumPolicy, counts: ItemCounts, _: float) -> tuple[Mixtu
     )
     unseen = counts.length(Index.UNSEEN)
     learnable = rates * (1 - rates)
-    law = tempered(np.log(learnable), policy.temperature, [*counts.spans, unseen])
+    distribution = tempered(np.log(learnable), policy.temperature, [*counts.spans, unseen])
     why = [f"learnability {each:.3f}" for each in learnable]
     return (
-        *over_cells(Index.POSTERIOR, counts.spans[:CELLS], law[:CELLS], why),
-        *over_cells(Index.PRIOR_ONLY, counts.spans[CELLS:], law[CELLS:-1], why[CELLS:]),
-        *kept([MixtureComponent(Index.UNSEEN, 0, unseen, law[-1], "not yet seen")]),
+        *over_cells(Index.POSTERIOR, counts.spans[:CELLS], distribution[:CELLS], why),
+        *over_cells(Index.PRIOR_ONLY, counts.spans[CELLS:], distribution[CELLS:-1], why[CELLS:]),
+        *kept([MixtureComponent(Index.UNSEEN, 0, unseen, distribution[-1], "not yet seen")]),
     )

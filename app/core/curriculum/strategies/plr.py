@@ -30,7 +30,7 @@ def spans(_: CurriculumPolicy, samples: int) -> tuple[Span, ...]:
 
 
 def parts(policy: CurriculumPolicy, counts: ItemCounts, _: float) -> tuple[MixtureComponent, ...]:
-    """Return the law."""
+    """Return the distribution."""
     seen = counts.seen
     fresh = {index: counts.length(index) for index in (Index.UNSEEN, Index.PRIOR_ONLY)}
     unseen = sum(fresh.values())

@@ -22,18 +22,18 @@ def spans(policy: CurriculumPolicy, _: int) -> tuple[Span, ...]:
 
 
 def parts(policy: CurriculumPolicy, counts: ItemCounts, _: float) -> tuple[MixtureComponent, ...]:
-    """Return the law; none where all pools that have items weigh 0."""
+    """Return the distribution; none where all pools that have items weigh 0."""
     weights = (policy.hard_weight, policy.normal_weight, policy.easy_weight)
     pools = _pools(counts)
     sizes = [sum(each) for each in zip(*pools.values(), strict=True)]
-    law = tempered(
+    distribution = tempered(
         [math.log(weight) if weight and size else -math.inf for weight, size in zip(weights, sizes, strict=True)],
         policy.temperature,
     )
     why = [f"{name} pool" for name in POOLS]
     found = list[MixtureComponent]()
     for index, row in pools.items():
-        shares = [whole * n / max(1, size) for whole, n, size in zip(law, row, sizes, strict=True)]
+        shares = [whole * n / max(1, size) for whole, n, size in zip(distribution, row, sizes, strict=True)]
         found += over_cells(index, row, shares, why)
     return tuple(found)
 

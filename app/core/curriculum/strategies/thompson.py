@@ -23,7 +23,7 @@ _GRID = 1024
 
 
 def parts(_: CurriculumPolicy, counts: ItemCounts, __: float) -> tuple[MixtureComponent, ...]:
-    """Return the law of candidates."""
+    """Return the distribution of candidates."""
     return everything(counts, 1.0, "best of the candidates")
 
 
@@ -65,8 +65,8 @@ def best_probabilities(policy: CurriculumPolicy, candidates: Sequence[Estimate])
     np.add.at(near.T, cells, density.T)
     further = np.log(np.maximum(1 - np.cumsum(near, axis=1) + near / 2, np.finfo(float).tiny))
     wins = np.exp(np.log(np.maximum(near, np.finfo(float).tiny)) + further.sum(axis=0) - further).sum(axis=1)
-    law: list[float] = (wins / wins.sum()).tolist()
-    return law
+    distribution: list[float] = (wins / wins.sum()).tolist()
+    return distribution
 
 
 def _posteriors(

@@ -6,7 +6,7 @@ from app.core.curriculum.settings import CurriculumPolicy
 
 
 def parts(_: CurriculumPolicy, counts: ItemCounts, __: float) -> tuple[MixtureComponent, ...]:
-    """Return the law: 1 / items each."""
+    """Return the distribution: 1 / items each."""
     return everything(counts, 1.0, "any item")
 
 
