@@ -14,7 +14,7 @@ from tests import properties
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Run properties on fewer examples where slow tests are left out, as in `make test-fast`; heed Ctrl-C."""
+    """Try fewer examples where slow tests are left out, as in `make test-fast`; accept Ctrl-C."""
     if not config.getoption("hypothesis_profile", None):
         settings.load_profile(properties.FAST if "not slow" in config.option.markexpr else properties.FULL)
     # A script's job in the background comes with Ctrl-C ignored, and hands that on to what it starts.
@@ -23,7 +23,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(autouse=True)
 def log_level() -> None:
-    """Start each test with the log level of Python: an application that is made sets its own for the whole process."""
+    """Reset the log level before each test: an application sets its own for the whole process."""
     logging.getLogger("lachesis").setLevel(logging.NOTSET)
 
 

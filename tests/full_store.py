@@ -1,4 +1,4 @@
-"""Filling the memory of a Redis of the test's own."""
+"""Fill the memory of the test's own Redis."""
 
 from collections.abc import Awaitable, Callable
 

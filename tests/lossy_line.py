@@ -1,4 +1,4 @@
-"""A line to Redis on which replies get lost and commands come late."""
+"""A connection to Redis that loses replies and delays commands."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ _CHUNK_BYTES = 1 << 20
 
 
 class LossyLine:
-    """Carries bytes between a service and its Redis, but for what it is told to lose or to hold.
+    """Carry bytes between a service and its Redis; lose or hold what the test says.
 
     Patterns are searched in commands as they are sent: ``EVALSHA``, digest, keys, arguments.
 
@@ -33,20 +33,20 @@ class LossyLine:
         self._piece_bytes, self._pause_s = _CHUNK_BYTES, 0.0
 
     def lose_replies_to(self, pattern: bytes) -> None:
-        """From now on have such commands carried out, and never tell."""
+        """From now on, run such commands and lose their replies."""
         self._lose = re.compile(pattern, re.DOTALL)
 
     def hold(self, pattern: bytes) -> None:
-        """From now on keep such commands to ourselves."""
+        """From now on, hold such commands back."""
         self._hold = re.compile(pattern, re.DOTALL)
 
     @property
     def holds(self) -> bool:
-        """Whether anything is kept to ourselves now."""
+        """Return whether a command is held now."""
         return bool(self._held)
 
     def heal(self) -> None:
-        """Carry everything again, and at once; what is held stays held."""
+        """Carry everything again without delay; held commands stay held."""
         self._lose = self._hold = None
         self._piece_bytes, self._pause_s = _CHUNK_BYTES, 0.0
 
@@ -55,12 +55,12 @@ class LossyLine:
         self._piece_bytes, self._pause_s = piece_bytes, pause_s
 
     def cut(self) -> None:
-        """Break the connections there are; commands that wait for replies are repeated."""
+        """Close all connections; the service repeats commands without a reply."""
         for writer in self._writers:
             writer.close()
 
     async def deliver_late(self) -> None:
-        """Send Redis what was held, whoever has given up waiting for it."""
+        """Send the held commands to Redis and wait until it has run them."""
         assert self._held
         held, self._held = self._held, []
         before = [self._answers[to_redis] for to_redis, _ in held]

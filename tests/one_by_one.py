@@ -1,4 +1,4 @@
-"""A connection on which something else happens between the commands of one submission."""
+"""A connection that runs something else between the commands of one submission."""
 
 from collections.abc import Awaitable, Callable, Sequence
 

@@ -1,4 +1,4 @@
-"""How many examples hypothesis tries: a test says how many in full, and runs without the slow tests take a tenth."""
+"""How many examples hypothesis tries: the number of the test, or a tenth in `make test-fast`."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""The rules of the house that no linter knows. CONTRIBUTING.md lists them for people."""
+"""House rules that no linter checks. CONTRIBUTING.md lists them."""
 
 import ast
 import importlib

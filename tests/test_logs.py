@@ -1,4 +1,4 @@
-"""What a line of the log looks like, whatever names users choose."""
+"""The format of log lines, whatever names users choose."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""What a process asks of its C library has the effect it is for."""
+"""The memory settings of a process have an effect."""
 
 import subprocess
 import sys

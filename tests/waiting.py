@@ -1,4 +1,4 @@
-"""Waiting for something to become true, instead of sleeping and hoping."""
+"""Wait for conditions in place of fixed sleeps."""
 
 import asyncio
 import inspect

@@ -1,4 +1,4 @@
-"""Producers and a trainer that behave like Atropos clients, and the ledger of what they sent and got.
+"""Producers and a trainer that behave like Atropos clients, and a ledger of what they sent and got.
 
 Each call is a new connection, and is tried again when it fails. Each *attempt* to send a group has a mark of its own,
 so the ledger can tell a group that was served twice from one that its sender, left without an answer, sent twice.
@@ -23,7 +23,7 @@ _PAUSE_S = (0.1, 0.6)
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A batch that the trainer got whole, and the how many-th delivery the service said it was."""
+    """A batch that the trainer received completely, and its delivery count."""
 
     batch_id: str
     delivery_count: int
@@ -144,7 +144,7 @@ class Trainer(Client):
         await self.call("POST", "/register", lambda: registration(batch_size))
 
     async def take(self) -> bool:
-        """Ask for a batch and enter it; False if there was none."""
+        """Take a batch and record it; return False if there was none."""
         answer, headers = await self.call("GET", "/batch")
         groups = answer["batch"]
         if groups is None:
@@ -160,7 +160,7 @@ class Trainer(Client):
         return True
 
     async def give_up(self, after_s: float) -> None:
-        """Ask for a batch, and hang up ``after_s`` later, whatever has come by then, without reading it."""
+        """Ask for a batch and hang up ``after_s`` later without reading the reply."""
         url, loop = urlsplit(self._url), asyncio.get_running_loop()
         with socket.socket() as connection:  # not a stream: that would read what comes
             connection.setblocking(False)

@@ -1,4 +1,4 @@
-"""A running service for stories, and the runs they are about."""
+"""A running service for the scenarios."""
 
 from collections.abc import AsyncIterator
 

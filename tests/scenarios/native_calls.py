@@ -1,4 +1,4 @@
-"""What clients of the native API send, spelled once."""
+"""Requests of native clients."""
 
 import re
 from typing import Any
@@ -67,7 +67,7 @@ async def trained(client: httpx.AsyncClient, run: str = RUN) -> Batch:
 
 
 async def set_version(client: httpx.AsyncClient, version: int) -> int:
-    """Tell the policy version; returns how many groups that dropped."""
+    """Set the policy version; return how many groups it dropped."""
     reply = await client.put(f"{RUN}/policy-version", json={"policy_version": version})
     assert reply.status_code == 200, reply.text
     return int(reply.json()["dropped_groups"])
@@ -112,7 +112,7 @@ def ids(batch: Batch) -> list[str]:
 
 
 def content(batch: Batch) -> list[dict[str, Any]]:
-    """What a trainer trains on: a batch's groups without how old they are by now."""
+    """Return the groups of a batch without their ages."""
     return [
         {name: value for name, value in one.items() if name not in ("received_age_s", "staleness")}
         for one in batch["groups"]

@@ -1,4 +1,4 @@
-"""What teaches nothing fills no batch: a run filters what comes, says so, and raises an alert when nothing is left."""
+"""Filters keep groups without a learning signal out of batches; an alert tells when nothing trainable is left."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A queue holds more than one batch: groups are chosen that balance, and nobody waits for ever."""
+"""With lookahead, a run chooses groups that balance the ranks, and no group waits for ever."""
 
 from typing import Any
 

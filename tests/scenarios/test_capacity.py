@@ -1,4 +1,4 @@
-"""A run that is full refuses groups, says for how long, and takes them again once there is room."""
+"""A full run refuses groups, says when to retry, and takes groups again once there is room."""
 
 import httpx
 import pytest
@@ -39,7 +39,7 @@ async def test_bytes_are_counted_too(client: httpx.AsyncClient) -> None:
 
 
 async def test_clients_of_atropos_are_still_accepted(client: httpx.AsyncClient) -> None:
-    """They know no 429: they would lose the group, or die."""
+    """They do not know 429: they would lose the group or end."""
     await make_run(client, max_queued_groups=1)
     await submit(client, "a")
     reply = await client.post("/runs/run/atropos/scored_data", json=atropos.group(2, 1))

@@ -1,4 +1,4 @@
-"""A bad day: workers, then Redis, then everything is killed -9 under load, and nothing that was acknowledged is lost.
+"""Workers, then Redis, then everything is killed -9 under load; no acknowledged group is lost.
 
 `LACHESIS_CHAOS_SEED` says where the clients' choices start (not the timing): `tests/seeds.py`.
 """
@@ -42,7 +42,7 @@ def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service
 
 
 class Day:
-    """The clients at work, from ``begin`` to ``end``."""
+    """Run the clients from ``begin`` to ``end``."""
 
     def __init__(self, url: str, seed: int) -> None:
         self.ledger = Ledger()
@@ -59,7 +59,7 @@ class Day:
         await self._progress()
 
     async def survive(self, phase: str, disaster: Callable[[], None]) -> None:
-        """Let a disaster happen, and wait until the trainer has had `PROGRESS` batches more."""
+        """Let a disaster happen, and wait until the trainer has `PROGRESS` more batches."""
         self.ledger.phase = phase
         self.ledger.excuses += 1
         await asyncio.to_thread(disaster)
@@ -139,7 +139,7 @@ async def test_no_acknowledged_group_is_lost_or_served_twice(service: Service, r
 
 @briefly_and_at_length("hang_ups", 100, 300)
 async def test_no_batch_is_lost_at_whatever_moment_its_trainer_hangs_up(service: Service, hang_ups: int) -> None:
-    """Also between its close and our write, when the reply goes into a connection that still looks sound."""
+    """It may hang up between its close and our write, when the connection still looks sound."""
     seed = seed_of(CHAOS)
     moments, ledger = Random(seed), Ledger()
     trainer, producer = Trainer(service.url, ledger, seed), Producer(service.url, ledger, seed)
@@ -163,7 +163,7 @@ async def test_no_batch_is_lost_at_whatever_moment_its_trainer_hangs_up(service:
 
 @briefly_and_at_length("calls", 50, 250)
 async def test_no_order_of_calls_makes_one_of_them_fail(service: Service, calls: int) -> None:
-    """Trainers start over while others ask, environments come and go: each call is answered 200."""
+    """Trainers register again and environments come and go meanwhile."""
     seed = seed_of(CHAOS)
     ledger = Ledger()
     async with asyncio.TaskGroup() as tasks:

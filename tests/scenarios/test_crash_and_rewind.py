@@ -1,4 +1,4 @@
-"""A trainer crashes after its last checkpoint: what it trained on since then comes again, and nothing twice."""
+"""After a crash, a trainer gets each batch since its last checkpoint again, once."""
 
 import asyncio
 from pathlib import Path
@@ -35,7 +35,7 @@ EVERYTHING = [f"g{number:02}" for number in range(20)]
 
 
 async def test_after_a_crash_every_group_is_trained_on_once_in_order(client: httpx.AsyncClient) -> None:
-    """It saves its state after batch 5, and crashes with batch 9 in its hands."""
+    """It saves a checkpoint after batch 5 and crashes while it holds batch 9."""
     await make_run(client, batch_size=4)
     await submit(client, *EVERYTHING)
     history = [await trained(client) for _ in range(5)]
@@ -101,7 +101,7 @@ async def version_of(client: httpx.AsyncClient) -> int:
 async def test_a_rewind_restores_the_policy_version(
     client: httpx.AsyncClient, checkpoint: dict[str, int] | None, restored: int
 ) -> None:
-    """Without a checkpoint it is the one in force when the batch after that step was acknowledged."""
+    """Without a checkpoint, it is the version at the ack of the batch after that step."""
     await make_run(client, batch_size=2, max_staleness=2)
     for step in range(1, 7):
         await submit(client, group(f"g{step}", policy_version=step - 1))
@@ -120,7 +120,7 @@ async def test_a_rewind_restores_the_policy_version(
 async def test_what_comes_again_is_never_too_old(
     client: httpx.AsyncClient, redis_client: Redis, limit: dict[str, float]
 ) -> None:
-    """Acknowledged or in hand, taken at once or given back first."""
+    """The cases: acknowledged or held, taken at once or returned first."""
     await make_run(client, batch_size=2, lease_s=10_000, **limit)
     await submit(client, *(group(name, policy_version=0) for name in "abcd"))
     before = [await trained(client) for _ in range(2)] + [await taken(client) for _ in range(2)]
@@ -156,7 +156,7 @@ async def test_a_rewind_names_quarantined_batches(client: httpx.AsyncClient) -> 
 async def test_a_second_rewind_skips_batches_before_its_step(
     client: httpx.AsyncClient,
 ) -> None:
-    """Somebody goes back too far, notices it, and names the right step before any batch is taken."""
+    """An operator rewinds too far, then names the right step before a trainer takes a batch."""
     await make_run(client, batch_size=2)
     await submit(client, *EVERYTHING[:5])
     lost = [await trained(client) for _ in range(4)]
@@ -197,7 +197,7 @@ async def test_a_late_checkpoint_changes_nothing(client: httpx.AsyncClient) -> N
 
 
 async def test_an_operator_can_dissolve_a_rewound_batch(client: httpx.AsyncClient) -> None:
-    """As one that no trainer can use would be handed out first for ever."""
+    """A batch that no trainer can use would be redelivered for ever."""
     await make_run(client, batch_size=2)
     await submit(client, *"ab")
     lost = await trained(client)
@@ -238,7 +238,7 @@ async def test_a_trainer_from_before_the_rewind_is_refused(client: httpx.AsyncCl
 async def test_a_rewind_takes_away_a_batch_that_is_being_taken(
     client: httpx.AsyncClient, redis_url: str, redis_client: Redis, tmp_path: Path, waiting: str
 ) -> None:
-    """The trainer's request was decided on before the rewind, and reaches Redis after it."""
+    """The trainer's request is planned before the rewind and reaches Redis after it."""
     await make_run(client, batch_size=2)
     await submit(client, *"abcde")
     for _ in range(2):
@@ -266,7 +266,7 @@ async def test_a_rewind_takes_away_a_batch_that_is_being_taken(
 
 
 async def test_no_race_with_survivors_changes_the_order(client: httpx.AsyncClient) -> None:
-    """They take batches, and acknowledge or give them back, as fast as they can, while the run is rewound."""
+    """Trainers take, acknowledge and return batches as fast as they can during the rewind."""
     await make_run(client, batch_size=2, keep_batches=1000)
     await submit(client, *(f"g{number:03}" for number in range(60)))
     dice = Random(7)

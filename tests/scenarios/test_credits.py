@@ -1,4 +1,4 @@
-"""Credits end neither in a deadlock nor in groups that are too old: each case once brought a run to a halt."""
+"""Credits cause neither a deadlock nor stale groups. Each case once stopped a run."""
 
 from typing import Any
 
@@ -68,7 +68,7 @@ async def test_the_group_that_explain_names_gets_credits(
 
 
 async def test_groups_needed_together_are_granted_together(client: httpx.AsyncClient) -> None:
-    """No single group would do, so `unblocked_by` is empty."""
+    """No single group completes a batch, so `unblocked_by` is empty."""
     await make_run(client, batch_size=8, max_staleness=0)
     await join(client, "math", 2)
     await submit(client, group("a", 7, environment=0), group("b", 7, environment=0))
@@ -168,7 +168,7 @@ async def test_where_nothing_grows_too_old_credits_wait_for_no_version(
 
 
 async def test_several_batches_may_make_one_version(client: httpx.AsyncClient) -> None:
-    """Once a trainer was seen to train on three batches for one version, that many are wanted ahead."""
+    """After three batches in one version, credits cover three batches."""
     await make_run(client, batch_size=2, max_staleness=0)
     await join(client, "math")
     for step in range(3):

@@ -1,4 +1,4 @@
-"""An environment draws items and submits groups that name them: the curriculum moves, and nothing else is told it."""
+"""An environment submits groups that name their items; the curriculum learns from these groups alone."""
 
 from typing import Any
 from urllib.parse import quote
@@ -14,7 +14,7 @@ OPEN, SOLVED = ([f"{kind}/{n}" for n in range(4)] for kind in ("open", "solved")
 
 
 async def begin(client: httpx.AsyncClient, **settings: Any) -> None:
-    """Make a run with an environment, and a curriculum that is called like it."""
+    """Make a run with an environment and a curriculum of the same name."""
     await make_run(client, **settings)
     assert (await client.post(f"{RUN}/environments", json={"name": "gsm8k"})).status_code == 201
     assert (await client.put(CURRICULUM, json={"strategy": "learnability"})).status_code == 200

@@ -1,4 +1,4 @@
-"""A relaxed batch leaves a debt once: when it is trained on, not each time it was in somebody's hands."""
+"""A relaxed batch leaves one debt, when it is acknowledged, however often it is delivered."""
 
 import httpx
 import pytest
@@ -13,7 +13,7 @@ async def owed(client: httpx.AsyncClient) -> list[int]:
 
 @pytest.fixture
 async def relaxed(client: httpx.AsyncClient) -> Batch:
-    """A batch of one group, where two environments were promised a half each; the second one is owed its half."""
+    """Take a batch of one group. Two environments have a minimum of a half; the second is owed its half."""
     await make_run(client, batch_size=2, relax_after_s=0, max_deliveries=1)
     for name in ("first", "second"):
         share = {"name": name, "group_size": 2, "min_share": 0.5}

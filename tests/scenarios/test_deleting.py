@@ -1,4 +1,4 @@
-"""An operator deletes groups that wait, one by its id or all that a filter finds, and the books still add up."""
+"""An operator deletes queued groups, by id or by filter, and the counts still add up."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Two runs in one service know nothing of each other, and a run that is removed leaves nothing behind."""
+"""Two runs of one service do not affect each other, and a deleted run leaves no key."""
 
 import httpx
 from redis.asyncio import Redis
@@ -9,7 +9,7 @@ LEFT, RIGHT = "/v1/runs/left", "/v1/runs/right"
 
 
 async def live(client: httpx.AsyncClient, run: str) -> None:
-    """Give a run something of everything: groups queued, dropped, held, kept; an environment; two policy versions."""
+    """Give a run groups in each state, an environment and two policy versions."""
     joined = await client.post(f"{run}/environments", json={"name": "math", "group_size": 2})
     assert joined.json()["environment"] == 0, "ids are the run's own"
     await client.put(f"{run}/policy-version", json={"policy_version": 3})
@@ -19,7 +19,7 @@ async def live(client: httpx.AsyncClient, run: str) -> None:
 
 
 async def keys_of(redis: Redis, name: str) -> dict[bytes, bytes]:
-    """What a run has in Redis; not its clock, which goes on."""
+    """Return the keys and values of a run in Redis, without its clock."""
     keys = [key async for key in redis.scan_iter(f"*{name}*")]
     return {key: await redis.dump(key) for key in keys if not key.endswith((b":run", b":workers", b":seen"))}
 

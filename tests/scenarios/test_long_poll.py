@@ -1,4 +1,4 @@
-"""Trainers wait for batches that are not there yet: woken when there is one, and told why when there is none."""
+"""Trainers wait for batches: a new batch wakes them, and a timeout says what is missing."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ def waiting(client: httpx.AsyncClient, wait_s: float = LONG_S) -> "asyncio.Task[
 
 
 async def test_the_last_missing_group_wakes_a_waiting_trainer(client: httpx.AsyncClient) -> None:
-    """It looks by itself about once a second: it must be far quicker, as far as this machine is quick now."""
+    """Polling would take up to a second; a notification is much faster, relative to this machine."""
     await make_run(client)
     clock, took_s, submitting_s = asyncio.get_running_loop().time, [], []
     for number in range(5):
@@ -98,7 +98,7 @@ async def test_a_trainer_that_hung_up_takes_no_batch_with_it(client: httpx.Async
 
 @pytest.mark.slow
 async def test_a_service_that_is_told_to_stop_answers_who_waits_at_once(tmp_path: Path) -> None:
-    """Its grace is for requests that have something to finish."""
+    """Its grace period is for requests that do work."""
     service = Service(tmp_path)
     try:
         async with httpx.AsyncClient(base_url=service.url, timeout=60, trust_env=False) as client:

@@ -1,4 +1,4 @@
-"""A sequence with more tokens than the run takes, or a micro-batch of its ranks, stops nobody and is named."""
+"""A sequence above the limit of a run or of a micro-batch blocks nobody and is named."""
 
 from typing import Any
 
@@ -84,7 +84,7 @@ async def test_a_limit_that_cannot_be_is_refused(client: httpx.AsyncClient, valu
 
 
 async def test_max_token_len_of_register_is_the_same_limit(client: httpx.AsyncClient) -> None:
-    """A refusal would lose all groups of a request, and the environment logs no more of it than its status."""
+    """A refusal would lose all groups of the request, and the environment logs only the status."""
     await atropos_calls.register(client, batch_size=2, max_token_len=8)
     good, bad = (atropos_calls.group(2, mark) for mark in (1, 2))
     bad["tokens"][0] = bad["masks"][0] = [7] * 9
@@ -107,7 +107,7 @@ async def test_a_registration_without_a_limit_has_none(client: httpx.AsyncClient
 
 
 async def test_environments_of_atropos_are_told_of_the_runs_limit(client: httpx.AsyncClient) -> None:
-    """They leave out what is too long by themselves."""
+    """They leave out long sequences themselves."""
     await make_run(client, max_sequence_tokens=64)
     assert (await client.get("/runs/run/atropos/info")).json() == {"batch_size": 4, "max_token_len": 64}
 
@@ -186,7 +186,7 @@ async def test_nobody_gives_back_what_a_trainer_holds_without_its_lease(client: 
 
 
 async def test_a_sharding_error_is_forgotten_once_ranks_get_the_batch(client: httpx.AsyncClient) -> None:
-    """It may come back, and who takes it then may take it again."""
+    """A later trainer may take the batch again."""
     await make_run(client, batch_size=2)
     await submit(client, long_group("long"))
     await lease_runs_out(client, await taken(client, lease_s=0.001))

@@ -1,4 +1,4 @@
-"""A trainer falls silent: another gets its batch, and what the first says later changes nothing."""
+"""A silent trainer loses its batch to another; its later calls change nothing."""
 
 import httpx
 import pytest
@@ -63,7 +63,7 @@ async def test_a_trainer_that_asks_again_gets_the_same_batch(client: httpx.Async
 async def test_an_outage_does_not_end_the_lease_of_a_trainer_that_lives(
     client: httpx.AsyncClient, redis_url: str, redis_client: Redis, outage_s: int
 ) -> None:
-    """Time went on at Redis while no process could reach it, so no trainer could extend; another process ticks, too."""
+    """The clock of Redis goes on during an outage, but trainers cannot extend their leases."""
     key = RunKeys("run").run
 
     async def ticked() -> bool:

@@ -1,4 +1,4 @@
-"""Clients of Atropos and of the native API in one run: nobody can tell who sits on the other side."""
+"""Atropos clients and native clients work in one run."""
 
 import httpx
 
@@ -11,7 +11,7 @@ COLUMNS = ("tokens", "masks", "scores")
 
 
 async def test_both_kinds_of_environments_feed_both_kinds_of_trainers(client: httpx.AsyncClient) -> None:
-    """Each environment was promised half of each batch; each trainer takes every other batch."""
+    """Each environment has a minimum of a half; the two trainers alternate."""
     await make_run(client, batch_size=4)
     assert await take(client) is None, "an Atropos environment may join once a trainer has asked"
     enrolled = await client.post(
@@ -64,7 +64,7 @@ async def test_both_kinds_of_environments_feed_both_kinds_of_trainers(client: ht
 
 
 async def test_an_expired_batch_goes_to_the_other_kind_of_trainer(client: httpx.AsyncClient) -> None:
-    """A lease that runs out, a trainer that registers anew: whoever asks next has it."""
+    """A lease expires or a trainer registers again; the next trainer that asks gets the batch."""
     await make_run(client, batch_size=2)
     await client.post(f"{ATROPOS}/scored_data", json=atropos.group(2, 7))
     assert (await take(client, lease_s=0.001)) is not None

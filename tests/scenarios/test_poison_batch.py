@@ -1,4 +1,4 @@
-"""A batch that kills whoever trains on it is set aside after some attempts, for people to look at."""
+"""A batch that crashes its trainers is quarantined after some deliveries."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ from tests.scenarios.native_calls import (
 
 @pytest.fixture
 async def poisoned(client: httpx.AsyncClient) -> Batch:
-    """A batch of the groups a and b that two trainers did not survive; c and d wait."""
+    """Quarantine a batch of the groups a and b after two lost leases; c and d are queued."""
     await make_run(client, max_deliveries=2)
     await submit(client, "a", "b")
     for delivery in (1, 2):

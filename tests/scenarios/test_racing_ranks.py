@@ -1,4 +1,4 @@
-"""Eight ranks race over two API processes; those are killed, and Redis is, and connections are cut: nothing is lost."""
+"""Eight ranks race over two API processes while processes, Redis and connections are killed; nothing is lost."""
 
 import asyncio
 import contextlib
@@ -77,12 +77,12 @@ def trained_by_all(trained: Trained) -> list[str]:
 
 
 async def all_told(trained: Trained) -> bool:
-    """Whether the last answers have come."""
+    """Return whether the last answers have arrived."""
     return len(trained_by_all(trained)) >= len(NAMES)
 
 
 class Racer:
-    """A rank that asks, trains and acknowledges; and now and then gives back, or forgets what it had."""
+    """A rank that takes, trains and acknowledges, and sometimes returns or forgets its batch."""
 
     def __init__(self, url: str, rank: int, given: Trained, trained: Trained) -> None:
         self._url = url

@@ -49,7 +49,7 @@ async def race(url: str) -> Batch | None:
 
 
 async def test_a_batch_ends_in_one_way_only(service: Service) -> None:
-    """Acknowledged or given back, never both: the groups are delivered, or they are in the queue."""
+    """The groups are delivered or queued, never both."""
     async with httpx.AsyncClient(base_url=service.url, timeout=60, trust_env=False) as client:
         await make_run(client, batch_size=2)
         for number in range(10):

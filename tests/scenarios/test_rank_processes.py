@@ -1,4 +1,4 @@
-"""Four rank processes share each batch; one is killed; all start again from the state that was saved."""
+"""Four rank processes share each batch; one is killed; all restart from the checkpoint."""
 
 import asyncio
 import json
@@ -52,7 +52,7 @@ async def test_after_crashes_of_ranks_each_group_is_trained_on_once(service: Ser
 
 
 async def attempt(url: str, directory: Path, number: int, dies_at: int) -> list[int]:
-    """Run all ranks until they end; their exit codes."""
+    """Run all ranks until they end; return their exit codes."""
     ranks = []
     for rank in range(WORLD):
         environ = {
@@ -78,7 +78,7 @@ async def attempt(url: str, directory: Path, number: int, dies_at: int) -> list[
 
 
 def history(directory: Path, attempt: int) -> dict[int, list[list[str]]]:
-    """What each rank was given, by step, in one attempt."""
+    """Return what each rank got, by step, in one attempt."""
     steps: dict[int, list[list[str]]] = {}
     for rank in range(WORLD):
         for line in (directory / f"trained-{rank}").read_text().splitlines():

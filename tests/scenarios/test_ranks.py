@@ -1,4 +1,4 @@
-"""The ranks of a trainer share a batch: each has its own shard, whoever asks first, whoever dies."""
+"""The ranks of a trainer share a batch: each gets its own shard, in any order and after crashes."""
 
 import asyncio
 from itertools import permutations
@@ -37,7 +37,7 @@ async def ask(
 
 
 async def shard(client: httpx.AsyncClient, rank: int, **query: Any) -> Batch:
-    """A rank's shard of a batch that must be there."""
+    """Take the shard of a rank of a batch that is available."""
     reply = await ask(client, rank, **query)
     assert reply.status_code == 201, reply.text
     got: Batch = reply.json()
@@ -147,7 +147,7 @@ async def test_rank_0_can_speak_for_all(client: httpx.AsyncClient) -> None:
 
 
 async def test_a_rank_asks_for_the_batch_after_the_one_it_has(client: httpx.AsyncClient) -> None:
-    """So a rank can fetch ahead; without `after` it means the oldest that it has not acknowledged."""
+    """A rank can prefetch. Without `after` it gets the oldest shard that it has not acknowledged."""
     await filled(client, batches=3)
     steps = [(await shard(client, 0, after=after))["step"] for after in (0, 1, 2)]
     assert steps == [1, 2, 3]
@@ -192,7 +192,7 @@ async def test_a_rank_that_disagrees_is_no_harm_to_others_who_wait(client: httpx
 
 
 async def test_a_dead_rank_holds_up_the_others_until_the_lease_expires(client: httpx.AsyncClient) -> None:
-    """Then all get the same shards again, under another lease; who comes late with the old one is told so."""
+    """All ranks get the same shards under a new lease; the old lease is refused."""
     await filled(client)
     before = [await shard(client, rank, lease_s=SHORT_S) for rank in range(WORLD)]
     await end(client, before[0], rank=0)
@@ -232,7 +232,7 @@ async def test_a_rank_that_gives_back_gives_back_for_all(client: httpx.AsyncClie
 
 
 async def test_a_whole_batch_and_a_divided_one_can_follow_each_other(client: httpx.AsyncClient) -> None:
-    """A trainer without ranks takes over a batch that was divided, and the other way round."""
+    """A trainer without ranks takes over a sharded batch, and the reverse."""
     names = await filled(client)
     divided = await shard(client, 0, lease_s=SHORT_S)
     await lease_runs_out(client, divided)
@@ -366,7 +366,7 @@ async def test_a_redelivered_batch_stays_equal(client: httpx.AsyncClient) -> Non
 
 
 async def test_who_takes_whole_batches_does_not_get_one_that_ranks_have(client: httpx.AsyncClient) -> None:
-    """Not even under the id of a rank's request, which is nobody's but that rank's."""
+    """The request id of a rank is valid for that rank only."""
     await filled(client)
     request = {"lease_s": 600, "request_id": "mine"}
     first = await client.post(f"{RUN}/batches", params={"rank": 0, "world_size": WORLD}, json=request)
@@ -379,7 +379,7 @@ async def test_who_takes_whole_batches_does_not_get_one_that_ranks_have(client: 
 async def test_a_rank_that_waits_for_a_later_batch_is_in_nobody_s_way(
     client: httpx.AsyncClient, asks: str, wait_s: float
 ) -> None:
-    """It has the batch that waits to be handed out again, so that one is for those behind it."""
+    """It already has the batch to redeliver, so the ranks behind it get that batch."""
     await filled(client, batches=2)
     first = await shard(client, 0, lease_s=SHORT_S)
     await shard(client, 0, after=1)

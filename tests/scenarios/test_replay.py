@@ -1,4 +1,4 @@
-"""A replay buffer through a training run: who is faster waits, and nothing that happens to one side costs the other."""
+"""A replay buffer in a training run: the faster side waits, and a crash of one side does not affect the other."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ FIFO = Sampling(strategy="fifo")
 
 @pytest.fixture
 async def replay(redis_url: str, redis_client: Redis) -> AsyncIterator[AsyncReplay]:
-    """A buffer with chunks of two fragments, which hands out what came first first."""
+    """Make a FIFO buffer with chunks of two fragments."""
     async with running_service(redis_url) as client:
         settings = Settings(str(client.base_url), run="robots", retry_budget_s=20)
         async with AsyncTrainer(settings) as trainer, AsyncReplay(settings) as replay:

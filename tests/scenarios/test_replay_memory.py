@@ -1,4 +1,4 @@
-"""A replay buffer may fill the store's memory; fresh groups come first, and always find room."""
+"""A replay buffer may fill the store's memory; fresh groups always find room."""
 
 import asyncio
 import base64
@@ -70,7 +70,7 @@ async def test_without_max_bytes_the_servers_memory_bounds_a_buffer(
 
 
 async def test_fresh_groups_find_room_in_a_full_store(own_server: EmbeddedRedis, own_redis: Redis) -> None:
-    """No submission is refused: as many bytes of groups come as there were of chunks."""
+    """No submission is refused, though groups bring as many bytes as the chunks had."""
     async with running_service(own_server.url) as client:
         await fill_buffer(client)
         await limit_memory(own_redis, -1)
@@ -95,7 +95,7 @@ async def test_a_server_without_a_limit_is_bounded_by_its_machine(own_server: Em
 async def test_processes_make_way_at_once_for_all_that_comes_to_them(
     own_server: EmbeddedRedis, own_redis: Redis
 ) -> None:
-    """Also for environments of Atropos. What each evicts the others see: together they leave most of the buffer."""
+    """The processes see each other's evictions, so together they keep most of the buffer."""
     async with running_service(own_server.url) as client, running_service(own_server.url) as other:
         await fill_buffer(client, chunks=60)
         await limit_memory(own_redis, -1)
@@ -124,7 +124,7 @@ async def test_workers_find_room_again_though_nobody_submits(own_server: Embedde
 
 
 async def test_chunks_of_a_snapshot_are_not_evicted_for_room(own_server: EmbeddedRedis, own_redis: Redis) -> None:
-    """Then the store is full, and says so; once the snapshot is gone there is room."""
+    """The store answers 507 until the snapshot is deleted."""
     async with running_service(own_server.url) as client:
         await fill_buffer(client, chunks=40)
         reply = await client.post(f"{REPLAY}/snapshots", json={"name": "a"})
