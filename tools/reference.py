@@ -12,9 +12,8 @@ from pydantic.fields import FieldInfo
 from lachesis import errors
 from lachesis.wire.body import MAX_INTEGER
 from lachesis.wire.curricula import CurriculumSettings
-from lachesis.wire.filters import PassRateFilter, RewardRangeFilter, ZeroVarianceFilter
-from lachesis.wire.replay import RateLimiter, ReplaySettings, Sampling
-from lachesis.wire.runs import YEAR_S, AtroposSettings, RunCreate
+from lachesis.wire.replay import ReplaySettings
+from lachesis.wire.runs import YEAR_S, RunCreate
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
 _NOTICE = "<!-- `make reference` writes this page. Edit {source} instead. -->\n"
@@ -75,40 +74,47 @@ def settings_page() -> str:
         "The settings of the service itself are in [Operate](../operate/index.md).",
         "",
     ]
-    for title, introduction, models in _SETTINGS:
-        parts += [f"## {title}", "", introduction, ""]
-        for heading, model in models:
-            parts += [f"### {heading}", ""] if heading else []
-            parts += ["| Setting | Values | Default | Meaning |", "|---|---|---|---|"]
-            parts += [_setting_row(name, field) for name, field in model.model_fields.items()] + [""]
+    for title, introduction, model in _SETTINGS:
+        parts += [f"## {title}", "", introduction, "", *_settings_table(model)]
+        for name, nested in _nested(model):
+            parts += [f"### `{name}`", "", str(nested.__doc__).partition("\n")[0], "", *_settings_table(nested)]
     return "\n".join(parts)
 
 
-_SETTINGS: tuple[tuple[str, str, tuple[tuple[str, type[BaseModel]], ...]], ...] = (
+_SETTINGS: tuple[tuple[str, str, type[BaseModel]], ...] = (
     (
         "Runs",
         "`POST /v1/runs` takes all of these, and `PATCH /v1/runs/{run}` changes all but `name` and `atropos`.\n"
         "SDK: `Trainer.create_run` and `Trainer.change_run`.",
-        (
-            ("", RunCreate),
-            ("`filter_zero_variance`", ZeroVarianceFilter),
-            ("`filter_reward_range`", RewardRangeFilter),
-            ("`filter_pass_rate`", PassRateFilter),
-            ("`atropos`", AtroposSettings),
-        ),
+        RunCreate,
     ),
     (
         "Replay buffers",
         "`PUT /v1/runs/{run}/replay` takes these, and `PATCH` changes them.\nSDK: `Replay.set_up` and `Replay.change`.",
-        (("", ReplaySettings), ("`sampling`", Sampling), ("`limiter`", RateLimiter)),
+        ReplaySettings,
     ),
     (
         "Curricula",
         "`PUT /v1/runs/{run}/curricula/{curriculum}` takes these, and `PATCH` changes them.\n"
         "SDK: `Curriculum.set_up` and `Curriculum.change`.",
-        (("", CurriculumSettings),),
+        CurriculumSettings,
     ),
 )
+
+
+def _settings_table(model: type[BaseModel]) -> list[str]:
+    rows = [_setting_row(name, field) for name, field in model.model_fields.items()]
+    return ["| Setting | Values | Default | Meaning |", "|---|---|---|---|", *rows, ""]
+
+
+def _nested(model: type[BaseModel]) -> Iterator[tuple[str, type[BaseModel]]]:
+    """Yield the settings that are objects, with their models."""
+    for name, field in model.model_fields.items():
+        for part in (field.annotation, *get_args(field.annotation)):
+            if isinstance(part, type) and issubclass(part, BaseModel):
+                yield name, part
+
+
 _COMPARISONS = (("ge", "at least"), ("gt", "above"), ("le", "at most"), ("lt", "below"))
 
 
