@@ -1,6 +1,6 @@
-"""Keep an environment of Atropos as it is, but submit its groups in binary.
+"""Submit the groups of an unchanged Atropos environment in binary.
 
-Nothing of ``atroposlib`` is imported; what is used of its ``BaseEnv`` stands in `_BaseEnv`.
+This module does not import ``atroposlib``. `_BaseEnv` lists what it uses of ``BaseEnv``.
 """
 
 import asyncio
@@ -28,30 +28,30 @@ class _Config(Protocol):
 
 
 class _BaseEnv(Protocol):
-    """What is used of ``atroposlib.envs.base.BaseEnv``; beside it ``env_id``, which it has once it is registered."""
+    """What this module uses of ``atroposlib.envs.base.BaseEnv``; and ``env_id``, set when it is registered."""
 
     config: _Config
 
 
 class BinarySubmission:
-    """Put before a ``BaseEnv``, it sends each group as one safetensors blob to ``/v1``; all else stays as it is.
+    """A mixin, placed before a ``BaseEnv``, that sends each group as one safetensors blob to ``/v1``.
 
     ```
     class BinaryGSM8kEnv(BinarySubmission, GSM8kEnv):
         pass
     ```
 
-    Service and run are those of ``rollout_server_url``; the environment is registered, paced and known by the id it
-    has there. A group has an id of its own, so that one whose answer was lost can be sent again. That goes on, and
-    keeps the worker that made it from making more, for as long as the service is away or its queue is full.
+    Service and run are those of ``rollout_server_url``. Registration and pacing stay those of Atropos. Each group has an
+    id, so that it can be sent again if an answer was lost. While the service is away or its queue is full, sending is
+    repeated, and the worker that made the group makes no other.
     """
 
     _lachesis: "_Line | None" = None
 
     def lachesis_group(self, scored: Mapping[str, Any]) -> Group:
-        """Turn a ``ScoredDataGroup`` into what is sent; called once for each.
+        """Return the group to send for a ``ScoredDataGroup``. Called once for each.
 
-        Override it to say more: ``replace(super().lachesis_group(scored), policy_version=self.version)``.
+        Override it to add fields: ``replace(super().lachesis_group(scored), policy_version=self.version)``.
 
         Raises:
             InvalidField: A value is wrong; ``errors`` says where.
@@ -62,10 +62,10 @@ class BinarySubmission:
         return Group(**fields)
 
     async def _send_scored_data_to_api(self, scored_data: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
-        """Send a group, or those of a list, all or none; the method with which ``BaseEnv`` sends.
+        """Send a group, or all groups of a list or none. ``BaseEnv`` calls this method to send.
 
         Raises:
-            InvalidField, ServiceError: What is sent is refused for good. ``BaseEnv`` logs that, and drops it.
+            InvalidField, ServiceError: A group is refused permanently. ``BaseEnv`` logs the error and drops the group.
         """
         groups = [scored_data] if isinstance(scored_data, Mapping) else scored_data
         environment: int | None = getattr(self, "env_id", None)
@@ -75,7 +75,7 @@ class BinarySubmission:
         await self._lachesis.send(payloads)
 
     async def close_lachesis(self) -> None:
-        """Wait until what is underway has arrived, and hang up; for who goes on without the environment."""
+        """Wait until all groups have arrived, and close the connections. Only needed if the process goes on."""
         if self._lachesis is not None:
             await self._lachesis.aclose()
             self._lachesis = None

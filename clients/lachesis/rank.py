@@ -1,4 +1,4 @@
-"""Which data-parallel rank of a trainer this process is, and how batches are divided between all of them."""
+"""The data-parallel rank of this process, and how batches are sharded between ranks."""
 
 import os
 from collections.abc import Mapping
@@ -13,22 +13,22 @@ from lachesis.wire.ranks import TakeQuery
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """A data-parallel rank. All ranks of a trainer say the same of everything but ``rank``.
+    """A data-parallel rank. All ranks of a trainer must agree on every attribute except ``rank``.
 
     Attributes:
         rank: This process, ``0 <= rank < world_size``.
-        world_size: How many there are.
-        split_groups: Whether the sequences of a group may go to different ranks; else groups stay whole.
+        world_size: Number of ranks.
+        split_groups: Whether sequences of one group may go to different ranks. False: groups stay whole.
         equal_sequences: True: each rank gets the same number of sequences; groups are split if needed.
             False: only the cost counts. None: the same number where whole groups allow it.
         cost: What a sequence costs: ``tokens``; a sum like ``24576*L + L^2``; or ``declared``, what its producer said.
         ended_by: Whose acknowledgement ends a batch: that of every rank, or that of rank 0.
-        micro_batch_tokens: Put each shard into micro-batches of at most so many tokens (``batch.micro_batches``).
-        padded: Whether a sequence takes as many tokens of its micro-batch as the longest one there.
-        equal_micro_batches: Whether all ranks have the same number of micro-batches; some may be empty then.
+        micro_batch_tokens: Pack each shard into micro-batches of at most this many tokens (``batch.micro_batches``).
+        padded: Whether each sequence counts with the length of the longest one in its micro-batch.
+        equal_micro_batches: Whether all ranks get the same number of micro-batches. Some may be empty then.
 
     Raises:
-        ValueError: A value is wrong; the message names it. Of the cost, the service says so when a batch is asked for.
+        ValueError: A value is wrong; the message names it. The service checks ``cost`` when a batch is taken.
     """
 
     rank: int
@@ -55,17 +55,17 @@ class Rank:
             raise ValueError(": ".join((*map(str, first["loc"]), format_validation_error(first)))) from None
 
     def query(self) -> dict[str, Any]:
-        """Return what a request says of it: nothing that is the service's default, as an older one may not know it."""
+        """Return the query of a request. Defaults are left out: an older service may not know the parameter."""
         said = ((field, getattr(self, field.name)) for field in fields(self))
         return {field.name: value for field, value in said if field.default is MISSING or value != field.default}
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None, **options: Any) -> "Rank":
-        """Read ``RANK`` and ``WORLD_SIZE``, as torchrun and others set them.
+        """Read the variables ``RANK`` and ``WORLD_SIZE``, which torchrun and others set.
 
         Args:
-            environ: Other variables than those of this process.
-            options: What is said beside them.
+            environ: Variables to read. None: those of this process.
+            options: The other attributes.
 
         Raises:
             ValueError: A variable is missing or wrong; the message names it.

@@ -1,4 +1,4 @@
-"""Bodies that go from files, or into files, a piece at a time, and from the start again with each attempt."""
+"""Bodies that are read from files, or written into files, piece by piece. Each attempt starts at the beginning."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -10,11 +10,11 @@ from typing import BinaryIO, TypeAlias
 _PIECE_BYTES = 1024 * 1024
 
 StateFile: TypeAlias = BinaryIO | str | PathLike[str]
-"""A file that is open for bytes, or the path of one."""
+"""A file that is open for bytes, or a path."""
 
 
 class FileBody:
-    """What a file has from where it stands, to be sent."""
+    """A request body: the content of a file from its current position."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -28,7 +28,7 @@ class FileBody:
 
 
 class FileSink:
-    """A file that takes a body, from where it stands on."""
+    """A file that a reply body is written into, from its current position."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -36,10 +36,10 @@ class FileSink:
         self._start = 0
 
     async def take(self, pieces: AsyncIterator[bytes]) -> None:
-        """Write a body, in place of what an attempt before left there.
+        """Write a body, in place of what an earlier attempt wrote.
 
         Raises:
-            io.UnsupportedOperation: There was one, and one cannot go back in this file.
+            io.UnsupportedOperation: There was an earlier attempt, and the file cannot seek.
         """
         if self._begun:
             await asyncio.to_thread(self._go_back)
@@ -56,7 +56,7 @@ class FileSink:
 
 @contextmanager
 def read_from(file: StateFile) -> Iterator[FileBody]:
-    """Send what a file has; one that is named by its path is opened for it."""
+    """Return the body of a file; a path is opened for it."""
     if not isinstance(file, str | PathLike):
         yield FileBody(file)
         return
@@ -66,7 +66,7 @@ def read_from(file: StateFile) -> Iterator[FileBody]:
 
 @contextmanager
 def written_to(file: StateFile) -> Iterator[FileSink]:
-    """Take a body into a file; at a path, what is there stays until all of the body has come."""
+    """Return the sink of a file. The file at a path is replaced once the whole body has arrived."""
     if not isinstance(file, str | PathLike):
         yield FileSink(file)
         return

@@ -1,4 +1,4 @@
-"""Where the service is, and how patient to be with it."""
+"""Where the service is, and how long to wait for it."""
 
 import logging
 import os
@@ -18,16 +18,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How to reach the service. `from_env` reads each from the variable ``LACHESIS_`` and its name in capitals.
+    """How to reach the service. `from_env` reads each setting from its variable, such as ``LACHESIS_URL``.
 
     Attributes:
-        url: The service, such as ``http://lachesis:8000``. A path in it is kept; leave ``/v1`` out. It may be the
-            base URL of an Atropos client, ``http://lachesis:8000/runs/NAME/atropos``, which also names the run.
-        run: The run that is meant.
-        connect_timeout_s: For a connection to be made.
-        timeout_s: For the service to go on with a request or reply that has stopped. A wait for a batch is added to it.
-        retry_budget_s: How long a request is repeated that got no answer, or that the service could not serve just
-            then, before its error is raised. 0: it is sent once.
+        url: URL of the service, such as ``http://lachesis:8000``. A path is kept; leave ``/v1`` out. The URL of an
+            Atropos client, ``http://lachesis:8000/runs/NAME/atropos``, also names the run.
+        run: Name of the run.
+        connect_timeout_s: Longest time to connect.
+        timeout_s: Longest time without progress of a request or reply. The wait for a batch is added to it.
+        retry_budget_s: How long to repeat a request that got no answer, or that the service could not serve at that
+            moment. 0: it is sent once.
     """
 
     url: str = "http://127.0.0.1:8000"
@@ -46,7 +46,7 @@ class Settings:
                 raise ValueError(f"{field.name}: {wrong}")
 
     def facts(self) -> dict[str, object]:
-        """Return the settings that other objects show, without the password."""
+        """Return the settings that other objects show in their `repr`, without the password."""
         return {"run": self.run, "url": without_password(self.url)}
 
     def __repr__(self) -> str:
@@ -55,16 +55,16 @@ class Settings:
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None, **given: str | float) -> "Settings":
-        """Read the settings from the environment; a variable that is not set leaves the default.
+        """Read the settings from environment variables. A variable that is not set leaves the default.
 
-        Of variables that look like misspelt ones the log has a warning.
+        A variable that looks misspelt is logged as a warning.
 
         Args:
-            environ: Other variables than those of this process.
-            given: Settings by name that count more than their variables.
+            environ: Variables to read. None: those of this process.
+            given: Settings by name; they take precedence over variables.
 
         Raises:
-            ValueError: A variable does not hold what it should; the message names it.
+            ValueError: A variable has a wrong value; the message names it.
         """
         variables = os.environ if environ is None else environ
         _warn_of_misspelt(variables)
@@ -79,14 +79,14 @@ class Settings:
 
 
 def settings_from(settings: Settings | str | None, url: str | None, run: str | None) -> Settings:
-    """Make settings of what a trainer or an environment was given.
+    """Return the settings for the arguments of a trainer, an environment, a buffer or a curriculum.
 
     Args:
-        settings: All of them; or the service's URL; or None: as the environment variables say.
-        url, run: Count more than ``settings``.
+        settings: All of them, or the service's URL. None: read the environment variables.
+        url, run: They take precedence over ``settings``.
 
     Raises:
-        TypeError: There are two URLs, or ``settings`` is something else.
+        TypeError: Two URLs are given, or ``settings`` has another type.
         ValueError: A value is wrong; the message names it.
     """
     given: dict[str, Any] = {name: value for name, value in (("url", url), ("run", run)) if value is not None}
@@ -102,7 +102,7 @@ def settings_from(settings: Settings | str | None, url: str | None, run: str | N
 
 
 def _apart(given: dict[str, Any]) -> dict[str, Any]:
-    """Take the run out of a URL of the Atropos surface.
+    """Split the run from a URL of the Atropos API.
 
     Raises:
         ValueError: A different run is given, too.
@@ -118,7 +118,7 @@ def _apart(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _warn_of_misspelt(variables: Mapping[str, str]) -> None:
-    """Warn of names close to ours. Others may be the service's, whose environment this may be as well."""
+    """Warn of names close to those of settings. Other names may be variables of the service."""
     ours = [_PREFIX + field.name.upper() for field in fields(Settings)]
     for variable in sorted(set(variables) - set(ours)):
         edits, near = min((edit_distance(variable.upper(), name), name) for name in ours)
@@ -144,7 +144,7 @@ def edit_distance(one: str, other: str) -> int:
 
 
 def _wrong(name: str, value: Any) -> str | None:
-    """Say what is wrong with the value of a setting, if anything is."""
+    """Return what is wrong with the value of a setting, or None."""
     if name == "url":
         return wrong_url(value)
     if name == "run":

@@ -17,13 +17,13 @@ from lachesis.wire.columns import DETAILS, lengths_name
 class Columns(Packed):
     """All sequences of a batch, in training order.
 
-    ``column`` lays the values of all groups end to end (packed), ``padded`` gives each sequence a row. What is
-    per token is cut by `lengths` or `cu_seqlens`, unless it has lengths of its own.
+    `column` returns the values of all groups end to end (packed); `padded` returns a row per sequence. `lengths` and
+    `cu_seqlens` split per-token columns, unless a column has its own lengths.
 
     Attributes:
-        info: What the service says of the batch: id, step, lease, groups.
+        info: Its description by the service: id, step, lease, groups.
         groups: Its groups.
-        file: The reply it came in.
+        file: The reply that holds its columns.
     """
 
     def __init__(self, info: BatchInfo, file: BatchFile) -> None:
@@ -34,12 +34,12 @@ class Columns(Packed):
 
     @property
     def step(self) -> int:
-        """The run's step that this batch is."""
+        """The step of the run that this batch is for."""
         return self.info.step
 
     @cached_property
     def names(self) -> list[str]:
-        """The columns that all its groups have, without those that are lengths; of a shard without groups, none."""
+        """Names of the columns that all groups have, without columns of lengths. Empty for a shard without groups."""
         if not self.groups:
             return []
         return [
@@ -55,12 +55,12 @@ class Columns(Packed):
 
     @property
     def loss_weights(self) -> NDArray[np.float64]:
-        """What each sequence's loss is to be multiplied by, as filters of the run say: [sequences]."""
+        """Factor for the loss of each sequence, from the filters of the run: f64 [sequences]."""
         return np.repeat([group.loss_weight for group in self.groups], self.group_lengths).astype(np.float64)
 
     @property
     def micro_batches(self) -> list[NDArray[np.int64]]:
-        """The sequences of each micro-batch, as rows of `padded`; one of all where none were asked for."""
+        """The sequences of each micro-batch, as rows of `padded`. One micro-batch of all if none were asked for."""
         packing = None if self.info.shard is None else self.info.shard.packing
         if packing is None:
             return [np.arange(len(self.lengths))]
@@ -69,20 +69,19 @@ class Columns(Packed):
     def column(self, name: str) -> NDArray[Any]:
         """Return a column of all sequences, end to end, as one array.
 
-        It is the memory that the batch came in: what is written to it is seen in the groups. Unless groups hold the
-        column in different widths: then it has the widest, and is made at the first call. bf16 and f8 come as their
-        bits.
+        It is a view of the reply: values written to it show in the groups. If groups store the column in different
+        widths, it is a copy in the widest one, made at the first call. bf16 and f8 come as their bits.
 
         Raises:
-            KeyError: Some group has no such column; the message names the first.
-            ValueError: The groups' columns do not fit together: bits of different dtypes, or other shapes.
+            KeyError: A group has no such column; the message names the first one.
+            ValueError: The columns of the groups cannot be joined: their dtypes or shapes differ.
         """
         if name not in self._flat:
             self._flat[name] = self._joined(name)
         return self._flat[name]
 
     def lengths_of(self, name: str) -> NDArray[Any]:
-        """Return how many values of a column each sequence has: [sequences]; not to be written to."""
+        """Return how many values of a column each sequence has, read-only: [sequences]."""
         own = any(group.has_lengths(name) for group in self.groups)
         whole = self.file.whole(lengths_name(name if own else "tokens"))
         if whole is not None:
@@ -90,14 +89,14 @@ class Columns(Packed):
         return np.concatenate([group.lengths_of(name) for group in self.groups] or [np.empty(0, np.int32)])
 
     def sequences(self) -> list[SequenceView]:
-        """Return all sequences, one by one: the rows of `padded`, in order."""
+        """Return all sequences, in the order of the rows of `padded`."""
         return [sequence for group in self.groups for sequence in group.sequences()]
 
     def to_torch(self) -> dict[str, Any]:
         """Return the columns that all groups have, packed, as tensors that share memory with `column`.
 
-        ``lengths``, ``group_lengths`` and ``cu_seqlens`` are there, too, and ``NAME.lengths`` of columns that have
-        their own; bf16 and f8 have their own dtype again.
+        ``lengths``, ``group_lengths`` and ``cu_seqlens`` are included, and ``NAME.lengths`` of columns with their own
+        lengths. bf16 and f8 have their real dtype.
 
         Raises:
             ModuleNotFoundError: PyTorch is not installed.

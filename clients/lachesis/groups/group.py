@@ -1,4 +1,4 @@
-"""A group as an environment makes it: checked where it is made, and laid out as the bytes that are stored."""
+"""A group as an environment submits it: checked, and laid out as the bytes that are stored."""
 
 import json
 import re
@@ -37,25 +37,25 @@ _LONGEST_ITEM = 512
 class Group:
     """Sequences that belong together: sampled from one prompt, never split between batches.
 
-    Lists, numpy arrays and whatever turns into them (CPU tensors) will do. They are read when the group is submitted.
+    Lists, numpy arrays and what converts to them (CPU tensors) are accepted. They are read when the group is submitted.
 
     Attributes:
         tokens: Token ids of each sequence, prompt and completion.
         masks: Labels, a row per row of ``tokens``: the token id, or -100 where the loss is masked.
         scores: One per sequence, finite.
-        advantages: Optional; a row or one number per sequence, as in GRPO. ``batch.per_token`` reads both.
-        ref_logprobs, inference_logprobs: Optional; usually per token, but rows may have other lengths.
-        distill_token_ids, distill_logprobs: Optional: a teacher's likeliest tokens: sequence, position, rank.
-        policy_versions: The policy version that sampled each token, where that changed on the way.
-        policy_version: The one that sampled the group, if it is known; with it, a group can become too old.
-        item: The dataset entry or task it comes from, up to 512 characters. If the run has a curriculum that is called
-            like the environment, the scores count as an observation of it.
-        cost: What it costs to train on, in units of yours, ``>= 0``.
-        metadata: A JSON object that goes with it, unread.
-        tensors: Arrays under names of yours, of bool, integers or floats; bf16 and f8 of PyTorch and ml_dtypes, too.
+        advantages: Optional: a row or, as in GRPO, one number per sequence. ``batch.per_token`` reads both.
+        ref_logprobs, inference_logprobs: Optional: usually one per token; rows may have other lengths.
+        distill_token_ids, distill_logprobs: Optional: the likeliest tokens of a teacher: [sequence][position][rank].
+        policy_versions: Optional: the policy version that sampled each token, if it changed within the group.
+        policy_version: The policy version that sampled the group. Without it, a group never becomes stale.
+        item: The dataset entry or task it comes from, up to 512 characters. If the run has a curriculum with the name
+            of the environment, the scores count as an observation of the item.
+        cost: Its training cost, in any unit, ``>= 0``.
+        metadata: A JSON object for the trainer. The service does not read it.
+        tensors: More arrays by name: bool, integers or floats; also bf16 and f8 of PyTorch and ml_dtypes.
         messages: A conversation per sequence; each message has ``role`` and ``content``.
         generation_params, overrides, group_overrides, images: As in the ``ScoredData`` of Atropos.
-        id: Its id. A group that is submitted again with the same id is stored once.
+        id: Its id. A group that is submitted twice with the same id is stored once.
     """
 
     tokens: PerToken
@@ -81,16 +81,16 @@ class Group:
     id: str = field(default_factory=lambda: str(uuid.uuid4()))
 
     def __repr__(self) -> str:
-        """Show its identity, without its columns, which may be long."""
+        """Show its identity without its columns, which may be long."""
         optional = {"policy_version": self.policy_version, "item": self.item, "cost": self.cost}
         shown = {"id": self.id, "sequences": _count(self.tokens), **optional}
         return f"Group({', '.join(f'{name}={value!r}' for name, value in shown.items() if value is not None)})"
 
     def packed(self, environment: int | None) -> bytes:
-        """Lay the group out as it is sent and stored: one safetensors blob.
+        """Return the group as one safetensors blob, as it is sent and stored.
 
         Args:
-            environment: The id of the environment it counts for.
+            environment: Id of the environment it counts for. None: no environment.
 
         Raises:
             InvalidField: A value is wrong; ``errors`` says where.

@@ -1,4 +1,4 @@
-"""The part that batches and groups share: columns of all their sequences, end to end."""
+"""What batches and groups share: columns of all sequences, end to end."""
 
 from abc import abstractmethod
 from functools import cached_property
@@ -13,7 +13,7 @@ _INT32_MOST = 2**31 - 1
 
 
 class Packed(Shown):
-    """Sequences as columns. `lengths` or `cu_seqlens` cut columns per token, unless those have their own lengths."""
+    """Sequences as columns. `lengths` and `cu_seqlens` split per-token columns, unless a column has its own lengths."""
 
     @abstractmethod
     def column(self, name: str) -> NDArray[Any]:
@@ -72,7 +72,7 @@ class Packed(Shown):
     def per_token(self, name: str) -> NDArray[Any]:
         """Return a value of a column for each token: [tokens]. A value per sequence is repeated.
 
-        So ``per_token("advantages")`` works for advantages per sequence and per token.
+        ``per_token("advantages")`` works for advantages per sequence and per token.
 
         Raises:
             KeyError: Some group has no such column.
@@ -91,10 +91,10 @@ class Packed(Shown):
 
 
 def cumulated(lengths: NDArray[Any]) -> NDArray[np.int32]:
-    """Return the boundaries of lengths, from 0 on: one more than there are lengths.
+    """Return the boundaries of ``lengths``: their cumulated sums, starting with 0.
 
     Raises:
-        OverflowError: The sum does not fit into an int32, which kernels expect.
+        OverflowError: The sum does not fit into int32, which attention kernels expect.
     """
     bounds = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=bounds[1:])

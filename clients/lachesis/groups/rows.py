@@ -1,4 +1,4 @@
-"""Rows of numbers, however they are nested, as one flat array and the lengths that cut it."""
+"""Flatten nested rows of numbers into one array, and the lengths that split it."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def ragged(rows: Any, column: Column) -> Ragged:
         column: What they are.
 
     Raises:
-        InvalidField: They are nested otherwise, or hold something else than its numbers.
+        InvalidField: They are nested in another way, or hold values of another kind.
     """
     flattening = _Flattening(column)
     flattening.add(rows, 0, (column.name,))

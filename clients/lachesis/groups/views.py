@@ -1,4 +1,4 @@
-"""A group of a batch and its sequences: their metadata, and views of the bytes of the reply."""
+"""A group of a batch, and its sequences: metadata, and views of the bytes of the reply."""
 
 import json
 from collections.abc import Mapping
@@ -19,11 +19,11 @@ _DEEPEST = 3
 
 
 class SequenceView(Shown):
-    """A sequence of a group. Its columns are read-only views; nothing is copied.
+    """A sequence of a group. Its columns are read-only views, not copies.
 
     Attributes:
         group: The group it belongs to, which has item, metadata and staleness.
-        index: Its position in the group, from 0 on.
+        index: Its position in the group, from 0.
     """
 
     def __init__(self, group: "GroupView", index: int) -> None:
@@ -88,11 +88,11 @@ class SequenceView(Shown):
 
     @property
     def names(self) -> list[str]:
-        """The columns that have a part for each sequence."""
+        """The columns that can be split by sequence."""
         return [name for name in self.group.names if self.group.bounds_of(name) is not None]
 
     def column(self, name: str) -> Any:
-        """Return its part of a column: a read-only view; of ``distill_…``, an array or a list of one for each token.
+        """Return its part of a column, as a read-only view. A ``distill_…`` column gives one array per token.
 
         Raises:
             KeyError: The group has no such column.
@@ -116,10 +116,10 @@ class SequenceView(Shown):
 
 
 class GroupView(Packed):
-    """A group of a batch, with the columns that a batch has. They are read-only views; nothing is copied.
+    """A group of a batch, with the same columns as a batch. They are read-only views, not copies.
 
     Attributes:
-        info: What the service says of it: id, environment, size, policy version, staleness, age.
+        info: Its description by the service: id, environment, size, policy version, staleness, age.
     """
 
     def __init__(self, info: BatchGroup, file: BatchFile, position: int) -> None:
@@ -130,7 +130,7 @@ class GroupView(Packed):
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """The strings in its blob's metadata, as they came."""
+        """The metadata of its blob: strings, unparsed."""
         return self._file.labels[self._position]
 
     @property
@@ -140,43 +140,43 @@ class GroupView(Packed):
 
     @property
     def environment(self) -> int | None:
-        """The environment it counts for, or None."""
+        """Id of the environment it counts for, or None."""
         return self.info.environment
 
     @property
     def staleness(self) -> int | None:
-        """Policy versions since it was sampled, when it was handed out; None if it did not say."""
+        """Policy versions between sampling and hand-out. None: its policy version is unknown."""
         return self.info.staleness
 
     @property
     def loss_weight(self) -> float:
-        """What its loss is to be multiplied by: 1, unless a filter of the run found it that keeps such groups."""
+        """Factor for its loss: 1, unless it matches a filter of the run that keeps groups with a weight."""
         return self.info.loss_weight
 
     @property
     def replayed(self) -> ReplayedGroup | None:
-        """How it came into the batch from the replay buffer; None if it is from the queue."""
+        """How it came from the replay buffer. None: it came from the queue."""
         return self.info.replayed
 
     @property
     def item(self) -> str | None:
-        """The dataset entry it comes from, if it said so."""
+        """The dataset entry it comes from, or None."""
         return self.labels.get("item")
 
     @property
     def cost(self) -> float | None:
-        """What it costs to train on, in its producer's units, if it said so."""
+        """Its training cost in the units of its producer, or None."""
         return float(self.labels["cost"]) if "cost" in self.labels else None
 
     @cached_property
     def metadata(self) -> dict[str, Any]:
-        """The object its producer attached, or an empty one."""
+        """The JSON object that its producer attached, or an empty one."""
         attached: dict[str, Any] = json.loads(self.labels.get("metadata", "{}"))
         return attached
 
     @cached_property
     def details(self) -> dict[str, Any]:
-        """What is not numbers: messages, generation_params, overrides, group_overrides, images; where it has them."""
+        """Its fields that are not numbers: messages, generation_params, overrides, group_overrides, images."""
         if not self._holds(DETAILS):
             return {}
         given = json.loads(self.column(DETAILS).tobytes())
@@ -184,34 +184,34 @@ class GroupView(Packed):
 
     @property
     def names(self) -> list[str]:
-        """Its columns, without columns of lengths; see `lengths_of`."""
+        """Names of its columns, without columns of lengths; for those see `lengths_of`."""
         held = self._file.names_of(self._position)
         return [name for name in held if name != DETAILS and not name.endswith(lengths_name(""))]
 
     def dtype(self, name: str) -> str:
-        """Return a column's dtype as safetensors names it: ``BF16`` where numpy can only show its bits."""
+        """Return the dtype of a column, as safetensors names it. ``BF16`` and ``F8_…`` come as their bits."""
         return self._file.dtype(self._position, self._known(name))
 
     def column(self, name: str) -> NDArray[Any]:
         """Return a column as a read-only view; bf16 and f8 as their bits.
 
-        The ``.lengths`` and ``.inner_lengths`` of a column that has none of its own are those that hold for it.
+        ``NAME.lengths`` and ``NAME.inner_lengths`` are the lengths that apply to a column, its own or shared ones.
 
         Raises:
-            KeyError: It has no such column; the message lists those it has.
+            KeyError: It has no such column; the message lists its columns.
         """
         return self._file.of_group(self._position, self._known(name))
 
     def lengths_of(self, name: str) -> NDArray[Any]:
-        """Return how many values of a column each sequence has. A column without lengths of its own has tokens'."""
+        """Return how many values of a column each sequence has. Without own lengths, a column has those of tokens."""
         return self.column(lengths_name(name if self.has_lengths(name) else "tokens"))
 
     def sequences(self) -> list[SequenceView]:
-        """Return its sequences, one by one."""
+        """Return its sequences."""
         return [SequenceView(self, index) for index in range(self.info.size)]
 
     def bounds_of(self, name: str) -> NDArray[np.int64] | None:
-        """Return where each sequence begins in a column: [sequences + 1]; None if it is not cut by sequence.
+        """Return where each sequence begins in a column: [sequences + 1]. None: the column is not split by sequence.
 
         Raises:
             KeyError: It has no such column.
@@ -221,7 +221,7 @@ class GroupView(Packed):
         return self._bounds[name]
 
     def rows_of(self, name: str, index: int) -> Any:
-        """Return a sequence's part of a column, as a read-only view; nested where tokens have several values.
+        """Return the part of a column of one sequence, as a read-only view; nested if tokens have several values.
 
         Raises:
             KeyError: It has no such column.
@@ -239,7 +239,7 @@ class GroupView(Packed):
         return nested(Ragged(self.column(name)[first : first + int(of_tokens.sum(dtype=np.int64))], (of_tokens,)))
 
     def _cut(self, name: str) -> NDArray[np.int64] | None:
-        """Cut a column by lengths of its own, or by tokens', or take a value for each sequence."""
+        """Split a column by its own lengths, by those of tokens, or into one value per sequence."""
         column = self.column(name)
         count = len(column) if column.ndim else None
         if _DEPTHS.get(name) == _DEEPEST:
@@ -257,7 +257,7 @@ class GroupView(Packed):
         return name != DETAILS and self._found(name) is not None
 
     def missing(self, name: str) -> KeyError:
-        """Build the error that says that it has no such column, and which it has."""
+        """Return the error for an unknown column. Its message lists the columns."""
         return KeyError(f"group {self.id} has no column {name!r}; it has {', '.join(sorted(self.names))}")
 
     def _facts(self) -> dict[str, object]:
@@ -280,7 +280,7 @@ class GroupView(Packed):
         return found
 
     def _found(self, name: str) -> str | None:
-        """Find the name that a column is held under: lengths that are its measure's are held once, under that one's."""
+        """Return the name under which a column is stored. Lengths that several columns share are stored once."""
         if self._holds(name):
             return name
         column, _, suffix = name.rpartition(".")

@@ -1,4 +1,4 @@
-"""The loader: batches of samples, fetched in parallel and ahead."""
+"""The loader: batches of samples, fetched in parallel and ahead of the training step."""
 
 import copy
 import hashlib
@@ -39,7 +39,7 @@ class Batch(NamedTuple, Generic[K]):
 
 
 class Loader(Generic[K]):
-    """Loads the samples of a source in parallel, ahead of the step that trains on them, and stacks them to batches.
+    """Load the samples of a source in parallel, ahead of the training step, and stack them to batches.
 
     ```
     with Loader(episode_files("rank-00000-of-00008.jsonl", "episodes"), 32, seed=0, ragged=Pad()) as loader:
@@ -47,9 +47,9 @@ class Loader(Generic[K]):
             train(batch.data)
     ```
 
-    A loop goes over ``epochs`` epochs from where the last one ended; `state_dict` says where that is, and a loader that
-    has loaded it goes on with the same samples. Leaving the loop ends all threads and tasks: at once where nothing
-    else refers to its iterator, else when the loader is closed. One loop at a time. ``async for`` works as well.
+    A loop covers ``epochs`` epochs and starts where the last loop ended. `state_dict` returns that position; a loader
+    that has loaded it continues with the same samples. Only one loop runs at a time. Leaving it ends all threads and
+    tasks, at the latest when the loader is closed. ``async for`` works as well.
     """
 
     def __init__(
@@ -69,29 +69,29 @@ class Loader(Generic[K]):
         equal_ranks: bool = False,
         progress: bool = False,
     ) -> None:
-        """Prepare to load; nothing is loaded before the first batch is asked for.
+        """Check the arguments. Loads nothing before the first batch is asked for.
 
         Args:
-            source: What to load.
-            batch_size: Samples of a batch.
-            prefetch_batches: Batches to load ahead of the one that is asked for: at no time are there more than
-                ``(prefetch_batches + 1) * batch_size`` samples that were asked for and are in no batch yet.
-            readers: Fetches at the same time, at most.
-            seed: Of the shuffle, another one in each epoch; None: samples come in the order of the source.
-            ordered: Whether samples come in order, or as they arrive: then a slow one holds nobody up, but which of an
-                epoch's samples share a batch is up to chance.
-            ragged: Which arrays are of unequal length, and what becomes of these; see `stack`.
-            drop_last: Whether a batch that an epoch cannot fill is left out.
-            epochs: How many epochs a loop goes over, one that it begins in the middle counted; None: it never ends.
+            source: The samples to load.
+            batch_size: Samples per batch.
+            prefetch_batches: Batches to load ahead. At most ``(prefetch_batches + 1) * batch_size`` samples are loaded
+                or being loaded at any time.
+            readers: Most fetches at the same time.
+            seed: Seed of the shuffle, which differs in each epoch. None: the order of the source.
+            ordered: Whether samples come in order. False: as they arrive; a slow sample then delays no other, but
+                chance decides which samples share a batch.
+            ragged: Which arrays have unequal lengths, and how to stack those; see `stack`.
+            drop_last: Whether to leave out the last batch of an epoch if it is not full.
+            epochs: Epochs per loop; one that is continued in the middle counts. None: the loop never ends.
             rank: Which share of each epoch to load.
-            world_size: How many shares there are; they are disjoint.
-            equal_ranks: Whether all shares have the same size; then up to ``world_size - 1`` samples of an epoch are
-                left out, others in each epoch where there is a seed.
-            progress: Whether to show a progress bar on stderr; it needs rich.
+            world_size: Number of shares; they are disjoint.
+            equal_ranks: Whether all shares have the same size. Up to ``world_size - 1`` samples of an epoch are then
+                left out; with a seed, other ones in each epoch.
+            progress: Whether to show a progress bar on stderr. Needs rich.
 
         Raises:
-            ValueError, TypeError: A number is out of its range; an epoch has no batch at all; the source is none.
-            ModuleNotFoundError: There is to be a progress bar, and rich is not installed.
+            ValueError, TypeError: A number is out of its range, an epoch has no batch, or the source is not one.
+            ModuleNotFoundError: A progress bar is asked for, and rich is not installed.
         """
         if batch_size < 1 or readers < 1 or prefetch_batches < 0 or (epochs is not None and epochs < 1):
             raise ValueError("batch_size, readers and epochs must be 1 at least, prefetch_batches 0")
@@ -115,12 +115,12 @@ class Loader(Generic[K]):
             raise ValueError(f"{len(self._order)} samples of {len(source.keys)} make no batch of {batch_size}")
 
     def __len__(self) -> int:
-        """Batches of a whole epoch."""
+        """Return the number of batches of a whole epoch."""
         return math.ceil(self._whole(len(self._order)) / self.batch_size)
 
     @property
     def epoch(self) -> int:
-        """The epoch of the next sample, from 0 on."""
+        """The epoch of the next sample, from 0."""
         return self._order.epoch
 
     def set_epoch(self, epoch: int) -> None:
@@ -133,20 +133,21 @@ class Loader(Generic[K]):
         self._order.go_to(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what must be saved to go on after the last batch that a loop was given; it can be written as JSON.
+        """Return the position after the last batch that a loop received. It can be written as JSON.
 
-        Batches that were only loaded ahead do not count.
+        Batches that were only prefetched do not count.
         """
         return {**self._order.state_dict(), "keys": self._fingerprint}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go to where a loader of the same samples was, with the same seed, rank and world size.
+        """Go to the position of a loader of the same samples, with the same seed, rank and world size.
 
-        It continues the same order, whatever had been loaded ahead. Where samples come as they arrive, those that are
-        left come, each once. The batch size, and how batches are made, may be others.
+        The loader continues the same order. If samples come as they arrive, the samples that are left come once each.
+        Batch size and stacking may differ.
 
         Raises:
-            ValueError: It is none, or that of another order; the message says what differs. Nothing has changed.
+            ValueError: It is not such a state, or that of another order; the message says what differs. Nothing has
+                changed.
             RuntimeError: A loop is running.
         """
         self._check_idle()
@@ -157,7 +158,7 @@ class Loader(Generic[K]):
         self._order.load_state_dict(state)
 
     def split(self, part: int, parts: int) -> "Loader[K]":
-        """Return a loader of a part of this one's samples, at the beginning of the same epoch; it may have no batch."""
+        """Return a loader of one part of these samples, at the beginning of the same epoch. It may have no batch."""
         loader = copy.copy(self)
         loader._order = self._order.split(part, parts)
         loader._loop = None

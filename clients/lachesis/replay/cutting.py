@@ -1,4 +1,4 @@
-"""Cuts what a worker does, step after step, into fragments of equally many steps. No I/O.
+"""Cut the steps of a worker into fragments of equal length. No I/O.
 
 episode a: ───────────────┐episode b: ────────────┐
 fragments: ├──0──┤├──1──┤├──2──┤├──3──┤├──4──┤ …
@@ -19,19 +19,19 @@ from lachesis.wire import blob
 from lachesis.wire.fragments import POLICY_VERSIONS
 
 EachStep = float | Sequence[float] | NDArray[Any]
-"""A number for each step, or the same for all."""
+"""One number per step, or the same for all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Some steps of one episode.
+    """Consecutive steps of one episode.
 
     Attributes:
         tensors: Arrays [steps, …] by flat name.
         versions: The policy version that sampled each: i64 [steps].
         episode: The episode's id, if it has one.
-        sums: Of each, `reward` and `cost` as far as they are given, of which a fragment has the sums: f64 [steps].
-        priority: What they are worth to be sampled, or None.
+        sums: `reward` and `cost` of each step, if given; a fragment has their sums: f64 [steps].
+        priority: Their sampling priority, or None.
     """
 
     tensors: Mapping[str, NDArray[Any]]
@@ -50,19 +50,19 @@ class Steps:
         return Steps(tensors, self.versions[start:end], self.episode, sums, self.priority)
 
     def copied(self) -> "Steps":
-        """Return the same in memory of its own: who gave the arrays may use them again."""
+        """Return a copy: the caller may reuse its arrays."""
         tensors = {name: array.copy() for name, array in self.tensors.items()}
         return Steps(tensors, self.versions.copy(), self.episode, self.sums, self.priority)
 
 
 class Cutter:
-    """Puts steps together until there are enough of them for a fragment."""
+    """Collect steps until a fragment is complete."""
 
     def __init__(self, steps: int) -> None:
-        """Begin with nothing.
+        """Start empty.
 
         Args:
-            steps: Of a fragment, ``>= 1``.
+            steps: Steps per fragment, ``>= 1``.
         """
         if steps < 1:
             raise ValueError(f"steps: should be 1 or more, not {steps}")
@@ -70,14 +70,14 @@ class Cutter:
         self._open: list[Steps] = []
 
     def __len__(self) -> int:
-        """Return how many steps wait for others."""
+        """Return how many steps wait for their fragment to be complete."""
         return sum(map(len, self._open))
 
     def add(self, steps: Steps) -> list[list[Steps]]:
-        """Add steps; return the parts of each fragment that they complete.
+        """Add steps. Return the parts of each fragment that is complete now.
 
         Raises:
-            InvalidField: They have other tensors than those before them in the fragment.
+            InvalidField: Their tensors differ from those of earlier steps of the fragment.
         """
         if self._open:
             _check_alike(self._open[0].tensors, steps.tensors)
@@ -91,7 +91,7 @@ class Cutter:
         return fragments
 
     def rest(self) -> list[Steps]:
-        """Take out what waits for other steps."""
+        """Remove and return the steps of the incomplete fragment."""
         rest, self._open = self._open, []
         return rest
 
@@ -104,10 +104,10 @@ def read_steps(
     cost: EachStep | None,
     priority: float | None,
 ) -> Steps:
-    """Read what a worker did: arrays [steps, …], nested.
+    """Check and flatten the steps of a worker: arrays [steps, …], nested.
 
     Raises:
-        InvalidField: Arrays are of unequal length, of none, or there is no step; a number is wrong.
+        InvalidField: Arrays have unequal lengths or no steps, or a number is wrong.
         TypeError, ValueError: See `lachesis.loader.nested.flatten`.
     """
     tensors = flatten(steps, labelled)
@@ -136,7 +136,7 @@ def read_steps(
 
 
 def encode(parts: Sequence[Steps], worker: str, session: int, number: int) -> bytes:
-    """Write the parts of a fragment as its blob."""
+    """Return the blob of a fragment."""
     tensors = {name: _joined([part.tensors[name] for part in parts]) for name in parts[0].tensors}
     # Of all fragments, even where all steps are of one version: only those with the same tensors can be stacked.
     tensors[POLICY_VERSIONS] = versions = _joined([part.versions for part in parts])

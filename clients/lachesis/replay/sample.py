@@ -1,4 +1,4 @@
-"""A sample of a replay buffer in hand: what it holds, and, for asyncio, what becomes of it."""
+"""A sample of a replay buffer: its data, and, for asyncio, its lease."""
 
 from collections.abc import Sequence
 
@@ -14,14 +14,14 @@ from lachesis.wire.samples import Record, SampleInfo
 
 
 class Records(Shown):
-    """The fragments of a sample, side by side where they are of one chunk."""
+    """The fragments of a sample. Fragments of one chunk are adjacent."""
 
     def __init__(self, info: SampleInfo, blobs: Sequence[Buffer]) -> None:
-        """Look at a sample.
+        """Show a sample.
 
         Args:
-            info: What it is.
-            blobs: Its fragments' blobs, in the order of its records.
+            info: Its description by the service.
+            blobs: The blobs of its fragments, in the order of its records.
         """
         self.info = info
         self.blobs = blobs
@@ -32,12 +32,12 @@ class Records(Shown):
 
     @property
     def records(self) -> list[Record]:
-        """Where each fragment is from, and how it came into the sample."""
+        """The origin of each fragment, and how it was drawn."""
         return self.info.records
 
     @property
     def chunks(self) -> list[int]:
-        """The chunks, in order: what priorities are set of."""
+        """The chunks, in order: the keys of `set_priorities`."""
         return list(dict.fromkeys(record.chunk for record in self.records))
 
     @property
@@ -47,26 +47,26 @@ class Records(Shown):
 
     @property
     def staleness(self) -> NDArray[np.int64]:
-        """Policy versions between each fragment's chunk and the one in force when it was taken: i64 [fragments]."""
+        """Policy versions between the chunk of each fragment and the time the sample was taken: i64 [fragments]."""
         return np.array([record.staleness for record in self.records], np.int64)
 
     def fragments(self) -> list[Nested]:
-        """Return the arrays of each fragment, nested, as views of the reply; bf16 as its bits, see `dtypes`."""
+        """Return the arrays of each fragment, nested, as views of the reply. bf16 comes as its bits; see `dtypes`."""
         return [decode(blob) for blob in self.blobs]
 
     def dtypes(self) -> list[dict[str, str]]:
-        """Return the dtype of each fragment's arrays by flat name, as safetensors names it: ``BF16`` of its bits."""
+        """Return the dtypes of the arrays of each fragment by flat name, as safetensors names them."""
         headers = map(read_header, self.blobs)
         return [{name: info.dtype for name, info in header.tensors.items()} for header in headers]
 
     def stacked(self, ragged: Ragged = None) -> Nested:
-        """Return the arrays of all, nested as in each, [fragments, …].
+        """Return the arrays of all fragments stacked, nested as in each one: [fragments, …].
 
         Args:
-            ragged: Which arrays are of unequal length, and what becomes of these; see `lachesis.loader.stack`.
+            ragged: Which arrays have unequal lengths, and how to stack those; see `lachesis.loader.stack`.
 
         Raises:
-            ValueError, KeyError: They cannot be stacked.
+            ValueError, KeyError: The arrays cannot be stacked.
         """
         return stack(self.fragments(), ragged, [record.fragment for record in self.records])
 
