@@ -41,9 +41,9 @@ class BinarySubmission:
         pass
     ```
 
-    Service and run are those of ``rollout_server_url``. Registration and pacing stay those of Atropos. Each group has an
-    id, so that it can be sent again if an answer was lost. While the service is away or its queue is full, sending is
-    repeated, and the worker that made the group makes no other.
+    Service and run are those of ``rollout_server_url``. Registration and pacing stay those of Atropos. Each group has
+    an id, so that it can be sent again if an answer was lost. While the service is away or its queue is full, sending
+    is repeated, and the worker that made the group makes no other.
     """
 
     _lachesis: "_Line | None" = None
