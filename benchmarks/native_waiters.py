@@ -65,7 +65,7 @@ async def join(lachesis: Lachesis, name: str, min_share: float | None) -> int:
     """Register an environment; gives its id."""
     asked = {"name": name, "group_size": TINY.sequences, "min_share": min_share}
     reply = await one(lachesis, native.post_json(f"{RUN}/environments", asked))
-    return int(json.loads(reply.body)["environment"])
+    return int(json.loads(reply.body)["id"])
 
 
 async def submit(lachesis: Lachesis, environment: int) -> None:

@@ -227,7 +227,7 @@ def _environments(found: RunStatus) -> "Table":
     header = ("id", "environment", "alive", "seen", "queued", "buffered", "served", "promised", "got")
     rows = (
         (
-            str(env.environment),
+            str(env.id),
             env.name,
             "yes" if env.alive else "no",
             f"{env.last_seen_age_s:.0f} s ago",

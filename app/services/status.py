@@ -197,7 +197,7 @@ def _environment(
     buffered = {size: count for (owner, size), count in view.buffers.items() if owner == key}
     served = view.served.get(key, 0)
     return EnvironmentStatus(
-        environment=key,
+        id=key,
         name=env.name,
         alive=env.alive(view.clock_ms, ttl_ms),
         connected=env.connected,

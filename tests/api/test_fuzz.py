@@ -223,7 +223,7 @@ async def train(client: httpx.AsyncClient) -> None:
 async def everything_accepted_can_be_served(client: httpx.AsyncClient, batch_size: int = 256) -> None:
     """Take batches until there is none: each must be strict JSON, exact, and with all keys."""
     for environment in (await client.get("/status")).json()["environments"]:
-        await client.post("/disconnect-env", json={"env_id": environment["environment"]})
+        await client.post("/disconnect-env", json={"env_id": environment["id"]})
     await client.post("/register", json=registration(batch_size))
     served = 0
     while True:

@@ -28,7 +28,7 @@ async def test_an_environment_joins_says_that_it_is_alive_and_leaves(run: Settin
     async with AsyncEnvironment("gsm8k", run, group_size=4, min_share=0.25, heartbeat_s=0.1) as environment:
         before = environment.id
         (shown,) = (await trainer.status()).environments
-        assert (shown.environment, shown.name, shown.group_size) == (environment.id, "gsm8k", 4)
+        assert (shown.id, shown.name, shown.group_size) == (environment.id, "gsm8k", 4)
         assert (shown.share_promised, shown.connected) == (0.25, True)
         joined = asyncio.get_running_loop().time()
         await wait_until(lambda: _was_heard_of(trainer, asyncio.get_running_loop().time() - joined))

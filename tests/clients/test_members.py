@@ -115,6 +115,6 @@ async def test_a_worker_that_the_service_lost_sight_of_joins_again(
         async with AsyncEnvironment("gsm8k", run, group_size=8, change_settings=True):
             assert (await environment.credits()).policy_version == 0
             assert (await shown(trainer)).members == 2
-        assert (environment.id, (await shown(trainer)).group_size) == (known.environment, 8)
+        assert (environment.id, (await shown(trainer)).group_size) == (known.id, 8)
     assert [record.levelname for record in caplog.records if "Joining again" in record.getMessage()] == ["WARNING"]
     assert (await shown(trainer)).members == 0

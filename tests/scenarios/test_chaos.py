@@ -80,7 +80,7 @@ class Day:
         await asyncio.gather(*self._producing, self._training)
         await wait_until(self._nothing_is_buffered)
         for environment in (await self.status())["environments"]:
-            identity = {"env_id": environment["environment"]}
+            identity = {"env_id": environment["id"]}
             await self._trainer.call("POST", "/disconnect-env", identity.copy)
         for batch_size in (BATCH_SIZE, *sorted(SIZES, reverse=True)):
             await self._trainer.register(batch_size)

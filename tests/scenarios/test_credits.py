@@ -24,7 +24,7 @@ async def join(client: httpx.AsyncClient, name: str, group_size: int = 2, **sett
         f"{RUN}/environments", json={"name": name, "member": "one", "group_size": group_size, **settings}
     )
     assert reply.status_code in (200, 201), reply.text
-    return int(reply.json()["environment"])
+    return int(reply.json()["id"])
 
 
 async def credits_of(client: httpx.AsyncClient, environment: int = 0) -> dict[str, Any]:

@@ -35,7 +35,7 @@ async def delete(client: httpx.AsyncClient, **filters: Any) -> dict[str, Any]:
 async def joined(client: httpx.AsyncClient, name: str = "math") -> int:
     reply = await client.post(f"{RUN}/environments", json={"name": name, "group_size": 2})
     assert reply.status_code == 201, reply.text
-    return int(reply.json()["environment"])
+    return int(reply.json()["id"])
 
 
 async def test_a_group_that_waits_is_deleted_and_counted(client: httpx.AsyncClient, redis_client: Redis) -> None:

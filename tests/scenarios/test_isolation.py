@@ -11,7 +11,7 @@ LEFT, RIGHT = "/v1/runs/left", "/v1/runs/right"
 async def live(client: httpx.AsyncClient, run: str) -> None:
     """Give a run groups in each state, an environment and two policy versions."""
     joined = await client.post(f"{run}/environments", json={"name": "math", "group_size": 2})
-    assert joined.json()["environment"] == 0, "ids are the run's own"
+    assert joined.json()["id"] == 0, "ids are the run's own"
     await client.put(f"{run}/policy-version", json={"policy_version": 3})
     await submit(client, group("stale", policy_version=0), *(group(one, environment=0) for one in "abcdefg"), run=run)
     await trained(client, run)

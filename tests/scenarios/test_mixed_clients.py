@@ -26,7 +26,7 @@ async def test_both_kinds_of_environments_feed_both_kinds_of_trainers(client: ht
     )
     old = enrolled.json()["env_id"]
     joined = await client.post(f"{RUN}/environments", json={"name": "new", "group_size": 2, "min_share": 0.5})
-    new = joined.json()["environment"]
+    new = joined.json()["id"]
     assert old != new
 
     sent = []
@@ -59,7 +59,7 @@ async def test_both_kinds_of_environments_feed_both_kinds_of_trainers(client: ht
         return (counts["delivered"], counts["accepted"], counts["leased"]) == (8, 8, 0)
 
     await wait_until(all_delivered)  # what a reply acknowledges is noted once it was written out
-    served = {one["environment"]: one["served_sequences"] for one in (await status(client))["environments"]}
+    served = {one["id"]: one["served_sequences"] for one in (await status(client))["environments"]}
     assert served == {old: 8, new: 8}
 
 

@@ -229,7 +229,7 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
         except EnvironmentSettingsDiffer:  # they changed after this process joined, which then was a member under them
             in_force = EnvironmentCreate(name=self._joining.name, member=self.member)
             joined = await self._sender.send(self._calls.join(in_force))
-        self._id = joined.environment
+        self._id = joined.id
 
     def permit(self, wait_s: float | None = None) -> AsyncPermit:
         """Wait until another group is wanted, and count it as running until the block ends.
@@ -253,7 +253,7 @@ class AsyncEnvironment(OwnsSender, ForAsyncio):
         except BaseException:
             await self._sender.aclose()
             raise
-        self._id = joined.environment
+        self._id = joined.id
         self._warn(joined.warnings)
         self._tasks = [asyncio.create_task(self._keep_sending()), asyncio.create_task(self._keep_alive())]
         for task in self._tasks:

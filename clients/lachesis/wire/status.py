@@ -24,7 +24,7 @@ class Warned(_Answer):
 class EnvironmentStatus(_Answer):
     """One environment, as operators see it."""
 
-    environment: int = Field(description="Its id (`env_id` on the Atropos surface).")
+    id: int = Field(description="Its id (`env_id` on the Atropos surface).")
     name: str = Field(description="Its name, `<desired_name>_<n>`; also its checkpoint folder.")
     alive: bool = Field(
         description="Whether its shares bind: a member is alive, or it gave a sign of life within "

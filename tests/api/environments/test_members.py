@@ -265,7 +265,7 @@ async def test_workers_and_clients_of_atropos_have_environments_of_their_own(cli
     assert (refused.status_code, refused.json()["errors"][0]["loc"]) == (422, ["name"])
     assert "client of Atropos" in refused.json()["detail"]
     again = await client.post(place, json={"name": "math", "member": "one", "group_size": 8})
-    assert (again.status_code, again.json()["environment"]) == (200, 0)
+    assert (again.status_code, again.json()["id"]) == (200, 0)
     await client.post("/disconnect-env", json={"env_id": 0})
     assert [(env["connected"], env["members"]) for env in (await client.get(place)).json()["environments"]] == [
         (True, 1),
