@@ -43,7 +43,7 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How many sequences of one batch an environment must (at least) and may (at most) have."""
+    """The fewest and the most sequences of an environment in one batch."""
 
     minimum: int = 0
     maximum: int | None = None
@@ -75,7 +75,7 @@ class BatchPlan:
 
 
 class Blocker(StrEnum):
-    """Why no batch can be had now. The first that applies, in this order."""
+    """The reason why there is no batch now: the first that applies, in this order."""
 
     NOT_REGISTERED = "not_registered"
     ARCHIVED = "archived"
@@ -88,7 +88,7 @@ class Blocker(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NotReady:
-    """Why no batch can be had now, in numbers an operator can act on.
+    """The reason why there is no batch now, with numbers that an operator can act on.
 
     Attributes:
         blocker: The reason.

@@ -15,7 +15,7 @@ GroupCounts = Mapping[int | None, Mapping[int, int]]
 
 
 def unregistered() -> NotReady:
-    """Say that the run has no trainer yet."""
+    """Return that the run has no trainer yet."""
     return NotReady(Blocker.NOT_REGISTERED, "no trainer has registered with this run, nor has anybody made it")
 
 
@@ -112,7 +112,7 @@ def usable_groups(batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, B
 def explain(
     batch_size: int, lanes: Sequence[Lane], bounds: Mapping[int, Bounds], sizes: Mapping[int | None, Collection[int]]
 ) -> NotReady:
-    """Say why the queue holds no exact batch. Only ask when that is known.
+    """Return why the queue holds no exact batch. Call it only if there is none.
 
     Args:
         batch_size: Sequences in a batch, ``>= 1``.

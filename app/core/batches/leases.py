@@ -21,7 +21,7 @@ from app.core.ranks.sharding import Sharding, untouched
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """How a group came into a batch from the replay buffer.
+    """The way of a group from the replay buffer into a batch.
 
     Attributes:
         chunk: The chunk it is there.
@@ -60,7 +60,7 @@ class LeasedGroup:
 
 
 class LeaseState(StrEnum):
-    """Where a batch that was taken is.
+    """The place of a batch that was taken.
 
     On its way to a trainer of Atropos, or with it; held by a trainer of the native API; waiting to be handed out
     again; set aside because its leases ran out too often.

@@ -76,7 +76,7 @@ def smallest_shortfall(
 class _Step(NamedTuple):
     """One step of the walk: take the oldest group of the open size classes, or skip it and close its size class."""
 
-    pool: int
+    size_class: int
     takes: bool
 
 
@@ -100,11 +100,11 @@ def _oldest(classes: SizeClasses, price: Price, lowest: int) -> ClassCounts:
 def _after(count: int, low: ClassCounts, high: ClassCounts, course: Sequence[_Step]) -> tuple[ClassCounts, ClassCounts]:
     """Return what is taken, and up to where more may be, after so many steps of a course."""
     low, high = list(low), list(high)
-    for pool, takes in course[:count]:
+    for size_class, takes in course[:count]:
         if takes:
-            low[pool] += 1
+            low[size_class] += 1
         else:
-            high[pool] = low[pool]
+            high[size_class] = low[size_class]
     return low, high
 
 
@@ -112,7 +112,7 @@ def _course(classes: SizeClasses, low: ClassCounts, high: ClassCounts, ends: Map
     """Draw up the walk to its end, skipping no group but where its environment could not end as it may any more.
 
     Args:
-        pools: The queue.
+        classes: The queue.
         low: Groups of each size class that are taken.
         high: Groups of each size class up to which more may be.
         ends: The totals each environment may end with, as bits.

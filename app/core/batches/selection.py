@@ -45,7 +45,7 @@ class SizeClass:
     Attributes:
         account: The environment whose bounds they count against, or None.
         size: Sequences in each.
-        keys: One per group, oldest first: ``arrival * number of pools + index of this pool``.
+        keys: One per group, oldest first: ``arrival * number of size classes + index of this one``.
         lanes: Where they come from.
     """
 
@@ -56,9 +56,9 @@ class SizeClass:
 
 
 class SizeClasses:
-    """All pools of one snapshot of the queue.
+    """All size classes of one snapshot of the queue.
 
-    A walk over them is told by two counts of groups of each pool: ``low``, which were taken, and ``high``, up to which
+    A walk over them has two counts of groups for each: ``low``, the groups taken, and ``high``, up to which
     more may be.
     """
 
@@ -67,16 +67,16 @@ class SizeClasses:
         self._untouched = supplies_of(batch_size, {}, bounds)
         self.all = _size_classes(batch_size, lanes, bounds)
         self.nothing: ClassCounts = [0] * len(self.all)
-        self.everything: ClassCounts = [len(pool.keys) for pool in self.all]
+        self.everything: ClassCounts = [len(size_class.keys) for size_class in self.all]
 
     def remaining(self, low: ClassCounts, high: ClassCounts) -> tuple[int, list[Supply]]:
-        """Return what is missing to a batch of ``low`` groups of each pool, and what groups up to ``high`` can add."""
+        """Return what is missing to a batch of ``low`` groups, and what groups from ``low`` to ``high`` can add."""
         taken = {supply.environment: 0 for supply in self._untouched}
         counts: dict[int | None, dict[int, int]] = {account: {} for account in taken}
-        for pool, have, most in zip(self.all, low, high, strict=True):
-            taken[pool.account] += have * pool.size
+        for size_class, have, most in zip(self.all, low, high, strict=True):
+            taken[size_class.account] += have * size_class.size
             if most > have:
-                counts[pool.account][pool.size] = most - have
+                counts[size_class.account][size_class.size] = most - have
         supplies = []
         for account, _, least, most, _ in self._untouched:
             have = taken[account]
@@ -88,11 +88,11 @@ class SizeClasses:
         return sorted(chain.from_iterable(p.keys[a:b] for p, a, b in zip(self.all, low, high, strict=True)))
 
     def groups(self, taken: ClassCounts) -> tuple[PlannedGroup, ...]:
-        """Return the oldest ``taken`` groups of each pool, in arrival order."""
+        """Return the oldest ``taken`` groups of each size class, in arrival order."""
         planned = []
-        for pool, count in zip(self.all, taken, strict=True):
-            last_arrival = pool.keys[count - 1] // len(self.all) if count else -1
-            for lane in pool.lanes:
+        for size_class, count in zip(self.all, taken, strict=True):
+            last_arrival = size_class.keys[count - 1] // len(self.all) if count else -1
+            for lane in size_class.lanes:
                 old = bisect_right(lane.heads, last_arrival, key=attrgetter("arrival"))
                 planned += [PlannedGroup(h.arrival, h.group_id, lane.environment, lane.size) for h in lane.heads[:old]]
         if sum(group.size for group in planned) != self._batch_size:

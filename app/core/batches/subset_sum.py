@@ -26,7 +26,7 @@ _UNREACHABLE = 1 << 61  # above every cost, and far enough below 2**63 that a co
 
 
 class Supply(NamedTuple):
-    """What one environment can still bring to a batch, beside what was taken from it already.
+    """The groups that one environment can still bring to a batch, beside those taken already.
 
     Attributes:
         environment: Its id; None for the groups of all environments without bounds, taken together.
@@ -49,7 +49,7 @@ class Supply(NamedTuple):
 
 
 Price = Callable[[Supply, NDArray[np.int64]], NDArray[np.int64]]
-"""What a supply costs by how many more sequences it brings: int64 in, int64 from 0 to below 2**40 out."""
+"""The cost of a supply by the number of sequences it brings: int64 in, int64 from 0 to below 2**40 out."""
 
 
 def plausible(total: int, supplies: Iterable[Supply]) -> bool:
@@ -215,7 +215,7 @@ def _none_brought(total: int) -> NDArray[np.int64]:
 
 
 class _Options(NamedTuple):
-    """What a supply can bring within a budget, what that costs, and the greatest common divisor of its group sizes."""
+    """The totals that a supply can bring within a budget, their costs, and the common divisor of its group sizes."""
 
     brought: NDArray[np.int64]
     cost: NDArray[np.int64]

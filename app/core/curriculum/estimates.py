@@ -1,4 +1,4 @@
-"""What is known of an item, and what an observation changes.
+"""Estimate items from the rewards of their groups.
 
 Each number is a leaky sum: ``x <- keep * x + gain``. An observation says keep and gain without a look at the item, so
 whoever holds the numbers only carries it out; in the order in which observations came, once each.
@@ -39,7 +39,7 @@ class Estimate:
 
 
 class LeakyUpdate(NamedTuple):
-    """What becomes of a number: ``first`` by the first observation, else ``keep * number + gain``."""
+    """The update of one number: ``first`` at the first observation, else ``keep * number + gain``."""
 
     keep: float
     gain: float
@@ -47,7 +47,7 @@ class LeakyUpdate(NamedTuple):
 
 
 class EstimateUpdate(NamedTuple):
-    """What an observation makes of an estimate; of ``count`` one more. The fields are those of `Estimate`."""
+    """The update of an estimate by one observation; ``count`` grows by one. The fields are those of `Estimate`."""
 
     ema: LeakyUpdate
     passed: LeakyUpdate
@@ -69,7 +69,7 @@ class Posterior(NamedTuple):
 
 
 def observed(policy: CurriculumPolicy, rewards: Sequence[float]) -> EstimateUpdate:
-    """Say what the rewards of one group change of its item. A group counts as its mean, whatever its size.
+    """Return how the rewards of one group update its item. A group counts as its mean, whatever its size.
 
     Raises:
         InvalidField: There is no reward, or one is not finite, or too large; `location` is ``("rewards", position)``.

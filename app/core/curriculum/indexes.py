@@ -51,7 +51,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class ItemCounts:
-    """What strategies know of the items: one snapshot.
+    """The counts of items that strategies use: one snapshot.
 
     Attributes:
         lengths: Items in each index; 0 for those left out. Of CATEGORY, see below.

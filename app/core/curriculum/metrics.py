@@ -15,7 +15,7 @@ _STEP = 1e-5
 
 @dataclass(frozen=True, slots=True)
 class CurriculumTotals:
-    """What orders' lengths do not say.
+    """The numbers of a curriculum beside the sizes of its indexes.
 
     Attributes:
         reward_sum: Sum of the scores of `Index.MEAN_REWARD`.

@@ -97,7 +97,7 @@ def probability_of(part: MixtureComponent, rank: int) -> float:
 
 
 class Chances:
-    """How likely one draw is an item, over all the parts it stands in.
+    """The probability that one draw is an item, over all components it stands in.
 
     Args:
         parts: The distribution; in an order, those of one kind and category have no place in common.

@@ -9,7 +9,7 @@ from app.core.errors import InvalidField
 from app.core.ranks.costs import CostModel, Costs, Measure
 
 DECLARED_COLUMN = "cost"
-"""What a producer's costs are called unless another column is named."""
+"""The column of a producer's costs, unless another one is named."""
 
 _COLUMN = "column:"
 _FACTORS = re.compile(r"(linear|quadratic)=([^,=]+)(?:,(linear|quadratic)=([^,=]+))?")
@@ -17,7 +17,7 @@ _FACTORS = re.compile(r"(linear|quadratic)=([^,=]+)(?:,(linear|quadratic)=([^,=]
 
 @dataclass(frozen=True, slots=True)
 class EpisodeCost:
-    """What an episode costs.
+    """The cost of an episode.
 
     Attributes:
         text: As people wrote it.

@@ -17,7 +17,7 @@ PERCENTILES = (5, 25, 50, 75, 95, 99)
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """How long episodes are.
+    """The lengths of episodes.
 
     Attributes:
         episodes: How many there are, ``>= 1``.
@@ -38,7 +38,7 @@ class Lengths:
 
 @dataclass(frozen=True, slots=True)
 class DatasetShard:
-    """What one rank gets.
+    """The shard of one rank.
 
     Attributes:
         episodes: How many.
@@ -55,7 +55,7 @@ class DatasetShard:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShardPlan:
-    """Who gets which episodes, and what that is worth.
+    """The shards of all ranks, and how well they are balanced.
 
     Attributes:
         lengths: How long episodes are.
@@ -73,12 +73,12 @@ class ShardPlan:
 
     @property
     def pass_time(self) -> float:
-        """How long a pass takes, in units of the mean load."""
+        """The time of a pass, in units of the mean load."""
         return 1 + self.balanced.imbalance.max_over_mean
 
     @property
     def contiguous_pass_time(self) -> float:
-        """How long a pass over contiguous shards takes, in units of the mean load."""
+        """The time of a pass over contiguous shards, in units of the mean load."""
         return 1 + self.balanced.contiguous.max_over_mean
 
     @property
@@ -88,7 +88,7 @@ class ShardPlan:
 
     @property
     def speed_up(self) -> float:
-        """How many times faster a pass is than over contiguous shards."""
+        """The speed of a pass relative to one over contiguous shards."""
         return self.contiguous_pass_time / self.pass_time
 
 

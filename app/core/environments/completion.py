@@ -38,7 +38,7 @@ class Needed(NamedTuple):
 
 
 class Completion(NamedTuple):
-    """What would complete a batch.
+    """The groups that would complete a batch.
 
     Attributes:
         possible: Whether the environments can complete a batch at all with groups of their sizes.

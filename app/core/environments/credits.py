@@ -1,4 +1,4 @@
-"""How many groups an environment may start, so that what it makes is still fresh and wanted when trained on.
+"""Compute how many groups an environment may start, so that they are still fresh and needed when trained on.
 
 AReaL's admission rule gives a run ``(max_staleness + version + 1) * batch_size - (accepted + running)`` sequences,
 where ``accepted`` counts from the beginning. Such counts drift: a rewind, a dropped group or a version set by hand
@@ -37,7 +37,7 @@ The wait must end: a trainer may set no version, or wait for a batch before it s
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What credits are split by.
+    """The claim of one environment on credits.
 
     Attributes:
         weight: Its part of what no minimum takes, relative to others, ``>= 0``.
@@ -52,7 +52,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """What an environment may start, in sequences, and the numbers behind it."""
+    """The sequences that an environment may start, and the numbers behind that."""
 
     sequences: int
     wanted: int

@@ -26,7 +26,7 @@ _MOST_SIZES = 8  # in a sentence
 
 @dataclass(frozen=True, slots=True)
 class GroupAllowance:
-    """How many groups an environment may start now, and why not more."""
+    """The number of groups that an environment may start now, and why not more."""
 
     groups: int
     credit: Credit

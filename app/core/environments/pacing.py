@@ -41,7 +41,7 @@ def live_shares(view: RunView, ttl_ms: int) -> dict[int, ShareLimits]:
 
 
 def pace(view: RunView, caller: int, ttl_ms: int) -> Pace:
-    """Tell an environment how full the queue is, and how much of the inference is its own.
+    """Return how full the queue is for an environment, and its part of the inference.
 
     Groups too large for any batch do not count: nobody should wait for them to be trained on.
 

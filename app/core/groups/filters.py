@@ -1,4 +1,4 @@
-"""Which groups a run wants for their rewards: dropped on arrival, or kept with a weight, are those that teach nothing.
+"""Drop groups whose rewards teach nothing when they arrive, or keep them with a weight.
 
 Groups differ in what they teach: where all rewards are the same, every advantage over the group's mean is zero (GRPO,
 RLOO), and the group fills a batch with nothing. DAPO's dynamic sampling leaves such groups out and samples others until
@@ -33,7 +33,7 @@ FILTERS = tuple(DropReason(name) for name in get_args(FilterName))
 
 @dataclass(frozen=True, slots=True)
 class FilterMark:
-    """What a group bears that a filter found and the run keeps: the filter, and what its loss should be weighted by."""
+    """The mark of a filtered group that the run keeps: the filter, and the weight for its loss."""
 
     filtered_by: DropReason
     loss_weight: float
@@ -76,7 +76,7 @@ def pass_rate(rewards: Sequence[float], threshold: float) -> float:
 
 
 def _failed(rewards: Sequence[float], policy: Policy) -> Iterator[tuple[DropReason, float | None]]:
-    """Name the filters that do not pass a group, and the weight each would keep it with."""
+    """Yield the filters that a group fails, each with the weight that would keep the group."""
     variance, means, rates = policy.filter_zero_variance, policy.filter_reward_range, policy.filter_pass_rate
     if variance is not None and are_equal(rewards, variance.epsilon):
         yield DropReason.ZERO_VARIANCE, variance.loss_weight
@@ -98,7 +98,7 @@ def _rounding(value: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """How many groups came, and how many of them filters dropped, by filter."""
+    """The number of groups that arrived, and of those that filters dropped, by filter."""
 
     groups: int = 0
     filtered: Mapping[str, int] = field(default_factory=dict)

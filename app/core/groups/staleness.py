@@ -7,7 +7,7 @@ from app.core.runs.settings import Policy
 
 
 class Freshness(StrEnum):
-    """What a group's policy version means to a run."""
+    """The freshness of a group by its policy version."""
 
     FRESH = "fresh"
     STALE = "stale"
@@ -28,7 +28,7 @@ def staleness(sampled: int | None, current: int) -> int | None:
 
 
 def freshness(sampled: int | None, current: int, max_staleness: int | None) -> Freshness:
-    """Say whether a group may be trained on. A group that names no version always may.
+    """Return whether a group may be trained on. A group without a version always may.
 
     Args:
         sampled: The policy version that sampled it (its oldest), or None.
@@ -45,7 +45,7 @@ def freshness(sampled: int | None, current: int, max_staleness: int | None) -> F
 
 
 def drop_reason(sampled: int | None, current: int, policy: Policy, waited_ms: int = 0) -> DropReason | None:
-    """Say why a group should not be trained on, or not any more; None if it may be.
+    """Return why a group is dropped; None if it may be trained on.
 
     Args:
         sampled: The policy version that sampled it (its oldest), or None.

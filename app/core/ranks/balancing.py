@@ -24,7 +24,7 @@ _MOST_SEQUENCES = 1 << 31  # of a job: sums of a million of them are still exact
 
 
 class BalancingMethod(StrEnum):
-    """How shards were found."""
+    """The method that found the shards."""
 
     LONGEST_FIRST = "longest_first"
     LARGEST_DIFFERENCES = "largest_differences"
@@ -35,7 +35,7 @@ class BalancingMethod(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Imbalance:
-    """How unequal the loads of ranks are.
+    """The imbalance between the loads of ranks.
 
     Attributes:
         max_over_mean: The largest load over the mean load, minus 1: 0.09 means that a step takes 9 % longer than if
@@ -50,7 +50,7 @@ class Imbalance:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Balanced:
-    """Who gets what, and how well that is balanced.
+    """The rank of each job, and how well the loads are balanced.
 
     Attributes:
         rank_of: The rank of each job, int64 of shape [jobs].
@@ -210,7 +210,7 @@ def _imbalance(loads: Costs) -> Imbalance:
 
 
 def _imbalance_of_bound(most: float, problem: PartitionProblem) -> Imbalance:
-    """Say what follows from a load that one rank must reach: some other rank has at most the mean of the rest."""
+    """Return the imbalance that follows from a load of one rank: some other rank has at most the mean of the rest."""
     costs, ranks = problem.costs, problem.ranks
     total = float(costs.sum())
     if most == 0 or ranks == 1:

@@ -1,4 +1,4 @@
-"""What it costs to train on a sequence or an episode, so that ranks can be given equal loads.
+"""Compute what it costs to train on a sequence or an episode, so that ranks can have equal loads.
 
 Costs are compared with each other and with nothing else, so their unit does not matter, as long as all jobs that are
 balanced together have the same:
@@ -31,7 +31,7 @@ _EXPECTED = "expected `tokens`, `declared`, or a sum like `24576*L + L^2`"
 
 
 class Measure(StrEnum):
-    """What a cost is made of."""
+    """The quantity that a cost is computed from."""
 
     TOKENS = "tokens"
     LENGTH = "length"
@@ -41,7 +41,7 @@ class Measure(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """What the cost of a group follows from, known without its columns.
+    """The numbers that determine the cost of a group, known without its columns.
 
     Attributes:
         tokens: Tokens of its sequences.
@@ -62,7 +62,7 @@ def weigh(lengths: NDArray[np.integer], declared: float | None = None) -> Weight
 
 @dataclass(frozen=True, slots=True)
 class CostModel:
-    """How costs follow from what is known of jobs. `str` writes it as `parse` reads it.
+    """The rule that gives each job its cost. `str` writes it as `parse` reads it.
 
     Attributes:
         measure: What it is made of.

@@ -1,4 +1,4 @@
-"""How sequences are put together into micro-batches that hold at most so many tokens.
+"""Pack sequences into micro-batches that hold a limited number of tokens.
 
 A micro-batch is laid out in one of two ways. *Packed*, its sequences lie one after the other and take their tokens; to
 use as few micro-batches as can be is bin packing. *Padded*, they are rows as long as the longest and take that many
@@ -23,7 +23,7 @@ _MOST_TOKENS = 1 << 40  # in a micro-batch: sums over a million of them are stil
 
 
 class PackingMethod(StrEnum):
-    """How sequences were put together."""
+    """The method that packed the sequences."""
 
     FIRST_FIT = "first_fit_decreasing"
     BEST_FIT = "best_fit_decreasing"

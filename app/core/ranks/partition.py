@@ -23,7 +23,7 @@ _MOST_LOOKS = 50_000  # at jobs of one kind in search of exchanges: some 20 us e
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartitionProblem:
-    """What is to be split.
+    """The jobs to split over ranks, and the terms of the split.
 
     Attributes:
         costs: Descending, finite, ``>= 0``, of shape [jobs].

@@ -45,7 +45,7 @@ class Undivided:
 
 @dataclass(frozen=True, slots=True)
 class ShardingSpec:
-    """How a batch is to be divided; all ranks of a step say the same.
+    """The division of a batch that ranks ask for. All ranks of a step ask for the same one.
 
     Attributes:
         world_size: Ranks, ``>= 1``.
@@ -75,7 +75,7 @@ class ShardingSpec:
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """How evenly the cost of a batch lies on its ranks.
+    """The balance of a batch's cost over its ranks.
 
     Attributes:
         method: The method whose division it is.
@@ -128,7 +128,7 @@ class Sharding:
 
 @dataclass(frozen=True, slots=True)
 class BalanceHistory:
-    """How evenly the batches of a run were divided so far.
+    """The balance of all divided batches of a run so far.
 
     Attributes:
         batches: Batches that were divided.
@@ -258,7 +258,7 @@ def read_ranks(text: str) -> NDArray[np.uint16]:
 
 
 def _costs(lengths: Sequence[NDArray[np.integer]], declared: Sequence[float | None], cost: str) -> NDArray[np.float64]:
-    """What each sequence costs: [sequences].
+    """Return the cost of each sequence, of shape [sequences].
 
     What a producer says of a group lies on its sequences by their tokens; a group of which nothing is said counts as
     the mean of the others.
@@ -272,7 +272,7 @@ def _costs(lengths: Sequence[NDArray[np.integer]], declared: Sequence[float | No
 
 
 def _most_micro_batches(lengths: Sequence[NDArray[np.integer]], owners: NDArray[np.int64], spec: ShardingSpec) -> int:
-    """How many micro-batches every rank has, if all are to have the same number; else 0."""
+    """Return the number of micro-batches of every rank if all must have the same number, else 0."""
     if spec.micro_batch_tokens is None or not spec.equal_micro_batches:
         return 0
     by_rank = [np.flatnonzero(owners == rank) for rank in range(spec.world_size)]

@@ -22,7 +22,7 @@ from app.core.replay.sampling import SamplingSettings, weight_of
 
 
 class Eviction(StrEnum):
-    """Which chunk goes first when a newcomer needs its place; of equals, the oldest."""
+    """The chunk that is evicted first for a newcomer; of equals, the oldest."""
 
     OLDEST = "oldest"
     MOST_USED = "most_used"
@@ -31,7 +31,7 @@ class Eviction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReplayPolicy:
-    """How a run's replay buffer keeps and hands out experience.
+    """The settings of a run's replay buffer.
 
     The fields are those of `lachesis.wire.replay.ReplaySettings`, which defines their bounds and meaning. ``max_bytes``
     None is replaced by `app.core.replay.memory.default_max_bytes` when a buffer is set up.
@@ -99,7 +99,7 @@ class Fragment:
 
 @dataclass(frozen=True, slots=True)
 class ChunkRecord:
-    """What is sampled, counted and evicted.
+    """The unit that is sampled, counted and evicted.
 
     Attributes:
         chunk_id: Its number in the order of insertion, from 1; 0 before it is inserted.
@@ -135,7 +135,7 @@ DEFAULT_PRIORITY = 1.0
 
 @dataclass(frozen=True, slots=True)
 class ReplayContext:
-    """What the rules judge chunks by: the run's session, the policy version in force, the run clock in milliseconds."""
+    """The state of the run that decides about chunks: session, policy version in force, run clock in milliseconds."""
 
     session: int
     version: int
@@ -144,14 +144,14 @@ class ReplayContext:
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """What the buffer holds, retired chunks that are kept for inspection included."""
+    """The contents of the buffer, with retired chunks that are kept for inspection."""
 
     chunks: int
     payload_bytes: int
 
 
 class ChunkDropReason(StrEnum):
-    """Why a chunk may not be sampled, or not any more."""
+    """The reason why a chunk may not be inserted or sampled."""
 
     OLD_SESSION = "old_session"
     FUTURE_SESSION = "future_session"

@@ -1,4 +1,4 @@
-"""How one worker's fragments become chunks: in order, without ever waiting for long.
+"""Turn one worker's fragments into chunks: in order, and without long waits.
 
 numbers    0 1 2 3   4 5 6 7   8 9        10             11 12 14
            chunk     chunk     open part  next_number:   waiting
@@ -22,7 +22,7 @@ GAPS_REMEMBERED = 16
 
 @dataclass(frozen=True, slots=True)
 class WorkerState:
-    """Where a worker is in the numbers it sends.
+    """The progress of a worker in the numbers it sends.
 
     Attributes:
         session: The training attempt its numbers are of.
@@ -42,7 +42,7 @@ class WorkerState:
 
 
 class Arrival(StrEnum):
-    """What became of a fragment that arrived.
+    """The outcome for a fragment that arrived.
 
     It is stored; it is here, or was, with the same contents, so nothing need be stored again; it is here with other
     contents; it belongs into a gap that was given up; its session is over. But for STORED it leaves no trace, except
@@ -57,7 +57,7 @@ class Arrival(StrEnum):
 
 
 class FragmentDropReason(StrEnum):
-    """Why a fragment that was stored will be in no chunk.
+    """The reason why a stored fragment will be in no chunk.
 
     The gap after it was given up before its chunk was full, or the next fragment is too stale; its worker fell silent;
     its session is over.
@@ -70,7 +70,7 @@ class FragmentDropReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ChunkingStep:
-    """What an event changed.
+    """The changes that one event made.
 
     Attributes:
         state: The worker's state now.
@@ -154,7 +154,7 @@ def due_ms(state: WorkerState, policy: ReplayPolicy) -> int | None:
 
 
 def _recognised(state: WorkerState, fragment: Fragment, chunked: Mapping[int, str]) -> Arrival:
-    """Say whether a fragment is new, by its number and checksum."""
+    """Return whether a fragment is new, by its number and checksum."""
     here = {each.number: each.checksum for each in (*state.open_part, *state.waiting)}
     known = here.get(fragment.number, chunked.get(fragment.number))
     if known is not None:

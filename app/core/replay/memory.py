@@ -1,4 +1,4 @@
-"""How much memory of the store replay buffers may take, and how much they free when it is full.
+"""Limit the memory of replay buffers, and decide how much they free when the store is full.
 
 Fresh groups have priority: a buffer holds data that was delivered before. The store itself evicts nothing.
 """

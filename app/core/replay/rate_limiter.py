@@ -1,4 +1,4 @@
-"""How far sampling and inserting may run apart: Reverb's limiter of samples per insert.
+"""Limit how far sampling and inserting may run apart, as Reverb's limiter of samples per insert does.
 
     error = inserts * samples_per_insert - samples + offset        stays within [min_diff, max_diff], in chunks
 
@@ -41,7 +41,7 @@ class LimiterSettings:
 
 @dataclass(frozen=True, slots=True)
 class LimiterState:
-    """Where a limiter stands.
+    """The state of a limiter.
 
     Attributes:
         inserts: Chunks inserted so far.
@@ -59,7 +59,7 @@ class LimiterState:
 
 
 class BlockedOn(StrEnum):
-    """What a side waits for: the other side's samples or inserts, or chunks to sample from."""
+    """The cause that blocks a side: the other side's samples or inserts, or chunks to sample from."""
 
     SAMPLES = "samples"
     INSERTS = "inserts"
@@ -68,7 +68,7 @@ class BlockedOn(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LimiterBlock:
-    """Why a side must wait.
+    """The reason why a side must wait.
 
     Attributes:
         blocked_on: What it waits for.
@@ -89,7 +89,7 @@ def error(position: LimiterState, settings: LimiterSettings) -> float:
 def may_insert(
     count: int, position: LimiterState, settings: LimiterSettings | None, min_size_to_sample: int
 ) -> LimiterBlock | None:
-    """Say why ``count`` chunks may not be inserted now; None if they may.
+    """Return why ``count`` chunks may not be inserted now; None if they may.
 
     Args:
         count: Chunks, 1 to `largest_insert`.
@@ -113,7 +113,7 @@ def may_insert(
 def may_sample(
     count: int, position: LimiterState, settings: LimiterSettings | None, min_size_to_sample: int
 ) -> LimiterBlock | None:
-    """Say why ``count`` chunks may not be sampled now; None if they may.
+    """Return why ``count`` chunks may not be sampled now; None if they may.
 
     Args:
         count: Chunks, all different, 1 to `largest_sample`.

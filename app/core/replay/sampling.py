@@ -26,7 +26,7 @@ WEIGHT_UNIT = 2**20
 
 
 class SamplingStrategy(StrEnum):
-    """How likely each chunk is to be drawn.
+    """The rule for the probability of each chunk.
 
     All the same; the oldest first; the newest first; in proportion to ``priority ** alpha``; to ``rank ** -alpha``,
     rank 1 having the highest priority; to ``2 ** -(age / half_life_chunks)``, age being the number of newer chunks; to
@@ -63,7 +63,7 @@ class SamplingSettings:
 
 @dataclass(frozen=True, slots=True)
 class ChunkCounts:
-    """What strategies know of the sampleable chunks: one snapshot.
+    """The counts of sampleable chunks that strategies use: one snapshot.
 
     Attributes:
         chunks: How many there are: the length of each order.

@@ -55,7 +55,7 @@ class Trained:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What an environment has sent: when it sent last (run clock, ms), how large a group, how much was stored."""
+    """The groups of an environment: run clock of the last one in ms, its size, and all stored sequences."""
 
     last_ms: int
     last_size: int
@@ -64,7 +64,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Starvation:
-    """What came since the last submission that brought something to train on. Any such submission ends it.
+    """The groups since the last submission with anything to train on. Any such submission ends starvation.
 
     Attributes:
         since_ms: Run clock when the first of it came.

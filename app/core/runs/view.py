@@ -13,7 +13,7 @@ from app.core.runs.settings import Policy
 
 @dataclass(frozen=True, slots=True)
 class RunConfig:
-    """What a trainer registered. The fields are those of the Atropos contract."""
+    """The settings that a trainer registered. The fields are those of the Atropos contract."""
 
     batch_size: int
     max_token_len: int
@@ -27,7 +27,7 @@ class RunConfig:
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """What a run looks like now, without its queue: one consistent-enough read that every use case starts from.
+    """The state of a run now, without its queue. Every use case starts from one such read.
 
     Attributes:
         config: None before a trainer registered.

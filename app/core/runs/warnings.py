@@ -23,7 +23,7 @@ Sizes = Mapping[int | None, Collection[int]]
 
 
 class WarningKind(StrEnum):
-    """What cannot work."""
+    """The kind of a problem."""
 
     GROUPS_TOO_LARGE = "groups_too_large"
     SIZES_DO_NOT_FIT = "sizes_do_not_fit"

@@ -24,7 +24,7 @@ def arm_of_category(category: str) -> str:
 
 
 def arm_step(policy: CurriculumPolicy, change: EstimateUpdate) -> LeakyUpdate:
-    """Say what an observation makes of its arm's value, which begins at 0: ``keep * value + gain``.
+    """Return how an observation updates the value of its arm, which starts at 0: ``keep * value + gain``.
 
     The arm is that of the item's bin *before* the observation, or of its category.
     """

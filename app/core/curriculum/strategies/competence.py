@@ -1,4 +1,4 @@
-"""As competent as the learner is: the easiest share of items, or the bins around the frontier.
+"""Choose items that match the learner's competence: the easiest share of items, or bins around the frontier.
 
 CDF: competence c(t) = min(1, sqrt(t (1 - c0^2) / T + c0^2)); uniform over items whose difficulty, as its place among
 all difficulties, is at most c. Items of which nothing is known stand in the middle of that order: behind the easier
