@@ -337,7 +337,7 @@ def test_a_worker_that_dies_while_it_is_asked_for_a_sign_of_life_is_replaced_at_
     died = time.monotonic()
     (replacement,) = service.worker_pids(2) - {other}
     assert replacement != killed
-    assert time.monotonic() - died < 5
+    assert time.monotonic() - died < 15
 
 
 @workers

@@ -136,7 +136,7 @@ async def test_whoever_waits_for_replies_learns_that_the_connection_is_lost(
 
 async def test_what_is_not_answered_in_time_is_given_up(redis_url: str) -> None:
     """Be it at once or one after the other; whoever comes later is not."""
-    pipeline = Pipeline(ConnectionPool.from_url(redis_url), 8, 0.1)
+    pipeline = Pipeline(ConnectionPool.from_url(redis_url), 8, 1.0)
     for _ in range(2):
         never = [pipeline.send([("BLPOP", "nothing-ever-comes-here", "0")]) for _ in range(3)]
         outcomes = await asyncio.gather(*never, pipeline.send([("ECHO", "a")]), return_exceptions=True)
@@ -147,7 +147,7 @@ async def test_what_is_not_answered_in_time_is_given_up(redis_url: str) -> None:
 
 
 async def test_whoever_waits_for_others_gives_up_in_time(redis_url: str) -> None:
-    pipeline = Pipeline(ConnectionPool.from_url(redis_url), 1, 0.3)
+    pipeline = Pipeline(ConnectionPool.from_url(redis_url), 1, 1.5)
     first = asyncio.create_task(pipeline.send([("BLPOP", "nothing-ever-comes-here", "0")]))
     await asyncio.sleep(0)
     with pytest.raises(TimeoutError):
@@ -159,11 +159,11 @@ async def test_whoever_waits_for_others_gives_up_in_time(redis_url: str) -> None
 
 
 async def test_time_that_passed_while_waiting_for_others_counts(redis_url: str, redis_client: Redis) -> None:
-    pipeline = Pipeline(ConnectionPool.from_url(redis_url), 2, 0.5)
+    pipeline = Pipeline(ConnectionPool.from_url(redis_url), 2, 2.5)
     at_once = asyncio.create_task(pipeline.send([("BLPOP", "nothing-ever-comes-here", "0")]))
     ahead = asyncio.create_task(pipeline.send([("BLPOP", "comes-in-time", "0")]))
     behind = asyncio.create_task(pipeline.send([("BLPOP", "nothing-ever-comes-here", "0")]))
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(1.5)  # of the 2.5 s that all three have
     await redis_client.rpush("comes-in-time", "a")
     await ahead
     assert not behind.done()
