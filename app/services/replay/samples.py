@@ -7,9 +7,10 @@ from dataclasses import replace
 from weakref import WeakValueDictionary
 
 from app.core.batches.leases import Lease, LeaseState, expired
-from app.core.errors import LeaseLost, ReplayNotFound, SampleNotFound
+from app.core.errors import ReplayNotFound, SampleNotFound
 from app.core.replay.checks import chunks_wanted
 from app.core.replay.rate_limiter import LimiterBlock, demand_to_note
+from app.services.leases import Leased, LeaseReading, Outcome
 from app.services.replay.change_notifier import BlockedRequests, ChangeNotifier
 from app.services.replay.request import ReplaySample, ReplaySampleRequest, SampledFragment, sampling_of
 from app.services.replay.sampling import ChunkSampling
@@ -20,12 +21,36 @@ from app.store.replay.view import ReplayView
 
 log = logging.getLogger("lachesis.replay")
 
-_ENDS = {
-    "acknowledged": "was acknowledged",
-    "given_back": "was given back",
-    "expired": "its lease ran out",
-    "overtaken": "a snapshot of the buffer was restored",
-}
+
+class LeasedSamples(Leased[ReplayView]):
+    """Samples as things that trainers hold."""
+
+    noun = "sample"
+    may_shorten = True
+
+    def __init__(self, replay: ReplayStore, samples: SampleStore) -> None:
+        self._replay = replay
+        self._samples = samples
+
+    async def read(self, run: str, leased_id: str) -> LeaseReading[ReplayView]:
+        """Read the lease of a sample, or how it ended."""
+        view = await existing_view(self._replay, run)
+        lease = await self.lease_of(run, leased_id)
+        end = await self._samples.end_of(run, leased_id) if lease is None else None
+        return LeaseReading(view, view.standing.clock_ms, view.lease_s, lease, end)
+
+    async def lease_of(self, run: str, sample_id: str) -> Lease | None:
+        """Return the lease of a sample that a trainer holds; a reservation of a batch is none."""
+        lease = await self._samples.lease(run, sample_id)
+        return None if lease is None or lease.replayed else lease
+
+    async def change(self, run: str, before: Lease, after: Lease) -> bool:
+        """Replace a lease; False if it is not as it was read."""
+        return await self._samples.change(run, before, after)
+
+    def not_found(self, run: str, leased_id: str) -> SampleNotFound:
+        """Return the error for an id that the run does not know."""
+        return SampleNotFound(f"run {run} knows no sample {leased_id}")
 
 
 class ReplaySamples:
@@ -41,6 +66,7 @@ class ReplaySamples:
     ) -> None:
         self._replay = replay
         self._samples = samples
+        self._leased = LeasedSamples(replay, samples)
         self._chunk_sampling = chunk_sampling
         self._notifier = notifier
         self.queue = BlockedRequests()
@@ -80,7 +106,7 @@ class ReplaySamples:
     async def _take(self, run: str, request: ReplaySampleRequest) -> ReplaySample | LimiterBlock:
         attempts = Attempts("take a sample", run)
         while attempts.again():
-            view = await self._view(run)
+            view = await existing_view(self._replay, run)
             held = await self._held_by(run, request)
             if held is not None:
                 again = await self._again(run, request, held, view)
@@ -142,8 +168,8 @@ class ReplaySamples:
             ReplayNotFound: The run has no replay buffer.
             SampleNotFound: None of that id is held.
         """
-        view = await self._view(run)
-        lease, manifest = await self._lease_of(run, sample_id), await self._samples.manifest(run, sample_id)
+        view = await existing_view(self._replay, run)
+        lease, manifest = await self._leased.lease_of(run, sample_id), await self._samples.manifest(run, sample_id)
         if lease is None or manifest is None:
             raise SampleNotFound(f"run {run} has no sample {sample_id} in anybody's hands")
         return await self._sample(run, lease, manifest, view)
@@ -178,8 +204,9 @@ class ReplaySamples:
         """End a sample that was trained on: its uses count. Safe to repeat.
 
         Raises:
-            SampleNotFound: There is none of that id, or it ended long ago.
-            LeaseLost: It is not held under that lease any more; nothing was changed.
+            ReplayNotFound: The run has no replay buffer.
+            SampleNotFound: The run does not know the sample, or it ended long ago.
+            LeaseLost: It is not held under that lease any more. Nothing was changed.
         """
         await self._end(run, sample_id, lease_id, "acknowledged")
 
@@ -187,26 +214,18 @@ class ReplaySamples:
         """End a sample that was not trained on: its uses do not count. Safe to repeat.
 
         Raises:
-            SampleNotFound, LeaseLost: As for `acknowledge`.
+            ReplayNotFound, SampleNotFound, LeaseLost: As for `acknowledge`.
         """
         if await self._end(run, sample_id, lease_id, "given_back"):
             log.info("sample %s of run %s was given back: %r", sample_id, run, reason)
 
     async def extend(self, run: str, sample_id: str, lease_id: str, lease_s: float | None) -> float:
-        """Hold a sample longer; returns for how many seconds from now.
+        """Hold a sample until ``lease_s`` seconds from now, or as long as the run says; returns the seconds.
 
         Raises:
-            SampleNotFound, LeaseLost: As for `acknowledge`.
+            ReplayNotFound, SampleNotFound, LeaseLost: As for `acknowledge`.
         """
-        attempts = Attempts("extend the lease of a sample", run)
-        while attempts.again():
-            view = await self._view(run)
-            lease = await self._held(run, sample_id, lease_id)
-            if lease is None:
-                raise await self._lost(run, sample_id, view)
-            longer = replace(lease, deadline_ms=_deadline_ms(lease_s, view))
-            if await self._samples.change(run, lease, longer):
-                return view.lease_s if lease_s is None else lease_s
+        return await self._leased.extend(run, sample_id, lease_id, lease_s)
 
     async def end_expired(self, run: str, view: ReplayView) -> int:
         """End the samples whose leases have run out; their uses are given back. Returns how many."""
@@ -216,44 +235,25 @@ class ReplaySamples:
                 ended += await self._samples.end(run, lease, "expired", view)
         return ended
 
-    async def _end(self, run: str, sample_id: str, lease_id: str, outcome: str) -> bool:
+    async def _end(self, run: str, sample_id: str, lease_id: str, outcome: Outcome) -> bool:
         """End a sample; False if it ended so before."""
-        attempts = Attempts("end a sample", run)
-        while attempts.again():
-            view = await self._view(run)
-            lease = await self._held(run, sample_id, lease_id)
-            if lease is None:
-                end = await self._samples.end_of(run, sample_id)
-                if end is not None and (end.outcome, end.lease_id) == (outcome, lease_id):
-                    return False
-                raise await self._lost(run, sample_id, view)
-            if await self._samples.end(run, lease, outcome, view):
-                return True
 
-    async def _held(self, run: str, sample_id: str, lease_id: str) -> Lease | None:
-        """Find the lease a caller means; None if the sample has ended."""
-        lease = await self._lease_of(run, sample_id)
-        if lease is not None and lease.lease_id != lease_id:
-            raise LeaseLost(f"sample {sample_id} is held under another lease")
-        return lease
+        async def finish(lease: Lease, view: ReplayView) -> bool:
+            return await self._samples.end(run, lease, outcome, view)
 
-    async def _lease_of(self, run: str, sample_id: str) -> Lease | None:
-        """Find what a sample is held under; what a batch has reserved is nobody's, and ends with it."""
-        lease = await self._samples.lease(run, sample_id)
-        return None if lease is None or lease.replayed else lease
+        return await self._leased.end(run, sample_id, lease_id, outcome, finish)
 
-    async def _lost(self, run: str, sample_id: str, view: ReplayView) -> LeaseLost | SampleNotFound:
-        end = await self._samples.end_of(run, sample_id)
-        if end is None:
-            return SampleNotFound(f"run {run} knows no sample {sample_id}")
-        ago_s = max(0, view.standing.clock_ms - end.clock_ms) / 1000
-        return LeaseLost(f"sample {sample_id}: {_ENDS[end.outcome]} {ago_s:.0f} s ago")
 
-    async def _view(self, run: str) -> ReplayView:
-        view = await self._replay.view(run)
-        if view is None:
-            raise ReplayNotFound(f"run {run} has no replay buffer")
-        return view
+async def existing_view(replay: ReplayStore, run: str) -> ReplayView:
+    """Read the buffer of a run.
+
+    Raises:
+        ReplayNotFound: The run has none.
+    """
+    view = await replay.view(run)
+    if view is None:
+        raise ReplayNotFound(f"run {run} has no replay buffer")
+    return view
 
 
 def _deadline_ms(lease_s: float | None, view: ReplayView) -> int:

@@ -1,0 +1,158 @@
+"""End and extend leases: one implementation for batches and for samples of the replay buffer.
+
+A request names a lease by its id. It may be repeated: what ended as the request asks, under the same lease, is a
+success. Every change is a compare-and-swap of the lease as it was read.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Generic, Literal, TypeVar
+
+from app.core.batches.leases import Lease, LeaseState
+from app.core.errors import LeaseLost, NotFound
+from app.store.batches.view import BatchEnd
+from app.store.redis.compare_and_swap import Attempts
+
+V = TypeVar("V")
+Outcome = Literal["acknowledged", "given_back"]
+
+_ENDS = {
+    "acknowledged": "was acknowledged",
+    "given_back": "was given back",
+    "expired": "its lease ran out",
+    "overtaken": "a snapshot of the buffer was restored",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseReading(Generic[V]):
+    """A lease as it was read.
+
+    Attributes:
+        view: What it was read with.
+        clock_ms: The run clock.
+        lease_s: How long the run holds what it hands out, seconds.
+        lease: The lease; None if it has ended.
+        end: How it ended; None if it did not, or that was long ago.
+    """
+
+    view: V
+    clock_ms: int
+    lease_s: float
+    lease: Lease | None
+    end: BatchEnd | None
+
+
+class Leased(ABC, Generic[V]):
+    """A kind of thing that trainers hold under leases.
+
+    Attributes:
+        noun: What it is called: ``batch``.
+        may_shorten: Whether an extension may bring the deadline forward. Ranks that share a lease must not.
+    """
+
+    noun: str
+    may_shorten: bool
+
+    @abstractmethod
+    async def read(self, run: str, leased_id: str) -> LeaseReading[V]:
+        """Read a lease, or how it ended."""
+
+    @abstractmethod
+    async def change(self, run: str, before: Lease, after: Lease) -> bool:
+        """Replace a lease; False if it is not as it was read."""
+
+    @abstractmethod
+    def not_found(self, run: str, leased_id: str) -> NotFound:
+        """Return the error for an id that the run does not know."""
+
+    def is_meant(self, reading: LeaseReading[V], lease_id: str | None) -> bool:
+        """Whether a request that names ``lease_id`` may end or extend the lease that was read."""
+        lease = reading.lease
+        return lease is not None and lease.state is LeaseState.HELD and lease.lease_id == lease_id
+
+    async def end(
+        self,
+        run: str,
+        leased_id: str,
+        lease_id: str | None,
+        outcome: Outcome,
+        finish: Callable[[Lease, V], Awaitable[bool]],
+    ) -> bool:
+        """End a lease. Safe to repeat.
+
+        Args:
+            run: The run's name.
+            leased_id: The id of what is held.
+            lease_id: The id of the lease; None where nobody needs to hold it.
+            outcome: How it ends.
+            finish: Ends it as it was read; False if it has changed since.
+
+        Returns:
+            False if it ended so before.
+
+        Raises:
+            NotFound: The run does not know it, or it ended long ago.
+            LeaseLost: It is not held under that lease any more. Nothing was changed.
+            TooManyConflicts: The lease changed during every attempt.
+        """
+        attempts = Attempts(f"end the lease of {self.noun} {leased_id}", run)
+        while attempts.again():
+            reading = await self.read(run, leased_id)
+            lease = self._lease_of(run, leased_id, reading, lease_id, outcome)
+            if lease is None:
+                return False
+            if await finish(lease, reading.view):
+                return True
+
+    async def extend(self, run: str, leased_id: str, lease_id: str, lease_s: float | None) -> float:
+        """Move the deadline of a lease to ``lease_s`` seconds from now; None: as the run says.
+
+        Returns:
+            Seconds until the deadline.
+
+        Raises:
+            NotFound, LeaseLost, TooManyConflicts: As for `end`.
+        """
+        attempts = Attempts(f"extend the lease of {self.noun} {leased_id}", run)
+        while attempts.again():
+            reading = await self.read(run, leased_id)
+            lease = self._lease_of(run, leased_id, reading, lease_id, None)
+            assert lease is not None, "a lease does not end by an extension"  # noqa: S101
+            deadline_ms = reading.clock_ms + round(1000 * (reading.lease_s if lease_s is None else lease_s))
+            if not self.may_shorten:
+                deadline_ms = max(lease.deadline_ms, deadline_ms)
+            if await self.change(run, lease, replace(lease, deadline_ms=deadline_ms)):
+                return (deadline_ms - reading.clock_ms) / 1000
+
+    def _lease_of(
+        self, run: str, leased_id: str, reading: LeaseReading[V], lease_id: str | None, outcome: Outcome | None
+    ) -> Lease | None:
+        """Return the lease that a request means; None if it ended as the request asks."""
+        lease, end = reading.lease, reading.end
+        if lease is not None:
+            if self.is_meant(reading, lease_id):
+                return lease
+            if outcome == "given_back" and lease_id and lease.given_back == lease_id:
+                return None
+            raise LeaseLost(f"{self.noun} {leased_id} {_state_of(lease)}")
+        if end is None:
+            raise self.not_found(run, leased_id)
+        if end.outcome == outcome and end.lease_id == lease_id:
+            return None
+        ago_s = max(0, reading.clock_ms - end.clock_ms) / 1000
+        how = _ENDS.get(end.outcome, f"was {end.outcome}")
+        raise LeaseLost(f"{self.noun} {leased_id}: {how} {ago_s:.0f} s ago")
+
+
+def _state_of(lease: Lease) -> str:
+    match lease.state:
+        case LeaseState.RETURNED:
+            return "waits to be handed out again"
+        case LeaseState.QUARANTINED:
+            return f"is quarantined: its lease ran out {lease.delivery_count} times"
+        case LeaseState.HELD:
+            return f"is held under another lease (delivery {lease.delivery_count})"
+        case LeaseState.SENDING | LeaseState.SENT:
+            return "is with a trainer of Atropos, whose next request ends it"
