@@ -262,3 +262,28 @@ async def test_a_group_restamped_after_it_was_planned_goes_back_with_its_new_ver
     lease = await store.take(groups=planned)
     assert await store.batches.dissolve(RUN, lease, planned, LASTING_MS)
     await store.books()
+
+
+async def test_a_lease_that_is_changed_again_stays_changed(store: Store) -> None:
+    """The reply to the first change may have been lost; the caller must not take the repetition for a conflict."""
+    (lease,) = await taken(store, "one")
+    sent = replace(lease, state=LeaseState.SENT)
+    for _ in range(2):
+        assert await store.batches.change(RUN, lease, sent)
+    assert (await store.view()).leases == (sent,)
+
+
+async def test_a_rewind_forgets_batches_that_no_policy_version_has_counted(store: Store) -> None:
+    first, second = await taken(store, "one", "two")
+    assert await store.acknowledge(first, second, keep=True) == 2
+    assert (await store.view()).trained.batches == 2
+    assert await store.rewind(0, rewound(first, second))
+    assert (await store.view()).trained.batches == 0
+
+
+async def test_a_rewind_forgets_the_acknowledgements_of_the_batches_it_returns(store: Store) -> None:
+    (first,) = await taken(store, "one")
+    assert await store.acknowledge(first, keep=True) == 1
+    assert len(await store.batches.kept_leases(RUN, ["batch1"])) == 1
+    assert await store.rewind(0, rewound(first))
+    assert await store.batches.kept_leases(RUN, ["batch1"]) == []

@@ -13,6 +13,7 @@ from app.core.runs.counters import Trained
 from app.store.redis import scripts
 from app.store.redis.keys import RUNS, RunKeys
 from app.store.replay.entries import ARCHIVED, chunk_key
+from app.store.replay.samples import Missed
 from tests.services.replay.moves import fragment
 from tests.store.conftest import RUN, Store
 from tests.store.replay.moves import keys_of, lease, replay_moves
@@ -327,3 +328,17 @@ async def test_a_chunk_that_is_named_twice_goes_once(store: Store) -> None:
     assert (await moves.books()).at("sampleable") == [2, 3, 4]
     assert await moves.replay.retire(RUN, "stale", [chunk_key(3), chunk_key(3)]) == 1
     assert (await moves.books()).at("sampleable") == [3, 4]
+
+
+async def test_a_chunk_whose_uses_are_held_is_not_drawn_before_it_is_placed_anew(store: Store) -> None:
+    """A lower limit counts at once, though the index still names chunks as the former limit left them."""
+    moves = await replay_moves(store, max_reuse=2)
+    await moves.insert(fragment(0), fragment(1))
+    assert keys_of(await moves.take(0, sample_id="first")) == [chunk_key(1)]
+    view = await moves.view()
+    policy = replace(view.policy, max_reuse=1)
+    assert await moves.replay.put(RUN, policy, 0, 0.0, view.revision, settle=True)
+    missed = await moves.take(0, sample_id="second")
+    assert isinstance(missed, Missed)
+    assert missed.why == "short"
+    assert keys_of(await moves.take(1, sample_id="third")) == [chunk_key(2)]
