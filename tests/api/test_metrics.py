@@ -320,7 +320,7 @@ async def test_what_redis_refuses_to_tell_is_not_passed_over_in_silence(
     client: httpx.AsyncClient, redis_client: Redis, log_lines: LogLines
 ) -> None:
     await make_run(client)
-    await redis_client.set("lachesis:1:{run}:served", "not a hash")
+    await redis_client.set("lachesis:2:{run}:served", "not a hash")
     page = await scrape(client)
     assert (page.value("lachesis_store_up"), page.value("lachesis_run_readable", run="run")) == (1, 0)
     (line,) = log_lines.of("reading the metrics of a run fails")

@@ -146,7 +146,7 @@ async def test_a_broken_buffer_of_another_run_is_passed_over(own_server: Embedde
     async with running_service(own_server.url) as client:
         await client.post("/v1/runs", json={"name": "broken", "batch_size": 1})
         await client.put("/v1/runs/broken/replay", json={})
-        await own_redis.hset("lachesis:1:{broken}:replay", "chunk_bytes", "many")  # type: ignore[misc]
+        await own_redis.hset("lachesis:2:{broken}:replay", "chunk_bytes", "many")  # type: ignore[misc]
         await fill_buffer(client)
         await limit_memory(own_redis, -1)
         assert await submitted(client, 5) == [201] * 5

@@ -2,8 +2,8 @@
 
 | key | type | holds |
 |---|---|---|
-| `lachesis:1:runs` | set | names of runs that have any state |
-| `lachesis:1:payload:RUN:GROUP` | string | columns of a group, tensors of a fragment (safetensors); no hash tag |
+| `lachesis:2:runs` | set | names of runs that have any state |
+| `lachesis:2:payload:RUN:GROUP` | string | columns of a group, tensors of a fragment (safetensors); no hash tag |
 | `…:run` | hash | configuration, policy, policy version, epoch, step, run clock, totals, debts, newest group |
 | `…:environments` | hash | environment id -> JSON record |
 | `…:seen` | hash | environment id -> run clock at its last sign of life, ms |
@@ -78,8 +78,8 @@
 | `…:marked_hashes` | set | tokens of marked hashes: their payloads are deleted unless something else names them |
 | `…:marked_hash:{token}` | hash | a former `groups` or `fragments` hash |
 
-`…` is `lachesis:1:{run}`: the braces are a hash tag, so a run's index lives on one slot and scripts work in a
-cluster. `1` is the schema version.
+`…` is `lachesis:2:{run}`: the braces are a hash tag, so a run's index lives on one slot and scripts work in a
+cluster. `2` is the version of the format (`FORMAT`).
 """
 
 import re
@@ -90,7 +90,13 @@ from app.core.errors import InvalidField
 from lachesis.wire.replay import MAX_SNAPSHOTS
 from lachesis.wire.runs import RUN_NAME
 
-PREFIX = "lachesis:1"
+FORMAT = 2
+"""The version of what is stored. Raise it with each change that other versions of the service would misread."""
+
+PREFIX = f"lachesis:{FORMAT}"
+FORMER_RUNS = tuple(f"lachesis:{version}:runs" for version in range(1, FORMAT))
+"""The keys that tell that Redis holds data of an older version."""
+
 RUNS = f"{PREFIX}:runs"
 NONE = "-"
 

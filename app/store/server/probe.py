@@ -13,6 +13,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from app.core.errors import StoreMisconfigured, StoreUnavailable
+from app.store.redis.keys import FORMER_RUNS
 from app.store.server.engine import Engine
 
 
@@ -66,13 +67,15 @@ async def probe(client: Redis) -> StoreFacts:
     is assumed to be the weaker case.
 
     Raises:
-        StoreMisconfigured: Too old, a replica, or it evicts keys; the message says which setting to change.
+        StoreMisconfigured: It is too old, is a replica, evicts keys, or holds data of an older version of this service.
+            The message says what to do.
         redis.exceptions.RedisError: It cannot be asked (down, loading, wrong password).
     """
     info = await _info(client)
     config = await _config(client)
     engine = _engine(info)
     _refuse_unfit(engine, info, config)
+    await _refuse_older_data(client)
     durability, remarks = _durability(info, config)
     warnings = list(remarks)
     if engine.torn_multi_bug and durability is not Durability.MEMORY:
@@ -89,6 +92,16 @@ async def probe(client: Redis) -> StoreFacts:
         torn_multi_bug=engine.torn_multi_bug,
         warnings=tuple(warnings),
     )
+
+
+async def _refuse_older_data(client: Redis) -> None:
+    found = [key for key in FORMER_RUNS if await client.exists(key)]
+    if found:
+        raise StoreMisconfigured(
+            f"this Redis holds data of an older Lachesis (key {found[0]}); this version cannot read it. "
+            "Start with an empty LACHESIS_DATA_DIR or another Redis, or go back to the older version. "
+            f"If the old data is not needed, delete its keys ({found[0].removesuffix('runs')}*)"
+        )
 
 
 async def probe_patiently(url: str, patience_s: float) -> StoreFacts:

@@ -160,4 +160,4 @@ async def test_a_group_of_a_run_that_is_not_there_leaves_nothing(
     for body in (group, {"groups": [group]}, {"groups": []}):
         assert (await client.post("/v1/runs/nobody/groups", json=body)).status_code in (404, 422)
     assert not [key async for key in redis_client.scan_iter(f"*{RunKeys('nobody').name}*")]
-    assert not await redis_client.exists("lachesis:1:runs")
+    assert not await redis_client.exists("lachesis:2:runs")

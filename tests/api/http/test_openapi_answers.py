@@ -59,7 +59,7 @@ async def live_through_a_run(client: httpx.AsyncClient, redis_client: Redis) -> 
     batch, ended = await lease(client)
     await client.post(f"{batch}/nack", json=ended)
     poisoned = (await client.post(f"{RUN}/batches", json={"lease_s": HELD_S})).json()["batch"]
-    await redis_client.hincrby("lachesis:1:{math-rl}:run", "clock_ms", round(1000 * HELD_S))  # type: ignore[misc]
+    await redis_client.hincrby("lachesis:2:{math-rl}:run", "clock_ms", round(1000 * HELD_S))  # type: ignore[misc]
     await client.post(f"{RUN}/batches")
     await client.delete(f"{RUN}/batches/{poisoned}")
     await client.put(f"{RUN}/policy-version", json={"policy_version": 42})

@@ -183,7 +183,7 @@ async def test_a_request_whose_sample_ran_out_takes_another_one(client: httpx.As
     await make_buffer(client, max_reuse=1)
     await insert(client, [0])
     first = await take(client, num_chunks=1, request_id="step-1", lease_s=30)
-    await redis_client.hincrby("lachesis:1:{r}:run", "clock_ms", 31_000)  # type: ignore[misc]
+    await redis_client.hincrby("lachesis:2:{r}:run", "clock_ms", 31_000)  # type: ignore[misc]
     again = await take(client, num_chunks=1, request_id="step-1")
     assert again["sample"] != first["sample"]
     reply = await client.post(f"{REPLAY}/samples/{first['sample']}/ack", json={"lease": first["lease"]})

@@ -121,7 +121,7 @@ async def test_a_damaged_payload_is_dropped_with_its_reason_and_replaced(
         answer = await services.batches.dispatch.take(RUN)
         assert answer.batch is not None
         await services.batches.atropos_delivery.break_off(RUN, answer.batch)
-    keys = [key async for key in redis_client.scan_iter("lachesis:1:payload:*")]
+    keys = [key async for key in redis_client.scan_iter("lachesis:2:payload:*")]
     for key in keys:
         if (await redis_client.get(key)).startswith(b"0|"):
             await (redis_client.delete(key) if damage == "missing" else redis_client.setrange(key, 3, "?"))
@@ -162,9 +162,9 @@ async def test_reset_leaves_no_payload_behind(process: Callable[..., Process], r
     await services.environments.registry.reset(RUN)
     await maintenance.look_after(RUN)
     await books_of(redis_client, RUN)
-    left = {key.decode().split(":", 3)[-1] async for key in redis_client.scan_iter("lachesis:1:*")}
+    left = {key.decode().split(":", 3)[-1] async for key in redis_client.scan_iter("lachesis:2:*")}
     assert left <= {"run", "workers", "recent", "runs"}
-    assert not [key async for key in redis_client.scan_iter("lachesis:1:payload:*")]
+    assert not [key async for key in redis_client.scan_iter("lachesis:2:payload:*")]
 
 
 async def test_a_run_takes_only_so_many_environments(

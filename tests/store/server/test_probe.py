@@ -134,3 +134,13 @@ async def test_a_server_in_cluster_mode_is_refused(cluster_socket: Path) -> None
         await wait_until(answers)
         with pytest.raises(StoreMisconfigured, match="cluster mode"):
             await probe(client)
+
+
+async def test_data_of_an_older_version_is_refused_with_what_to_do(client: Redis) -> None:
+    await client.sadd("lachesis:1:runs", "math")  # type: ignore[misc]
+    try:
+        with pytest.raises(StoreMisconfigured, match=r"older Lachesis .* empty LACHESIS_DATA_DIR or another Redis"):
+            await probe(client)
+    finally:
+        await client.delete("lachesis:1:runs")
+    assert (await probe(client)).durability is Durability.FSYNC
