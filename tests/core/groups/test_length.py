@@ -23,7 +23,7 @@ def test_a_sequence_is_named_if_and_only_if_one_is_too_long(lengths: list[int], 
 
 @pytest.mark.parametrize(
     ("registered", "setting", "limit"),
-    [(512, None, 512), (512, 8, 8), (8, 512, 512), (0, None, None), (-1, None, None)],
+    [(512, None, 512), (512, 8, 8), (8, 512, 512), (1, None, 1), (0, None, None), (-1, None, None)],
 )
 def test_what_the_run_is_set_to_counts_more_than_what_a_trainer_registered(
     registered: int, setting: int | None, limit: int | None
