@@ -23,7 +23,7 @@ from app.api.wire.curriculum import (
     shown_curriculum,
 )
 from app.core import errors
-from app.core.curriculum.indexes import Index
+from app.core.curriculum.indexes import ItemIndex
 from app.core.curriculum.settings import CurriculumStrategy
 from app.core.errors import InvalidField, UnsupportedMediaType
 from app.services.curriculum.items import SortedBy
@@ -424,5 +424,5 @@ async def put_state(run: NamedRun, curriculum: Name, services: ServicesDep, requ
         raise UnsupportedMediaType(f"Content-Type {sent[:80]!r}; send states as {JSON_LINES} or {JSON}")
     await services.curriculum.states.load(run, curriculum, document)
     counts = (await services.curriculum.settings.facts(run, curriculum)).census.counts
-    items = counts.length(Index.MEAN_REWARD) + counts.length(Index.UNSEEN)
+    items = counts.length(ItemIndex.MEAN_REWARD) + counts.length(ItemIndex.UNSEEN)
     return model_reply(StateLoaded(items=items, items_seen=counts.seen))

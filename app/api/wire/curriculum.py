@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from app.core.curriculum.indexes import Index
+from app.core.curriculum.indexes import ItemIndex
 from app.core.curriculum.settings import CurriculumPolicy, of_their_kinds
 from app.services.curriculum.curricula import CurriculumFacts
 from app.services.curriculum.items import Flight, ItemFacts, ItemPage
@@ -37,7 +37,7 @@ def shown_curriculum(facts: CurriculumFacts) -> CurriculumInfo:
     return CurriculumInfo(
         name=facts.view.name,
         settings=shown_settings(facts.view.policy),
-        items=counts.length(Index.MEAN_REWARD) + counts.length(Index.UNSEEN),
+        items=counts.length(ItemIndex.MEAN_REWARD) + counts.length(ItemIndex.UNSEEN),
         items_seen=counts.seen,
         in_flight=facts.census.in_flight,
         observations=facts.census.updates,

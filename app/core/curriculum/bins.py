@@ -3,15 +3,15 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from app.core.curriculum.indexes import Index, ItemCounts, MixtureComponent
+from app.core.curriculum.indexes import ItemCounts, ItemIndex, MixtureComponent
 
 
 def bin_of(rank: int, seen: int, n_bins: int) -> int:
     """Return the bin of a rank.
 
     Args:
-        rank: From 0, the least mean reward first, as in `Index.MEAN_REWARD`.
-        seen: Items in `Index.MEAN_REWARD` (with priors included), above ``rank``.
+        rank: From 0, the least mean reward first, as in `ItemIndex.MEAN_REWARD`.
+        seen: Items in `ItemIndex.MEAN_REWARD` (with priors included), above ``rank``.
         n_bins: How many bins there are.
     """
     return ((seen - rank) * n_bins - 1) // seen
@@ -29,8 +29,8 @@ def middle(n_bins: int) -> int:
 
 def bin_sizes(counts: ItemCounts, n_bins: int) -> list[int]:
     """Return how many items each bin has."""
-    sizes = [len(ranks_of(each, counts.length(Index.MEAN_REWARD), n_bins)) for each in range(n_bins)]
-    sizes[middle(n_bins)] += counts.length(Index.UNSEEN)
+    sizes = [len(ranks_of(each, counts.length(ItemIndex.MEAN_REWARD), n_bins)) for each in range(n_bins)]
+    sizes[middle(n_bins)] += counts.length(ItemIndex.UNSEEN)
     return sizes
 
 
@@ -52,11 +52,11 @@ def bin_distribution(
     Raises:
         ValueError: There are such parts, and nothing was looked up.
     """
-    distribution, ranked = [0.0] * n_bins, counts.length(Index.MEAN_REWARD)
+    distribution, ranked = [0.0] * n_bins, counts.length(ItemIndex.MEAN_REWARD)
     for part in parts:
-        if part.index is Index.UNSEEN:
+        if part.index is ItemIndex.UNSEEN:
             distribution[middle(n_bins)] += part.probability
-        elif part.index is Index.MEAN_REWARD:
+        elif part.index is ItemIndex.MEAN_REWARD:
             own = range(part.first, part.first + part.size)
             for each in range(bin_of(own[-1], ranked, n_bins), bin_of(own[0], ranked, n_bins) + 1):
                 ranks = ranks_of(each, ranked, n_bins)
@@ -73,4 +73,4 @@ def bin_distribution(
 
 def in_other_orders(parts: Sequence[MixtureComponent]) -> tuple[MixtureComponent, ...]:
     """Return those parts of a distribution that do not say by themselves which bins their items belong to."""
-    return tuple(part for part in parts if part.index not in (Index.MEAN_REWARD, Index.UNSEEN))
+    return tuple(part for part in parts if part.index not in (ItemIndex.MEAN_REWARD, ItemIndex.UNSEEN))

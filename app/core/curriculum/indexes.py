@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 
-class Index(StrEnum):
+class ItemIndex(StrEnum):
     """A sorted set of items; ranks are from 0, by ascending score, then by member.
 
     Seen items (observed at least once) stand in the first five, with the number of their `Estimate` as score; in
@@ -31,7 +31,7 @@ class Index(StrEnum):
     CATEGORY = "category"
 
 
-SEEN = (Index.MEAN_REWARD, Index.POSTERIOR, Index.SIGNAL, Index.LAST, Index.LAST_SAMPLED)
+SEEN = (ItemIndex.MEAN_REWARD, ItemIndex.POSTERIOR, ItemIndex.SIGNAL, ItemIndex.LAST, ItemIndex.LAST_SAMPLED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Span:
         high: The end, *not* included; may be ``inf``.
     """
 
-    index: Index
+    index: ItemIndex
     low: float
     high: float
 
@@ -61,25 +61,25 @@ class ItemCounts:
         samples: Samples so far: the one to be drawn has the number ``samples + 1``.
     """
 
-    lengths: Mapping[Index, int]
+    lengths: Mapping[ItemIndex, int]
     spans: tuple[int, ...] = ()
     categories: Mapping[str, int] = field(default_factory=dict)
     arms: Mapping[str, float] = field(default_factory=dict)
     samples: int = 0
 
-    def length(self, index: Index) -> int:
+    def length(self, index: ItemIndex) -> int:
         """Return the number of items in an index."""
         return self.lengths.get(index, 0)
 
     @property
     def items(self) -> int:
         """All items, seen or not."""
-        return self.length(Index.MEAN_REWARD) + self.length(Index.UNSEEN)
+        return self.length(ItemIndex.MEAN_REWARD) + self.length(ItemIndex.UNSEEN)
 
     @property
     def seen(self) -> int:
         """Items observed at least once."""
-        return self.length(Index.MEAN_REWARD) - self.length(Index.PRIOR_ONLY)
+        return self.length(ItemIndex.MEAN_REWARD) - self.length(ItemIndex.PRIOR_ONLY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +94,13 @@ class MixtureComponent:
         why: Why one is chosen from it, in a few words for people.
         bin: The bin that all its items belong to; None where they may be of several (then ask for their ranks of mean
         reward).
-        category: Which category; None but for `Index.CATEGORY`.
+        category: Which category; None but for `ItemIndex.CATEGORY`.
         exponent: 0: all places alike; else the k-th place from the *highest* score is as likely as ``k ** -exponent``.
         kind: Components of one kind are one distribution. With several kinds, each draw first chooses a kind by their
             probabilities, whatever was drawn before, and then draws from what is left of that kind.
     """
 
-    index: Index
+    index: ItemIndex
     first: int
     size: int
     probability: float
@@ -118,7 +118,7 @@ class ItemDraw(NamedTuple):
     component: MixtureComponent
 
 
-def cells(index: Index, bounds: tuple[float, ...]) -> tuple[Span, ...]:
+def cells(index: ItemIndex, bounds: tuple[float, ...]) -> tuple[Span, ...]:
     """Divide an index at ascending scores: ``len(bounds) + 1`` spans that cover it."""
     edges = (-math.inf, *bounds, math.inf)
     return tuple(Span(index, low, high) for low, high in pairwise(edges))

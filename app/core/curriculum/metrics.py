@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.core.curriculum.bins import bin_distribution, bin_sizes, in_other_orders
-from app.core.curriculum.indexes import Index, ItemCounts, MixtureComponent
+from app.core.curriculum.indexes import ItemCounts, ItemIndex, MixtureComponent
 from app.core.curriculum.settings import CurriculumPolicy, CurriculumStrategy
 from app.core.curriculum.strategies.table import numbers
 from app.core.numeric.zipf import zipf_total
@@ -18,7 +18,7 @@ class CurriculumTotals:
     """The numbers of a curriculum beside the sizes of its indexes.
 
     Attributes:
-        reward_sum: Sum of the scores of `Index.MEAN_REWARD`.
+        reward_sum: Sum of the scores of `ItemIndex.MEAN_REWARD`.
         reward_min: The least of them; of no meaning while there is none.
         reward_max: The greatest.
         updates: Observations so far.
@@ -64,7 +64,7 @@ def metrics(
         "left_out": float(totals.left_out),
         "progress": progress,
     }
-    if ranked := counts.length(Index.MEAN_REWARD):
+    if ranked := counts.length(ItemIndex.MEAN_REWARD):
         found["mean_difficulty"] = totals.reward_sum / ranked
         found["min_difficulty"], found["max_difficulty"] = totals.reward_min, totals.reward_max
     found |= {f"bin_{each}_count": float(size) for each, size in enumerate(bin_sizes(counts, policy.n_bins))}

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from app.core.curriculum.bins import bin_sizes, middle, ranks_of
-from app.core.curriculum.indexes import Index, ItemCounts, MixtureComponent
+from app.core.curriculum.indexes import ItemCounts, ItemIndex, MixtureComponent
 
 
 def tempered(log_weights: ArrayLike, temperature: float, sizes: ArrayLike = 1) -> list[float]:
@@ -45,7 +45,7 @@ def over_bins(
         counts: The items.
         why: One for each bin.
     """
-    n_bins, ranked, unseen = len(log_weights), counts.length(Index.MEAN_REWARD), counts.length(Index.UNSEEN)
+    n_bins, ranked, unseen = len(log_weights), counts.length(ItemIndex.MEAN_REWARD), counts.length(ItemIndex.UNSEEN)
     ranks, sizes = [ranks_of(each, ranked, n_bins) for each in range(n_bins)], bin_sizes(counts, n_bins)
     # A bin is as likely as its weight says, however many items are in it.
     distribution = tempered(
@@ -53,7 +53,7 @@ def over_bins(
     )
     parts = [
         MixtureComponent(
-            Index.MEAN_REWARD,
+            ItemIndex.MEAN_REWARD,
             ranks[each].start,
             len(ranks[each]),
             distribution[each] * len(ranks[each]) / size,
@@ -67,14 +67,19 @@ def over_bins(
         each = middle(n_bins)
         parts.append(
             MixtureComponent(
-                Index.UNSEEN, 0, unseen, distribution[each] * unseen / sizes[each], f"{why[each]}, not yet seen", each
+                ItemIndex.UNSEEN,
+                0,
+                unseen,
+                distribution[each] * unseen / sizes[each],
+                f"{why[each]}, not yet seen",
+                each,
             )
         )
     return kept(parts)
 
 
 def over_cells(
-    index: Index, sizes: Sequence[int], probabilities: Sequence[float], why: Sequence[str]
+    index: ItemIndex, sizes: Sequence[int], probabilities: Sequence[float], why: Sequence[str]
 ) -> tuple[MixtureComponent, ...]:
     """Return parts that follow each other in an order, from its lowest place; empty ones are left out."""
     firsts = np.cumsum([0, *sizes]).tolist()

@@ -7,7 +7,7 @@ from operator import attrgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from app.core.curriculum.indexes import Index, ItemDraw, MixtureComponent
+from app.core.curriculum.indexes import ItemDraw, ItemIndex, MixtureComponent
 from app.core.numeric.weighted_without_replacement import Places, sample_spans, sample_without_replacement
 from app.core.numeric.zipf import zipf_ranks, zipf_total
 
@@ -104,16 +104,16 @@ class Chances:
     """
 
     def __init__(self, parts: Sequence[MixtureComponent]) -> None:
-        self._rows: dict[str | None, dict[tuple[Index, str], list[MixtureComponent]]] = {}
+        self._rows: dict[str | None, dict[tuple[ItemIndex, str], list[MixtureComponent]]] = {}
         for part in sorted(parts, key=_first):
             self._rows.setdefault(part.category, {}).setdefault((part.index, part.kind), []).append(part)
 
-    def of(self, ranks: Mapping[Index, int], category: str = "") -> float:
+    def of(self, ranks: Mapping[ItemIndex, int], category: str = "") -> float:
         """Return an item's probability: a distribution may have hundreds of parts, of which it stands in a few.
 
         Args:
             ranks: The item's rank in each order it stands in (those that the parts name suffice).
-            category: Its category; ``ranks`` has its rank there under `Index.CATEGORY`.
+            category: Its category; ``ranks`` has its rank there under `ItemIndex.CATEGORY`.
         """
         total = 0.0
         for named in (None, category):

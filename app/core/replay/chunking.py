@@ -21,7 +21,7 @@ GAPS_REMEMBERED = 16
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerState:
+class WorkerProgress:
     """The progress of a worker in the numbers it sends.
 
     Attributes:
@@ -79,14 +79,14 @@ class ChunkingStep:
         gaps: Gaps that were given up, as (first, last) number.
     """
 
-    state: WorkerState
+    state: WorkerProgress
     chunks: tuple[tuple[Fragment, ...], ...] = ()
     dropped: tuple[tuple[Fragment, FragmentDropReason | ChunkDropReason], ...] = ()
     gaps: tuple[tuple[int, int], ...] = ()
 
 
 def arrive(
-    state: WorkerState,
+    state: WorkerProgress,
     fragment: Fragment,
     version: int,
     policy: ReplayPolicy,
@@ -115,7 +115,7 @@ def arrive(
     return arrival, _followed(before, _settled(replace(heard, waiting=waiting), version, policy))
 
 
-def pass_time(state: WorkerState, version: int, policy: ReplayPolicy, clock_ms: int) -> ChunkingStep:
+def pass_time(state: WorkerProgress, version: int, policy: ReplayPolicy, clock_ms: int) -> ChunkingStep:
     """Give up gaps that were waited for long enough, and drop what a silent worker left.
 
     Args:
@@ -134,16 +134,16 @@ def pass_time(state: WorkerState, version: int, policy: ReplayPolicy, clock_ms: 
     return _followed(step, ChunkingStep(replace(step.state, open_part=()), dropped=expired))
 
 
-def change_session(state: WorkerState, session: int) -> ChunkingStep:
+def change_session(state: WorkerProgress, session: int) -> ChunkingStep:
     """Drop what is in no chunk, and begin at number 0 of another session."""
     left = (*state.open_part, *state.waiting)
     return ChunkingStep(
-        WorkerState(session, heard_ms=state.heard_ms),
+        WorkerProgress(session, heard_ms=state.heard_ms),
         dropped=tuple((each, FragmentDropReason.OLD_SESSION) for each in left),
     )
 
 
-def due_ms(state: WorkerState, policy: ReplayPolicy) -> int | None:
+def due_ms(state: WorkerProgress, policy: ReplayPolicy) -> int | None:
     """Return the run clock at which `pass_time` next changes anything, milliseconds; None: never."""
     if not state.open_part and not state.waiting:
         return None
@@ -153,7 +153,7 @@ def due_ms(state: WorkerState, policy: ReplayPolicy) -> int | None:
     return math.ceil(min(times))
 
 
-def _recognised(state: WorkerState, fragment: Fragment, chunked: Mapping[int, str]) -> Arrival:
+def _recognised(state: WorkerProgress, fragment: Fragment, chunked: Mapping[int, str]) -> Arrival:
     """Return whether a fragment is new, by its number and checksum."""
     here = {each.number: each.checksum for each in (*state.open_part, *state.waiting)}
     known = here.get(fragment.number, chunked.get(fragment.number))
@@ -165,16 +165,16 @@ def _recognised(state: WorkerState, fragment: Fragment, chunked: Mapping[int, st
     return Arrival.LATE if late else Arrival.REPEATED
 
 
-def _waiting_since_ms(state: WorkerState) -> int:
+def _waiting_since_ms(state: WorkerProgress) -> int:
     """Return the run clock since which the gap behind the open part is known of."""
     return min(each.accepted_ms for each in state.waiting)
 
 
-def _overdue(state: WorkerState, policy: ReplayPolicy, clock_ms: int) -> bool:
+def _overdue(state: WorkerProgress, policy: ReplayPolicy, clock_ms: int) -> bool:
     return _waiting_since_ms(state) + policy.reorder_window_s * 1000 <= clock_ms
 
 
-def _given_up(state: WorkerState, version: int, policy: ReplayPolicy) -> ChunkingStep:
+def _given_up(state: WorkerProgress, version: int, policy: ReplayPolicy) -> ChunkingStep:
     """Go on behind the first gap; the open part before it is dropped."""
     first = state.waiting[0].number
     gap = (state.next_number, first - 1)
@@ -184,7 +184,7 @@ def _given_up(state: WorkerState, version: int, policy: ReplayPolicy) -> Chunkin
     return _followed(ChunkingStep(behind, dropped=dropped, gaps=(gap,)), _in_order(behind, version, policy))
 
 
-def _settled(state: WorkerState, version: int, policy: ReplayPolicy) -> ChunkingStep:
+def _settled(state: WorkerProgress, version: int, policy: ReplayPolicy) -> ChunkingStep:
     """Put in order what is no longer behind a gap, and give up gaps that too much waits behind."""
     step = _in_order(state, version, policy)
     while len(step.state.waiting) > policy.max_waiting:
@@ -192,7 +192,7 @@ def _settled(state: WorkerState, version: int, policy: ReplayPolicy) -> Chunking
     return step
 
 
-def _in_order(state: WorkerState, version: int, policy: ReplayPolicy) -> ChunkingStep:
+def _in_order(state: WorkerProgress, version: int, policy: ReplayPolicy) -> ChunkingStep:
     """Move consecutive fragments to the open part, drop those that no chunk can hold, and cut off chunks."""
     number, moved = state.next_number, 0
     while moved < len(state.waiting) and state.waiting[moved].number == number + moved:

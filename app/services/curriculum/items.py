@@ -6,7 +6,7 @@ from typing import Literal
 
 from app.core.curriculum import bins
 from app.core.curriculum.estimates import posterior
-from app.core.curriculum.indexes import Index
+from app.core.curriculum.indexes import ItemIndex
 from app.core.errors import InvalidField, ItemNotFound
 from app.events import CurriculumItemDeleted, emit
 from app.services.curriculum.curricula import CurriculumSettings, gone
@@ -140,11 +140,11 @@ class CurriculumItems:
         if bin_ is not None and (sort != "mean_reward" or bin_ >= n_bins):
             why = f"there are {n_bins} bins, from 0" if sort == "mean_reward" else "goes with sort=mean_reward alone"
             raise InvalidField(why, ("query", "bin"))
-        index = Index(sort)
+        index = ItemIndex(sort)
         ranks = range(lengths(index)) if bin_ is None else bins.ranks_of(bin_, lengths(index), n_bins)
         sections = [(index, ranks)]
-        if index is Index.MEAN_REWARD and bin_ in (None, bins.middle(n_bins)):
-            sections.append((Index.UNSEEN, range(lengths(Index.UNSEEN))))
+        if index is ItemIndex.MEAN_REWARD and bin_ in (None, bins.middle(n_bins)):
+            sections.append((ItemIndex.UNSEEN, range(lengths(ItemIndex.UNSEEN))))
         first = int(cursor or 0)
         keys: list[str] = []
         for one, wanted in _within(sections, first, limit, descending=descending):
@@ -161,7 +161,7 @@ class CurriculumItems:
             raise gone(view)
         named = {number: name for name, number in census.numbers.items()}
         found = await self._items.look(view, keys)
-        ranked = census.counts.length(Index.MEAN_REWARD)
+        ranked = census.counts.length(ItemIndex.MEAN_REWARD)
 
         def facts(item: StoredItem) -> ItemFacts:
             bin_ = bin_at(item.ranks[0], ranked, view.policy.n_bins)
@@ -192,8 +192,8 @@ def _not_found(view: CurriculumView, key: str) -> ItemNotFound:
 
 
 def _within(
-    sections: Sequence[tuple[Index, range]], first: int, limit: int, *, descending: bool
-) -> Iterator[tuple[Index, range]]:
+    sections: Sequence[tuple[ItemIndex, range]], first: int, limit: int, *, descending: bool
+) -> Iterator[tuple[ItemIndex, range]]:
     """Cut a page out of sections that follow each other."""
     for index, places in sections:
         part = range(len(places))[first : first + limit]

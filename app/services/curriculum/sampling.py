@@ -10,7 +10,7 @@ import numpy as np
 
 from app.core.curriculum import sampling
 from app.core.curriculum.bins import bin_distribution, in_other_orders, middle
-from app.core.curriculum.indexes import Index, ItemCounts, ItemDraw, MixtureComponent
+from app.core.curriculum.indexes import ItemCounts, ItemDraw, ItemIndex, MixtureComponent
 from app.core.curriculum.settings import CurriculumPolicy, CurriculumStrategy, progress
 from app.core.curriculum.strategies import table, thompson
 from app.services.curriculum.curricula import CurriculumSettings, counted, gone
@@ -104,9 +104,9 @@ class SamplingDistribution:
     counter: int
 
     @property
-    def orders(self) -> tuple[Index, ...]:
+    def orders(self) -> tuple[ItemIndex, ...]:
         """The orders to look ranks up in. The first is by mean reward, which gives the bin."""
-        return tuple(dict.fromkeys((Index.MEAN_REWARD, *(part.index for part in self.parts))))
+        return tuple(dict.fromkeys((ItemIndex.MEAN_REWARD, *(part.index for part in self.parts))))
 
     def places(self, wanted: int, counter: int) -> tuple[list[ItemDraw], list[Place]]:
         """Draw places, none twice."""
@@ -130,7 +130,7 @@ class SamplingDistribution:
         chance = None
         if self.policy.strategy is not CurriculumStrategy.THOMPSON:
             chance = self.chances.of(ranks, self.census.named.get(item.category, ""))
-        bin_ = bin_at(item.ranks[0], self.counts.length(Index.MEAN_REWARD), n_bins)
+        bin_ = bin_at(item.ranks[0], self.counts.length(ItemIndex.MEAN_REWARD), n_bins)
         return DrawnItem(item, bin_, chance, why)
 
 
@@ -286,7 +286,7 @@ class CurriculumSamples:
         """Draw items one by one, as often as they come, and look up which bins they are of."""
         draws = sampling.independent(parts, n, distribution.seed, distribution.counter)
         found = await self._items.look(view, distribution.named(draws))
-        ranked = distribution.counts.length(Index.MEAN_REWARD)
+        ranked = distribution.counts.length(ItemIndex.MEAN_REWARD)
         return [bin_at(item.ranks[0], ranked, view.policy.n_bins) for item in found if item is not None]
 
     async def _bins_of_the_best(self, view: CurriculumView, distribution: SamplingDistribution) -> list[float]:
@@ -298,7 +298,7 @@ class CurriculumSamples:
         chances = await asyncio.to_thread(
             thompson.best_probabilities, distribution.policy, [item.estimate for item in candidates]
         )
-        n_bins, ranked = view.policy.n_bins, distribution.counts.length(Index.MEAN_REWARD)
+        n_bins, ranked = view.policy.n_bins, distribution.counts.length(ItemIndex.MEAN_REWARD)
         found = [0.0] * n_bins
         for item, chance in zip(candidates, chances, strict=True):
             found[bin_at(item.ranks[0], ranked, n_bins)] += chance

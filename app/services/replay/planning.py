@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from app.core.errors import FragmentExists
 from app.core.numeric.ewma import Rate
 from app.core.replay.buffer import ChunkDropReason, Fragment, ReplayPolicy, chunk_drop_reason, chunk_of
-from app.core.replay.chunking import Arrival, ChunkingStep, WorkerState, arrive, change_session, due_ms, pass_time
+from app.core.replay.chunking import Arrival, ChunkingStep, WorkerProgress, arrive, change_session, due_ms, pass_time
 from app.core.replay.rate_limiter import inserts_open, largest_insert
 from app.core.replay.sampling import weight_of
 from app.store.groups.codec import checksum
@@ -207,7 +207,7 @@ def _insertion(
     )
 
 
-def _long_silent(state: WorkerState, view: ReplayView) -> bool:
+def _long_silent(state: WorkerProgress, view: ReplayView) -> bool:
     return view.standing.clock_ms >= state.heard_ms + view.memory_ms
 
 

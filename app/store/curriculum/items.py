@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from app.core.curriculum.estimates import Estimate, EstimateUpdate, LeakyUpdate
-from app.core.curriculum.indexes import Index
+from app.core.curriculum.indexes import ItemIndex
 from app.store.curriculum.entries import (
     MAX_CATEGORIES,
     MAX_ITEMS,
@@ -27,7 +27,7 @@ _ITEM = "item"
 class Place(NamedTuple):
     """Where an item is looked up: a rank in an order, in that of categories with the category's number."""
 
-    item_index: Index
+    item_index: ItemIndex
     rank: int
     category: int = 0
 
@@ -140,7 +140,7 @@ class ItemStore:
         sample: SampleId,
         wanted: int,
         places: Sequence[Place] | Sequence[str],
-        orders: Sequence[Index],
+        orders: Sequence[ItemIndex],
         request_id: str = "",
     ) -> Taken | None:
         """Hand out the first ``wanted`` items at places, or of these keys, that nobody has. Safe to repeat.
@@ -173,7 +173,7 @@ class ItemStore:
         self,
         view: CurriculumView,
         places: Sequence[Place] | Sequence[str],
-        orders: Sequence[Index] = (Index.MEAN_REWARD,),
+        orders: Sequence[ItemIndex] = (ItemIndex.MEAN_REWARD,),
         *,
         idle_only: bool = False,
     ) -> list[StoredItem | None]:
@@ -187,7 +187,7 @@ class ItemStore:
         return [_item(item) if item else None for item in found]
 
     async def keys_by_rank(
-        self, view: CurriculumView, index: Index, first: int, last: int, *, descending: bool
+        self, view: CurriculumView, index: ItemIndex, first: int, last: int, *, descending: bool
     ) -> list[str]:
         """Read the keys of the items from one rank to another, which is included, of an order."""
         backwards: list[Argument] = ["REV"] if descending else []

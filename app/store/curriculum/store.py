@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.core.curriculum.indexes import Index, ItemCounts, Span
+from app.core.curriculum.indexes import ItemCounts, ItemIndex, Span
 from app.core.curriculum.settings import CurriculumPolicy
 from app.store.curriculum.entries import MAX_CURRICULA, parse_pairs, parse_policy, policy_text
 from app.store.redis.client import RedisClient
@@ -15,13 +15,13 @@ from app.store.runs.view import parse_policy as parse_run_policy
 from app.store.runs.view import reading, run_clock
 
 LENGTHS = (
-    Index.MEAN_REWARD,
-    Index.POSTERIOR,
-    Index.SIGNAL,
-    Index.LAST,
-    Index.LAST_SAMPLED,
-    Index.UNSEEN,
-    Index.PRIOR_ONLY,
+    ItemIndex.MEAN_REWARD,
+    ItemIndex.POSTERIOR,
+    ItemIndex.SIGNAL,
+    ItemIndex.LAST,
+    ItemIndex.LAST_SAMPLED,
+    ItemIndex.UNSEEN,
+    ItemIndex.PRIOR_ONLY,
 )
 """The orders whose lengths are always counted, as `lua/curriculum/curriculum_places.lua` names them."""
 
@@ -73,7 +73,7 @@ class Census:
         counts: What strategies know.
         counter: How often the generator drew, before what was claimed.
         updates: Observations so far.
-        reward_sum: Sum of the scores of `Index.MEAN_REWARD`.
+        reward_sum: Sum of the scores of `ItemIndex.MEAN_REWARD`.
         left_out: Observations of groups that could not be counted (`lua/curriculum/observe_groups.lua`).
         in_flight: Items handed out and not observed yet, whose time is not up.
         numbers: The number of each category; that of none is 0.
@@ -101,7 +101,7 @@ class CurriculumSummary:
         in_flight: Items handed out and not observed yet, some of whose time may be up.
         samples: Samples so far.
         updates: Observations so far.
-        mean_reward: Mean of the scores of `Index.MEAN_REWARD`; None if there is none.
+        mean_reward: Mean of the scores of `ItemIndex.MEAN_REWARD`; None if there is none.
     """
 
     name: str

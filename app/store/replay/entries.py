@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from app.core.numeric.ewma import Rate
 from app.core.replay.buffer import ChunkRecord, Eviction, Fragment, ReplayPolicy, Versions
-from app.core.replay.chunking import WorkerState
+from app.core.replay.chunking import WorkerProgress
 from app.core.replay.rate_limiter import LimiterSettings
 from app.core.replay.sampling import SamplingSettings, SamplingStrategy
 from app.store.groups.codec import Payload
@@ -108,7 +108,7 @@ class StoredWorker:
     """
 
     text: str
-    state: WorkerState
+    state: WorkerProgress
     ids: Mapping[int, str] = field(default_factory=dict)
     recent: Mapping[int, str] = field(default_factory=dict)
     accepted: int = 0
@@ -191,7 +191,7 @@ def parse_worker(name: str, text: str) -> StoredWorker:
     """Invert `worker_text`."""
     values: dict[str, Any] = json.loads(text)
     session = values["session"]
-    state = WorkerState(
+    state = WorkerProgress(
         session=session,
         next_number=values["next_number"],
         open_part=tuple(_fragment(name, session, fragment) for fragment in values["open_part"]),

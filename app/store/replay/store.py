@@ -6,7 +6,7 @@ from itertools import chain, islice
 from typing import Any
 
 from app.core.replay.buffer import Eviction, ReplayPolicy
-from app.core.replay.chunking import WorkerState
+from app.core.replay.chunking import WorkerProgress
 from app.core.replay.memory import StoreMemory
 from app.store.redis.client import RedisClient
 from app.store.redis.keys import ReplayPart, RunKeys
@@ -91,7 +91,7 @@ class ReplayStore:
         if view is None:
             return None
         text, *found = replies[-4:]
-        unknown = StoredWorker("", WorkerState(view.standing.session, heard_ms=view.standing.clock_ms))
+        unknown = StoredWorker("", WorkerProgress(view.standing.session, heard_ms=view.standing.clock_ms))
         known = unknown if text is None else parse_worker(worker, text.decode())
         return view, known, read_candidates(found, candidates)
 

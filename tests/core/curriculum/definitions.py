@@ -3,7 +3,7 @@
 import math
 
 from app.core.curriculum.estimates import Estimate, posterior
-from app.core.curriculum.indexes import Index
+from app.core.curriculum.indexes import ItemIndex
 from app.core.curriculum.settings import Arms, CurriculumPolicy, CurriculumStrategy, Form
 from tests.core.curriculum.population import Population
 
@@ -56,14 +56,14 @@ def by_group(groups: list[int], weights: list[float], policy: CurriculumPolicy) 
 
 def easiest_first(population: Population) -> list[int]:
     """All items by difficulty, those of which nothing is known in the middle."""
-    known = population.standing(Index.MEAN_REWARD)[::-1].tolist()
+    known = population.standing(ItemIndex.MEAN_REWARD)[::-1].tolist()
     half = len(known) - len(known) // 2
-    return [*known[:half], *population.standing(Index.UNSEEN).tolist(), *known[half:]]
+    return [*known[:half], *population.standing(ItemIndex.UNSEEN).tolist(), *known[half:]]
 
 
 def bins(population: Population) -> list[int]:
     """Each item's bin: the k-th fifth of the items by mean reward, and the middle for the others."""
-    known, n_bins = population.standing(Index.MEAN_REWARD)[::-1].tolist(), population.policy.n_bins
+    known, n_bins = population.standing(ItemIndex.MEAN_REWARD)[::-1].tolist(), population.policy.n_bins
     edges = [number * len(known) // n_bins for number in range(n_bins + 1)]
     found = {item: number for number in range(n_bins) for item in known[edges[number] : edges[number + 1]]}
     return [found.get(item, n_bins // 2) for item in range(len(population.estimates))]
@@ -71,7 +71,7 @@ def bins(population: Population) -> list[int]:
 
 def frontier_weights(population: Population) -> list[float]:
     policy = population.policy
-    easiest = population.standing(Index.MEAN_REWARD)[::-1].tolist()
+    easiest = population.standing(ItemIndex.MEAN_REWARD)[::-1].tolist()
     centre = policy.n_bins // 2
     if easiest:
         beyond = [item for item in easiest if population.estimates[item].ema < policy.competence_threshold]
@@ -124,7 +124,7 @@ def replay(population: Population) -> list[list[float]]:
     policy, items = population.policy, population.estimates
     seen = [item for item, each in enumerate(items) if each.count]
     new = (policy.unseen_share if seen else 1.0) if len(seen) < len(items) else 0.0
-    best_first = population.standing(Index.SIGNAL)[::-1].tolist()
+    best_first = population.standing(ItemIndex.SIGNAL)[::-1].tolist()
     steepness = 1 / (policy.score_temperature * policy.temperature)
     scores = normal([(1 + best_first.index(item)) ** -steepness for item in seen])
     ages = [population.header.samples + 1 - items[item].drawn for item in seen]

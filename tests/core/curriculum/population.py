@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from app.core.curriculum.bins import bin_of, middle
 from app.core.curriculum.estimates import Estimate, EstimateUpdate, observed, unseen
-from app.core.curriculum.indexes import SEEN, Index, ItemCounts, ItemDraw
+from app.core.curriculum.indexes import SEEN, ItemCounts, ItemDraw, ItemIndex
 from app.core.curriculum.sampling import ATTEMPTS, choose, draws_for
 from app.core.curriculum.settings import Arms, CurriculumPolicy, CurriculumStrategy
 from app.core.curriculum.state import CurriculumHeader
@@ -21,13 +21,13 @@ from app.core.curriculum.strategies.table import parts, spans
 
 Items = NDArray[np.int64]
 Numbers = NDArray[np.float64]
-SCORED = (*SEEN, Index.UNSEEN, Index.PRIOR_ONLY)
+SCORED = (*SEEN, ItemIndex.UNSEEN, ItemIndex.PRIOR_ONLY)
 NUMBER_OF = {
-    Index.MEAN_REWARD: "ema",
-    Index.SIGNAL: "signal",
-    Index.LAST: "last",
-    Index.LAST_SAMPLED: "drawn",
-    Index.PRIOR_ONLY: "prior",
+    ItemIndex.MEAN_REWARD: "ema",
+    ItemIndex.SIGNAL: "signal",
+    ItemIndex.LAST: "last",
+    ItemIndex.LAST_SAMPLED: "drawn",
+    ItemIndex.PRIOR_ONLY: "prior",
 }
 
 _observed = lru_cache(maxsize=1024)(observed)
@@ -46,7 +46,7 @@ class Population:
         }  # a prior of None is nan
         self.categories = list(categories) or [""] * len(estimates)
         self.in_flight = np.zeros(len(estimates), bool)
-        self._sorted: dict[Index, Items] = {}
+        self._sorted: dict[ItemIndex, Items] = {}
         self._of_category = {
             name: np.flatnonzero(np.array(self.categories) == name) for name in sorted(set(self.categories))
         }
@@ -72,9 +72,9 @@ class Population:
             for ema, count, passed, failed, signal, last, drawn, prior in rows
         ]
 
-    def standing(self, index: Index, category: str = "") -> Items:
+    def standing(self, index: ItemIndex, category: str = "") -> Items:
         """The items of an order, by score."""
-        if index is Index.CATEGORY:
+        if index is ItemIndex.CATEGORY:
             return self._of_category[category]
         if index not in self._sorted:
             items = np.flatnonzero(self._stands(index))
@@ -120,21 +120,21 @@ class Population:
                 break
         self.header = replace(self.header, samples=self.header.samples + 1)
         self.numbers["drawn"][taken] = self.header.samples
-        self._sorted.pop(Index.LAST_SAMPLED, None)
+        self._sorted.pop(ItemIndex.LAST_SAMPLED, None)
         return taken
 
     def at(self, draw: ItemDraw) -> int:
         """Who stands at a place."""
         return int(self.standing(draw.component.index, draw.component.category or "")[draw.rank])
 
-    def ranks(self, item: int) -> dict[Index, int]:
+    def ranks(self, item: int) -> dict[ItemIndex, int]:
         """An item's rank in each order it stands in."""
-        orders = {index: self.standing(index, self.categories[item]) for index in Index}
+        orders = {index: self.standing(index, self.categories[item]) for index in ItemIndex}
         return {index: int(np.flatnonzero(items == item)[0]) for index, items in orders.items() if item in items}
 
     def bin(self, item: int) -> int:
         """An item's bin."""
-        stands, scores = self._stands(Index.MEAN_REWARD), self._scores(Index.MEAN_REWARD)
+        stands, scores = self._stands(ItemIndex.MEAN_REWARD), self._scores(ItemIndex.MEAN_REWARD)
         if not stands[item]:
             return middle(self.policy.n_bins)
         below = np.count_nonzero(stands & (scores < scores[item]))
@@ -171,22 +171,22 @@ class Population:
         self.header = replace(self.header, counter=counter + 1)
         return self.policy.seed, counter
 
-    def _stands(self, index: Index) -> NDArray[np.bool_]:
+    def _stands(self, index: ItemIndex) -> NDArray[np.bool_]:
         seen, prior_only = self.numbers["count"] > 0, ~np.isnan(self.numbers["prior"])
         match index:
-            case Index.MEAN_REWARD:
+            case ItemIndex.MEAN_REWARD:
                 return seen | prior_only
-            case Index.UNSEEN:
+            case ItemIndex.UNSEEN:
                 return ~seen & ~prior_only
-            case Index.PRIOR_ONLY:
+            case ItemIndex.PRIOR_ONLY:
                 return ~seen & prior_only
         return seen
 
-    def _scores(self, index: Index) -> Numbers:
+    def _scores(self, index: ItemIndex) -> Numbers:
         match index:
-            case Index.UNSEEN:
+            case ItemIndex.UNSEEN:
                 return np.zeros(len(self.in_flight))
-            case Index.POSTERIOR:
+            case ItemIndex.POSTERIOR:
                 passed, failed = self.numbers["passed"], self.numbers["failed"]
                 return (1 + passed) / (2 + passed + failed)
         return self.numbers[NUMBER_OF[index]]

@@ -9,7 +9,7 @@ import pytest
 from app.core.curriculum.atropos_state import load_atropos
 from app.core.curriculum.bins import ranks_of
 from app.core.curriculum.estimates import Estimate, posterior
-from app.core.curriculum.indexes import Index
+from app.core.curriculum.indexes import ItemIndex
 from app.core.curriculum.settings import CurriculumPolicy, CurriculumStrategy, Form, needs_progress
 from app.core.curriculum.state import CurriculumHeader
 from app.core.curriculum.strategies.competence import frontier
@@ -80,7 +80,7 @@ def test_fault_bin_0_held_only_ties_with_the_best_item() -> None:
     for emas in (scores, np.round(scores, 1), np.ones(1000)):
         population = Population(CurriculumHeader(), [Estimate(each, 1) for each in emas.tolist()])
         assert np.bincount([population.bin(item) for item in range(1000)]).tolist() == [200] * 5
-        easiest = population.standing(Index.MEAN_REWARD)[ranks_of(0, 1000, 5)]
+        easiest = population.standing(ItemIndex.MEAN_REWARD)[ranks_of(0, 1000, 5)]
         assert emas[easiest].min() >= np.delete(emas, easiest).max()
 
 
@@ -112,7 +112,7 @@ def test_fault_an_update_took_time_in_proportion_to_the_items(policy: Curriculum
     """Here no rule ever sees an item but the one observed; what must be counted and drawn from does not grow."""
     sizes = []
     for items in (1_000, 100_000):
-        halves = dict.fromkeys(Index, items) | {Index.PRIOR_ONLY: 0}
+        halves = dict.fromkeys(ItemIndex, items) | {ItemIndex.PRIOR_ONLY: 0}
         counted = Population.of(policy, 0).counts()
         asked = spans(policy, 500)
         law = parts(

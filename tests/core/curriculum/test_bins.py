@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.curriculum.bins import bin_distribution, bin_of, bin_sizes, middle, ranks_of
-from app.core.curriculum.indexes import Index, ItemCounts, MixtureComponent
+from app.core.curriculum.indexes import ItemCounts, ItemIndex, MixtureComponent
 from tests.properties import examples
 
 
@@ -27,23 +27,23 @@ def test_a_million_items_are_in_their_bins() -> None:
 
 def test_items_of_which_nothing_is_known_belong_to_the_middle_bin() -> None:
     assert [middle(each) for each in (1, 2, 5, 6)] == [0, 1, 2, 3]
-    assert bin_sizes(ItemCounts({Index.MEAN_REWARD: 7, Index.UNSEEN: 40}), 5) == [1, 1, 42, 1, 2]
+    assert bin_sizes(ItemCounts({ItemIndex.MEAN_REWARD: 7, ItemIndex.UNSEEN: 40}), 5) == [1, 1, 42, 1, 2]
 
 
 def test_a_law_over_ease_is_a_law_over_bins() -> None:
-    counts = ItemCounts({Index.MEAN_REWARD: 10, Index.UNSEEN: 3})
+    counts = ItemCounts({ItemIndex.MEAN_REWARD: 10, ItemIndex.UNSEEN: 3})
     law = [
-        MixtureComponent(Index.MEAN_REWARD, 3, 5, 0.5, ""),
-        MixtureComponent(Index.MEAN_REWARD, 9, 1, 0.3, ""),
-        MixtureComponent(Index.UNSEEN, 0, 3, 0.2, ""),
+        MixtureComponent(ItemIndex.MEAN_REWARD, 3, 5, 0.5, ""),
+        MixtureComponent(ItemIndex.MEAN_REWARD, 9, 1, 0.3, ""),
+        MixtureComponent(ItemIndex.UNSEEN, 0, 3, 0.2, ""),
     ]
     assert bin_distribution(law, counts, 5) == pytest.approx([0.3, 0.2, 0.2 + 0.2, 0.1, 0])
     assert bin_distribution(law, counts, 1) == [pytest.approx(1)]
 
 
 def test_places_of_other_orders_must_be_looked_up() -> None:
-    counts = ItemCounts({Index.MEAN_REWARD: 10, Index.SIGNAL: 10})
-    law = [MixtureComponent(Index.MEAN_REWARD, 8, 2, 0.5, ""), MixtureComponent(Index.SIGNAL, 0, 10, 0.5, "")]
+    counts = ItemCounts({ItemIndex.MEAN_REWARD: 10, ItemIndex.SIGNAL: 10})
+    law = [MixtureComponent(ItemIndex.MEAN_REWARD, 8, 2, 0.5, ""), MixtureComponent(ItemIndex.SIGNAL, 0, 10, 0.5, "")]
     with pytest.raises(ValueError, match="looked up"):
         bin_distribution(law, counts, 5)
     assert bin_distribution(law, counts, 5, looked_up=[4, 4, 0, 1]) == pytest.approx([0.625, 0.125, 0, 0, 0.25])

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.curriculum.indexes import Index, MixtureComponent
+from app.core.curriculum.indexes import ItemIndex, MixtureComponent
 from app.core.curriculum.metrics import CurriculumTotals, entropy, metrics
 from app.core.curriculum.sampling import probability_of
 from app.core.curriculum.settings import CurriculumPolicy, CurriculumStrategy
@@ -34,7 +34,7 @@ def test_the_entropy_is_that_of_the_places(shapes: list[tuple[int, float, float]
 
 
 def test_a_million_items_alike_have_the_entropy_of_a_million() -> None:
-    assert entropy([MixtureComponent(Index.MEAN_REWARD, 0, 10**6, 1.0, "")]) == pytest.approx(math.log(10**6))
+    assert entropy([MixtureComponent(ItemIndex.MEAN_REWARD, 0, 10**6, 1.0, "")]) == pytest.approx(math.log(10**6))
 
 
 @pytest.mark.parametrize("policy", EXAMPLES, ids=NAMES)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.curriculum.indexes import Index, MixtureComponent
+from app.core.curriculum.indexes import ItemIndex, MixtureComponent
 from app.core.curriculum.sampling import (
     ATTEMPTS,
     Chances,
@@ -26,7 +26,7 @@ SHAPES = st.lists(
 def parts_of(shapes: list[tuple[int, float, float]]) -> list[MixtureComponent]:
     total, first, found = sum(weight for _, weight, _ in shapes), 0, []
     for size, weight, exponent in shapes:
-        found.append(MixtureComponent(Index.SIGNAL, first, size, weight / total, "", exponent=exponent))
+        found.append(MixtureComponent(ItemIndex.SIGNAL, first, size, weight / total, "", exponent=exponent))
         first += size
     return found
 
@@ -54,13 +54,13 @@ def test_draws_are_different_places_of_their_parts(
 def test_the_places_of_all_parts_have_probabilities_that_sum_to_1(shapes: list[tuple[int, float, float]]) -> None:
     parts = parts_of(shapes)
     places = range(-1, sum(part.size for part in parts) + 1)
-    law = [Chances(parts).of({Index.SIGNAL: place}) for place in places]
+    law = [Chances(parts).of({ItemIndex.SIGNAL: place}) for place in places]
     assert sum(law) == pytest.approx(1)
     assert law[0] == law[-1] == 0
 
 
 def test_the_highest_score_is_rank_1_of_zipf() -> None:
-    part = MixtureComponent(Index.SIGNAL, 5, 3, 0.5, "", exponent=2.0)
+    part = MixtureComponent(ItemIndex.SIGNAL, 5, 3, 0.5, "", exponent=2.0)
     total = 1 + 1 / 4 + 1 / 9
     expected = [0.5 / 9 / total, 0.5 / 4 / total, 0.5 / total]
     assert [probability_of(part, rank) for rank in (5, 6, 7)] == pytest.approx(expected)
@@ -71,24 +71,27 @@ def test_the_highest_score_is_rank_1_of_zipf() -> None:
 
 def test_independent_draws_come_by_the_law_however_few_places_there_are() -> None:
     """Of what they say of bins, too: an item that is nearly always chosen decides."""
-    law = [MixtureComponent(Index.SIGNAL, 0, 3, 0.8, "", exponent=2.0), MixtureComponent(Index.SIGNAL, 3, 2, 0.2, "")]
+    law = [
+        MixtureComponent(ItemIndex.SIGNAL, 0, 3, 0.8, "", exponent=2.0),
+        MixtureComponent(ItemIndex.SIGNAL, 3, 2, 0.2, ""),
+    ]
     ranks = [each.rank for each in independent(law, 2000, seed=1, counter=1)]
-    fits(np.bincount(ranks, minlength=5), [Chances(law).of({Index.SIGNAL: rank}) for rank in range(5)])
+    fits(np.bincount(ranks, minlength=5), [Chances(law).of({ItemIndex.SIGNAL: rank}) for rank in range(5)])
     assert independent([], 5, 1, 1) == independent(law, 0, 1, 1) == []
 
 
 def test_items_of_other_categories_have_no_part_in_one() -> None:
     parts = [
-        MixtureComponent(Index.CATEGORY, 0, 4, 0.25, "", category="a"),
-        MixtureComponent(Index.CATEGORY, 0, 3, 0.75, "", category=""),
+        MixtureComponent(ItemIndex.CATEGORY, 0, 4, 0.25, "", category="a"),
+        MixtureComponent(ItemIndex.CATEGORY, 0, 3, 0.75, "", category=""),
     ]
-    assert Chances(parts).of({Index.CATEGORY: 1}, "a") == 0.25 / 4
-    assert Chances(parts).of({Index.CATEGORY: 1}) == 0.25
+    assert Chances(parts).of({ItemIndex.CATEGORY: 1}, "a") == 0.25 / 4
+    assert Chances(parts).of({ItemIndex.CATEGORY: 1}) == 0.25
 
 
 def test_a_law_that_hardly_ever_leaves_its_first_places_still_names_others() -> None:
     """Each next one is the best that is left, while the next is so much less likely."""
-    steep = MixtureComponent(Index.SIGNAL, 0, 100_000, 1.0, "", exponent=64.0)
+    steep = MixtureComponent(ItemIndex.SIGNAL, 0, 100_000, 1.0, "", exponent=64.0)
     ranks = [each.rank for each in choose([steep], 50, 1, 1)]
     assert ranks[:8] == list(range(99_999, 99_991, -1))
     assert min(ranks) > 99_900
@@ -116,7 +119,7 @@ def test_more_are_drawn_than_wanted_but_not_without_end(wanted: int, items: int,
 
 def test_a_steep_law_whose_best_are_all_in_flight_gets_its_next_best() -> None:
     """The last attempt names all that is in flight, twice, and then some."""
-    steep = MixtureComponent(Index.SIGNAL, 0, 100_000, 1.0, "", exponent=10.0)
+    steep = MixtureComponent(ItemIndex.SIGNAL, 0, 100_000, 1.0, "", exponent=10.0)
     best = set(range(100_000 - 4096, 100_000))
     draws = choose([steep], draws_for(64, 100_000, 4096, ATTEMPTS - 1), 1, 1)
     assert sum(each.rank not in best for each in draws) >= 64

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app.core.curriculum.estimates import Estimate, unseen
-from app.core.curriculum.indexes import Index, ItemCounts
+from app.core.curriculum.indexes import ItemCounts, ItemIndex
 from app.core.curriculum.sampling import Chances, choose
 from app.core.curriculum.settings import Arms, CurriculumPolicy, CurriculumStrategy, Form, check_policy
 from app.core.curriculum.state import CurriculumHeader
@@ -209,7 +209,7 @@ def test_pools_of_weight_0_are_left_alone_even_if_there_is_no_other() -> None:
 def test_competence_begins_with_one_item_and_ends_with_all_of_them() -> None:
     def allowed(initial: float, progress: float, items: int = 1000) -> int:
         policy = CurriculumPolicy(CurriculumStrategy.COMPETENCE_BASED, initial_competence=initial)
-        counts = ItemCounts({Index.MEAN_REWARD: items - items // 3, Index.UNSEEN: items // 3})
+        counts = ItemCounts({ItemIndex.MEAN_REWARD: items - items // 3, ItemIndex.UNSEEN: items // 3})
         return sum(part.size for part in parts(policy, counts, progress))
 
     assert [allowed(0.0, 0), allowed(0.01, 0), allowed(0.1, 0.25), allowed(0.01, 1), allowed(1, 0)] == [
@@ -220,14 +220,14 @@ def test_competence_begins_with_one_item_and_ends_with_all_of_them() -> None:
 
 def test_what_is_unknown_comes_behind_the_easier_half() -> None:
     policy = CurriculumPolicy(CurriculumStrategy.COMPETENCE_BASED, initial_competence=0.0)
-    counts = ItemCounts({Index.MEAN_REWARD: 5, Index.UNSEEN: 4})
+    counts = ItemCounts({ItemIndex.MEAN_REWARD: 5, ItemIndex.UNSEEN: 4})
     allowed = [
         [(each.index, each.first, each.size) for each in parts(policy, counts, (n / 9) ** 2 + 1e-9)] for n in (3, 5, 8)
     ]
     assert allowed == [
-        [(Index.MEAN_REWARD, 2, 3)],
-        [(Index.MEAN_REWARD, 2, 3), (Index.UNSEEN, 0, 2)],
-        [(Index.MEAN_REWARD, 1, 4), (Index.UNSEEN, 0, 4)],
+        [(ItemIndex.MEAN_REWARD, 2, 3)],
+        [(ItemIndex.MEAN_REWARD, 2, 3), (ItemIndex.UNSEEN, 0, 2)],
+        [(ItemIndex.MEAN_REWARD, 1, 4), (ItemIndex.UNSEEN, 0, 4)],
     ]
 
 

@@ -12,7 +12,7 @@ from app.core.replay.chunking import (
     Arrival,
     ChunkingStep,
     FragmentDropReason,
-    WorkerState,
+    WorkerProgress,
     arrive,
     change_session,
     due_ms,
@@ -30,7 +30,7 @@ def fragment(number: int, at_ms: int = 0, checksum: str = "", session: int = 1, 
 
 def sent(*fragments: Fragment, policy: ReplayPolicy = PAIRS) -> tuple[list[Arrival], ChunkingStep]:
     """Send fragments; gives what became of each and all steps as one."""
-    arrivals, whole = [], ChunkingStep(WorkerState(session=1))
+    arrivals, whole = [], ChunkingStep(WorkerProgress(session=1))
     for each in fragments:
         arrival, step = arrive(whole.state, each, 3, policy)
         arrivals.append(arrival)
@@ -131,7 +131,7 @@ def test_a_chunk_begins_behind_a_fragment_that_no_chunk_can_hold() -> None:
     """Those before it that are in no chunk go with it, as they are no chunk without it."""
     policy = replace(PAIRS, max_staleness=1, fragments_per_chunk=3)
     parts = [fragment(number, version=2 if number == 4 else 5) for number in (1, 2, 3, 4, 5, 6, 7)]
-    step = ChunkingStep(WorkerState(session=1))
+    step = ChunkingStep(WorkerProgress(session=1))
     for each in (*parts, fragment(0, version=5)):
         step = joined(step, arrive(step.state, each, 5, policy)[1])
     assert numbers(step) == [[0, 1, 2], [5, 6, 7]]
@@ -152,7 +152,7 @@ def test_a_new_session_begins_at_number_0() -> None:
 
 def test_only_the_last_few_gaps_are_remembered() -> None:
     policy = replace(PAIRS, reorder_window_s=0)
-    state = WorkerState(session=1)
+    state = WorkerProgress(session=1)
     for turn in range(GAPS_REMEMBERED + 1):
         state = arrive(state, fragment(2 * turn + 1, turn), 3, policy)[1].state
         state = pass_time(state, 3, policy, turn).state
@@ -273,7 +273,7 @@ EVENTS = st.lists(
 @given(POLICIES, EVENTS)
 def test_it_does_what_the_plain_model_does(policy: ReplayPolicy, events: list[tuple[str, int, int]]) -> None:
     """And every fragment that was stored is in one place: a chunk, the open part, waiting, dropped for a reason."""
-    plain, whole, clock_ms, session = Plain(policy), ChunkingStep(WorkerState(session=1)), 0, 1
+    plain, whole, clock_ms, session = Plain(policy), ChunkingStep(WorkerProgress(session=1)), 0, 1
     stored, offset = list[Fragment](), 0
     for kind, number, passed_ms in events:
         clock_ms += passed_ms

@@ -10,7 +10,7 @@ import pytest
 from pydantic import SecretStr
 from redis.asyncio import Redis
 
-from app.core.curriculum.indexes import Index
+from app.core.curriculum.indexes import ItemIndex
 from app.core.curriculum.settings import Arms, CurriculumStrategy, Form
 from app.core.errors import CurriculumNotFound, InvalidField, ItemNotFound, RunNotFound
 from app.main import wire
@@ -238,7 +238,7 @@ async def test_a_place_of_a_category_is_one_of_its_own(process: Start) -> None:
     for category, keys in (("x", ITEMS[:2]), ("y", ITEMS[2:5]), (None, ITEMS[5:6])):
         await register(services, *keys, category=category)
     view = await services.curriculum.settings.view(RUN, NAME)
-    places = [Place(Index.CATEGORY, rank, category) for category in range(3) for rank in range(3)]
+    places = [Place(ItemIndex.CATEGORY, rank, category) for category in range(3) for rank in range(3)]
     found = await services.curriculum.items._items.look(view, places)
     keys = [None if item is None else item.key for item in found]
     assert keys == [ITEMS[5], None, None, ITEMS[0], ITEMS[1], None, *ITEMS[2:5]]

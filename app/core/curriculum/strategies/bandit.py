@@ -8,7 +8,7 @@ Source: Chen et al., *Self-evolving curriculum for LLM reasoning* (2025), TD(0) 
 """
 
 from app.core.curriculum.estimates import EstimateUpdate, LeakyUpdate
-from app.core.curriculum.indexes import Index, ItemCounts, MixtureComponent
+from app.core.curriculum.indexes import ItemCounts, ItemIndex, MixtureComponent
 from app.core.curriculum.mixture import kept, over_bins, tempered
 from app.core.curriculum.settings import Arms, CurriculumPolicy
 
@@ -42,7 +42,9 @@ def parts(policy: CurriculumPolicy, counts: ItemCounts, _: float) -> tuple[Mixtu
     distribution = tempered(values, policy.temperature)
     return kept(
         [
-            MixtureComponent(Index.CATEGORY, 0, size, probability, f"category {name!r} at {value:.3f}", category=name)
+            MixtureComponent(
+                ItemIndex.CATEGORY, 0, size, probability, f"category {name!r} at {value:.3f}", category=name
+            )
             for (name, size), probability, value in zip(categories.items(), distribution, values, strict=True)
         ]
     )

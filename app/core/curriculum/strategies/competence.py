@@ -14,7 +14,7 @@ with log P divided by the temperature. It moves as items are mastered, not with 
 import math
 
 from app.core.curriculum.bins import bin_of, middle
-from app.core.curriculum.indexes import Index, ItemCounts, MixtureComponent, Span
+from app.core.curriculum.indexes import ItemCounts, ItemIndex, MixtureComponent, Span
 from app.core.curriculum.mixture import kept, over_bins
 from app.core.curriculum.settings import CurriculumPolicy, Form
 
@@ -25,7 +25,7 @@ def spans(policy: CurriculumPolicy, _: int) -> tuple[Span, ...]:
     """Of FRONTIER, the mastered."""
     if policy.form is Form.CDF:
         return ()
-    return (Span(Index.MEAN_REWARD, policy.competence_threshold, math.inf),)
+    return (Span(ItemIndex.MEAN_REWARD, policy.competence_threshold, math.inf),)
 
 
 def parts(policy: CurriculumPolicy, counts: ItemCounts, progress: float) -> tuple[MixtureComponent, ...]:
@@ -40,14 +40,14 @@ def competence(initial: float, progress: float) -> float:
 
 def frontier(policy: CurriculumPolicy, counts: ItemCounts) -> int:
     """Return the bin of the frontier."""
-    ranked, mastered = counts.length(Index.MEAN_REWARD), counts.spans[0]
+    ranked, mastered = counts.length(ItemIndex.MEAN_REWARD), counts.spans[0]
     if not ranked:
         return middle(policy.n_bins)
     return bin_of(max(0, ranked - 1 - mastered), ranked, policy.n_bins)
 
 
 def _by_competence(policy: CurriculumPolicy, counts: ItemCounts, progress: float) -> tuple[MixtureComponent, ...]:
-    ranked, unseen = counts.length(Index.MEAN_REWARD), counts.length(Index.UNSEEN)
+    ranked, unseen = counts.length(ItemIndex.MEAN_REWARD), counts.length(ItemIndex.UNSEEN)
     share = competence(policy.initial_competence, progress)
     # At least one: a learner that may try nothing learns nothing. 0.29 of 100 items are 29, though 0.29 * 100 is less.
     allowed = min(counts.items, max(1, math.floor(share * counts.items + _ROUNDING)))
@@ -57,9 +57,9 @@ def _by_competence(policy: CurriculumPolicy, counts: ItemCounts, progress: float
     why = f"within competence {share:.2f}"
     return kept(
         [
-            MixtureComponent(Index.MEAN_REWARD, ranked - known, known, known / max(1, allowed), why),
+            MixtureComponent(ItemIndex.MEAN_REWARD, ranked - known, known, known / max(1, allowed), why),
             MixtureComponent(
-                Index.UNSEEN, 0, unknown, unknown / max(1, allowed), f"{why}, not yet seen", middle(policy.n_bins)
+                ItemIndex.UNSEEN, 0, unknown, unknown / max(1, allowed), f"{why}, not yet seen", middle(policy.n_bins)
             ),
         ]
     )

@@ -11,7 +11,7 @@ Source: Rutherford et al., *No regrets: investigating and improving regret appro
 import numpy as np
 
 from app.core.curriculum.estimates import Estimate, posterior
-from app.core.curriculum.indexes import Index, ItemCounts, MixtureComponent, Span, cells
+from app.core.curriculum.indexes import ItemCounts, ItemIndex, MixtureComponent, Span, cells
 from app.core.curriculum.mixture import kept, over_cells, tempered
 from app.core.curriculum.settings import CurriculumPolicy
 
@@ -22,8 +22,8 @@ def spans(policy: CurriculumPolicy, _: int) -> tuple[Span, ...]:
     """Return cells of the posteriors' means, and of priors."""
     low, width = policy.reward_min, policy.reward_max - policy.reward_min
     return (
-        *cells(Index.POSTERIOR, tuple(each / CELLS for each in range(1, CELLS))),
-        *cells(Index.PRIOR_ONLY, tuple(low + width * each / PRIOR_CELLS for each in range(1, PRIOR_CELLS))),
+        *cells(ItemIndex.POSTERIOR, tuple(each / CELLS for each in range(1, CELLS))),
+        *cells(ItemIndex.PRIOR_ONLY, tuple(low + width * each / PRIOR_CELLS for each in range(1, PRIOR_CELLS))),
     )
 
 
@@ -34,12 +34,12 @@ def parts(policy: CurriculumPolicy, counts: ItemCounts, _: float) -> tuple[Mixtu
     rates = np.array(
         [(each + 0.5) / CELLS for each in range(CELLS)] + [posterior(policy, each).mean for each in priors] + [0.5]
     )
-    unseen = counts.length(Index.UNSEEN)
+    unseen = counts.length(ItemIndex.UNSEEN)
     learnable = rates * (1 - rates)
     distribution = tempered(np.log(learnable), policy.temperature, [*counts.spans, unseen])
     why = [f"learnability {each:.3f}" for each in learnable]
     return (
-        *over_cells(Index.POSTERIOR, counts.spans[:CELLS], distribution[:CELLS], why),
-        *over_cells(Index.PRIOR_ONLY, counts.spans[CELLS:], distribution[CELLS:-1], why[CELLS:]),
-        *kept([MixtureComponent(Index.UNSEEN, 0, unseen, distribution[-1], "not yet seen")]),
+        *over_cells(ItemIndex.POSTERIOR, counts.spans[:CELLS], distribution[:CELLS], why),
+        *over_cells(ItemIndex.PRIOR_ONLY, counts.spans[CELLS:], distribution[CELLS:-1], why[CELLS:]),
+        *kept([MixtureComponent(ItemIndex.UNSEEN, 0, unseen, distribution[-1], "not yet seen")]),
     )

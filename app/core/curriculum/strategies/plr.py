@@ -16,7 +16,7 @@ Source: Jiang, Grefenstette & Rocktaeschel, *Prioritized level replay* (2021); t
 import math
 from dataclasses import replace
 
-from app.core.curriculum.indexes import Index, ItemCounts, MixtureComponent, Span, cells
+from app.core.curriculum.indexes import ItemCounts, ItemIndex, MixtureComponent, Span, cells
 from app.core.curriculum.mixture import kept, over_cells, tempered
 from app.core.curriculum.settings import CurriculumPolicy
 
@@ -26,13 +26,13 @@ _STEEPEST = 64.0
 
 def spans(_: CurriculumPolicy, samples: int) -> tuple[Span, ...]:
     """Return cells of staleness, the stalest first."""
-    return cells(Index.LAST_SAMPLED, tuple(float(samples + 1 - oldest) for oldest, _ in ages(samples)[1:]))
+    return cells(ItemIndex.LAST_SAMPLED, tuple(float(samples + 1 - oldest) for oldest, _ in ages(samples)[1:]))
 
 
 def parts(policy: CurriculumPolicy, counts: ItemCounts, _: float) -> tuple[MixtureComponent, ...]:
     """Return the distribution."""
     seen = counts.seen
-    fresh = {index: counts.length(index) for index in (Index.UNSEEN, Index.PRIOR_ONLY)}
+    fresh = {index: counts.length(index) for index in (ItemIndex.UNSEEN, ItemIndex.PRIOR_ONLY)}
     unseen = sum(fresh.values())
     new = (policy.unseen_share if seen else 1.0) if unseen else 0.0
     replayed, rho = 1 - new, policy.staleness_share
@@ -43,11 +43,13 @@ def parts(policy: CurriculumPolicy, counts: ItemCounts, _: float) -> tuple[Mixtu
     return kept(
         [
             MixtureComponent(
-                Index.SIGNAL, 0, seen, replayed * (1 - rho), "by rank of signal", exponent=steepness, kind="score"
+                ItemIndex.SIGNAL, 0, seen, replayed * (1 - rho), "by rank of signal", exponent=steepness, kind="score"
             ),
             *(
                 replace(part, kind="staleness")
-                for part in over_cells(Index.LAST_SAMPLED, counts.spans, [replayed * rho * each for each in stale], why)
+                for part in over_cells(
+                    ItemIndex.LAST_SAMPLED, counts.spans, [replayed * rho * each for each in stale], why
+                )
             ),
             *(
                 MixtureComponent(index, 0, size, new * size / unseen, "not yet seen", kind="unseen")

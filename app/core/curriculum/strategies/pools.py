@@ -8,7 +8,7 @@ In the manner of prime-rl's difficulty pools.
 
 import math
 
-from app.core.curriculum.indexes import Index, ItemCounts, MixtureComponent, Span, cells
+from app.core.curriculum.indexes import ItemCounts, ItemIndex, MixtureComponent, Span, cells
 from app.core.curriculum.mixture import over_cells, tempered
 from app.core.curriculum.settings import CurriculumPolicy
 
@@ -18,7 +18,7 @@ POOLS = ("hard", "normal", "easy")
 def spans(policy: CurriculumPolicy, _: int) -> tuple[Span, ...]:
     """Return the pools, of what was seen and of what has a prior."""
     bounds = (math.nextafter(policy.hard_threshold, math.inf), policy.easy_threshold)
-    return (*cells(Index.LAST, bounds), *cells(Index.PRIOR_ONLY, bounds))
+    return (*cells(ItemIndex.LAST, bounds), *cells(ItemIndex.PRIOR_ONLY, bounds))
 
 
 def parts(policy: CurriculumPolicy, counts: ItemCounts, _: float) -> tuple[MixtureComponent, ...]:
@@ -44,10 +44,10 @@ def numbers(_: CurriculumPolicy, counts: ItemCounts, __: float) -> dict[str, flo
     return {f"pool_{name}_count": float(sum(each)) for name, each in zip(POOLS, sizes, strict=True)}
 
 
-def _pools(counts: ItemCounts) -> dict[Index, tuple[int, ...]]:
+def _pools(counts: ItemCounts) -> dict[ItemIndex, tuple[int, ...]]:
     """Return the sizes of the pools in each order that has a share of them."""
     return {
-        Index.LAST: counts.spans[:3],
-        Index.PRIOR_ONLY: counts.spans[3:],
-        Index.UNSEEN: (0, counts.length(Index.UNSEEN), 0),
+        ItemIndex.LAST: counts.spans[:3],
+        ItemIndex.PRIOR_ONLY: counts.spans[3:],
+        ItemIndex.UNSEEN: (0, counts.length(ItemIndex.UNSEEN), 0),
     }

@@ -1,6 +1,6 @@
 """All items alike, seen or not; temperature changes nothing."""
 
-from app.core.curriculum.indexes import Index, ItemCounts, MixtureComponent
+from app.core.curriculum.indexes import ItemCounts, ItemIndex, MixtureComponent
 from app.core.curriculum.mixture import kept
 from app.core.curriculum.settings import CurriculumPolicy
 
@@ -12,7 +12,7 @@ def parts(_: CurriculumPolicy, counts: ItemCounts, __: float) -> tuple[MixtureCo
 
 def everything(counts: ItemCounts, probability: float, why: str) -> tuple[MixtureComponent, ...]:
     """Return parts that share a probability among all items alike."""
-    sizes = {index: counts.length(index) for index in (Index.MEAN_REWARD, Index.UNSEEN)}
+    sizes = {index: counts.length(index) for index in (ItemIndex.MEAN_REWARD, ItemIndex.UNSEEN)}
     return kept(
         [MixtureComponent(index, 0, n, probability * n / max(1, counts.items), why) for index, n in sizes.items()]
     )
