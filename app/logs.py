@@ -1,4 +1,4 @@
-"""The log: one line per record on stderr, with time and zone, as text or JSON.
+"""The log: one line a record on stderr, with time and zone, as text or JSON.
 
 A record may carry named values (``extra={"fields": {...}}``): text shows them as ``key=value``, JSON as members.
 Names come from users, so a text line shows control characters, line breaks and other unprintable characters escaped.
@@ -15,7 +15,7 @@ from typing import Any, Literal
 LogFormat = Literal["text", "json"]
 
 RESERVED = ("time", "level", "logger", "process", "message", "exception")
-"""Member names that JSON lines use themselves; fields must have other names."""
+"""Names that JSON lines use themselves. Fields have other names."""
 
 _PLAIN = re.compile(r"[^\s\"'=\\]+")
 
@@ -74,7 +74,7 @@ def log_config(level: str, log_format: LogFormat) -> dict[str, Any]:
 
 
 def _value(value: object) -> str:
-    """Spell a value so that a reader can tell where it ends."""
+    """Return a value as text whose end a reader can find."""
     if isinstance(value, str):
         return value if _PLAIN.fullmatch(value) else json.dumps(value, ensure_ascii=False)
     return json.dumps(value, default=str, ensure_ascii=False)
@@ -87,7 +87,7 @@ def _printable(text: str) -> str:
 
 
 class Backoff:
-    """Limits lines of a kind: the first is written, then one after each of ever longer pauses.
+    """Limit log lines of a kind: the first is written, then one after each pause. Pauses double.
 
     Args:
         first_s: Pause after the first line, seconds.
@@ -102,7 +102,7 @@ class Backoff:
         self._pauses: dict[Hashable, tuple[float, float]] = {}  # kind -> end of its pause, and length of the pause
 
     def is_due(self, kind: Hashable) -> bool:
-        """Whether to write a line of this kind now; True counts as written."""
+        """Return whether to write a line of this kind now. True counts as written."""
         now = self._clock()
         until, pause_s = self._pauses.get(kind, (now, 0.0))
         if now < until:
@@ -112,5 +112,5 @@ class Backoff:
         return True
 
     def forget(self, kind: Hashable) -> None:
-        """Start again with the first line of a kind: the problem is over."""
+        """Forget a kind: the problem is over, and its next line is the first."""
         self._pauses.pop(kind, None)

@@ -1,4 +1,4 @@
-"""What an API process asks of Python and of the C library, so that a request does not pay for housekeeping."""
+"""Tune the memory of an API process: Python's garbage collector, and the allocator of glibc."""
 
 import ctypes
 import gc
@@ -10,11 +10,11 @@ _MAPPED_FROM_BYTES = 32 * 1024 * 1024  # the largest that glibc takes
 
 
 def tune_process() -> None:
-    """Keep freed memory at hand, and the objects of start-up out of garbage collection.
+    """Keep freed memory in the process, and the objects of start-up out of garbage collection.
 
-    A submission allocates and frees a few hundred kilobytes. By default glibc gives them back to the kernel each
-    time, and the page faults of getting them again made up more than half of decoding 8 x 512 tokens. Other C
-    libraries are left as they are.
+    A submission allocates and frees up to some megabytes. By default glibc returns them to the kernel each time. The
+    page faults of getting them back take 70 % more CPU for decoding 8 x 2048 tokens (1.8 ms instead of 1.05 ms), so
+    glibc is told to keep up to 256 MiB. Other C libraries stay as they are.
     """
     gc.collect()
     gc.freeze()

@@ -1,5 +1,5 @@
-"""Why a plan was not written or drawn."""
+"""Errors of writing or drawing a plan."""
 
 
 class NotWritten(Exception):
-    """Nothing was written; the message says why, and what helps."""
+    """Nothing was written. The message says why, and what to do."""

@@ -78,9 +78,9 @@ def status(
         str | None, typer.Option(envvar="LACHESIS_URL", help="The service; default: LACHESIS_HOST and LACHESIS_PORT.")
     ] = None,
     run: Annotated[str, typer.Option(envvar="LACHESIS_RUN", help="The run to ask about.")] = "default",
-    json: Annotated[bool, typer.Option("--json", help="Print the answer as it came.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the reply as JSON.")] = False,
 ) -> None:
-    """Ask a running service who takes part in a run, what waits and what blocks."""
+    """Show the status of a run: who takes part, what waits, what blocks."""
     if wrong := wrong_run(run):
         _fail(f"--run: {wrong}")
     base = (url or _own_url(_settings())).rstrip("/")
@@ -88,7 +88,7 @@ def status(
         base = f"http://{base}"
     if wrong := wrong_url(_shown(base)):
         _fail(f"--url: {wrong}")
-    # The run of the root is there before anybody has made it; others are only looked at under /v1, which makes none.
+    # The run `default` exists before anybody creates it. Under /v1 a request creates no run.
     answer = _get(base, "/status" if run == "default" else f"/v1/runs/{quote(run, safe='')}/status")
     if answer.status_code == httpx.codes.NOT_FOUND:
         _fail(f"{_detail_of(answer)[:300]}; {_runs_at(base)}")
@@ -101,7 +101,7 @@ def status(
         found = RunStatus.model_validate_json(answer.content)
         beside = list(_describe_beside(base, f"/v1/runs/{quote(run, safe='')}"))
     except ValidationError:
-        _fail("the answer is not that of a Lachesis service of this version; --json prints it as it came")
+        _fail("the reply is not that of a Lachesis service of this version; --json prints it")
     show((_shown(base), *_describe(found, beside)))
 
 
@@ -113,7 +113,7 @@ def _get(base: str, path: str) -> httpx.Response:
 
 
 def _runs_at(base: str) -> str:
-    """Say which runs there are: those that a trainer registered or made."""
+    """Return a sentence that lists the runs."""
     try:
         names = [found.name for found in Runs.model_validate_json(_get(base, "/v1/runs").content).runs]
     except ValidationError:
@@ -123,7 +123,7 @@ def _runs_at(base: str) -> str:
 
 
 def _shown(base: str) -> str:
-    """The service's URL without a user and password."""
+    """Return the service's URL without user and password."""
     try:
         return str(httpx.URL(base).copy_with(userinfo=b""))
     except httpx.InvalidURL:
@@ -142,7 +142,7 @@ def _version() -> str:
 
 
 def _meant(option: str) -> str:
-    """Say which variable stands for an option, such as ``--port=80``."""
+    """Return a hint at the variable for an option, such as ``--port=80``."""
     name = option.lstrip("-").partition("=")[0].replace("-", "_")
     return f"LACHESIS_{name.upper()} sets it" if name in Settings.model_fields else "LACHESIS_* variables set all"
 
@@ -203,7 +203,7 @@ def _describe(found: RunStatus, beside: Iterable[str]) -> Iterable["str | Table"
 
 
 def _describe_beside(base: str, run: str) -> Iterable[str]:
-    """Say how a run's replay buffer and its curricula are doing, a line for each."""
+    """Yield lines about a run's replay buffer and its curricula."""
     answer = _get(base, f"{run}/replay")
     if answer.status_code == httpx.codes.OK:
         buffer = ReplayState.model_validate_json(answer.content)

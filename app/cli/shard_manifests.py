@@ -1,4 +1,4 @@
-"""A plan as files: a manifest for each rank, and the summary. All of them appear at once, or none does."""
+"""Write a plan as files: a manifest for each rank, and the summary. All appear at once, or none."""
 
 import os
 import re
@@ -16,7 +16,7 @@ _OURS = re.compile(r"rank-\d+-of-\d+\.jsonl|summary\.json")
 
 
 def manifest_name(rank: int, ranks: int) -> str:
-    """The name of a rank's manifest."""
+    """Return the name of a rank's manifest."""
     return f"rank-{rank:05d}-of-{ranks:05d}.jsonl"
 
 
@@ -33,13 +33,13 @@ def check_target(folder: Path, force: bool) -> None:
     if not folder.exists() and not folder.is_symlink():
         return
     if folder.is_symlink() or not folder.is_dir():
-        raise NotWritten(f"{folder} is there, and no folder")
+        raise NotWritten(f"{folder} exists and is not a folder")
     names = sorted(entry.name for entry in folder.iterdir())
     others = [name for name in names if not _OURS.fullmatch(name)]
     if others:
-        raise NotWritten(f"{folder} holds {others[0]!r}, which is of no plan: name a folder of its own")
+        raise NotWritten(f"{folder} holds {others[0]!r}, which is not part of a plan: choose another folder")
     if names and not force:
-        raise NotWritten(f"{folder} holds a plan already; --force replaces it")
+        raise NotWritten(f"{folder} already has a plan; --force replaces it")
 
 
 def write_manifests(planned: DatasetPlan, folder: Path, force: bool) -> None:

@@ -1,4 +1,4 @@
-"""A picture of a plan: how long episodes are, and the loads of the ranks before and after."""
+"""Draw a plan: the lengths of episodes, and the loads of ranks before and after."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

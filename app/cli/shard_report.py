@@ -1,4 +1,4 @@
-"""A plan for people to read."""
+"""Describe a plan as text and tables."""
 
 from collections.abc import Iterator
 from math import ceil
@@ -22,13 +22,13 @@ _MOST_TASKS = 5
 def report(
     name: str, planned: DatasetPlan, summary: ShardPlanInfo, cost_per_s: float | None
 ) -> "Iterator[str | Table]":
-    """Tell what a dataset holds and what its shards are worth, line by line.
+    """Yield lines and tables about a dataset and its shards.
 
     Args:
-        name: What the dataset is called.
+        name: The name of the dataset.
         planned: The plan.
-        summary: The same plan, told.
-        cost_per_s: What a rank gets through in a second; None: times are told in proportion only.
+        summary: The summary of the plan.
+        cost_per_s: The cost that a rank processes in a second. None: times are relative.
     """
     yield printable(name)
     yield from _facts(summary)

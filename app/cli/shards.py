@@ -51,7 +51,7 @@ def plan(
         float | None, typer.Option(help="What a rank gets through in a second, for times in seconds.", min=0.0)
     ] = None,
 ) -> None:
-    """Show how long episodes are and which rank should train on which, and what that is worth."""
+    """Show the lengths of episodes, a balanced division between ranks, and its gain."""
     from app.services.datasets import ShardPlanSpec
 
     try:

@@ -1,4 +1,4 @@
-"""The service as processes: Redis first, then the API processes on one socket; and the other way round at the end."""
+"""Run the service: start Redis, then the API processes on one socket. Stop them in reverse order."""
 
 import asyncio
 import errno
@@ -36,7 +36,7 @@ def serve(settings: Settings, app: str = "app.main:app") -> int:
     SIGINT finishes requests in flight, then stops Redis; a second one does not wait for them.
 
     Args:
-        settings: How; the API processes read the same settings from the environment.
+        settings: The settings. The API processes read the same ones from the environment and the file.
         app: The ASGI application as ``module:attribute``.
 
     Returns:
@@ -63,7 +63,7 @@ def _serve(settings: Settings, app: str) -> int:
         )
     with listener:
         if not ipaddress.ip_address(listener.getsockname()[0]).is_loopback:
-            who = "anyone who can reach it can use it, there is no authentication yet"
+            who = "anyone who can reach it can use it: there is no authentication yet"
             log.warning("listening on %s: %s", settings.host, who)
         with _store(settings) as store:
             for warning in store.facts.warnings:
@@ -72,7 +72,7 @@ def _serve(settings: Settings, app: str) -> int:
             line = _announcement(settings, listener, store)
             code = run_workers(settings, app, listener, lambda: print(line, flush=True))
     if code == 0:
-        with suppress(OSError):  # the same Ctrl-C may have ended who reads this
+        with suppress(OSError):  # the same Ctrl-C may have ended the reader
             print(f"Lachesis has stopped · {store.name} · {store.facts.promise}", flush=True)
     return code
 
@@ -85,7 +85,7 @@ def _fail(message: str) -> int:
 def _listen(host: str, port: int) -> socket.socket:
     addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     family, _, _, _, address = min(addresses, key=lambda found: found[0] != socket.AF_INET)
-    # Listening, not only bound: else two services could both hold the port and find out late.
+    # Listening, not only bound: otherwise two services could both hold the port.
     return socket.create_server(address[:2], family=family, backlog=BACKLOG)
 
 
@@ -111,7 +111,7 @@ def _store(settings: Settings) -> Iterator[_Store]:
         settings.data_dir,
         binary=settings.redis_bin,
         maxmemory_bytes=settings.redis_maxmemory_bytes,
-        max_value_bytes=4 * settings.max_body_bytes,  # "0," in JSON is 2 bytes, as a float of the widest kind 8
+        max_value_bytes=4 * settings.max_body_bytes,  # "0," in JSON has 2 bytes, as a float it has 8
     ) as redis:
         facts = asyncio.run(probe_patiently(redis.url, settings.store_patience_s))
         yield _Store(redis.url, f"embedded {facts.engine} {facts.version} in {settings.data_dir}/", facts)

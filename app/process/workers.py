@@ -1,4 +1,4 @@
-"""The API processes: one in this process, or several that are watched, all on one listening socket."""
+"""Run the API on one listening socket: in this process, or in several supervised ones."""
 
 import logging
 import multiprocessing
@@ -23,7 +23,7 @@ from app.settings import Settings
 logger = logging.getLogger("lachesis.workers")
 
 BACKLOG = 2048
-_KEEP_ALIVE_S = 75  # longer than clients keep idle connections: they, not we, close first, so no request meets a close
+_KEEP_ALIVE_S = 75  # longer than clients keep idle connections, so that no request meets a closing connection
 _HUNG_WORKER_S = 30
 _ORPHANED_WORKER_S = 1.5
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -33,7 +33,7 @@ def run_workers(settings: Settings, app: str, listener: socket.socket, announce:
     """Serve ``app`` on ``listener`` until a signal ends it; requests in flight finish first.
 
     Args:
-        settings: How many processes, how patient; the processes read the same settings from the environment.
+        settings: The settings. The processes read the same ones from the environment and the file.
         app: The ASGI application as ``module:attribute``.
         listener: A listening socket.
         announce: Called once, when all processes serve.
@@ -46,7 +46,7 @@ def run_workers(settings: Settings, app: str, listener: socket.socket, announce:
 
 
 def heed_signals() -> None:
-    """Have signals to stop raise KeyboardInterrupt, so that whatever is under way is left in good order."""
+    """Make stop signals raise KeyboardInterrupt, so that what is open is closed in order."""
     for number in _STOP_SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
             signal.signal(number, signal.default_int_handler)
@@ -72,7 +72,7 @@ def _uvicorn_config(settings: Settings, app: str) -> uvicorn.Config:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, which says when it listens and does not wait after a second signal."""
+    """uvicorn's server. It announces that it listens, and does not wait after a second signal."""
 
     def __init__(self, config: uvicorn.Config, announce: Callable[[], None]) -> None:
         super().__init__(config)
@@ -83,10 +83,10 @@ class _Server(uvicorn.Server):
         self._announce()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - uvicorn's
-        # Not uvicorn's own, which raises each signal again at the end: the second would break into our way out.
+        # uvicorn raises each signal again at the end. The second one would interrupt our shutdown.
         if self.should_exit:
             self.force_exit = True
-            logging.getLogger("uvicorn.error").disabled = True  # it would show where each request was cut off
+            logging.getLogger("uvicorn.error").disabled = True  # it would log a traceback for each request
         self.should_exit = True
 
 
@@ -99,16 +99,16 @@ def _run_here(config: uvicorn.Config, listener: socket.socket, announce: Callabl
 
 
 class _Worker(Process):
-    """An API process, which ends with the process that started it."""
+    """An API process. It ends with the process that started it."""
 
     def target(self, sockets: list[socket.socket] | None = None) -> None:
         threading.Thread(target=_end_with_parent, name="end-with-parent", daemon=True).start()
         super().target(sockets)
 
     def ping(self, timeout: float = 5) -> bool:
-        """Whether the process answers in time. One that dies instead is not waited for.
+        """Return whether the process answers in time. If it dies, the answer is False at once.
 
-        uvicorn's own goes on waiting for an answer, and leaves whoever else dies meanwhile unreplaced.
+        uvicorn's method waits for the whole timeout, and replaces no other dead process meanwhile.
         """
         try:
             self.parent_conn.send(b"ping")
@@ -122,7 +122,7 @@ class _Worker(Process):
         return True
 
     def start(self) -> None:
-        # Ctrl-C reaches the whole process group. A worker must not see it: the supervisor tells it to end, once.
+        # Ctrl-C reaches the whole process group. A worker must not see it: the supervisor ends it, once.
         multiprocessing.resource_tracker.ensure_running()  # it would unblock the signal if it were started below
         before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         try:
@@ -136,20 +136,20 @@ def _end_with_parent() -> None:
     if parent is None:
         return
     parent.join()
-    # The next service needs the port, and what was acknowledged is in Redis: finish what is quick, then go.
+    # The next service needs the port, and acknowledged data is in Redis: finish quick requests, then exit.
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(_ORPHANED_WORKER_S)
     os._exit(1)
 
 
 class _Supervisor(Multiprocess):
-    """uvicorn's supervisor; it also says when all serve, outlives a worker that fails later, heeds a second signal."""
+    """uvicorn's supervisor. It also announces when all processes serve, and does not wait after a second signal."""
 
     def __init__(self, config: uvicorn.Config, sockets: list[socket.socket], announce: Callable[[], None]) -> None:
         before = {number: signal.getsignal(number) for number in SIGNALS}
         super().__init__(config, sockets)
         for number, handler in before.items():
-            # It also takes signals to add, drop and replace workers; those would not be of our kind.
+            # uvicorn's signals to add, drop and replace workers would start processes of its own class.
             if number not in _STOP_SIGNALS or handler is signal.SIG_IGN:
                 signal.signal(number, handler)
         self._announce = announce
@@ -184,7 +184,7 @@ class _Supervisor(Multiprocess):
 
     def terminate_all(self) -> None:
         for listener in self.sockets:
-            listener.close()  # else new connections would wait here for workers that have gone
+            listener.close()  # otherwise new connections would wait for workers that are gone
         super().terminate_all()
 
     def join_all(self) -> None:
@@ -214,5 +214,5 @@ def _run_many(config: uvicorn.Config, listener: socket.socket, announce: Callabl
     try:
         supervisor.run()
     finally:
-        heed_signals()  # uvicorn's supervisor leaves its own behind
+        heed_signals()  # uvicorn's supervisor leaves its own handlers
     return 1 if supervisor.failed else 0

@@ -129,14 +129,14 @@ def test_a_plan_is_replaced_only_by_force_and_nothing_else_ever_is(tmp_path: Pat
     out = tmp_path / "plan"
     out.mkdir()
     done(path, "--ranks", 4, "--out", out)
-    assert "holds a plan already; --force replaces it" in refused(path, "--ranks", 2, "--out", out)
+    assert "already has a plan; --force replaces it" in refused(path, "--ranks", 2, "--out", out)
     assert len(manifests(out)) == 4
     done(path, "--ranks", 2, "--out", out, "--force")
     assert len(manifests(out)) == 2
     (out / "notes.txt").write_text("mine")
-    assert "holds 'notes.txt', which is of no plan" in refused(path, "--ranks", 3, "--out", out, "--force")
+    assert "holds 'notes.txt', which is not part of a plan" in refused(path, "--ranks", 3, "--out", out, "--force")
     assert (out / "notes.txt").read_text() == "mine"
-    assert "is there, and no folder" in refused(path, "--ranks", 3, "--out", path, "--force")
+    assert "exists and is not a folder" in refused(path, "--ranks", 3, "--out", path, "--force")
 
 
 def test_nothing_is_written_of_a_dataset_that_is_broken(tmp_path: Path) -> None:

@@ -1,4 +1,7 @@
-"""Write stored groups as the JSON that Atropos trainers read, from the arrays, without a Python object per number."""
+"""Write stored groups as the JSON that Atropos trainers read (`lachesis.wire.atropos.ServedBatch`).
+
+The JSON is written from arrays, without a Python object per number. Tests compare every reply with the model.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +14,7 @@ from lachesis.wire.columns import COLUMNS, Ragged, nested, unpack
 
 
 def group_json(payload: bytes) -> bytes:
-    """One group as a JSON object with all 14 keys of ``ScoredData``, null where the group has none.
+    """Return a group as a JSON object with all 14 keys of ``ScoredData``, null where the group has none.
 
     Args:
         payload: A blob written by `lachesis.wire.columns.pack`.
@@ -22,7 +25,7 @@ def group_json(payload: bytes) -> bytes:
     group = unpack(payload)
     rows = {column.name: column_rows(group.columns.get(column.name)) for column in COLUMNS}
     numbers = orjson.dumps(rows, option=orjson.OPT_SERIALIZE_NUMPY)
-    # Groups of the Atropos surface say nothing of themselves, and their details are complete already.
+    # Groups of the Atropos surface have no keys of their own, and their details are complete.
     details = group.details
     if group.metadata:
         environment = group.metadata.get("environment")
@@ -31,14 +34,14 @@ def group_json(payload: bytes) -> bytes:
 
 
 def batch_json(payloads: Sequence[bytes]) -> bytes:
-    """The groups of a batch, in order, as ``{"batch": [group, ...]}``."""
+    """Return the groups of a batch, in order, as ``{"batch": [group, ...]}``."""
     return b'{"batch":[' + b",".join(map(group_json, payloads)) + b"]}"
 
 
 def column_rows(column: Ragged | None) -> Any:
-    """Return a column's rows as orjson writes them: every number reads back equal to the one that came in."""
+    """Return a column's rows for orjson. Every number reads back equal to the one that was sent."""
     if column is None:
         return None
-    if column.values.dtype == np.float32:  # orjson writes the shortest digits of an f32, which read as another f64
+    if column.values.dtype == np.float32:  # the shortest digits of an f32 read back as another f64
         column = Ragged(column.values.astype(np.float64), column.lengths)
     return nested(column)

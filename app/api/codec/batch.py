@@ -1,4 +1,4 @@
-"""Batches of the native API as replies: slices of the stored blobs, column by column, or JSON."""
+"""Build the replies with batches of the native API: slices of the stored blobs, column by column, or JSON."""
 
 import asyncio
 import base64
@@ -27,14 +27,14 @@ from lachesis.wire.columns import NATIVE_COLUMNS, unpack
 from lachesis.wire.groups import SAFETENSORS
 from lachesis.wire.ranks import BalanceInfo, PackingInfo, ShardInfo
 
-_MOST_HEADER_CHARACTERS = 1000  # clients refuse headers of some kilobytes; explain has it all
+_MOST_HEADER_CHARACTERS = 1000  # clients refuse headers of some kilobytes; `explain` has the whole text
 _IN_THREAD_HEADER_BYTES = 64 * 1024  # of all groups: some 200 with usual columns, fewer with many tensors
 
 log = logging.getLogger("lachesis.api")
 
 
 def waiting_reply(not_ready: NotReady, expected_s: float | None) -> Response:
-    """Say why there is no batch, and when there should be one."""
+    """Build the reply that says why there is no batch, and when to expect one."""
     why = f"{not_ready.blocker.value}: {not_ready.detail}"
     headers = {"Lachesis-Waiting": why[:_MOST_HEADER_CHARACTERS]}
     if expected_s is not None:
@@ -43,7 +43,7 @@ def waiting_reply(not_ready: NotReady, expected_s: float | None) -> Response:
 
 
 class Layout:
-    """A batch of a run, laid out in binary while it is still being taken: Redis waits for the disk as long."""
+    """Lay a batch out in binary while it is still being committed: meanwhile Redis waits for the disk."""
 
     def __init__(self, run: str) -> None:
         self._run = run
@@ -51,12 +51,12 @@ class Layout:
         self._parts: asyncio.Task[list[Buffer]]
 
     def begin(self, batch: Batch) -> None:
-        """Begin with a batch, as soon as whatever is going on now waits."""
+        """Start with a batch, at the next wait of the current task."""
         self._batch, self._parts = batch, asyncio.create_task(self._laid_out(batch))
-        self._parts.add_done_callback(_looked_at)  # nobody else does if the batch is not had in the end
+        self._parts.add_done_callback(_looked_at)  # if the commit fails, nobody else reads the result
 
     async def parts(self, batch: Batch) -> list[Buffer]:
-        """Return the parts of a batch, be it begun or not."""
+        """Return the parts of a batch."""
         if self._batch is not batch:
             self.begin(batch)
         return await self._parts
@@ -71,8 +71,9 @@ def _looked_at(task: "asyncio.Task[list[Buffer]]") -> None:
 
 
 async def taken_reply(request: Request, dispatch: Dispatch, run: str, batch: Batch, layout: Layout | None) -> Response:
-    """Answer a batch, in JSON without a layout. If the reply breaks off, its trainer may soon ask for it again."""
-    remembered = batch.without_payloads()  # by the reply, and that by its connection, long after it was sent
+    """Build the reply with a batch, in JSON without a layout. If the reply breaks off, the trainer may soon retry."""
+    # Without the payloads: the reply remembers it, and the connection remembers the reply for long.
+    remembered = batch.without_payloads()
 
     async def broke_off() -> None:
         try:
@@ -81,7 +82,7 @@ async def taken_reply(request: Request, dispatch: Dispatch, run: str, batch: Bat
             log.warning("the reply with batch %s of run %s broke off: %s", remembered.lease.batch_id, run, error)
 
     async def sent() -> None:
-        """The trainer says itself what becomes of the batch."""
+        """Do nothing: the trainer acknowledges the batch itself."""
 
     lease = batch.lease
     headers = {"Lachesis-Batch": lease.batch_id, "Lachesis-Step": str(lease.step), "Vary": "Accept"}
@@ -121,7 +122,7 @@ def info_of(run: str, batch: Batch) -> BatchInfo:
 
 
 def _parts(batch: Batch) -> Iterable[tuple[int, ...] | None]:
-    """Of each group, the sequences that are sent; None for all."""
+    """Yield the sequences of each group that are sent; None for all."""
     if batch.shard is None:
         return repeat(None)
     pairs = zip(batch.groups, batch.shard.sequences, strict=True)
@@ -169,7 +170,7 @@ def _replayed(replayed: Replayed) -> ReplayedGroup:
 
 
 async def in_binary(info: BatchInfo, payloads: Sequence[bytes]) -> list[Buffer]:
-    """Lay a batch out as one file, in the parts it consists of; beside the event loop if it has many tensors."""
+    """Lay a batch out as one file, in parts. Many tensors are laid out in a thread."""
     sizes = [group.size for group in info.groups]
     metadata = {"batch": info.model_dump_json(exclude_defaults=True)}
     if sum(int.from_bytes(payload[:LENGTH_BYTES], "little") for payload in payloads) < _IN_THREAD_HEADER_BYTES:
@@ -186,7 +187,7 @@ def _json(info: BatchInfo, payloads: tuple[bytes, ...]) -> bytes:
 
 
 def _group_json(described: bytes, payload: bytes) -> bytes:
-    """One group: what describes it, its columns, its details, and what it says of itself, as one object."""
+    """Return a group as one object: its description, columns, details and keys."""
     group = unpack(payload)
     more: dict[str, Any] = {
         column.name: column_rows(group.columns[column.name])

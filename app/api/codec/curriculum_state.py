@@ -1,4 +1,4 @@
-"""A curriculum's state as a document: lines of JSON, written and read a few at a time."""
+"""Read and write a curriculum's state as lines of JSON, some lines at a time."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -28,7 +28,7 @@ _LONGEST_HEADER = 1024 * 1024  # it names all categories, and the arms of each
 
 
 async def lines_of(document: CurriculumDocument) -> AsyncIterator[bytes]:
-    """Write a document, some lines at a time."""
+    """Yield a document, some lines at a time."""
     yield orjson.dumps(state_dict(document.header) | {_CATEGORIES: document.categories}) + b"\n"
     count = 0
     async for items in document.items:
@@ -51,17 +51,17 @@ def _line_of(item: SavedItem) -> bytes:
 
 
 async def read_lines(request: Request, timeout_s: float) -> CurriculumDocument:
-    """Read a document's header; its items are read as they are asked for.
+    """Read a document's header. Its items are read when they are used.
 
     Raises:
         MalformedBody: A line is not JSON, or the document ends early.
-        InvalidField: A value is wrong; the place begins with ``line`` and its number, from 1.
+        InvalidField: A value is wrong. Its place begins with ``line`` and the number of the line, from 1.
         BodyTooLarge: A line is too long.
         RequestTimeout: Nothing came for too long.
         UnsupportedEncoding: The body is compressed.
     """
     if request.headers.get("content-encoding", "identity").lower() != "identity":
-        raise UnsupportedEncoding("a state is not compressed")
+        raise UnsupportedEncoding("send the state without compression")
     lines = _lines(request, timeout_s)
     first = await anext(lines, None)
     if first is None:
@@ -74,7 +74,7 @@ def read_atropos(body: bytes) -> CurriculumDocument:
     """Read the state of Atropos's CurriculumScheduler.
 
     Raises:
-        MalformedBody, InvalidField: It is none.
+        MalformedBody, InvalidField: It is not such a state.
     """
     value = parse_in_python(body)
     check_structure(value)
@@ -92,7 +92,7 @@ def read_atropos(body: bytes) -> CurriculumDocument:
 def _key(key: str) -> str:
     _at_key = SavedItemLine.model_fields["key"].metadata
     if not 1 <= len(key) <= max(limit.max_length for limit in _at_key if hasattr(limit, "max_length")):
-        raise InvalidField("is no key of an item: its length", ("item_scores", key[:80]))
+        raise InvalidField("is empty or too long for the key of an item", ("item_scores", key[:80]))
     return key
 
 
@@ -111,7 +111,7 @@ def _header(line: bytes) -> tuple[CurriculumHeader, list[str]]:
     ):
         raise InvalidField("should be a list of names", (_CATEGORIES,))
     if len(set(categories)) < len(categories) or len(categories) > 1000:
-        raise InvalidField("names one twice, or too many", (_CATEGORIES,))
+        raise InvalidField("has duplicates, or more than 1000 names", (_CATEGORIES,))
     header = load_state_dict(value)
     return header, categories
 
@@ -123,7 +123,7 @@ async def _items(
     part: list[bytes] | None = first
     while part is not None:
         if ended and part:
-            raise MalformedBody(f"line {number + 1}: the document goes on after its last line")
+            raise MalformedBody(f"line {number + 1}: there is another line after the last one")
         last = b""
         if part and part[-1].startswith(b'{"items"'):
             *part, last = part
@@ -135,11 +135,13 @@ async def _items(
         if last:
             declared = _at(number + 1, partial(parse, LastLine, last)).items
             if declared != read:
-                raise MalformedBody(f"line {number + 1}: {declared} items are declared, and {read} came")
+                raise MalformedBody(f"line {number + 1}: declares {declared} items; the document has {read}")
             number += 1
         part = await anext(lines, None)
     if not ended:
-        raise MalformedBody(f"the document ends early, after line {number}: its last line says how many items it has")
+        raise MalformedBody(
+            f"the document is cut off after line {number}: the last line with the number of items is missing"
+        )
 
 
 def _parsed(lines: Sequence[bytes], first: int, categories: frozenset[str]) -> list[SavedItem]:
@@ -149,17 +151,17 @@ def _parsed(lines: Sequence[bytes], first: int, categories: frozenset[str]) -> l
 def _saved(line: bytes, categories: frozenset[str]) -> SavedItem:
     item = parse(SavedItemLine, line)
     if item.category is not None and item.category not in categories:
-        raise InvalidField(f"{item.category!r} is none of the header's categories", ("category",))
+        raise InvalidField(f"{item.category!r} is missing in the header's categories", ("category",))
     text = b"" if item.metadata is None else minified(item.metadata)
     if len(text) > MAX_METADATA_BYTES:
-        raise InvalidField(f"{len(text)} bytes of JSON; at most {MAX_METADATA_BYTES} are taken", ("metadata",))
+        raise InvalidField(f"{len(text)} bytes of JSON; the limit is {MAX_METADATA_BYTES}", ("metadata",))
     estimate = _below("estimate", lambda: load_estimate_dict(item.estimate))
     history = tuple(item.history)
     return SavedItem(item.key, item.category or "", text.decode(), estimate, history, item.in_flight_ms)
 
 
 def _at(number: int, read: Callable[[], T]) -> T:
-    """Read a line, and say which it is where it is wrong."""
+    """Read a line. Errors name its number."""
     try:
         return _below("line", read, number)
     except MalformedBody as error:
@@ -174,7 +176,7 @@ def _below(name: str, read: Callable[[], T], *place: int) -> T:
 
 
 async def _lines(request: Request, timeout_s: float) -> AsyncIterator[list[bytes]]:
-    """Cut a body into lines, some at a time."""
+    """Yield the lines of a body, some at a time."""
     rest, lines, longest = b"", list[bytes](), _LONGEST_HEADER
     stream = request.stream()
     while True:
@@ -182,7 +184,7 @@ async def _lines(request: Request, timeout_s: float) -> AsyncIterator[list[bytes
             async with asyncio.timeout(timeout_s):
                 piece = await anext(stream, None)
         except TimeoutError:
-            raise RequestTimeout(f"nothing of the document came for {timeout_s:g} s") from None
+            raise RequestTimeout(f"the document stopped for {timeout_s:g} s") from None
         if piece is None:
             break
         *whole, rest = (rest + piece).split(b"\n")

@@ -1,4 +1,4 @@
-"""Decoding submissions: small ones at once, large ones beside the event loop, huge ones one at a time."""
+"""Decode bodies: small ones at once, large ones in a thread, huge ones one at a time."""
 
 import asyncio
 from collections.abc import Callable
@@ -17,36 +17,36 @@ _HUGE_BYTES = 32 * 1024 * 1024
 
 
 class Decoder:
-    """Turns bodies into groups without letting one request stop, or two fill the memory of, a process.
+    """Decode bodies without blocking the event loop, and without filling the memory.
 
-    Decoding takes 8 to 18 times the memory of the body; that is fine for many small bodies, and for one huge one.
+    Decoding takes 8 to 18 times the memory of the body. That is fine for many small bodies, and for one huge body.
     """
 
     def __init__(self) -> None:
         self._huge = asyncio.Semaphore(1)
 
     async def one(self, body: bytes) -> EncodedGroup:
-        """Decode one group's JSON; see `decode_group`."""
+        """Decode one group's JSON (`decode_group`)."""
         return await self._decode(decode_group, body)
 
     async def many(self, body: bytes) -> list[EncodedGroup]:
-        """Decode a JSON list of groups; see `decode_groups`."""
+        """Decode a JSON list of groups (`decode_groups`)."""
         return await self._decode(decode_groups, body)
 
     async def blobs(self, body: bytes) -> list[EncodedGroup]:
-        """Read groups in binary; see `decode_blobs`."""
+        """Decode groups in binary (`decode_blobs`)."""
         return await self._beside(decode_blobs, body)
 
     async def fragments(self, body: bytes) -> list[EncodedFragment]:
-        """Read fragments in binary; see `decode_fragments`."""
+        """Decode fragments in binary (`decode_fragments`)."""
         return await self._beside(decode_fragments, body)
 
     async def fragments_json(self, body: bytes) -> list[EncodedFragment]:
-        """Decode the JSON of fragments; see `decode_fragments_json`."""
+        """Decode the JSON of fragments (`decode_fragments_json`)."""
         return await self._decode(decode_fragments_json, body)
 
     async def native(self, body: bytes) -> list[EncodedGroup]:
-        """Decode the JSON of groups of the native API; see `decode_native_json`."""
+        """Decode the JSON of groups of the native API (`decode_native_json`)."""
         return await self._decode(decode_native_json, body)
 
     async def beside(self, decode: Callable[[bytes], T], body: bytes) -> T:

@@ -1,4 +1,4 @@
-"""The fields of a group that are not columns: messages, overrides and the like, kept as JSON text."""
+"""The details of a group: the fields that are not columns, such as messages. They are kept as JSON text."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,18 +9,18 @@ from app.core.errors import InvalidField
 from lachesis.wire.columns import DETAIL_FIELDS
 
 NATIVE_DETAILS = frozenset(DETAIL_FIELDS) - {"env_id"}
-"""Those of the native API, where a group's environment is one of its keys."""
+"""The details of the native API. There a group's environment is one of its keys."""
 
 _TEMPLATE = b"{%b}" % b",".join(b'"%b":%%b' % name.encode() for name in DETAIL_FIELDS)
 
 
 def details_text(values: Mapping[str, Any], texts: Mapping[str, bytes], environment: int | None) -> bytes:
-    """Write the fields that are not columns as one JSON object, null where absent.
+    """Return the details as one JSON object, null where absent.
 
     Args:
-        values: JSON values by name; others than `DETAIL_FIELDS` are passed over.
-        texts: Their text, minified, where it is known already.
-        environment: The environment's id, which goes with them.
+        values: JSON values by name. Only `DETAIL_FIELDS` are used.
+        texts: Their minified text, if it is known.
+        environment: The environment's id.
     """
     fields = dict.fromkeys(DETAIL_FIELDS, b"null")
     for name in DETAIL_FIELDS:
@@ -31,21 +31,21 @@ def details_text(values: Mapping[str, Any], texts: Mapping[str, bytes], environm
 
 
 def completed(details: bytes, environment: int | None) -> bytes:
-    """Return details that were checked when they came with every field, as `details_text` writes them."""
+    """Return checked details with every field, as `details_text` writes them."""
     return details_text(dict(members(parse(details), ())), {}, environment)
 
 
 def present(details: bytes) -> bytes:
-    """Return the details that are there, of a group of the native API, as one JSON object."""
+    """Return the details of a group of the native API as one JSON object, without nulls."""
     there = {name: value for name, value in members(parse(details), ()) if name in NATIVE_DETAILS and value is not None}
     return b"{%b}" % b",".join(b'"%b":%b' % (name.encode(), minified(value)) for name, value in there.items())
 
 
 def check_details(fields: GroupFields) -> None:
-    """Check the fields that are not columns.
+    """Check the details.
 
     Raises:
-        InvalidField: One has not the shape it should have.
+        InvalidField: A detail has the wrong shape.
     """
     for name, check in _DETAIL_CHECKS.items():
         if name in fields.values:

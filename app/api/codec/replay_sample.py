@@ -1,4 +1,4 @@
-"""Samples and fragments of a replay buffer as replies: stored blobs relayed as they are, or JSON of what they are."""
+"""Build the replies with samples and fragments of a replay buffer: the stored blobs, or JSON that describes them."""
 
 import json
 import logging
@@ -27,13 +27,13 @@ log = logging.getLogger("lachesis.api")
 
 
 def waiting_reply(blocked: LimiterBlock) -> Response:
-    """Say why there is no sample."""
+    """Build the reply that says why there is no sample."""
     why = f"{blocked.blocked_on.value}: {blocked.detail}"
     return Response(status_code=204, headers={"Lachesis-Waiting": why[:_MOST_HEADER_CHARACTERS]})
 
 
 def fragments_reply(found: Sequence[tuple[StoredFragment, bytes]]) -> Response:
-    """Answer fragments as a frame, in order."""
+    """Build a reply with fragments as a frame, in order."""
     described = [_fragment(fragment) for fragment, _ in found]
     payloads = [payload for _, payload in found]
     parts = [_head(payloads, "fragments", {"fragments": json.dumps(described)}), *payloads]
@@ -43,7 +43,7 @@ def fragments_reply(found: Sequence[tuple[StoredFragment, bytes]]) -> Response:
 async def taken_reply(
     request: Request, replay: ReplayBuffers, held: ReplaySamples, run: str, sample: ReplaySample, *, binary: bool
 ) -> Response:
-    """Answer a sample that was just taken. If the reply breaks off, its trainer has some seconds to ask again."""
+    """Build the reply with a new sample. If it breaks off, the trainer has some seconds to retry."""
     lease = sample.lease
 
     async def broke_off() -> None:
@@ -63,7 +63,7 @@ async def taken_reply(
 async def shown_reply(
     request: Request, replay: ReplayBuffers, run: str, sample: ReplaySample, *, binary: bool
 ) -> Response:
-    """Answer a sample that somebody holds: a rank of its trainer looks at it, or the trainer came back."""
+    """Build the reply with a held sample, for another rank or a restarted trainer."""
     parts, headers, media_type = await _parts(request, replay, run, sample, binary=binary)
     return WatchedReply(parts, headers, _nothing, _nothing, media_type=media_type)
 
@@ -71,7 +71,7 @@ async def shown_reply(
 async def _parts(
     request: Request, replay: ReplayBuffers, run: str, sample: ReplaySample, *, binary: bool
 ) -> tuple[list[bytes], dict[str, str], str]:
-    """The body of a reply in pieces, its headers and its media type."""
+    """Return the parts of a reply's body, its headers and its media type."""
     info = _info(run, sample)
     headers = {"Lachesis-Sample": info.sample, "Vary": "Accept"}
     if binary:
@@ -84,7 +84,7 @@ async def _parts(
 
 
 async def _nothing() -> None:
-    """Who reads it says itself what becomes of it."""
+    """Do nothing: the reader acknowledges the sample itself."""
 
 
 def _head(payloads: Sequence[bytes], kind: str, said: Mapping[str, str]) -> bytes:
@@ -105,7 +105,7 @@ def _info(run: str, sample: ReplaySample) -> samples.SampleInfo:
 
 def _record(record: SampledFragment) -> samples.Record:
     stored = record.fragment
-    # A default that is a list is copied with care, which costs as much as all the rest of the record.
+    # pydantic copies a default list, which costs as much as the rest of the record.
     facts = {"episodes": [], **json.loads(stored.facts)}
     return samples.Record(
         fragment=stored.fragment_id,

@@ -1,9 +1,8 @@
-"""Turn the JSON of scored groups into columns: strict about shape, lenient about how a number is spelled.
+"""Read the JSON of scored groups as columns: strict about shape, lenient about the spelling of numbers.
 
 The structure of the whole body is checked first (400), then the values, group by group in the order of the fields
-(422). So what is reported does not depend on the parser, nor on whether the shortcut of `app.api.codec.group_fields`
-was taken; a property test holds the three ways equal. Only too long a list is refused before its elements are looked
-at.
+(422). So an error does not depend on the parser, nor on the shortcut of `app.api.codec.group_fields`. A property test
+compares the three ways. Only a list that is too long is refused before its elements are read.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +27,7 @@ GroupsOf = Callable[[Any], list[tuple[Path, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class CheckedGroup:
-    """A group whose values are right, no longer JSON and not yet one blob."""
+    """A checked group: no longer JSON, not yet a blob."""
 
     fields: GroupFields
     columns: dict[str, Ragged]
@@ -41,19 +40,19 @@ def decode_group(body: bytes, *, parse: Parse = parse, shortcut: bool = True) ->
 
     Args:
         body: The JSON text, UTF-8.
-        parse: The parser; tests choose another one.
-        shortcut: Whether plain columns may be read without looking at each value; tests turn it off.
+        parse: The parser. Tests choose another one.
+        shortcut: Whether plain columns may be read without checking each value. Tests turn it off.
 
     Raises:
-        MalformedBody: It is not one JSON object, or not one that all readers understand alike.
-        InvalidField: A value is wrong; the location is a path in the group: ``("advantages", 3, 17)``.
+        MalformedBody: It is not a JSON object, or one that readers understand differently.
+        InvalidField: A value is wrong. The location is a path in the group: ``("advantages", 3, 17)``.
     """
     (group,) = checked_groups(body, _only, parse=parse, shortcut=shortcut)
     return _packed(group)
 
 
 def decode_groups(body: bytes, *, parse: Parse = parse, shortcut: bool = True) -> list[EncodedGroup]:
-    """Decode a JSON array of groups. Like `decode_group`; locations start with the group's position in the array."""
+    """Decode a JSON array of groups, like `decode_group`. Locations start with the group's position in the array."""
     return [_packed(group) for group in checked_groups(body, _elements, parse=parse, shortcut=shortcut)]
 
 
@@ -65,14 +64,14 @@ def checked_groups(
     parse: Parse = parse,
     shortcut: bool = True,
 ) -> list[CheckedGroup]:
-    """Check the groups of a body. The parsed document, many times the body's size, does not outlive this call.
+    """Check the groups of a body. The parsed document takes many times the body's size, and is freed at the end.
 
     Args:
         body: The JSON text, UTF-8.
-        groups_of: Finds the groups in the document, with their paths, and refuses another document.
+        groups_of: Returns the groups of the document with their paths, or raises for another document.
         columns: The columns that are read.
         parse: The parser.
-        shortcut: Whether plain columns may be read without looking at each value.
+        shortcut: Whether plain columns may be read without checking each value.
     """
     document = parse(body)
     return [_checked(fields, columns) for fields in _read(document, groups_of(document), body, shortcut)]
@@ -96,7 +95,7 @@ def elements_of(array: Any, path: Path) -> list[tuple[Path, Any]]:
     Raises:
         InvalidField: There are too many, or one is not an object.
     """
-    if len(array) > MAX_GROUPS:  # refused unseen: to look at 200 MB of "[]," took 35 s
+    if len(array) > MAX_GROUPS:  # before reading them: 200 MB of "[]," took 35 s
         raise InvalidField(f"more than {MAX_GROUPS} groups in one request", (*path, MAX_GROUPS))
     groups: list[tuple[Path, Any]] = []
     for position, group in enumerate(array):
@@ -112,7 +111,7 @@ def _refuse(document: Any, message: str, path: Path) -> None:
 
 
 def _read(document: Any, groups: Sequence[tuple[Path, Any]], body: bytes, shortcut: bool) -> list[GroupFields]:
-    """Take the groups of a document apart, and check its structure."""
+    """Return the fields of the groups of a document, with its structure checked."""
     if shortcut and isinstance(document, PROXIES):
         fields = [read_fields_by_shortcut(group, path) for path, group in groups]
         outside = 1 if groups and groups[0][0] else 0  # the array that the groups are in
@@ -155,17 +154,17 @@ def _columns(fields: GroupFields, known: Sequence[Column]) -> dict[str, Ragged]:
 
 
 def check_rows(columns: Mapping[str, Ragged], path: Path) -> None:
-    """Tokens, masks, scores (and policy versions) must belong together; other columns may have rows of their own.
+    """Check that tokens, masks, scores (and policy versions) have the same rows. Other columns may have other rows.
 
     Raises:
-        InvalidField: They do not.
+        InvalidField: Rows differ.
     """
     (tokens,), (masks,) = columns["tokens"].lengths, columns["masks"].lengths
     scores = columns["scores"].values
     if not len(tokens):
-        raise InvalidField("holds no sequence", (*path, "tokens"))
+        raise InvalidField("has no sequence", (*path, "tokens"))
     if not tokens[shortest := tokens.argmin()]:  # none is below 0
-        raise InvalidField("a sequence without tokens", (*path, "tokens", int(shortest)))
+        raise InvalidField("has no token", (*path, "tokens", int(shortest)))
     _check_same_rows("masks", masks, tokens, path)
     if "policy_versions" in columns:
         _check_same_rows("policy_versions", columns["policy_versions"].lengths[0], tokens, path)

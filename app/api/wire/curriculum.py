@@ -1,4 +1,4 @@
-"""What is shown of curricula: settings, items, samples; and settings as they are read."""
+"""Map settings, items and samples of curricula to the models of replies."""
 
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -17,7 +17,7 @@ from lachesis.wire.curricula import CurriculumInfo, CurriculumSettings
 
 
 def changes_of(asked: CurriculumSettings, names: Iterable[str]) -> dict[str, Any]:
-    """Read settings as fields of `CurriculumPolicy`; those of ``names`` that are settings."""
+    """Return settings as fields of `CurriculumPolicy`; only those in ``names``."""
     return of_their_kinds({name: getattr(asked, name) for name in names if name in CurriculumSettings.model_fields})
 
 
@@ -25,7 +25,7 @@ def shown_settings(policy: CurriculumPolicy) -> CurriculumSettings:
     """Describe settings.
 
     Raises:
-        pydantic.ValidationError: They are none that can be set here.
+        pydantic.ValidationError: A setting is outside its bounds.
     """
     fields = asdict(policy)
     return CurriculumSettings.model_validate({name: fields[name] for name in CurriculumSettings.model_fields})
@@ -87,7 +87,7 @@ def receipt_json(receipt: ObservationReceipt) -> bytes:
 
 
 def sample_json(sample: CurriculumSample, asked: int) -> bytes:
-    """Describe a sample of which so many items, or bins, were asked."""
+    """Describe a sample. ``asked`` is how many items, or bins, were requested."""
     short = len(sample.items) + len(sample.bins) < asked
     return orjson.dumps(
         {

@@ -1,4 +1,4 @@
-"""Why there is no batch, as `GET …/batches/explain` answers it."""
+"""Map the reason why there is no batch to the reply of `GET …/batches/explain`."""
 
 from app.services.batches.explain import BatchDiagnosis, stale_groups
 from app.services.status import alert_of, shown_warnings

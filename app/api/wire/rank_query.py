@@ -1,4 +1,4 @@
-"""What a rank asks for, as the rules take it."""
+"""Map the query of a request for a batch to the rules of ranks."""
 
 from typing import Annotated
 
@@ -13,20 +13,20 @@ from lachesis.wire.ranks import TakeQuery
 
 
 async def documented_query(query: Annotated[TakeQuery, Query()]) -> TakeQuery:
-    """Show the query of a request for a batch in OpenAPI, and tell a `DirectNativeRoute` its names; it calls none."""
+    """Declare the query of a request for a batch, for OpenAPI and for the check of its names."""
     return query
 
 
 def query_of(request: Request) -> TakeQuery:
-    """Read the query of a request for a batch that came on a `DirectNativeRoute`; see `parameters`."""
+    """Read the query of a request for a batch (`parameters`)."""
     return parameters(TakeQuery, dict(request.query_params), "query")
 
 
 def seat_of(query: TakeQuery) -> ShardRequest | None:
-    """Read which rank asks, and how it wants batches to be divided; None for a trainer that takes them whole.
+    """Return which rank asks, and how to divide its batches; None for a trainer without ranks.
 
     Raises:
-        InvalidField: The cost is none that there is.
+        InvalidField: The cost is unknown.
     """
     if query.rank is None or query.world_size is None:
         return None

@@ -1,4 +1,4 @@
-"""What is shown of a replay buffer: its state, its settings, its chunks, its snapshots."""
+"""Map the state, settings, chunks and snapshots of a replay buffer to the models of replies."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -26,7 +26,7 @@ from lachesis.wire.snapshots import ReplaySnapshot
 
 
 def changes_of(asked: ReplaySettings | ReplayChange, names: frozenset[str]) -> dict[str, Any]:
-    """Read fields of settings as those of `ReplayPolicy`."""
+    """Return settings as fields of `ReplayPolicy`."""
     changes = {name: getattr(asked, name) for name in names}
     if "eviction" in changes:
         changes["eviction"] = Eviction(asked.eviction)
@@ -82,7 +82,7 @@ def shown_chunks(page: ChunkPage) -> Chunks:
 
 
 def shown_snapshot(snapshot: stored.SnapshotRecord, clock_ms: int) -> ReplaySnapshot:
-    """Describe a snapshot, seen at a run clock."""
+    """Describe a snapshot. ``clock_ms`` is the run clock now."""
     position, limiter = snapshot.position, snapshot.policy.limiter
     return ReplaySnapshot(
         name=snapshot.name,

@@ -168,9 +168,9 @@ def _check_rows(columns: Mapping[str, Ragged]) -> None:
     (tokens,), (masks,) = columns["tokens"].lengths, columns["masks"].lengths
     scores = columns["scores"].values
     if not len(tokens):
-        raise InvalidField("holds no sequence", ("tokens",))
+        raise InvalidField("has no sequence", ("tokens",))
     if not tokens.all():
-        raise InvalidField("a sequence without tokens", ("tokens", int(np.argmin(tokens != 0))))
+        raise InvalidField("has no token", ("tokens", int(np.argmin(tokens != 0))))
     _check_same_rows("masks", masks, tokens)
     if "policy_versions" in columns:
         _check_same_rows("policy_versions", columns["policy_versions"].lengths[0], tokens)

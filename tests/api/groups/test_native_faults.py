@@ -88,7 +88,7 @@ BINARY_FAULTS: dict[str, tuple[bytes, int, str]] = {
         422,
         "tokens.lengths[1]: a length is negative",
     ),
-    "a length of 0": (with_tensor("tokens.lengths", np.array([3, 0])), 422, "tokens[1]: a sequence without tokens"),
+    "a length of 0": (with_tensor("tokens.lengths", np.array([3, 0])), 422, "tokens[1]: has no token"),
     "lengths whose sum overflows": (
         with_tensor("tokens.lengths", np.array([2**62, 2**62, 2**62, 2**62, 3])),
         422,
@@ -97,7 +97,7 @@ BINARY_FAULTS: dict[str, tuple[bytes, int, str]] = {
     "no sequence": (
         in_binary({"tokens": [], "masks": [], "scores": [], "id": "g"}),
         422,
-        "tokens: holds no sequence",
+        "tokens: has no sequence",
     ),
     "not a number": (with_tensor("scores", np.array([0.5, np.nan])), 422, "scores[1]: not a finite"),
     "infinite": (with_tensor("advantages", np.array([-np.inf, 1], f32)), 422, "advantages[0]: not a finite"),
