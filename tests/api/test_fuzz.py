@@ -180,7 +180,7 @@ async def send_all(url: str, base: str, requests: Iterator[Request], tally: Tall
 
 
 @briefly_and_at_length("count", 1_500, 20_000)
-async def test_no_mutation_of_a_valid_request_is_a_5xx_or_leaves_anything_behind_that_was_not_accepted(
+async def test_no_mutated_request_is_a_5xx_or_leaves_a_trace(
     service: Service, redis_url: str, seed: int, count: int
 ) -> None:
     run, rnd, tally = f"fuzz-{seed}", Random(seed), Tally()
@@ -249,7 +249,7 @@ async def a_good_batch_is_served(client: httpx.AsyncClient) -> None:
 @briefly_and_at_length(
     ("phases", "examples", "cases"), ("examples,fuzzing", 2, 200), ("examples,coverage,fuzzing", 60, 4_000)
 )
-def test_nothing_that_the_schema_describes_or_forbids_is_answered_other_than_it_says(
+def test_replies_follow_the_schema(
     service: Service, seed: int, tmp_path: Path, phases: str, examples: int, cases: int
 ) -> None:
     """Schemathesis, every operation, valid data and invalid.

@@ -25,7 +25,7 @@ RUN = {"name": "fuzz", "batch_size": 4, "lease_s": 60, "history_retention_s": 12
 
 
 @briefly_and_at_length("count", 500, 3_000)
-async def test_no_mutated_request_is_a_5xx_and_every_group_taken_can_be_handed_out_to_anyone(
+async def test_no_mutated_request_is_a_5xx_and_accepted_groups_are_served(
     start: Start, redis_client: Redis, count: int
 ) -> None:
     seed = seed_of(FUZZ)

@@ -28,7 +28,7 @@ async def status(service: httpx.AsyncClient, *arguments: str) -> tuple[int, str,
     return done.exit_code, done.stdout, done.stderr
 
 
-async def test_a_run_that_nobody_made_is_not_made_by_asking_for_it(start: Start) -> None:
+async def test_status_of_a_missing_run_creates_no_run(start: Start) -> None:
     service = await start()
     code, out, err = await status(service, "--run", "typo")
     assert (code, out) == (1, "")
@@ -48,7 +48,7 @@ async def test_a_run_that_is_there_is_described(start: Start, arguments: list[st
     assert "math" in out
 
 
-async def test_clients_and_operators_name_service_and_run_alike(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_cli_reads_the_variables_of_the_sdk(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     service = await start()
     (await service.post("/v1/runs", json=RUN)).raise_for_status()
     monkeypatch.setenv("LACHESIS_URL", str(service.base_url))
@@ -57,7 +57,7 @@ async def test_clients_and_operators_name_service_and_run_alike(start: Start, mo
     assert (done.exit_code, "run math" in done.stdout) == (0, True)
 
 
-async def test_batches_that_are_out_and_how_evenly_they_are_divided_are_described(start: Start) -> None:
+async def test_leased_batches_and_their_imbalance_are_shown(start: Start) -> None:
     service = await start()
     (await service.post("/v1/runs", json={"name": "math", "batch_size": 2})).raise_for_status()
     for length in (1, 3):
@@ -72,18 +72,18 @@ async def test_batches_that_are_out_and_how_evenly_they_are_divided_are_describe
     assert "ranks: 1 batches for 2, mean imbalance 50.0% (contiguous 50.0%, bound 50.0%)\n" in out
 
 
-async def test_the_run_of_the_root_is_described_before_a_trainer_came(start: Start) -> None:
+async def test_the_default_run_is_shown_before_a_trainer_registers(start: Start) -> None:
     code, out, _ = await status(await start())
     assert code == 0
     assert "run default" in out
 
 
-async def test_a_name_that_no_run_can_have_is_refused(start: Start) -> None:
+async def test_an_invalid_run_name_is_refused(start: Start) -> None:
     code, _, err = await status(await start(), "--run", "a b")
     assert (code, err.startswith("lachesis: --run: should be the name of a run")) == (1, True)
 
 
-async def test_a_url_of_something_within_the_service_is_refused_with_what_is_wanted(start: Start) -> None:
+async def test_a_url_with_a_path_is_refused_with_a_hint(start: Start) -> None:
     service = await start()
     for path, said in (
         ("v1/runs/default", "--url: should name the service alone, without '/v1/runs/default'; the run is given apart"),
@@ -94,12 +94,12 @@ async def test_a_url_of_something_within_the_service_is_refused_with_what_is_wan
         assert (done.exit_code, said in done.stderr) == (1, True), done.stderr
 
 
-async def test_a_batch_size_that_nobody_has_set_yet_is_told_in_words(start: Start) -> None:
+async def test_a_missing_batch_size_is_shown_in_words(start: Start) -> None:
     _, out, _ = await status(await start())
     assert " · batch size not set · " in out
 
 
-async def test_a_batch_of_one_sequence_is_told_in_the_singular(start: Start) -> None:
+async def test_one_sequence_is_singular(start: Start) -> None:
     service = await start()
     (await service.post("/v1/runs", json={"name": "math", "batch_size": 1})).raise_for_status()
     _, out, _ = await status(service, "--run", "math")
@@ -110,7 +110,7 @@ async def test_a_batch_of_one_sequence_is_told_in_the_singular(start: Start) -> 
     ("argument", "said"),
     [("--port", "LACHESIS_PORT sets it"), ("--data-dir=x", "LACHESIS_DATA_DIR sets it"), ("x", "variables set all")],
 )
-def test_who_gives_serve_an_option_is_told_the_variable(argument: str, said: str) -> None:
+def test_an_option_of_serve_is_answered_with_its_variable(argument: str, said: str) -> None:
     done = CliRunner().invoke(cli, ["serve", argument])
     assert (done.exit_code, said in done.stderr) == (2, True), done.stderr
 
@@ -134,7 +134,7 @@ async def test_a_replay_buffer_and_curricula_are_described(start: Start) -> None
     assert out.endswith("\ncurriculum gsm8k: uniform, 0 of 2 items seen, 1 in flight\n")
 
 
-async def test_a_run_that_cannot_be_looked_after_is_shown_as_such(start: Start, redis_client: Redis) -> None:
+async def test_failing_upkeep_is_shown(start: Start, redis_client: Redis) -> None:
     service = await start()
     (await service.post("/v1/runs", json=RUN)).raise_for_status()
     await redis_client.set(RunKeys("math").marked_hashes, "no set")
@@ -146,7 +146,7 @@ async def test_a_run_that_cannot_be_looked_after_is_shown_as_such(start: Start, 
     await wait_until(shown)
 
 
-def test_a_python_without_the_dependencies_is_told_where_they_are() -> None:
+def test_a_python_without_dependencies_gets_a_hint() -> None:
     command = [sys.executable, "-S", "-m", "app", "status"]
     done = subprocess.run(
         command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False, timeout=60

@@ -129,9 +129,7 @@ workers = pytest.mark.parametrize("workers", ["1", "2"])
 
 
 @workers
-def test_it_says_in_one_line_where_it_listens_which_redis_and_how_durable_within_three_seconds(
-    serve: Serve, workers: str
-) -> None:
+def test_one_line_names_address_redis_and_durability(serve: Serve, workers: str) -> None:
     service = serve(LACHESIS_WORKERS=workers)
     match = LINE.fullmatch(service.said)
     assert match
@@ -183,9 +181,7 @@ def test_a_redis_that_evicts_is_refused_in_one_line(serve: Serve, tmp_path: Path
         ("redis://me:pa55word@127.0.0.1:port/0", "LACHESIS_REDIS_URL is not a Redis URL"),
     ],
 )
-def test_a_redis_that_cannot_be_reached_is_reported_in_one_line_without_its_password(
-    serve: Serve, url: str, complaint: str
-) -> None:
+def test_an_unreachable_redis_is_one_line_without_the_password(serve: Serve, url: str, complaint: str) -> None:
     line = failed_start(serve(LACHESIS_REDIS_URL=url, LACHESIS_STORE_PATIENCE_S="0.3"))
     assert complaint in line
     assert "pa55word" not in line
@@ -219,7 +215,7 @@ def test_listening_beyond_this_machine_is_warned_about(serve: Serve) -> None:
 
 
 @workers
-def test_every_line_of_the_log_is_json_if_asked_for_also_those_of_uvicorn(serve: Serve, workers: str) -> None:
+def test_every_log_line_can_be_json(serve: Serve, workers: str) -> None:
     service = serve(["app", "serve"], LACHESIS_HOST="0.0.0.0", LACHESIS_LOG_FORMAT="JSON", LACHESIS_WORKERS=workers)
     port = httpx.URL(service.url).port or 0
     httpx.post(f"http://127.0.0.1:{port}/v1/runs", json={"name": "r", "batch_size": 8}, trust_env=False)
@@ -254,7 +250,7 @@ def test_sigterm_finishes_a_request_in_flight_and_stops_redis_last(serve: Serve,
     assert last == f"Lachesis has stopped · {where} · every acknowledged write is fsynced"
 
 
-def test_ctrl_c_which_reaches_every_process_finishes_requests_too(serve: Serve) -> None:
+def test_ctrl_c_finishes_requests(serve: Serve) -> None:
     service = serve(LACHESIS_WORKERS="2")
     answer = service.in_flight("/slow/1")
     os.killpg(service.process.pid, signal.SIGINT)
@@ -278,7 +274,7 @@ def test_ctrl_c_while_workers_start_is_quiet(serve: Serve) -> None:
 
 
 @workers
-def test_who_comes_while_it_ends_is_refused_at_once(serve: Serve, workers: str) -> None:
+def test_new_connections_are_refused_during_shutdown(serve: Serve, workers: str) -> None:
     service = serve(LACHESIS_WORKERS=workers)
     answer = service.in_flight("/slow/2")
     service.process.terminate()
@@ -327,7 +323,7 @@ def test_a_killed_worker_is_replaced_while_the_others_serve(serve: Serve) -> Non
     assert f"API process {killed} ended by itself (code -9)" in service.complained
 
 
-def test_a_worker_that_dies_while_it_is_asked_for_a_sign_of_life_is_replaced_at_once(serve: Serve) -> None:
+def test_a_worker_that_dies_during_a_health_check_is_replaced_at_once(serve: Serve) -> None:
     """It is stopped, so that it is being waited for when it is killed."""
     service = serve(LACHESIS_WORKERS="2")
     killed, other = service.worker_pids(2)
@@ -350,7 +346,7 @@ def test_redis_killed_is_back_soon(serve: Serve, workers: str) -> None:
     wait_until("it says so", lambda: "is back" in service.complained, 5)
 
 
-def test_when_the_service_is_killed_its_workers_end_and_the_next_start_finds_its_redis(serve: Serve) -> None:
+def test_workers_of_a_killed_service_end_and_its_redis_is_found(serve: Serve) -> None:
     service = serve(LACHESIS_WORKERS="2")
     orphans, redis = service.worker_pids(2), service.redis_pid
     busy = service.in_flight("/slow/0.5")

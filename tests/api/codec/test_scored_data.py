@@ -111,7 +111,7 @@ def test_numbers_are_coerced_as_atropos_coerces_them(group: dict[str, Any]) -> N
 
 @pytest.mark.parametrize("odd", ODD_VALUES, ids=repr)
 @pytest.mark.parametrize("field", ["tokens", "masks", "advantages"])
-def test_a_value_is_taken_where_pydantic_takes_it_and_refused_at_its_place_otherwise(field: str, odd: Any) -> None:
+def test_values_are_accepted_as_pydantic_accepts_them(field: str, odd: Any) -> None:
     rows = [[1, 2, odd], [4]]
     got = agreed_outcome(body(**{field: rows}))
     try:

@@ -101,7 +101,7 @@ async def test_a_join_may_change_the_settings_of_all(run: httpx.AsyncClient) -> 
     assert (await shown(run))["share_promised"] == 0.5
 
 
-async def test_settings_of_an_environment_that_everybody_left_are_those_of_the_next_member(
+async def test_the_next_member_sets_an_empty_environment(
     run: httpx.AsyncClient,
 ) -> None:
     await join(run, "one", min_share=0.25)

@@ -109,7 +109,7 @@ BODIES = st.builds(Body, st.lists(st.integers(1, 30), min_size=1, max_size=4), s
 
 
 @given(bodies=st.lists(BODIES, max_size=12), budget_mib=st.integers(0, 40))
-async def test_whatever_is_claimed_all_get_through_and_only_the_oldest_exceeds_the_budget(
+async def test_all_claims_are_served_and_only_the_oldest_exceeds_the_budget(
     bodies: list[Body], budget_mib: int
 ) -> None:
     budget = BodyBudget(budget_mib * MIB)

@@ -115,7 +115,7 @@ async def test_a_link_on_another_page_leads_to_pages_and_to_nothing_else(client:
 
 
 @pytest.mark.parametrize("path", ["/reset_data", "/batch", "/runs/default/atropos/reset_data"])
-async def test_a_browser_that_does_not_say_where_it_comes_from_cannot_change_anything_by_a_get(
+async def test_a_browser_that_hides_its_page_cannot_change_anything_by_get(
     client: httpx.AsyncClient, path: str
 ) -> None:
     """Over plain HTTP to another machine, browsers send neither `Sec-Fetch-Site` nor, for an image, `Origin`."""

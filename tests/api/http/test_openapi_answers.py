@@ -226,9 +226,7 @@ NEEDED = {("DELETE", "/v1/runs/{run}/groups"): {"environment": "0"}}  # without 
 
 
 @pytest.mark.parametrize("operation", [one for one in OPERATIONS if "{run}" in one[1]], ids=" ".join)
-async def test_whatever_is_asked_of_a_run_that_is_not_there_it_is_the_run_that_is_missing(
-    client: httpx.AsyncClient, operation: Operation
-) -> None:
+async def test_every_operation_reports_a_missing_run(client: httpx.AsyncClient, operation: Operation) -> None:
     reply = await client.request(**call(operation), params=NEEDED.get(operation))
     assert (reply.status_code, reply.json()["code"]) == (404, "run_not_found")
 

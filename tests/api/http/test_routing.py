@@ -81,7 +81,7 @@ async def test_a_shortcut_answers_and_counts_as_the_router_does(redis_url: str, 
 
 
 @pytest.mark.parametrize("name", ["-x", "%00", "%0A", "run%0A", "x" * 65, "%C3%A9"])
-async def test_a_name_that_no_run_can_have_is_refused_and_not_remembered(
+async def test_an_invalid_run_name_is_refused_by_every_direct_route(
     client: httpx.AsyncClient, redis_client: Redis, name: str
 ) -> None:
     """No dependency checks it here, and all upkeep stops at a run whose keys cannot be named."""
@@ -96,9 +96,7 @@ async def test_a_name_that_no_run_can_have_is_refused_and_not_remembered(
 
 
 @pytest.mark.parametrize("path", [f"{RUN}/batches/XYZ", f"{RUN}/batches/%0A", "/v1/runs/-x/batches/XYZ"])
-async def test_what_no_batch_can_be_called_is_refused_alike_whatever_is_asked_of_it(
-    client: httpx.AsyncClient, path: str
-) -> None:
+async def test_an_invalid_batch_id_is_refused_by_every_operation(client: httpx.AsyncClient, path: str) -> None:
     refused = (await client.delete(path)).json()
     assert (refused["status"], refused["errors"][-1]["loc"]) == (422, ["path", "batch"])
     for verb in ("ack", "nack", "extend"):
@@ -133,7 +131,7 @@ async def call(endpoint: Callable[[Request], Awaitable[Response]]) -> tuple[list
     ],
     ids=lambda value: type(value).__name__,
 )
-async def test_an_error_is_a_problem_and_a_bug_is_also_the_servers_to_know(
+async def test_errors_become_problems_and_bugs_are_raised_too(
     error: Exception, status: int, named: dict[bytes, bytes]
 ) -> None:
     async def failing(_: Request) -> Response:
@@ -148,7 +146,7 @@ async def test_an_error_is_a_problem_and_a_bug_is_also_the_servers_to_know(
     assert raised is (error if status == 500 else None)
 
 
-async def test_an_error_behind_the_start_of_an_answer_is_no_second_answer() -> None:
+async def test_an_error_after_the_start_sends_no_second_reply() -> None:
     """The server ends the connection then, if it is told."""
 
     class BrokenOff(Response):

@@ -157,7 +157,7 @@ def test_a_new_connection_that_does_not_send_its_headers_in_time_is_closed(servi
 
 @pytest.mark.slow
 @pytest.mark.parametrize("drip", [b"GET / HTTP/1.1\r\nx-slow: " + b"y" * 200, b"\r\n"], ids=["headers", "empty lines"])
-def test_slow_headers_on_a_connection_used_before_are_no_better(service: Service, drip: bytes) -> None:
+def test_slow_headers_on_a_used_connection_are_cut_off(service: Service, drip: bytes) -> None:
     with service.connect() as client:
         client.sendall(GET % b"/")
         read_reply(client)
@@ -165,7 +165,7 @@ def test_slow_headers_on_a_connection_used_before_are_no_better(service: Service
 
 
 @pytest.mark.slow
-def test_a_slow_body_and_an_idle_connection_are_not_the_headers_business(service: Service) -> None:
+def test_the_header_deadline_spares_slow_bodies_and_idle_connections(service: Service) -> None:
     with service.connect() as client:
         client.sendall(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\n\r\n")
         for _ in range(4):
@@ -216,7 +216,7 @@ def test_headers_over_the_limit_are_refused_with_431_and_the_connection_closed(
     assert service.answered.empty()
 
 
-def test_headers_without_end_are_refused_behind_a_request_that_is_being_answered_too(service: Service) -> None:
+def test_endless_headers_are_refused_after_a_request_in_progress(service: Service) -> None:
     with service.connect() as client:
         client.sendall((GET % b"/unwatched") + b"GET / HTTP/1.1\r\nx-endless: ")
         time.sleep(0.05)  # so that what follows is read while the request waits for its answer
@@ -225,7 +225,7 @@ def test_headers_without_end_are_refused_behind_a_request_that_is_being_answered
     assert (answer[:12], problem_of(refusal)[0]) == (b"HTTP/1.1 200", 431)
 
 
-def test_small_headers_of_many_requests_do_not_add_up_with_what_is_between_them(service: Service) -> None:
+def test_header_sizes_of_requests_do_not_add_up(service: Service) -> None:
     part, body = b"y" * (MAX_HEADER_BYTES // 3), b"y" * (2 * MAX_HEADER_BYTES)
     begin = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\nx: " % len(body) + part
     with service.connect() as client:
@@ -298,9 +298,7 @@ def test_what_follows_a_request_is_refused_after_the_answer(service: Service, re
 
 
 @pytest.mark.parametrize("before", [b"", GET % b"/ahead?100"])
-def test_a_request_whose_body_is_not_http_is_refused_and_those_before_it_answered(
-    service: Service, before: bytes
-) -> None:
+def test_a_broken_body_is_refused_after_the_replies_before_it(service: Service, before: bytes) -> None:
     with service.connect() as client:
         client.sendall(before + b"POST /broken HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n4\r\nbody\r\nnonsense")
         *answers, refusal = replies_until_closed(client)
@@ -308,7 +306,7 @@ def test_a_request_whose_body_is_not_http_is_refused_and_those_before_it_answere
     assert problem_of(refusal)[0] == 400
 
 
-def test_an_upgrade_is_ignored_and_the_body_read(service: Service) -> None:
+def test_upgrade_is_ignored_and_the_body_is_read(service: Service) -> None:
     """The parser would stop behind the headers, and take the body for the next request."""
     head = POST % (b"/h2c", 4)
     head = head[:-2] + b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABk\r\n\r\n"
@@ -350,7 +348,7 @@ def test_a_client_that_dies_with_the_reply_unread_is_noticed(service: Service, b
 
 
 @pytest.mark.parametrize("body_bytes", [100, 40_000_000])
-def test_a_client_that_reads_all_and_leaves_is_not_mistaken(service: Service, body_bytes: int) -> None:
+def test_a_client_that_reads_all_and_leaves_has_read_the_reply(service: Service, body_bytes: int) -> None:
     with service.connect() as client:
         client.sendall(GET % b"/read?%d" % body_bytes)
         read_reply(client, body_bytes)
@@ -360,7 +358,7 @@ def test_a_client_that_reads_all_and_leaves_is_not_mistaken(service: Service, bo
     assert service.broken.get(timeout=5) == "/unread"
 
 
-def test_asking_again_shows_that_the_reply_before_was_read(service: Service) -> None:
+def test_a_next_request_proves_that_the_reply_was_read(service: Service) -> None:
     with service.connect() as client:
         client.sendall(GET % b"/first?100")
         read_reply(client, 100)
@@ -370,7 +368,7 @@ def test_asking_again_shows_that_the_reply_before_was_read(service: Service) -> 
     assert service.broken.empty()
 
 
-def test_asking_ahead_shows_nothing(service: Service) -> None:
+def test_a_pipelined_request_proves_nothing_about_the_reply(service: Service) -> None:
     with service.connect() as client:
         client.sendall(GET % b"/unfinished?100" + GET % b"/ahead?100")
         assert client.recv(1)
@@ -385,9 +383,7 @@ def test_a_client_that_leaves_before_the_reply_is_complete_is_noticed(service: S
 
 
 @pytest.mark.parametrize("requests", [1, 2])
-def test_a_client_that_half_closes_gets_the_answer_if_nobody_must_know_that_it_arrived(
-    service: Service, requests: int
-) -> None:
+def test_a_client_that_half_closes_gets_an_unwatched_reply(service: Service, requests: int) -> None:
     with service.connect() as client:
         client.sendall(b"".join([POST % (b"/unwatched", 4) + b"body"] * requests))
         client.shutdown(socket.SHUT_WR)
@@ -395,7 +391,7 @@ def test_a_client_that_half_closes_gets_the_answer_if_nobody_must_know_that_it_a
     assert [reply.endswith(b"xx") for reply in replies] == [True] * requests
 
 
-def test_a_client_that_half_closes_is_taken_for_gone_otherwise(service: Service) -> None:
+def test_a_client_that_half_closes_gets_no_watched_reply(service: Service) -> None:
     with service.connect() as client:
         client.sendall(GET % b"/late?100")
         client.shutdown(socket.SHUT_WR)
@@ -410,13 +406,13 @@ def test_a_client_that_half_closes_within_a_request_gets_nothing(service: Servic
         assert replies_until_closed(client) == []
 
 
-def test_whoever_asks_too_late_is_told_at_once(service: Service) -> None:
+def test_a_late_watcher_is_called_at_once(service: Service) -> None:
     with service.connect() as client:
         client.sendall(GET % b"/late?100")
     assert service.broken.get(timeout=5) == "/late"
 
 
-def test_a_reply_that_nobody_waits_for_any_more_does_not_count_as_sent(service: Service) -> None:
+def test_a_reply_to_a_gone_client_does_not_count_as_sent(service: Service) -> None:
     """It would acknowledge the batch before it."""
     with service.connect() as client:
         client.sendall(GET % b"/watched")

@@ -35,7 +35,7 @@ class Page(HTMLParser):
 
 
 @pytest.mark.parametrize("path", ["/", "/runs/mine/atropos/"])
-async def test_a_browser_gets_a_page_that_describes_the_service_by_itself(client: httpx.AsyncClient, path: str) -> None:
+async def test_a_browser_gets_a_page_that_loads_nothing(client: httpx.AsyncClient, path: str) -> None:
     reply = await client.get(path, headers={"accept": BROWSER})
     assert reply.status_code == 200
     assert reply.headers["content-type"] == "text/html; charset=utf-8"
@@ -65,7 +65,7 @@ async def test_a_browser_gets_a_page_that_describes_the_service_by_itself(client
         "text/*",
     ],
 )
-async def test_all_others_get_the_answer_of_the_contract(client: httpx.AsyncClient, accept: str | None) -> None:
+async def test_programs_get_the_reply_of_the_contract(client: httpx.AsyncClient, accept: str | None) -> None:
     request = client.build_request("GET", "/")
     del request.headers["accept"]
     if accept is not None:
@@ -76,7 +76,7 @@ async def test_all_others_get_the_answer_of_the_contract(client: httpx.AsyncClie
     assert reply.headers["vary"] == "Accept"
 
 
-async def test_what_the_request_says_is_text_in_the_page_and_no_markup(start: Start) -> None:
+async def test_the_host_is_escaped_in_the_page(start: Start) -> None:
     client = await start(allowed_hosts="*")
     host = 'a"><script>alert(1)</script>&lt;'
     reply = await client.get("/", headers={"accept": BROWSER, "host": host})

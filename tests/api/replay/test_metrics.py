@@ -142,7 +142,7 @@ async def test_who_is_held_back_is_counted_by_side_by_the_process_that_answers(s
     assert counts(await scrape(other)) == {"insert": (0, 0), "sample": (0, 0)}
 
 
-async def test_a_scrape_costs_one_round_trip_of_small_commands_a_run_however_much_is_in_the_buffer(
+async def test_a_scrape_costs_one_round_trip_a_run_for_any_buffer(
     client: httpx.AsyncClient, redis_client: Redis
 ) -> None:
     await make_buffer(client)

@@ -111,7 +111,7 @@ async def test_without_its_buffer_a_run_has_fresh_batches_alone_and_says_so(mixe
     assert [group["id"] for group in batch["groups"]] == ["new", "newer"]
 
 
-async def test_ranks_whose_micro_batches_are_too_small_for_what_is_replayed_get_what_is_fresh(
+async def test_ranks_get_fresh_groups_if_replayed_ones_exceed_micro_batches(
     mixed: httpx.AsyncClient,
 ) -> None:
     """What was trained on under other settings is no reason to refuse batches that would form without it."""

@@ -89,7 +89,7 @@ async def test_many_fragments_are_read_at_once_in_the_order_asked_for(client: ht
     assert "gone" in missing.json()["detail"]
 
 
-async def test_a_fragment_sent_again_is_stored_once_and_one_of_other_contents_is_refused(
+async def test_a_repeated_fragment_is_stored_once_and_a_different_one_refused(
     client: httpx.AsyncClient,
 ) -> None:
     await make_buffer(client)
@@ -114,7 +114,7 @@ async def test_the_oldest_of_several_versions_counts_and_the_mean_is_shown(clien
     assert (await take(client, num_chunks=1))["records"][0]["staleness"] == 5
 
 
-async def test_a_sample_is_held_until_it_is_acknowledged_given_back_or_its_lease_runs_out(
+async def test_a_sample_is_held_until_it_ends_or_its_lease_expires(
     client: httpx.AsyncClient,
 ) -> None:
     await make_buffer(client, max_reuse=1)
@@ -257,7 +257,7 @@ async def test_a_trainer_that_polls_and_a_worker_that_polls_do_not_wait_for_each
     assert (await client.post(f"{REPLAY}/samples", json={"num_chunks": wanted})).status_code == 201
 
 
-async def test_priorities_weigh_what_is_sampled_and_those_of_chunks_that_are_gone_are_named(
+async def test_priorities_weigh_samples_and_missing_chunks_are_named(
     client: httpx.AsyncClient,
 ) -> None:
     await make_buffer(client, sampling={"strategy": "proportional", "alpha": 1, "beta": 1})
@@ -283,7 +283,7 @@ async def listed(client: httpx.AsyncClient, limit: int, **asked: Any) -> list[di
     return chunks
 
 
-async def test_chunks_are_listed_page_by_page_sorted_and_filtered_and_retired_by_what_they_are(
+async def test_chunks_are_listed_sorted_filtered_and_retired(
     client: httpx.AsyncClient,
 ) -> None:
     await make_buffer(client, fragments_per_chunk=2)
@@ -376,7 +376,7 @@ async def test_a_buffer_that_is_removed_is_not_there_and_may_be_made_again(clien
     assert (await state(client))["settings"]["max_chunks"] == 10_000
 
 
-async def test_groups_that_were_trained_on_are_sampled_bit_for_bit_until_they_are_used_up(
+async def test_trained_groups_are_sampled_unchanged_until_used_up(
     client: httpx.AsyncClient,
 ) -> None:
     await make_buffer(client, groups=True, max_reuse=2, sampling={"strategy": "fifo"})

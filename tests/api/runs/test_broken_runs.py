@@ -116,7 +116,7 @@ async def test_a_run_whose_configuration_cannot_be_read_is_listed_as_such(
     assert unreadable["detail"]
 
 
-async def test_trouble_is_logged_once_shown_in_status_and_metrics_and_gone_once_it_is_repaired(
+async def test_a_broken_run_is_reported_until_it_is_repaired(
     client: httpx.AsyncClient, redis_client: Redis, log_lines: LogLines
 ) -> None:
     """A replay buffer that cannot be read: the run's status can, and says what is wrong."""

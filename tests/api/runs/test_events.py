@@ -113,9 +113,7 @@ async def test_polls_and_submissions_leave_no_line(client: httpx.AsyncClient, lo
     assert log_lines.all == before
 
 
-async def test_a_batch_leaves_a_line_when_it_is_given_back_redelivered_quarantined_and_discarded(
-    client: httpx.AsyncClient, log_lines: LogLines
-) -> None:
+async def test_every_end_of_a_batch_is_an_event(client: httpx.AsyncClient, log_lines: LogLines) -> None:
     client.headers["user-agent"] = "a client"
     await make_run(client, max_deliveries=2)
     await submit(client, "a", "b")

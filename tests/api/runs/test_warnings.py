@@ -65,9 +65,7 @@ async def test_sizes_that_fit_no_batch_are_warned_of_when_an_environment_joins(
     assert len(log_lines.of("run warned")) == 1
 
 
-async def test_minimums_that_sum_to_more_than_one_are_warned_of_when_an_environment_joins(
-    client: httpx.AsyncClient, log_lines: LogLines
-) -> None:
+async def test_minimums_above_one_raise_a_warning_on_joining(client: httpx.AsyncClient, log_lines: LogLines) -> None:
     await make_run(client, batch_size=8)
     assert await join(client, "math", min_share=0.6) == []
     assert await join(client, "code", min_share=0.6) == ["minimums_above_one"]
