@@ -14,7 +14,7 @@ def tune_process() -> None:
 
     A submission allocates and frees up to some megabytes. By default glibc returns them to the kernel each time. To get
     them back is 620 page faults for a submission of 8 x 2048 tokens, which then takes 4.8 ms of CPU instead of 3.3. So
-    glibc is told to keep up to 256 MiB. The price: after a burst of large bodies the process stays larger (133 MB
+    glibc keeps up to 256 MiB here. The price: after a burst of large bodies the process stays larger (133 MB
     instead of 54 MB after 30 groups of 16 x 8192 tokens). Other C libraries stay as they are.
     """
     gc.collect()

@@ -108,7 +108,7 @@ class _Worker(Process):
     def ping(self, timeout: float = 5) -> bool:
         """Return whether the process answers in time. If it dies, the answer is False at once.
 
-        uvicorn's method waits for the whole timeout, and replaces no other dead process meanwhile.
+        uvicorn's method waits for the whole timeout, and replaces no other dead process in the meantime.
         """
         try:
             self.parent_conn.send(b"ping")

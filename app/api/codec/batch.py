@@ -43,7 +43,7 @@ def waiting_reply(not_ready: NotReady, expected_s: float | None) -> Response:
 
 
 class Layout:
-    """Lay a batch out in binary while it is still being committed: meanwhile Redis waits for the disk."""
+    """Lay a batch out in binary while it is still being committed: Redis waits for the disk as long."""
 
     def __init__(self, run: str) -> None:
         self._run = run

@@ -59,7 +59,7 @@ async def test_a_body_larger_than_the_budget_passes_alone() -> None:
 
 
 async def test_nobody_overtakes_one_that_waits_longer() -> None:
-    """Else one large body could wait for ever behind a stream of smaller ones."""
+    """Else one large body could wait forever behind a stream of smaller ones."""
     budget = BodyBudget(10 * MIB)
     shares = [budget.share() for _ in range(3)]
     await shares[0].claim(5 * MIB)
@@ -145,7 +145,7 @@ async def test_all_claims_are_served_and_only_the_oldest_exceeds_the_budget(
 
 @pytest.mark.parametrize("good", [True, False])
 async def test_large_bodies_pass_one_by_one_where_the_budget_is_small(start: Start, good: bool) -> None:
-    """Whatever becomes of one, its share is given back; else the second would wait for ever."""
+    """Whatever becomes of one, its share is given back; else the second would wait forever."""
     client: httpx.AsyncClient = await start(body_budget_bytes=0)
     await register(client)
     body = json.dumps(group(4, images="x" * (2 * MIB)) | ({} if good else {"tokens": [["x"]]}))
