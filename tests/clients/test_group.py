@@ -144,8 +144,8 @@ def test_what_is_wrong_is_said_in_the_words_of_the_service(changed: dict[str, An
     with pytest.raises(ours.InvalidField) as there:
         decode_blobs(unchecked(made))
     path = tuple(part for part in there.value.location if part != "details")
-    assert here.value.detail == f"{place(path)}: {there.value}"
-    assert here.value.errors == ({"loc": list(path), "msg": str(there.value)},)
+    assert here.value.detail == f"{place(path)}: {there.value.message}"
+    assert here.value.errors == ({"loc": list(path), "msg": there.value.message},)
 
 
 WRONG_HERE: dict[str, tuple[dict[str, Any], str]] = {
