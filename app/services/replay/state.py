@@ -13,7 +13,7 @@ _MOST_USES = 64  # bars of the histogram of uses
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerState:
+class WorkerStatus:
     """What a worker has sent in its session: fragments, those in no chunk yet, gaps given up; per second lately."""
 
     worker: str
@@ -88,7 +88,7 @@ class BufferState:
     avg_reuse: float | None
     avg_staleness: float | None
     fragments_per_s: float
-    workers: tuple[WorkerState, ...]
+    workers: tuple[WorkerStatus, ...]
 
 
 async def read_state(replay: ReplayStore, run: str, summary: ReplaySummary) -> BufferState:
@@ -139,9 +139,9 @@ async def _uses(replay: ReplayStore, run: str, policy: ReplayPolicy) -> dict[int
     return {uses: count for uses, count in enumerate(counts) if count}
 
 
-def _facts(name: str, worker: StoredWorker, clock_ms: int) -> WorkerState:
+def _facts(name: str, worker: StoredWorker, clock_ms: int) -> WorkerStatus:
     state = worker.state
-    return WorkerState(
+    return WorkerStatus(
         worker=name,
         session=state.session,
         next_number=state.next_number,
