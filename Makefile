@@ -3,7 +3,8 @@
 
 .DEFAULT_GOAL := help
 .SUFFIXES:
-.PHONY: help run test test-fast test-long mutants lint format e2e bench openapi reference sync lock build clean venv-server venv-dev
+.PHONY: help run test test-fast test-long mutants lint format e2e bench openapi reference sync docs lock build clean \
+	venv-server venv-dev venv-docs
 
 python := .venv/bin/python
 
@@ -32,6 +33,7 @@ lint: venv-dev  ## style, format, types (strict), import contracts
 	@$(python) -m ruff format --check .
 	@$(python) -m mypy
 	@$(python) -m mypy --python-version 3.10 --package lachesis
+	@tools/prose
 	@$(python) -c 'from importlinter.cli import lint_imports_command; lint_imports_command()'
 
 format: venv-dev  ## rewrite the code in the house format
@@ -53,8 +55,11 @@ sync: venv-dev  ## write what the SDK derives: types of settings, and the synchr
 	@$(python) -m tools.generate_options
 	@$(python) tools/generate_sync.py
 
-reference: venv-dev  ## write docs/reference from the code: errors and settings
+reference: venv-dev  ## write docs/reference from the code
 	@$(python) -m tools.reference
+
+docs: venv-docs  ## build the site in site/; it needs no internet (open site/index.html); warnings are errors
+	@$(python) -m sphinx -q -W --keep-going -b html docs site $(ARGS)
 
 lock_with := $(python) -m uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --extra server pyproject.toml
@@ -62,12 +67,13 @@ lock_with := $(python) -m uv pip compile --quiet --universal --python-version 3.
 lock: venv-dev  ## re-lock requirements/ from pyproject.toml (ARGS=--upgrade for the newest of everything)
 	@$(lock_with) --output-file requirements/server.lock $(ARGS)
 	@$(lock_with) --group dev --output-file requirements/dev.lock $(ARGS)
+	@$(lock_with) --group dev --group docs --constraint requirements/dev.lock --output-file requirements/docs.lock $(ARGS)
 
 build: venv-dev  ## the wheel of the SDK, in dist/
 	@$(python) -m hatchling build --target wheel
 
 clean:  ## remove what these targets made, except data/
-	rm -rf .venv .venv-* dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-* dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find app clients tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
 venv-server:
@@ -75,3 +81,6 @@ venv-server:
 
 venv-dev:
 	@PYTHON='$(PYTHON)' tools/venv dev
+
+venv-docs:
+	@PYTHON='$(PYTHON)' tools/venv docs

@@ -1,4 +1,4 @@
-"""Every metric, declared once. `docs/operate/index.md` has the same as a table, and a test that holds it to this one.
+"""Every metric, declared once. `make reference` writes docs/reference/metrics.md from it.
 
 Labels are bounded: runs by `app.store.runs.store.MOST_RUNS`, environments by `app.services.metrics`, routes and states
 by the code. A metric that may go back, as by a rewind, is a gauge, however much it looks like a counter: to Prometheus
@@ -40,7 +40,12 @@ class Metric:
 
 # Of the API process that answers.
 HTTP_REQUESTS = Metric(
-    "lachesis_http_requests_total", Kind.COUNTER, ("process", "method", "route", "status"), "Requests answered."
+    "lachesis_http_requests_total",
+    Kind.COUNTER,
+    ("process", "method", "route", "status"),
+    "Requests. `route` is the template, such as `/v1/runs/{run}/groups`, or `none`; paths of Atropos below "
+    "`/runs/{run}/atropos` count as those at the root. `status` is `none` if there was no answer, because the "
+    "client had gone or the service was ending.",
 )
 HTTP_DURATION = Metric(
     "lachesis_http_request_duration_seconds",
@@ -61,7 +66,8 @@ REPLAY_REQUESTS_BLOCKED = Metric(
     "lachesis_replay_requests_blocked_total",
     Kind.COUNTER,
     ("process", "side"),
-    "Requests to a replay buffer that could not be answered at once, whether they waited or not.",
+    "Requests to a replay buffer that could not be answered at once: `insert` or `sample`. The rate limiter "
+    "held them back, or there were too few chunks.",
 )
 REPLAY_REQUESTS_WAITING = Metric(
     "lachesis_replay_requests_waiting", Kind.GAUGE, ("process", "side"), "Those of them that wait now."
@@ -70,7 +76,7 @@ STORE_UP = Metric(
     "lachesis_store_up",
     Kind.GAUGE,
     ("process",),
-    "Whether Redis told what this scrape asked: 1, or 0 and no metric of any run.",
+    "Whether Redis answered this scrape: 1 or 0.",
 )
 
 UPKEEP_FAILING = Metric(
@@ -92,8 +98,19 @@ POLICY_VERSION = Metric("lachesis_policy_version", Kind.GAUGE, ("run",), "The po
 GROUPS_ACCEPTED = Metric(
     "lachesis_groups_accepted_total", Kind.COUNTER, ("run",), "Groups answered with success since the run was reset."
 )
-GROUPS = Metric("lachesis_groups", Kind.GAUGE, ("run", "state"), "Accepted groups that were not dropped, each once.")
-GROUPS_DROPPED = Metric("lachesis_groups_dropped_total", Kind.COUNTER, ("run", "reason"), "Groups dropped.")
+GROUPS = Metric(
+    "lachesis_groups",
+    Kind.GAUGE,
+    ("run", "state"),
+    "Accepted groups that were not dropped, each once: `queued`, `oversized` (can never fit a batch), "
+    "`buffered`, `leased` or `delivered`. With the dropped ones they sum to the accepted ones.",
+)
+GROUPS_DROPPED = Metric(
+    "lachesis_groups_dropped_total",
+    Kind.COUNTER,
+    ("run", "reason"),
+    "Groups dropped; the reasons are those of the status.",
+)
 STARVATION = Metric(
     "lachesis_starvation",
     Kind.GAUGE,
@@ -106,8 +123,18 @@ SCARCE = Metric(
     ("run", "environment"),
     "Seconds that batches have waited for an environment that sends too little; 0 before the alert.",
 )
-PAYLOAD = Metric("lachesis_payload_bytes", Kind.GAUGE, ("run", "state"), "Bytes of payload held.")
-ENVIRONMENTS = Metric("lachesis_environments", Kind.GAUGE, ("run", "state"), "Registered environments.")
+PAYLOAD = Metric(
+    "lachesis_payload_bytes",
+    Kind.GAUGE,
+    ("run", "state"),
+    "Bytes of payload held: `queued` (also oversized), `buffered`, `leased` or `kept`.",
+)
+ENVIRONMENTS = Metric(
+    "lachesis_environments",
+    Kind.GAUGE,
+    ("run", "state"),
+    "Registered environments: `alive`, `silent` for `LACHESIS_ENVIRONMENT_TTL_S`, or `disconnected`.",
+)
 MEMBERS = Metric(
     "lachesis_environment_members",
     Kind.GAUGE,
@@ -118,9 +145,16 @@ SERVED = Metric(
     "lachesis_served_sequences",
     Kind.GAUGE,
     ("run", "environment"),
-    "Sequences handed out in batches; less when a batch is given back.",
+    "Sequences handed out in batches, by the first 200 characters of the environment's name. The value falls when "
+    'a batch is given back. `""` stands for groups without environment, and for all environments after the first '
+    "hundred.",
 )
-LEASES = Metric("lachesis_leases", Kind.GAUGE, ("run", "state"), "Batches handed out and not yet acknowledged.")
+LEASES = Metric(
+    "lachesis_leases",
+    Kind.GAUGE,
+    ("run", "state"),
+    "Batches handed out and not yet acknowledged: `sending`, `sent`, `held`, `returned` or `quarantined`.",
+)
 BATCHES_RELAXED = Metric(
     "lachesis_batches_relaxed_total", Kind.COUNTER, ("run",), "Batches planned without keeping every minimum."
 )
@@ -129,22 +163,29 @@ IMBALANCE = Metric(
     "lachesis_rank_imbalance_ratio",
     Kind.SUMMARY,
     ("run", "division"),
-    "Imbalance of batches divided between ranks: the largest load over the mean, minus 1.",
+    "Imbalance of batches divided between ranks: the largest load divided by the mean, minus 1. `chosen` is that "
+    "of the division used, `contiguous` that in training order, `bound` the lower bound. `_sum / _count` is the mean.",
 )
 LAST_IMBALANCE = Metric(
     "lachesis_rank_last_imbalance_ratio",
     Kind.GAUGE,
     ("run", "division"),
-    "The same of the last batch that was divided.",
+    "The same for the last divided batch. `strided` is that of dealing sequences out in turns.",
 )
 
 # Of the replay buffers of runs that have one.
-REPLAY_CHUNKS = Metric("lachesis_replay_chunks", Kind.GAUGE, ("run", "place"), "Chunks of the replay buffer.")
+REPLAY_CHUNKS = Metric(
+    "lachesis_replay_chunks",
+    Kind.GAUGE,
+    ("run", "place"),
+    "Chunks of the replay buffer: `sampleable`, `reserved` (all their uses are reserved), `archived` (of "
+    "former sessions, kept for inspection) or `retired_in_use` (retired, and still in samples).",
+)
 REPLAY_FRAGMENTS = Metric(
     "lachesis_replay_fragments",
     Kind.GAUGE,
     ("run", "state"),
-    "Fragments in chunks that are held, or in none yet.",
+    "Fragments in chunks that are held (`in_chunks`), or in none yet (`waiting`).",
 )
 REPLAY_PAYLOAD = Metric("lachesis_replay_payload_bytes", Kind.GAUGE, ("run", "state"), "Bytes of their payload.")
 REPLAY_ACCEPTED = Metric(
@@ -154,7 +195,7 @@ REPLAY_DROPPED = Metric(
     "lachesis_replay_fragments_dropped_total",
     Kind.COUNTER,
     ("run", "reason"),
-    "Fragments that were taken in and are in no chunk.",
+    "Fragments that were taken in and are in no chunk; the reasons are those of `GET …/replay`.",
 )
 REPLAY_REFUSED = Metric(
     "lachesis_replay_fragments_refused_total", Kind.COUNTER, ("run", "reason"), "Fragments that were not taken in."
@@ -168,7 +209,10 @@ REPLAY_RETIRED = Metric(
     "Chunks that were retired.",
 )
 REPLAY_USES = Metric(
-    "lachesis_replay_retired_uses", Kind.SUMMARY, ("run",), "Acknowledged uses of the chunks that were retired."
+    "lachesis_replay_retired_uses",
+    Kind.SUMMARY,
+    ("run",),
+    "Acknowledged uses of those: `_count` chunks, `_sum / _count` what `GET …/replay` calls `avg_reuse`.",
 )
 REPLAY_SAMPLED = Metric(
     "lachesis_replay_sampled_chunks", Kind.GAUGE, ("run",), "Chunks sampled; less when a sample is given back."
@@ -177,30 +221,48 @@ REPLAY_STALENESS = Metric(
     "lachesis_replay_sampled_staleness_versions",
     Kind.HISTOGRAM,
     ("run",),
-    "Policy versions that chunks were behind when they were sampled, given back or not.",
+    "Policy versions that chunks were behind when they were sampled, given back or not; `_sum / _count` "
+    "is `avg_staleness`.",
 )
 REPLAY_SAMPLES_HELD = Metric("lachesis_replay_samples_held", Kind.GAUGE, ("run",), "Samples in trainers' hands.")
 REPLAY_LIMITER_ERROR = Metric(
-    "lachesis_replay_limiter_error_chunks", Kind.GAUGE, ("run",), "How far inserts are ahead of samples."
+    "lachesis_replay_limiter_error_chunks",
+    Kind.GAUGE,
+    ("run",),
+    "inserts * samples_per_insert - samples, which the rate limiter keeps in its band. Missing without a limiter.",
 )
 REPLAY_BLOCKED = Metric(
-    "lachesis_replay_blocked", Kind.GAUGE, ("run", "side"), "Whether one chunk may not be inserted, or sampled, now."
+    "lachesis_replay_blocked",
+    Kind.GAUGE,
+    ("run", "side"),
+    "Whether the buffer refuses to insert (`insert`) or sample (`sample`) one chunk now: 1 or 0.",
 )
 
 # Of curricula, of which a run has 64 at most; restored, they go back.
-CURRICULUM_ITEMS = Metric("lachesis_curriculum_items", Kind.GAUGE, ("run", "curriculum", "state"), "Items registered.")
+CURRICULUM_ITEMS = Metric(
+    "lachesis_curriculum_items",
+    Kind.GAUGE,
+    ("run", "curriculum", "state"),
+    "Items registered: `seen` (observed at least once) or `unseen`.",
+)
 CURRICULUM_IN_FLIGHT = Metric(
-    "lachesis_curriculum_items_in_flight", Kind.GAUGE, ("run", "curriculum"), "Items handed out and not observed yet."
+    "lachesis_curriculum_items_in_flight",
+    Kind.GAUGE,
+    ("run", "curriculum"),
+    "Items handed out and not observed yet; some may have come free since the last sample.",
 )
 CURRICULUM_OBSERVATIONS = Metric(
-    "lachesis_curriculum_observations", Kind.GAUGE, ("run", "curriculum"), "Observations so far."
+    "lachesis_curriculum_observations",
+    Kind.GAUGE,
+    ("run", "curriculum"),
+    "Observations so far; goes back when a state is restored.",
 )
 CURRICULUM_SAMPLES = Metric("lachesis_curriculum_samples", Kind.GAUGE, ("run", "curriculum"), "Samples so far.")
 CURRICULUM_MEAN_REWARD = Metric(
     "lachesis_curriculum_mean_reward",
     Kind.GAUGE,
     ("run", "curriculum"),
-    "Mean over items of the moving average of their rewards: high is easy.",
+    "Mean over items of their mean rewards, or priors, to 1e-5. High is easy. Missing if there are none.",
 )
 
 METRICS = tuple(value for value in list(vars().values()) if isinstance(value, Metric))

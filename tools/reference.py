@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -14,6 +15,7 @@ from lachesis.wire.body import MAX_INTEGER
 from lachesis.wire.curricula import CurriculumSettings
 from lachesis.wire.replay import ReplaySettings
 from lachesis.wire.runs import YEAR_S, RunCreate
+from tools import http_reference, table_reference
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
 _NOTICE = "<!-- `make reference` writes this page. Edit {source} instead. -->\n"
@@ -71,7 +73,7 @@ def settings_page() -> str:
         _NOTICE.format(source="the models in `clients/lachesis/wire`"),
         "The settings of runs, replay buffers and curricula, with their bounds and defaults.",
         "A setting in `_s` is in seconds, one in `_bytes` in bytes. `null` is None in Python.",
-        "The settings of the service itself are in [Operate](../operate/index.md).",
+        "The settings of the service itself are on [another page](service-settings.md).",
         "",
     ]
     for title, introduction, model in _SETTINGS:
@@ -150,10 +152,20 @@ def _default(value: object) -> str:
     return '""' if value == "" else f"`{json.dumps(value)}`"
 
 
-PAGES: Mapping[str, Callable[[], str]] = {"errors.md": errors_page, "settings.md": settings_page}
+PAGES: Mapping[str, Callable[[], str]] = {
+    "command-line.md": table_reference.command_line_page,
+    "errors.md": errors_page,
+    "http-api.md": http_reference.index_page,
+    **{f"http/{noun}.md": partial(http_reference.noun_page, noun) for noun in http_reference.NOUNS},
+    "log.md": table_reference.log_page,
+    "metrics.md": table_reference.metrics_page,
+    "settings.md": settings_page,
+    "service-settings.md": table_reference.service_settings_page,
+    "status.md": table_reference.status_page,
+}
 
 
 if __name__ == "__main__":
-    FOLDER.mkdir(exist_ok=True)
+    (FOLDER / "http").mkdir(parents=True, exist_ok=True)
     for name, page in PAGES.items():
         (FOLDER / name).write_text(page())

@@ -1,0 +1,35 @@
+"""The generated pages of docs/reference are complete. `tests/test_reference.py` holds them to the code."""
+
+import re
+from pathlib import Path
+
+from app import events
+from app.settings import Settings
+from app.telemetry import METRICS
+from tools.reference import FOLDER
+from tools.reference import PAGES as WRITERS
+
+PAGES = {name: write() for name, write in WRITERS.items()}
+
+
+def test_the_tables_have_a_row_for_each_setting_metric_and_event() -> None:
+    def rows(name: str) -> set[str]:
+        return set(re.findall(r"^\| `([^`]+)` \|", PAGES[name], re.M))
+
+    kinds = [one for one in vars(events).values() if isinstance(one, type) and issubclass(one, events.Event)]
+    assert rows("service-settings.md") == {f"LACHESIS_{name.upper()}" for name in Settings.model_fields}
+    assert rows("metrics.md") == {metric.name for metric in METRICS}
+    assert len(rows("log.md")) == len(kinds) - 1
+    assert {"leases[].delivery_count", "environments[].alive", "blocked.reason"} <= rows("status.md")
+
+
+def test_every_endpoint_is_on_the_page_of_its_noun() -> None:
+    index = re.findall(r"^\| `([A-Z]+ /[^`]*)` \|", PAGES["http-api.md"], re.M)
+    nouns = "".join(text for name, text in PAGES.items() if name.startswith("http/"))
+    assert len(index) > 60
+    assert [one for one in index if f"`{one}`" not in nouns] == []
+
+
+def test_no_page_is_left_over() -> None:
+    written = {str(path.relative_to(FOLDER)) for path in Path(FOLDER).rglob("*.md")}
+    assert written == {*PAGES, "sdk.md"}
